@@ -1,0 +1,1 @@
+//! IOR- and mdtest-like measurements against the plain local directory.

@@ -1,0 +1,1 @@
+//! File handles, splitting, routing and exchange with the servers.

@@ -1,0 +1,164 @@
+//! Newtypes for everything that crosses a module boundary as a number.
+//!
+//! Offsets and lengths are in bytes, durations in nanoseconds.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! unit {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $fmt:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            /// Zero of this unit.
+            pub const ZERO: Self = Self(0);
+
+            /// The bare number, for arithmetic inside one module and for formats.
+            #[inline]
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $fmt, self.0)
+            }
+        }
+    };
+}
+
+unit!(
+    /// An offset in a (striped, logical) file, in bytes.
+    FileOffset(u64), "{}"
+);
+unit!(
+    /// An offset in one datafile, in bytes.
+    LocalOffset(u64), "{}"
+);
+unit!(
+    /// A length, in bytes.
+    ByteLen(u64), "{}"
+);
+unit!(
+    /// A server of the cluster, by its place in the cluster file.
+    ServerId(u32), "server {}"
+);
+unit!(
+    /// A target (one storage path with a class), unique in the cluster.
+    TargetId(u32), "target {}"
+);
+unit!(
+    /// An inode, and therefore every datafile of it. Never used twice.
+    FileId(u64), "{:016x}"
+);
+unit!(
+    /// A duration or a point on a monotonic clock, in nanoseconds.
+    Nanos(u64), "{} ns"
+);
+
+/// One datafile among those of a file: which component of the layout, and which column of it.
+///
+/// With the [`FileId`] it names the datafile on its target; see [`crate::units::FileId`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// Index of the component in the layout.
+    pub component: u16,
+    /// Index of the (target, stripe size) pair in the component.
+    pub column: u16,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.component, self.column)
+    }
+}
+
+/// A range of a logical file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+pub struct Extent {
+    /// First byte.
+    pub offset: FileOffset,
+    /// Number of bytes; may be zero.
+    pub len: ByteLen,
+}
+
+impl Extent {
+    /// The range of `len` bytes from `offset`.
+    pub const fn new(offset: u64, len: u64) -> Self {
+        Self { offset: FileOffset(offset), len: ByteLen(len) }
+    }
+
+    /// One past the last byte, or `None` past 2^64 - 1.
+    pub const fn end(self) -> Option<FileOffset> {
+        match self.offset.0.checked_add(self.len.0) {
+            Some(end) => Some(FileOffset(end)),
+            None => None,
+        }
+    }
+}
+
+impl Nanos {
+    /// `ms` milliseconds.
+    pub const fn from_ms(ms: u64) -> Self {
+        Self(ms * 1_000_000)
+    }
+
+    /// `s` seconds.
+    pub const fn from_s(s: u64) -> Self {
+        Self(s * 1_000_000_000)
+    }
+
+    /// The sum, held at the largest value instead of wrapping.
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// The difference, held at zero instead of wrapping.
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// As the standard library has it.
+    pub const fn as_duration(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0)
+    }
+}
+
+/// A point in civil time: nanoseconds since 1970-01-01 UTC, negative before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i128);
+
+impl Timestamp {
+    /// From the two fields of a `timespec`.
+    pub const fn from_parts(seconds: i64, nanos: u32) -> Self {
+        Self(seconds as i128 * 1_000_000_000 + nanos as i128)
+    }
+
+    /// The two fields of a `timespec`; the second is in 0..1e9.
+    pub const fn parts(self) -> (i64, u32) {
+        (self.0.div_euclid(1_000_000_000) as i64, self.0.rem_euclid(1_000_000_000) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_before_1970_keep_their_parts() {
+        let t = Timestamp::from_parts(-2, 999_999_999);
+        assert_eq!(t.parts(), (-2, 999_999_999));
+        assert_eq!(t.0, -1_000_000_001);
+    }
+
+    #[test]
+    fn an_extent_past_the_end_of_numbers_has_no_end() {
+        assert_eq!(Extent::new(u64::MAX, 1).end(), None);
+        assert_eq!(Extent::new(u64::MAX - 1, 1).end(), Some(FileOffset(u64::MAX)));
+    }
+}

@@ -1,0 +1,1 @@
+//! The data service and the metadata service.

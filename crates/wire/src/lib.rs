@@ -1,0 +1,1 @@
+//! The protocol: one header, one file per message family, authentication and capabilities.
