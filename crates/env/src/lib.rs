@@ -1,1 +1,356 @@
-//! The seam between Weft and the world: clock, disk, network, randomness; real and simulated.
+//! The seam between Weft and the world: clock, disk, network, shared memory, waiting, randomness.
+//!
+//! Library code is written once, as `async` functions over [`Env`]. In the real world every operation completes
+//! on the calling thread before it returns, so a future that is ever pending is a bug and the driver says so. In
+//! the simulated world the same operations suspend on a single-threaded executor under virtual time.
+//!
+//! Invariants:
+//! * No lock is held over an `await`.
+//! * Tasks wait for one another only through [`Notify`].
+//! * Nothing above this crate reads a clock, a random number, a file or a socket by any other way.
+#![allow(async_fn_in_trait)] // Futures need not be `Send`: each is created and polled on one thread.
+
+mod address;
+
+pub use address::{Address, BadAddress};
+
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::AtomicU64;
+use weft_core::{ByteLen, LocalOffset, Nanos, Timestamp};
+
+/// One world: the operating system, or one node of a simulated cluster.
+pub trait Env: Clone + Send + Sync + 'static {
+    /// A byte-stream connection.
+    type Conn: Conn<File = Self::File, Shared = Self::Shared>;
+    /// Accepts connections.
+    type Listener: Listener<Conn = Self::Conn>;
+    /// An open file.
+    type File: File<Shared = Self::Shared>;
+    /// A directory tree that belongs to one target or database.
+    type Dir: Dir<File = Self::File>;
+    /// Wakes tasks that wait.
+    type Notify: Notify;
+    /// Memory that a client and a server of the same node both see.
+    type Shared: Shared;
+
+    /// Monotonic time; on one machine it is the same clock for all processes (CLOCK_BOOTTIME).
+    fn now(&self) -> Nanos;
+
+    /// Civil time.
+    fn wall(&self) -> Timestamp;
+
+    /// Fills `out` with random bytes fit for keys in the real world, seeded in the simulated one.
+    fn random(&self, out: &mut [u8]);
+
+    /// Waits for `duration`.
+    fn sleep(&self, duration: Nanos) -> impl Future<Output = ()>;
+
+    /// Starts a task: a named thread with a small stack in the real world.
+    ///
+    /// # Errors
+    /// When the system has no room for another thread.
+    fn spawn<F, Fut>(&self, name: &str, body: F) -> io::Result<()>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + 'static;
+
+    /// A new event count.
+    fn notify(&self) -> Self::Notify;
+
+    /// New zeroed shared memory of `len` bytes (rounded up to whole pages).
+    ///
+    /// # Errors
+    /// When the system has no memory or descriptors left.
+    fn shared(&self, len: usize) -> io::Result<Self::Shared>;
+
+    /// Listens on `address`. A Unix socket's stale file is replaced only when nobody answers on it.
+    ///
+    /// # Errors
+    /// Of bind and listen; `AddrInUse` when somebody answers.
+    fn listen(&self, address: &Address) -> impl Future<Output = io::Result<Self::Listener>>;
+
+    /// Connects within `timeout`. The same time-out then holds for every send and receive on the connection
+    /// (error kind `TimedOut`) until [`Conn::set_timeout`] changes it.
+    ///
+    /// # Errors
+    /// Of connect; `TimedOut`.
+    fn connect(&self, address: &Address, timeout: Nanos) -> impl Future<Output = io::Result<Self::Conn>>;
+
+    /// Opens the directory tree at `path`, which must exist.
+    ///
+    /// # Errors
+    /// Of the file system.
+    fn dir(&self, path: &std::path::Path) -> impl Future<Output = io::Result<Self::Dir>>;
+}
+
+/// An event count: the one way in which tasks wait for each other, without lost wake-ups.
+///
+/// Read [`epoch`](Notify::epoch), look at the condition under its own lock, and if it does not hold
+/// [`wait`](Notify::wait) with the epoch that was read.
+pub trait Notify: Clone + Send + Sync + 'static {
+    /// The number of notifications so far.
+    fn epoch(&self) -> u64;
+
+    /// Waits until the count differs from `seen`; false when `timeout` passed first.
+    fn wait(&self, seen: u64, timeout: Option<Nanos>) -> impl Future<Output = bool>;
+
+    /// Counts one and wakes all that wait.
+    fn notify_all(&self);
+}
+
+/// Memory shared between processes of one node.
+pub trait Shared: Clone + Send + Sync + 'static {
+    /// Length in bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The whole area as atomic words; the other side may change them at any time.
+    fn words(&self) -> &[AtomicU64];
+
+    /// Copies `bytes` to `offset`. Panics outside the area.
+    fn copy_in(&self, offset: usize, bytes: &[u8]);
+
+    /// Copies from `offset` to `out`. Panics outside the area. The bytes are untrusted.
+    fn copy_out(&self, offset: usize, out: &mut [u8]);
+}
+
+/// Who is at the other end, as the operating system says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A process of this node, by the socket's credentials.
+    Local {
+        /// Effective user.
+        uid: u32,
+        /// Effective group.
+        gid: u32,
+        /// Supplementary groups.
+        groups: Vec<u32>,
+        /// Process id.
+        pid: u32,
+    },
+    /// Something on the network, unknown until it has authenticated itself.
+    Remote {
+        /// Printable address.
+        address: String,
+    },
+}
+
+/// What can travel beside bytes on a connection between processes of one node.
+#[derive(Debug)]
+pub enum Attachment<F, S> {
+    /// An open file.
+    File(F),
+    /// Shared memory.
+    Shared(S),
+}
+
+/// A byte-stream connection, used by one task at a time.
+pub trait Conn: Send + 'static {
+    /// The file type of this world.
+    type File;
+    /// The shared memory type of this world.
+    type Shared;
+
+    /// Sends all of `parts`, in order.
+    async fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()>;
+
+    /// Sends all of `parts`, then `len` bytes of `file` from `offset`, without a copy through user space where the
+    /// system can. The caller knows that the file held these bytes a moment ago; if it has become shorter the rest
+    /// is sent as zeros, so that the framing holds.
+    async fn send_file(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        file: &Self::File,
+        offset: LocalOffset,
+        len: ByteLen,
+    ) -> io::Result<()>;
+
+    /// Sends `bytes` with `attachments`, at most 8; an error of kind `Unsupported` when the peer is not local.
+    async fn send_attached(
+        &mut self,
+        bytes: &[u8],
+        attachments: &[Attachment<Self::File, Self::Shared>],
+    ) -> io::Result<()>;
+
+    /// Receives at least one byte unless the peer closed (0) or `buf` is empty.
+    async fn recv(&mut self, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Fills all of `bufs`; `UnexpectedEof` when the peer closes first.
+    async fn recv_exact(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()>;
+
+    /// The next received attachment as a file. `None` when none is left or it cannot be one.
+    fn take_file(&mut self) -> Option<Self::File>;
+
+    /// The next received attachment as shared memory; its length is checked against `len_min`.
+    fn take_shared(&mut self, len_min: usize) -> io::Result<Self::Shared>;
+
+    /// Who is at the other end.
+    fn peer(&self) -> &Peer;
+
+    /// Changes the time-out of each send and receive; `None` waits for ever.
+    fn set_timeout(&mut self, timeout: Option<Nanos>) -> io::Result<()>;
+
+    /// A handle with which another task can end this connection.
+    fn closer(&self) -> Box<dyn Closer>;
+}
+
+/// Ends a connection or a listener from another task: what waits on it returns an error or end of stream.
+pub trait Closer: Send + Sync {
+    /// Ends it.
+    fn close(&self);
+}
+
+/// Accepts connections.
+pub trait Listener: Send + 'static {
+    /// What it gives.
+    type Conn;
+
+    /// The next connection, without a time-out.
+    async fn accept(&mut self) -> io::Result<Self::Conn>;
+
+    /// The address really bound (a port of 0 is replaced by the one given).
+    fn address(&self) -> Address;
+
+    /// A handle with which another task can end the waiting.
+    fn closer(&self) -> Box<dyn Closer>;
+}
+
+/// How to open a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenMode {
+    /// Writing is allowed; reading always is.
+    pub write: bool,
+    /// What happens when the file is missing or there.
+    pub create: Create,
+    /// Past the page cache (`O_DIRECT`); the caller aligns.
+    pub direct: bool,
+}
+
+/// What happens when a file to open is missing or there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Create {
+    /// It must be there.
+    No,
+    /// It is made when missing.
+    IfMissing,
+    /// It must be missing.
+    New,
+}
+
+impl OpenMode {
+    /// Reading only.
+    pub const READ: Self = Self { write: false, create: Create::No, direct: false };
+    /// Reading and writing what is there.
+    pub const WRITE: Self = Self { write: true, create: Create::No, direct: false };
+    /// Reading and writing, made when missing.
+    pub const CREATE: Self = Self { write: true, create: Create::IfMissing, direct: false };
+}
+
+/// What a file system says of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FileMeta {
+    /// Length.
+    pub len: ByteLen,
+    /// Room taken, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+}
+
+/// An open file. Clones share it.
+pub trait File: Clone + Send + Sync + 'static {
+    /// The shared memory type of this world.
+    type Shared;
+    /// The same file for code that cannot suspend.
+    type Blocking: BlockingFile;
+
+    /// Reads until `bufs` are full or the file ends; the number of bytes read.
+    async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: LocalOffset) -> io::Result<usize>;
+
+    /// Writes all of `bufs`; on an error some bytes may have been written.
+    async fn write_at(&self, bufs: &[IoSlice<'_>], offset: LocalOffset) -> io::Result<()>;
+
+    /// Writes `len` bytes of shared memory from `from`, without copying them first.
+    async fn write_shared_at(
+        &self,
+        shared: &Self::Shared,
+        from: usize,
+        len: usize,
+        offset: LocalOffset,
+    ) -> io::Result<()>;
+
+    /// Makes contents and length survive loss of power.
+    async fn sync(&self) -> io::Result<()>;
+
+    /// Length, room and time of change.
+    async fn meta(&self) -> io::Result<FileMeta>;
+
+    /// Cuts or extends (with zeros) to `len`.
+    async fn set_len(&self, len: ByteLen) -> io::Result<()>;
+
+    /// The same file for code that cannot suspend (the metadata engine).
+    fn blocking(&self) -> Self::Blocking;
+}
+
+/// A file for code that cannot suspend. In the simulated world the operations happen at once and their modelled
+/// time is owed: the caller awaits a sleep of [`take_owed`](BlockingFile::take_owed) at its next await.
+pub trait BlockingFile: Send + Sync + std::fmt::Debug + 'static {
+    /// Fills `buf` from `offset`; `UnexpectedEof` past the end.
+    fn read_at(&self, buf: &mut [u8], offset: LocalOffset) -> io::Result<()>;
+    /// Writes all of `buf`.
+    fn write_at(&self, buf: &[u8], offset: LocalOffset) -> io::Result<()>;
+    /// Makes contents and length survive loss of power.
+    fn sync(&self) -> io::Result<()>;
+    /// Length.
+    fn len(&self) -> io::Result<ByteLen>;
+    /// Whether it holds nothing.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == ByteLen(0))
+    }
+    /// Cuts or extends to `len`.
+    fn set_len(&self, len: ByteLen) -> io::Result<()>;
+    /// The modelled time of all operations since the last call; always zero in the real world.
+    fn take_owed(&self) -> Nanos {
+        Nanos(0)
+    }
+}
+
+/// Room on the file system under a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Space {
+    /// All of it.
+    pub total: ByteLen,
+    /// What this process may still use.
+    pub free: ByteLen,
+}
+
+/// A directory tree. Names are relative, with `/` between their parts, and never climb.
+pub trait Dir: Clone + Send + Sync + 'static {
+    /// The file type of this world.
+    type File;
+
+    /// Opens or makes a file. A made name survives loss of power only after [`Dir::sync`] of its folder.
+    async fn open(&self, name: &str, mode: OpenMode) -> io::Result<Self::File>;
+    /// Removes a file's name; open files live on.
+    async fn remove(&self, name: &str) -> io::Result<()>;
+    /// Renames a file, replacing what is there.
+    async fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Makes a folder; its parent must exist. Already there is no error.
+    async fn make_dir(&self, name: &str) -> io::Result<()>;
+    /// Makes the names directly in folder `name` (`""` is the root) survive loss of power.
+    async fn sync(&self, name: &str) -> io::Result<()>;
+    /// The names in folder `name`, sorted.
+    async fn list(&self, name: &str) -> io::Result<Vec<String>>;
+    /// Length, room and time of a file without opening it.
+    async fn meta(&self, name: &str) -> io::Result<FileMeta>;
+    /// Room on the file system under it.
+    async fn space(&self) -> io::Result<Space>;
+    /// Takes the exclusive lock of file `name` (made when missing) for the life of the returned guard;
+    /// `WouldBlock` when another process has it.
+    async fn lock(&self, name: &str) -> io::Result<Box<dyn Send + Sync>>;
+}
