@@ -1,8 +1,17 @@
 //! Pure types and decisions of Weft: units, layouts and the one splitting function.
 //!
 //! This crate names no runtime, socket, clock or file; its manifest proves it.
+pub mod access;
+mod geometry;
+pub mod layout;
+pub mod size;
+pub mod split;
 pub mod units;
 
+pub use access::{Access, AccessHistory};
+pub use layout::{Component, Layout, LayoutError, RawLayout, Strip};
+pub use split::{Piece, SplitPolicy, SubFlags, SubRequest};
 pub use units::{
-    ByteLen, Extent, FileId, FileOffset, LocalOffset, Nanos, ObjectId, ServerId, TargetId, Timestamp,
+    BufferOffset, ByteLen, Extent, FileId, FileOffset, LocalExtent, LocalOffset, Nanos, ObjectId, ServerId,
+    TargetId, Timestamp,
 };

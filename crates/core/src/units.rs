@@ -44,6 +44,10 @@ unit!(
     ByteLen(u64), "{}"
 );
 unit!(
+    /// An offset in the caller's buffer of one request, in bytes.
+    BufferOffset(u64), "{}"
+);
+unit!(
     /// A server of the cluster, by its place in the cluster file.
     ServerId(u32), "server {}"
 );
@@ -98,6 +102,42 @@ impl Extent {
             Some(end) => Some(FileOffset(end)),
             None => None,
         }
+    }
+}
+
+/// A range of one datafile.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+pub struct LocalExtent {
+    /// First byte.
+    pub offset: LocalOffset,
+    /// Number of bytes; may be zero.
+    pub len: ByteLen,
+}
+
+impl LocalExtent {
+    /// The range of `len` bytes from `offset`.
+    pub const fn new(offset: u64, len: u64) -> Self {
+        Self { offset: LocalOffset(offset), len: ByteLen(len) }
+    }
+
+    /// One past the last byte, or `None` past 2^64 - 1.
+    pub const fn end(self) -> Option<LocalOffset> {
+        match self.offset.0.checked_add(self.len.0) {
+            Some(end) => Some(LocalOffset(end)),
+            None => None,
+        }
+    }
+}
+
+impl ByteLen {
+    /// `n` KiB (1024 bytes).
+    pub const fn from_kib(n: u64) -> Self {
+        Self(n << 10)
+    }
+
+    /// `n` MiB (1024 KiB).
+    pub const fn from_mib(n: u64) -> Self {
+        Self(n << 20)
     }
 }
 
