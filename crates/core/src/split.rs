@@ -108,8 +108,9 @@ impl SubRequest {
             };
         }
         let (turns, skip) = ((done - into_first) / self.stripe + 1, (done - into_first) % self.stripe);
-        // `buffer - skip` would be the stripe's own start, which may lie before the buffer: add first.
-        let buffer = self.buffer + turns * self.round + skip - self.skip;
+        // `buffer - self.skip`, the first stripe's own start, may lie before the buffer: in an order that
+        // neither falls below zero nor passes the end of numbers.
+        let buffer = self.buffer + (turns - 1) * self.round + (self.round - self.skip) + skip;
         Pieces { buffer, skip, left, stripe: self.stripe, round: self.round }
     }
 
@@ -148,7 +149,7 @@ impl Iterator for Pieces {
         self.left -= len;
         if self.left > 0 {
             // Only while bytes are left: behind the last piece the sum may pass the end of numbers.
-            self.buffer = self.buffer + self.round - self.skip;
+            self.buffer += self.round - self.skip;
             self.skip = 0;
         }
         Some(piece)
