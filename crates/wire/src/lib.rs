@@ -1,1 +1,28 @@
 //! The protocol: one header, one file per message family, authentication and capabilities.
+//!
+//! A message is a [`Header`], a body (a [`postcard`](https://docs.rs/postcard) encoding of one of the message enums)
+//! and a payload (file bytes, never copied into the body). Bytes from the wire stay untrusted until `decode` of the
+//! family has checked them; every length is checked against a limit before memory is reserved for it.
+//!
+//! | family | request | reply | spoken between |
+//! | --- | --- | --- | --- |
+//! | [`hello`] | [`hello::Hello`] | [`hello::Welcome`] | every client and every server, once per connection |
+//! | [`data`] | [`data::DataRequest`] | [`data::DataReply`] | clients and the data service |
+//! | [`meta`] | [`meta::MetaRequest`] | [`meta::MetaReply`] | clients and the metadata service |
+//! | [`status`] | [`status::StatusRequest`] | [`status::StatusReply`] | anyone and any server |
+
+pub mod capability;
+pub mod cluster;
+pub mod data;
+pub mod error;
+pub mod header;
+pub mod hello;
+pub mod link;
+pub mod meta;
+pub mod status;
+
+pub use capability::{Capability, ClusterSecret, Rights};
+pub use cluster::ClusterMap;
+pub use error::{Errno, WireError};
+pub use header::{Family, HEADER_LEN, Header, Kind, Malformed};
+pub use link::{Incoming, Link};

@@ -1,0 +1,135 @@
+//! Capabilities: what the metadata service lets a client do with one file, as data servers can verify it.
+//!
+//! Knowing a file id opens nothing: every data request carries a capability whose MAC only the servers of the
+//! cluster can make.
+
+use serde::{Deserialize, Serialize};
+use weft_core::{FileId, Timestamp};
+
+/// What a capability allows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rights(pub u8);
+
+impl Rights {
+    /// Bytes may be read.
+    pub const READ: Self = Self(1);
+    /// Bytes may be written, and datafiles cut and extended.
+    pub const WRITE: Self = Self(2);
+    /// Only lengths may be asked for.
+    pub const LENGTH: Self = Self(4);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `needed` are held.
+    pub const fn allow(self, needed: Self) -> bool {
+        self.0 & needed.0 == needed.0
+    }
+}
+
+/// A right to one file until a time, with a MAC over all of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Capability {
+    /// On this file.
+    pub file: FileId,
+    /// To do this.
+    pub rights: Rights,
+    /// Until this time of the servers' clocks, in seconds since 1970.
+    pub expires_s: u64,
+    /// First 16 bytes of BLAKE3, keyed, over the fields above.
+    pub mac: [u8; 16],
+}
+
+/// The secret that all servers of a cluster share, from which every key is derived.
+#[derive(Clone)]
+pub struct ClusterSecret {
+    capability_key: [u8; 32],
+    identity_root: [u8; 32],
+    server_key: [u8; 32],
+}
+
+impl std::fmt::Debug for ClusterSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClusterSecret(..)") // never printed
+    }
+}
+
+impl ClusterSecret {
+    /// From the 32 bytes of the key file.
+    pub fn new(key: &[u8; 32]) -> Self {
+        Self {
+            capability_key: blake3::derive_key("weft 2026 capability", key),
+            identity_root: blake3::derive_key("weft 2026 identity", key),
+            server_key: blake3::derive_key("weft 2026 server", key),
+        }
+    }
+
+    /// Makes a capability.
+    pub fn grant(&self, file: FileId, rights: Rights, expires_s: u64) -> Capability {
+        Capability { file, rights, expires_s, mac: self.mac(file, rights, expires_s) }
+    }
+
+    /// Whether `cap` was made with this secret, is for `file`, allows `needed` and has not expired at `now`.
+    pub fn verify(&self, cap: &Capability, file: FileId, needed: Rights, now: Timestamp) -> bool {
+        // blake3::Hash compares in constant time; a plain array would not.
+        let made = blake3::Hash::from(widen(self.mac(cap.file, cap.rights, cap.expires_s)));
+        made == blake3::Hash::from(widen(cap.mac))
+            && cap.file == file
+            && cap.rights.allow(needed)
+            && i128::from(cap.expires_s) * 1_000_000_000 > now.0
+    }
+
+    /// The key by which a user proves who he is; see [`crate::hello`].
+    pub fn identity_key(&self, identity: &crate::hello::Identity) -> [u8; 32] {
+        let bytes = postcard::to_allocvec(identity).expect("an identity always encodes");
+        *blake3::keyed_hash(&self.identity_root, &bytes).as_bytes()
+    }
+
+    /// The key by which servers prove themselves to each other and to holders of the cluster key.
+    pub fn server_key(&self) -> &[u8; 32] {
+        &self.server_key
+    }
+
+    fn mac(&self, file: FileId, rights: Rights, expires_s: u64) -> [u8; 16] {
+        let mut bytes = [0; 17];
+        bytes[0..8].copy_from_slice(&file.0.to_le_bytes());
+        bytes[8] = rights.0;
+        bytes[9..17].copy_from_slice(&expires_s.to_le_bytes());
+        let hash = blake3::keyed_hash(&self.capability_key, &bytes);
+        hash.as_bytes()[..16].try_into().expect("sixteen bytes")
+    }
+}
+
+fn widen(mac: [u8; 16]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out[..16].copy_from_slice(&mac);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_granted_file_rights_and_time_pass() {
+        let secret = ClusterSecret::new(&[7; 32]);
+        let cap = secret.grant(FileId(5), Rights::READ, 100);
+        let at = |s: i64| Timestamp::from_parts(s, 0);
+        assert!(secret.verify(&cap, FileId(5), Rights::READ, at(99)));
+        assert!(!secret.verify(&cap, FileId(6), Rights::READ, at(99)), "another file");
+        assert!(!secret.verify(&cap, FileId(5), Rights::WRITE, at(99)), "another right");
+        assert!(!secret.verify(&cap, FileId(5), Rights::READ, at(100)), "expired");
+        assert!(
+            !ClusterSecret::new(&[8; 32]).verify(&cap, FileId(5), Rights::READ, at(99)),
+            "another cluster"
+        );
+        let forged = Capability { rights: Rights::READ.and(Rights::WRITE), ..cap };
+        assert!(!secret.verify(&forged, FileId(5), Rights::WRITE, at(99)), "widened");
+        let forged = Capability { expires_s: 1000, ..cap };
+        assert!(!secret.verify(&forged, FileId(5), Rights::READ, at(99)), "prolonged");
+    }
+}

@@ -1,0 +1,215 @@
+//! Messages of the data service. It knows datafiles, targets and extents, and never what a stripe is.
+//!
+//! A `Read`'s bytes come as the payload of its reply; a `Write`'s bytes are the payload of its request or lie in the
+//! connection's shared area. A client sends all the requests that one call needs, to all servers, and then receives
+//! the replies of each connection in the order in which it sent.
+
+use crate::capability::Capability;
+use crate::error::WireError;
+use serde::{Deserialize, Serialize};
+use weft_core::{ByteLen, FileId, LocalOffset, ObjectId, TargetId, Timestamp};
+
+/// The most payload bytes in one message.
+pub const PAYLOAD_LEN_MAX: u32 = 4 << 20;
+
+/// One datafile.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct DatafileId {
+    /// Where it lies.
+    pub target: TargetId,
+    /// The file that it is a part of.
+    pub file: FileId,
+    /// Which part.
+    pub object: ObjectId,
+}
+
+/// What the client knows of a sub-request and the server may use for placement.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct IoHints {
+    /// A small piece of a parent request that spans several datafiles.
+    pub fragment: bool,
+    /// A small request that does not follow on its predecessor.
+    pub small_random: bool,
+    /// How many sub-requests the parent has, itself included.
+    pub siblings: u16,
+}
+
+/// Where a write's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Place {
+    /// The payload of this message.
+    Payload,
+    /// In the connection's shared payload area, from this byte.
+    Shared(u32),
+}
+
+/// What a client asks of a data server.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum DataRequest {
+    /// Reads up to `len` bytes; the reply is short where the datafile ends.
+    Read {
+        /// Of this datafile.
+        datafile: DatafileId,
+        /// With this right.
+        cap: Capability,
+        /// From here.
+        offset: LocalOffset,
+        /// At most [`PAYLOAD_LEN_MAX`].
+        len: u32,
+        /// For placement.
+        hints: IoHints,
+    },
+    /// Writes `len` bytes.
+    Write {
+        /// To this datafile, made when missing.
+        datafile: DatafileId,
+        /// With this right.
+        cap: Capability,
+        /// From here.
+        offset: LocalOffset,
+        /// At most [`PAYLOAD_LEN_MAX`].
+        len: u32,
+        /// Where the bytes are.
+        place: Place,
+        /// For placement.
+        hints: IoHints,
+    },
+    /// Lengths of datafiles of one file; a missing one has length 0.
+    GetLens {
+        /// With this right (any).
+        cap: Capability,
+        /// Of these.
+        datafiles: Vec<DatafileId>,
+    },
+    /// Cuts or extends datafiles of one file.
+    SetLens {
+        /// With this right (write).
+        cap: Capability,
+        /// Each to its length. Zero for a missing one makes nothing.
+        datafiles: Vec<(DatafileId, ByteLen)>,
+    },
+    /// Makes what was written to these datafiles of one file survive loss of power.
+    Sync {
+        /// With this right (any).
+        cap: Capability,
+        /// These.
+        datafiles: Vec<DatafileId>,
+    },
+    /// Removes all datafiles of these files on the given targets. Only servers of the cluster may ask.
+    Remove {
+        /// Each with where it may lie.
+        datafiles: Vec<DatafileId>,
+    },
+    /// Asks for the datafile's own descriptor under a revocable lease (see [`lease`]). Local connections only.
+    Lease {
+        /// Of this datafile; with write rights it is made when missing.
+        datafile: DatafileId,
+        /// With this right; write needs write.
+        cap: Capability,
+        /// Whether the descriptor must be writable.
+        write: bool,
+    },
+    /// Gives leases back.
+    Release {
+        /// Slots in the lease page.
+        slots: Vec<u32>,
+    },
+    /// Asks for the connection's shared areas: one for payloads of `payload_len` bytes, one page of leases.
+    AttachShared {
+        /// Wanted size of the payload area; the reply says what was given.
+        payload_len: u32,
+    },
+    /// Takes back every lease on a target's datafiles and waits for operations in flight. Administrators only.
+    RevokeLeases {
+        /// Of this target.
+        target: TargetId,
+    },
+    /// A page of the datafiles that lie on a target, in order. Servers and administrators only.
+    ListDatafiles {
+        /// On this target.
+        target: TargetId,
+        /// After this one.
+        after: Option<(FileId, ObjectId)>,
+        /// At most this many.
+        limit: u32,
+    },
+}
+
+/// Length, room and time of one datafile.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct DatafileMeta {
+    /// Length; 0 when it is missing.
+    pub len: ByteLen,
+    /// Room taken, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// Last change of contents; `None` when it is missing.
+    pub mtime: Option<Timestamp>,
+}
+
+/// What a data server answers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum DataReply {
+    /// To `Read`: the bytes are the payload; `datafile_len` is the length of the datafile at the time.
+    Read {
+        /// Tells a hole from the end of the file.
+        datafile_len: ByteLen,
+    },
+    /// To `Write`: all bytes were written.
+    Written,
+    /// To `GetLens`: in the order asked.
+    Lens(Vec<DatafileMeta>),
+    /// To `SetLens`, `Sync`, `Remove`, `Release`, `RevokeLeases`.
+    Done,
+    /// To `Lease`: one file is attached.
+    Leased {
+        /// Slot in the connection's lease page.
+        slot: u32,
+    },
+    /// To `Lease`: not by descriptor (class, module, policy, full lease page); use messages.
+    NotLeased,
+    /// To `AttachShared`: two shared areas are attached, payload first, then leases.
+    Attached {
+        /// Size of the payload area; 0 when there is none (then only the lease page is attached).
+        payload_len: u32,
+    },
+    /// To `ListDatafiles`: empty when there are no more.
+    Datafiles(Vec<(FileId, ObjectId, ByteLen)>),
+    /// To anything.
+    Failed(WireError),
+}
+
+/// The lease page: shared memory in which a server tells a client which descriptors it may still use.
+///
+/// ```text
+/// word 0        valid_until: CLOCK_BOOTTIME in nanoseconds up to which any lease of this page may be used
+/// word 1        reserved
+/// word 2 + 2 s  state of slot s: 0 free, 1 granted, 2 revoked
+/// word 3 + 2 s  in_flight of slot s: operations that the client is in the middle of
+/// ```
+/// A client adds 1 to `in_flight`, then looks at `state` and `valid_until`, does the operation when both allow it,
+/// and takes the 1 away. A server that revokes sets `state` first and then waits for `in_flight` to become 0, or for
+/// the client's last connection to end.
+pub mod lease {
+    /// Slots in a page.
+    pub const SLOTS: usize = 1023;
+    /// Bytes in a page.
+    pub const PAGE_LEN: usize = (2 + 2 * SLOTS) * 8;
+    /// Index of the word that says until when.
+    pub const VALID_UNTIL: usize = 0;
+    /// State: nobody has it.
+    pub const FREE: u64 = 0;
+    /// State: the client may use the descriptor.
+    pub const GRANTED: u64 = 1;
+    /// State: the client must not begin another operation.
+    pub const REVOKED: u64 = 2;
+
+    /// Index of the state word of a slot.
+    pub const fn state(slot: usize) -> usize {
+        2 + 2 * slot
+    }
+
+    /// Index of the in-flight word of a slot.
+    pub const fn in_flight(slot: usize) -> usize {
+        3 + 2 * slot
+    }
+}

@@ -1,0 +1,325 @@
+//! The header before every message.
+//!
+//! ```text
+//! offset size field
+//!      0    4 magic        "WEFT"
+//!      4    1 version      1
+//!      5    1 kind         0 request, 1 reply, 2 one-way (no reply follows)
+//!      6    1 family       0 hello, 1 data, 2 metadata, 3 status
+//!      7    1 flags        bit 0: payload_check holds the payload's XXH3-64
+//!      8    8 request      number chosen by the client, repeated in the reply
+//!     16    4 body_len     at most BODY_LEN_MAX
+//!     20    4 payload_len  at most PAYLOAD_LEN_MAX
+//!     24    8 payload_check
+//!     32    1 attachments  descriptors that travel with this message, at most 8
+//!     33    7 reserved     zero
+//!     40    4 body_crc     CRC-32 of the body
+//!     44    4 header_crc   CRC-32 of bytes 0 to 43
+//! ```
+//! Numbers are little-endian.
+
+use crate::data::PAYLOAD_LEN_MAX;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Length of an encoded header in bytes.
+pub const HEADER_LEN: usize = 48;
+/// The most body bytes in one message.
+pub const BODY_LEN_MAX: u32 = 1 << 20;
+/// The most descriptors with one message.
+pub const ATTACHMENTS_MAX: u8 = 8;
+
+const MAGIC: [u8; 4] = *b"WEFT";
+/// Version of the protocol; both sides must have the same.
+pub const VERSION: u8 = 1;
+const FLAG_CHECK: u8 = 1;
+
+/// Which way a message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Wants a reply.
+    Request,
+    /// Is one.
+    Reply,
+    /// Wants none.
+    OneWay,
+}
+
+/// Whose message it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// Greeting and authentication.
+    Hello,
+    /// Data service.
+    Data,
+    /// Metadata service.
+    Meta,
+    /// State of a server.
+    Status,
+}
+
+/// A decoded and checked header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Which way.
+    pub kind: Kind,
+    /// Whose.
+    pub family: Family,
+    /// Number of the request.
+    pub request: u64,
+    /// Bytes of body.
+    pub body_len: u32,
+    /// CRC-32 of the body.
+    pub body_crc: u32,
+    /// Bytes of payload.
+    pub payload_len: u32,
+    /// XXH3-64 of the payload, where the sender gave it.
+    pub payload_check: Option<u64>,
+    /// Descriptors that travel with it.
+    pub attachments: u8,
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Malformed {
+    /// The first bytes are not Weft's.
+    #[error("the peer does not speak Weft's protocol")]
+    Magic,
+    /// Another version.
+    #[error(
+        "the peer speaks version {0} of the protocol, this program version {VERSION}: install the same Weft on both"
+    )]
+    Version(u8),
+    /// The header was damaged on the way.
+    #[error("message header damaged on the wire (checksum)")]
+    HeaderCrc,
+    /// The body was damaged on the way.
+    #[error("message body damaged on the wire (checksum)")]
+    BodyCrc,
+    /// The payload was damaged on the way.
+    #[error("message payload damaged on the wire (checksum)")]
+    PayloadCheck,
+    /// A field has a value that it cannot have.
+    #[error("message field {0} out of range")]
+    Field(&'static str),
+    /// The body is not of its family.
+    #[error("message body does not decode")]
+    Body,
+}
+
+impl From<Malformed> for std::io::Error {
+    fn from(error: Malformed) -> Self {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, error)
+    }
+}
+
+impl Header {
+    /// The bytes of this header.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4] = VERSION;
+        out[5] = match self.kind {
+            Kind::Request => 0,
+            Kind::Reply => 1,
+            Kind::OneWay => 2,
+        };
+        out[6] = match self.family {
+            Family::Hello => 0,
+            Family::Data => 1,
+            Family::Meta => 2,
+            Family::Status => 3,
+        };
+        out[7] = if self.payload_check.is_some() { FLAG_CHECK } else { 0 };
+        out[8..16].copy_from_slice(&self.request.to_le_bytes());
+        out[16..20].copy_from_slice(&self.body_len.to_le_bytes());
+        out[20..24].copy_from_slice(&self.payload_len.to_le_bytes());
+        out[24..32].copy_from_slice(&self.payload_check.unwrap_or(0).to_le_bytes());
+        out[32] = self.attachments;
+        out[40..44].copy_from_slice(&self.body_crc.to_le_bytes());
+        let crc = crc32fast::hash(&out[..44]);
+        out[44..48].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Checks `bytes` and takes them apart.
+    ///
+    /// # Errors
+    /// Whatever is wrong with them, the checksum before the values.
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Self, Malformed> {
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if bytes[0..4] != MAGIC {
+            return Err(Malformed::Magic);
+        }
+        if bytes[4] != VERSION {
+            return Err(Malformed::Version(bytes[4]));
+        }
+        if crc32fast::hash(&bytes[..44]) != u32_at(44) {
+            return Err(Malformed::HeaderCrc);
+        }
+        let kind = match bytes[5] {
+            0 => Kind::Request,
+            1 => Kind::Reply,
+            2 => Kind::OneWay,
+            _ => return Err(Malformed::Field("kind")),
+        };
+        let family = match bytes[6] {
+            0 => Family::Hello,
+            1 => Family::Data,
+            2 => Family::Meta,
+            3 => Family::Status,
+            _ => return Err(Malformed::Field("family")),
+        };
+        if bytes[7] & !FLAG_CHECK != 0 {
+            return Err(Malformed::Field("flags"));
+        }
+        if bytes[33..40] != [0; 7] {
+            return Err(Malformed::Field("reserved"));
+        }
+        let header = Self {
+            kind,
+            family,
+            request: u64_at(8),
+            body_len: u32_at(16),
+            body_crc: u32_at(40),
+            payload_len: u32_at(20),
+            payload_check: (bytes[7] & FLAG_CHECK != 0).then(|| u64_at(24)),
+            attachments: bytes[32],
+        };
+        if header.body_len > BODY_LEN_MAX {
+            return Err(Malformed::Field("body_len"));
+        }
+        if header.payload_len > PAYLOAD_LEN_MAX {
+            return Err(Malformed::Field("payload_len"));
+        }
+        if header.attachments > ATTACHMENTS_MAX {
+            return Err(Malformed::Field("attachments"));
+        }
+        Ok(header)
+    }
+
+    /// Checks `body` against this header and decodes it as a message of type `M`.
+    ///
+    /// # Errors
+    /// `BodyCrc` or `Body`; a body with bytes left over is `Body` too.
+    pub fn decode_body<M: DeserializeOwned>(&self, body: &[u8]) -> Result<M, Malformed> {
+        if body.len() != self.body_len as usize || crc32fast::hash(body) != self.body_crc {
+            return Err(Malformed::BodyCrc);
+        }
+        match postcard::take_from_bytes(body) {
+            Ok((message, [])) => Ok(message),
+            _ => Err(Malformed::Body),
+        }
+    }
+}
+
+/// Writes header and body of a message to `out` (cleared first); the payload is sent after them by the caller.
+///
+/// # Panics
+/// When the body is longer than [`BODY_LEN_MAX`] or the payload than [`PAYLOAD_LEN_MAX`]: the caller pages.
+#[expect(clippy::too_many_arguments, reason = "the fields of a header")]
+pub fn encode_message<M: Serialize>(
+    out: &mut Vec<u8>,
+    kind: Kind,
+    family: Family,
+    request: u64,
+    message: &M,
+    payload_len: u32,
+    payload_check: Option<u64>,
+    attachments: u8,
+) {
+    out.clear();
+    out.resize(HEADER_LEN, 0);
+    let taken = std::mem::take(out);
+    *out = postcard::to_extend(message, taken).expect("messages always encode");
+    let body_len = out.len() - HEADER_LEN;
+    assert!(body_len <= BODY_LEN_MAX as usize, "a message body of {body_len} bytes");
+    assert!(payload_len <= PAYLOAD_LEN_MAX, "a payload of {payload_len} bytes");
+    let header = Header {
+        kind,
+        family,
+        request,
+        body_len: body_len as u32,
+        body_crc: crc32fast::hash(&out[HEADER_LEN..]),
+        payload_len,
+        payload_check,
+        attachments,
+    };
+    out[..HEADER_LEN].copy_from_slice(&header.encode());
+}
+
+/// The checksum of a payload that lies in several pieces.
+pub fn payload_check<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> u64 {
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    for piece in pieces {
+        hasher.update(piece);
+    }
+    hasher.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Header {
+        Header {
+            kind: Kind::Reply,
+            family: Family::Data,
+            request: 0x0102_0304_0506_0708,
+            body_len: 7,
+            body_crc: 0xaabb_ccdd,
+            payload_len: 65_536,
+            payload_check: Some(0x1122_3344_5566_7788),
+            attachments: 1,
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let mut expected = Vec::new();
+        expected.extend_from_slice(b"WEFT\x01\x01\x01\x01");
+        expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
+        expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
+        expected.extend_from_slice(&[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
+        expected.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0, 0xdd, 0xcc, 0xbb, 0xaa]);
+        let crc = crc32fast::hash(&expected);
+        expected.extend_from_slice(&crc.to_le_bytes());
+        assert_eq!(sample().encode().as_slice(), expected);
+    }
+
+    #[test]
+    fn reads_back_as_written() {
+        assert_eq!(Header::decode(&sample().encode()), Ok(sample()));
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        let good = sample().encode();
+        for bit in 0..HEADER_LEN * 8 {
+            let mut bad = good;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&bad).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn lengths_beyond_the_limits_are_refused_before_anything_is_reserved() {
+        let mut big = sample();
+        big.body_len = BODY_LEN_MAX + 1;
+        assert_eq!(Header::decode(&big.encode()), Err(Malformed::Field("body_len")));
+        let mut big = sample();
+        big.payload_len = PAYLOAD_LEN_MAX + 1;
+        assert_eq!(Header::decode(&big.encode()), Err(Malformed::Field("payload_len")));
+    }
+
+    #[test]
+    fn a_body_with_bytes_left_over_is_refused() {
+        let mut out = Vec::new();
+        encode_message(&mut out, Kind::Request, Family::Hello, 1, &(1u32, 2u32), 0, None, 0);
+        let header = Header::decode(out[..HEADER_LEN].try_into().expect("48")).expect("good");
+        assert_eq!(header.decode_body::<(u32, u32)>(&out[HEADER_LEN..]), Ok((1, 2)));
+        assert_eq!(header.decode_body::<u32>(&out[HEADER_LEN..]), Err(Malformed::Body));
+        out[HEADER_LEN] ^= 1;
+        assert_eq!(header.decode_body::<(u32, u32)>(&out[HEADER_LEN..]), Err(Malformed::BodyCrc));
+    }
+}
