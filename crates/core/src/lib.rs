@@ -4,12 +4,15 @@
 pub mod access;
 mod geometry;
 pub mod layout;
+pub mod locks;
+pub mod ranges;
 pub mod size;
 pub mod split;
 pub mod units;
 
 pub use access::{Access, AccessHistory};
 pub use layout::{Component, Layout, LayoutError, RawLayout, Strip};
+pub use ranges::{ByteRange, RangeSet};
 pub use split::{Piece, SplitPolicy, SubFlags, SubRequest};
 pub use units::{
     BufferOffset, ByteLen, Extent, FileId, FileOffset, LocalExtent, LocalOffset, Nanos, ObjectId, ServerId,

@@ -1,0 +1,203 @@
+//! Sets of bytes as sorted disjoint ranges.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A non-empty half-open range of bytes; of which file, and counted from where, is the owner's matter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ByteRange {
+    start: u64,
+    end: u64,
+}
+
+impl ByteRange {
+    /// Everything, and what "to the end of the file, wherever it will be" means for a range from 0.
+    pub const ALL: Self = Self { start: 0, end: u64::MAX };
+
+    /// `start..end`, or `None` when that holds no byte.
+    pub const fn new(start: u64, end: u64) -> Option<Self> {
+        if start < end { Some(Self { start, end }) } else { None }
+    }
+
+    /// `len` bytes from `start`, cut at 2^64 - 1; `None` when that holds no byte.
+    pub const fn with_len(start: u64, len: u64) -> Option<Self> {
+        Self::new(start, start.saturating_add(len))
+    }
+
+    /// From `start` to the end of numbers; `None` when that holds no byte.
+    pub const fn from(start: u64) -> Option<Self> {
+        Self::new(start, u64::MAX)
+    }
+
+    /// First byte.
+    pub const fn start(self) -> u64 {
+        self.start
+    }
+
+    /// One past the last byte; 2^64 - 1 is "to the end".
+    pub const fn end(self) -> u64 {
+        self.end
+    }
+
+    /// Number of bytes, at least 1.
+    #[allow(clippy::len_without_is_empty, reason = "a range is never empty")]
+    pub const fn len(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether the two share a byte.
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    /// Whether every byte of `other` is in this one.
+    pub const fn contains(self, other: Self) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    /// The bytes in both.
+    pub fn intersection(self, other: Self) -> Option<Self> {
+        Self::new(self.start.max(other.start), self.end.min(other.end))
+    }
+}
+
+impl fmt::Display for ByteRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}", self.start, self.end)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "ByteRange")]
+struct RawRange {
+    start: u64,
+    end: u64,
+}
+
+impl Serialize for ByteRange {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        RawRange { start: self.start, end: self.end }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteRange {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let RawRange { start, end } = RawRange::deserialize(deserializer)?;
+        Self::new(start, end)
+            .ok_or_else(|| serde::de::Error::custom(format_args!("empty byte range {start}..{end}")))
+    }
+}
+
+/// A set of bytes. Neighboring ranges are merged, so equal sets are equal values.
+///
+/// Every operation costs the logarithm of the number of ranges, plus one step for each range that it touches.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct RangeSet {
+    /// Start to end; disjoint, with at least one byte between two.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl RangeSet {
+    /// The empty set.
+    pub const fn new() -> Self {
+        Self { ranges: BTreeMap::new() }
+    }
+
+    /// Adds every byte of `range`.
+    pub fn insert(&mut self, range: ByteRange) {
+        let ByteRange { mut start, mut end } = range;
+        if let Some((&s, &e)) = self.ranges.range(..=start).next_back()
+            && e >= start
+        {
+            start = s;
+            end = end.max(e);
+        }
+        while let Some((&s, &e)) = self.ranges.range(start..=end).next() {
+            self.ranges.remove(&s);
+            end = end.max(e);
+        }
+        self.ranges.insert(start, end);
+    }
+
+    /// Takes every byte of `range` out.
+    pub fn remove(&mut self, range: ByteRange) {
+        if let Some((&s, &e)) = self.ranges.range(..range.start).next_back()
+            && e > range.start
+        {
+            self.ranges.insert(s, range.start);
+            if e > range.end {
+                self.ranges.insert(range.end, e);
+                return;
+            }
+        }
+        while let Some((&s, &e)) = self.ranges.range(range.start..range.end).next() {
+            self.ranges.remove(&s);
+            if e > range.end {
+                self.ranges.insert(range.end, e);
+            }
+        }
+    }
+
+    /// The ranges of the set that share a byte with `range`, in order and uncut.
+    pub fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
+        // At most one range that starts before `range` can reach into it.
+        let before = self.ranges.range(..range.start).next_back().filter(move |&(_, &e)| e > range.start);
+        let inside = self.ranges.range(range.start..range.end);
+        before.into_iter().chain(inside).map(|(&start, &end)| ByteRange { start, end })
+    }
+
+    /// Whether any byte of `range` is in the set.
+    pub fn overlaps(&self, range: ByteRange) -> bool {
+        self.overlapping(range).next().is_some()
+    }
+
+    /// Whether every byte of `range` is in the set.
+    pub fn contains(&self, range: ByteRange) -> bool {
+        self.overlapping(range).next().is_some_and(|found| found.contains(range))
+    }
+
+    /// The parts of `range` that are not in the set, in order.
+    pub fn gaps(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
+        let mut from = range.start;
+        let ends = self.overlapping(range).map(|r| (r.start, r.end)).chain([(range.end, range.end)]);
+        ends.filter_map(move |(start, end)| {
+            let gap = ByteRange::new(from, start);
+            from = end;
+            gap
+        })
+    }
+
+    /// All ranges, in order.
+    pub fn iter(&self) -> impl Iterator<Item = ByteRange> + '_ {
+        self.ranges.iter().map(|(&start, &end)| ByteRange { start, end })
+    }
+
+    /// Number of ranges.
+    pub fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.iter().map(ByteRange::len).sum()
+    }
+
+    /// Whether no byte is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Takes everything out.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+    }
+}
+
+impl FromIterator<ByteRange> for RangeSet {
+    fn from_iter<I: IntoIterator<Item = ByteRange>>(ranges: I) -> Self {
+        let mut set = Self::new();
+        ranges.into_iter().for_each(|range| set.insert(range));
+        set
+    }
+}

@@ -1,0 +1,89 @@
+//! Range sets against one flag per byte.
+
+use proptest::prelude::*;
+use weft_core::{ByteRange, RangeSet};
+
+const BYTES: u64 = 48;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert(ByteRange),
+    Remove(ByteRange),
+}
+
+fn ranges() -> impl Strategy<Value = ByteRange> {
+    (0..BYTES, 1..=BYTES).prop_filter_map("empty", |(a, len)| ByteRange::new(a, (a + len.min(12)).min(BYTES)))
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = (any::<bool>(), ranges())
+        .prop_map(|(insert, range)| if insert { Op::Insert(range) } else { Op::Remove(range) });
+    prop::collection::vec(op, 1..40)
+}
+
+/// Maximal runs of bytes for which `f` holds, within `range`.
+fn runs(range: ByteRange, f: impl Fn(u64) -> bool) -> Vec<ByteRange> {
+    let mut found: Vec<ByteRange> = Vec::new();
+    for byte in range.start()..range.end() {
+        if !f(byte) {
+            continue;
+        }
+        match found.last_mut() {
+            Some(last) if last.end() == byte => *last = ByteRange::new(last.start(), byte + 1).unwrap(),
+            _ => found.extend(ByteRange::new(byte, byte + 1)),
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_set_is_its_bytes(ops in ops(), probe in ranges()) {
+        let (mut set, mut model) = (RangeSet::new(), [false; BYTES as usize]);
+        let all = ByteRange::new(0, BYTES).unwrap();
+        for op in ops {
+            let (range, value) = match op {
+                Op::Insert(range) => { set.insert(range); (range, true) }
+                Op::Remove(range) => { set.remove(range); (range, false) }
+            };
+            model[range.start() as usize..range.end() as usize].fill(value);
+            let has = |byte: u64| model[byte as usize];
+            let expected = runs(all, has);
+            prop_assert_eq!(set.iter().collect::<Vec<_>>(), &expected[..]);
+            prop_assert_eq!(set.count(), expected.len());
+            prop_assert_eq!(set.bytes(), model.iter().filter(|&&b| b).count() as u64);
+            prop_assert_eq!(set.is_empty(), expected.is_empty());
+            let touched: Vec<_> = expected.iter().copied().filter(|r| r.overlaps(probe)).collect();
+            prop_assert_eq!(set.overlapping(probe).collect::<Vec<_>>(), &touched[..]);
+            prop_assert_eq!(set.overlaps(probe), (probe.start()..probe.end()).any(has));
+            prop_assert_eq!(set.contains(probe), (probe.start()..probe.end()).all(has));
+            prop_assert_eq!(set.gaps(probe).collect::<Vec<_>>(), runs(probe, |byte| !has(byte)));
+            prop_assert_eq!(&expected.into_iter().rev().collect::<RangeSet>(), &set);
+        }
+    }
+}
+
+#[test]
+fn ranges_at_the_end_of_numbers() {
+    let mut set = RangeSet::new();
+    set.insert(ByteRange::ALL);
+    set.remove(ByteRange::new(u64::MAX - 1, u64::MAX).unwrap());
+    set.remove(ByteRange::new(0, 1).unwrap());
+    assert_eq!(set.iter().collect::<Vec<_>>(), [ByteRange::new(1, u64::MAX - 1).unwrap()]);
+    set.insert(ByteRange::from(7).unwrap());
+    assert_eq!(set.bytes(), u64::MAX - 1);
+    assert_eq!(ByteRange::from(u64::MAX), None);
+    assert_eq!(ByteRange::with_len(u64::MAX - 3, 9), ByteRange::new(u64::MAX - 3, u64::MAX));
+    assert_eq!(ByteRange::with_len(5, 0), None);
+}
+
+#[test]
+fn empty_ranges_do_not_decode() {
+    let bytes = postcard::to_allocvec(&(5u64, 5u64)).unwrap();
+    assert!(postcard::from_bytes::<ByteRange>(&bytes).is_err());
+    let range = ByteRange::new(5, 6).unwrap();
+    let bytes = postcard::to_allocvec(&range).unwrap();
+    assert_eq!(postcard::from_bytes::<ByteRange>(&bytes).unwrap(), range);
+}
