@@ -11,8 +11,11 @@
 #![allow(async_fn_in_trait)] // Futures need not be `Send`: each is created and polled on one thread.
 
 mod address;
+mod name;
+pub mod real;
 
 pub use address::{Address, BadAddress};
+use name::check_name;
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};

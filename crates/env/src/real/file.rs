@@ -1,0 +1,134 @@
+//! Open files.
+
+use super::RealShared;
+use super::sys::{self, Fd};
+use crate::{BlockingFile, File, FileMeta};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use weft_core::{ByteLen, LocalOffset, Timestamp};
+
+/// The smallest unit in which a direct read can be short without having met the end of the file.
+const SECTOR_BYTES: usize = 512;
+
+/// An open file; clones share its descriptor.
+#[derive(Clone, Debug)]
+pub struct RealFile {
+    fd: Arc<Fd>,
+    direct: bool,
+}
+
+impl RealFile {
+    pub(super) fn new(fd: Fd, direct: bool) -> Self {
+        Self { fd: Arc::new(fd), direct }
+    }
+
+    /// What a peer sent, if it is a regular file (anything else could block a reader for ever).
+    pub(super) fn received(fd: Fd) -> Option<Self> {
+        let mode = sys::statx(&fd).ok()?.stx_mode;
+        (u32::from(mode) & libc::S_IFMT == libc::S_IFREG).then(|| Self::new(fd, false))
+    }
+
+    pub(super) fn fd(&self) -> &Fd {
+        &self.fd
+    }
+
+    /// Reads until `parts` are full or the file ends.
+    fn read(&self, parts: &[libc::iovec], offset: LocalOffset) -> io::Result<usize> {
+        // Behind the unaligned end of a file a direct read is refused instead of returning nothing.
+        sys::preadv(&self.fd, parts, offset.0, |count| self.direct && count % SECTOR_BYTES != 0)
+    }
+}
+
+impl AsFd for RealFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.fd.as_raw_fd()) }
+    }
+}
+
+impl AsRawFd for RealFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// The part of a `statx` that Weft needs.
+pub(super) fn file_meta(meta: &libc::statx) -> FileMeta {
+    FileMeta {
+        len: ByteLen(meta.stx_size),
+        blocks_512: meta.stx_blocks,
+        mtime: Timestamp::from_parts(meta.stx_mtime.tv_sec, meta.stx_mtime.tv_nsec),
+    }
+}
+
+impl File for RealFile {
+    type Shared = RealShared;
+    type Blocking = RealBlockingFile;
+
+    async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: LocalOffset) -> io::Result<usize> {
+        self.read(sys::scatter(bufs), offset)
+    }
+
+    async fn write_at(&self, bufs: &[IoSlice<'_>], offset: LocalOffset) -> io::Result<()> {
+        sys::pwritev(&self.fd, sys::gather(bufs), offset.0)
+    }
+
+    async fn write_shared_at(
+        &self,
+        shared: &RealShared,
+        from: usize,
+        len: usize,
+        offset: LocalOffset,
+    ) -> io::Result<()> {
+        let part = libc::iovec { iov_base: shared.at(from, len).cast(), iov_len: len };
+        sys::pwritev(&self.fd, &[part], offset.0)
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        // Without the times, but with the length: that is what fdatasync promises.
+        sys::fdatasync(&self.fd)
+    }
+
+    async fn meta(&self) -> io::Result<FileMeta> {
+        sys::statx(&self.fd).map(|meta| file_meta(&meta))
+    }
+
+    async fn set_len(&self, len: ByteLen) -> io::Result<()> {
+        sys::ftruncate(&self.fd, len.0)
+    }
+
+    fn blocking(&self) -> RealBlockingFile {
+        RealBlockingFile(self.clone())
+    }
+}
+
+/// The same file for code that cannot suspend.
+#[derive(Clone, Debug)]
+pub struct RealBlockingFile(RealFile);
+
+impl BlockingFile for RealBlockingFile {
+    fn read_at(&self, buf: &mut [u8], offset: LocalOffset) -> io::Result<()> {
+        let len = buf.len();
+        match self.0.read(sys::scatter(&mut [IoSliceMut::new(buf)]), offset)? {
+            count if count == len => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: LocalOffset) -> io::Result<()> {
+        sys::pwritev(&self.0.fd, sys::gather(&[IoSlice::new(buf)]), offset.0)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        sys::fdatasync(&self.0.fd)
+    }
+
+    fn len(&self) -> io::Result<ByteLen> {
+        sys::statx(&self.0.fd).map(|meta| ByteLen(meta.stx_size))
+    }
+
+    fn set_len(&self, len: ByteLen) -> io::Result<()> {
+        sys::ftruncate(&self.0.fd, len.0)
+    }
+}

@@ -1,0 +1,70 @@
+//! The event count over a futex (by parking_lot).
+
+use crate::Notify;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Instant;
+use weft_core::Nanos;
+
+/// An event count between threads. Notifying costs two atomic operations while nobody waits.
+#[derive(Clone, Debug)]
+pub struct RealNotify(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    epoch: AtomicU64,
+    // Raised before a waiter looks at `epoch`, read after a notifier has raised `epoch`: in the one order of all
+    // SeqCst operations at least one of the two sees the other, so no wake-up is lost.
+    waiters: AtomicUsize,
+    mutex: Mutex<()>,
+    condvar: Condvar,
+}
+
+impl RealNotify {
+    pub(super) fn new() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl Notify for RealNotify {
+    fn epoch(&self) -> u64 {
+        self.0.epoch.load(SeqCst)
+    }
+
+    async fn wait(&self, seen: u64, timeout: Option<Nanos>) -> bool {
+        let inner = &*self.0;
+        if inner.epoch.load(SeqCst) != seen {
+            return true;
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout.as_duration()));
+        let mut guard = inner.mutex.lock();
+        inner.waiters.fetch_add(1, SeqCst);
+        let mut changed = inner.epoch.load(SeqCst) != seen;
+        while !changed {
+            let passed = match deadline {
+                Some(deadline) => inner.condvar.wait_until(&mut guard, deadline).timed_out(),
+                None => {
+                    inner.condvar.wait(&mut guard);
+                    false
+                }
+            };
+            changed = inner.epoch.load(SeqCst) != seen;
+            if passed {
+                break;
+            }
+        }
+        inner.waiters.fetch_sub(1, SeqCst);
+        changed
+    }
+
+    fn notify_all(&self) {
+        let inner = &*self.0;
+        inner.epoch.fetch_add(1, SeqCst);
+        if inner.waiters.load(SeqCst) > 0 {
+            // A waiter that has counted itself but does not sleep yet holds the mutex: let it fall asleep first.
+            drop(inner.mutex.lock());
+            inner.condvar.notify_all();
+        }
+    }
+}
