@@ -86,6 +86,8 @@ pub struct MetadataStatus {
     pub opens: u32,
     /// Byte-range locks held.
     pub locks: u32,
+    /// Requests of every kind since the start.
+    pub requests: u64,
     /// Mutations since the start.
     pub mutations: u64,
     /// Commits that reached the disk since the start; fewer than mutations where they were grouped.
