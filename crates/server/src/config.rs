@@ -1,0 +1,113 @@
+//! What a server is told at its start: a plain structure; the command line maps `cluster.toml` onto it.
+
+use crate::metadata;
+use std::path::PathBuf;
+use std::sync::Arc;
+use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_env::Address;
+use weft_store::target::Module;
+use weft_wire::ClusterSecret;
+
+/// All that a server is told at its start.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Its number in the cluster.
+    pub server: ServerId,
+    /// Its name in the cluster file.
+    pub name: String,
+    /// The cluster's name; a greeting that means another cluster is refused.
+    pub cluster: String,
+    /// Where it listens.
+    pub addresses: Vec<Address>,
+    /// From which all keys are derived.
+    pub secret: ClusterSecret,
+    /// Its targets; none on a server with the metadata role only.
+    pub targets: Vec<TargetConfig>,
+    /// Present when it has the metadata role.
+    pub metadata: Option<metadata::Config>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Whether co-located clients may get the descriptors of plain datafiles.
+    pub leases: bool,
+    /// Whether payloads carry checksums on connections that come over the network, even when the client does not
+    /// ask for it.
+    pub checksums_remote: bool,
+    /// The server ends itself when no connection was open for this long; `None` stays.
+    pub idle_exit: Option<Nanos>,
+    /// What the server cannot find out by itself in both worlds.
+    pub hooks: Hooks,
+}
+
+/// One target of a server.
+#[derive(Clone, Debug)]
+pub struct TargetConfig {
+    /// Its number in the cluster.
+    pub id: TargetId,
+    /// Its class: `hdd`, `ssd`, `nvme` or any other name.
+    pub class: String,
+    /// The directory that holds it, formatted at first use when it is empty.
+    pub path: PathBuf,
+    /// How its datafiles are read and written.
+    pub module: Module,
+    /// Most requests that run on it at once; others wait, sessions taking turns.
+    pub queue_depth: u32,
+}
+
+/// Bounds of a server's memory and patience.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Most connections at once; more are refused with a sentence that says so.
+    pub connections_max: u32,
+    /// Most memory for payloads of all connections.
+    pub payload_memory_max: ByteLen,
+    /// Most memory for one connection's shared payload area.
+    pub shared_payload_max: ByteLen,
+    /// Most memory for all shared payload areas.
+    pub shared_memory_max: ByteLen,
+    /// Most datafiles held open per target.
+    pub open_datafiles_max: usize,
+    /// How long a connection may take to greet and prove itself.
+    pub greeting_timeout: Nanos,
+    /// How long a peer may stall in the middle of a message before its connection is ended.
+    pub stall_timeout: Nanos,
+    /// How long a revocation waits for a client's operations in flight before the client's connection is ended.
+    pub revoke_timeout: Nanos,
+    /// How long an orderly end waits for requests that run.
+    pub shutdown_timeout: Nanos,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 8192,
+            payload_memory_max: ByteLen::from_mib(256),
+            shared_payload_max: ByteLen::from_mib(1),
+            shared_memory_max: ByteLen::from_mib(256),
+            open_datafiles_max: 1024,
+            greeting_timeout: Nanos::from_s(10),
+            stall_timeout: Nanos::from_s(30),
+            revoke_timeout: Nanos::from_s(5),
+            shutdown_timeout: Nanos::from_s(10),
+        }
+    }
+}
+
+/// What the server cannot find out by itself in both worlds.
+#[derive(Clone)]
+pub struct Hooks {
+    /// Resident memory of this process; 0 where unknown.
+    pub memory: fn() -> ByteLen,
+    /// Takes one line for the server's log.
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+    /// This process.
+    pub pid: u32,
+    /// The user that runs this server, who like root may administrate it.
+    pub uid: u32,
+}
+
+impl Hooks {
+    /// Knows nothing, logs nowhere and trusts root only.
+    pub fn none() -> Self {
+        Self { memory: || ByteLen(0), log: Arc::new(|_| ()), pid: 0, uid: 0 }
+    }
+}
