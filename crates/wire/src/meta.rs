@@ -176,6 +176,9 @@ pub struct Opened {
     pub must_truncate: bool,
     /// A kernel caches pages of this file: after each write the client must send `Invalidate`.
     pub cached_elsewhere: bool,
+    /// The answer to `cache`: this client's kernel may cache pages of the file, because no other session writes it;
+    /// `WaitEvents` tells when that ends.
+    pub may_cache: bool,
 }
 
 /// What a writer says of its writes when it closes.
@@ -185,6 +188,10 @@ pub struct WriteSummary {
     pub wrote: bool,
     /// One past the last byte that it wrote.
     pub end: ByteLen,
+    /// How many bytes it wrote, those written twice counted twice: an upper bound of the room taken.
+    pub bytes: ByteLen,
+    /// A write or truncation failed midway, so that only the datafiles know what is there.
+    pub unsure: bool,
     /// Its time of the last write, on the clock of the writer's node.
     pub mtime: Timestamp,
 }
@@ -310,7 +317,7 @@ pub enum MetaRequest {
         handle: HandleId,
         /// Layout of a new file.
         layout: LayoutSpec,
-        /// The client wants to let the kernel cache pages; see `Opened::cached_elsewhere`.
+        /// The client wants to let the kernel cache pages; see `Opened::may_cache`.
         cache: bool,
     },
     /// Opens the same file again for another session, as a forked or executed process does. Reply: `Opened`.
@@ -326,7 +333,7 @@ pub enum MetaRequest {
         summary: WriteSummary,
     },
     /// Tells the true size of an unsettled file; ignored unless the epoch still holds and nobody writes. Sent
-    /// one-way. Reply: `Done`.
+    /// one-way. Also ends a truncation (see `MetaReply::Truncate`). Reply: `Done`.
     Settle {
         /// Of this file.
         file: FileId,
@@ -638,7 +645,8 @@ pub enum MetaReply {
     Attr(Attr),
     /// An open file.
     Opened(Box<Opened>),
-    /// The lengths of these datafiles may now be set.
+    /// The lengths of these datafiles may now be set. Until the client has said so by `Settle` with this epoch and
+    /// capability (or its session ends), nobody's finding of the size is believed.
     Truncate {
         /// Which file.
         file: FileId,
@@ -646,6 +654,8 @@ pub enum MetaReply {
         layout: Layout,
         /// The right to do it.
         cap: Capability,
+        /// For the `Settle` afterwards.
+        epoch: u64,
     },
     /// A fresh capability.
     Capability(Capability),
