@@ -5,6 +5,7 @@ pub mod access;
 mod geometry;
 pub mod layout;
 pub mod locks;
+pub mod placement;
 pub mod ranges;
 pub mod size;
 pub mod split;
@@ -12,6 +13,7 @@ pub mod units;
 
 pub use access::{Access, AccessHistory};
 pub use layout::{Component, Layout, LayoutError, RawLayout, Strip};
+pub use placement::{Candidate, ClassFilter, Factor, Placement, PlacementError, Start};
 pub use ranges::{ByteRange, RangeSet};
 pub use split::{Piece, SplitPolicy, SubFlags, SubRequest};
 pub use units::{
