@@ -30,6 +30,40 @@ impl ByteRange {
         Self::new(start, u64::MAX)
     }
 
+    /// From the `l_start` (counted from the start of the file) and `l_len` of a `struct flock`: a length of 0
+    /// reaches to the end, a negative one lies before the start.
+    ///
+    /// # Errors
+    /// [`RangeError`] with the errno that POSIX wants.
+    pub fn from_posix(start: i64, len: i64) -> Result<Self, RangeError> {
+        let (first, last) = match len {
+            0 => (start, i64::MAX),
+            1.. => (start, start.checked_add(len - 1).ok_or(RangeError::Overflow)?),
+            _ => (start.checked_add(len).ok_or(RangeError::Invalid)?, start.saturating_sub(1)),
+        };
+        Self::from_inclusive(first, last)
+    }
+
+    /// From the first and the last byte, as FUSE has them; a last byte of 2^63 - 1 is "to the end".
+    ///
+    /// # Errors
+    /// [`RangeError::Invalid`] for a negative first byte or a last one before it.
+    pub fn from_inclusive(first: i64, last: i64) -> Result<Self, RangeError> {
+        let start = u64::try_from(first).map_err(|_| RangeError::Invalid)?;
+        let end = match u64::try_from(last).map_err(|_| RangeError::Invalid)? {
+            last if last >= i64::MAX as u64 => u64::MAX,
+            last => last + 1,
+        };
+        Self::new(start, end).ok_or(RangeError::Invalid)
+    }
+
+    /// `l_start` and `l_len` for a `struct flock` with SEEK_SET; a range to the end has length 0.
+    pub const fn to_posix(self) -> (i64, i64) {
+        const MAX: u64 = i64::MAX as u64;
+        let start = if self.start > MAX { i64::MAX } else { self.start as i64 };
+        (start, if self.end > MAX { 0 } else { (self.end - self.start) as i64 })
+    }
+
     /// First byte.
     pub const fn start(self) -> u64 {
         self.start
@@ -60,6 +94,17 @@ impl ByteRange {
     pub fn intersection(self, other: Self) -> Option<Self> {
         Self::new(self.start.max(other.start), self.end.min(other.end))
     }
+}
+
+/// A `struct flock` that describes no range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RangeError {
+    /// It begins before the file or ends before it begins (EINVAL).
+    #[error("the range begins before byte 0 or ends before it begins")]
+    Invalid,
+    /// It ends behind the largest file offset (EOVERFLOW).
+    #[error("the range ends behind byte 2^63 - 1")]
+    Overflow,
 }
 
 impl fmt::Display for ByteRange {

@@ -279,3 +279,29 @@ fn the_queue_is_bounded() {
     table.remove_file(&1);
     assert!(table.is_empty() && table.ticket_count() == 0);
 }
+
+#[test]
+fn four_thousand_waiters_are_served_in_order_by_asking_again() {
+    let mut table = LockTable::default();
+    let whole = ByteRange::ALL;
+    assert_eq!(table.acquire((), 0, whole, Exclusive, Wait::Queue), Acquire::Granted);
+    let mut tickets: Vec<(u32, Ticket)> = Vec::new();
+    for owner in 1..=4096 {
+        match table.acquire((), owner, whole, Exclusive, Wait::Queue) {
+            Acquire::Queued(ticket) => tickets.push((owner, ticket)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut holder = 0;
+    for (owner, ticket) in tickets.clone() {
+        assert!(table.release(&(), &holder));
+        // Some others ask first, as it happens when all are woken.
+        for &(_, later) in tickets.iter().rev().take(8).filter(|&&(_, later)| later > ticket) {
+            assert_eq!(table.retry(later), Some(Acquire::Queued(later)));
+        }
+        assert_eq!(table.retry(ticket), Some(Acquire::Granted));
+        holder = owner;
+    }
+    assert!(!table.release(&(), &holder));
+    assert!(table.is_empty());
+}

@@ -1,6 +1,7 @@
 //! Range sets against one flag per byte.
 
 use proptest::prelude::*;
+use weft_core::ranges::RangeError;
 use weft_core::{ByteRange, RangeSet};
 
 const BYTES: u64 = 48;
@@ -86,4 +87,37 @@ fn empty_ranges_do_not_decode() {
     let range = ByteRange::new(5, 6).unwrap();
     let bytes = postcard::to_allocvec(&range).unwrap();
     assert_eq!(postcard::from_bytes::<ByteRange>(&bytes).unwrap(), range);
+}
+
+#[test]
+fn struct_flock_comes_and_goes() {
+    const MAX: i64 = i64::MAX;
+    let range = |start, end| Ok(ByteRange::new(start, end).unwrap());
+    let table = [
+        ((0, 0), Ok(ByteRange::ALL)),
+        ((10, 5), range(10, 15)),
+        ((10, -4), range(6, 10)),
+        ((10, -10), range(0, 10)),
+        ((10, -11), Err(RangeError::Invalid)),
+        ((0, -1), Err(RangeError::Invalid)),
+        ((-1, 0), Err(RangeError::Invalid)),
+        ((i64::MIN, -1), Err(RangeError::Invalid)),
+        ((5, i64::MIN), Err(RangeError::Invalid)),
+        ((MAX, 0), range(MAX as u64, u64::MAX)),
+        ((MAX, 1), range(MAX as u64, u64::MAX)),
+        ((MAX, 2), Err(RangeError::Overflow)),
+        ((7, MAX - 6), range(7, u64::MAX)),
+        ((6, MAX - 6), range(6, MAX as u64)),
+    ];
+    for ((start, len), expected) in table {
+        let found = ByteRange::from_posix(start, len);
+        assert_eq!(found, expected, "l_start {start}, l_len {len}");
+        if let Ok(range) = found {
+            let (start, len) = range.to_posix();
+            assert_eq!(ByteRange::from_posix(start, len), Ok(range));
+        }
+    }
+    assert_eq!(ByteRange::from_inclusive(3, 3), range(3, 4));
+    assert_eq!(ByteRange::from_inclusive(3, 2), Err(RangeError::Invalid));
+    assert_eq!(ByteRange::from_inclusive(0, MAX), Ok(ByteRange::ALL));
 }

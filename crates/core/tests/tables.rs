@@ -277,6 +277,8 @@ fn decoding_checks_and_round_trips() {
     let layout = Layout::two_part(&[(TargetId(3), ByteLen(7))], FileOffset(100), &targets(2)).unwrap();
     let bytes = postcard::to_allocvec(&layout).unwrap();
     assert_eq!(bytes, postcard::to_allocvec(&layout.to_raw()).unwrap());
+    // Components; of each: start, end (1 = present), strips, and of each strip: target, stripe size.
+    assert_eq!(bytes, [2, 0, 1, 100, 1, 3, 7, 100, 0, 2, 0, 3, 1, 3], "layouts on disk must stay readable");
     assert_eq!(postcard::from_bytes::<Layout>(&bytes).unwrap(), layout);
     let mut raw = layout.to_raw();
     raw.components[1].start = FileOffset(99);
