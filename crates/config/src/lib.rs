@@ -1,1 +1,33 @@
-//! The cluster file: one commented cluster.toml, checked with the line and the remedy.
+//! The cluster file: one commented `cluster.toml`, checked with the line and the remedy.
+//!
+//! [`Cluster::load`] reads and checks a file, [`Cluster::from_env`] finds it first. Nothing that is wrong is
+//! repaired or ignored: a bad value is refused with file, line and column, the line itself and what to write
+//! instead ([`ConfigError`]). [`EXAMPLE`] is the whole format with comments, and loads.
+//!
+//! Invariants of a loaded [`Cluster`]:
+//! * exactly one server has the metadata role;
+//! * names, target ids, addresses and paths (per host) occur once;
+//! * every path is absolute;
+//! * the key file, where it can be seen, is readable by its owner alone.
+
+mod check;
+mod embedded;
+mod error;
+mod find;
+mod key;
+mod load;
+mod map;
+mod model;
+mod quantity;
+mod section;
+
+pub use embedded::{EmbeddedOptions, default_state_dir, embedded_toml, write_embedded};
+pub use error::ConfigError;
+pub use key::{Key, KeyError, make_cluster_key, read_key};
+pub use model::{
+    Checksums, Client, Cluster, Defaults, LogLevel, Metadata, Module, Server, Target, TransportChoice,
+};
+pub use quantity::{format_duration, format_size, parse_duration, parse_size};
+
+/// The whole cluster file with comments; `weft config example` prints it.
+pub const EXAMPLE: &str = include_str!("example.toml");

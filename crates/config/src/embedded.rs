@@ -1,0 +1,149 @@
+//! The cluster that `weft run` makes when no other is configured: four servers on this machine.
+
+use crate::error::ConfigError;
+use crate::find::variable;
+use crate::key::make_cluster_key;
+use crate::model::Cluster;
+use std::fmt::Write as _;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use weft_core::Nanos;
+
+/// The longest path of a Unix socket, without its closing zero.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// What may be chosen of an embedded cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EmbeddedOptions {
+    /// Where everything lies.
+    pub state: PathBuf,
+    /// Class of each target; one server has one target.
+    pub classes: Vec<String>,
+    /// Servers end after this time without connections.
+    pub idle_exit: Nanos,
+}
+
+impl EmbeddedOptions {
+    /// Two `hdd` and two `ssd` targets under `state`; servers end after ten minutes without work.
+    pub fn new(state: PathBuf) -> Self {
+        let classes = ["hdd", "hdd", "ssd", "ssd"].map(str::to_owned).to_vec();
+        Self { state, classes, idle_exit: Nanos::from_s(600) }
+    }
+}
+
+/// Where the embedded cluster's state lies: `WEFT_STATE`, else `$XDG_STATE_HOME/weft/default`, else
+/// `~/.local/state/weft/default`; `None` without a home.
+pub fn default_state_dir() -> Option<PathBuf> {
+    if let Some(state) = variable("WEFT_STATE") {
+        return Some(state.into());
+    }
+    let base = variable("XDG_STATE_HOME").map(PathBuf::from);
+    let base = base.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".local/state")))?;
+    Some(base.join("weft/default"))
+}
+
+/// The directory of the sockets: inside the state directory, or for a long path in a private one under `/tmp`, since
+/// a socket's path has at most 107 bytes.
+fn socket_dir(state: &Path) -> PathBuf {
+    let inside = state.join("run");
+    if inside.as_os_str().len() + "/s00.sock".len() <= SOCKET_PATH_MAX {
+        return inside;
+    }
+    // Named by what it stands for, so that the same state finds it again.
+    let sum = state.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    PathBuf::from(format!("/tmp/weft-{uid}-{sum:016x}"))
+}
+
+/// The cluster file of an embedded cluster.
+pub fn embedded_toml(options: &EmbeddedOptions) -> String {
+    let state = options.state.display();
+    let run = socket_dir(&options.state);
+    let mut out = format!(
+        "# Written by `weft run`: an embedded cluster, {} servers on this machine.\n\
+         # `weft run --fresh` empties and writes it again.\n\n\
+         [cluster]\nname = \"embedded\"\nkey_file = {:?}\nidle_exit = {:?}\n",
+        options.classes.len(),
+        format!("{state}/cluster.key"),
+        crate::format_duration(options.idle_exit),
+    );
+    for (index, class) in options.classes.iter().enumerate() {
+        let address = format!("unix:{}/s{index}.sock", run.display());
+        let _ = write!(
+            out,
+            "\n[[server]]\nname = \"s{index}\"\naddress = {address:?}\nlog = {:?}\n",
+            format!("{state}/log/s{index}.log"),
+        ); // a String takes every write
+        if index == 0 {
+            let _ = write!(out, "\n[server.metadata]\npath = {:?}\n", format!("{state}/metadata"));
+        }
+        let _ = write!(
+            out,
+            "\n[[server.target]]\nid = {index}\nclass = {class:?}\npath = {:?}\n",
+            format!("{state}/targets/{class}{index}"),
+        );
+    }
+    out
+}
+
+/// Makes the directories, the key and the cluster file of an embedded cluster where they are missing, and loads it.
+///
+/// # Errors
+/// When a directory or file cannot be made, or an existing cluster file is refused.
+pub fn write_embedded(options: &EmbeddedOptions) -> Result<Cluster, ConfigError> {
+    let file = options.state.join("cluster.toml");
+    let failed = |what: &Path, error: &dyn std::fmt::Display| {
+        let remedy = "choose another place with --state DIR or WEFT_STATE";
+        ConfigError::whole(what, format!("cannot be made: {error}"), remedy)
+    };
+    let make = |dir: &Path| {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|error| failed(dir, &error))
+    };
+    make(&options.state)?;
+    let key_file = options.state.join("cluster.key");
+    if !key_file.exists() {
+        let key = make_cluster_key().map_err(|error| failed(&key_file, &error))?;
+        key.write_new(&key_file).map_err(|error| failed(&key_file, &error))?;
+    }
+    if !file.exists() {
+        // Whole or not at all: a reader never sees half of it.
+        let draft = options.state.join("cluster.toml.new");
+        std::fs::write(&draft, embedded_toml(options)).map_err(|error| failed(&draft, &error))?;
+        std::fs::rename(&draft, &file).map_err(|error| failed(&file, &error))?;
+    }
+    let cluster = Cluster::load(&file)?;
+    for server in &cluster.servers {
+        let logs = server.log.iter().filter_map(|log| log.parent());
+        let sockets = server.addresses.iter().filter_map(|address| match address {
+            weft_env::Address::Unix(path) => path.parent(),
+            weft_env::Address::Tcp(..) => None,
+        });
+        let metadata = server.metadata.iter().map(|metadata| metadata.path.as_path());
+        let targets = server.targets.iter().map(|target| target.path.as_path());
+        logs.chain(sockets).chain(metadata).chain(targets).try_for_each(make)?;
+    }
+    private(&socket_dir(&options.state), &failed)?;
+    Ok(cluster)
+}
+
+/// Refuses a socket directory that somebody else made or can enter: under `/tmp` anybody could have been first.
+fn private(
+    dir: &Path,
+    failed: &dyn Fn(&Path, &dyn std::fmt::Display) -> ConfigError,
+) -> Result<(), ConfigError> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = std::fs::symlink_metadata(dir).map_err(|error| failed(dir, &error))?;
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
+        return Err(failed(dir, &"it is there, but not as a directory that only this user can enter"));
+    }
+    Ok(())
+}

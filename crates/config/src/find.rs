@@ -1,0 +1,78 @@
+//! Which cluster file is meant when none is named.
+
+use crate::embedded::default_state_dir;
+use crate::error::ConfigError;
+use crate::key::{Key, KeyError, read_key};
+use crate::model::Cluster;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+impl Cluster {
+    /// Loads the cluster file that the environment means: `WEFT_CLUSTER`, else `~/.config/weft/cluster.toml`, else
+    /// `/etc/weft/cluster.toml`, else the file of the embedded cluster, if `weft run` has ever made one.
+    ///
+    /// # Errors
+    /// When there is none, or it is refused. A file that is named but missing is not passed over.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::load(&Self::find()?)
+    }
+
+    /// The file that [`Cluster::from_env`] loads.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn find() -> Result<PathBuf, ConfigError> {
+        if let Some(file) = variable("WEFT_CLUSTER") {
+            return Ok(file.into());
+        }
+        let embedded = default_state_dir().map(|state| state.join("cluster.toml"));
+        let places = [user_file("cluster.toml"), Some("/etc/weft/cluster.toml".into()), embedded];
+        places.into_iter().flatten().find(|file| file.exists()).ok_or_else(|| {
+            ConfigError::whole(
+                Path::new("cluster.toml"),
+                "there is no cluster here: neither WEFT_CLUSTER, ~/.config/weft/cluster.toml, /etc/weft/cluster.toml \
+                 nor an embedded cluster",
+                "start one on this machine with `weft run -- PROGRAM`, or name a cluster file with WEFT_CLUSTER",
+            )
+        })
+    }
+
+    /// The cluster file that the environment names, without a look at the embedded one.
+    pub fn configured() -> Option<PathBuf> {
+        if let Some(file) = variable("WEFT_CLUSTER") {
+            return Some(file.into());
+        }
+        let places = [user_file("cluster.toml"), Some("/etc/weft/cluster.toml".into())];
+        places.into_iter().flatten().find(|file| file.exists())
+    }
+
+    /// The key with which this process may prove itself on the network: the file that `WEFT_KEY` names, else
+    /// `~/.config/weft/key`, else the cluster key. `None` when no server needs one and none is there.
+    ///
+    /// # Errors
+    /// When a key is needed and cannot be used.
+    pub fn client_key(&self) -> Result<Option<Key>, KeyError> {
+        if let Some(file) = variable("WEFT_KEY") {
+            return read_key(Path::new(&file)).map(Some);
+        }
+        if let Some(file) = user_file("key").filter(|file| file.exists()) {
+            return read_key(&file).map(Some);
+        }
+        match read_key(&self.key_file) {
+            Ok(key) => Ok(Some(key)),
+            Err(_) if !self.needs_key() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn user_file(name: &str) -> Option<PathBuf> {
+    let config = variable("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".config")))?;
+    Some(config.join("weft").join(name))
+}
+
+/// An environment variable; empty counts as not set.
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}

@@ -1,0 +1,271 @@
+//! From the text of a cluster file to a [`Cluster`].
+
+use crate::check::{self, Placed};
+use crate::error::ConfigError;
+use crate::model::{
+    Checksums, Client, Cluster, Defaults, LogLevel, Metadata, Module, Server, Target, TransportChoice,
+};
+use crate::section::{Item, Section, Source};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use toml::de::DeTable;
+use weft_core::{ByteLen, Nanos, TargetId};
+use weft_env::Address;
+
+const MEMORY: RangeInclusive<ByteLen> = ByteLen::from_mib(1)..=ByteLen(1 << 40);
+const STRIPE: RangeInclusive<ByteLen> = ByteLen(1)..=weft_core::layout::STRIPE_SIZE_MAX;
+const TIMEOUT: RangeInclusive<Nanos> = Nanos::from_ms(10)..=Nanos::from_s(3600);
+
+impl Cluster {
+    /// Reads and checks the cluster file at `file`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place and the remedy.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            ConfigError::whole(
+                file,
+                format!("the cluster file cannot be read: {error}"),
+                "`weft config example` prints one to start from; WEFT_CLUSTER tells where it is",
+            )
+        })?;
+        Self::parse(file, &text)
+    }
+
+    /// Checks `text` as if it stood in `file`, which need not exist.
+    ///
+    /// # Errors
+    /// As [`Cluster::load`].
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let source = Source { file, text };
+        let table = DeTable::parse(text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            source.refuse(
+                span,
+                format!("this is not TOML: {}", error.message()),
+                "see https://toml.io for the notation",
+            )
+        })?;
+        let root = Section::new(source, "the file", 0..0, table.get_ref());
+        let head = root.table("cluster", "[cluster]")?;
+        let head =
+            head.ok_or_else(|| root.missing("[cluster]", "begin with [cluster] and its name and key_file"))?;
+        let name =
+            required(&head, "name", head.parsed("name", "physics", word)?, "write name = \"physics\"")?;
+        let mount = head.path("mount", "/weft")?;
+        let key_file = required(
+            &head,
+            "key_file",
+            head.path("key_file", "/etc/weft/cluster.key")?,
+            "make one with `weft key make /etc/weft/cluster.key` and write key_file = \"/etc/weft/cluster.key\"",
+        )?;
+        let idle_exit = head.duration("idle_exit", Nanos::from_ms(100)..=Nanos::from_s(365 * 86_400))?;
+        head.finish()?;
+
+        let servers = root.tables("server", "[[server]]")?;
+        let servers =
+            servers.into_iter().map(|section| server(&source, section)).collect::<Result<Vec<_>, _>>()?;
+        let defaults = match root.table("layout", "[layout]")? {
+            Some(section) => layout(section)?,
+            None => (Defaults::default(), None),
+        };
+        let client = root.table("client", "[client]")?.map(client).transpose()?.unwrap_or_default();
+        root.finish()?;
+
+        check::all(&source, &servers, &defaults, mount.as_ref())?;
+        check::key_mode(&source, &key_file)?;
+        Ok(Self {
+            file: file.to_owned(),
+            name: name.value,
+            mount: mount.map_or_else(|| "/weft".into(), |mount| mount.value),
+            key_file: key_file.value,
+            idle_exit,
+            servers: servers.into_iter().map(Placed::into_server).collect(),
+            defaults: defaults.0,
+            client,
+        })
+    }
+}
+
+fn required<T>(section: &Section<'_>, key: &str, found: Option<T>, remedy: &str) -> Result<T, ConfigError> {
+    found.ok_or_else(|| section.missing(key, remedy))
+}
+
+/// A name that can stand in messages, file names and commands.
+fn word(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if text.len() <= 64 && text.chars().all(plain) && !text.starts_with(['-', '.']) {
+        return Ok(text.to_owned());
+    }
+    Err("use up to 64 letters, digits, dots, dashes and underscores, not beginning with a dot or dash"
+        .to_owned())
+}
+
+fn server(source: &Source<'_>, section: Section<'_>) -> Result<Placed, ConfigError> {
+    let name = required(&section, "name", section.parsed("name", "node0", word)?, "write name = \"node0\"")?;
+    let addresses: Vec<Item<Address>> = section.list("address", "\"tcp:node0:7411\"")?;
+    if addresses.is_empty() {
+        return Err(
+            section.missing("address", "write address = \"tcp:node0:7411\" or \"unix:/run/weft/node0.sock\"")
+        );
+    }
+    for item in &addresses {
+        if matches!(item.value, Address::Tcp(_, 0)) {
+            let remedy = "clients could not know the port that the system picks: write one, such as 7411";
+            return Err(source.refuse(item.span.clone(), "port 0 in a cluster file", remedy));
+        }
+    }
+    let host = section.parsed("host", "node0", word)?;
+    let roles: Vec<Item<Role>> = section.list("roles", "[\"data\"]")?;
+    let log = section.path("log", "/var/log/weft/node0.log")?;
+    let level = section.choice(
+        "log_level",
+        &[
+            ("info", LogLevel::Info),
+            ("error", LogLevel::Error),
+            ("warn", LogLevel::Warn),
+            ("debug", LogLevel::Debug),
+        ],
+    )?;
+    let connections = section.number("connections_max", 16..=1_000_000)?;
+    let memory = section.size("payload_memory", ByteLen::from_mib(8)..=ByteLen(1 << 40))?;
+    let metadata = section.table("metadata", "[server.metadata]")?.map(metadata).transpose()?;
+    let targets = section.tables("target", "[[server.target]]")?;
+    let targets = targets.into_iter().map(target).collect::<Result<Vec<_>, _>>()?;
+    let span = section.span();
+    section.finish()?;
+    Ok(Placed {
+        span,
+        roles,
+        metadata_path: metadata.as_ref().map(|(_, path, span)| (path.clone(), span.clone())),
+        targets: targets.iter().map(|(_, places)| places.clone()).collect(),
+        server: Server {
+            name: name.value,
+            addresses: addresses.iter().map(|item| item.value.clone()).collect(),
+            host: host.map(|item| item.value),
+            metadata: metadata.map(|(metadata, _, _)| metadata),
+            targets: targets.into_iter().map(|(target, _)| target).collect(),
+            log: log.map(|item| item.value),
+            log_level: level.unwrap_or(LogLevel::Info),
+            connections_max: connections.map_or(8192, |item| item.value as u32),
+            payload_memory: memory.unwrap_or(ByteLen::from_mib(256)),
+        },
+        name_span: name.span,
+        address_spans: addresses.into_iter().map(|item| item.span).collect(),
+    })
+}
+
+/// A word of `roles`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Data,
+    Metadata,
+    Both,
+}
+
+impl std::str::FromStr for Role {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "data" => Ok(Self::Data),
+            "metadata" => Ok(Self::Metadata),
+            "both" => Ok(Self::Both),
+            _ => Err("roles are data, metadata or both"),
+        }
+    }
+}
+
+fn metadata(
+    section: Section<'_>,
+) -> Result<(Metadata, std::path::PathBuf, std::ops::Range<usize>), ConfigError> {
+    let path = section.path("path", "/var/lib/weft/metadata")?;
+    let path = required(&section, "path", path, "write path = \"/var/lib/weft/metadata\", best on an SSD")?;
+    let cache = section.size("cache", MEMORY)?;
+    let delay = section.duration("commit_delay", Nanos(0)..=Nanos::from_s(1))?;
+    let most = section.number("commit_max", 1..=65_536)?;
+    let grace = section.duration("grace", Nanos(0)..=Nanos::from_s(600))?;
+    section.finish()?;
+    let metadata = Metadata {
+        path: path.value.clone(),
+        cache: cache.unwrap_or(ByteLen::from_mib(64)),
+        commit_delay: delay.unwrap_or(Nanos(0)),
+        commit_max: most.map_or(1024, |item| item.value as u32),
+        grace: grace.unwrap_or(Nanos::from_s(3)),
+    };
+    Ok((metadata, path.value, path.span))
+}
+
+fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigError> {
+    let id = section.number("id", 0..=u64::from(u16::MAX))?;
+    let id = required(
+        &section,
+        "id",
+        id,
+        "write id = 0, a number that no other target has and that stays for ever",
+    )?;
+    let class = section.parsed("class", "hdd", word)?;
+    let class =
+        required(&section, "class", class, "write class = \"hdd\", \"ssd\", \"nvme\" or a word of your own")?;
+    let path = section.path("path", "/data/weft")?;
+    let path = required(&section, "path", path, "write path = \"/data/weft\", a directory of its own")?;
+    let module = section.choice(
+        "module",
+        &[("buffered", Module::Buffered), ("direct", Module::Direct), ("null", Module::Null)],
+    )?;
+    let depth = section.number("queue_depth", 1..=65_536)?;
+    let leases = section.flag("leases")?;
+    section.finish()?;
+    let target = Target {
+        id: TargetId(id.value as _),
+        class: class.value,
+        path: path.value,
+        module: module.unwrap_or(Module::Buffered),
+        queue_depth: depth.map_or(64, |item| item.value as u32),
+        leases: leases.unwrap_or(true),
+    };
+    Ok((target, check::TargetPlaces { id: id.span, path: path.span }))
+}
+
+/// The defaults, and where their class stands.
+fn layout(section: Section<'_>) -> Result<(Defaults, Option<std::ops::Range<usize>>), ConfigError> {
+    let defaults = Defaults::default();
+    let size = section.size("stripe_size", STRIPE)?;
+    let count = section.number("stripe_count", 0..=65_535)?;
+    let class = section.parsed("class", "hdd", word)?;
+    section.finish()?;
+    let span = class.as_ref().map(|item| item.span.clone());
+    let found = Defaults {
+        stripe_size: size.unwrap_or(defaults.stripe_size),
+        stripe_count: count.map(|item| item.value as u32).filter(|count| *count != 0),
+        class: class.map(|item| item.value),
+    };
+    Ok((found, span))
+}
+
+fn client(section: Section<'_>) -> Result<Client, ConfigError> {
+    let default = Client::default();
+    let transport = section.choice(
+        "transport",
+        &[
+            ("auto", TransportChoice::Auto),
+            ("descriptor", TransportChoice::Descriptor),
+            ("socket", TransportChoice::Socket),
+        ],
+    )?;
+    let connect = section.duration("connect_timeout", TIMEOUT)?;
+    let request = section.duration("request_timeout", TIMEOUT)?;
+    let fragment = section.size("fragment_threshold", ByteLen(0)..=ByteLen::from_mib(1024))?;
+    let checksums = section
+        .choice("checksums", &[("auto", Checksums::Auto), ("on", Checksums::On), ("off", Checksums::Off)])?;
+    let connections = section.number("connections_max", 1..=4096)?;
+    section.finish()?;
+    Ok(Client {
+        transport: transport.unwrap_or(default.transport),
+        connect_timeout: connect.unwrap_or(default.connect_timeout),
+        request_timeout: request.unwrap_or(default.request_timeout),
+        fragment_threshold: fragment.unwrap_or(default.fragment_threshold),
+        checksums: checksums.unwrap_or(default.checksums),
+        connections_max: connections.map_or(default.connections_max, |item| item.value as u32),
+    })
+}

@@ -1,0 +1,185 @@
+//! What a cluster file says, after all checks.
+
+use std::path::PathBuf;
+use weft_core::{ByteLen, Nanos, TargetId};
+use weft_env::Address;
+
+/// One cluster, as its file describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cluster {
+    /// The file that it was read from.
+    pub file: PathBuf,
+    /// Name; clients and servers of different clusters refuse each other.
+    pub name: String,
+    /// Paths at and below this one are Weft's, for the preload library and as the prefix that commands accept.
+    pub mount: PathBuf,
+    /// Holds the cluster key, 64 hexadecimal digits, readable by its owner alone.
+    pub key_file: PathBuf,
+    /// Servers end after this time without connections; `None` never.
+    pub idle_exit: Option<Nanos>,
+    /// All servers; a `ServerId` is an index here.
+    pub servers: Vec<Server>,
+    /// Layout of new files where neither the directory nor the program asks for another.
+    pub defaults: Defaults,
+    /// How clients behave.
+    pub client: Client,
+}
+
+/// One server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// Its name.
+    pub name: String,
+    /// Where it listens, Unix sockets first.
+    pub addresses: Vec<Address>,
+    /// The host on which it runs; `None` any (`weft serve` without a name starts it wherever it is called).
+    pub host: Option<String>,
+    /// Its metadata service, if it has the role.
+    pub metadata: Option<Metadata>,
+    /// Its targets, none if it has not the data role; in the order of the file.
+    pub targets: Vec<Target>,
+    /// Log file; `None` standard error.
+    pub log: Option<PathBuf>,
+    /// What is logged.
+    pub log_level: LogLevel,
+    /// Most connections at a time.
+    pub connections_max: u32,
+    /// Most memory for payloads on their way, over all connections.
+    pub payload_memory: ByteLen,
+}
+
+/// The metadata service of a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    /// Directory of its database.
+    pub path: PathBuf,
+    /// Memory for cached pages of the database.
+    pub cache: ByteLen,
+    /// How long a commit waits for company; zero commits at once what has come together during the last one.
+    pub commit_delay: Nanos,
+    /// Most changes in one commit.
+    pub commit_max: u32,
+    /// After an unclean end, how long clients may reclaim what they had before others get it.
+    pub grace: Nanos,
+}
+
+/// One storage path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Its number in the cluster; layouts name it, so it stays for ever.
+    pub id: TargetId,
+    /// Its class: `hdd`, `ssd`, `nvme` or any other word.
+    pub class: String,
+    /// Directory of its datafiles.
+    pub path: PathBuf,
+    /// How its bytes are written.
+    pub module: Module,
+    /// Requests that run at a time; others wait their turn.
+    pub queue_depth: u32,
+    /// Whether clients of the same node may get datafile descriptors.
+    pub leases: bool,
+}
+
+/// How a target's bytes are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Module {
+    /// Through the page cache.
+    Buffered,
+    /// Past the page cache (`O_DIRECT`).
+    Direct,
+    /// Nowhere: writes are dropped and reads give zeros, to measure everything else.
+    Null,
+}
+
+/// Layout of new files where nothing else is said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Defaults {
+    /// Stripe size.
+    pub stripe_size: ByteLen,
+    /// Targets per file; `None` all that fit.
+    pub stripe_count: Option<u32>,
+    /// Only targets of this class; `None` all.
+    pub class: Option<String>,
+}
+
+/// How clients behave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Client {
+    /// How bytes travel.
+    pub transport: TransportChoice,
+    /// Longest time to connect to a server.
+    pub connect_timeout: Nanos,
+    /// Longest time that a server may be silent before the call fails with EIO.
+    pub request_timeout: Nanos,
+    /// Sub-requests shorter than this, of a request that spans several datafiles, are fragments.
+    pub fragment_threshold: ByteLen,
+    /// Whether payloads carry checksums.
+    pub checksums: Checksums,
+    /// Most connections of one process to one server.
+    pub connections_max: u32,
+}
+
+/// How bytes travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransportChoice {
+    /// By leased descriptor where it is allowed, by messages otherwise.
+    Auto,
+    /// By leased descriptor, or an error where it is not allowed.
+    Descriptor,
+    /// By messages always.
+    Socket,
+}
+
+/// Whether payloads carry checksums on their way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checksums {
+    /// On the network yes, between processes of one node no.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// What is logged; each level includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LogLevel {
+    /// Only what somebody must repair.
+    Error,
+    /// What somebody should look at.
+    Warn,
+    /// Starts, ends, sessions.
+    Info,
+    /// Every request.
+    Debug,
+}
+
+impl Module {
+    /// The word for it in the file.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Buffered => "buffered",
+            Self::Direct => "direct",
+            Self::Null => "null",
+        }
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self {
+            transport: TransportChoice::Auto,
+            connect_timeout: Nanos::from_s(3),
+            request_timeout: Nanos::from_s(30),
+            fragment_threshold: ByteLen::from_kib(20),
+            checksums: Checksums::Auto,
+            connections_max: 64,
+        }
+    }
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { stripe_size: ByteLen::from_kib(64), stripe_count: None, class: None }
+    }
+}

@@ -1,0 +1,322 @@
+//! Everything that a cluster file is refused for, with the place and the remedy that it is refused with.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use weft_config::{Checksums, Cluster, EXAMPLE, Module, TransportChoice};
+use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_env::Address;
+
+/// Two servers, all that must be there and nothing more.
+const GOOD: &str = r#"[cluster]
+name = "test"
+key_file = "/nowhere/cluster.key"
+
+[[server]]
+name = "a"
+address = "unix:/run/a.sock"
+
+[server.metadata]
+path = "/a/metadata"
+
+[[server.target]]
+id = 0
+class = "hdd"
+path = "/a/target"
+
+[[server]]
+name = "b"
+address = ["tcp:hostb:7411", "unix:/run/b.sock"]
+
+[[server.target]]
+id = 1
+class = "ssd"
+path = "/b/target"
+"#;
+
+fn parse(text: &str) -> Result<Cluster, weft_config::ConfigError> {
+    Cluster::parse(Path::new("cluster.toml"), text)
+}
+
+/// Replaces `from` in the good file and expects a refusal at the line that holds `line`, with these words.
+#[track_caller]
+fn refused(from: &str, to: &str, line: &str, problem: &str, remedy: &str) {
+    assert!(GOOD.contains(from), "the good file has no {from:?}");
+    let text = GOOD.replacen(from, to, 1);
+    let error = parse(&text).expect_err("refused");
+    let place = error.place.clone().expect("a place");
+    let shown = error.to_string();
+    assert!(place.text.contains(line), "wrong line: {shown}");
+    assert_eq!(text.lines().nth(place.line - 1).map(str::trim_end), Some(place.text.as_str()), "{shown}");
+    assert!(error.problem.contains(problem), "wrong problem: {shown}");
+    assert!(error.remedy.contains(remedy), "wrong remedy: {shown}");
+    assert!(shown.starts_with(&format!("cluster.toml:{}:{}: ", place.line, place.column)), "{shown}");
+}
+
+#[test]
+fn the_good_file_loads_with_defaults() {
+    let cluster = parse(GOOD).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(cluster.mount, Path::new("/weft"));
+    assert_eq!(cluster.idle_exit, None);
+    assert_eq!(cluster.client, weft_config::Client::default());
+    assert_eq!(cluster.servers[0].targets[0].module, Module::Buffered);
+    assert!(cluster.servers[0].targets[0].leases);
+    let map = cluster.map();
+    assert_eq!(map.metadata, ServerId(0));
+    assert_eq!(map.server_of(TargetId(1)), Some(ServerId(1)));
+    assert!(matches!(map.servers[1].addresses[0], Address::Unix(_)), "Unix sockets come first");
+}
+
+#[test]
+fn the_example_loads_and_names_every_default_truly() {
+    let example = parse(EXAMPLE).unwrap_or_else(|error| panic!("{error}"));
+    // The lines that show a default, taken in, change nothing.
+    let all = EXAMPLE
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => rest,
+            _ => line,
+        })
+        .collect::<Vec<_>>()
+        .join("\n");
+    let mut told = parse(&all).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(told.idle_exit, Some(Nanos::from_s(600)), "the lines were taken in");
+    told.idle_exit = None; // its default is never
+    told.servers[0].host = None; // as derived
+    assert_eq!(told, example);
+}
+
+#[test]
+fn values_are_taken_over() {
+    let text = format!(
+        "{GOOD}module = \"direct\"\nqueue_depth = 7\nleases = false\n[layout]\nstripe_size = 47008\nstripe_count = 2\n\
+         class = \"ssd\"\n[client]\ntransport = \"socket\"\nchecksums = \"on\"\nrequest_timeout = \"1500 ms\"\n\
+         fragment_threshold = \"0\"\n"
+    );
+    let cluster = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let target = &cluster.servers[1].targets[0];
+    assert_eq!((target.module, target.queue_depth, target.leases), (Module::Direct, 7, false));
+    assert_eq!(cluster.defaults.stripe_size, ByteLen(47_008));
+    assert_eq!(cluster.defaults.stripe_count, Some(2));
+    assert_eq!(cluster.client.transport, TransportChoice::Socket);
+    assert_eq!(cluster.client.checksums, Checksums::On);
+    assert_eq!(cluster.client.request_timeout, Nanos::from_ms(1500));
+    assert_eq!(cluster.client.fragment_threshold, ByteLen(0));
+}
+
+#[test]
+fn what_is_not_toml() {
+    refused("name = \"test\"", "name = \"test", "name = \"test", "not TOML", "toml.io");
+    refused("id = 0", "id = 0\nid = 2", "id = 2", "not TOML", "toml.io");
+}
+
+#[test]
+fn unknown_keys_with_a_hint() {
+    refused("key_file", "keyfile", "[cluster]", "has no \"key_file\"", "weft key make");
+    refused(
+        "id = 0",
+        "id = 0\nmodul = \"direct\"",
+        "modul",
+        "does not know \"modul\"",
+        "did you mean module?",
+    );
+    refused("[cluster]", "[clutser]\n[cluster]", "clutser", "does not know", "did you mean cluster?");
+    refused(
+        "name = \"a\"",
+        "name = \"a\"\nzzz = 1",
+        "zzz",
+        "does not know \"zzz\"",
+        "[[server]] takes: name, address",
+    );
+    refused(
+        "path = \"/a/metadata\"",
+        "path = \"/a/metadata\"\ncash = 1",
+        "cash",
+        "[server.metadata]",
+        "cache?",
+    );
+}
+
+#[test]
+fn wrong_types_and_words() {
+    refused("id = 0", "id = \"zero\"", "id = \"zero\"", "must be a whole number, not string", "write id = 1");
+    refused("id = 0", "id = -1", "id = -1", "out of bounds", "between 0 and");
+    refused(
+        "class = \"hdd\"",
+        "class = 5",
+        "class = 5",
+        "must be a string in quotes",
+        "write class = \"hdd\"",
+    );
+    refused("class = \"hdd\"", "class = \"\"", "class = \"\"", "is empty", "leave the line out");
+    refused("id = 0", "id = 0\nmodule = \"buffred\"", "buffred", "cannot be used", "did you mean buffered?");
+    refused("id = 0", "id = 0\nleases = \"yes\"", "leases", "true or false", "write leases = true");
+    refused("name = \"test\"", "name = \"a b\"", "a b", "cannot be used", "letters, digits");
+}
+
+#[test]
+fn sizes_and_times() {
+    let cache = |value: &str| format!("path = \"/a/metadata\"\ncache = {value}");
+    refused("path = \"/a/metadata\"", &cache("\"64 KB\""), "cache", "cannot be used", "write 64 KiB");
+    refused("path = \"/a/metadata\"", &cache("\"64 knots\""), "cache", "cannot be used", "no unit of size");
+    refused("path = \"/a/metadata\"", &cache("1"), "cache", "out of bounds", "between 1 MiB and 1 TiB");
+    let idle = "name = \"test\"\nidle_exit = ";
+    refused("name = \"test\"", &format!("{idle}\"5\""), "idle_exit", "cannot be used", "such as \"500 ms\"");
+    refused("name = \"test\"", &format!("{idle}\"1 ms\""), "idle_exit", "out of bounds", "between 100 ms");
+}
+
+#[test]
+fn paths_and_addresses() {
+    refused("/a/target", "a/target", "a/target", "cannot be used", "relative path");
+    refused("/a/target", "~/target", "~/target", "cannot be used", "not expanded");
+    refused("/a/target", "/a/../target", "..", "cannot be used", "without ..");
+    refused("/nowhere/cluster.key", "cluster.key", "key_file", "cannot be used", "relative path");
+    refused(
+        "unix:/run/a.sock",
+        "/run/a.sock",
+        "address",
+        "cannot be used",
+        "unix:/path/to/socket or tcp:host:port",
+    );
+    refused("tcp:hostb:7411", "tcp:hostb:0", "hostb", "port 0", "7411");
+    refused("address = \"unix:/run/a.sock\"\n", "", "[[server]]", "has no \"address\"", "write address");
+    refused("name = \"test\"", "name = \"test\"\nmount = \"/\"", "mount", "root directory", "/weft");
+}
+
+#[test]
+fn what_occurs_twice() {
+    refused("id = 1", "id = 0", "id = 0", "taken by a target of server \"a\"", "no other target has");
+    refused(
+        "name = \"b\"",
+        "name = \"a\"",
+        "name = \"a\"",
+        "two servers are named \"a\"",
+        "a name of its own",
+    );
+    refused("/a/target", "/a/metadata", "/a/metadata", "same directory", "a directory of its own");
+    refused("/a/target", "/a/metadata/in", "/a/metadata/in", "inside the other", "a directory of its own");
+    let unix = "[\"tcp:hostb:7411\", \"unix:/run/b.sock\"]";
+    refused(
+        unix,
+        "\"unix:/run/a.sock\"",
+        "/run/a.sock",
+        "same address unix:/run/a.sock",
+        "an address of its own",
+    );
+    refused("\"unix:/run/a.sock\"", "\"tcp:hostb:7411\"", "hostb", "same address tcp:hostb:7411", "its own");
+    refused(
+        "path = \"/b/target\"",
+        "path = \"/b/target\"\n[[server.target]]\nid = 2\nclass = \"x\"\npath = \"/b/target\"",
+        "/b/target",
+        "same directory",
+        "its own",
+    );
+}
+
+#[test]
+fn the_same_path_on_two_hosts_is_fine() {
+    let text = GOOD.replacen("/b/target", "/a/target", 1);
+    parse(&text).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn roles() {
+    let meta = "[server.metadata]\npath = \"/a/metadata\"\n";
+    refused(meta, "", "[[server]]", "no server has the metadata role", "[server.metadata]");
+    let second = "id = 1\nclass = \"ssd\"\npath = \"/b/target\"\n[server.metadata]\npath = \"/b/metadata\"";
+    refused(
+        "id = 1\nclass = \"ssd\"\npath = \"/b/target\"",
+        second,
+        "/b/metadata",
+        "\"a\" and \"b\" both have",
+        "all but one",
+    );
+    let roles = |server: &str, roles: &str| {
+        (format!("name = \"{server}\""), format!("name = \"{server}\"\nroles = {roles}"))
+    };
+    let (from, to) = roles("b", "\"both\"");
+    refused(&from, &to, "roles", "no [server.metadata]", "add [server.metadata]");
+    let (from, to) = roles("a", "[\"metadata\"]");
+    refused(&from, &to, "id = 0", "not the data role", "add \"data\"");
+    let (from, to) = roles("a", "[\"data\"]");
+    refused(&from, &to, "/a/metadata", "not the metadata role", "add \"metadata\"");
+    let (from, to) = roles("a", "\"dat\"");
+    refused(&from, &to, "roles", "cannot be used", "data, metadata or both");
+    let target = "[[server.target]]\nid = 1\nclass = \"ssd\"\npath = \"/b/target\"\n";
+    refused(target, "", "[[server]]", "serves nothing", "[[server.target]]");
+    let text = format!("{GOOD}[layout]\nclass = \"nvme\"\n");
+    let error = parse(&text).expect_err("refused");
+    assert!(error.problem.contains("no target has the class \"nvme\""), "{error}");
+    let error = parse("[cluster]\nname = \"x\"\nkey_file = \"/k\"\n").expect_err("refused");
+    assert!(error.problem.contains("there is no server"), "{error}");
+}
+
+#[test]
+fn a_key_that_others_can_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let key = dir.path().join("key");
+    weft_config::make_cluster_key()
+        .and_then(|k| k.write_new(&key).map_err(std::io::Error::other))
+        .expect("a key");
+    let text = GOOD.replacen("/nowhere/cluster.key", &key.display().to_string(), 1);
+    parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("chmod");
+    let error = parse(&text).expect_err("refused");
+    assert_eq!(error.place.as_ref().map(|place| place.line), Some(3), "{error}");
+    assert!(error.problem.contains("mode 0644"), "{error}");
+    assert!(error.remedy.contains("chmod 600"), "{error}");
+}
+
+#[test]
+fn the_message_shows_the_line_and_marks_the_place() {
+    let error = parse(&GOOD.replacen("id = 0", "id = \"x\"", 1)).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "cluster.toml:13:6: id must be a whole number, not string\n \
+         13 | id = \"x\"\n    |      ^^^\n    = write id = 1"
+    );
+}
+
+#[test]
+fn a_missing_file_tells_where_to_start() {
+    let error = Cluster::load(Path::new("/nowhere/cluster.toml")).expect_err("refused");
+    assert!(
+        error.to_string().starts_with("/nowhere/cluster.toml: the cluster file cannot be read"),
+        "{error}"
+    );
+    assert!(error.remedy.contains("weft config example"), "{error}");
+}
+
+#[test]
+fn an_embedded_cluster_is_written_once_and_loads() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for state in [dir.path().join("state"), dir.path().join("long".repeat(40))] {
+        let options = weft_config::EmbeddedOptions::new(state);
+        let first = weft_config::write_embedded(&options).unwrap_or_else(|error| panic!("{error}"));
+        let key = std::fs::read(&first.key_file).expect("a key");
+        let again = weft_config::write_embedded(&options).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(first, again);
+        assert_eq!(std::fs::read(&first.key_file).expect("a key"), key, "the key stays");
+        assert_eq!(first.servers.len(), 4);
+        let classes: Vec<_> = first.map().targets.into_iter().map(|target| target.class).collect();
+        assert_eq!(classes, ["hdd", "hdd", "ssd", "ssd"]);
+        let mut socket_dir = std::path::PathBuf::new();
+        for server in &first.servers {
+            let Address::Unix(socket) = &server.addresses[0] else { panic!("a Unix socket") };
+            let run = socket.parent().expect("a directory");
+            let mode = std::fs::metadata(run).expect("made").permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{}", run.display());
+            socket_dir = run.to_owned();
+        }
+        let _ = std::fs::remove_dir(socket_dir); // a long path's sockets lie under /tmp
+    }
+}
+
+#[test]
+fn sections_written_with_the_wrong_brackets() {
+    let error =
+        parse("[cluster]\nname = \"x\"\nkey_file = \"/k\"\n[server]\nname = \"a\"\n").expect_err("refused");
+    assert!(error.problem.contains("double brackets"), "{error}");
+    assert!(error.remedy.contains("[[server]]"), "{error}");
+    let error = parse("cluster = 5\n").expect_err("refused");
+    assert!(error.problem.contains("must be a section"), "{error}");
+}
