@@ -1,4 +1,11 @@
 //! What a server keeps on its devices: datafiles, I/O modules and the metadata database.
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
+pub mod aligned;
+pub mod datafile;
+pub mod error;
+pub mod identity;
+mod module_direct;
+mod module_null;
+mod range_lock;
 pub mod target;

@@ -1,4 +1,21 @@
-//! One storage path of a server.
+//! One storage path of a server: its identity, its lock, and the operations on its datafiles.
+
+mod format;
+
+use crate::datafile::{Datafile, DatafileKey, DirectParts, FAN_OUT, OpenDatafiles, fan_name};
+use crate::error::{DatafileError, TargetError};
+use crate::module_direct;
+use crate::module_null::NullModule;
+use crate::range_lock::RangeLocks;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weft_core::{ByteLen, LocalOffset, TargetId};
+use weft_env::{Create, Dir, Env, File, FileMeta, OpenMode, Shared, Space};
+
+/// The longest datafile, in bytes: what the system's offsets hold.
+pub const DATAFILE_LEN_MAX: u64 = i64::MAX as u64;
 
 /// How datafiles are read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,4 +37,416 @@ impl Module {
             Self::Null => "null",
         }
     }
+}
+
+/// Which target to open, and how.
+#[derive(Clone, Debug)]
+pub struct TargetSpec {
+    /// Its number in the cluster.
+    pub id: TargetId,
+    /// The cluster's name.
+    pub cluster: String,
+    /// Its directory, which must exist.
+    pub path: PathBuf,
+    /// How its datafiles are read and written.
+    pub module: Module,
+    /// Most datafiles held open.
+    pub open_datafiles_max: usize,
+}
+
+/// A target that this process has for itself.
+///
+/// Operations on a missing datafile see it as empty, and only writing and extending make it.
+pub struct Target<E: Env> {
+    env: E,
+    dir: E::Dir,
+    path: PathBuf,
+    module: Module,
+    open: OpenDatafiles<E>,
+    null: NullModule,
+    unclean: bool,
+    leases_marked: AtomicBool,
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl<E: Env> Target<E> {
+    /// Opens the target, formatting it when its directory is empty.
+    ///
+    /// # Errors
+    /// When the directory is missing, another process's, somebody else's or damaged; each with the remedy.
+    pub async fn open(env: &E, spec: &TargetSpec) -> Result<Self, TargetError> {
+        let path = spec.path.clone();
+        let io = |doing| {
+            let path = path.clone();
+            move |source| TargetError::Io { path, doing, source }
+        };
+        let dir = env.dir(&spec.path).await.map_err(io("open the target"))?;
+        let lock = match dir.lock(format::LOCK).await {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(TargetError::Locked { path });
+            }
+            Err(error) => return Err(io("lock the target")(error)),
+        };
+        format::check_or_format(&dir, spec).await?;
+        if spec.module == Module::Direct {
+            format::probe_direct(&dir, &spec.path).await?;
+        }
+        let unclean = dir.meta(format::LEASED).await.is_ok();
+        Ok(Self {
+            env: env.clone(),
+            dir,
+            path: spec.path.clone(),
+            module: spec.module,
+            open: OpenDatafiles::new(spec.open_datafiles_max),
+            null: NullModule::default(),
+            unclean,
+            leases_marked: AtomicBool::new(unclean),
+            _lock: lock,
+        })
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How its datafiles are read and written.
+    pub fn module(&self) -> Module {
+        self.module
+    }
+
+    /// Whether descriptors that the process before this one gave out may still be in use for the length of a lease.
+    pub fn had_leases(&self) -> bool {
+        self.unclean
+    }
+
+    /// Datafiles held open now.
+    pub fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Room on the file system below.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub async fn space(&self) -> Result<Space, DatafileError> {
+        let path = self.path.display().to_string();
+        self.dir.space().await.map_err(|error| DatafileError::new(path, "ask for the free space", error))
+    }
+
+    /// Reads until `buf` is full or the datafile ends; the number of bytes, and the datafile's length.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn read(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+        buf: &mut [u8],
+    ) -> Result<(usize, ByteLen), DatafileError> {
+        if self.module == Module::Null {
+            return Ok(self.null.read(key, offset, buf));
+        }
+        let Some(datafile) = self.existing(key).await? else { return Ok((0, ByteLen(0))) };
+        let read = async {
+            let got = match self.module {
+                Module::Direct => module_direct::read(&datafile, offset, buf).await?,
+                _ => datafile.file.read_at(&mut [IoSliceMut::new(buf)], offset).await?,
+            };
+            let reached = ByteLen(if got == 0 { 0 } else { offset.0 + got as u64 });
+            Ok((got, datafile.file.meta().await?.len.max(reached)))
+        };
+        read.await.map_err(|error| self.error(key, "read", error))
+    }
+
+    /// The open datafile and its length, for sending its bytes without a copy; `None` when it is missing or its
+    /// module has to touch the bytes.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn file_to_send(&self, key: DatafileKey) -> Result<Option<(E::File, ByteLen)>, DatafileError> {
+        if self.module != Module::Buffered {
+            return Ok(None);
+        }
+        let Some(datafile) = self.existing(key).await? else { return Ok(None) };
+        let meta = datafile.file.meta().await.map_err(|error| self.error(key, "read", error))?;
+        Ok(Some((datafile.file.clone(), meta.len)))
+    }
+
+    /// Writes all of `bytes`; on an error some may have been written.
+    ///
+    /// # Errors
+    /// Of the device.
+    ///
+    /// # Panics
+    /// Past [`DATAFILE_LEN_MAX`]: the caller checks.
+    pub async fn write(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+        bytes: &[u8],
+    ) -> Result<(), DatafileError> {
+        let end = end_of(offset, bytes.len());
+        match self.module {
+            Module::Null => {
+                self.null.write(key, end, self.env.wall());
+                Ok(())
+            }
+            Module::Direct => {
+                let datafile = self.made(key).await?;
+                module_direct::write(&datafile, offset, bytes).await.map_err(|e| self.error(key, "write", e))
+            }
+            Module::Buffered => {
+                let datafile = self.made(key).await?;
+                let written = datafile.file.write_at(&[IoSlice::new(bytes)], offset).await;
+                written.map_err(|error| self.error(key, "write", error))
+            }
+        }
+    }
+
+    /// The same from shared memory, without a copy where the module allows.
+    ///
+    /// # Errors
+    /// Of the device.
+    ///
+    /// # Panics
+    /// Past [`DATAFILE_LEN_MAX`] or outside `shared`: the caller checks.
+    pub async fn write_shared(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+        shared: &E::Shared,
+        from: usize,
+        len: usize,
+    ) -> Result<(), DatafileError> {
+        let end = end_of(offset, len);
+        assert!(from.checked_add(len).is_some_and(|end| end <= shared.len()), "inside the shared area");
+        match self.module {
+            Module::Null => {
+                self.null.write(key, end, self.env.wall());
+                Ok(())
+            }
+            Module::Direct => {
+                // Copied, because the client may change the bytes while blocks are put together.
+                let mut copy = crate::aligned::AlignedBuf::zeroed(len);
+                shared.copy_out(from, &mut copy);
+                self.write(key, offset, &copy).await
+            }
+            Module::Buffered => {
+                let datafile = self.made(key).await?;
+                let written = datafile.file.write_shared_at(shared, from, len, offset).await;
+                written.map_err(|error| self.error(key, "write", error))
+            }
+        }
+    }
+
+    /// Length, room and time of change; `None` when it is missing.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn meta(&self, key: DatafileKey) -> Result<Option<FileMeta>, DatafileError> {
+        if self.module == Module::Null {
+            return Ok(self.null.meta(key));
+        }
+        let meta = match self.open.get(key) {
+            Some(datafile) => datafile.file.meta().await,
+            None => self.dir.meta(&key.name()).await,
+        };
+        match meta {
+            Ok(meta) => Ok(Some(meta)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.error(key, "ask for the length", error)),
+        }
+    }
+
+    /// Cuts or extends it. Zero for a missing one makes nothing.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn set_len(&self, key: DatafileKey, len: ByteLen) -> Result<(), DatafileError> {
+        assert!(len.0 <= DATAFILE_LEN_MAX, "the caller checks lengths");
+        if self.module == Module::Null {
+            self.null.set_len(key, len, self.env.wall());
+            return Ok(());
+        }
+        let datafile = match len {
+            ByteLen(0) => match self.existing(key).await? {
+                Some(datafile) => datafile,
+                None => return Ok(()),
+            },
+            _ => self.made(key).await?,
+        };
+        let set = match self.module {
+            Module::Direct => module_direct::set_len(&datafile, len).await,
+            _ => datafile.file.set_len(len).await,
+        };
+        set.map_err(|error| self.error(key, "set the length", error))
+    }
+
+    /// Makes it and its name survive loss of power. A missing one is as durable as it can be.
+    ///
+    /// # Errors
+    /// Of the device; then bytes that were written may be lost.
+    pub async fn sync(&self, key: DatafileKey) -> Result<(), DatafileError> {
+        if self.module == Module::Null {
+            return Ok(());
+        }
+        let Some(datafile) = self.existing(key).await? else { return Ok(()) };
+        let sync = async {
+            datafile.file.sync().await?;
+            if !datafile.name_synced.load(Ordering::Acquire) {
+                self.dir.sync(&fan_name(key.fan())).await?;
+                datafile.name_synced.store(true, Ordering::Release);
+            }
+            Ok(())
+        };
+        sync.await.map_err(|error| self.error(key, "sync", error))
+    }
+
+    /// Removes it; a missing one is removed already. That it is gone survives loss of power only some time later: a
+    /// datafile that comes back has no inode any more, and a check finds it.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn remove(&self, key: DatafileKey) -> Result<(), DatafileError> {
+        if self.module == Module::Null {
+            self.null.remove(key);
+            return Ok(());
+        }
+        self.open.remove(key);
+        let removed = match self.dir.remove(&key.name()).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(|error| self.error(key, "remove", error)),
+        };
+        // Somebody may have opened it again before its name was gone.
+        self.open.remove(key);
+        removed
+    }
+
+    /// At most `limit` datafiles after `after`, in the order of their keys, with their lengths. Empty at the end.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn list(
+        &self,
+        after: Option<DatafileKey>,
+        limit: usize,
+    ) -> Result<Vec<(DatafileKey, ByteLen)>, DatafileError> {
+        if self.module == Module::Null {
+            return Ok(self.null.list(after, limit));
+        }
+        let mut found = Vec::new();
+        for fan in after.map_or(0, |key| usize::from(key.fan()))..FAN_OUT {
+            let fan = fan as u8;
+            let folder = fan_name(fan);
+            let names = self.dir.list(&folder).await.map_err(|error| {
+                DatafileError::new(self.path.join(&folder).display().to_string(), "list", error)
+            })?;
+            let mut keys: Vec<_> = names
+                .iter()
+                .filter_map(|name| DatafileKey::parse(fan, name))
+                .filter(|&key| after.is_none_or(|after| key > after))
+                .collect();
+            keys.sort_unstable();
+            for key in keys {
+                if found.len() == limit {
+                    return Ok(found);
+                }
+                if let Some(meta) = self.meta(key).await? {
+                    found.push((key, meta.len));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The descriptor to lend to a co-located client; `None` when the module has to see every access, or when only
+    /// reading is wanted and there is nothing yet.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn file_to_lend(
+        &self,
+        key: DatafileKey,
+        write: bool,
+    ) -> Result<Option<E::File>, DatafileError> {
+        if self.module != Module::Buffered {
+            return Ok(None);
+        }
+        if !self.leases_marked.load(Ordering::Acquire) {
+            let marked = self.dir.open(format::LEASED, OpenMode::CREATE).await;
+            marked.map_err(|error| self.error(key, "note that descriptors are lent", error))?;
+            self.leases_marked.store(true, Ordering::Release);
+        }
+        if write {
+            return Ok(Some(self.made(key).await?.file.clone()));
+        }
+        // Our own descriptor could be written through.
+        match self.dir.open(&key.name(), OpenMode::READ).await {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.error(key, "open", error)),
+        }
+    }
+
+    /// All lent descriptors have been taken back: the next start need not wait for them.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn leases_ended(&self) -> Result<(), DatafileError> {
+        match self.dir.remove(format::LEASED).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let path = self.path.join(format::LEASED).display().to_string();
+                Err(DatafileError::new(path, "remove", error))
+            }
+            _ => {
+                self.leases_marked.store(false, Ordering::Release);
+                Ok(())
+            }
+        }
+    }
+
+    async fn existing(&self, key: DatafileKey) -> Result<Option<Arc<Datafile<E>>>, DatafileError> {
+        if let Some(datafile) = self.open.get(key) {
+            return Ok(Some(datafile));
+        }
+        match self.open_file(key, Create::No).await {
+            Ok(datafile) => Ok(Some(self.open.insert(datafile))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.error(key, "open", error)),
+        }
+    }
+
+    async fn made(&self, key: DatafileKey) -> Result<Arc<Datafile<E>>, DatafileError> {
+        if let Some(datafile) = self.open.get(key) {
+            return Ok(datafile);
+        }
+        match self.open_file(key, Create::IfMissing).await {
+            Ok(datafile) => Ok(self.open.insert(datafile)),
+            Err(error) => Err(self.error(key, "create", error)),
+        }
+    }
+
+    async fn open_file(&self, key: DatafileKey, create: Create) -> io::Result<Datafile<E>> {
+        let name = key.name();
+        let mode = OpenMode { write: true, create, direct: false };
+        let file = self.dir.open(&name, mode).await?;
+        let name_synced = AtomicBool::new(false);
+        if self.module != Module::Direct {
+            return Ok(Datafile { key, file, name_synced, direct: None });
+        }
+        let direct = self.dir.open(&name, OpenMode { direct: true, ..OpenMode::WRITE }).await?;
+        let parts = DirectParts { buffered: file, ranges: RangeLocks::new(&self.env) };
+        Ok(Datafile { key, file: direct, name_synced, direct: Some(parts) })
+    }
+
+    fn error(&self, key: DatafileKey, doing: &'static str, error: io::Error) -> DatafileError {
+        DatafileError::new(self.path.join(key.name()).display().to_string(), doing, error)
+    }
+}
+
+fn end_of(offset: LocalOffset, len: usize) -> u64 {
+    let end = offset.0.checked_add(len as u64).filter(|&end| end <= DATAFILE_LEN_MAX);
+    end.expect("the caller checks offsets")
 }

@@ -1,0 +1,104 @@
+//! What lies in a target's directory, and how it gets there.
+//!
+//! ```text
+//! weft-target      whose target it is (see `identity`), written last
+//! lock             locked while a server uses the target
+//! leased           there while descriptors of datafiles may be in the hands of clients
+//! objects/00..ff/  the datafiles
+//! ```
+
+use super::TargetSpec;
+use crate::aligned::AlignedBuf;
+use crate::datafile::{FAN_OUT, OBJECTS, fan_name};
+use crate::error::TargetError;
+use crate::identity::{self, BadIdentity, Identity};
+use crate::module_direct::BLOCK;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::path::Path;
+use weft_core::LocalOffset;
+use weft_env::{Dir, File, OpenMode};
+
+pub(super) const LOCK: &str = "lock";
+pub(super) const LEASED: &str = "leased";
+const IDENTITY_NEW: &str = "weft-target.new";
+const PROBE: &str = "probe";
+/// What a target may hold before its identity is there, because a formatting was cut short.
+const BEFORE_IDENTITY: [&str; 5] = [LOCK, OBJECTS, IDENTITY_NEW, PROBE, "lost+found"];
+
+/// Checks that the directory is this target; formats it when it is empty.
+pub(super) async fn check_or_format<D: Dir<File: File>>(
+    dir: &D,
+    spec: &TargetSpec,
+) -> Result<(), TargetError> {
+    let path = || spec.path.clone();
+    let wanted = Identity::new(&spec.cluster, spec.id);
+    let file = match dir.open(identity::NAME, OpenMode::READ).await {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return format(dir, spec, wanted).await,
+        Err(source) => return Err(TargetError::Io { path: path(), doing: "open its identity file", source }),
+    };
+    let mut bytes = [0; identity::LEN + 1];
+    let got = file
+        .read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0))
+        .await
+        .map_err(|source| TargetError::Io { path: path(), doing: "read its identity file", source })?;
+    let found = Identity::decode(&bytes[..got]).map_err(|bad| match bad {
+        BadIdentity::Damaged(why) => TargetError::Damaged { path: path(), identity: identity::NAME, why },
+        BadIdentity::Version(found) => TargetError::Version { path: path(), found, known: identity::VERSION },
+    })?;
+    if found == wanted {
+        return Ok(());
+    }
+    let found = match found.cluster == wanted.cluster {
+        true => format!("{} of this cluster", found.target),
+        false => format!("{} of another cluster", found.target),
+    };
+    let wanted = format!("{} of cluster {:?}", spec.id, spec.cluster);
+    Err(TargetError::Foreign { path: path(), found, wanted })
+}
+
+async fn format<D: Dir<File: File>>(
+    dir: &D,
+    spec: &TargetSpec,
+    identity: Identity,
+) -> Result<(), TargetError> {
+    let io = |doing| move |source| TargetError::Io { path: spec.path.clone(), doing, source };
+    let there = dir.list("").await.map_err(io("list the target"))?;
+    if let Some(found) = there.iter().find(|name| !BEFORE_IDENTITY.contains(&name.as_str())) {
+        return Err(TargetError::NotEmpty { path: spec.path.clone(), found: found.clone() });
+    }
+    if there.iter().any(|name| name == OBJECTS) {
+        for folder in dir.list(OBJECTS).await.map_err(io("list the target"))? {
+            let names = dir.list(&format!("{OBJECTS}/{folder}")).await.map_err(io("list the target"))?;
+            if !names.is_empty() {
+                return Err(TargetError::IdentityGone { path: spec.path.clone(), identity: identity::NAME });
+            }
+        }
+    }
+    let formatting = async {
+        dir.make_dir(OBJECTS).await?;
+        for fan in 0..FAN_OUT {
+            dir.make_dir(&fan_name(fan as u8)).await?;
+        }
+        dir.sync(OBJECTS).await?;
+        dir.sync("").await?;
+        let file = dir.open(IDENTITY_NEW, OpenMode::CREATE).await?;
+        file.set_len(weft_core::ByteLen(0)).await?;
+        file.write_at(&[IoSlice::new(&identity.encode())], LocalOffset(0)).await?;
+        file.sync().await?;
+        dir.rename(IDENTITY_NEW, identity::NAME).await?;
+        dir.sync("").await
+    };
+    formatting.await.map_err(io("format the target"))
+}
+
+/// Finds out whether the file system takes direct I/O.
+pub(super) async fn probe_direct<D: Dir<File: File>>(dir: &D, path: &Path) -> Result<(), TargetError> {
+    let probing = async {
+        let file = dir.open(PROBE, OpenMode { direct: true, ..OpenMode::CREATE }).await?;
+        file.write_at(&[IoSlice::new(&AlignedBuf::zeroed(BLOCK))], LocalOffset(0)).await
+    };
+    let probed = probing.await;
+    let _ = dir.remove(PROBE).await; // left over, it does no harm
+    probed.map_err(|source| TargetError::NoDirect { path: path.to_owned(), block: BLOCK, source })
+}
