@@ -1,8 +1,8 @@
 //! What must hold between the parts of a cluster file.
 
 use crate::error::ConfigError;
-use crate::load::Role;
-use crate::model::{Defaults, Server};
+use crate::load::{Class, Role};
+use crate::model::Server;
 use crate::section::{Item, Source};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -50,7 +50,7 @@ impl Placed {
 pub(crate) fn all(
     source: &Source<'_>,
     servers: &[Placed],
-    defaults: &(Defaults, Option<Range<usize>>),
+    classes: &[Item<Class>],
     mount: Option<&Item<PathBuf>>,
 ) -> Result<(), ConfigError> {
     if servers.is_empty() {
@@ -66,16 +66,14 @@ pub(crate) fn all(
     metadata_role(source, servers)?;
     names_and_addresses(source, servers)?;
     targets(source, servers)?;
-    match defaults {
-        (Defaults { class: Some(class), .. }, Some(span)) => {
-            let known =
-                servers.iter().flat_map(|placed| &placed.server.targets).any(|target| target.class == *class);
+    for Item { value: Class(class), span } in classes {
+        if !servers.iter().flat_map(|placed| &placed.server.targets).any(|target| target.class == *class) {
             let problem = format!("no target has the class {class:?}");
             let remedy = "use a class that a [[server.target]] has, or leave the line out to use all targets";
-            if known { Ok(()) } else { Err(source.refuse(span.clone(), problem, remedy)) }
+            return Err(source.refuse(span.clone(), problem, remedy));
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 fn roles(source: &Source<'_>, placed: &Placed) -> Result<(), ConfigError> {

@@ -2,14 +2,14 @@
 
 use crate::check::{self, Placed};
 use crate::error::ConfigError;
-use crate::model::{
-    Checksums, Client, Cluster, Defaults, LogLevel, Metadata, Module, Server, Target, TransportChoice,
-};
+use crate::model::{Checksums, Client, Cluster, LogLevel, Metadata, Module, Server, Target, TransportChoice};
 use crate::section::{Item, Section, Source};
+use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use toml::de::DeTable;
-use weft_core::{ByteLen, Nanos, TargetId};
+use weft_core::placement::{ClassFilter, Factor, Start};
+use weft_core::{ByteLen, Nanos, Placement, TargetId};
 use weft_env::Address;
 
 const MEMORY: RangeInclusive<ByteLen> = ByteLen::from_mib(1)..=ByteLen(1 << 40);
@@ -65,14 +65,14 @@ impl Cluster {
         let servers = root.tables("server", "[[server]]")?;
         let servers =
             servers.into_iter().map(|section| server(&source, section)).collect::<Result<Vec<_>, _>>()?;
-        let defaults = match root.table("layout", "[layout]")? {
+        let (placement, classes) = match root.table("layout", "[layout]")? {
             Some(section) => layout(section)?,
-            None => (Defaults::default(), None),
+            None => Default::default(),
         };
         let client = root.table("client", "[client]")?.map(client).transpose()?.unwrap_or_default();
         root.finish()?;
 
-        check::all(&source, &servers, &defaults, mount.as_ref())?;
+        check::all(&source, &servers, &classes, mount.as_ref())?;
         check::key_mode(&source, &key_file)?;
         Ok(Self {
             file: file.to_owned(),
@@ -81,7 +81,7 @@ impl Cluster {
             key_file: key_file.value,
             idle_exit,
             servers: servers.into_iter().map(Placed::into_server).collect(),
-            defaults: defaults.0,
+            placement,
             client,
         })
     }
@@ -227,20 +227,36 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
     Ok((target, check::TargetPlaces { id: id.span, path: path.span }))
 }
 
-/// The defaults, and where their class stands.
-fn layout(section: Section<'_>) -> Result<(Defaults, Option<std::ops::Range<usize>>), ConfigError> {
-    let defaults = Defaults::default();
-    let size = section.size("stripe_size", STRIPE)?;
-    let count = section.number("stripe_count", 0..=65_535)?;
-    let class = section.parsed("class", "hdd", word)?;
+/// The placement, and where its classes stand.
+fn layout(section: Section<'_>) -> Result<(Placement, Vec<Item<Class>>), ConfigError> {
+    let mut placement = Placement::default();
+    if let Some(size) = section.size("stripe_size", STRIPE)? {
+        placement.stripe_size = size;
+    }
+    let count = section.number("stripe_count", 0..=u64::from(u16::MAX))?;
+    if let Some(count) = count.and_then(|item| NonZeroU16::new(item.value as u16)) {
+        placement.factor = Factor::AtMost(count);
+    }
+    let start = section.choice("start", &[("rotate", Start::Rotate), ("first", Start::First)])?;
+    placement.start = start.unwrap_or(placement.start);
+    let classes: Vec<Item<Class>> = section.list("class", "\"hdd\"")?;
     section.finish()?;
-    let span = class.as_ref().map(|item| item.span.clone());
-    let found = Defaults {
-        stripe_size: size.unwrap_or(defaults.stripe_size),
-        stripe_count: count.map(|item| item.value as u32).filter(|count| *count != 0),
-        class: class.map(|item| item.value),
-    };
-    Ok((found, span))
+    if !classes.is_empty() {
+        placement.class = ClassFilter::Only(classes.iter().map(|item| item.value.0.clone()).collect());
+    }
+    Ok((placement, classes))
+}
+
+/// A class of targets, by a word that can be one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Class(pub String);
+
+impl std::str::FromStr for Class {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        word(text).map(Self)
+    }
 }
 
 fn client(section: Section<'_>) -> Result<Client, ConfigError> {

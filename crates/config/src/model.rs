@@ -1,7 +1,7 @@
 //! What a cluster file says, after all checks.
 
 use std::path::PathBuf;
-use weft_core::{ByteLen, Nanos, TargetId};
+use weft_core::{ByteLen, Nanos, Placement, TargetId};
 use weft_env::Address;
 
 /// One cluster, as its file describes it.
@@ -20,7 +20,7 @@ pub struct Cluster {
     /// All servers; a `ServerId` is an index here.
     pub servers: Vec<Server>,
     /// Layout of new files where neither the directory nor the program asks for another.
-    pub defaults: Defaults,
+    pub placement: Placement,
     /// How clients behave.
     pub client: Client,
 }
@@ -89,17 +89,6 @@ pub enum Module {
     Direct,
     /// Nowhere: writes are dropped and reads give zeros, to measure everything else.
     Null,
-}
-
-/// Layout of new files where nothing else is said.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Defaults {
-    /// Stripe size.
-    pub stripe_size: ByteLen,
-    /// Targets per file; `None` all that fit.
-    pub stripe_count: Option<u32>,
-    /// Only targets of this class; `None` all.
-    pub class: Option<String>,
 }
 
 /// How clients behave.
@@ -175,11 +164,5 @@ impl Default for Client {
             checksums: Checksums::Auto,
             connections_max: 64,
         }
-    }
-}
-
-impl Default for Defaults {
-    fn default() -> Self {
-        Self { stripe_size: ByteLen::from_kib(64), stripe_count: None, class: None }
     }
 }

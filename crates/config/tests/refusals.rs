@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use weft_config::{Checksums, Cluster, EXAMPLE, Module, TransportChoice};
+use weft_core::placement::{ClassFilter, Factor};
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
 use weft_env::Address;
 
@@ -95,8 +96,10 @@ fn values_are_taken_over() {
     let cluster = parse(&text).unwrap_or_else(|error| panic!("{error}"));
     let target = &cluster.servers[1].targets[0];
     assert_eq!((target.module, target.queue_depth, target.leases), (Module::Direct, 7, false));
-    assert_eq!(cluster.defaults.stripe_size, ByteLen(47_008));
-    assert_eq!(cluster.defaults.stripe_count, Some(2));
+    assert_eq!(cluster.placement.stripe_size, ByteLen(47_008));
+    let two = std::num::NonZeroU16::new(2).expect("not zero");
+    assert_eq!(cluster.placement.factor, Factor::AtMost(two));
+    assert_eq!(cluster.placement.class, ClassFilter::Only(vec!["ssd".into()]));
     assert_eq!(cluster.client.transport, TransportChoice::Socket);
     assert_eq!(cluster.client.checksums, Checksums::On);
     assert_eq!(cluster.client.request_timeout, Nanos::from_ms(1500));
