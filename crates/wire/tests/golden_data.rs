@@ -1,0 +1,81 @@
+//! Golden bytes of the data family.
+
+mod support;
+
+use weft_core::{ByteLen, FileId, LocalOffset, ObjectId, TargetId, Timestamp};
+use weft_wire::capability::{Capability, Rights};
+use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta, IoHints, Place};
+use weft_wire::{Errno, WireError};
+
+fn datafile(column: u16) -> DatafileId {
+    DatafileId {
+        target: TargetId(300),
+        file: FileId(0x1234_5678_9abc),
+        object: ObjectId { component: 1, column },
+    }
+}
+
+fn cap() -> Capability {
+    Capability {
+        file: FileId(0x1234_5678_9abc),
+        rights: Rights::READ.and(Rights::WRITE),
+        expires_s: 1_800_000_000,
+        mac: [0xcd; 16],
+    }
+}
+
+#[test]
+fn requests() {
+    let (datafile, cap, offset) = (datafile(2), cap(), LocalOffset(1 << 33));
+    let hints = IoHints { fragment: true, small_random: false, siblings: 5 };
+    let both = vec![self::datafile(0), datafile];
+    support::check(
+        "data_request.txt",
+        &[
+            DataRequest::Read { datafile, cap, offset, len: 65_536, hints },
+            DataRequest::Write { datafile, cap, offset, len: 47_008, place: Place::Payload, hints },
+            DataRequest::Write { datafile, cap, offset, len: 64, place: Place::Shared(4096), hints },
+            DataRequest::GetLens { cap, datafiles: both.clone() },
+            DataRequest::SetLens {
+                cap,
+                datafiles: vec![(datafile, ByteLen(0)), (datafile, ByteLen(u64::MAX))],
+            },
+            DataRequest::Sync { cap, datafiles: vec![] },
+            DataRequest::Remove { datafiles: both },
+            DataRequest::Lease { datafile, cap, write: true },
+            DataRequest::Release { slots: vec![0, 1022] },
+            DataRequest::AttachShared { payload_len: 4 << 20 },
+            DataRequest::RevokeLeases { target: TargetId(1) },
+            DataRequest::ListDatafiles { target: TargetId(1), after: None, limit: 1000 },
+            DataRequest::ListDatafiles {
+                target: TargetId(1),
+                after: Some((FileId(9), ObjectId { component: 0, column: 3 })),
+                limit: 1000,
+            },
+        ],
+    );
+}
+
+#[test]
+fn replies() {
+    let there = DatafileMeta {
+        len: ByteLen(1 << 33),
+        blocks_512: 77,
+        mtime: Some(Timestamp::from_parts(1_790_000_000, 123_456_789)),
+    };
+    let before_1970 = DatafileMeta { mtime: Some(Timestamp::from_parts(-1, 1)), ..there };
+    support::check(
+        "data_reply.txt",
+        &[
+            DataReply::Read { datafile_len: ByteLen(u64::MAX) },
+            DataReply::Written,
+            DataReply::Lens(vec![there, before_1970, DatafileMeta::default()]),
+            DataReply::Done,
+            DataReply::Leased { slot: 1022 },
+            DataReply::NotLeased,
+            DataReply::Attached { payload_len: 0 },
+            DataReply::Datafiles(vec![(FileId(1), ObjectId { component: 0, column: 65_535 }, ByteLen(5))]),
+            DataReply::Failed(WireError::new(Errno::ENOSPC, "target 3 is full: remove files")),
+        ],
+    );
+}

@@ -1,0 +1,219 @@
+//! Golden bytes of the metadata family.
+
+mod support;
+
+use weft_core::{ByteLen, Component, FileId, FileOffset, Layout, Strip, TargetId, Timestamp};
+use weft_wire::capability::{Capability, Rights};
+use weft_wire::hello::Identity;
+use weft_wire::meta::*;
+use weft_wire::{Errno, WireError};
+
+fn at(path: &str) -> Place {
+    Place { base: ROOT, path: path.into(), follow: true }
+}
+
+fn cap() -> Capability {
+    Capability { file: FileId(77), rights: Rights::LENGTH, expires_s: 1_800_000_000, mac: [0xcd; 16] }
+}
+
+fn layout() -> Layout {
+    let strips = |sizes: &[(u32, u64)]| {
+        sizes.iter().map(|&(t, s)| Strip { target: TargetId(t), stripe_size: ByteLen(s) }).collect()
+    };
+    Layout::from_components(vec![
+        Component {
+            start: FileOffset(0),
+            end: Some(FileOffset(1 << 30)),
+            strips: strips(&[(2, 131_072), (3, 47_008)]),
+        },
+        Component { start: FileOffset(1 << 30), end: None, strips: strips(&[(0, 65_536), (1, 65_536)]) },
+    ])
+    .expect("a valid layout")
+}
+
+fn attr(unsettled: bool) -> Attr {
+    let time = |s| Timestamp::from_parts(s, 999_999_999);
+    Attr {
+        file: FileId(77),
+        kind: FileType::Regular,
+        mode: 0o644,
+        uid: 1000,
+        gid: 100,
+        nlink: 2,
+        size: ByteLen(1 << 40),
+        blocks_512: 1 << 31,
+        atime: time(1_790_000_000),
+        mtime: time(-5),
+        ctime: time(0),
+        rdev: 0x0103,
+        unsettled: unsettled.then(|| {
+            Box::new(Unsettled {
+                layout: layout(),
+                cap: cap(),
+                epoch: 9,
+                may_settle: true,
+                mtime_set_at: time(1),
+            })
+        }),
+    }
+}
+
+fn spec() -> LayoutSpec {
+    LayoutSpec {
+        stripe_size: Some(ByteLen::from_kib(64)),
+        stripe_count: Some(4),
+        first: Some(1),
+        class: Some("ssd".into()),
+        strips: Some(vec![(TargetId(3), ByteLen(47_008))]),
+    }
+}
+
+const RANGE: LockRange = LockRange { start: 100, end: u64::MAX };
+
+fn lost_lock() -> ReclaimLock {
+    ReclaimLock {
+        file: FileId(77),
+        space: LockSpace::Record,
+        owner: LockOwner::Process(0),
+        kind: LockKind::Exclusive,
+        range: RANGE,
+    }
+}
+
+fn reclaim_open() -> ReclaimOpen {
+    ReclaimOpen {
+        handle: HandleId(5),
+        file: FileId(77),
+        flags: OpenFlags { read: true, ..OpenFlags::default() },
+        cap: Some(cap()),
+    }
+}
+
+#[test]
+fn the_call_around_a_request() {
+    let call = |on_behalf| MetaCall { seq: 300, on_behalf, request: MetaRequest::Flush };
+    support::check(
+        "meta_call.txt",
+        &[call(None), call(Some(Identity { uid: 1, gid: 2, groups: vec![3, 4] }))],
+    );
+}
+
+#[test]
+fn requests() {
+    let handle = HandleId(5);
+    let (space, owner, kind, range) = (LockSpace::Flock, LockOwner::Handle(handle), LockKind::Shared, RANGE);
+    let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
+    let summary = WriteSummary {
+        wrote: true,
+        end: ByteLen(1 << 20),
+        bytes: ByteLen(1 << 21),
+        unsure: false,
+        mtime: Timestamp::from_parts(1_790_000_000, 1),
+    };
+    let found = Settlement { size: ByteLen(4096), blocks_512: 8, mtime: Some(Timestamp(5)) };
+    let set = SetAttr {
+        mode: Some(0o4755),
+        uid: Some(0),
+        gid: None,
+        atime: Some(SetTime::Now),
+        mtime: Some(SetTime::At(Timestamp::from_parts(-1, 0))),
+    };
+    let requests = [
+        MetaRequest::Stat { at: at("a/b/c") },
+        MetaRequest::Open { at: at("new"), flags, mode: 0o600, handle, layout: spec(), cache: true },
+        MetaRequest::Adopt { open: reclaim_open() },
+        MetaRequest::Close { handle, summary },
+        MetaRequest::Settle { file: FileId(77), epoch: 9, cap: cap(), found },
+        MetaRequest::Truncate { at: at(""), handle: Some(handle) },
+        MetaRequest::Renew { handle },
+        MetaRequest::Mkdir { at: at("dir"), mode: 0o755 },
+        MetaRequest::Mknod { at: at("fifo"), kind: FileType::Fifo, mode: 0o600, rdev: 0 },
+        MetaRequest::Symlink { at: at("link"), target: b"/weft/a\xff".to_vec() },
+        MetaRequest::Link { from: at("a"), to: at("b") },
+        MetaRequest::Unlink { at: at("a") },
+        MetaRequest::Rmdir { at: at("dir") },
+        MetaRequest::Rename { from: at("a"), to: at("b"), no_replace: true, exchange: false },
+        MetaRequest::Readlink { at: Place { follow: false, ..at("link") } },
+        MetaRequest::SetAttr { at: at("a"), set },
+        MetaRequest::List { at: at(""), after: b"m".to_vec(), limit: 4096, with_attr: true },
+        MetaRequest::Access { at: at("a"), mask: 6 },
+        MetaRequest::GetXattr { at: at("a"), name: "user.k".into() },
+        MetaRequest::SetXattr {
+            at: at("a"),
+            name: "user.k".into(),
+            value: vec![0, 1, 255],
+            create: false,
+            replace: true,
+        },
+        MetaRequest::ListXattr { at: at("a") },
+        MetaRequest::RemoveXattr { at: at("a"), name: "user.k".into() },
+        MetaRequest::GetLayout { at: at("a") },
+        MetaRequest::SetLayout { at: at("a"), spec: LayoutSpec::default() },
+        MetaRequest::Lock { handle, space, owner, kind, range, wait: true, ticket: 3, pid: 4242 },
+        MetaRequest::CancelLock { ticket: 3 },
+        MetaRequest::Unlock { handle, space, owner, range },
+        MetaRequest::TestLock { handle, space: LockSpace::Append, owner: LockOwner::Process(1), kind, range },
+        MetaRequest::Reclaim { opens: vec![reclaim_open()], locks: vec![lost_lock()] },
+        MetaRequest::Flush,
+        MetaRequest::StatFs,
+        MetaRequest::Invalidate { handle, start: 0, end: u64::MAX },
+        MetaRequest::WaitEvents { done: 8 },
+        MetaRequest::ScanInodes { after: FileId(0), limit: 1000 },
+        MetaRequest::CheckNamespace { repair: true },
+    ];
+    support::check("meta_request.txt", &requests);
+}
+
+#[test]
+fn replies() {
+    let entry =
+        |name: &str, attr| Entry { name: name.into(), file: FileId(77), kind: FileType::Regular, attr };
+    let opened = Opened {
+        attr: attr(false),
+        layout: Some(layout()),
+        cap: Some(cap()),
+        created: true,
+        must_truncate: false,
+        cached_elsewhere: true,
+        may_cache: false,
+        epoch: 10,
+    };
+    let scanned = ScannedInode {
+        file: FileId(77),
+        kind: FileType::Regular,
+        size: ByteLen(5),
+        settled: true,
+        layout: Some(layout()),
+        doomed: false,
+        path: b"a/b".to_vec(),
+    };
+    let replies = [
+        MetaReply::Attr(attr(false)),
+        MetaReply::Attr(attr(true)),
+        MetaReply::Opened(Box::new(opened)),
+        MetaReply::Truncate { file: FileId(77), layout: layout(), cap: cap(), epoch: 11 },
+        MetaReply::Capability(cap()),
+        MetaReply::Done,
+        MetaReply::Target(b"../x".to_vec()),
+        MetaReply::Entries { entries: vec![entry("a", None), entry("b", Some(attr(true)))], more: true },
+        MetaReply::Value(vec![0, 255]),
+        MetaReply::Names(vec!["user.a".into(), "user.b".into()]),
+        MetaReply::Layout { layout: Some(layout()), default: Some(spec()) },
+        MetaReply::Locked,
+        MetaReply::LockWait(12),
+        MetaReply::Holder(Some(HeldLock { kind: LockKind::Shared, range: RANGE, pid: 9 })),
+        MetaReply::Reclaimed { lost_opens: vec![HandleId(5)], lost_locks: vec![lost_lock()] },
+        MetaReply::StatFs { inodes: 1, total: ByteLen(2), free: ByteLen(3) },
+        MetaReply::Events(vec![Event { number: 1, file: FileId(77), start: 0, end: 4096 }]),
+        MetaReply::Inodes(vec![scanned]),
+        MetaReply::Checked(NamespaceReport {
+            inodes: 1,
+            entries: 2,
+            problems: vec!["a: link count 3, should be 2".into()],
+            mended: 1,
+        }),
+        MetaReply::Elsewhere { from: b"a".to_vec(), target: b"/etc".to_vec(), rest: b"passwd".to_vec() },
+        MetaReply::Failed(WireError::new(Errno::ENOENT, "a: no such file")),
+    ];
+    support::check("meta_reply.txt", &replies);
+}

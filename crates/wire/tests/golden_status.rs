@@ -1,0 +1,61 @@
+//! Golden bytes of the status family.
+
+mod support;
+
+use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_wire::status::{MetadataStatus, ServerStatus, StatusReply, StatusRequest, TargetStatus};
+use weft_wire::{Errno, WireError};
+
+#[test]
+fn requests() {
+    support::check("status_request.txt", &[StatusRequest::Status, StatusRequest::Shutdown]);
+}
+
+#[test]
+fn replies() {
+    let target = TargetStatus {
+        target: TargetId(7),
+        class: "ssd".into(),
+        path: "/data/weft".into(),
+        module: "buffered".into(),
+        total: ByteLen(1 << 40),
+        free: ByteLen(1 << 39),
+        bytes_read: 1,
+        bytes_written: 2,
+        requests: 3,
+        fragments: 4,
+        queue: 5,
+        leases: 6,
+    };
+    let metadata = MetadataStatus {
+        inodes: 1,
+        sessions: 2,
+        opens: 3,
+        locks: 4,
+        requests: 5,
+        mutations: 6,
+        commits: 7,
+        reaping: 8,
+        total: ByteLen(9),
+        free: ByteLen(10),
+    };
+    let status = ServerStatus {
+        server: ServerId(1),
+        name: "node1".into(),
+        version: "0.1.0".into(),
+        pid: 4242,
+        uptime: Nanos::from_s(60),
+        connections: 12,
+        memory: ByteLen::from_mib(20),
+        targets: vec![target.clone(), target],
+        metadata: Some(metadata),
+    };
+    support::check(
+        "status_reply.txt",
+        &[
+            StatusReply::Status(Box::new(status)),
+            StatusReply::ShuttingDown,
+            StatusReply::Failed(WireError::from(Errno::EPERM)),
+        ],
+    );
+}
