@@ -169,9 +169,29 @@ impl Nanos {
 }
 
 /// A point in civil time: nanoseconds since 1970-01-01 UTC, negative before it.
+///
+/// One that a `timespec` cannot hold is refused when it is decoded, so that arithmetic on those from the wire cannot
+/// overflow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(into = "i128", try_from = "i128")]
 pub struct Timestamp(pub i128);
+
+impl From<Timestamp> for i128 {
+    fn from(time: Timestamp) -> i128 {
+        time.0
+    }
+}
+
+impl TryFrom<i128> for Timestamp {
+    type Error = &'static str;
+
+    fn try_from(nanos: i128) -> Result<Self, Self::Error> {
+        match i64::try_from(nanos.div_euclid(1_000_000_000)) {
+            Ok(_) => Ok(Self(nanos)),
+            Err(_) => Err("a time that no timespec can hold"),
+        }
+    }
+}
 
 impl Timestamp {
     /// From the two fields of a `timespec`.
@@ -194,6 +214,14 @@ mod tests {
         let t = Timestamp::from_parts(-2, 999_999_999);
         assert_eq!(t.parts(), (-2, 999_999_999));
         assert_eq!(t.0, -1_000_000_001);
+    }
+
+    #[test]
+    fn a_time_that_no_timespec_holds_is_none() {
+        let (first, last) =
+            (Timestamp::from_parts(i64::MIN, 0), Timestamp::from_parts(i64::MAX, 999_999_999));
+        assert_eq!((Timestamp::try_from(first.0), Timestamp::try_from(last.0)), (Ok(first), Ok(last)));
+        assert!(Timestamp::try_from(first.0 - 1).is_err() && Timestamp::try_from(last.0 + 1).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!      8    8 request      number chosen by the client, repeated in the reply
 //!     16    4 body_len     at most BODY_LEN_MAX
 //!     20    4 payload_len  at most PAYLOAD_LEN_MAX
-//!     24    8 payload_check
+//!     24    8 payload_check  zero without the flag
 //!     32    1 attachments  descriptors that travel with this message, at most 8
 //!     33    7 reserved     zero
 //!     40    4 body_crc     CRC-32 of the body
@@ -173,6 +173,9 @@ impl Header {
         if bytes[7] & !FLAG_CHECK != 0 {
             return Err(Malformed::Field("flags"));
         }
+        if bytes[7] & FLAG_CHECK == 0 && u64_at(24) != 0 {
+            return Err(Malformed::Field("payload_check"));
+        }
         if bytes[33..40] != [0; 7] {
             return Err(Malformed::Field("reserved"));
         }
@@ -310,6 +313,15 @@ mod tests {
         let mut big = sample();
         big.payload_len = PAYLOAD_LEN_MAX + 1;
         assert_eq!(Header::decode(&big.encode()), Err(Malformed::Field("payload_len")));
+    }
+
+    #[test]
+    fn a_checksum_without_its_flag_is_refused() {
+        let mut bytes = Header { payload_check: None, ..sample() }.encode();
+        bytes[24] = 1;
+        let crc = crc32fast::hash(&bytes[..44]);
+        bytes[44..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Header::decode(&bytes), Err(Malformed::Field("payload_check")));
     }
 
     #[test]

@@ -13,9 +13,15 @@
 //! cluster key, so that a user who has only his own key can be nobody else, and a holder of the cluster key
 //! (servers, the administrator) can be anybody. User and groups come from what was proven, never from a request.
 
+use crate::bounded;
 use crate::error::WireError;
 use serde::{Deserialize, Serialize};
 use weft_core::{Nanos, ServerId};
+
+/// The most body bytes of a message of this family: peers that are not yet known are given little room.
+pub const BODY_LEN_MAX: u32 = 4096;
+/// The most supplementary groups of an [`Identity`]; more are refused when it is decoded.
+pub const GROUPS_MAX: usize = 64;
 
 /// A client process. Everything that it has open or locked ends when its last connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -28,7 +34,8 @@ pub struct Identity {
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
-    /// Supplementary groups, at most 64, sorted.
+    /// Supplementary groups, at most [`GROUPS_MAX`], sorted.
+    #[serde(deserialize_with = "bounded::vec::<_, _, GROUPS_MAX>")]
     pub groups: Vec<u32>,
 }
 

@@ -11,6 +11,7 @@
 //! | [`meta`] | [`meta::MetaRequest`] | [`meta::MetaReply`] | clients and the metadata service |
 //! | [`status`] | [`status::StatusRequest`] | [`status::StatusReply`] | anyone and any server |
 
+mod bounded;
 pub mod capability;
 pub mod cluster;
 pub mod data;

@@ -20,6 +20,7 @@ pub struct Link<C: Conn> {
     end: usize,
     outbox: Vec<u8>,
     checksums: bool,
+    body_len_max: u32,
 }
 
 /// A received message without its payload. Its payload must be received or skipped before the next message.
@@ -33,7 +34,21 @@ pub struct Incoming {
 impl<C: Conn> Link<C> {
     /// Over a fresh connection, without payload checksums.
     pub fn new(conn: C) -> Self {
-        Self { conn, inbox: vec![0; INBOX_LEN], start: 0, end: 0, outbox: Vec::new(), checksums: false }
+        Self {
+            conn,
+            inbox: vec![0; INBOX_LEN],
+            start: 0,
+            end: 0,
+            outbox: Vec::new(),
+            checksums: false,
+            body_len_max: BODY_LEN_MAX,
+        }
+    }
+
+    /// The most body bytes that a message from the peer may have from now on, itself at most [`BODY_LEN_MAX`]. A
+    /// server sets [`hello::BODY_LEN_MAX`](crate::hello::BODY_LEN_MAX) until the peer has authenticated itself.
+    pub fn limit_bodies(&mut self, body_len_max: u32) {
+        self.body_len_max = body_len_max.min(BODY_LEN_MAX);
     }
 
     /// Whether payloads that this side sends carry checksums from now on.
@@ -123,7 +138,9 @@ impl<C: Conn> Link<C> {
         let bytes: &[u8; HEADER_LEN] =
             self.inbox[self.start..self.start + HEADER_LEN].try_into().expect("a header's length");
         let header = Header::decode(bytes)?;
-        debug_assert!(header.body_len <= BODY_LEN_MAX);
+        if header.body_len > self.body_len_max {
+            return Err(Malformed::Field("body_len").into());
+        }
         let len = HEADER_LEN + header.body_len as usize;
         if !self.fill(len).await? {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -224,11 +241,14 @@ impl<C: Conn> Link<C> {
             self.inbox.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
-            if len > self.inbox.len() {
-                self.inbox.resize(len, 0);
-            }
         }
         while self.end - self.start < len {
+            if self.end == self.inbox.len() {
+                // Room grows with what has come, so that a header alone makes nobody reserve its whole body.
+                let room = (self.inbox.len() * 2).min(len);
+                self.inbox.reserve_exact(room - self.inbox.len());
+                self.inbox.resize(room, 0);
+            }
             let got = self.conn.recv(&mut self.inbox[self.end..]).await?;
             if got == 0 {
                 if self.start == self.end {

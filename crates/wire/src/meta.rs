@@ -5,6 +5,7 @@
 //! the server keeps the last reply of each slot in the same transaction as the change, so that a request repeated
 //! after a lost connection or a restart gets the first answer and is not done twice.
 
+use crate::bounded;
 use crate::capability::Capability;
 use crate::error::WireError;
 use crate::hello::{Identity, SessionId};
@@ -570,7 +571,7 @@ pub enum MetaRequest {
     ScanInodes {
         /// After this one.
         after: FileId,
-        /// At most this many.
+        /// At most this many, itself at most [`LIST_LIMIT_MAX`].
         limit: u32,
     },
     /// Checks the namespace and mends it when asked to (M): entries without inodes, inodes without entries, wrong link
@@ -668,7 +669,8 @@ pub enum MetaReply {
     Target(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Names; `more` tells whether another page follows.
     Entries {
-        /// In order.
+        /// In order, at most [`LIST_LIMIT_MAX`].
+        #[serde(deserialize_with = "bounded::vec::<_, _, { LIST_LIMIT_MAX as usize }>")]
         entries: Vec<Entry>,
         /// Whether there are others after these.
         more: bool,
@@ -708,8 +710,10 @@ pub enum MetaReply {
     },
     /// What a mount must do now; empty after 30 s.
     Events(Vec<Event>),
-    /// A page of inodes; empty when there are no more.
-    Inodes(Vec<ScannedInode>),
+    /// A page of inodes, at most [`LIST_LIMIT_MAX`]; empty when there are no more.
+    Inodes(
+        #[serde(deserialize_with = "bounded::vec::<_, _, { LIST_LIMIT_MAX as usize }>")] Vec<ScannedInode>,
+    ),
     /// What a check found.
     Checked(NamespaceReport),
     /// The walk met a symbolic link that leads out of the namespace (absolute, or above the root): the client
