@@ -13,6 +13,7 @@
 mod address;
 mod name;
 pub mod real;
+pub mod sim;
 
 pub use address::{Address, BadAddress};
 use name::check_name;

@@ -10,6 +10,9 @@ macro_rules! in_every_world {
         mod real {
             $(#[test] fn $check() { super::run_real(super::checks::$check); })*
         }
+        mod sim {
+            $(#[test] fn $check() { super::run_sim(super::checks::$check); })*
+        }
     };
 }
 

@@ -6,11 +6,12 @@ pub mod file;
 pub mod tasks;
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use weft_core::Nanos;
 use weft_env::real::{RealEnv, block_on};
-use weft_env::{Address, Env, Notify};
+use weft_env::sim::{Sim, SimEnv};
+use weft_env::{Address, Dir, Env, Notify};
 
 /// What a check is given: a world, an empty folder in it, and addresses to listen on.
 pub struct Stage<E> {
@@ -32,6 +33,26 @@ where
     let data = folder.path().join("data");
     std::fs::create_dir(&data).expect("a folder for data");
     block_on(check(Stage { env: RealEnv::with_fd_floor(100), folder: data, addresses }));
+}
+
+pub fn run_sim<F, Fut>(check: F)
+where
+    F: Fn(Stage<SimEnv>) -> Fut,
+    Fut: Future<Output = ()> + 'static,
+{
+    for seed in 0..20 {
+        eprintln!("seed {seed}");
+        let mut sim = Sim::with_seed(seed);
+        let env = sim.node("node");
+        let folder = PathBuf::from("/data");
+        let addresses = vec![Address::Unix("/run/socket".into()), Address::Tcp("127.0.0.1".into(), 0)];
+        let root = env.clone();
+        sim.block_on(&env, async move {
+            let dir = root.dir(Path::new("/")).await.expect("the root folder");
+            dir.make_dir("data").await.expect("a folder for data");
+        });
+        sim.block_on(&env.clone(), check(Stage { env, folder, addresses }));
+    }
 }
 
 /// A task whose result can be awaited.

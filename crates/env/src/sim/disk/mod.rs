@@ -1,0 +1,170 @@
+//! Simulated disks: what is on the medium is kept apart from what only the system's memory holds.
+
+mod content;
+mod dir;
+mod file;
+mod model;
+mod pages;
+mod tree;
+
+pub use dir::SimDir;
+pub use file::{SimBlockingFile, SimFile};
+pub(crate) use model::transfer;
+pub use model::{DiskAction, DiskModel, DiskRequest, SimpleDisk};
+pub(super) use tree::{FolderId, Tree};
+
+use super::rng::Rng;
+use content::Content;
+use pages::PAGE_BYTES;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weft_core::{Nanos, Timestamp};
+
+/// What goes wrong with a disk, in cases per million requests, and how much room it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskFaults {
+    /// Reads that fail with `EIO`.
+    pub read_errors_per_million: u32,
+    /// Writes that fail with `EIO`; some of their bytes may have been written.
+    pub write_errors_per_million: u32,
+    /// Syncs that fail with `EIO`; the unsynced bytes may then be lost although later syncs succeed.
+    pub sync_errors_per_million: u32,
+    /// All times in percent of the model's.
+    pub slowness_percent: u32,
+    /// Room in bytes.
+    pub capacity_bytes: u64,
+}
+
+impl Default for DiskFaults {
+    fn default() -> Self {
+        Self {
+            read_errors_per_million: 0,
+            write_errors_per_million: 0,
+            sync_errors_per_million: 0,
+            slowness_percent: 100,
+            capacity_bytes: 1 << 40,
+        }
+    }
+}
+
+/// A disk of a machine.
+pub(super) struct SimDisk {
+    state: Mutex<DiskState>,
+    pages_used: Arc<AtomicU64>,
+}
+
+struct DiskState {
+    tree: Tree,
+    model: Box<dyn DiskModel>,
+    faults: DiskFaults,
+    rng: Rng,
+    inodes_made: u64,
+    /// Who has the lock of a file: its number, and a token of the guard.
+    locks: BTreeMap<u64, (super::world::ProcessId, u64)>,
+    tokens: u64,
+}
+
+/// A file of a disk.
+pub(super) struct SimInode {
+    number: u64,
+    state: Mutex<InodeState>,
+    pages_used: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct InodeState {
+    content: Content,
+    mtime: Timestamp,
+}
+
+impl Drop for SimInode {
+    fn drop(&mut self) {
+        self.pages_used.fetch_sub(self.state.get_mut().content.pages().count(), Relaxed);
+    }
+}
+
+impl SimInode {
+    /// Changes the contents and keeps the account of pages.
+    fn change<R>(&self, mtime: Timestamp, change: impl FnOnce(&mut Content) -> R) -> R {
+        let mut state = self.state.lock();
+        let before = state.content.pages().count();
+        let result = change(&mut state.content);
+        let after = state.content.pages().count();
+        state.mtime = state.mtime.max(mtime);
+        self.pages_used.fetch_add(after.wrapping_sub(before), Relaxed);
+        result
+    }
+}
+
+impl SimDisk {
+    pub fn new(model: Box<dyn DiskModel>, rng: Rng) -> Self {
+        let state = DiskState {
+            tree: Tree::new(),
+            model,
+            faults: DiskFaults::default(),
+            rng,
+            inodes_made: 0,
+            locks: BTreeMap::new(),
+            tokens: 0,
+        };
+        Self { state: Mutex::new(state), pages_used: Arc::default() }
+    }
+
+    pub fn set_faults(&self, faults: DiskFaults) {
+        self.state.lock().faults = faults;
+    }
+
+    pub fn set_model(&self, model: Box<dyn DiskModel>) {
+        self.state.lock().model = model;
+    }
+
+    pub fn lose_power(&self) {
+        let (files, mut rng) = {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            state.locks.clear();
+            (state.tree.lose_power(&mut state.rng), state.rng.fork())
+        };
+        for file in files {
+            file.change(Timestamp(0), |content| content.lose_power(&mut rng));
+        }
+    }
+
+    /// When the request ends, or how it fails.
+    fn begin(&self, now: u64, request: &DiskRequest) -> io::Result<u64> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let faults = state.faults;
+        let per_million = match request.action {
+            DiskAction::Read => faults.read_errors_per_million,
+            DiskAction::Write => faults.write_errors_per_million,
+            DiskAction::Sync | DiskAction::SyncNames => faults.sync_errors_per_million,
+            DiskAction::Name => 0,
+        };
+        if state.rng.chance(per_million) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let took = state.model.finish(Nanos(now), request).0.saturating_sub(now);
+        Ok(now + (u128::from(took) * u128::from(faults.slowness_percent) / 100) as u64)
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.state.lock().faults.capacity_bytes
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.pages_used.load(Relaxed) * PAGE_BYTES
+    }
+
+    /// A number below `bound` from the disk's own stream.
+    fn below(&self, bound: u64) -> u64 {
+        self.state.lock().rng.below(bound)
+    }
+
+    pub fn find_folder(&self, path: &str) -> io::Result<FolderId> {
+        self.state.lock().tree.find_folder(Tree::root(), path)
+    }
+}

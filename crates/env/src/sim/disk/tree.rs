@@ -1,0 +1,205 @@
+//! Folders and names as processes see them and as the medium holds them.
+//!
+//! Assumptions about the medium: a change of names (also a rename between two folders) is whole or not at all; of
+//! several changes to one name a later one never survives without the earlier; otherwise any of them may be lost
+//! until the folder is synced.
+
+use super::SimInode;
+use crate::sim::rng::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+/// The root folder.
+const ROOT: FolderId = FolderId(0);
+/// Unsynced changes of names that are kept apart; older ones have been written back by then.
+const CHANGES_MAX: usize = 65_536;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct FolderId(u64);
+
+#[derive(Clone)]
+pub enum Entry {
+    File(Arc<SimInode>),
+    Folder(FolderId),
+}
+
+#[derive(Default)]
+struct Folder {
+    now: BTreeMap<String, Entry>,
+    medium: BTreeMap<String, Entry>,
+}
+
+type Name = (FolderId, String);
+
+/// The names that change together, and what they stand for afterwards.
+type Change = Vec<(Name, Option<Entry>)>;
+
+/// A directory tree in both versions, and the changes between them.
+pub struct Tree {
+    folders: BTreeMap<FolderId, Folder>,
+    folders_made: u64,
+    changes: Vec<Change>,
+}
+
+fn error(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+impl Tree {
+    pub fn new() -> Self {
+        Self { folders: BTreeMap::from([(ROOT, Folder::default())]), folders_made: 0, changes: Vec::new() }
+    }
+
+    fn folder(&self, id: FolderId) -> &Folder {
+        &self.folders[&id]
+    }
+
+    /// The folder under `path` from `base`; the empty path is `base`.
+    pub fn find_folder(&self, base: FolderId, path: &str) -> io::Result<FolderId> {
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        parts.into_iter().try_fold(base, |at, part| match self.folder(at).now.get(part) {
+            Some(Entry::Folder(id)) => Ok(*id),
+            Some(Entry::File(_)) => Err(error(libc::ENOTDIR)),
+            None => Err(error(libc::ENOENT)),
+        })
+    }
+
+    pub const fn root() -> FolderId {
+        ROOT
+    }
+
+    fn name(&self, base: FolderId, path: &str) -> io::Result<Name> {
+        let (folder, last) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.find_folder(base, folder)?, last.to_owned()))
+    }
+
+    fn entry(&self, name: &Name) -> Option<&Entry> {
+        self.folder(name.0).now.get(&name.1)
+    }
+
+    /// The file under `path`, if there is one.
+    pub fn find_file(&self, base: FolderId, path: &str) -> io::Result<Option<Arc<SimInode>>> {
+        match self.entry(&self.name(base, path)?) {
+            Some(Entry::File(inode)) => Ok(Some(Arc::clone(inode))),
+            Some(Entry::Folder(_)) => Err(error(libc::EISDIR)),
+            None => Ok(None),
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        for ((folder, name), entry) in &change {
+            let names = &mut self.folders.get_mut(folder).expect("a folder that was just found").now;
+            set(names, name, entry);
+        }
+        self.changes.push(change);
+        if self.changes.len() > CHANGES_MAX {
+            let old: Vec<_> = self.changes.drain(..CHANGES_MAX / 2).collect();
+            old.iter().for_each(|change| self.settle(change));
+        }
+    }
+
+    fn settle(&mut self, change: &Change) {
+        for ((folder, name), entry) in change {
+            if let Some(folder) = self.folders.get_mut(folder) {
+                set(&mut folder.medium, name, entry);
+            }
+        }
+    }
+
+    /// Gives a new file its name, which must be free.
+    pub fn add_file(&mut self, base: FolderId, path: &str, inode: Arc<SimInode>) -> io::Result<()> {
+        let name = self.name(base, path)?;
+        self.change(vec![(name, Some(Entry::File(inode)))]);
+        Ok(())
+    }
+
+    /// Makes a folder; already there is no error.
+    pub fn make_folder(&mut self, base: FolderId, path: &str) -> io::Result<()> {
+        let name = self.name(base, path)?;
+        match self.entry(&name) {
+            Some(Entry::Folder(_)) => return Ok(()),
+            Some(Entry::File(_)) => return Err(error(libc::ENOTDIR)),
+            None => {}
+        }
+        self.folders_made += 1;
+        let id = FolderId(self.folders_made);
+        self.folders.insert(id, Folder::default());
+        self.change(vec![(name, Some(Entry::Folder(id)))]);
+        Ok(())
+    }
+
+    /// Removes a file's name.
+    pub fn remove(&mut self, base: FolderId, path: &str) -> io::Result<()> {
+        self.find_file(base, path)?.ok_or_else(|| error(libc::ENOENT))?;
+        let name = self.name(base, path)?;
+        self.change(vec![(name, None)]);
+        Ok(())
+    }
+
+    /// Renames a file, replacing what is there.
+    pub fn rename(&mut self, base: FolderId, from: &str, to: &str) -> io::Result<()> {
+        let inode = self.find_file(base, from)?.ok_or_else(|| error(libc::ENOENT))?;
+        self.find_file(base, to)?;
+        let (from, to) = (self.name(base, from)?, self.name(base, to)?);
+        if from != to {
+            self.change(vec![(from, None), (to, Some(Entry::File(inode)))]);
+        }
+        Ok(())
+    }
+
+    /// The names in a folder, sorted.
+    pub fn list(&self, folder: FolderId) -> Vec<String> {
+        self.folder(folder).now.keys().cloned().collect()
+    }
+
+    /// Makes the names directly in `folder` durable, and what those changes depend on.
+    pub fn sync(&mut self, folder: FolderId) {
+        let mut needed: BTreeSet<Name> = BTreeSet::new();
+        let mut taken = vec![false; self.changes.len()];
+        for (take, change) in taken.iter_mut().zip(&self.changes).rev() {
+            *take = change.iter().any(|(name, _)| name.0 == folder || needed.contains(name));
+            if *take {
+                needed.extend(change.iter().map(|(name, _)| name.clone()));
+            }
+        }
+        let mut taken = taken.into_iter();
+        let (settle, keep): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.changes).into_iter().partition(|_| taken.next() == Some(true));
+        self.changes = keep;
+        settle.iter().for_each(|change| self.settle(change));
+    }
+
+    /// Loss of power: unsynced changes of names are kept or lost by the seed. The files that are left.
+    pub fn lose_power(&mut self, rng: &mut Rng) -> Vec<Arc<SimInode>> {
+        let keep_per_million = [0, 1_000_000, 500_000, 900_000][rng.below(4) as usize];
+        let mut lost: BTreeSet<Name> = BTreeSet::new();
+        for change in std::mem::take(&mut self.changes) {
+            if rng.chance(keep_per_million) && !change.iter().any(|(name, _)| lost.contains(name)) {
+                self.settle(&change);
+            } else {
+                lost.extend(change.into_iter().map(|(name, _)| name));
+            }
+        }
+        let (mut left, mut files, mut open) = (BTreeMap::new(), Vec::new(), vec![ROOT]);
+        while let Some(id) = open.pop() {
+            let medium = self.folders.remove(&id).expect("each folder has one name").medium;
+            for entry in medium.values() {
+                match entry {
+                    Entry::File(inode) => files.push(Arc::clone(inode)),
+                    Entry::Folder(id) => open.push(*id),
+                }
+            }
+            left.insert(id, Folder { now: medium.clone(), medium });
+        }
+        self.folders = left;
+        files
+    }
+}
+
+fn set(names: &mut BTreeMap<String, Entry>, name: &str, entry: &Option<Entry>) {
+    match entry {
+        Some(entry) => names.insert(name.to_owned(), entry.clone()),
+        None => names.remove(name),
+    };
+}

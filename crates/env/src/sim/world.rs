@@ -1,0 +1,366 @@
+//! What all parts of the simulated world share: time, tasks, machines and processes.
+
+use super::disk::SimDisk;
+use super::net::{Link, ListenerKey, Network, Port};
+use super::rng::{Rng, mix};
+use super::{NetworkModel, SimConfig};
+use parking_lot::Mutex;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+
+/// A task, never mistaken for a later one in the same slot.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct TaskId {
+    pub index: u32,
+    generation: u32,
+}
+
+/// A process: one life of a program on a machine. Numbers are never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct ProcessId(pub u32);
+
+/// A machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct MachineId(pub u32);
+
+/// What a task begins with: called on the executor's thread, so that only the closure has to be `Send`.
+pub(super) type Start = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+struct Task {
+    generation: u32,
+    alive: bool,
+    process: ProcessId,
+    name: String,
+    is_ready: bool,
+    /// Times at which the heap holds an entry for this task, falling towards the end. A wake-up that is asked for
+    /// behind the earliest of them needs no entry of its own: the task is polled then and asks again. So time-outs
+    /// that never pass leave no litter in the heap.
+    timers: Vec<u64>,
+    start: Option<Start>,
+}
+
+pub(super) struct Process {
+    pub machine: MachineId,
+    /// Shared with every view of the process, so that each operation can look cheaply.
+    pub is_alive: Arc<AtomicBool>,
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+}
+
+impl Process {
+    pub fn is_alive(&self) -> bool {
+        self.is_alive.load(Relaxed)
+    }
+}
+
+pub(super) struct Machine {
+    pub name: String,
+    pub is_up: bool,
+    /// What the clock since boot shows when the world's time is zero.
+    pub boot_offset: u64,
+    /// How far civil time is off, in nanoseconds.
+    pub wall_skew: u64,
+    pub disks: BTreeMap<PathBuf, Arc<SimDisk>>,
+    pub sync_points: u64,
+    pub cut_at_sync: Option<u64>,
+    pub next_port: u16,
+    pub socket_names: BTreeSet<PathBuf>,
+}
+
+pub(super) struct State {
+    sequence: u64,
+    heap: BinaryHeap<Reverse<(u64, u64, TaskId)>>,
+    ready: VecDeque<TaskId>,
+    tasks: Vec<Task>,
+    free: Vec<u32>,
+    /// Tasks of dead processes whose futures are still to be dropped.
+    pub doomed: Vec<TaskId>,
+    pub rng: Rng,
+    pub processes: Vec<Process>,
+    pub machines: Vec<Machine>,
+    pub ports: BTreeMap<(MachineId, ListenerKey), Arc<Port>>,
+    pub links: Vec<Weak<Link>>,
+    pub partitions: BTreeSet<(MachineId, MachineId)>,
+}
+
+/// The whole simulated world but for the futures of its tasks.
+pub(super) struct World {
+    now: AtomicU64,
+    hash: AtomicU64,
+    current: AtomicU64,
+    pub config: SimConfig,
+    pub network: Mutex<Network>,
+    state: Mutex<State>,
+}
+
+/// What the executor runs next.
+pub(super) struct Turn {
+    pub task: TaskId,
+    pub start: Option<Start>,
+}
+
+impl World {
+    pub fn new(config: SimConfig, model: Box<dyn NetworkModel>) -> Arc<Self> {
+        let mut rng = Rng::new(config.seed);
+        let network = Network::new(model, rng.fork());
+        Arc::new(Self {
+            now: AtomicU64::new(0),
+            hash: AtomicU64::new(0),
+            current: AtomicU64::new(u64::MAX),
+            config,
+            network: Mutex::new(network),
+            state: Mutex::new(State {
+                sequence: 0,
+                heap: BinaryHeap::new(),
+                ready: VecDeque::new(),
+                tasks: Vec::new(),
+                free: Vec::new(),
+                doomed: Vec::new(),
+                rng,
+                processes: Vec::new(),
+                machines: Vec::new(),
+                ports: BTreeMap::new(),
+                links: Vec::new(),
+                partitions: BTreeSet::new(),
+            }),
+        })
+    }
+
+    /// Gives access to the state. Never held while a link, a disk or a notify is locked after it.
+    pub fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// The world's time in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+
+    /// Takes what happened into the hash of the run.
+    pub fn note(&self, what: u64) {
+        self.hash.store(mix(self.hash.load(Relaxed) ^ what), Relaxed);
+    }
+
+    pub fn hash(&self) -> u64 {
+        self.hash.load(Relaxed)
+    }
+
+    /// The task that is being polled.
+    pub fn current(&self) -> TaskId {
+        let packed = self.current.load(Relaxed);
+        TaskId { index: packed as u32, generation: (packed >> 32) as u32 }
+    }
+
+    pub fn is_alive(&self, process: ProcessId) -> bool {
+        self.state().processes[process.0 as usize].is_alive()
+    }
+
+    /// Makes `task` runnable now.
+    pub fn wake(&self, task: TaskId) {
+        self.state().wake(task);
+    }
+
+    /// Makes `task` runnable at `at`; it may run earlier.
+    pub fn wake_at(&self, task: TaskId, at: u64) {
+        if at <= self.now() {
+            self.wake(task);
+        } else {
+            self.state().wake_at(task, at);
+        }
+    }
+
+    /// Waits until `at`.
+    pub async fn sleep_until(&self, at: u64) {
+        std::future::poll_fn(|_| {
+            if self.now() >= at {
+                return Poll::Ready(());
+            }
+            self.wake_at(self.current(), at);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Lets every other task that can run now go first.
+    pub async fn step_back(&self) {
+        let mut stepped = false;
+        std::future::poll_fn(|_| {
+            if std::mem::replace(&mut stepped, true) {
+                return Poll::Ready(());
+            }
+            self.wake(self.current());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Picks what runs next and moves time on to it; `None` when nothing can happen before or at `limit`.
+    pub fn next(&self, limit: u64) -> Option<Turn> {
+        let mut state = self.state();
+        let task = loop {
+            match state.take_ready(self.config.shuffle) {
+                Some(task) if state.is_task(task) => break task,
+                Some(_) => {}
+                None => {
+                    let &Reverse((at, ..)) = state.heap.peek()?;
+                    if at > limit {
+                        return None;
+                    }
+                    if state.ring(at) {
+                        self.now.store(at, Relaxed);
+                    }
+                }
+            }
+        };
+        let start = state.tasks[task.index as usize].start.take();
+        drop(state);
+        self.current.store(u64::from(task.generation) << 32 | u64::from(task.index), Relaxed);
+        self.note(self.now() ^ (u64::from(task.index) << 40));
+        Some(Turn { task, start })
+    }
+
+    /// Moves time on to `at` when nothing happens before.
+    pub fn idle_until(&self, at: u64) {
+        self.now.fetch_max(at, Relaxed);
+    }
+
+    /// Lets go of what was never started.
+    pub fn forget_starts(&self) {
+        let starts: Vec<_> = self.state().tasks.iter_mut().filter_map(|task| task.start.take()).collect();
+        drop(starts);
+    }
+
+    /// The names of the tasks that wait, for the report of a deadlock.
+    pub fn waiting(&self) -> Vec<String> {
+        let state = self.state();
+        let alive = state.tasks.iter().filter(|task| task.alive);
+        alive.map(|task| format!("{}/{}", state.processes[task.process.0 as usize].name, task.name)).collect()
+    }
+}
+
+impl State {
+    fn is_task(&self, task: TaskId) -> bool {
+        let slot = &self.tasks[task.index as usize];
+        slot.alive && slot.generation == task.generation
+    }
+
+    fn take_ready(&mut self, shuffle: bool) -> Option<TaskId> {
+        let task = if shuffle && self.ready.len() > 1 {
+            let pick = self.rng.below(self.ready.len() as u64) as usize;
+            self.ready.swap_remove_back(pick)?
+        } else {
+            self.ready.pop_front()?
+        };
+        let slot = &mut self.tasks[task.index as usize];
+        if slot.generation == task.generation {
+            slot.is_ready = false;
+        }
+        Some(task)
+    }
+
+    /// Wakes all tasks that wait for the time `at`; whether there is one that still lives.
+    fn ring(&mut self, at: u64) -> bool {
+        let mut is_any = false;
+        while let Some(&Reverse((next, _, task))) = self.heap.peek()
+            && next == at
+        {
+            self.heap.pop();
+            if self.is_task(task) {
+                let timer = self.tasks[task.index as usize].timers.pop();
+                debug_assert_eq!(timer, Some(at));
+                self.wake(task);
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
+    pub fn wake(&mut self, task: TaskId) {
+        if self.is_task(task) && !std::mem::replace(&mut self.tasks[task.index as usize].is_ready, true) {
+            self.ready.push_back(task);
+        }
+    }
+
+    fn wake_at(&mut self, task: TaskId, at: u64) {
+        if !self.is_task(task) {
+            return;
+        }
+        let timers = &mut self.tasks[task.index as usize].timers;
+        if timers.last().is_some_and(|&earliest| earliest <= at) {
+            return;
+        }
+        timers.push(at);
+        self.sequence += 1;
+        self.heap.push(Reverse((at, self.sequence, task)));
+    }
+
+    /// A new task that is runnable at once.
+    pub fn add_task(&mut self, process: ProcessId, name: &str, start: Option<Start>) -> TaskId {
+        let fresh = |generation| Task {
+            generation,
+            alive: true,
+            process,
+            name: name.to_owned(),
+            is_ready: false,
+            timers: Vec::new(),
+            start,
+        };
+        let task = match self.free.pop() {
+            Some(index) => {
+                let slot = &mut self.tasks[index as usize];
+                let generation = slot.generation + 1;
+                *slot = fresh(generation);
+                TaskId { index, generation }
+            }
+            None => {
+                let index = u32::try_from(self.tasks.len()).expect("fewer than 2^32 tasks");
+                self.tasks.push(fresh(0));
+                TaskId { index, generation: 0 }
+            }
+        };
+        self.wake(task);
+        task
+    }
+
+    /// Forgets an ended task; its slot is free afterwards.
+    pub fn end_task(&mut self, task: TaskId) -> Option<Start> {
+        let slot = &mut self.tasks[task.index as usize];
+        if slot.generation != task.generation || !slot.alive {
+            return None;
+        }
+        slot.alive = false;
+        let start = slot.start.take();
+        self.free.push(task.index);
+        start
+    }
+
+    /// Ends a process: its tasks never run again.
+    pub fn end_process(&mut self, process: ProcessId) {
+        self.processes[process.0 as usize].is_alive.store(false, Relaxed);
+        for (index, task) in self.tasks.iter().enumerate() {
+            if task.alive && task.process == process {
+                self.doomed.push(TaskId { index: index as u32, generation: task.generation });
+            }
+        }
+    }
+
+    pub fn is_doomed(&self, task: TaskId) -> bool {
+        self.is_task(task) && !self.processes[self.tasks[task.index as usize].process.0 as usize].is_alive()
+    }
+
+    pub fn machine(&mut self, machine: MachineId) -> &mut Machine {
+        &mut self.machines[machine.0 as usize]
+    }
+
+    pub fn are_parted(&self, a: MachineId, b: MachineId) -> bool {
+        self.partitions.contains(&(a.min(b), a.max(b)))
+    }
+}
