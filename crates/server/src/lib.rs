@@ -1,11 +1,22 @@
 //! A Weft server: connections, the data service and the metadata service.
 //!
-//! `Server::start` opens the targets and the database that a [`ServerConfig`] names, listens, and serves each
+//! [`Server::start`] opens the targets and the database that a [`ServerConfig`] names, listens, and serves each
 //! connection in a task of its own: greeting and authentication first, then requests in order, dispatched by their
 //! family. The same code runs in the real and in the simulated world.
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
+mod admission;
 mod config;
+mod connection;
+mod connections;
+mod data;
+mod greeting;
+mod lease;
 pub mod metadata;
+mod payload;
+mod server;
+mod status;
 
 pub use config::{Hooks, Limits, ServerConfig, TargetConfig};
+pub use data::DataService;
+pub use server::{Server, ServerHandle, ServerParts, StartError};

@@ -1,0 +1,166 @@
+//! Who may use a target now: at most so many requests at once, and sessions taking turns.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_env::{Env, Notify};
+use weft_wire::hello::SessionId;
+
+/// The upper half of the word counts those that wait, the lower half those that run.
+const ONE_WAITS: u64 = 1 << 32;
+
+fn running(word: u64) -> u32 {
+    word as u32
+}
+
+fn waiting(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+/// The gate before one target. While nobody waits, passing it costs one atomic operation in and one out.
+pub(crate) struct Admission<E: Env> {
+    env: E,
+    depth: u32,
+    word: AtomicU64,
+    queue: Mutex<Queue<E>>,
+}
+
+struct Queue<E: Env> {
+    /// Sessions that wait, each with its requests in their order. None is empty.
+    sessions: BTreeMap<SessionId, VecDeque<Arc<Waiter<E>>>>,
+    /// Whose turn was last.
+    last: SessionId,
+}
+
+struct Waiter<E: Env> {
+    granted: AtomicBool,
+    notify: E::Notify,
+}
+
+impl<E: Env> Admission<E> {
+    /// Lets `depth` requests through at once.
+    pub fn new(env: &E, depth: u32) -> Self {
+        assert!(depth > 0, "a queue depth of one at least");
+        let queue = Queue { sessions: BTreeMap::new(), last: SessionId(0) };
+        Self { env: env.clone(), depth, word: AtomicU64::new(0), queue: Mutex::new(queue) }
+    }
+
+    /// Requests that run or wait now.
+    pub fn queued(&self) -> u32 {
+        let word = self.word.load(Ordering::Relaxed);
+        running(word).saturating_add(waiting(word))
+    }
+
+    /// Waits for this session's turn. Given back on drop, in a panic too.
+    pub async fn enter(&self, session: SessionId) -> Permit<'_, E> {
+        if self.try_enter() {
+            return Permit { admission: self };
+        }
+        let Some(mut wait) = self.queue_up(session) else { return Permit { admission: self } };
+        loop {
+            let seen = wait.waiter.notify.epoch();
+            if wait.waiter.granted.load(Ordering::Acquire) {
+                wait.done = true;
+                return Permit { admission: self };
+            }
+            wait.waiter.notify.wait(seen, None).await;
+        }
+    }
+
+    fn try_enter(&self) -> bool {
+        let free = |word| waiting(word) == 0 && running(word) < self.depth;
+        let step = |word| free(word).then_some(word + 1);
+        self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, step).is_ok()
+    }
+
+    /// `None` when there was room after all.
+    fn queue_up(&self, session: SessionId) -> Option<Wait<'_, E>> {
+        let mut queue = self.queue.lock();
+        // Whoever leaves from here on sees that somebody waits, and finds him in the queue, which is locked.
+        let step = |word| {
+            let free = waiting(word) == 0 && running(word) < self.depth;
+            Some(if free { word + 1 } else { word + ONE_WAITS })
+        };
+        let before =
+            self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, step).expect("always a step");
+        if waiting(before) == 0 && running(before) < self.depth {
+            return None;
+        }
+        let waiter = Arc::new(Waiter { granted: AtomicBool::new(false), notify: self.env.notify() });
+        queue.sessions.entry(session).or_default().push_back(Arc::clone(&waiter));
+        Some(Wait { admission: self, session, waiter, done: false })
+    }
+
+    fn leave(&self) {
+        loop {
+            let step = |word| (waiting(word) == 0).then(|| word - 1);
+            if self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, step).is_ok() {
+                return;
+            }
+            let mut queue = self.queue.lock();
+            // Those that waited may have given up meanwhile.
+            if let Some(next) = queue.take_next() {
+                self.word.fetch_sub(ONE_WAITS, Ordering::AcqRel);
+                next.granted.store(true, Ordering::Release);
+                drop(queue);
+                next.notify.notify_all();
+                return;
+            }
+        }
+    }
+}
+
+impl<E: Env> Queue<E> {
+    fn take_next(&mut self) -> Option<Arc<Waiter<E>>> {
+        let after = self.sessions.range((Excluded(self.last), Unbounded)).next();
+        let session = *after.or_else(|| self.sessions.iter().next())?.0;
+        let waiters = self.sessions.get_mut(&session).expect("just found");
+        let next = waiters.pop_front().expect("no session waits without a request");
+        if waiters.is_empty() {
+            self.sessions.remove(&session);
+        }
+        self.last = session;
+        Some(next)
+    }
+}
+
+/// A request that waits; drops out of the queue when it is abandoned.
+struct Wait<'a, E: Env> {
+    admission: &'a Admission<E>,
+    session: SessionId,
+    waiter: Arc<Waiter<E>>,
+    done: bool,
+}
+
+impl<E: Env> Drop for Wait<'_, E> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let mut queue = self.admission.queue.lock();
+        if self.waiter.granted.load(Ordering::Acquire) {
+            drop(queue);
+            self.admission.leave();
+            return;
+        }
+        let waiters = queue.sessions.get_mut(&self.session).expect("waits in the queue");
+        waiters.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+        if waiters.is_empty() {
+            queue.sessions.remove(&self.session);
+        }
+        self.admission.word.fetch_sub(ONE_WAITS, Ordering::AcqRel);
+    }
+}
+
+/// Leave to run one request.
+pub(crate) struct Permit<'a, E: Env> {
+    admission: &'a Admission<E>,
+}
+
+impl<E: Env> Drop for Permit<'_, E> {
+    fn drop(&mut self) {
+        self.admission.leave();
+    }
+}

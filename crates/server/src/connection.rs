@@ -1,0 +1,168 @@
+//! One connection from its greeting to its end, in a task of its own.
+
+use crate::connections::Entry;
+use crate::data::DataConnection;
+use crate::greeting::{Greeted, NotGreeted, greet};
+use crate::metadata::ConnectionContext;
+use crate::server::Shared;
+use crate::status;
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use weft_env::Env;
+use weft_wire::{Errno, Family, Incoming, Kind, Link, WireError};
+
+/// Serves a connection until it ends. Whatever happens on the way, what others count on is given back.
+pub(crate) async fn run<E: Env>(shared: Arc<Shared<E>>, entry: Arc<Entry>, conn: E::Conn) {
+    let _registered = Registered { shared: &shared, id: entry.id };
+    let mut link = Link::new(conn);
+    match caught(greet(&shared, &mut link, entry.refused)).await {
+        Some(Ok(greeted)) => serve(&shared, &entry, &mut link, greeted).await,
+        Some(Err(NotGreeted::Refused(why))) => shared.log(&format!("refused a connection: {why}")),
+        Some(Err(NotGreeted::Gone)) => {} // a peer that left, or a scan of the port: not worth a line
+        None => shared.panicked("greeting"),
+    }
+}
+
+/// Takes a connection out of the list, in a panic too.
+struct Registered<'a, E: Env> {
+    shared: &'a Shared<E>,
+    id: u64,
+}
+
+impl<E: Env> Drop for Registered<'_, E> {
+    fn drop(&mut self) {
+        self.shared.connections.remove(self.id, self.shared.env.now());
+    }
+}
+
+async fn serve<E: Env>(shared: &Shared<E>, entry: &Entry, link: &mut Link<E::Conn>, greeted: Greeted) {
+    entry.greeted(shared.config.limits.stall_timeout);
+    let metadata = shared.metadata.as_ref().map(|service| {
+        let Greeted { session, slot, ref identity, pid, is_server, .. } = greeted;
+        (service, service.connected(session, slot, identity.clone(), pid, is_server))
+    });
+    let context = metadata.as_ref().map(|(_, context)| context);
+    let mut data = DataConnection::new(entry.id, &greeted, shared.is_administrator(&greeted));
+    match caught(requests(shared, entry, link, &mut data, context)).await {
+        Some(Ok(())) => {}
+        Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            shared.log(&format!("ended a connection of user {}: {error}", greeted.identity.uid));
+        }
+        Some(Err(_)) => {} // the peer left in the middle, or we ended it
+        None => shared.panicked("serving a request"),
+    }
+    if let Some(service) = &shared.data {
+        service.disconnected(data);
+    }
+    if let Some((service, context)) = metadata
+        && caught(service.disconnected(context)).await.is_none()
+    {
+        shared.panicked("ending a session");
+    }
+}
+
+async fn requests<E: Env>(
+    shared: &Shared<E>,
+    entry: &Entry,
+    link: &mut Link<E::Conn>,
+    data: &mut DataConnection<E>,
+    context: Option<&ConnectionContext>,
+) -> io::Result<()> {
+    while !shared.stopping.load(Ordering::SeqCst) {
+        let Some(incoming) = link.recv().await? else { return Ok(()) };
+        entry.set_busy(true);
+        let served = match (incoming.header.kind, incoming.header.family) {
+            (Kind::Reply, _) | (_, Family::Hello) => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, "a message that no client sends"))
+            }
+            (_, Family::Data) => match &shared.data {
+                Some(service) => service.serve(link, entry, data, &incoming).await,
+                None => refuse_role(shared, link, &incoming).await,
+            },
+            (_, Family::Meta) => match (&shared.metadata, context) {
+                (Some(service), Some(context)) => {
+                    let header = incoming.header;
+                    let reply = match link.decode(&incoming) {
+                        Ok(call) => {
+                            link.skip_payload(header.payload_len.into()).await?;
+                            service.call(context, call).await
+                        }
+                        Err(bad) => {
+                            link.skip_payload(header.payload_len.into()).await?;
+                            weft_wire::meta::MetaReply::Failed(malformed(bad))
+                        }
+                    };
+                    answer(link, entry, &incoming, &reply).await
+                }
+                _ => refuse_role(shared, link, &incoming).await,
+            },
+            (_, Family::Status) => {
+                let reply = status::reply(shared, link, &incoming, data).await?;
+                answer(link, entry, &incoming, &reply).await
+            }
+        };
+        entry.at_ease();
+        entry.set_busy(false);
+        served?;
+    }
+    Ok(())
+}
+
+/// Sends a reply without payload, if one is wanted.
+pub(crate) async fn answer<C: weft_env::Conn, M: serde::Serialize>(
+    link: &mut Link<C>,
+    entry: &Entry,
+    incoming: &Incoming,
+    reply: &M,
+) -> io::Result<()> {
+    if incoming.header.kind == Kind::OneWay {
+        return Ok(());
+    }
+    entry.expect_peer();
+    link.send(Kind::Reply, incoming.header.family, incoming.header.request, reply, &[]).await
+}
+
+/// What to say to a body that does not decode. The header was sound, so the connection goes on.
+pub(crate) fn malformed(bad: weft_wire::Malformed) -> WireError {
+    WireError::new(Errno::EPROTO, bad.to_string())
+}
+
+async fn refuse_role<E: Env>(
+    shared: &Shared<E>,
+    link: &mut Link<E::Conn>,
+    incoming: &Incoming,
+) -> io::Result<()> {
+    link.skip_payload(incoming.header.payload_len.into()).await?;
+    if incoming.header.kind == Kind::OneWay {
+        return Ok(());
+    }
+    let name = &shared.config.name;
+    let (request, family) = (incoming.header.request, incoming.header.family);
+    if family == Family::Data {
+        let detail = format!("server {name:?} has no data role");
+        let reply = weft_wire::data::DataReply::Failed(WireError::new(Errno::ENXIO, detail));
+        return link.send(Kind::Reply, family, request, &reply, &[]).await;
+    }
+    let detail = format!("server {name:?} has no metadata role");
+    let reply = weft_wire::meta::MetaReply::Failed(WireError::new(Errno::ENXIO, detail));
+    link.send(Kind::Reply, family, request, &reply, &[]).await
+}
+
+/// The output of `future`, or `None` when it panicked; a panic ends one connection, not the server.
+async fn caught<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        // What the panic left behind is only dropped: permits, buffers and locks give themselves back.
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(Poll::Ready(output)) => Poll::Ready(Some(output)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(_) => Poll::Ready(None),
+        }
+    })
+    .await
+}

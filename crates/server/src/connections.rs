@@ -1,0 +1,135 @@
+//! The connections open now, so that others can end them and wait for their end.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::Nanos;
+use weft_env::{Closer, Env, Notify};
+
+/// More than the limit are accepted up to this many, only to be told so.
+const REFUSED_MAX: usize = 32;
+
+/// All connections of a server.
+pub(crate) struct Connections<E: Env> {
+    limit: usize,
+    inner: Mutex<Inner>,
+    /// Counts every end of a connection.
+    pub ended: E::Notify,
+}
+
+struct Inner {
+    next: u64,
+    open: BTreeMap<u64, Arc<Entry>>,
+    /// The last time at which one was open.
+    last_open: Nanos,
+}
+
+/// One connection, as its own task and others share it.
+pub(crate) struct Entry {
+    pub id: u64,
+    /// Above the limit: it is to be told and ended.
+    pub refused: bool,
+    pub closer: Arc<dyn Closer>,
+    busy: AtomicBool,
+    /// When a stalling peer is given up, on the clock of the environment; 0 while nothing is expected of it.
+    deadline: AtomicU64,
+    /// How long a peer may stall.
+    patience: AtomicU64,
+    /// The present, to the second: the hot path has no need to ask the clock.
+    clock: Arc<AtomicU64>,
+}
+
+impl Entry {
+    /// From here on the peer has to do its part, in a bounded time.
+    pub fn expect_peer(&self) {
+        let until = self.clock.load(Ordering::Relaxed) + self.patience.load(Ordering::Relaxed);
+        self.deadline.store(until, Ordering::Relaxed);
+    }
+
+    /// Nothing is expected of the peer.
+    pub fn at_ease(&self) {
+        self.deadline.store(0, Ordering::Relaxed);
+    }
+
+    /// The greeting is over: from here on each message has its own time.
+    pub fn greeted(&self, patience: Nanos) {
+        self.patience.store(patience.0, Ordering::Relaxed);
+        self.at_ease();
+    }
+
+    /// Whether a request is being served. In one order with the server's stop flag.
+    pub fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::SeqCst);
+    }
+}
+
+impl<E: Env> Connections<E> {
+    pub fn new(env: &E, limit: u32) -> Self {
+        let inner = Inner { next: 0, open: BTreeMap::new(), last_open: env.now() };
+        Self { limit: limit as usize, inner: Mutex::new(inner), ended: env.notify() }
+    }
+
+    /// Adds one; `None` when it must be dropped without a word.
+    pub fn add(
+        &self,
+        closer: Box<dyn Closer>,
+        clock: &Arc<AtomicU64>,
+        greeting_timeout: Nanos,
+    ) -> Option<Arc<Entry>> {
+        let mut inner = self.inner.lock();
+        if inner.open.len() >= self.limit + REFUSED_MAX {
+            return None;
+        }
+        inner.next += 1;
+        let entry = Arc::new(Entry {
+            id: inner.next,
+            refused: inner.open.len() >= self.limit,
+            closer: Arc::from(closer),
+            busy: AtomicBool::new(false),
+            deadline: AtomicU64::new(clock.load(Ordering::Relaxed) + greeting_timeout.0),
+            patience: AtomicU64::new(greeting_timeout.0),
+            clock: Arc::clone(clock),
+        });
+        inner.open.insert(entry.id, Arc::clone(&entry));
+        Some(entry)
+    }
+
+    pub fn remove(&self, id: u64, now: Nanos) {
+        let mut inner = self.inner.lock();
+        inner.open.remove(&id);
+        inner.last_open = now;
+        drop(inner);
+        self.ended.notify_all();
+    }
+
+    pub fn count(&self) -> usize {
+        self.inner.lock().open.len()
+    }
+
+    /// When the last one ended, if none is open.
+    pub fn idle_since(&self) -> Option<Nanos> {
+        let inner = self.inner.lock();
+        inner.open.is_empty().then_some(inner.last_open)
+    }
+
+    /// Ends those whose peers have stalled for too long; the number of them.
+    pub fn close_overdue(&self, now: Nanos) -> usize {
+        let overdue = |entry: &&Arc<Entry>| {
+            let deadline = entry.deadline.load(Ordering::Relaxed);
+            deadline != 0 && deadline < now.0
+        };
+        let inner = self.inner.lock();
+        let overdue = inner.open.values().filter(overdue);
+        overdue.map(|entry| entry.closer.close()).count()
+    }
+
+    /// Ends those that serve no request, or all.
+    pub fn close(&self, busy_too: bool) {
+        for entry in self.inner.lock().open.values() {
+            if busy_too || !entry.busy.load(Ordering::SeqCst) {
+                entry.closer.close();
+            }
+        }
+    }
+}

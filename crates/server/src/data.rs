@@ -1,0 +1,229 @@
+//! The data service: datafiles on targets, for whoever holds a capability.
+
+mod connection;
+mod io;
+mod many;
+
+pub(crate) use connection::DataConnection;
+
+use crate::admission::Admission;
+use crate::config::{Hooks, Limits, ServerConfig};
+use crate::connection::answer;
+use crate::connections::Entry;
+use crate::lease::Leases;
+use crate::payload::PayloadPool;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use weft_core::TargetId;
+use weft_env::Env;
+use weft_store::datafile::DatafileKey;
+use weft_store::error::{DatafileError, TargetError};
+use weft_store::target::{Target, TargetSpec};
+use weft_wire::data::{DataReply, DataRequest, DatafileId, Place};
+use weft_wire::status::TargetStatus;
+use weft_wire::{ClusterSecret, Errno, Incoming, Link, WireError};
+
+/// The data service of one server.
+pub struct DataService<E: Env> {
+    env: E,
+    name: String,
+    secret: ClusterSecret,
+    limits: Limits,
+    hooks: Hooks,
+    lend: bool,
+    targets: BTreeMap<TargetId, Served<E>>,
+    leases: Leases<E>,
+    pool: PayloadPool<E>,
+    /// Bytes of all shared payload areas.
+    shared_memory: AtomicUsize,
+}
+
+/// A target with what stands before it.
+struct Served<E: Env> {
+    target: Target<E>,
+    class: String,
+    admission: Admission<E>,
+    counters: Counters,
+}
+
+/// What was done on one target since the start.
+#[derive(Default)]
+struct Counters {
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    requests: AtomicU64,
+    fragments: AtomicU64,
+}
+
+impl Counters {
+    fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl<E: Env> DataService<E> {
+    /// Opens all targets.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
+    pub async fn open(env: &E, config: &ServerConfig) -> Result<Arc<Self>, TargetError> {
+        let mut targets = BTreeMap::new();
+        let mut after_crash = false;
+        for wanted in &config.targets {
+            let spec = TargetSpec {
+                id: wanted.id,
+                cluster: config.cluster.clone(),
+                path: wanted.path.clone(),
+                module: wanted.module,
+                open_datafiles_max: config.limits.open_datafiles_max,
+            };
+            let target = Target::open(env, &spec).await?;
+            after_crash |= target.had_leases();
+            let served = Served {
+                target,
+                class: wanted.class.clone(),
+                admission: Admission::new(env, wanted.queue_depth),
+                counters: Counters::default(),
+            };
+            let before = targets.insert(wanted.id, served);
+            assert!(before.is_none(), "{} is configured twice", wanted.id);
+        }
+        Ok(Arc::new(Self {
+            env: env.clone(),
+            name: config.name.clone(),
+            secret: config.secret.clone(),
+            limits: config.limits.clone(),
+            hooks: config.hooks.clone(),
+            lend: config.leases,
+            targets,
+            leases: Leases::new(env, after_crash),
+            pool: PayloadPool::new(env, config.limits.payload_memory_max),
+            shared_memory: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Serves one request.
+    ///
+    /// # Errors
+    /// Of the connection, which is then of no more use.
+    pub(crate) async fn serve(
+        &self,
+        link: &mut Link<E::Conn>,
+        entry: &Entry,
+        connection: &mut DataConnection<E>,
+        incoming: &Incoming,
+    ) -> std::io::Result<()> {
+        let payload_len = incoming.header.payload_len;
+        let request = match link.decode::<DataRequest>(incoming) {
+            Ok(request) => request,
+            Err(bad) => {
+                link.skip_payload(payload_len.into()).await?;
+                let reply = DataReply::Failed(crate::connection::malformed(bad));
+                return answer(link, entry, incoming, &reply).await;
+            }
+        };
+        match request {
+            DataRequest::Read { datafile, cap, offset, len, hints } if payload_len == 0 => {
+                let read = io::Read { datafile, cap, offset, len, hints };
+                self.read(link, entry, connection, incoming, read).await
+            }
+            DataRequest::Write { datafile, cap, offset, len, place, hints } => {
+                let write = io::Write { datafile, cap, offset, len, hints };
+                let result = match place {
+                    Place::Payload => self.write(link, entry, connection, incoming, write).await?,
+                    Place::Shared(from) => {
+                        link.skip_payload(payload_len.into()).await?;
+                        self.write_shared(connection, write, from as usize).await
+                    }
+                };
+                let reply = result.map_or_else(DataReply::Failed, |()| DataReply::Written);
+                answer(link, entry, incoming, &reply).await
+            }
+            other => {
+                link.skip_payload(payload_len.into()).await?;
+                self.serve_other(link, entry, connection, incoming, other).await
+            }
+        }
+    }
+
+    /// Once a second: leases go on, memory that nobody needs goes back.
+    pub(crate) fn tick(&self) {
+        self.leases.heartbeat();
+        self.pool.trim();
+    }
+
+    /// Takes all leases back for good.
+    pub(crate) async fn end_leases(&self) {
+        let stuck = self.leases.close(self.limits.revoke_timeout).await;
+        self.note_stuck(stuck);
+        if stuck > 0 {
+            return; // the next start waits for what these may still do
+        }
+        for served in self.targets.values() {
+            if let Err(error) = served.target.leases_ended().await {
+                (self.hooks.log)(&error.to_string());
+            }
+        }
+    }
+
+    /// A connection has ended.
+    pub(crate) fn disconnected(&self, connection: DataConnection<E>) {
+        self.leases.disconnected(connection.id());
+        self.shared_memory.fetch_sub(connection.shared_len(), Ordering::Relaxed);
+    }
+
+    /// The state of all targets.
+    pub(crate) async fn status(&self) -> Vec<TargetStatus> {
+        let mut all = Vec::with_capacity(self.targets.len());
+        for (&id, served) in &self.targets {
+            let space = served.target.space().await.unwrap_or_default();
+            let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            all.push(TargetStatus {
+                target: id,
+                class: served.class.clone(),
+                path: served.target.path().display().to_string(),
+                module: served.target.module().name().to_owned(),
+                total: space.total,
+                free: space.free,
+                bytes_read: count(&served.counters.bytes_read),
+                bytes_written: count(&served.counters.bytes_written),
+                requests: count(&served.counters.requests),
+                fragments: count(&served.counters.fragments),
+                queue: served.admission.queued(),
+                leases: self.leases.on_target(id),
+            });
+        }
+        all
+    }
+
+    fn served(&self, target: TargetId) -> Result<&Served<E>, WireError> {
+        self.targets.get(&target).ok_or_else(|| {
+            let detail = format!(
+                "{target} is not on server {:?}: client and server disagree about the cluster file",
+                self.name
+            );
+            WireError::new(Errno::ENXIO, detail)
+        })
+    }
+
+    fn note_stuck(&self, stuck: usize) {
+        if stuck > 0 {
+            (self.hooks.log)(&format!(
+                "disconnected {stuck} clients that went on using datafiles after their leases were taken back"
+            ));
+        }
+    }
+
+    /// As it goes to the client, whose log it ends in; broken devices are also this server's concern.
+    fn failed(&self, error: DatafileError) -> WireError {
+        if let DatafileError::Device { .. } = &error {
+            (self.hooks.log)(&error.to_string());
+        }
+        WireError::new(Errno(error.errno()), format!("server {:?}: {error}", self.name))
+    }
+}
+
+fn key(datafile: DatafileId) -> DatafileKey {
+    DatafileKey::new(datafile.file, datafile.object)
+}

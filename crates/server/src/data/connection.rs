@@ -1,0 +1,92 @@
+//! What the data service knows of one connection.
+
+use crate::greeting::Greeted;
+use weft_core::{FileId, Timestamp};
+use weft_env::{Env, Shared};
+use weft_wire::hello::SessionId;
+use weft_wire::{Capability, ClusterSecret, Errno, Rights, WireError};
+
+/// Capabilities of a connection that have been verified, so that the next request need not.
+const CAPS_KEPT: usize = 8;
+
+/// The data service's side of one connection.
+pub(crate) struct DataConnection<E: Env> {
+    id: u64,
+    pub(super) session: SessionId,
+    pub(super) local: bool,
+    pub(super) is_server: bool,
+    is_administrator: bool,
+    /// The shared payload area, if one was asked for and given.
+    pub(super) payload_area: Option<E::Shared>,
+    /// Whether the shared areas were handed out.
+    pub(super) attached: bool,
+    caps: [Option<Capability>; CAPS_KEPT],
+    next: usize,
+}
+
+impl<E: Env> DataConnection<E> {
+    /// Of a peer that has greeted.
+    pub fn new(id: u64, greeted: &Greeted, is_administrator: bool) -> Self {
+        Self {
+            id,
+            session: greeted.session,
+            local: greeted.local,
+            is_server: greeted.is_server,
+            is_administrator,
+            payload_area: None,
+            attached: false,
+            caps: [None; CAPS_KEPT],
+            next: 0,
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether it may end the server and take leases back.
+    pub fn is_administrator(&self) -> bool {
+        self.is_administrator
+    }
+
+    /// Bytes of its shared payload area.
+    pub fn shared_len(&self) -> usize {
+        self.payload_area.as_ref().map_or(0, Shared::len)
+    }
+
+    /// Whether `cap` is genuine, for `file`, allows `needed` (any right when none is named) and holds at `now`.
+    ///
+    /// # Errors
+    /// `EACCES`, or `ESTALE` when only the time has passed and the client can have a fresh one.
+    pub fn check(
+        &mut self,
+        secret: &ClusterSecret,
+        cap: &Capability,
+        file: FileId,
+        needed: Rights,
+        now: Timestamp,
+    ) -> Result<(), WireError> {
+        let refuse = |errno, why: &str| {
+            Err(WireError::new(errno, format!("the capability for file {file} does not hold: {why}")))
+        };
+        if cap.file != file {
+            return refuse(Errno::EACCES, "it is for another file");
+        }
+        if !cap.rights.allow(needed) || cap.rights == Rights::default() {
+            return refuse(Errno::EACCES, "it does not allow this");
+        }
+        if !self.caps.contains(&Some(*cap)) {
+            // Any time before its end will do here: the time is checked below.
+            if !secret.verify(cap, file, Rights::default(), Timestamp(i128::MIN)) {
+                return refuse(Errno::EACCES, "it was not made by this cluster");
+            }
+            self.caps[self.next] = Some(*cap);
+            self.next = (self.next + 1) % CAPS_KEPT;
+        }
+        if i128::from(cap.expires_s) * 1_000_000_000 <= now.0 {
+            return refuse(Errno::ESTALE, "it has expired");
+        }
+        Ok(())
+    }
+}

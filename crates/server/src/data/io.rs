@@ -1,0 +1,196 @@
+//! Reading and writing.
+
+use super::{Counters, DataConnection, DataService, key};
+use crate::connection::answer;
+use crate::connections::Entry;
+use std::io::{self, IoSlice, IoSliceMut};
+use weft_core::{ByteLen, LocalOffset};
+use weft_env::{Env, Shared};
+use weft_store::target::{DATAFILE_LEN_MAX, Module};
+use weft_wire::data::{DataReply, DatafileId, IoHints, PAYLOAD_LEN_MAX};
+use weft_wire::{Capability, Errno, Family, Incoming, Kind, Link, Malformed, Rights, WireError};
+
+/// A read as it came.
+pub(super) struct Read {
+    pub datafile: DatafileId,
+    pub cap: Capability,
+    pub offset: LocalOffset,
+    pub len: u32,
+    pub hints: IoHints,
+}
+
+/// A write as it came.
+pub(super) struct Write {
+    pub datafile: DatafileId,
+    pub cap: Capability,
+    pub offset: LocalOffset,
+    pub len: u32,
+    pub hints: IoHints,
+}
+
+/// What came from the wire is bounded before anything is reserved or done for it.
+fn check_range(offset: LocalOffset, len: u32) -> Result<(), WireError> {
+    if len > PAYLOAD_LEN_MAX {
+        let detail = format!("{len} bytes in one request, of at most {PAYLOAD_LEN_MAX}");
+        return Err(WireError::new(Errno::EINVAL, detail));
+    }
+    match offset.0.checked_add(len.into()) {
+        Some(end) if end <= DATAFILE_LEN_MAX => Ok(()),
+        _ => Err(WireError::new(Errno::EFBIG, format!("{len} bytes at {offset} end past the last offset"))),
+    }
+}
+
+fn count(counters: &Counters, hints: IoHints) {
+    Counters::add(&counters.requests, 1);
+    if hints.fragment || hints.small_random {
+        Counters::add(&counters.fragments, 1);
+    }
+}
+
+impl<E: Env> DataService<E> {
+    pub(super) async fn read(
+        &self,
+        link: &mut Link<E::Conn>,
+        entry: &Entry,
+        connection: &mut DataConnection<E>,
+        incoming: &Incoming,
+        read: Read,
+    ) -> io::Result<()> {
+        let Read { datafile, offset, .. } = read;
+        let request = incoming.header.request;
+        let checked = check_range(offset, read.len).and_then(|()| {
+            connection.check(&self.secret, &read.cap, datafile.file, Rights::READ, self.env.wall())?;
+            self.served(datafile.target)
+        });
+        let served = match checked {
+            Ok(served) => served,
+            Err(error) => return answer(link, entry, incoming, &DataReply::Failed(error)).await,
+        };
+        count(&served.counters, read.hints);
+        let (family, kind) = (Family::Data, Kind::Reply);
+        if served.target.module() == Module::Buffered && !link.checksums() {
+            // Held while the bytes are sent, because that is when the device is read.
+            let _permit = served.admission.enter(connection.session).await;
+            let file = match served.target.file_to_send(key(datafile)).await {
+                Ok(file) => file,
+                Err(error) => {
+                    return answer(link, entry, incoming, &DataReply::Failed(self.failed(error))).await;
+                }
+            };
+            let datafile_len = file.as_ref().map_or(ByteLen(0), |(_, len)| *len);
+            let len = ByteLen(datafile_len.0.saturating_sub(offset.0).min(read.len.into()));
+            let reply = DataReply::Read { datafile_len };
+            return match file {
+                Some((file, _)) if len.0 > 0 && incoming.header.kind == Kind::Request => {
+                    Counters::add(&served.counters.bytes_read, len.0);
+                    entry.expect_peer();
+                    link.send_file(kind, family, request, &reply, &file, offset, len).await
+                }
+                _ => answer(link, entry, incoming, &reply).await,
+            };
+        }
+        let mut buf = self.pool.borrow(read.len as usize).await;
+        let got = {
+            let _permit = served.admission.enter(connection.session).await;
+            served.target.read(key(datafile), offset, &mut buf).await
+        };
+        match got {
+            Ok((len, datafile_len)) if incoming.header.kind == Kind::Request => {
+                Counters::add(&served.counters.bytes_read, len as u64);
+                entry.expect_peer();
+                let reply = DataReply::Read { datafile_len };
+                let payload = [IoSlice::new(&buf[..len])];
+                link.send(kind, family, request, &reply, if len > 0 { &payload } else { &[] }).await
+            }
+            Ok(_) => Ok(()),
+            Err(error) => answer(link, entry, incoming, &DataReply::Failed(self.failed(error))).await,
+        }
+    }
+
+    /// A write whose bytes come as payload.
+    ///
+    /// The outer result is the connection's, the inner one goes to the client.
+    pub(super) async fn write(
+        &self,
+        link: &mut Link<E::Conn>,
+        entry: &Entry,
+        connection: &mut DataConnection<E>,
+        incoming: &Incoming,
+        write: Write,
+    ) -> io::Result<Result<(), WireError>> {
+        let payload_len = incoming.header.payload_len;
+        let checked = check_range(write.offset, write.len).and_then(|()| match write.len == payload_len {
+            true => self.may_write(connection, &write),
+            false => {
+                let detail = format!("a write of {} bytes with a payload of {payload_len}", write.len);
+                Err(WireError::new(Errno::EINVAL, detail))
+            }
+        });
+        entry.expect_peer();
+        if let Err(error) = checked {
+            link.skip_payload(payload_len.into()).await?;
+            return Ok(Err(error));
+        }
+        if payload_len == 0 {
+            return Ok(Ok(()));
+        }
+        entry.at_ease(); // waiting for memory is not the peer's fault
+        let mut buf = self.pool.borrow(payload_len as usize).await;
+        entry.expect_peer();
+        let received = link.recv_payload(&incoming.header, &mut [IoSliceMut::new(&mut buf)]).await;
+        entry.at_ease();
+        if let Err(error) = received {
+            if is_damage(&error) {
+                return Ok(Err(WireError::new(Errno::EBADMSG, error.to_string())));
+            }
+            return Err(error);
+        }
+        let served = match self.served(write.datafile.target) {
+            Ok(served) => served,
+            Err(error) => return Ok(Err(error)),
+        };
+        count(&served.counters, write.hints);
+        let _permit = served.admission.enter(connection.session).await;
+        let written = served.target.write(key(write.datafile), write.offset, &buf).await;
+        Counters::add(&served.counters.bytes_written, payload_len.into());
+        Ok(written.map_err(|error| self.failed(error)))
+    }
+
+    /// A write whose bytes lie in the connection's shared area.
+    pub(super) async fn write_shared(
+        &self,
+        connection: &mut DataConnection<E>,
+        write: Write,
+        from: usize,
+    ) -> Result<(), WireError> {
+        check_range(write.offset, write.len)?;
+        self.may_write(connection, &write)?;
+        let served = self.served(write.datafile.target)?;
+        let len = write.len as usize;
+        let area = connection.payload_area.as_ref().filter(|area| from + len <= area.len());
+        let Some(area) = area else {
+            let detail = format!("{len} bytes at {from} do not lie in a shared area of this connection");
+            return Err(WireError::new(Errno::EINVAL, detail));
+        };
+        if len == 0 {
+            return Ok(());
+        }
+        count(&served.counters, write.hints);
+        let _permit = served.admission.enter(connection.session).await;
+        let written = served.target.write_shared(key(write.datafile), write.offset, area, from, len).await;
+        Counters::add(&served.counters.bytes_written, write.len.into());
+        written.map_err(|error| self.failed(error))
+    }
+
+    fn may_write(&self, connection: &mut DataConnection<E>, write: &Write) -> Result<(), WireError> {
+        let (file, now) = (write.datafile.file, self.env.wall());
+        connection.check(&self.secret, &write.cap, file, Rights::WRITE, now)?;
+        self.served(write.datafile.target).map(drop)
+    }
+}
+
+/// Whether a payload came whole but damaged, so that the connection can go on.
+fn is_damage(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Malformed>());
+    matches!(inner, Some(Malformed::PayloadCheck))
+}

@@ -1,0 +1,289 @@
+//! Everything but reading and writing: lengths, syncing, removal, leases, listings.
+
+use super::{Counters, DataConnection, DataService, key};
+use crate::connection::answer;
+use crate::connections::Entry;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weft_core::ByteLen;
+use weft_env::{Attachment, Env, Shared};
+use weft_store::datafile::DatafileKey;
+use weft_store::target::DATAFILE_LEN_MAX;
+use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta};
+use weft_wire::{Capability, Errno, Incoming, Kind, Link, Rights, WireError};
+
+/// The most datafiles that one request may name, and one page of a listing hold.
+const DATAFILES_MAX: usize = 4096;
+
+fn check_count(count: usize) -> Result<(), WireError> {
+    match count <= DATAFILES_MAX {
+        true => Ok(()),
+        false => {
+            let detail = format!("{count} datafiles in one request, of at most {DATAFILES_MAX}");
+            Err(WireError::new(Errno::EINVAL, detail))
+        }
+    }
+}
+
+impl<E: Env> DataService<E> {
+    pub(super) async fn serve_other(
+        &self,
+        link: &mut Link<E::Conn>,
+        entry: &Entry,
+        connection: &mut DataConnection<E>,
+        incoming: &Incoming,
+        request: DataRequest,
+    ) -> io::Result<()> {
+        let result = match request {
+            DataRequest::Lease { datafile, cap, write } => {
+                return self.lease(link, entry, connection, incoming, (datafile, cap, write)).await;
+            }
+            DataRequest::AttachShared { payload_len } => {
+                return self.attach(link, entry, connection, incoming, payload_len).await;
+            }
+            DataRequest::GetLens { cap, datafiles } => self.lens(connection, cap, &datafiles).await,
+            DataRequest::SetLens { cap, datafiles } => self.set_lens(connection, cap, &datafiles).await,
+            DataRequest::Sync { cap, datafiles } => self.sync(connection, cap, &datafiles).await,
+            DataRequest::Remove { datafiles } => self.remove(connection, &datafiles).await,
+            DataRequest::Release { slots } => {
+                self.leases.release(connection.id(), &slots);
+                Ok(DataReply::Done)
+            }
+            DataRequest::RevokeLeases { target } => self.revoke(connection, target).await,
+            DataRequest::ListDatafiles { target, after, limit } => {
+                let after = after.map(|(file, object)| DatafileKey::new(file, object));
+                self.list(connection, target, after, limit as usize).await
+            }
+            DataRequest::Read { .. } | DataRequest::Write { .. } => {
+                Err(WireError::new(Errno::EPROTO, "a read with a payload"))
+            }
+        };
+        answer(link, entry, incoming, &result.unwrap_or_else(DataReply::Failed)).await
+    }
+
+    /// Checks a capability for datafiles that all have to be parts of its file.
+    fn check_all(
+        &self,
+        connection: &mut DataConnection<E>,
+        cap: &Capability,
+        needed: Rights,
+        datafiles: impl ExactSizeIterator<Item = DatafileId>,
+    ) -> Result<(), WireError> {
+        check_count(datafiles.len())?;
+        connection.check(&self.secret, cap, cap.file, needed, self.env.wall())?;
+        for datafile in datafiles {
+            if datafile.file != cap.file {
+                let detail =
+                    format!("the capability for file {} does not hold for {}", cap.file, datafile.file);
+                return Err(WireError::new(Errno::EACCES, detail));
+            }
+            self.served(datafile.target)?;
+        }
+        Ok(())
+    }
+
+    async fn lens(
+        &self,
+        connection: &mut DataConnection<E>,
+        cap: Capability,
+        datafiles: &[DatafileId],
+    ) -> Result<DataReply, WireError> {
+        self.check_all(connection, &cap, Rights::default(), datafiles.iter().copied())?;
+        let mut found = Vec::with_capacity(datafiles.len());
+        for &datafile in datafiles {
+            let served = self.served(datafile.target)?;
+            let meta = served.target.meta(key(datafile)).await.map_err(|error| self.failed(error))?;
+            found.push(meta.map_or_else(DatafileMeta::default, |meta| DatafileMeta {
+                len: meta.len,
+                blocks_512: meta.blocks_512,
+                mtime: Some(meta.mtime),
+            }));
+        }
+        Ok(DataReply::Lens(found))
+    }
+
+    async fn set_lens(
+        &self,
+        connection: &mut DataConnection<E>,
+        cap: Capability,
+        datafiles: &[(DatafileId, ByteLen)],
+    ) -> Result<DataReply, WireError> {
+        self.check_all(connection, &cap, Rights::WRITE, datafiles.iter().map(|&(datafile, _)| datafile))?;
+        if let Some((datafile, len)) = datafiles.iter().find(|(_, len)| len.0 > DATAFILE_LEN_MAX) {
+            let detail = format!("{len} bytes are more than datafile {} can have", datafile.object);
+            return Err(WireError::new(Errno::EFBIG, detail));
+        }
+        for &(datafile, len) in datafiles {
+            let served = self.served(datafile.target)?;
+            Counters::add(&served.counters.requests, 1);
+            let _permit = served.admission.enter(connection.session).await;
+            served.target.set_len(key(datafile), len).await.map_err(|error| self.failed(error))?;
+        }
+        Ok(DataReply::Done)
+    }
+
+    async fn sync(
+        &self,
+        connection: &mut DataConnection<E>,
+        cap: Capability,
+        datafiles: &[DatafileId],
+    ) -> Result<DataReply, WireError> {
+        self.check_all(connection, &cap, Rights::default(), datafiles.iter().copied())?;
+        for &datafile in datafiles {
+            let served = self.served(datafile.target)?;
+            Counters::add(&served.counters.requests, 1);
+            let _permit = served.admission.enter(connection.session).await;
+            served.target.sync(key(datafile)).await.map_err(|error| self.failed(error))?;
+        }
+        Ok(DataReply::Done)
+    }
+
+    async fn remove(
+        &self,
+        connection: &DataConnection<E>,
+        datafiles: &[DatafileId],
+    ) -> Result<DataReply, WireError> {
+        must(connection.is_server || connection.is_administrator(), "remove datafiles")?;
+        check_count(datafiles.len())?;
+        for &datafile in datafiles {
+            let served = self.served(datafile.target)?;
+            Counters::add(&served.counters.requests, 1);
+            let stuck = self.leases.revoke_datafile(datafile, self.limits.revoke_timeout).await;
+            self.note_stuck(stuck);
+            let _permit = served.admission.enter(connection.session).await;
+            served.target.remove(key(datafile)).await.map_err(|error| self.failed(error))?;
+        }
+        Ok(DataReply::Done)
+    }
+
+    async fn revoke(
+        &self,
+        connection: &DataConnection<E>,
+        target: weft_core::TargetId,
+    ) -> Result<DataReply, WireError> {
+        must(connection.is_administrator(), "take leases back")?;
+        self.served(target)?;
+        let stuck = self.leases.revoke_target(target, self.limits.revoke_timeout).await;
+        self.note_stuck(stuck);
+        Ok(DataReply::Done)
+    }
+
+    async fn list(
+        &self,
+        connection: &DataConnection<E>,
+        target: weft_core::TargetId,
+        after: Option<DatafileKey>,
+        limit: usize,
+    ) -> Result<DataReply, WireError> {
+        must(connection.is_server || connection.is_administrator(), "list datafiles")?;
+        let served = self.served(target)?;
+        let limit = limit.clamp(1, DATAFILES_MAX);
+        let found = served.target.list(after, limit).await.map_err(|error| self.failed(error))?;
+        Ok(DataReply::Datafiles(found.into_iter().map(|(key, len)| (key.file, key.object, len)).collect()))
+    }
+
+    async fn attach(
+        &self,
+        link: &mut Link<E::Conn>,
+        entry: &Entry,
+        connection: &mut DataConnection<E>,
+        incoming: &Incoming,
+        wanted: u32,
+    ) -> io::Result<()> {
+        let areas = self.areas(connection, entry, wanted);
+        let (payload, leases) = match areas {
+            Ok(areas) if incoming.header.kind == Kind::Request => areas,
+            Ok(_) => return Ok(()),
+            Err(error) => return answer(link, entry, incoming, &DataReply::Failed(error)).await,
+        };
+        let payload_len = payload.as_ref().map_or(0, |area| area.len() as u32);
+        let attachments: Vec<_> = payload.into_iter().chain([leases]).map(Attachment::Shared).collect();
+        let reply = DataReply::Attached { payload_len };
+        let header = &incoming.header;
+        entry.expect_peer();
+        link.send_attached(Kind::Reply, header.family, header.request, &reply, &attachments).await
+    }
+
+    /// The payload area, if there is memory for one, and the lease page of a connection.
+    fn areas(
+        &self,
+        connection: &mut DataConnection<E>,
+        entry: &Entry,
+        wanted: u32,
+    ) -> Result<(Option<E::Shared>, E::Shared), WireError> {
+        if !connection.local {
+            let detail = "shared memory needs a Unix socket: the client is not on this server's node";
+            return Err(WireError::new(Errno::EOPNOTSUPP, detail));
+        }
+        if std::mem::replace(&mut connection.attached, true) {
+            return Err(WireError::new(Errno::EBUSY, "this connection has its shared areas already"));
+        }
+        let len = u64::from(wanted).min(self.limits.shared_payload_max.0) as usize;
+        if len > 0 {
+            connection.payload_area = self.payload_area(len);
+        }
+        let leases = self.leases.attach(connection.id(), Arc::clone(&entry.closer))?;
+        Ok((connection.payload_area.clone(), leases))
+    }
+
+    fn payload_area(&self, len: usize) -> Option<E::Shared> {
+        let max = self.limits.shared_memory_max.0;
+        let fits = |used: usize| Some(used + len).filter(|&used| used as u64 <= max);
+        self.shared_memory.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        let area = self.env.shared(len).ok();
+        // The area is rounded up to whole pages.
+        let rounding = area.as_ref().map_or(0, Shared::len).wrapping_sub(len);
+        self.shared_memory.fetch_add(rounding, Ordering::Relaxed);
+        area
+    }
+
+    async fn lease(
+        &self,
+        link: &mut Link<E::Conn>,
+        entry: &Entry,
+        connection: &mut DataConnection<E>,
+        incoming: &Incoming,
+        wanted: (DatafileId, Capability, bool),
+    ) -> io::Result<()> {
+        let header = &incoming.header;
+        match self.lend(connection, wanted).await {
+            Err(error) => answer(link, entry, incoming, &DataReply::Failed(error)).await,
+            Ok(None) => answer(link, entry, incoming, &DataReply::NotLeased).await,
+            Ok(Some((slot, _))) if header.kind != Kind::Request => {
+                self.leases.release(connection.id(), &[slot]);
+                Ok(())
+            }
+            Ok(Some((slot, file))) => {
+                entry.expect_peer();
+                let (reply, file) = (DataReply::Leased { slot }, [Attachment::File(file)]);
+                link.send_attached(Kind::Reply, header.family, header.request, &reply, &file).await
+            }
+        }
+    }
+
+    async fn lend(
+        &self,
+        connection: &mut DataConnection<E>,
+        (datafile, cap, write): (DatafileId, Capability, bool),
+    ) -> Result<Option<(u32, E::File)>, WireError> {
+        let needed = if write { Rights::WRITE } else { Rights::READ };
+        connection.check(&self.secret, &cap, datafile.file, needed, self.env.wall())?;
+        let served = self.served(datafile.target)?;
+        // A writable descriptor can be read through.
+        let readable = !write || cap.rights.allow(Rights::READ);
+        if !self.lend || !connection.local || !connection.attached || !readable {
+            return Ok(None);
+        }
+        let file = served.target.file_to_lend(key(datafile), write).await;
+        let Some(file) = file.map_err(|error| self.failed(error))? else { return Ok(None) };
+        Ok(self.leases.grant(connection.id(), datafile).map(|slot| (slot, file)))
+    }
+}
+
+fn must(allowed: bool, what: &str) -> Result<(), WireError> {
+    match allowed {
+        true => Ok(()),
+        false => Err(WireError::new(Errno::EPERM, format!("only servers and administrators may {what}"))),
+    }
+}

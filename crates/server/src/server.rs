@@ -1,0 +1,286 @@
+//! A server's start, its tasks and its orderly end.
+
+use crate::config::ServerConfig;
+use crate::connection;
+use crate::connections::Connections;
+use crate::data::DataService;
+use crate::greeting::Greeted;
+use crate::metadata;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::Nanos;
+use weft_env::{Address, Closer, Env, Listener, Notify};
+use weft_store::error::TargetError;
+
+/// How often the server looks after its connections, leases and memory.
+const TICK: Nanos = Nanos::from_s(1);
+/// How long it waits after accepting failed, as it does while descriptors are short.
+const ACCEPT_PAUSE: Nanos = Nanos::from_ms(100);
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A target cannot be used.
+    #[error("{0}")]
+    Target(#[from] TargetError),
+    /// The metadata database cannot be used.
+    #[error("{0}")]
+    Metadata(String),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: Address,
+        /// As the system says.
+        source: io::Error,
+    },
+    /// The system gave no thread.
+    #[error("cannot start a thread: {0}: raise the limit of processes and threads")]
+    Thread(io::Error),
+}
+
+/// The services of a server; those of roles that it does not have are missing.
+pub struct ServerParts<E: Env> {
+    /// The data service.
+    pub data: Option<Arc<DataService<E>>>,
+    /// The metadata service.
+    pub metadata: Option<Arc<metadata::Service<E>>>,
+}
+
+/// What all tasks of a server share.
+pub struct Shared<E: Env> {
+    pub(crate) env: E,
+    pub(crate) config: ServerConfig,
+    pub(crate) data: Option<Arc<DataService<E>>>,
+    pub(crate) metadata: Option<Arc<metadata::Service<E>>>,
+    pub(crate) connections: Connections<E>,
+    pub(crate) incarnation: u64,
+    pub(crate) started: Nanos,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) panics: AtomicU64,
+    stop: E::Notify,
+    stopped: AtomicBool,
+    stopped_notify: E::Notify,
+    /// The present to the second, for tasks that need no better.
+    clock: Arc<AtomicU64>,
+}
+
+impl<E: Env> Shared<E> {
+    pub(crate) fn log(&self, line: &str) {
+        (self.config.hooks.log)(line);
+    }
+
+    pub(crate) fn panicked(&self, doing: &str) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        self.log(&format!("a bug in the server ended a connection while {doing}: see the message above"));
+    }
+
+    pub(crate) fn request_stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.stop.notify_all();
+    }
+
+    /// May end the server and look at everything: who holds the cluster key, root, and the user who runs it.
+    pub(crate) fn is_administrator(&self, who: &Greeted) -> bool {
+        who.is_server || who.identity.is_root() || who.identity.uid == self.config.hooks.uid
+    }
+}
+
+/// A server.
+pub struct Server;
+
+impl Server {
+    /// Opens the targets and the database, listens, and serves from then on in tasks of its own.
+    ///
+    /// # Errors
+    /// Whatever keeps it from starting, with the remedy.
+    pub async fn start<E: Env>(env: E, config: ServerConfig) -> Result<ServerHandle<E>, StartError> {
+        let data = match config.targets.is_empty() {
+            true => None,
+            false => Some(DataService::open(&env, &config).await?),
+        };
+        let metadata = match config.metadata.clone() {
+            Some(metadata) => Some(
+                metadata::Service::start(env.clone(), metadata, config.secret.clone())
+                    .await
+                    .map_err(StartError::Metadata)?,
+            ),
+            None => None,
+        };
+        Self::start_with(env, config, ServerParts { data, metadata }).await
+    }
+
+    /// Listens and serves with services that are there already.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on.
+    pub async fn start_with<E: Env>(
+        env: E,
+        config: ServerConfig,
+        parts: ServerParts<E>,
+    ) -> Result<ServerHandle<E>, StartError> {
+        let mut listeners = Vec::new();
+        for address in &config.addresses {
+            let bound = env.listen(address).await;
+            listeners.push(bound.map_err(|source| StartError::Listen { address: address.clone(), source })?);
+        }
+        let mut incarnation = [0; 8];
+        env.random(&mut incarnation);
+        let now = env.now();
+        let shared = Arc::new(Shared {
+            connections: Connections::new(&env, config.limits.connections_max),
+            data: parts.data,
+            metadata: parts.metadata,
+            incarnation: u64::from_le_bytes(incarnation),
+            started: now,
+            stopping: AtomicBool::new(false),
+            panics: AtomicU64::new(0),
+            stop: env.notify(),
+            stopped: AtomicBool::new(false),
+            stopped_notify: env.notify(),
+            clock: Arc::new(AtomicU64::new(now.0)),
+            config,
+            env,
+        });
+        let addresses = listeners.iter().map(Listener::address).collect();
+        let mut closers = Vec::new();
+        for listener in listeners {
+            closers.push(listener.closer());
+            let acceptor = Arc::clone(&shared);
+            let spawned = shared.env.spawn("weft accept", move || accept(acceptor, listener));
+            spawned.map_err(StartError::Thread)?;
+        }
+        let supervised = Arc::clone(&shared);
+        let spawned = shared.env.spawn("weft server", move || supervise(supervised, closers));
+        spawned.map_err(StartError::Thread)?;
+        Ok(ServerHandle { shared, addresses })
+    }
+}
+
+/// A server that runs. It goes on when this is dropped.
+pub struct ServerHandle<E: Env> {
+    shared: Arc<Shared<E>>,
+    addresses: Vec<Address>,
+}
+
+impl<E: Env> ServerHandle<E> {
+    /// Where it listens, ports of 0 replaced by those given.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Begins its orderly end: no new connections, running requests finish, leases are taken back, metadata reaches
+    /// the disk.
+    pub fn request_stop(&self) {
+        self.shared.request_stop();
+    }
+
+    /// Waits until it has ended.
+    pub async fn stopped(&self) {
+        loop {
+            let seen = self.shared.stopped_notify.epoch();
+            if self.shared.stopped.load(Ordering::SeqCst) {
+                return;
+            }
+            self.shared.stopped_notify.wait(seen, None).await;
+        }
+    }
+
+    /// Ends it in order and waits for that.
+    pub async fn stop(&self) {
+        self.request_stop();
+        self.stopped().await;
+    }
+
+    /// Connections open now.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.count()
+    }
+
+    /// Connections that a bug in the server has ended since its start.
+    pub fn panics(&self) -> u64 {
+        self.shared.panics.load(Ordering::Relaxed)
+    }
+}
+
+async fn accept<E: Env>(shared: Arc<Shared<E>>, mut listener: E::Listener) {
+    while !shared.stopping.load(Ordering::SeqCst) {
+        let conn = match listener.accept().await {
+            Ok(conn) => conn,
+            Err(_) if shared.stopping.load(Ordering::SeqCst) => return,
+            Err(error) => {
+                shared.log(&format!(
+                    "cannot accept a connection on {}: {error}: raise the limit of open files",
+                    listener.address()
+                ));
+                shared.env.sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let closer = weft_env::Conn::closer(&conn);
+        let timeout = shared.config.limits.greeting_timeout;
+        let Some(entry) = shared.connections.add(closer, &shared.clock, timeout) else { continue };
+        let (id, served) = (entry.id, Arc::clone(&shared));
+        let spawned = shared.env.spawn("weft conn", move || connection::run(served, entry, conn));
+        if let Err(error) = spawned {
+            shared.connections.remove(id, shared.env.now());
+            shared.log(&format!(
+                "cannot serve a connection: {error}: raise the limit of processes and threads"
+            ));
+            shared.env.sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
+/// Looks after connections, leases and memory until the server ends, and ends it.
+async fn supervise<E: Env>(shared: Arc<Shared<E>>, listeners: Vec<Box<dyn Closer>>) {
+    loop {
+        let seen = shared.stop.epoch();
+        if shared.stopping.load(Ordering::SeqCst) {
+            break;
+        }
+        shared.stop.wait(seen, Some(TICK)).await;
+        let now = shared.env.now();
+        shared.clock.store(now.0, Ordering::Relaxed);
+        if let Some(data) = &shared.data {
+            data.tick();
+        }
+        let overdue = shared.connections.close_overdue(now);
+        if overdue > 0 {
+            shared.log(&format!("ended {overdue} connections whose peers had stalled"));
+        }
+        if let (Some(limit), Some(since)) = (shared.config.idle_exit, shared.connections.idle_since())
+            && now.saturating_sub(since) >= limit
+        {
+            shared.request_stop();
+        }
+    }
+    for listener in &listeners {
+        listener.close();
+    }
+    let limits = &shared.config.limits;
+    // Leases first: clients still have their connections, and ask by message instead.
+    if let Some(data) = &shared.data {
+        data.end_leases().await;
+    }
+    shared.connections.close(false);
+    let deadline = shared.env.now().saturating_add(limits.shutdown_timeout);
+    loop {
+        let seen = shared.connections.ended.epoch();
+        let now = shared.env.now();
+        if shared.connections.count() == 0 || now >= deadline {
+            break;
+        }
+        shared.connections.ended.wait(seen, Some(deadline.saturating_sub(now))).await;
+    }
+    if shared.connections.count() > 0 {
+        shared.log("ended requests that did not finish in time");
+        shared.connections.close(true);
+    }
+    if let Some(metadata) = &shared.metadata {
+        metadata.shutdown().await;
+    }
+    shared.stopped.store(true, Ordering::SeqCst);
+    shared.stopped_notify.notify_all();
+}

@@ -1,0 +1,53 @@
+//! What a server says of itself.
+
+use crate::connection::malformed;
+use crate::data::DataConnection;
+use crate::server::Shared;
+use std::io;
+use weft_env::Env;
+use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
+use weft_wire::{Errno, Incoming, Link, WireError};
+
+/// Answers a request of the status family.
+pub(crate) async fn reply<E: Env>(
+    shared: &Shared<E>,
+    link: &mut Link<E::Conn>,
+    incoming: &Incoming,
+    connection: &DataConnection<E>,
+) -> io::Result<StatusReply> {
+    let request = link.decode(incoming);
+    link.skip_payload(incoming.header.payload_len.into()).await?;
+    Ok(match request {
+        Ok(StatusRequest::Status) => StatusReply::Status(Box::new(status(shared).await)),
+        Ok(StatusRequest::Shutdown) if connection.is_administrator() => {
+            shared.request_stop();
+            StatusReply::ShuttingDown
+        }
+        Ok(StatusRequest::Shutdown) => StatusReply::Failed(WireError::new(
+            Errno::EPERM,
+            "only root and the user who runs the server may end it",
+        )),
+        Err(bad) => StatusReply::Failed(malformed(bad)),
+    })
+}
+
+async fn status<E: Env>(shared: &Shared<E>) -> ServerStatus {
+    let config = &shared.config;
+    ServerStatus {
+        server: config.server,
+        name: config.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: config.hooks.pid,
+        uptime: shared.env.now().saturating_sub(shared.started),
+        connections: shared.connections.count() as u32,
+        memory: (config.hooks.memory)(),
+        targets: match &shared.data {
+            Some(service) => service.status().await,
+            None => Vec::new(),
+        },
+        metadata: match &shared.metadata {
+            Some(service) => Some(service.status().await),
+            None => None,
+        },
+    }
+}

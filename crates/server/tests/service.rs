@@ -1,0 +1,280 @@
+//! A server over real sockets and files, from the greeting to its end.
+
+mod support;
+
+use support::*;
+use weft_core::{ByteLen, LocalOffset, TargetId};
+use weft_env::real::{RealEnv, block_on};
+use weft_env::{Address, Conn, Env, File, Shared};
+use weft_wire::data::{DataReply, DataRequest, IoHints, Place, lease};
+use weft_wire::hello::Role;
+use weft_wire::status::{StatusReply, StatusRequest};
+use weft_wire::{Errno, Rights};
+
+fn with_server<F>(direct: bool, test: F)
+where
+    F: AsyncFnOnce(RealEnv, Address, Address, &std::path::Path),
+{
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = RealEnv::new();
+    block_on(async {
+        let tcp = Address::Tcp("127.0.0.1".into(), 0);
+        let config = config(folder.path(), vec![unix(folder.path()), tcp], direct);
+        make_folders(&config);
+        let server = start(&env, config).await;
+        let (unix, tcp) = (server.addresses()[0].clone(), server.addresses()[1].clone());
+        test(env, unix, tcp, folder.path()).await;
+        assert_eq!(server.panics(), 0);
+        server.stop().await;
+        assert_eq!(server.connections(), 0);
+    });
+}
+
+#[test]
+fn bytes_come_back_through_every_module_and_transport() {
+    with_server(true, async |env, unix, tcp, _| {
+        let local = Client::connect(&env, &unix).await;
+        let key = secret().identity_key(&me());
+        let remote = Client::connect_as(&env, &tcp, hello(Role::Client(me()), 2), key).await;
+        assert!(remote.link.checksums() && !local.link.checksums());
+        for (salt, mut client) in [(1, local), (2, remote)] {
+            for target in [0, 1] {
+                let part = datafile(target, 40 + salt, 3);
+                for (offset, len) in
+                    [(0, 1), (4095, 2), (100_000, 300_001), (1 << 20, 4 << 20), (50_000, 70_000)]
+                {
+                    let bytes = pattern(len, salt + offset);
+                    assert_eq!(client.write(part, offset, &bytes).await, DataReply::Written);
+                    let (reply, read) = client.read(part, offset, len as u32).await;
+                    assert!(matches!(reply, DataReply::Read { .. }), "{reply:?}");
+                    assert!(read == bytes, "target {target}: {len} bytes at {offset}");
+                }
+                // Behind the end: short, then empty, always with the length.
+                let end = ByteLen((1 << 20) + (4 << 20));
+                let (reply, read) = client.read(part, end.0 - 5, 100).await;
+                assert_eq!((reply, read.len()), (DataReply::Read { datafile_len: end }, 5));
+                let (reply, read) = client.read(part, end.0 + 5, 100).await;
+                assert_eq!((reply, read.len()), (DataReply::Read { datafile_len: end }, 0));
+                let cap = client.cap(40 + salt);
+                let sync = DataRequest::Sync { cap, datafiles: vec![part] };
+                assert_eq!(client.call(&sync, &[]).await.0, DataReply::Done);
+                let cut = DataRequest::SetLens { cap, datafiles: vec![(part, ByteLen(5001))] };
+                assert_eq!(client.call(&cut, &[]).await.0, DataReply::Done);
+                let missing = datafile(target, 40 + salt, 4);
+                let lens = DataRequest::GetLens { cap, datafiles: vec![part, missing] };
+                let DataReply::Lens(lens) = client.call(&lens, &[]).await.0 else { panic!("no lengths") };
+                assert_eq!((lens[0].len, lens[0].mtime.is_some()), (ByteLen(5001), true));
+                assert_eq!((lens[1].len, lens[1].mtime), (ByteLen(0), None));
+                let (reply, read) = client.read(missing, 0, 10).await;
+                assert_eq!((reply, read.len()), (DataReply::Read { datafile_len: ByteLen(0) }, 0));
+            }
+        }
+    });
+}
+
+#[test]
+fn the_null_module_keeps_lengths_and_gives_zeros() {
+    with_server(false, async |env, unix, _, _| {
+        let mut client = Client::connect(&env, &unix).await;
+        let part = datafile(2, 9, 0);
+        assert_eq!(client.write(part, 1000, &[1; 500]).await, DataReply::Written);
+        let (reply, read) = client.read(part, 1400, 4096).await;
+        assert_eq!((reply, read), (DataReply::Read { datafile_len: ByteLen(1500) }, vec![0; 100]));
+    });
+}
+
+#[test]
+fn a_lease_is_the_datafile_itself_until_it_is_taken_back() {
+    with_server(false, async |env, unix, _, _| {
+        let mut client = Client::connect(&env, &unix).await;
+        let part = datafile(0, 77, 0);
+        let cap = client.cap(77);
+        let wanted = DataRequest::Lease { datafile: part, cap, write: true };
+        assert_eq!(client.call(&wanted, &[]).await.0, DataReply::NotLeased, "no lease page yet");
+        let attach = DataRequest::AttachShared { payload_len: 100_000 };
+        let DataReply::Attached { payload_len } = client.call(&attach, &[]).await.0 else {
+            panic!("attached")
+        };
+        assert!(payload_len >= 100_000);
+        let area = client.link.conn().take_shared(payload_len as usize).expect("the payload area");
+        let page = client.link.conn().take_shared(lease::PAGE_LEN).expect("the lease page");
+        let DataReply::Leased { slot } = client.call(&wanted, &[]).await.0 else { panic!("leased") };
+        let slot = slot as usize;
+        let file = client.link.conn().take_file().expect("a descriptor");
+        assert!(page.words()[lease::VALID_UNTIL].load(std::sync::atomic::Ordering::SeqCst) > env.now().0);
+        assert_eq!(
+            page.words()[lease::state(slot)].load(std::sync::atomic::Ordering::SeqCst),
+            lease::GRANTED
+        );
+        file.write_at(&[std::io::IoSlice::new(b"by descriptor")], LocalOffset(3)).await.expect("written");
+        let (_, read) = client.read(part, 0, 100).await;
+        assert_eq!(read, b"\0\0\0by descriptor");
+
+        // A write from the shared area, seen through the descriptor.
+        area.copy_in(50, b"BY MEMORY");
+        let write = DataRequest::Write {
+            datafile: part,
+            cap,
+            offset: LocalOffset(3),
+            len: 9,
+            place: Place::Shared(50),
+            hints: IoHints::default(),
+        };
+        assert_eq!(client.call(&write, &[]).await.0, DataReply::Written);
+        let mut seen = [0; 16];
+        file.read_at(&mut [std::io::IoSliceMut::new(&mut seen)], LocalOffset(0)).await.expect("read");
+        assert_eq!(&seen, b"\0\0\0BY MEMORYptor");
+
+        // A reader's descriptor cannot be written through, though the file can.
+        let mut other = Client::connect(&env, &unix).await;
+        let attached = other.call(&DataRequest::AttachShared { payload_len: 0 }, &[]).await.0;
+        assert_eq!(attached, DataReply::Attached { payload_len: 0 });
+        other.link.conn().take_shared(lease::PAGE_LEN).expect("the lease page");
+        let read_only = DataRequest::Lease { datafile: part, cap, write: false };
+        assert!(matches!(other.call(&read_only, &[]).await.0, DataReply::Leased { .. }));
+        let read_only = other.link.conn().take_file().expect("a descriptor");
+        assert!(read_only.write_at(&[std::io::IoSlice::new(b"no")], LocalOffset(0)).await.is_err());
+
+        // Taken back: waits for the operation in flight, which ends in another thread.
+        let in_flight = lease::in_flight(slot);
+        page.words()[in_flight].store(1, std::sync::atomic::Ordering::SeqCst);
+        let ender = page.clone();
+        let (waited, done) = std::sync::mpsc::channel();
+        env.spawn("client", move || async move {
+            while ender.words()[lease::state(slot)].load(std::sync::atomic::Ordering::SeqCst)
+                != lease::REVOKED
+            {
+                std::thread::yield_now();
+            }
+            waited.send(()).expect("the test waits");
+            ender.words()[in_flight].store(0, std::sync::atomic::Ordering::SeqCst);
+        })
+        .expect("a thread");
+        let revoke = DataRequest::RevokeLeases { target: TargetId(0) };
+        assert_eq!(client.call(&revoke, &[]).await.0, DataReply::Done);
+        done.try_recv().expect("the revocation came after the operation in flight");
+        assert_eq!(
+            page.words()[lease::state(slot)].load(std::sync::atomic::Ordering::SeqCst),
+            lease::REVOKED
+        );
+        assert_eq!(
+            client.call(&DataRequest::Release { slots: vec![slot as u32, 9999] }, &[]).await.0,
+            DataReply::Done
+        );
+        assert_eq!(page.words()[lease::state(slot)].load(std::sync::atomic::Ordering::SeqCst), lease::FREE);
+        assert!(matches!(client.call(&wanted, &[]).await.0, DataReply::Leased { .. }), "and lent again");
+    });
+}
+
+#[test]
+fn what_a_capability_does_not_allow_is_refused() {
+    with_server(false, async |env, unix, _, _| {
+        let mut client = Client::connect(&env, &unix).await;
+        let part = datafile(0, 5, 0);
+        let good = client.cap(5);
+        assert_eq!(client.write(part, 0, b"secret").await, DataReply::Written);
+        let grant = |rights, until| secret().grant(part.file, rights, until);
+        let foreign = weft_wire::ClusterSecret::new(&[8; 32]).grant(part.file, Rights::READ, 1 << 40);
+        let cases = [
+            ("another file's", client.cap(6), Errno::EACCES),
+            ("write only", grant(Rights::WRITE, 1 << 40), Errno::EACCES),
+            ("expired", grant(Rights::READ, 1_000_000), Errno::ESTALE),
+            ("forged", weft_wire::Capability { mac: [0; 16], ..good }, Errno::EACCES),
+            ("prolonged", weft_wire::Capability { expires_s: 1 << 50, ..good }, Errno::EACCES),
+            ("another cluster's", foreign, Errno::EACCES),
+        ];
+        for (name, cap, expected) in cases {
+            for _ in 0..2 {
+                let (reply, read) = client.call(&read_request(part, cap, 0, 6), &[]).await;
+                assert_eq!((errno(&reply), read.len()), (Some(expected), 0), "{name}");
+            }
+        }
+        let read_only = grant(Rights::READ, 1 << 40);
+        let (reply, _) = client.call(&write_request(part, read_only, 0, 6), b"broken").await;
+        assert_eq!(errno(&reply), Some(Errno::EACCES));
+        let lens = DataRequest::GetLens { cap: good, datafiles: vec![part, datafile(0, 6, 0)] };
+        assert_eq!(errno(&client.call(&lens, &[]).await.0), Some(Errno::EACCES));
+        let (_, read) = client.read(part, 0, 100).await;
+        assert_eq!(read, b"secret");
+    });
+}
+
+#[test]
+fn only_servers_and_administrators_remove_and_list() {
+    with_server(false, async |env, unix, tcp, _| {
+        let mut server = Client::connect_as(
+            &env,
+            &unix,
+            hello(Role::Server(weft_core::ServerId(1)), 3),
+            *secret().server_key(),
+        )
+        .await;
+        for file in 1..=600 {
+            assert_eq!(server.write(datafile(0, file, 0), 0, &[1; 10]).await, DataReply::Written);
+        }
+        let (mut after, mut files) = (None, Vec::new());
+        loop {
+            let page = DataRequest::ListDatafiles { target: TargetId(0), after, limit: 7 };
+            let DataReply::Datafiles(found) = server.call(&page, &[]).await.0 else { panic!("no page") };
+            let Some(&(file, object, len)) = found.last() else { break };
+            assert!(found.len() <= 7 && len == ByteLen(10));
+            after = Some((file, object));
+            files.extend(found.iter().map(|(file, ..)| file.0));
+        }
+        files.sort_unstable();
+        assert_eq!(files, (1..=600).collect::<Vec<_>>());
+        let stranger = weft_wire::hello::Identity { uid: 54_321, gid: 1, groups: vec![] };
+        let key = secret().identity_key(&stranger);
+        let mut stranger = Client::connect_as(&env, &tcp, hello(Role::Client(stranger), 4), key).await;
+        let remove = DataRequest::Remove { datafiles: vec![datafile(0, 1, 0), datafile(0, 9999, 0)] };
+        let list = DataRequest::ListDatafiles { target: TargetId(0), after: None, limit: 7 };
+        for request in [&remove, &list, &DataRequest::RevokeLeases { target: TargetId(0) }] {
+            assert_eq!(errno(&stranger.call(request, &[]).await.0), Some(Errno::EPERM));
+        }
+        assert!(matches!(stranger.status(StatusRequest::Shutdown).await, StatusReply::Failed(_)));
+        assert_eq!(server.call(&remove, &[]).await.0, DataReply::Done);
+        let (reply, _) = server.read(datafile(0, 1, 0), 0, 10).await;
+        assert_eq!(reply, DataReply::Read { datafile_len: ByteLen(0) });
+    });
+}
+
+#[test]
+fn status_counts_what_was_done() {
+    with_server(false, async |env, unix, _, _| {
+        let mut client = Client::connect(&env, &unix).await;
+        client.write(datafile(0, 1, 0), 0, &[1; 1000]).await;
+        client.read(datafile(0, 1, 0), 0, 600).await;
+        let StatusReply::Status(status) = client.status(StatusRequest::Status).await else {
+            panic!("no status")
+        };
+        let target = &status.targets[0];
+        assert_eq!((target.bytes_written, target.bytes_read, target.requests), (1000, 600, 2));
+        assert_eq!((target.queue, target.leases, status.connections), (0, 0, 1));
+        assert!(target.total >= target.free && target.free > ByteLen(0));
+        assert_eq!(status.name, "alpha");
+    });
+}
+
+#[test]
+fn an_administrator_ends_the_server_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = RealEnv::new();
+    block_on(async {
+        let config = config(folder.path(), vec![unix(folder.path())], false);
+        make_folders(&config);
+        let server = start(&env, config.clone()).await;
+        let mut idle = Client::connect(&env, &server.addresses()[0]).await;
+        let mut client = Client::connect(&env, &server.addresses()[0]).await;
+        assert_eq!(client.write(datafile(0, 1, 0), 0, b"kept").await, DataReply::Written);
+        assert_eq!(client.status(StatusRequest::Shutdown).await, StatusReply::ShuttingDown);
+        server.stopped().await;
+        assert!(client.is_ended().await && idle.is_ended().await);
+        assert!(!folder.path().join("t0/leased").exists());
+        // The target is free for the next one.
+        drop(server);
+        let again = start(&env, config).await;
+        let mut client = Client::connect(&env, &again.addresses()[0]).await;
+        assert_eq!(client.read(datafile(0, 1, 0), 0, 10).await.1, b"kept");
+        again.stop().await;
+    });
+}

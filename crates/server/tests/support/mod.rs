@@ -1,0 +1,226 @@
+//! A server in a world, and a bare client for it.
+#![allow(dead_code)] // each test program uses a part
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
+use weft_env::{Address, Conn, Env};
+use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig};
+use weft_store::target::Module;
+use weft_wire::data::{DataReply, DataRequest, DatafileId, IoHints, Place};
+use weft_wire::hello::{
+    Hello, HelloReply, Identity, Proof, Role, SessionId, Side, Welcome, proof_holds, prove,
+};
+use weft_wire::status::{StatusReply, StatusRequest};
+use weft_wire::{Capability, ClusterSecret, Errno, Family, Incoming, Kind, Link, Rights, WireError};
+
+pub const KEY: [u8; 32] = [7; 32];
+pub const CLUSTER: &str = "test";
+pub const TIMEOUT: Nanos = Nanos::from_s(20);
+
+pub fn secret() -> ClusterSecret {
+    ClusterSecret::new(&KEY)
+}
+
+pub fn my_uid() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::getuid() }
+}
+
+/// A server with one target of each module, numbered 0 (buffered), 1 (direct where `direct` says so) and 2 (null).
+pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerConfig {
+    let target = |id, name: &str, module| TargetConfig {
+        id: TargetId(id),
+        class: "ssd".into(),
+        path: folder.join(name),
+        module,
+        queue_depth: 8,
+    };
+    let mut targets = vec![target(0, "t0", Module::Buffered), target(2, "t2", Module::Null)];
+    if direct {
+        targets.push(target(1, "t1", Module::Direct));
+    }
+    ServerConfig {
+        server: ServerId(0),
+        name: "alpha".into(),
+        cluster: CLUSTER.into(),
+        addresses,
+        secret: secret(),
+        targets,
+        metadata: None,
+        limits: Limits::default(),
+        leases: true,
+        checksums_remote: true,
+        idle_exit: None,
+        hooks: Hooks {
+            memory: || ByteLen(1),
+            log: Arc::new(|line| eprintln!("server: {line}")),
+            pid: 1,
+            uid: my_uid(),
+        },
+    }
+}
+
+pub fn make_folders(config: &ServerConfig) {
+    for target in &config.targets {
+        std::fs::create_dir_all(&target.path).expect("a folder");
+    }
+}
+
+pub fn unix(folder: &Path) -> Address {
+    Address::Unix(PathBuf::from(folder).join("socket"))
+}
+
+pub async fn start<E: Env>(env: &E, config: ServerConfig) -> ServerHandle<E> {
+    Server::start(env.clone(), config).await.expect("the server starts")
+}
+
+pub fn hello(role: Role, session: u128) -> Hello {
+    Hello {
+        cluster: CLUSTER.into(),
+        session: SessionId(session),
+        slot: 0,
+        role,
+        client_nonce: [5; 32],
+        checksums: false,
+    }
+}
+
+pub fn me() -> Identity {
+    Identity { uid: my_uid(), gid: 0, groups: vec![] }
+}
+
+/// A client without any cleverness.
+pub struct Client<E: Env> {
+    pub link: Link<E::Conn>,
+    pub secret: ClusterSecret,
+    pub welcome: Option<Welcome>,
+    request: u64,
+}
+
+impl<E: Env> Client<E> {
+    pub async fn connect(env: &E, address: &Address) -> Self {
+        let mut client = Self::bare(env, address).await;
+        client.greet(hello(Role::Client(me()), 1), None).await.expect("welcome");
+        client
+    }
+
+    pub async fn connect_as(env: &E, address: &Address, hello: Hello, key: [u8; 32]) -> Self {
+        let mut client = Self::bare(env, address).await;
+        client.greet(hello, Some(key)).await.expect("welcome");
+        client
+    }
+
+    pub async fn bare(env: &E, address: &Address) -> Self {
+        let conn = env.connect(address, TIMEOUT).await.expect("the server listens");
+        Self { link: Link::new(conn), secret: secret(), welcome: None, request: 0 }
+    }
+
+    pub async fn greet(&mut self, hello: Hello, key: Option<[u8; 32]>) -> Result<(), WireError> {
+        let mut reply: HelloReply = self.call_hello(&hello).await;
+        if let HelloReply::Challenge(challenge) = &reply {
+            let key = key.expect("the server asks for a key");
+            if !proof_holds(&key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
+                return Err(WireError::new(Errno::EACCES, "the server has another key"));
+            }
+            let proof = Proof { proof: prove(&key, Side::Client, &hello, &challenge.server_nonce) };
+            reply = self.call_hello(&proof).await;
+        }
+        match reply {
+            HelloReply::Welcome(welcome) => {
+                self.link.set_checksums(welcome.checksums);
+                self.welcome = Some(welcome);
+                Ok(())
+            }
+            HelloReply::Refused(why) => Err(why),
+            HelloReply::Challenge(_) => panic!("a second challenge"),
+        }
+    }
+
+    pub async fn call_hello<M: serde::Serialize>(&mut self, message: &M) -> HelloReply {
+        self.link.send(Kind::Request, Family::Hello, 1, message, &[]).await.expect("sent");
+        let incoming = self.link.recv().await.expect("received").expect("an answer");
+        self.link.decode(&incoming).expect("decodes")
+    }
+
+    pub async fn send(&mut self, request: &DataRequest, payload: &[u8]) {
+        self.request += 1;
+        let pieces = [IoSlice::new(payload)];
+        let pieces: &[_] = if payload.is_empty() { &[] } else { &pieces };
+        self.link.send(Kind::Request, Family::Data, self.request, request, pieces).await.expect("sent");
+    }
+
+    pub async fn recv(&mut self) -> (DataReply, Vec<u8>) {
+        let incoming = self.link.recv().await.expect("received").expect("an answer");
+        self.finish(incoming).await
+    }
+
+    async fn finish(&mut self, incoming: Incoming) -> (DataReply, Vec<u8>) {
+        let reply = self.link.decode(&incoming).expect("decodes");
+        let mut payload = vec![0; incoming.header.payload_len as usize];
+        self.link
+            .recv_payload(&incoming.header, &mut [IoSliceMut::new(&mut payload)])
+            .await
+            .expect("payload");
+        (reply, payload)
+    }
+
+    pub async fn call(&mut self, request: &DataRequest, payload: &[u8]) -> (DataReply, Vec<u8>) {
+        self.send(request, payload).await;
+        self.recv().await
+    }
+
+    pub fn cap(&self, file: u64) -> Capability {
+        self.secret.grant(FileId(file), Rights::READ.and(Rights::WRITE), 1 << 40)
+    }
+
+    pub async fn write(&mut self, datafile: DatafileId, offset: u64, bytes: &[u8]) -> DataReply {
+        let cap = self.cap(datafile.file.0);
+        self.call(&write_request(datafile, cap, offset, bytes.len() as u32), bytes).await.0
+    }
+
+    pub async fn read(&mut self, datafile: DatafileId, offset: u64, len: u32) -> (DataReply, Vec<u8>) {
+        let cap = self.cap(datafile.file.0);
+        self.call(&read_request(datafile, cap, offset, len), &[]).await
+    }
+
+    pub async fn status(&mut self, request: StatusRequest) -> StatusReply {
+        self.link.send(Kind::Request, Family::Status, 9, &request, &[]).await.expect("sent");
+        let incoming = self.link.recv().await.expect("received").expect("an answer");
+        self.link.decode(&incoming).expect("decodes")
+    }
+
+    /// Whether the server has ended this connection.
+    pub async fn is_ended(&mut self) -> bool {
+        match self.link.conn().recv(&mut [0]).await {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != io::ErrorKind::TimedOut,
+        }
+    }
+}
+
+pub fn datafile(target: u32, file: u64, column: u16) -> DatafileId {
+    DatafileId { target: TargetId(target), file: FileId(file), object: ObjectId { component: 0, column } }
+}
+
+pub fn read_request(datafile: DatafileId, cap: Capability, offset: u64, len: u32) -> DataRequest {
+    DataRequest::Read { datafile, cap, offset: LocalOffset(offset), len, hints: IoHints::default() }
+}
+
+pub fn write_request(datafile: DatafileId, cap: Capability, offset: u64, len: u32) -> DataRequest {
+    let (offset, place) = (LocalOffset(offset), Place::Payload);
+    DataRequest::Write { datafile, cap, offset, len, place, hints: IoHints::default() }
+}
+
+pub fn errno(reply: &DataReply) -> Option<Errno> {
+    match reply {
+        DataReply::Failed(error) => Some(error.errno),
+        _ => None,
+    }
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(len: usize, salt: u64) -> Vec<u8> {
+    (0..len as u64).map(|at| ((at ^ salt).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
