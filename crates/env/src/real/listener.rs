@@ -41,7 +41,7 @@ impl RealListener {
         // Two processes that find the same stale name must not remove each other's fresh one.
         let _guard = lock_folder(path)?;
         match sys::bind(&fd, &raw) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(&raw)? => {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path, &raw)? => {
                 sys::unlink_at(libc::AT_FDCWD, &c_path(path)?)?;
                 sys::bind(&fd, &raw)?;
             }
@@ -83,8 +83,13 @@ fn lock_folder(path: &Path) -> io::Result<Fd> {
     Ok(fd)
 }
 
-/// Whether nobody listens on a name that is there.
-fn is_stale(raw: &RawAddress) -> io::Result<bool> {
+/// Whether a name that is there is a socket on which nobody listens.
+fn is_stale(path: &Path, raw: &RawAddress) -> io::Result<bool> {
+    // A plain file refuses connections too, and is not ours to remove.
+    let mode = sys::statx_at(libc::AT_FDCWD, &c_path(path)?)?.stx_mode;
+    if u32::from(mode) & libc::S_IFMT != libc::S_IFSOCK {
+        return Ok(false);
+    }
     let probe = sys::socket_for(raw)?;
     Ok(sys::connect(&probe, raw).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused))
 }
