@@ -1,1 +1,63 @@
-//! File handles, splitting, routing and exchange with the servers.
+//! The client of Weft: file handles, splitting, routing and exchange with the servers.
+//!
+//! A request walks through these rooms:
+//!
+//! ```text
+//! client   namespace operations      file     an open file: capability, leases, summary
+//! read     holes and ends            write    summary, append
+//! data     parts and payloads        lease    co-located datafiles by their own descriptors
+//! exchange everything sent first, then received          call   metadata, each change once
+//! pool     connections by server     connect  greeting   server  outages
+//! ```
+//!
+//! * The client starts no thread and holds no lock while it waits for a server.
+//! * Splitting happens in `weft_core` alone; the client never knows what a device is.
+//! * Nothing is cached but layouts of open files, capabilities and leases: what another client wrote is seen.
+//! * In a forked child nothing inherited is used ([`Client::after_fork_in_child`]).
+#![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
+
+mod admin;
+mod call;
+mod client;
+mod connect;
+mod control;
+mod core;
+mod counters;
+mod data;
+mod error;
+mod exchange;
+mod file;
+mod gate;
+mod gather;
+mod lease;
+mod locks;
+mod log;
+mod options;
+mod pool;
+mod read;
+mod registry;
+mod server;
+mod token;
+mod write;
+
+pub use admin::StatFs;
+pub use client::Client;
+pub use counters::Counts;
+pub use error::{Device, Error, Refused, Result, Unreachable};
+pub use file::OpenFile;
+pub use locks::Wait;
+pub use log::set_log;
+pub use options::{Checksums, ClientOptions, Credentials, Key, Transport};
+pub use token::HandleToken;
+pub use weft_wire::ClusterMap;
+pub use weft_wire::hello::{Identity, SessionId};
+pub use weft_wire::meta::{
+    Attr, Entry, Event, FileType, HandleId, HeldLock, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace,
+    OpenFlags, Place, ROOT, SetAttr, SetTime,
+};
+
+const _: () = {
+    const fn shared_between_threads<T: Send + Sync>() {}
+    shared_between_threads::<Client<weft_env::real::RealEnv>>();
+    shared_between_threads::<OpenFile<weft_env::real::RealEnv>>();
+};

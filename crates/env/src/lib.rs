@@ -59,6 +59,19 @@ pub trait Env: Clone + Send + Sync + 'static {
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = ()> + 'static;
 
+    /// Runs `body` to its end without anybody waiting for it: at once on the calling thread in the real world, as a
+    /// task in the simulated one. For the little that a destructor has to say.
+    ///
+    /// # Errors
+    /// When the system has no room for another task.
+    fn detach<F, Fut>(&self, name: &str, body: F) -> io::Result<()>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        self.spawn(name, body)
+    }
+
     /// A new event count.
     fn notify(&self) -> Self::Notify;
 

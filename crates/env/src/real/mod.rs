@@ -103,6 +103,15 @@ impl Env for RealEnv {
         sys::without_signals(|| builder.spawn(move || block_on(body()))).map(drop)
     }
 
+    fn detach<F, Fut>(&self, _name: &str, body: F) -> io::Result<()>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        block_on(body());
+        Ok(())
+    }
+
     fn notify(&self) -> RealNotify {
         RealNotify::new()
     }

@@ -1,0 +1,176 @@
+//! What the command line asks: the state of servers, room, and checks of namespace and datafiles.
+
+use crate::call::{Effect, give_up};
+use crate::client::Client;
+use crate::connect::connected;
+use crate::control::odd_reply;
+use crate::error::{Error, Result};
+use weft_core::{ByteLen, FileId, ObjectId, ServerId, TargetId};
+use weft_env::Env;
+use weft_wire::Family;
+use weft_wire::data::{DataReply, DataRequest, DatafileId};
+use weft_wire::meta::{MetaReply, MetaRequest, NamespaceReport, ScannedInode};
+use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
+
+/// Room in the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct StatFs {
+    /// Size of all targets that answered, each file system behind them counted once per target.
+    pub total: ByteLen,
+    /// Free on them.
+    pub free: ByteLen,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Inodes that the metadata device still has room for, estimated.
+    pub inodes_free: u64,
+    /// Servers that did not answer, so that sums are too small.
+    pub servers_missing: u32,
+}
+
+/// Bytes of the metadata device per inode, for the estimate of how many more fit.
+const BYTES_PER_INODE: u64 = 1024;
+
+impl<E: Env> Client<E> {
+    /// The state of one server.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn status(&self, server: ServerId) -> Result<ServerStatus> {
+        match self.ask_status(server, StatusRequest::Status).await? {
+            StatusReply::Status(status) => Ok(*status),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Ends a server in order. Administrators and the user who runs it only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn shutdown(&self, server: ServerId) -> Result<()> {
+        match self.ask_status(server, StatusRequest::Shutdown).await? {
+            StatusReply::ShuttingDown => Ok(()),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    async fn ask_status(&self, server: ServerId, request: StatusRequest) -> Result<StatusReply> {
+        let core = &*self.core;
+        core.check_ours()?;
+        let server = core.server(server);
+        let mut line = server.lines.lend().await;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let wire = connected(core, server, &mut line).await?;
+            match wire.exchange(Family::Status, &request).await {
+                Ok(StatusReply::Failed(error)) => return Err(server.refused(error)),
+                Ok(reply) => return Ok(reply),
+                Err(error) => {
+                    line.wire = None;
+                    if let Some(error) = give_up(core, server, &error, attempt) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Room on all targets and in the metadata service. Servers that do not answer are counted, and are no error as
+    /// long as the metadata service answers.
+    ///
+    /// # Errors
+    /// `Unreachable` for the metadata service.
+    pub async fn statfs(&self) -> Result<StatFs> {
+        let MetaReply::StatFs { inodes, free: metadata_free, .. } =
+            self.call(Effect::Repeatable, MetaRequest::StatFs).await?
+        else {
+            return Err(odd_reply());
+        };
+        let inodes_free = metadata_free.0 / BYTES_PER_INODE;
+        let mut sum = StatFs { inodes, inodes_free, ..StatFs::default() };
+        for server in &self.core.servers {
+            match self.status(server.id).await {
+                Ok(status) => {
+                    for target in &status.targets {
+                        sum.total.0 += target.total.0;
+                        sum.free.0 += target.free.0;
+                    }
+                }
+                Err(Error::Unreachable(_)) => sum.servers_missing += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sum)
+    }
+
+    /// A page of all inodes after `after`; empty at the end. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn scan_inodes(&self, after: FileId, limit: u32) -> Result<Vec<ScannedInode>> {
+        match self.call(Effect::Repeatable, MetaRequest::ScanInodes { after, limit }).await? {
+            MetaReply::Inodes(inodes) => Ok(inodes),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Checks the namespace, and mends it when asked to. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn check_namespace(&self, repair: bool) -> Result<NamespaceReport> {
+        match self.call(Effect::Once, MetaRequest::CheckNamespace { repair }).await? {
+            MetaReply::Checked(report) => Ok(report),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// A page of the datafiles on `target` after `after`, with their lengths; empty at the end. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn list_datafiles(
+        &self,
+        target: TargetId,
+        after: Option<(FileId, ObjectId)>,
+        limit: u32,
+    ) -> Result<Vec<(FileId, ObjectId, ByteLen)>> {
+        let server = self.core.route(target)?;
+        let request = DataRequest::ListDatafiles { target, after, limit };
+        match self.core.ask_data(vec![(server, request)]).await?.pop() {
+            Some(DataReply::Datafiles(datafiles)) => Ok(datafiles),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Removes datafiles, each from its target. Servers and administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn remove_datafiles(&self, datafiles: &[DatafileId]) -> Result<()> {
+        self.core.remove_datafiles(datafiles).await
+    }
+
+    /// Takes back every lease on `target`'s datafiles and waits for operations in flight. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn revoke_leases(&self, target: TargetId) -> Result<()> {
+        let server = self.core.route(target)?;
+        match self.core.ask_data(vec![(server, DataRequest::RevokeLeases { target })]).await?.pop() {
+            Some(DataReply::Done) => Ok(()),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Waits until everything that this session said has been done: closes and settlements are said without waiting.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn flush(&self) -> Result<()> {
+        match self.call(Effect::Repeatable, MetaRequest::Flush).await? {
+            MetaReply::Done => Ok(()),
+            _ => Err(odd_reply()),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Calls to the metadata service: each at most once, over restarts of the service.
+
+use crate::connect::{Wire, connected, describe};
+use crate::core::Core;
+use crate::error::Error;
+use crate::log;
+use crate::pool::Lent;
+use std::io;
+use weft_core::Nanos;
+use weft_env::{Conn, Env};
+use weft_wire::hello::Identity;
+use weft_wire::meta::{MetaCall, MetaReply, MetaRequest, ReclaimLock, ReclaimOpen};
+use weft_wire::{Family, Malformed};
+
+/// How often a request is sent before the connection is taken for hopeless.
+pub(crate) const ATTEMPTS_MAX: u32 = 4;
+/// Opens and locks in one `Reclaim`.
+const RECLAIM_BATCH: usize = 1024;
+
+/// Whether a request may be repeated without harm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Effect {
+    /// Asks only, or sets what may be set twice.
+    Repeatable,
+    /// Changes something: carries a sequence number.
+    Once,
+}
+
+/// A reply, and whether the connection was lost before it came.
+pub(crate) struct Answer {
+    pub(crate) reply: MetaReply,
+    pub(crate) repeated: bool,
+}
+
+impl<E: Env> Core<E> {
+    /// Asks the metadata service and waits for its reply.
+    ///
+    /// # Errors
+    /// What the service refuses; `Unreachable`; `Elsewhere`.
+    pub(crate) async fn call(
+        &self,
+        who: Option<&Identity>,
+        effect: Effect,
+        request: MetaRequest,
+    ) -> Result<Answer, Error> {
+        self.call_within(who, effect, request, None).await
+    }
+
+    /// The same for a request that the service may keep for `longer` than the time-out.
+    pub(crate) async fn call_within(
+        &self,
+        who: Option<&Identity>,
+        effect: Effect,
+        request: MetaRequest,
+        longer: Option<Nanos>,
+    ) -> Result<Answer, Error> {
+        self.check_ours()?;
+        let mut lent = self.metadata.lend().await;
+        let seq = match effect {
+            Effect::Repeatable => 0,
+            Effect::Once => {
+                lent.seq += 1;
+                lent.seq
+            }
+        };
+        let call = MetaCall { seq, on_behalf: who.cloned(), request };
+        let mut attempt = 0;
+        let reply = loop {
+            attempt += 1;
+            let result = self.attempt(&mut lent, &call, longer).await?;
+            match result {
+                Ok(reply) => break reply,
+                Err(error) => self.lost_line(&mut lent, &error, attempt)?,
+            }
+        };
+        match reply {
+            MetaReply::Failed(error) => Err(self.metadata_server().refused(error)),
+            MetaReply::Elsewhere { from, target, rest } => Err(Error::Elsewhere { from, target, rest }),
+            reply => Ok(Answer { reply, repeated: attempt > 1 }),
+        }
+    }
+
+    /// Sends what wants no reply. Sent once more when the connection turns out to be gone.
+    pub(crate) async fn tell(&self, who: Option<&Identity>, request: MetaRequest) -> Result<(), Error> {
+        self.check_ours()?;
+        let mut lent = self.metadata.lend().await;
+        let call = MetaCall { seq: 0, on_behalf: who.cloned(), request };
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let wire = self.metadata_wire(&mut lent).await?;
+            self.counters.meta_messages.one();
+            match wire.tell(Family::Meta, &call).await {
+                Ok(()) => return Ok(()),
+                Err(error) => self.lost_line(&mut lent, &error, attempt)?,
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        lent: &mut Lent<'_, E>,
+        call: &MetaCall,
+        longer: Option<Nanos>,
+    ) -> Result<io::Result<MetaReply>, Error> {
+        let wire = self.metadata_wire(lent).await?;
+        self.counters.meta_messages.one();
+        Ok(exchange_within(self.options.request_timeout, wire, call, longer).await)
+    }
+
+    /// Drops a connection on which something went wrong; an error when there is no point in another one.
+    fn lost_line(&self, lent: &mut Lent<'_, E>, error: &io::Error, attempt: u32) -> Result<(), Error> {
+        lent.wire = None;
+        self.counters.repeated.one();
+        give_up(self, self.metadata_server(), error, attempt).map_or(Ok(()), Err)
+    }
+
+    /// The connection of `lent`, made if need be; after a loss the opens and locks are told again first.
+    async fn metadata_wire<'l>(&self, lent: &'l mut Lent<'_, E>) -> Result<&'l mut Wire<E>, Error> {
+        let server = self.metadata_server();
+        let mut attempt = 0;
+        while lent.wire.is_none() {
+            attempt += 1;
+            let again = lent.was_connected;
+            let wire = connected(self, server, lent).await?;
+            if again && let Err(error) = self.reclaim(wire).await {
+                self.lost_line(lent, &error, attempt)?;
+            }
+        }
+        Ok(lent.wire.as_mut().expect("connected above"))
+    }
+
+    /// Tells all opens and locks of this session.
+    async fn reclaim(&self, wire: &mut Wire<E>) -> io::Result<()> {
+        let (opens, locks) = self.registry.snapshot();
+        for opens in opens.chunks(RECLAIM_BATCH) {
+            self.reclaim_some(wire, opens.to_vec(), Vec::new()).await?;
+        }
+        for locks in locks.chunks(RECLAIM_BATCH) {
+            self.reclaim_some(wire, Vec::new(), locks.to_vec()).await?;
+        }
+        Ok(())
+    }
+
+    async fn reclaim_some(
+        &self,
+        wire: &mut Wire<E>,
+        opens: Vec<ReclaimOpen>,
+        locks: Vec<ReclaimLock>,
+    ) -> io::Result<()> {
+        let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::Reclaim { opens, locks } };
+        self.counters.meta_messages.one();
+        match wire.exchange(Family::Meta, &call).await? {
+            MetaReply::Reclaimed { lost_opens, lost_locks } => {
+                self.registry.lost(&lost_opens, &lost_locks);
+                if !lost_opens.is_empty() || !lost_locks.is_empty() {
+                    log::note(&format!(
+                        "{} open files and {} locks were lost while server {} was away",
+                        lost_opens.len(),
+                        lost_locks.len(),
+                        self.metadata_server().entry.name
+                    ));
+                }
+                Ok(())
+            }
+            MetaReply::Failed(error) => {
+                log::note(&format!("opens and locks could not be told again: {error}"));
+                Ok(())
+            }
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+async fn exchange_within<E: Env>(
+    usual: Nanos,
+    wire: &mut Wire<E>,
+    call: &MetaCall,
+    longer: Option<Nanos>,
+) -> io::Result<MetaReply> {
+    if let Some(longer) = longer {
+        wire.link.conn().set_timeout(Some(usual.saturating_add(longer)))?;
+    }
+    let result = wire.exchange(Family::Meta, call).await;
+    if longer.is_some() && result.is_ok() {
+        wire.link.conn().set_timeout(Some(usual))?;
+    }
+    result
+}
+
+/// After `error` on a connection to `server`: `None` when another connection is worth trying.
+pub(crate) fn give_up<E: Env>(
+    core: &Core<E>,
+    server: &crate::server::Server<E>,
+    error: &io::Error,
+    attempt: u32,
+) -> Option<Error> {
+    // A silent server would be silent again: waiting twice helps nobody.
+    let silent = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+    if silent {
+        Some(server.found_dead(core.env.now(), describe(error), core.options.dead_for))
+    } else if attempt >= ATTEMPTS_MAX {
+        Some(server.unreachable(describe(error)))
+    } else {
+        None
+    }
+}
+
+/// A reply that does not fit its request.
+pub(crate) fn unexpected() -> io::Error {
+    Malformed::Field("reply").into()
+}

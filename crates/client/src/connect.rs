@@ -1,0 +1,260 @@
+//! Connecting and greeting.
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::options::Checksums;
+use crate::pool::Line;
+use crate::server::{Patience, Server};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, IoSlice};
+use weft_core::Nanos;
+use weft_env::{Address, Conn, Env, Peer};
+use weft_wire::hello::{Hello, HelloReply, Proof, Side, Welcome, proof_holds, prove};
+use weft_wire::{Errno, Family, Incoming, Kind, Link, Malformed, WireError};
+
+/// First pause between attempts to connect; it doubles up to the last.
+const PAUSE_FIRST: Nanos = Nanos::from_ms(5);
+const PAUSE_LAST: Nanos = Nanos::from_ms(250);
+
+/// A greeted connection.
+pub(crate) struct Wire<E: Env> {
+    pub(crate) link: Link<E::Conn>,
+    /// Whether client and server are on one node, so that memory and descriptors can be shared.
+    pub(crate) local: bool,
+    /// Replies not received yet.
+    pub(crate) awaited: u32,
+    /// The payload area for writes, once attached.
+    pub(crate) area: Area<E::Shared>,
+    next_request: u64,
+    last_answered: u64,
+}
+
+/// Shared memory for the payloads of writes.
+pub(crate) enum Area<S> {
+    /// Not asked for yet.
+    Unknown,
+    /// The server has none for us.
+    None,
+    /// This many bytes.
+    Attached(S, u32),
+}
+
+impl<E: Env> Wire<E> {
+    /// Sends a request.
+    pub(crate) async fn ask<M: Serialize>(
+        &mut self,
+        family: Family,
+        message: &M,
+        payload: &[IoSlice<'_>],
+    ) -> io::Result<()> {
+        self.next_request += 1;
+        self.link.send(Kind::Request, family, self.next_request, message, payload).await?;
+        self.awaited += 1;
+        Ok(())
+    }
+
+    /// Sends what wants no answer.
+    pub(crate) async fn tell<M: Serialize>(&mut self, family: Family, message: &M) -> io::Result<()> {
+        self.next_request += 1;
+        // Replies come in the order of requests, and this one gets none: its number must not be expected.
+        if self.awaited == 0 {
+            self.last_answered = self.next_request;
+        }
+        debug_assert_eq!(self.awaited, 0, "one-way messages go between exchanges");
+        self.link.send(Kind::OneWay, family, self.next_request, message, &[]).await
+    }
+
+    /// The next reply, which answers the oldest request; its payload is still to be received.
+    pub(crate) async fn answer(&mut self) -> io::Result<Incoming> {
+        debug_assert!(self.awaited > 0, "a reply is awaited");
+        let incoming = self.link.recv().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.last_answered += 1;
+        if incoming.header.kind != Kind::Reply || incoming.header.request != self.last_answered {
+            return Err(Malformed::Field("request").into());
+        }
+        self.awaited -= 1;
+        Ok(incoming)
+    }
+
+    /// A request and its reply without payloads.
+    pub(crate) async fn exchange<M: Serialize, R: DeserializeOwned>(
+        &mut self,
+        family: Family,
+        message: &M,
+    ) -> io::Result<R> {
+        self.ask(family, message, &[]).await?;
+        let incoming = self.answer().await?;
+        let reply = self.link.decode(&incoming)?;
+        self.link.skip_payload(u64::from(incoming.header.payload_len)).await?;
+        Ok(reply)
+    }
+}
+
+/// Has `line` connected, with the patience that the server's past deserves.
+///
+/// # Errors
+/// `Unreachable`; `Refused` when the greeting was (wrong cluster or key).
+pub(crate) async fn connected<'l, E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    line: &'l mut Line<E>,
+) -> Result<&'l mut Wire<E>, Error> {
+    if line.wire.is_none() {
+        line.wire = Some(connect(core, server, line.number).await?);
+        line.was_connected = true;
+    }
+    Ok(line.wire.as_mut().expect("connected above"))
+}
+
+/// Makes a connection, again and again within the client's patience.
+pub(crate) async fn connect<E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    number: u32,
+) -> Result<Wire<E>, Error> {
+    let start = core.env.now();
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let patience = server.admit(core.env.now())?;
+        let cause = match attempt(core, server, number).await {
+            Ok(wire) => {
+                server.found_alive();
+                core.counters.connections.one();
+                return Ok(wire);
+            }
+            Err(Failed::Refused(error)) => return Err(server.refused(error)),
+            Err(Failed::Io(error)) => describe(&error),
+        };
+        let now = core.env.now();
+        if patience == Patience::Probe || now.saturating_sub(start) >= core.options.retry_for {
+            return Err(server.found_dead(now, cause, core.options.dead_for));
+        }
+        core.env.sleep(pause).await;
+        pause = Nanos((pause.0 * 2).min(PAUSE_LAST.0));
+    }
+}
+
+/// What to tell a person of an error of a connection.
+pub(crate) fn describe(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer within the time-out".into(),
+        io::ErrorKind::NotFound => "nothing listens there".into(),
+        io::ErrorKind::UnexpectedEof => "it closed the connection".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// Why one attempt failed.
+enum Failed {
+    /// It may work later.
+    Io(io::Error),
+    /// It will not.
+    Refused(WireError),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Malformed> for Failed {
+    fn from(error: Malformed) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+async fn attempt<E: Env>(core: &Core<E>, server: &Server<E>, number: u32) -> Result<Wire<E>, Failed> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in &server.entry.addresses {
+        match core.env.connect(address, core.options.connect_timeout).await {
+            Ok(conn) => return greet(core, server, number, address, conn).await,
+            Err(error) => last = error,
+        }
+    }
+    Err(last.into())
+}
+
+async fn greet<E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    number: u32,
+    address: &Address,
+    conn: E::Conn,
+) -> Result<Wire<E>, Failed> {
+    let local = matches!(conn.peer(), Peer::Local { .. });
+    let checksums = match core.options.checksums {
+        Checksums::Auto => !local,
+        Checksums::On => true,
+        Checksums::Off => false,
+    };
+    let mut client_nonce = [0; 32];
+    core.env.random(&mut client_nonce);
+    let hello = Hello {
+        cluster: core.map.name.clone(),
+        session: core.session,
+        slot: number,
+        role: core.credentials.role.clone(),
+        client_nonce,
+        checksums,
+    };
+    let mut link = Link::new(conn);
+    let mut reply = say(&mut link, 1, &hello).await?;
+    let mut proven = local;
+    if let HelloReply::Challenge(challenge) = &reply {
+        let Some(key) = core.credentials.proving_key() else {
+            let text = format!(
+                "server {} at {address} wants a key: give the cluster file's key_file or a user's key from 'weft key'",
+                server.entry.name
+            );
+            return Err(Failed::Refused(WireError::new(Errno::EACCES, text)));
+        };
+        if !proof_holds(&key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
+            let text = format!(
+                "server {} at {address} has another cluster key: compare the key files of both sides",
+                server.entry.name
+            );
+            return Err(Failed::Refused(WireError::new(Errno::EACCES, text)));
+        }
+        proven = true;
+        let proof = Proof { proof: prove(&key, Side::Client, &hello, &challenge.server_nonce) };
+        reply = say(&mut link, 2, &proof).await?;
+    }
+    let welcome: Welcome = match reply {
+        HelloReply::Welcome(welcome) if proven => welcome,
+        // Somebody who does not prove to hold the key is not a server of the cluster.
+        HelloReply::Welcome(_) => {
+            let text =
+                format!("who answers at {address} did not prove to be a server of cluster {}", core.map.name);
+            return Err(Failed::Refused(WireError::new(Errno::EACCES, text)));
+        }
+        // It has too much to do or is about to end: worth another attempt.
+        HelloReply::Refused(error) if matches!(error.errno, Errno::EAGAIN | Errno::EBUSY) => {
+            return Err(Failed::Io(io::Error::other(error)));
+        }
+        HelloReply::Refused(error) => return Err(Failed::Refused(error)),
+        HelloReply::Challenge(_) => return Err(Malformed::Field("challenge").into()),
+    };
+    if welcome.server != server.id {
+        let text = format!(
+            "{address} is answered by {} instead of {}: check the addresses in the cluster file",
+            welcome.server, server.entry.name
+        );
+        return Err(Failed::Refused(WireError::new(Errno::EPROTO, text)));
+    }
+    server.greeted(welcome.incarnation);
+    link.set_checksums(welcome.checksums);
+    link.conn().set_timeout(Some(core.options.request_timeout))?;
+    Ok(Wire { link, local, awaited: 0, area: Area::Unknown, next_request: 2, last_answered: 2 })
+}
+
+async fn say<C: Conn, M: Serialize>(
+    link: &mut Link<C>,
+    request: u64,
+    message: &M,
+) -> Result<HelloReply, Failed> {
+    link.send(Kind::Request, Family::Hello, request, message, &[]).await?;
+    let incoming = link.recv().await?.ok_or(io::ErrorKind::UnexpectedEof).map_err(io::Error::from)?;
+    Ok(link.decode(&incoming)?)
+}

@@ -1,0 +1,221 @@
+//! Data requests without payload: lengths, cutting, syncing, removing.
+
+use crate::connect::Wire;
+use crate::core::Core;
+use crate::error::Error;
+use crate::exchange::{Item, Traffic, all_done, exchange};
+use std::collections::BTreeMap;
+use std::io;
+use weft_core::{ByteLen, FileId, FileOffset, Layout, ObjectId, ServerId, TargetId};
+use weft_env::Env;
+use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta};
+use weft_wire::meta::Settlement;
+use weft_wire::{Capability, Family, WireError};
+
+/// Datafiles named in one request.
+const BATCH: usize = 4096;
+
+/// Ready-made requests and their replies.
+struct Plain {
+    requests: Vec<DataRequest>,
+    replies: Vec<Option<DataReply>>,
+}
+
+impl<E: Env> Traffic<E> for Plain {
+    async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
+        wire.ask(Family::Data, &self.requests[item], &[]).await
+    }
+
+    async fn receive(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<Result<(), WireError>> {
+        let incoming = wire.answer().await?;
+        let reply = wire.link.decode(&incoming)?;
+        wire.link.skip_payload(u64::from(incoming.header.payload_len)).await?;
+        match reply {
+            DataReply::Failed(error) => Ok(Err(error)),
+            reply => {
+                self.replies[item] = Some(reply);
+                Ok(Ok(()))
+            }
+        }
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// Sends each of `requests` to its server; the replies in the same order.
+    pub(crate) async fn ask_data(
+        &self,
+        requests: Vec<(ServerId, DataRequest)>,
+    ) -> Result<Vec<DataReply>, Error> {
+        self.check_ours()?;
+        let mut items: Vec<Item> = requests.iter().map(|(server, _)| Item::new(*server)).collect();
+        let replies = requests.iter().map(|_| None).collect();
+        let mut plain =
+            Plain { requests: requests.into_iter().map(|(_, request)| request).collect(), replies };
+        exchange(self, &mut items, &mut plain).await;
+        all_done(items)?;
+        Ok(plain.replies.into_iter().map(|reply| reply.expect("done items have replies")).collect())
+    }
+
+    /// One request per server (and batch) about `objects` of one file.
+    async fn ask_about<T>(
+        &self,
+        objects: &[T],
+        place: impl Fn(&T) -> TargetId,
+        request: impl Fn(Vec<&T>) -> DataRequest,
+    ) -> Result<Vec<(Vec<usize>, DataReply)>, Error> {
+        let mut by_server: BTreeMap<ServerId, Vec<usize>> = BTreeMap::new();
+        for (index, object) in objects.iter().enumerate() {
+            by_server.entry(self.route(place(object))?).or_default().push(index);
+        }
+        let batches: Vec<(ServerId, Vec<usize>)> = by_server
+            .into_iter()
+            .flat_map(|(server, all)| {
+                all.chunks(BATCH).map(|some| (server, some.to_vec())).collect::<Vec<_>>()
+            })
+            .collect();
+        let requests = batches
+            .iter()
+            .map(|(server, some)| (*server, request(some.iter().map(|&index| &objects[index]).collect())))
+            .collect();
+        let replies = self.ask_data(requests).await?;
+        Ok(batches.into_iter().map(|(_, some)| some).zip(replies).collect())
+    }
+
+    /// Length, room and time of `objects`, in their order.
+    pub(crate) async fn lens(
+        &self,
+        file: FileId,
+        cap: Capability,
+        objects: &[(ObjectId, TargetId)],
+    ) -> Result<Vec<DatafileMeta>, Error> {
+        let replies = self
+            .ask_about(
+                objects,
+                |&(_, target)| target,
+                |some| DataRequest::GetLens {
+                    cap,
+                    datafiles: some.iter().map(|&&object| datafile(file, object)).collect(),
+                },
+            )
+            .await?;
+        let mut out = vec![DatafileMeta::default(); objects.len()];
+        for (indices, reply) in replies {
+            match reply {
+                DataReply::Lens(lens) if lens.len() == indices.len() => {
+                    for (index, len) in indices.into_iter().zip(lens) {
+                        out[index] = len;
+                    }
+                }
+                _ => return Err(odd_reply()),
+            }
+        }
+        Ok(out)
+    }
+
+    /// What the datafiles say of a file as a whole.
+    pub(crate) async fn survey(
+        &self,
+        file: FileId,
+        cap: Capability,
+        layout: &Layout,
+    ) -> Result<Settlement, Error> {
+        let objects: Vec<_> = layout.objects().collect();
+        let lens = self.lens(file, cap, &objects).await?;
+        let size = layout.file_size(objects.iter().zip(&lens).map(|(&(object, _), meta)| (object, meta.len)));
+        Ok(Settlement {
+            size: ByteLen(size.0),
+            blocks_512: lens.iter().map(|meta| meta.blocks_512).sum(),
+            mtime: lens.iter().filter_map(|meta| meta.mtime).max(),
+        })
+    }
+
+    /// Cuts or extends all datafiles, so that the file has `size`.
+    pub(crate) async fn set_lens(
+        &self,
+        file: FileId,
+        cap: Capability,
+        layout: &Layout,
+        size: FileOffset,
+    ) -> Result<(), Error> {
+        let objects: Vec<_> = layout.objects().collect();
+        let replies = self
+            .ask_about(
+                &objects,
+                |&(_, target)| target,
+                |some| DataRequest::SetLens {
+                    cap,
+                    datafiles: some
+                        .iter()
+                        .map(|&&(object, target)| {
+                            (datafile(file, (object, target)), layout.local_len(object, size))
+                        })
+                        .collect(),
+                },
+            )
+            .await?;
+        only_done(replies)
+    }
+
+    /// Makes what was written to all datafiles of a file survive loss of power.
+    pub(crate) async fn sync_objects(
+        &self,
+        file: FileId,
+        cap: Capability,
+        layout: &Layout,
+    ) -> Result<(), Error> {
+        let objects: Vec<_> = layout.objects().collect();
+        let replies = self
+            .ask_about(
+                &objects,
+                |&(_, target)| target,
+                |some| DataRequest::Sync {
+                    cap,
+                    datafiles: some.iter().map(|&&object| datafile(file, object)).collect(),
+                },
+            )
+            .await?;
+        only_done(replies)
+    }
+
+    /// Removes datafiles. Servers and administrators only.
+    pub(crate) async fn remove_datafiles(&self, datafiles: &[DatafileId]) -> Result<(), Error> {
+        let replies = self
+            .ask_about(
+                datafiles,
+                |datafile| datafile.target,
+                |some| DataRequest::Remove { datafiles: some.into_iter().copied().collect() },
+            )
+            .await?;
+        only_done(replies)
+    }
+}
+
+pub(crate) fn datafile(file: FileId, (object, target): (ObjectId, TargetId)) -> DatafileId {
+    DatafileId { target, file, object }
+}
+
+fn only_done(replies: Vec<(Vec<usize>, DataReply)>) -> Result<(), Error> {
+    match replies.iter().all(|(_, reply)| *reply == DataReply::Done) {
+        true => Ok(()),
+        false => Err(odd_reply()),
+    }
+}
+
+/// A server that answers another question than the one asked.
+pub(crate) fn odd_reply() -> Error {
+    Error::misuse(
+        weft_wire::Errno::EPROTO,
+        "a server's reply does not fit its request; use the same Weft everywhere",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_reply_is_no_success() {
+        assert!(only_done(vec![(vec![0], DataReply::Done)]).is_ok());
+        assert!(only_done(vec![(vec![0], DataReply::Done), (vec![1], DataReply::Written)]).is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! What all clones of a client share.
+
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::lease::Held;
+use crate::options::{ClientOptions, Credentials};
+use crate::pool::Pool;
+use crate::registry::Registry;
+use crate::server::Server;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use weft_core::{ServerId, TargetId};
+use weft_env::Env;
+use weft_wire::hello::SessionId;
+use weft_wire::meta::HandleId;
+use weft_wire::{ClusterMap, Errno};
+
+/// One session: its servers, connections, opens and leases.
+pub(crate) struct Core<E: Env> {
+    pub(crate) env: E,
+    pub(crate) map: ClusterMap,
+    pub(crate) options: ClientOptions,
+    pub(crate) credentials: Credentials,
+    pub(crate) session: SessionId,
+    pub(crate) servers: Vec<Server<E>>,
+    /// Connections to the metadata service.
+    pub(crate) metadata: Pool<E>,
+    pub(crate) registry: Registry,
+    pub(crate) leases: Held<E>,
+    pub(crate) counters: Counters,
+    handles: AtomicU64,
+    /// Set in a forked child: everything here belongs to the parent.
+    abandoned: AtomicBool,
+}
+
+impl<E: Env> Core<E> {
+    pub(crate) fn new(env: E, map: ClusterMap, options: ClientOptions, credentials: Credentials) -> Self {
+        let mut session = [0; 16];
+        env.random(&mut session);
+        let servers = (0..).zip(&map.servers);
+        let servers = servers.map(|(id, entry)| Server::new(&env, ServerId(id), entry.clone(), &options));
+        Self {
+            servers: servers.collect(),
+            metadata: Pool::new(&env, 0, options.metadata_connections_max),
+            registry: Registry::default(),
+            leases: Held::new(options.leases_max),
+            counters: Counters::default(),
+            handles: AtomicU64::new(0),
+            abandoned: AtomicBool::new(false),
+            session: SessionId(u128::from_le_bytes(session)),
+            env,
+            map,
+            options,
+            credentials,
+        }
+    }
+
+    pub(crate) fn server(&self, id: ServerId) -> &Server<E> {
+        &self.servers[id.0 as usize]
+    }
+
+    pub(crate) fn metadata_server(&self) -> &Server<E> {
+        self.server(self.map.metadata)
+    }
+
+    /// The server that has `target`.
+    pub(crate) fn route(&self, target: TargetId) -> Result<ServerId, Error> {
+        const WHY: &str =
+            "the file lies on a target that the cluster file does not name: use the servers' cluster file";
+        self.map.server_of(target).ok_or(Error::misuse(Errno::EIO, WHY))
+    }
+
+    pub(crate) fn new_handle(&self) -> HandleId {
+        HandleId(self.handles.fetch_add(1, Relaxed) + 1)
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Relaxed)
+    }
+
+    pub(crate) fn check_ours(&self) -> Result<(), Error> {
+        if self.is_abandoned() {
+            const WHY: &str = "the connections belong to the parent process: adopt the file after a fork";
+            return Err(Error::misuse(Errno::EBADF, WHY));
+        }
+        Ok(())
+    }
+
+    /// In a forked child: closes this process's copies of what can be reached, and lets nobody use the rest.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Relaxed);
+        self.metadata.forget();
+        for server in &self.servers {
+            server.lines.forget();
+            server.channel.forget();
+        }
+    }
+}

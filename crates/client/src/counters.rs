@@ -1,0 +1,51 @@
+//! What a client did, counted: messages and connections per process, for measurements and tests.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts since the client was made.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Requests sent to data services, repeated ones counted again.
+    pub data_messages: u64,
+    /// Requests sent to the metadata service, one-way ones included.
+    pub meta_messages: u64,
+    /// Reads and writes of datafiles through leased descriptors: no message, one system call each.
+    pub leased_operations: u64,
+    /// Leases got.
+    pub leases: u64,
+    /// Write payloads that went through shared memory.
+    pub shared_payloads: u64,
+    /// Connections made.
+    pub connections: u64,
+    /// Requests sent again after a connection was lost.
+    pub repeated: u64,
+}
+
+macro_rules! counters {
+    ($($name:ident),*) => {
+        /// The atomics behind [`Counts`].
+        #[derive(Default, Debug)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        impl Counters {
+            pub(crate) fn read(&self) -> Counts {
+                Counts { $($name: self.$name.0.load(Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters!(data_messages, meta_messages, leased_operations, leases, shared_payloads, connections, repeated);
+
+/// One count.
+#[derive(Default, Debug)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn one(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}

@@ -1,0 +1,230 @@
+//! Reads and writes of an open file: split, route, exchange.
+
+use crate::call::unexpected;
+use crate::connect::{Area, Wire};
+use crate::control::datafile;
+use crate::core::Core;
+use crate::exchange::Traffic;
+use crate::gather::{pick, pick_mut};
+use crate::lease::attach_shared;
+use std::cell::Cell;
+use std::io::{self, IoSlice, IoSliceMut};
+use weft_core::{ByteLen, FileId, LocalOffset, SubRequest};
+use weft_env::{Env, Shared};
+use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, Place};
+use weft_wire::{Capability, Family, Malformed, WireError};
+
+/// A sub-request on its way, and how far it is.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) sub: SubRequest,
+    /// Bytes read or written.
+    pub(crate) done: u64,
+    /// Bytes under way.
+    pub(crate) asked: u32,
+    /// The length of the datafile, once a read met its end or was told.
+    pub(crate) datafile_len: Option<ByteLen>,
+    /// The datafile ended before the sub-request did.
+    pub(crate) ended: bool,
+}
+
+impl Part {
+    pub(crate) fn new(sub: SubRequest) -> Self {
+        Self { sub, done: 0, asked: 0, datafile_len: None, ended: false }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.ended || self.done == self.sub.local.len.0
+    }
+
+    /// The next bytes to ask for.
+    fn begin(&mut self) -> (LocalOffset, u32) {
+        self.asked = (self.sub.local.len.0 - self.done).min(u64::from(PAYLOAD_LEN_MAX)) as u32;
+        (LocalOffset(self.sub.local.offset.0 + self.done), self.asked)
+    }
+
+    fn hints(&self) -> IoHints {
+        IoHints {
+            fragment: self.sub.flags.fragment,
+            small_random: self.sub.flags.small_random,
+            siblings: self.sub.siblings.min(u32::from(u16::MAX)) as u16,
+        }
+    }
+
+    /// The file's bytes of this part begin here in the caller's buffer, behind what is done.
+    pub(crate) fn undone_at(&self) -> u64 {
+        self.sub.pieces_after(ByteLen(self.done)).next().map_or(u64::MAX, |piece| piece.offset.0)
+    }
+}
+
+/// Reads by message into the caller's buffers.
+pub(crate) struct Reads<'a, 'b> {
+    pub(crate) file: FileId,
+    pub(crate) cap: Capability,
+    pub(crate) parts: &'a mut [Part],
+    /// Which part each item of the exchange is.
+    pub(crate) items: &'a [usize],
+    pub(crate) bufs: &'a mut [IoSliceMut<'b>],
+    pub(crate) buffer_len: usize,
+}
+
+impl<E: Env> Traffic<E> for Reads<'_, '_> {
+    async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
+        let part = &mut self.parts[self.items[item]];
+        let (offset, len) = part.begin();
+        let request = DataRequest::Read {
+            datafile: datafile(self.file, (part.sub.object, part.sub.target)),
+            cap: self.cap,
+            offset,
+            len,
+            hints: part.hints(),
+        };
+        wire.ask(Family::Data, &request, &[]).await
+    }
+
+    async fn receive(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<Result<(), WireError>> {
+        let incoming = wire.answer().await?;
+        let header = incoming.header;
+        let datafile_len = match wire.link.decode(&incoming)? {
+            DataReply::Read { datafile_len } => datafile_len,
+            DataReply::Failed(error) => {
+                wire.link.skip_payload(u64::from(header.payload_len)).await?;
+                return Ok(Err(error));
+            }
+            _ => return Err(unexpected()),
+        };
+        let part = &mut self.parts[self.items[item]];
+        if header.payload_len > part.asked {
+            return Err(Malformed::Field("payload_len").into());
+        }
+        let len = header.payload_len as usize;
+        if len == self.buffer_len {
+            wire.link.recv_payload(&header, self.bufs).await?;
+        } else {
+            let pieces = part.sub.pieces_after(ByteLen(part.done));
+            wire.link.recv_payload(&header, &mut pick_mut(self.bufs, pieces, len)).await?;
+        }
+        part.done += u64::from(header.payload_len);
+        part.ended = header.payload_len < part.asked;
+        part.datafile_len = Some(datafile_len);
+        Ok(Ok(()))
+    }
+}
+
+/// Writes by message from the caller's buffers.
+pub(crate) struct Writes<'a, 'b> {
+    pub(crate) core_bounds: SharedBounds,
+    pub(crate) file: FileId,
+    pub(crate) cap: Capability,
+    pub(crate) parts: &'a mut [Part],
+    pub(crate) items: &'a [usize],
+    pub(crate) bufs: &'a [IoSlice<'b>],
+    pub(crate) buffer_len: usize,
+    /// Payloads that went through shared memory.
+    pub(crate) shared: u32,
+    /// Room used in the payload area of the wire that is being sent on.
+    pub(crate) area_used: u32,
+}
+
+/// Which writes go through shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedBounds {
+    min: u32,
+    max: u32,
+}
+
+impl SharedBounds {
+    pub(crate) fn of<E: Env>(core: &Core<E>) -> Self {
+        Self { min: core.options.shared_payload_min, max: core.options.shared_payload_max }
+    }
+
+    fn fit(self, len: u64) -> bool {
+        u64::from(self.min) <= len && len <= u64::from(self.max)
+    }
+}
+
+impl<E: Env> Traffic<E> for Writes<'_, '_> {
+    async fn prepare(&mut self, wire: &mut Wire<E>, items: &[usize]) -> io::Result<()> {
+        self.area_used = 0;
+        let parts = &self.parts;
+        let wanted = |&item: &usize| {
+            let part: &Part = &parts[self.items[item]];
+            self.core_bounds.fit(part.sub.local.len.0 - part.done)
+        };
+        if wire.local && matches!(wire.area, Area::Unknown) && items.iter().any(wanted) {
+            // The lease page that comes with it is the channel's business, not this connection's.
+            drop(attach_shared(wire, self.core_bounds.max).await?);
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
+        let part = &mut self.parts[self.items[item]];
+        let (offset, len) = part.begin();
+        let hints = part.hints();
+        let datafile = datafile(self.file, (part.sub.object, part.sub.target));
+        let cap = self.cap;
+        let pieces = part.sub.pieces_after(ByteLen(part.done));
+        if let Area::Attached(area, room) = &wire.area
+            && self.core_bounds.fit(u64::from(len))
+            && len <= room - self.area_used
+        {
+            let mut to = self.area_used as usize;
+            let from = to as u32;
+            for piece in pick(self.bufs, pieces, len as usize) {
+                area.copy_in(to, &piece);
+                to += piece.len();
+            }
+            self.area_used += len;
+            self.shared += 1;
+            let request =
+                DataRequest::Write { datafile, cap, offset, len, place: Place::Shared(from), hints };
+            return wire.ask(Family::Data, &request, &[]).await;
+        }
+        let request = DataRequest::Write { datafile, cap, offset, len, place: Place::Payload, hints };
+        if len as usize == self.buffer_len {
+            return wire.ask(Family::Data, &request, self.bufs).await;
+        }
+        wire.ask(Family::Data, &request, &pick(self.bufs, pieces, len as usize)).await
+    }
+
+    async fn receive(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<Result<(), WireError>> {
+        let incoming = wire.answer().await?;
+        let reply = wire.link.decode(&incoming)?;
+        wire.link.skip_payload(u64::from(incoming.header.payload_len)).await?;
+        match reply {
+            DataReply::Written => {
+                let part = &mut self.parts[self.items[item]];
+                part.done += u64::from(part.asked);
+                Ok(Ok(()))
+            }
+            DataReply::Failed(error) => Ok(Err(error)),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+/// The list of sub-requests of one request, whose memory is used again by the next one of the same thread.
+pub(crate) struct Subs(pub(crate) Vec<SubRequest>);
+
+thread_local! {
+    static SPARE: Cell<Vec<SubRequest>> = const { Cell::new(Vec::new()) };
+}
+
+impl Subs {
+    #[inline]
+    pub(crate) fn take() -> Self {
+        // At the very end of a thread there is no spare one any more.
+        Self(SPARE.try_with(Cell::take).unwrap_or_default())
+    }
+}
+
+impl Drop for Subs {
+    #[inline]
+    fn drop(&mut self) {
+        let subs = std::mem::take(&mut self.0);
+        if subs.capacity() <= 256 {
+            let _ = SPARE.try_with(|spare| spare.set(subs));
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What can go wrong for a caller: each with a POSIX number and a sentence that names path, server and remedy.
+
+use std::fmt;
+use weft_wire::{Errno, WireError};
+
+/// The result of everything that a client does.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation was not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// A server answered that it cannot be done.
+    Refused(Box<Refused>),
+    /// A server could not be reached, or did not answer in time.
+    Unreachable(Box<Unreachable>),
+    /// A symbolic link leads out of the namespace: the caller goes on from `target` with `rest` behind it.
+    Elsewhere {
+        /// The directory in which the link lies, as a path from the root.
+        from: Vec<u8>,
+        /// What the link says.
+        target: Vec<u8>,
+        /// What is still to be walked after it.
+        rest: Vec<u8>,
+    },
+    /// Waiting for a lock was interrupted (EINTR).
+    Interrupted,
+    /// The caller asked for something that its open file or its arguments do not allow.
+    Misuse {
+        /// What a POSIX caller gets.
+        errno: Errno,
+        /// Why.
+        why: &'static str,
+    },
+    /// A co-located datafile could not be read or written through its own descriptor.
+    Device(Box<Device>),
+}
+
+/// A server's refusal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// Its name in the cluster file.
+    pub server: String,
+    /// The path or file that it is about; may be empty.
+    pub path: Vec<u8>,
+    /// What it said.
+    pub error: WireError,
+}
+
+/// A server that does not answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreachable {
+    /// Its name in the cluster file.
+    pub server: String,
+    /// The address that was tried.
+    pub address: String,
+    /// What happened.
+    pub cause: String,
+    /// The path or file that the request was about; may be empty.
+    pub path: Vec<u8>,
+}
+
+/// An error of a leased datafile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// The server that leased it.
+    pub server: String,
+    /// Which datafile.
+    pub datafile: String,
+    /// The path or file that it is about.
+    pub path: Vec<u8>,
+    /// What the operating system said.
+    pub errno: Errno,
+}
+
+impl Error {
+    /// What a POSIX caller gets.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Refused(refused) => refused.error.errno.0,
+            Self::Unreachable(_) => Errno::EIO.0,
+            // An interface that cannot follow the link says so as for one that leads nowhere.
+            Self::Elsewhere { .. } => Errno::EXDEV.0,
+            Self::Interrupted => Errno::EINTR.0,
+            Self::Misuse { errno, .. } => errno.0,
+            Self::Device(device) => device.errno.0,
+        }
+    }
+
+    pub(crate) const fn misuse(errno: Errno, why: &'static str) -> Self {
+        Self::Misuse { errno, why }
+    }
+
+    /// The same error about `path`, unless it names one already.
+    #[must_use]
+    pub fn about(mut self, path: &[u8]) -> Self {
+        let place = match &mut self {
+            Self::Refused(refused) => &mut refused.path,
+            Self::Unreachable(unreachable) => &mut unreachable.path,
+            Self::Device(device) => &mut device.path,
+            _ => return self,
+        };
+        if place.is_empty() {
+            place.extend_from_slice(path);
+        }
+        self
+    }
+}
+
+/// `path: ` or nothing.
+struct About<'a>(&'a [u8]);
+
+impl fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "{}: ", String::from_utf8_lossy(self.0)) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(r) => write!(f, "{}{} (from server {})", About(&r.path), r.error, r.server),
+            Self::Unreachable(u) => write!(
+                f,
+                "{}server {} at {} does not answer: {}; see whether it runs with 'weft status' and start it with \
+                 'weft serve'",
+                About(&u.path),
+                u.server,
+                u.address,
+                u.cause
+            ),
+            Self::Elsewhere { from, target, .. } => write!(
+                f,
+                "a symbolic link in /{} leads out of the namespace, to {}",
+                String::from_utf8_lossy(from),
+                String::from_utf8_lossy(target)
+            ),
+            Self::Interrupted => f.write_str("interrupted while waiting for a lock"),
+            Self::Misuse { errno, why } => write!(f, "{why} ({errno})"),
+            Self::Device(d) => write!(
+                f,
+                "{}datafile {} of server {}: {} ({}); 'weft status' shows room and state of its target",
+                About(&d.path),
+                d.datafile,
+                d.server,
+                std::io::Error::from_raw_os_error(d.errno.0),
+                d.errno
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        // Kind by number, sentence by Display.
+        let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
+        std::io::Error::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreachable_server_is_named_with_its_address_and_the_remedy() {
+        let error = Error::Unreachable(Box::new(Unreachable {
+            server: "s2".into(),
+            address: "tcp:node7:4000".into(),
+            cause: "connection refused".into(),
+            path: vec![],
+        }));
+        let text = error.clone().about(b"a/b").to_string();
+        for part in ["a/b: ", "s2", "tcp:node7:4000", "connection refused", "weft status"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(error.errno(), 5);
+    }
+
+    #[test]
+    fn the_first_path_stays() {
+        let refused = Refused { server: "s0".into(), path: b"x".to_vec(), error: Errno::ENOENT.into() };
+        let error = Error::Refused(Box::new(refused)).about(b"y");
+        assert_eq!(error.to_string(), "x: ENOENT (from server s0)");
+        assert_eq!(error.errno(), 2);
+    }
+}

@@ -1,0 +1,172 @@
+//! One exchange with the data servers: everything is sent to all servers first, then received from each in the
+//! order in which it was sent. That gives parallelism without a thread.
+//!
+//! Data requests may be repeated without harm, so a lost connection only means to send again what was not answered.
+
+use crate::call::give_up;
+use crate::connect::{Wire, connected};
+use crate::core::Core;
+use crate::error::Error;
+use crate::pool::Lent;
+use crate::server::Server;
+use std::io;
+use weft_core::ServerId;
+use weft_env::Env;
+use weft_wire::WireError;
+
+/// Requests under way on one connection at a time. Their replies fit the buffers of any socket, so that neither
+/// side ever waits for the other to read.
+const WINDOW: usize = 64;
+
+/// One request of an exchange: to whom, and what became of it.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) server: ServerId,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Pending,
+    Done,
+    Failed(Error),
+}
+
+impl Item {
+    pub(crate) fn new(server: ServerId) -> Self {
+        Self { server, outcome: Outcome::Pending }
+    }
+}
+
+/// The first failure among `items`, if any.
+pub(crate) fn all_done(items: Vec<Item>) -> Result<(), Error> {
+    for item in items {
+        if let Outcome::Failed(error) = item.outcome {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// What the items of an exchange say and what they do with the answers.
+pub(crate) trait Traffic<E: Env> {
+    /// Before the first of `items` is sent on `wire`, which awaits no reply.
+    async fn prepare(&mut self, _wire: &mut Wire<E>, _items: &[usize]) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Sends the request of an item.
+    async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()>;
+
+    /// Receives its reply, payload included. The outer error is of the connection.
+    async fn receive(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<Result<(), WireError>>;
+}
+
+/// Sends all pending `items`, and receives all replies.
+pub(crate) async fn exchange<E: Env, T: Traffic<E>>(core: &Core<E>, items: &mut [Item], traffic: &mut T) {
+    if let [item] = items {
+        // One request: no lists, no order.
+        let mut leg = Leg::new(core.server(item.server), &[0]).await;
+        while leg.goes_on() {
+            leg.send(core, items, traffic).await;
+            leg.receive(core, items, traffic).await;
+        }
+        return;
+    }
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    order.sort_by_key(|&item| items[item].server);
+    let mut legs: Vec<Leg<'_, E>> = Vec::new();
+    for group in order.chunk_by(|&a, &b| items[a].server == items[b].server) {
+        legs.push(Leg::new(core.server(items[group[0]].server), group).await);
+    }
+    while legs.iter().any(Leg::goes_on) {
+        for leg in &mut legs {
+            leg.send(core, items, traffic).await;
+        }
+        for leg in &mut legs {
+            leg.receive(core, items, traffic).await;
+        }
+    }
+}
+
+/// The part of an exchange that goes to one server over one connection.
+struct Leg<'a, E: Env> {
+    server: &'a Server<E>,
+    line: Lent<'a, E>,
+    order: &'a [usize],
+    /// Answered, as a place in `order`.
+    answered: usize,
+    /// Sent, likewise.
+    sent: usize,
+    attempt: u32,
+}
+
+impl<'a, E: Env> Leg<'a, E> {
+    async fn new(server: &'a Server<E>, order: &'a [usize]) -> Self {
+        let line = server.lines.lend().await;
+        Self { server, line, order, answered: 0, sent: 0, attempt: 1 }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.answered < self.order.len()
+    }
+
+    async fn send<T: Traffic<E>>(&mut self, core: &Core<E>, items: &mut [Item], traffic: &mut T) {
+        if !self.goes_on() {
+            return;
+        }
+        let wire = match connected(core, self.server, &mut self.line).await {
+            Ok(wire) => wire,
+            Err(error) => return self.fail(items, &error),
+        };
+        let window = &self.order[self.answered..self.order.len().min(self.answered + WINDOW)];
+        let mut result = traffic.prepare(wire, window).await;
+        for &item in window {
+            if result.is_err() {
+                break;
+            }
+            core.counters.data_messages.one();
+            result = traffic.send(wire, item).await;
+            self.sent += 1;
+        }
+        if let Err(error) = result {
+            self.lost(core, items, &error);
+        }
+    }
+
+    async fn receive<T: Traffic<E>>(&mut self, core: &Core<E>, items: &mut [Item], traffic: &mut T) {
+        while self.answered < self.sent {
+            let wire = self.line.wire.as_mut().expect("connected while replies are awaited");
+            let item = self.order[self.answered];
+            match traffic.receive(wire, item).await {
+                Ok(result) => {
+                    self.answered += 1;
+                    items[item].outcome = match result {
+                        Ok(()) => Outcome::Done,
+                        Err(error) => Outcome::Failed(self.server.refused(error)),
+                    };
+                }
+                Err(error) => return self.lost(core, items, &error),
+            }
+        }
+    }
+
+    /// The connection is gone: what was not answered goes over another one.
+    fn lost(&mut self, core: &Core<E>, items: &mut [Item], error: &io::Error) {
+        self.line.wire = None;
+        self.sent = self.answered;
+        core.counters.repeated.one();
+        if let Some(error) = give_up(core, self.server, error, self.attempt) {
+            self.fail(items, &error);
+        }
+        self.attempt += 1;
+    }
+
+    fn fail(&mut self, items: &mut [Item], error: &Error) {
+        for &item in &self.order[self.answered..] {
+            items[item].outcome = Outcome::Failed(error.clone());
+        }
+        self.answered = self.order.len();
+        self.sent = self.answered;
+    }
+}

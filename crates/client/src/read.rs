@@ -1,0 +1,233 @@
+//! Reading: where a datafile comes back short, holes and the end of the file are told apart.
+
+use crate::data::{Part, Reads, Subs};
+use crate::error::{Device, Error, Result};
+use crate::exchange::{Item, exchange};
+use crate::file::{OpenFile, State};
+use crate::gather::{pick_mut, total_mut, zero};
+use crate::write::{expired, finish};
+use std::io::{self, IoSliceMut};
+use std::sync::Arc;
+use weft_core::{ByteLen, Extent, FileOffset, Layout, ObjectId, SubRequest};
+use weft_env::{Env, File};
+use weft_wire::Errno;
+
+/// The largest offset of a file.
+pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
+
+impl<E: Env> OpenFile<E> {
+    /// Reads into `bufs` from `offset`; the number of bytes read, fewer than there is room for only at the end of
+    /// the file.
+    ///
+    /// # Errors
+    /// `EBADF` when it is not open for reading, `EINVAL` for an offset beyond 2^63 - 1, `EISDIR`, and those of
+    /// the servers.
+    pub async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: FileOffset) -> Result<usize> {
+        let state = &self.state;
+        state.check()?;
+        if !state.record.flags.read {
+            return Err(Error::misuse(Errno::EBADF, "the file is not open for reading"));
+        }
+        let layout = state.layout()?;
+        let len = total_mut(bufs);
+        if offset.0 > OFFSET_MAX {
+            return Err(Error::misuse(Errno::EINVAL, "an offset beyond 2^63 - 1"));
+        }
+        if len == 0 {
+            return Ok(0);
+        }
+        let extent = Extent::new(offset.0, (len as u64).min(OFFSET_MAX - offset.0));
+        let access = state.observe(extent);
+        let mut subs = Subs::take();
+        layout.split_into(extent, access, state.client.core.options.split, &mut subs.0);
+        if let [sub] = &subs.0[..]
+            && sub.local.len.0 == len as u64
+        {
+            // All in one datafile: its descriptor does it, if we have it.
+            match state.read_leased(sub, bufs).await? {
+                Some(count) if count == len => return Ok(len),
+                Some(count) => {
+                    let mut part = Part::new(*sub);
+                    part.done = count as u64;
+                    part.ended = true;
+                    let result = state.finish_short(layout, extent, &mut [part], bufs).await;
+                    return result.map_err(|error| error.about(&state.path));
+                }
+                None => {}
+            }
+        }
+        let result = state.read_parts(layout, extent, &subs.0, bufs).await;
+        result.map_err(|error| error.about(&state.path))
+    }
+}
+
+impl<E: Env> State<E> {
+    /// Reads a whole sub-request through a leased descriptor into `bufs`; `None` when there is no lease.
+    #[inline]
+    async fn read_leased(
+        self: &Arc<Self>,
+        sub: &SubRequest,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<Option<usize>> {
+        for _ in 0..2 {
+            let now = self.client.core.env.now();
+            let Some(lease) = self.lease_for(sub, false, now).await? else { return Ok(None) };
+            let Some(inside) = lease.enter(now) else {
+                self.lease_ended(sub.object, &lease, now);
+                continue;
+            };
+            let result = lease.file.read_at(bufs, sub.local.offset).await;
+            drop(inside);
+            self.client.core.counters.leased_operations.one();
+            return result.map(Some).map_err(|error| self.device_error(sub, &error));
+        }
+        Ok(None)
+    }
+
+    async fn read_parts(
+        self: &Arc<Self>,
+        layout: &Layout,
+        extent: Extent,
+        subs: &[SubRequest],
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        let mut parts: Vec<Part> = subs.iter().map(|sub| Part::new(*sub)).collect();
+        if subs.len() > 1 {
+            for part in &mut parts {
+                let mut pieces = pick_mut(bufs, part.sub.pieces(), usize::MAX);
+                if let Some(count) = self.read_leased(&part.sub, &mut pieces).await? {
+                    part.done = count as u64;
+                    part.ended = !part.is_complete();
+                }
+            }
+        }
+        self.read_messages(&mut parts, bufs).await?;
+        if parts.iter().all(|part| !part.ended) {
+            return Ok(extent.len.0 as usize);
+        }
+        self.finish_short(layout, extent, &mut parts, bufs).await
+    }
+
+    /// Reads what is left of `parts` by messages.
+    async fn read_messages(&self, parts: &mut [Part], bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
+        let core = &*self.client.core;
+        let buffer_len = total_mut(bufs);
+        let mut cap = None;
+        let mut renewed = false;
+        loop {
+            let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            let held = match cap {
+                Some(cap) => cap,
+                None => self.cap().await?,
+            };
+            cap = Some(held);
+            let mut items = Vec::with_capacity(open.len());
+            for &part in &open {
+                items.push(Item::new(core.route(parts[part].sub.target)?));
+            }
+            let mut reads =
+                Reads { file: self.record.file, cap: held, parts, items: &open, bufs, buffer_len };
+            exchange(core, &mut items, &mut reads).await;
+            match finish(items) {
+                Err(error) if expired(&error) && !renewed => {
+                    renewed = true;
+                    cap = Some(self.renew().await?);
+                }
+                result => result?,
+            }
+        }
+    }
+
+    /// Some datafile ended early: what is missing is a hole as far as the file goes, and nothing behind that.
+    #[cold]
+    async fn finish_short(
+        self: &Arc<Self>,
+        layout: &Layout,
+        extent: Extent,
+        parts: &mut [Part],
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        // A datafile is at least as long as what was read of it.
+        let mut known: Vec<(ObjectId, ByteLen)> = Vec::with_capacity(parts.len());
+        for part in parts.iter() {
+            let read_to = part.sub.local.offset.0 + part.done;
+            match part.datafile_len {
+                Some(len) => known.push((part.sub.object, len)),
+                // A descriptor that read something and met the end was there; else its length is not known.
+                None if part.ended && part.done > 0 => known.push((part.sub.object, ByteLen(read_to))),
+                None => {}
+            }
+        }
+        let end = extent.offset.0 + extent.len.0;
+        let size = self.size_beyond(layout, &mut known, Some(FileOffset(end))).await?.0;
+        for part in parts.iter() {
+            zero(bufs, part.sub.pieces_after(ByteLen(part.done)));
+        }
+        Ok(size.saturating_sub(extent.offset.0).min(extent.len.0) as usize)
+    }
+
+    /// The size of the file; at least `enough` is good enough. `known` lengths need not be asked for. The lengths
+    /// of leased datafiles are looked up, the others asked for.
+    pub(crate) async fn size_beyond(
+        &self,
+        layout: &Layout,
+        known: &mut Vec<(ObjectId, ByteLen)>,
+        enough: Option<FileOffset>,
+    ) -> Result<FileOffset> {
+        let covers = |known: &[(ObjectId, ByteLen)]| {
+            let size = layout.file_size(known.iter().copied());
+            enough.is_some_and(|enough| size >= enough).then_some(size)
+        };
+        if let Some(size) = covers(known) {
+            return Ok(size);
+        }
+        let core = &*self.client.core;
+        let mut others: Vec<_> =
+            layout.objects().filter(|(object, _)| known.iter().all(|(other, _)| other != object)).collect();
+        let mut unknown = Vec::new();
+        for (object, target) in others.drain(..) {
+            match self.leased_len(object).await {
+                Some(len) => known.push((object, len)),
+                None => unknown.push((object, target)),
+            }
+        }
+        if let Some(size) = covers(known) {
+            return Ok(size);
+        }
+        if !unknown.is_empty() {
+            let mut cap = self.cap().await?;
+            let lens = match core.lens(self.record.file, cap, &unknown).await {
+                Err(error) if expired(&error) => {
+                    cap = self.renew().await?;
+                    core.lens(self.record.file, cap, &unknown).await?
+                }
+                result => result?,
+            };
+            known.extend(unknown.iter().zip(lens).map(|(&(object, _), meta)| (object, meta.len)));
+        }
+        Ok(layout.file_size(known.iter().copied()))
+    }
+
+    /// The length of a datafile that we hold a lease on.
+    async fn leased_len(&self, object: ObjectId) -> Option<ByteLen> {
+        let lease = self.held_lease(object)?;
+        let inside = lease.enter(self.client.core.env.now())?;
+        let meta = lease.file.meta().await.ok();
+        drop(inside);
+        meta.map(|meta| meta.len)
+    }
+
+    pub(crate) fn device_error(&self, sub: &SubRequest, error: &io::Error) -> Error {
+        let core = &self.client.core;
+        let server = core.map.server_of(sub.target).map(|id| core.server(id).entry.name.clone());
+        Error::Device(Box::new(Device {
+            server: server.unwrap_or_default(),
+            datafile: format!("{}.{} on {}", self.record.file, sub.object, sub.target),
+            path: self.path.clone(),
+            errno: Errno(error.raw_os_error().unwrap_or(Errno::EIO.0)),
+        }))
+    }
+}

@@ -1,0 +1,127 @@
+//! What this session has open and locked, to be told again after the metadata service lost it.
+
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use weft_core::FileId;
+use weft_wire::Capability;
+use weft_wire::meta::{HandleId, LockOwner, LockRange, LockSpace, OpenFlags, ReclaimLock, ReclaimOpen};
+
+/// One open.
+#[derive(Debug)]
+pub(crate) struct OpenRecord {
+    pub(crate) handle: HandleId,
+    pub(crate) file: FileId,
+    pub(crate) flags: OpenFlags,
+    pub(crate) cap: RwLock<Option<Capability>>,
+    /// The file was gone when the open was told again.
+    pub(crate) lost: AtomicBool,
+}
+
+impl OpenRecord {
+    pub(crate) fn to_reclaim(&self) -> ReclaimOpen {
+        ReclaimOpen { handle: self.handle, file: self.file, flags: self.flags, cap: *self.cap.read() }
+    }
+}
+
+/// All opens and locks.
+#[derive(Default, Debug)]
+pub(crate) struct Registry {
+    opens: Mutex<BTreeMap<HandleId, Arc<OpenRecord>>>,
+    locks: Mutex<Vec<ReclaimLock>>,
+}
+
+impl Registry {
+    pub(crate) fn opened(&self, record: &Arc<OpenRecord>) {
+        self.opens.lock().insert(record.handle, Arc::clone(record));
+    }
+
+    /// The open ends, and with it the locks that belong to it.
+    pub(crate) fn closed(&self, handle: HandleId) {
+        self.opens.lock().remove(&handle);
+        self.locks.lock().retain(|lock| lock.owner != LockOwner::Handle(handle));
+    }
+
+    pub(crate) fn locked(&self, lock: ReclaimLock) {
+        let mut locks = self.locks.lock();
+        cut(&mut locks, lock.file, lock.space, lock.owner, lock.range);
+        locks.push(lock);
+    }
+
+    pub(crate) fn unlocked(&self, file: FileId, space: LockSpace, owner: LockOwner, range: LockRange) {
+        cut(&mut self.locks.lock(), file, space, owner, range);
+    }
+
+    pub(crate) fn snapshot(&self) -> (Vec<ReclaimOpen>, Vec<ReclaimLock>) {
+        let opens = self.opens.lock().values().map(|record| record.to_reclaim()).collect();
+        (opens, self.locks.lock().clone())
+    }
+
+    /// Takes out what could not be had again. The number of opens and locks.
+    pub(crate) fn lost(&self, opens: &[HandleId], locks: &[ReclaimLock]) {
+        {
+            let mut all = self.opens.lock();
+            for handle in opens {
+                if let Some(record) = all.remove(handle) {
+                    record.lost.store(true, Relaxed);
+                }
+            }
+        }
+        self.locks.lock().retain(|lock| !locks.contains(lock));
+    }
+}
+
+/// Takes `range` out of what `owner` holds.
+fn cut(locks: &mut Vec<ReclaimLock>, file: FileId, space: LockSpace, owner: LockOwner, range: LockRange) {
+    let mut rest = Vec::new();
+    locks.retain(|lock| {
+        let touched = (lock.file, lock.space, lock.owner) == (file, space, owner)
+            && lock.range.start < range.end
+            && range.start < lock.range.end;
+        if touched && lock.range.start < range.start {
+            rest.push(with_range(lock, lock.range.start, range.start));
+        }
+        if touched && range.end < lock.range.end {
+            rest.push(with_range(lock, range.end, lock.range.end));
+        }
+        !touched
+    });
+    locks.append(&mut rest);
+}
+
+fn with_range(lock: &ReclaimLock, start: u64, end: u64) -> ReclaimLock {
+    ReclaimLock { range: LockRange { start, end }, ..lock.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_wire::meta::LockKind;
+
+    fn lock(owner: u64, start: u64, end: u64) -> ReclaimLock {
+        ReclaimLock {
+            file: FileId(1),
+            space: LockSpace::Record,
+            owner: LockOwner::Process(owner),
+            kind: LockKind::Exclusive,
+            range: LockRange { start, end },
+        }
+    }
+
+    #[test]
+    fn unlocking_the_middle_leaves_both_ends_of_that_owner_alone() {
+        let registry = Registry::default();
+        registry.locked(lock(1, 0, 100));
+        registry.locked(lock(2, 200, 300));
+        let range = LockRange { start: 40, end: 250 };
+        registry.unlocked(FileId(1), LockSpace::Record, LockOwner::Process(1), range);
+        let mut left = registry.snapshot().1;
+        left.sort_by_key(|lock| lock.range.start);
+        assert_eq!(left, [lock(1, 0, 40), lock(2, 200, 300)]);
+        registry.locked(lock(1, 10, 20));
+        let mut left = registry.snapshot().1;
+        left.sort_by_key(|lock| lock.range.start);
+        assert_eq!(left, [lock(1, 0, 10), lock(1, 10, 20), lock(1, 20, 40), lock(2, 200, 300)]);
+    }
+}

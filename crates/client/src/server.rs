@@ -1,0 +1,150 @@
+//! What a client knows of one server: its name and addresses, its connections, and whether it answers.
+
+use crate::error::{Error, Refused, Unreachable};
+use crate::lease::Channel;
+use crate::log;
+use crate::options::ClientOptions;
+use crate::pool::Pool;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::{Nanos, ServerId};
+use weft_env::Env;
+use weft_wire::WireError;
+use weft_wire::cluster::ServerEntry;
+
+/// An outage is said again when it goes on for this long.
+const SAY_AGAIN_AFTER: Nanos = Nanos::from_s(60);
+/// A server that stays dead is tried at least this often.
+const DEAD_FOR_MAX: Nanos = Nanos::from_s(10);
+/// Numbers of data connections start here, so that they never collide with those of the metadata service, which
+/// remembers replies by number.
+const DATA_LINES: u32 = 1 << 16;
+/// Number of the connection that leases hang on.
+pub(crate) const LEASE_LINE: u32 = 1 << 17;
+
+/// One server.
+pub(crate) struct Server<E: Env> {
+    pub(crate) id: ServerId,
+    pub(crate) entry: ServerEntry,
+    /// Connections for data.
+    pub(crate) lines: Pool<E>,
+    /// The connection that leases hang on.
+    pub(crate) channel: Channel<E>,
+    /// Whether `outage` holds anything: the only thing that is looked at when all is well.
+    troubled: AtomicBool,
+    outage: Mutex<Outage>,
+    /// Of the server that was greeted last; 0 before.
+    incarnation: AtomicU64,
+}
+
+#[derive(Default)]
+struct Outage {
+    /// Until when requests fail at once.
+    dead_until: Option<Nanos>,
+    /// How long the last such time was.
+    dead_for: Nanos,
+    said_at: Option<Nanos>,
+    cause: String,
+}
+
+/// How patiently a connection is to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// The server was well a moment ago: go on trying for a while.
+    Retry,
+    /// It was found dead: try once.
+    Probe,
+}
+
+impl<E: Env> Server<E> {
+    pub(crate) fn new(env: &E, id: ServerId, entry: ServerEntry, options: &ClientOptions) -> Self {
+        Self {
+            id,
+            entry,
+            lines: Pool::new(env, DATA_LINES, options.connections_max),
+            channel: Channel::new(env),
+            troubled: AtomicBool::new(false),
+            outage: Mutex::default(),
+            incarnation: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether to try at all.
+    pub(crate) fn admit(&self, now: Nanos) -> Result<Patience, Error> {
+        if !self.troubled.load(Ordering::Relaxed) {
+            return Ok(Patience::Retry);
+        }
+        let mut outage = self.outage.lock();
+        match outage.dead_until {
+            None => Ok(Patience::Retry),
+            Some(until) if now < until => {
+                let cause = outage.cause.clone();
+                drop(outage);
+                Err(self.unreachable(cause))
+            }
+            Some(_) => {
+                // One probes; the others go on failing until it knows.
+                outage.dead_until = Some(now.saturating_add(outage.dead_for));
+                Ok(Patience::Probe)
+            }
+        }
+    }
+
+    /// Remembers that the server does not answer, says so, and makes the error.
+    pub(crate) fn found_dead(&self, now: Nanos, cause: String, dead_for: Nanos) -> Error {
+        let say = {
+            let mut outage = self.outage.lock();
+            let longer = Nanos((outage.dead_for.0 * 2).min(DEAD_FOR_MAX.0));
+            outage.dead_for = dead_for.max(longer);
+            outage.dead_until = Some(now.saturating_add(outage.dead_for));
+            outage.cause.clone_from(&cause);
+            let say = outage.said_at.is_none_or(|at| now.saturating_sub(at) >= SAY_AGAIN_AFTER);
+            if say {
+                outage.said_at = Some(now);
+            }
+            self.troubled.store(true, Ordering::Relaxed);
+            say
+        };
+        let error = self.unreachable(cause);
+        if say {
+            log::note(&error.to_string());
+        }
+        error
+    }
+
+    /// Remembers that the server answers.
+    pub(crate) fn found_alive(&self) {
+        if !self.troubled.load(Ordering::Relaxed) {
+            return;
+        }
+        let said = {
+            let mut outage = self.outage.lock();
+            self.troubled.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *outage).said_at.is_some()
+        };
+        if said {
+            log::note(&format!("server {} answers again", self.entry.name));
+        }
+    }
+
+    /// A connection was made. A server that was started again may have another configuration.
+    pub(crate) fn greeted(&self, incarnation: u64) {
+        if self.incarnation.swap(incarnation, Ordering::Relaxed) != incarnation {
+            self.channel.ask_again();
+        }
+    }
+
+    pub(crate) fn unreachable(&self, cause: String) -> Error {
+        let address = self.entry.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        Error::Unreachable(Box::new(Unreachable {
+            server: self.entry.name.clone(),
+            address,
+            cause,
+            path: Vec::new(),
+        }))
+    }
+
+    pub(crate) fn refused(&self, error: WireError) -> Error {
+        Error::Refused(Box::new(Refused { server: self.entry.name.clone(), path: Vec::new(), error }))
+    }
+}

@@ -1,0 +1,217 @@
+//! Writing, appending.
+
+use crate::call::Effect;
+use crate::data::{Part, SharedBounds, Subs, Writes};
+use crate::error::{Error, Result};
+use crate::exchange::{Item, Outcome, exchange};
+use crate::file::{OpenFile, State};
+use crate::gather::{pick, total};
+use crate::locks::Wait;
+use crate::read::OFFSET_MAX;
+use std::io::IoSlice;
+use std::sync::Arc;
+use weft_core::{Extent, FileOffset, SubRequest};
+use weft_env::{Env, File};
+use weft_wire::Errno;
+use weft_wire::meta::{LockKind, LockOwner, LockRange, LockSpace, MetaRequest};
+
+impl<E: Env> OpenFile<E> {
+    /// Writes all of `bufs` at `offset`. Fewer bytes are written only when a server ran out of room on the way.
+    ///
+    /// # Errors
+    /// `EBADF` when it is not open for writing, `EFBIG` beyond 2^63 - 1, `ENOSPC`, and others of the servers.
+    pub async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
+        let state = &self.state;
+        state.check()?;
+        if !state.record.flags.write {
+            return Err(Error::misuse(Errno::EBADF, "the file is not open for writing"));
+        }
+        let layout = state.layout()?;
+        let len = total(bufs);
+        if len == 0 {
+            return Ok(0);
+        }
+        if offset.0 > OFFSET_MAX || len as u64 > OFFSET_MAX - offset.0 {
+            return Err(Error::misuse(Errno::EFBIG, "a write beyond 2^63 - 1"));
+        }
+        let extent = Extent::new(offset.0, len as u64);
+        let access = state.observe(extent);
+        let mut subs = Subs::take();
+        layout.split_into(extent, access, state.client.core.options.split, &mut subs.0);
+        let direct = match &subs.0[..] {
+            [sub] => state.write_leased(sub, bufs).await,
+            _ => Ok(false),
+        };
+        let result = match direct {
+            Ok(true) => Ok(len),
+            Ok(false) => state.write_parts(extent, &subs.0, bufs).await,
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(count) => state.wrote(Extent::new(offset.0, count as u64)).await,
+            Err(_) => state.written.unsure(),
+        }
+        result.map_err(|error| error.about(&state.path))
+    }
+
+    /// Writes all of `bufs` at the end of the file, wherever that is when nobody else appends; where that was, and
+    /// the number of bytes written.
+    ///
+    /// # Errors
+    /// As [`OpenFile::write_at`].
+    pub async fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)> {
+        let state = &self.state;
+        state.check()?;
+        // The lock's owner is this open file: its own tasks take turns here.
+        let _turn = state.appending.enter().await;
+        let whole = LockRange { start: 0, end: u64::MAX };
+        let owner = LockOwner::Handle(self.handle());
+        self.lock(LockSpace::Append, owner, LockKind::Exclusive, whole, Wait::Until(&mut || false)).await?;
+        let result = match self.size().await {
+            Ok(size) => {
+                let end = FileOffset(size.0);
+                self.write_at(bufs, end).await.map(|count| (end, count))
+            }
+            Err(error) => Err(error),
+        };
+        let unlocked = self.unlock(LockSpace::Append, owner, whole).await;
+        let done = result?;
+        unlocked.map(|()| done)
+    }
+}
+
+impl<E: Env> State<E> {
+    /// Writes a whole sub-request, whose bytes are all of `bufs`, through a leased descriptor; false when there is
+    /// no lease.
+    #[inline]
+    async fn write_leased(self: &Arc<Self>, sub: &SubRequest, bufs: &[IoSlice<'_>]) -> Result<bool> {
+        for _ in 0..2 {
+            let now = self.client.core.env.now();
+            let Some(lease) = self.lease_for(sub, true, now).await? else { return Ok(false) };
+            let Some(inside) = lease.enter(now) else {
+                self.lease_ended(sub.object, &lease, now);
+                continue;
+            };
+            let result = lease.file.write_at(bufs, sub.local.offset).await;
+            drop(inside);
+            self.client.core.counters.leased_operations.one();
+            return result.map(|()| true).map_err(|error| self.device_error(sub, &error));
+        }
+        Ok(false)
+    }
+
+    async fn write_parts(
+        self: &Arc<Self>,
+        extent: Extent,
+        subs: &[SubRequest],
+        bufs: &[IoSlice<'_>],
+    ) -> Result<usize> {
+        let mut parts: Vec<Part> = subs.iter().map(|sub| Part::new(*sub)).collect();
+        let mut result = Ok(());
+        if subs.len() > 1 {
+            for part in &mut parts {
+                match self.write_leased(&part.sub, &pick(bufs, part.sub.pieces(), usize::MAX)).await {
+                    Ok(true) => part.done = part.sub.local.len.0,
+                    Ok(false) => {}
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                }
+            }
+        }
+        if result.is_ok() {
+            result = self.write_messages(&mut parts, bufs).await;
+        }
+        match result {
+            Ok(()) => Ok(extent.len.0 as usize),
+            Err(error) => {
+                self.written.unsure();
+                // Out of room: say how far it went, as POSIX has it.
+                let full = [Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG].iter().any(|e| e.0 == error.errno());
+                let prefix = parts.iter().map(Part::undone_at).min().unwrap_or(0).min(extent.len.0);
+                if full && prefix > 0 { Ok(prefix as usize) } else { Err(error) }
+            }
+        }
+    }
+
+    async fn write_messages(&self, parts: &mut [Part], bufs: &[IoSlice<'_>]) -> Result<()> {
+        let core = &*self.client.core;
+        let buffer_len = total(bufs);
+        let mut cap = None;
+        let mut renewed = false;
+        loop {
+            let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            let held = match cap {
+                Some(cap) => cap,
+                None => self.cap().await?,
+            };
+            cap = Some(held);
+            let mut items = Vec::with_capacity(open.len());
+            for &part in &open {
+                items.push(Item::new(core.route(parts[part].sub.target)?));
+            }
+            let mut writes = Writes {
+                core_bounds: SharedBounds::of(core),
+                file: self.record.file,
+                cap: held,
+                parts,
+                items: &open,
+                bufs,
+                buffer_len,
+                shared: 0,
+                area_used: 0,
+            };
+            exchange(core, &mut items, &mut writes).await;
+            for _ in 0..writes.shared {
+                core.counters.shared_payloads.one();
+            }
+            match finish(items) {
+                Err(error) if expired(&error) && !renewed => {
+                    renewed = true;
+                    cap = Some(self.renew().await?);
+                }
+                result => result?,
+            }
+        }
+    }
+
+    /// Remembers a write for the summary, and tells kernels that cache the file.
+    #[inline]
+    async fn wrote(&self, extent: Extent) {
+        self.written.note(extent, self.client.core.env.now());
+        if self.cached_elsewhere() {
+            self.invalidate(extent).await;
+        }
+    }
+
+    #[cold]
+    async fn invalidate(&self, extent: Extent) {
+        let (start, end) = (extent.offset.0, extent.offset.0 + extent.len.0);
+        let request = MetaRequest::Invalidate { handle: self.record.handle, start, end };
+        // The bytes are written; a mount that could not be told drops its pages when it hears of the new epoch.
+        let _ = self.client.call(Effect::Repeatable, request).await;
+    }
+}
+
+/// The error of an exchange that says most: a capability to be renewed before others, so that the rest is tried
+/// again with it.
+pub(crate) fn finish(items: Vec<Item>) -> Result<()> {
+    let mut first = None;
+    for item in items {
+        if let Outcome::Failed(error) = item.outcome
+            && (first.is_none() || expired(&error))
+        {
+            first = Some(error);
+        }
+    }
+    first.map_or(Ok(()), Err)
+}
+
+/// Whether a data server may have refused because the capability's time is over.
+pub(crate) fn expired(error: &Error) -> bool {
+    matches!(error, Error::Refused(refused) if matches!(refused.error.errno, Errno::EACCES | Errno::ESTALE))
+}
