@@ -1,0 +1,95 @@
+//! The working directory. When it is ours the kernel's stays where it was, and every relative path meets a hook.
+
+use crate::backend::backend;
+use crate::errno::{self, Res};
+use crate::route::{self, Spot};
+use crate::serve::on_fd;
+use crate::table;
+use libc::{AT_FDCWD, c_char, c_int, size_t};
+
+fn enter(spot: &Spot) -> Res<c_int> {
+    let backend = backend()?;
+    if backend.stat(spot, true)?.st_mode & libc::S_IFMT != libc::S_IFDIR {
+        return Err(libc::ENOTDIR.into());
+    }
+    backend.access(spot, libc::X_OK as u32, true)?;
+    // The shell's `cd` and `pwd -P` expect the path without links; a folded path is what lexical callers get.
+    let text = super::attrs::resolved(spot)?;
+    route::set_cwd(Some(text));
+    Ok(0)
+}
+
+/// `chdir`: a foreign directory ends ours.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
+    let mut kept = None;
+    let way = route::route(AT_FDCWD, path);
+    let mut path = path;
+    if !matches!(way, route::Route::Foreign) {
+        let result = crate::serve::on_way(way, &mut kept, enter);
+        if let Some(result) = result {
+            return result;
+        }
+        path = kept.as_ref().map_or(path, |moved| moved.as_ptr());
+    }
+    let result = real!(chdir: fn(*const c_char) -> c_int)(path);
+    if result == 0 {
+        route::set_cwd(None);
+    } else if errno::get() == libc::ENOENT
+        && let Some(way) = route::follow_foreign(AT_FDCWD, path)
+        && let Some(result) = crate::serve::on_way(way, &mut kept, enter)
+    {
+        return result;
+    }
+    result
+}
+
+/// `fchdir`: likewise.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
+    if let Some(result) = on_fd(fd, |open| {
+        if !open.is_directory() {
+            return Err(libc::ENOTDIR.into());
+        }
+        enter(&Spot::at(open.path()))
+    }) {
+        return result;
+    }
+    let result = real!(fchdir: fn(c_int) -> c_int)(fd);
+    if result == 0 && !table::is_ours(fd) {
+        route::set_cwd(None);
+    }
+    result
+}
+
+unsafe fn tell(out: *mut c_char, room: size_t) -> Option<*mut c_char> {
+    let text = route::full(&route::cwd()?);
+    let fail = |number| {
+        errno::set(number);
+        Some(std::ptr::null_mut())
+    };
+    let mut out = out;
+    if out.is_null() {
+        let room = if room == 0 { text.len() + 1 } else { room };
+        if text.len() >= room {
+            return fail(libc::ERANGE);
+        }
+        out = libc::malloc(room).cast();
+        if out.is_null() {
+            return fail(libc::ENOMEM);
+        }
+    } else if room == 0 {
+        return fail(libc::EINVAL);
+    } else if text.len() >= room {
+        return fail(libc::ERANGE);
+    }
+    std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len());
+    *out.add(text.len()) = 0;
+    Some(out)
+}
+
+hook! { [getcwd] (out: *mut c_char, room: size_t) -> *mut c_char { tell(out, room) } }
+hook! { [__getcwd_chk] (out: *mut c_char, room: size_t, _real: size_t) -> *mut c_char { tell(out, room) } }
+hook! { [get_current_dir_name] () -> *mut c_char { tell(std::ptr::null_mut(), 0) } }
+hook! { [getwd] (out: *mut c_char) -> *mut c_char { tell(out, libc::PATH_MAX as usize) } }
+hook! { [__getwd_chk] (out: *mut c_char, _real: size_t) -> *mut c_char { tell(out, libc::PATH_MAX as usize) } }

@@ -1,0 +1,31 @@
+//! The entry points, by what they do. One place per entry point; what it means is in the module it calls.
+
+mod aio;
+mod attrs;
+mod cwd;
+mod data;
+mod descriptors;
+mod directories;
+mod locks;
+mod maps;
+#[allow(non_snake_case)] // The names are MPI's.
+mod mpi;
+pub mod names;
+pub mod process;
+mod spawn;
+pub mod stdio;
+mod temporary;
+mod transfer;
+mod walks;
+mod xattrs;
+
+/// A C string as bytes.
+///
+/// # Safety
+/// `text` is a C string or null.
+unsafe fn bytes<'a>(text: *const libc::c_char) -> crate::errno::Res<&'a [u8]> {
+    if text.is_null() {
+        return Err(libc::EFAULT.into());
+    }
+    Ok(std::ffi::CStr::from_ptr(text).to_bytes())
+}

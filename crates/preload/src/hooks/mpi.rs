@@ -1,0 +1,224 @@
+//! The MPI tap: layout hints in `MPI_File_open`, real values in `MPI_File_get_info`.
+//!
+//! One library serves every MPI: handles are opaque words (an `int` in MPICH's ABI, a pointer in Open MPI's and the
+//! standard one), passed on as they came; no status is touched. Only these two functions are tapped, neither of
+//! which has a `_c` form, and an MPI that is not there is never called. MPICH's and Open MPI's Fortran bindings call
+//! these C functions in part by their `PMPI_` names, where no tap sees them: Fortran programs take layouts from
+//! their directory's default.
+//!
+//! Keys: `striping_unit` (bytes), `striping_factor` (targets, 0 for all), `weft_class`, `weft_first` and
+//! `weft_strips` (`target:bytes,target:bytes,...`, which overrides the others).
+
+use super::bytes;
+use crate::backend::backend;
+use crate::open::with_layout;
+use crate::route::{Route, Spot, route};
+use crate::serve::inside;
+use libc::{AT_FDCWD, c_char, c_int, c_void};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use weft_core::{ByteLen, Layout, TargetId};
+use weft_wire::meta::LayoutSpec;
+
+type Open = unsafe extern "C" fn(usize, *const c_char, c_int, usize, *mut usize) -> c_int;
+type GetInfo = unsafe extern "C" fn(usize, *mut usize) -> c_int;
+type InfoGet = unsafe extern "C" fn(usize, *const c_char, c_int, *mut c_char, *mut c_int) -> c_int;
+type InfoSet = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> c_int;
+
+/// The longest value of a key that we read.
+const VALUE_LEN_MAX: usize = 1024;
+
+/// A function of the MPI of this process: behind us, or in a library that was loaded privately (mpi4py).
+unsafe fn mpi(name: &CStr) -> Option<*mut c_void> {
+    let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+    if !found.is_null() {
+        return Some(found);
+    }
+    let mut search = Search { name, found: std::ptr::null_mut() };
+    libc::dl_iterate_phdr(Some(look_into), (&raw mut search).cast());
+    (!search.found.is_null()).then_some(search.found)
+}
+
+struct Search<'a> {
+    name: &'a CStr,
+    found: *mut c_void,
+}
+
+unsafe extern "C" fn look_into(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    let search = &mut *data.cast::<Search<'_>>();
+    if (*info).dlpi_name.is_null() {
+        return 0;
+    }
+    let path = CStr::from_ptr((*info).dlpi_name);
+    let file = crate::pathname::split(path.to_bytes()).1;
+    if !file.starts_with(b"libmpi") && !file.starts_with(b"libpmpi") {
+        return 0;
+    }
+    let library = libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+    if library.is_null() {
+        return 0;
+    }
+    let found = libc::dlsym(library, search.name.as_ptr());
+    libc::dlclose(library);
+    if found.is_null() {
+        return 0;
+    }
+    search.found = found;
+    1
+}
+
+/// The error class that MPI gives to what it cannot do; used only when no MPI is found, which a program that calls
+/// MPI cannot bring about.
+const MPI_ERR_OTHER: c_int = 15;
+
+/// Whether `info` is `MPI_INFO_NULL` in any of the ABIs: asking it anything is an error.
+unsafe fn is_null_info(info: usize) -> bool {
+    // MPICH's int and the standard ABI's small number; Open MPI's is the address of a symbol.
+    const MPICH: u32 = 0x1c00_0000;
+    const STANDARD: usize = 0x130;
+    info as u32 == MPICH
+        || info == STANDARD
+        || info == 0
+        || mpi(c"ompi_mpi_info_null").is_some_and(|null| null as usize == info)
+}
+
+unsafe fn info_value(info: usize, key: &CStr) -> Option<String> {
+    let get = mpi(c"PMPI_Info_get")?;
+    let get = std::mem::transmute::<*mut c_void, InfoGet>(get);
+    let mut value = [0 as c_char; VALUE_LEN_MAX + 1];
+    let mut has = 0;
+    if get(info, key.as_ptr(), VALUE_LEN_MAX as c_int, value.as_mut_ptr(), &mut has) != 0 || has == 0 {
+        return None;
+    }
+    CStr::from_ptr(value.as_ptr()).to_str().ok().map(|text| text.trim().to_owned())
+}
+
+/// What the keys of `info` ask for; what cannot be understood is ignored, as MPI wants of hints.
+unsafe fn wanted(info: usize) -> LayoutSpec {
+    let mut spec = LayoutSpec::default();
+    if is_null_info(info) {
+        return spec;
+    }
+    let number = |key: &CStr| info_value(info, key).and_then(|text| text.parse::<u64>().ok());
+    spec.stripe_size = number(c"striping_unit").filter(|&size| size > 0).map(ByteLen);
+    spec.stripe_count =
+        number(c"striping_factor").and_then(|count| u32::try_from(count).ok()).filter(|&n| n > 0);
+    spec.first = number(c"weft_first").and_then(|first| u32::try_from(first).ok());
+    spec.class = info_value(info, c"weft_class").filter(|class| !class.is_empty());
+    spec.strips = info_value(info, c"weft_strips").and_then(|text| strips(&text));
+    spec
+}
+
+/// `target:bytes,target:bytes,...`
+fn strips(text: &str) -> Option<Vec<(TargetId, ByteLen)>> {
+    text.split(',')
+        .map(|part| {
+            let (target, size) = part.split_once(':')?;
+            let size = size.trim().parse().ok().filter(|&size: &u64| size > 0)?;
+            Some((TargetId(target.trim().parse().ok()?), ByteLen(size)))
+        })
+        .collect()
+}
+
+// The files of ours that are open by MPI, by handle.
+static FILES: Mutex<BTreeMap<usize, Spot>> = Mutex::new(BTreeMap::new());
+
+/// The name without ROMIO's file system prefix (`ufs:`).
+unsafe fn our_spot(name: *const c_char) -> Option<Spot> {
+    let text = bytes(name).ok()?;
+    let plain = match text.iter().position(|&byte| byte == b':') {
+        Some(at) if !text[..at].contains(&b'/') => &text[at + 1..],
+        _ => text,
+    };
+    let plain = CString::new(plain).ok()?;
+    match route(AT_FDCWD, plain.as_ptr()) {
+        Route::Ours(spot) => Some(spot),
+        _ => None,
+    }
+}
+
+/// Opens a file; one of ours is made with the layout that `info` asks for.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn MPI_File_open(
+    comm: usize,
+    name: *const c_char,
+    mode: c_int,
+    info: usize,
+    file: *mut usize,
+) -> c_int {
+    let Some(real) = mpi(c"MPI_File_open").or_else(|| mpi(c"PMPI_File_open")) else { return MPI_ERR_OTHER };
+    let real = std::mem::transmute::<*mut c_void, Open>(real);
+    let Some(spot) = our_spot(name) else {
+        let result = real(comm, name, mode, info, file);
+        if result == 0 && !file.is_null() {
+            // The handle may have been that of a file of ours, closed meanwhile.
+            FILES.lock().remove(&*file);
+        }
+        return result;
+    };
+    let spec = wanted(info);
+    let result = with_layout(&spec, || real(comm, name, mode, info, file));
+    if result == 0 && !file.is_null() {
+        FILES.lock().insert(*file, spot);
+    }
+    result
+}
+
+/// The hints of a file; of one of ours with the values of its real layout.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn MPI_File_get_info(file: usize, info: *mut usize) -> c_int {
+    let Some(real) = mpi(c"MPI_File_get_info").or_else(|| mpi(c"PMPI_File_get_info")) else {
+        return MPI_ERR_OTHER;
+    };
+    let result = std::mem::transmute::<*mut c_void, GetInfo>(real)(file, info);
+    if result != 0 {
+        return result;
+    }
+    let spot = FILES.lock().get(&file).cloned();
+    if let Some(spot) = spot
+        && let Ok(Some(layout)) = inside(|| backend()?.layout(&spot))
+        && let Some(set) = mpi(c"PMPI_Info_set")
+    {
+        let set = std::mem::transmute::<*mut c_void, InfoSet>(set);
+        for (key, value) in facts(&layout) {
+            let value = CString::new(value).unwrap_or_default();
+            set(*info, key.as_ptr(), value.as_ptr());
+        }
+    }
+    result
+}
+
+/// What a layout is, in keys: those of its first component.
+fn facts(layout: &Layout) -> Vec<(&'static CStr, String)> {
+    let Some(first) = layout.components().first() else { return Vec::new() };
+    let strips = &first.strips;
+    let mut facts = vec![(c"striping_factor", strips.len().to_string())];
+    if let Some(strip) = strips.first() {
+        facts.push((c"striping_unit", strip.stripe_size.0.to_string()));
+    }
+    let list: Vec<_> =
+        strips.iter().map(|strip| format!("{}:{}", strip.target.0, strip.stripe_size.0)).collect();
+    let list = list.join(",");
+    // The portable limit of an info value.
+    if list.len() < 256 {
+        facts.push((c"weft_strips", list));
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strips_are_pairs_of_target_and_size() {
+        assert_eq!(
+            strips("3:4096, 1:65536"),
+            Some(vec![(TargetId(3), ByteLen(4096)), (TargetId(1), ByteLen(65536))])
+        );
+        for wrong in ["", "3", "3:0", "a:1", "3:4096,"] {
+            assert_eq!(strips(wrong), None, "{wrong}");
+        }
+    }
+}

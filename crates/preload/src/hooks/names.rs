@@ -1,0 +1,294 @@
+//! Calls that open, make, rename and remove names.
+
+use super::bytes;
+use crate::backend::backend;
+use crate::errno::{self, Fail, Res};
+use crate::open;
+use crate::route::{self, Route, Spot};
+use crate::serve::{inside, on_way};
+use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+path_hook! { [open, open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+    (AT_FDCWD, path) |spot| { open::open(spot, flags, mode) }
+}
+path_hook! { [__open_2, __open64_2] (path: *const c_char, flags: c_int) -> c_int,
+    (AT_FDCWD, path) |spot| { open::open(spot, flags, 0) }
+}
+path_hook! { [openat, openat64] (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+    (dir, path) |spot| { open::open(spot, flags, mode) }
+}
+path_hook! { [__openat_2, __openat64_2] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
+    (dir, path) |spot| { open::open(spot, flags, 0) }
+}
+path_hook! { [creat, creat64] (path: *const c_char, mode: mode_t) -> c_int,
+    (AT_FDCWD, path) |spot| { open::open(spot, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+}
+
+fn done(result: Res<()>) -> Res<c_int> {
+    result.map(|()| 0)
+}
+
+path_hook! { [mkdir] (path: *const c_char, mode: mode_t) -> c_int,
+    (AT_FDCWD, path) |spot| { done(backend()?.mkdir(spot, masked(mode))) }
+}
+path_hook! { [mkdirat] (dir: c_int, path: *const c_char, mode: mode_t) -> c_int,
+    (dir, path) |spot| { done(backend()?.mkdir(spot, masked(mode))) }
+}
+path_hook! { [rmdir] (path: *const c_char) -> c_int,
+    (AT_FDCWD, path) |spot| { rmdir_spot(spot, path) }
+}
+path_hook! { [unlink] (path: *const c_char) -> c_int,
+    (AT_FDCWD, path) |spot| { unlink_spot(spot) }
+}
+path_hook! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
+    (dir, path) |spot| {
+        if flags & libc::AT_REMOVEDIR != 0 { rmdir_spot(spot, path) } else { unlink_spot(spot) }
+    }
+}
+path_hook! { [remove] (path: *const c_char) -> c_int,
+    (AT_FDCWD, path) |spot| {
+        match unlink_spot(spot) {
+            Err(Fail::Errno(libc::EISDIR | libc::EPERM)) => rmdir_spot(spot, path),
+            other => other,
+        }
+    }
+}
+
+fn unlink_spot(spot: &Spot) -> Res<c_int> {
+    if spot.must_dir {
+        // What is no directory is not found by such a name, and what is one is not unlinked.
+        let kind = backend()?.stat(spot, true)?.st_mode & libc::S_IFMT;
+        return Err(if kind == libc::S_IFDIR { libc::EISDIR } else { libc::ENOTDIR }.into());
+    }
+    done(backend()?.unlink(spot))
+}
+
+unsafe fn rmdir_spot(spot: &Spot, path: *const c_char) -> Res<c_int> {
+    let text = bytes(path)?;
+    if text == b"." || text.ends_with(b"/.") {
+        return Err(libc::EINVAL.into());
+    }
+    if spot.text == b"/" {
+        return Err(libc::EBUSY.into());
+    }
+    done(backend()?.rmdir(spot))
+}
+
+path_hook! { [mknod] (path: *const c_char, mode: mode_t, device: dev_t) -> c_int,
+    (AT_FDCWD, path) |spot| { done(make_node(spot, mode, device)) }
+}
+path_hook! { [mknodat] (dir: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int,
+    (dir, path) |spot| { done(make_node(spot, mode, device)) }
+}
+path_hook! { [__xmknod] (_version: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int,
+    (AT_FDCWD, path) |spot| { done(make_node(spot, mode, *device)) }
+}
+path_hook! { [__xmknodat] (_version: c_int, dir: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t)
+    -> c_int,
+    (dir, path) |spot| { done(make_node(spot, mode, *device)) }
+}
+path_hook! { [mkfifo] (path: *const c_char, mode: mode_t) -> c_int,
+    (AT_FDCWD, path) |spot| { done(make_node(spot, mode & 0o7777 | libc::S_IFIFO, 0)) }
+}
+path_hook! { [mkfifoat] (dir: c_int, path: *const c_char, mode: mode_t) -> c_int,
+    (dir, path) |spot| { done(make_node(spot, mode & 0o7777 | libc::S_IFIFO, 0)) }
+}
+
+fn make_node(spot: &Spot, mode: mode_t, device: dev_t) -> Res<()> {
+    let kind = if mode & libc::S_IFMT == 0 { libc::S_IFREG } else { mode & libc::S_IFMT };
+    backend()?.mknod(spot, kind | masked(mode), device)
+}
+
+path_hook! { [symlink] (target: *const c_char, path: *const c_char) -> c_int,
+    (AT_FDCWD, path) |spot| { done(backend()?.symlink(spot, bytes(target)?)) }
+}
+path_hook! { [symlinkat] (target: *const c_char, dir: c_int, path: *const c_char) -> c_int,
+    (dir, path) |spot| { done(backend()?.symlink(spot, bytes(target)?)) }
+}
+
+path_hook! { [readlink] (path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t,
+    (AT_FDCWD, path) |spot| { read_link(spot, out, room) }
+}
+path_hook! { [__readlink_chk] (path: *const c_char, out: *mut c_char, room: size_t, _real: size_t) -> ssize_t,
+    (AT_FDCWD, path) |spot| { read_link(spot, out, room) }
+}
+path_hook! { [readlinkat] (dir: c_int, path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t,
+    (dir, path) |spot| { read_link(spot, out, room) }
+}
+path_hook! { [__readlinkat_chk]
+    (dir: c_int, path: *const c_char, out: *mut c_char, room: size_t, _real: size_t) -> ssize_t,
+    (dir, path) |spot| { read_link(spot, out, room) }
+}
+
+unsafe fn read_link(spot: &Spot, out: *mut c_char, room: size_t) -> Res<ssize_t> {
+    if room == 0 {
+        return Err(libc::EINVAL.into());
+    }
+    let target = backend()?.readlink(spot)?;
+    let len = target.len().min(room);
+    std::ptr::copy_nonoverlapping(target.as_ptr(), out.cast(), len);
+    Ok(len as ssize_t)
+}
+
+/// Two paths, of which at least one may be ours: both ours is served, one ours is `EXDEV`, none is foreign.
+unsafe fn both(
+    from: (c_int, *const c_char),
+    to: (c_int, *const c_char),
+    work: impl Fn(&Spot, &Spot) -> Res<()>,
+    real: impl Fn(*const c_char, *const c_char) -> c_int,
+) -> c_int {
+    let (a, b) = (route::route(from.0, from.1), route::route(to.0, to.1));
+    if matches!((&a, &b), (Route::Foreign, Route::Foreign)) {
+        return real(from.1, to.1);
+    }
+    match (settle(a), settle(b)) {
+        (Ok(Side::Ours(a)), Ok(Side::Ours(b))) => match inside(|| work(&a, &b)) {
+            Ok(()) => 0,
+            Err(fail) => {
+                errno::set(fail.errno());
+                -1
+            }
+        },
+        (Ok(a), Ok(b)) if !a.is_ours() && !b.is_ours() => real(a.path(from.1), b.path(to.1)),
+        (Err(fail), _) | (_, Err(fail)) => {
+            errno::set(fail.errno());
+            -1
+        }
+        _ => {
+            errno::set(libc::EXDEV);
+            -1
+        }
+    }
+}
+
+enum Side {
+    Ours(Spot),
+    Moved(CString),
+    Foreign,
+}
+
+impl Side {
+    fn is_ours(&self) -> bool {
+        matches!(self, Self::Ours(_))
+    }
+    fn path(&self, as_given: *const c_char) -> *const c_char {
+        if let Self::Moved(path) = self { path.as_ptr() } else { as_given }
+    }
+}
+
+/// Whether a name of ours really lies in the mount: a link in its directory part may lead out of it.
+fn settle(way: Route) -> Res<Side> {
+    let mut found = None;
+    let mut kept = None;
+    let result = on_way::<c_int>(way, &mut kept, |spot| {
+        match backend()?.stat(spot, false) {
+            Err(Fail::Moved(path)) => return Err(Fail::Moved(path)),
+            // A missing name is for the operation itself to judge.
+            Ok(_) | Err(Fail::Errno(_)) => found = Some(spot.clone()),
+        }
+        Ok(0)
+    });
+    Ok(match (result, found, kept) {
+        (Some(_), Some(spot), _) => Side::Ours(spot),
+        (None, _, Some(path)) => Side::Moved(path),
+        (None, _, None) => Side::Foreign,
+        (Some(_), None, _) => return Err(errno::get().into()),
+    })
+}
+
+fn rename_spots(from: &Spot, to: &Spot, flags: c_uint) -> Res<()> {
+    if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 {
+        return Err(libc::EINVAL.into());
+    }
+    for side in [from, to] {
+        if side.text == b"/" {
+            return Err(libc::EBUSY.into());
+        }
+    }
+    if from.must_dir || to.must_dir {
+        let kind = backend()?.stat(&Spot { must_dir: false, ..from.clone() }, false)?.st_mode & libc::S_IFMT;
+        if kind != libc::S_IFDIR {
+            return Err(libc::ENOTDIR.into());
+        }
+    }
+    let plain = |spot: &Spot| Spot { must_dir: false, ..spot.clone() };
+    let (no_replace, exchange) = (flags & libc::RENAME_NOREPLACE != 0, flags & libc::RENAME_EXCHANGE != 0);
+    backend()?.rename(&plain(from), &plain(to), no_replace, exchange)
+}
+
+hook! { [rename] (from: *const c_char, to: *const c_char) -> c_int {
+    let real = real!(rename: fn(*const c_char, *const c_char) -> c_int);
+    Some(both((AT_FDCWD, from), (AT_FDCWD, to), |a, b| rename_spots(a, b, 0), |a, b| real(a, b)))
+} }
+hook! { [renameat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int {
+    let real = real!(renameat: fn(c_int, *const c_char, c_int, *const c_char) -> c_int);
+    Some(both((from_dir, from), (to_dir, to), |a, b| rename_spots(a, b, 0), |a, b| real(from_dir, a, to_dir, b)))
+} }
+hook! { [renameat2] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint)
+    -> c_int {
+    let real = real!(renameat2: fn(c_int, *const c_char, c_int, *const c_char, c_uint) -> c_int);
+    Some(both(
+        (from_dir, from),
+        (to_dir, to),
+        |a, b| rename_spots(a, b, flags),
+        |a, b| real(from_dir, a, to_dir, b, flags),
+    ))
+} }
+hook! { [link] (from: *const c_char, to: *const c_char) -> c_int {
+    let real = real!(link: fn(*const c_char, *const c_char) -> c_int);
+    Some(both((AT_FDCWD, from), (AT_FDCWD, to), |a, b| backend()?.link(a, b, false), |a, b| real(a, b)))
+} }
+hook! { [linkat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int {
+    let real = real!(linkat: fn(c_int, *const c_char, c_int, *const c_char, c_int) -> c_int);
+    let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    Some(both(
+        (from_dir, from),
+        (to_dir, to),
+        |a, b| backend()?.link(a, b, follow),
+        |a, b| real(from_dir, a, to_dir, b, flags),
+    ))
+} }
+
+path_hook! { [truncate, truncate64] (path: *const c_char, size: libc::off_t) -> c_int,
+    (AT_FDCWD, path) |spot| {
+        let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+        done(backend()?.truncate(spot, size))
+    }
+}
+
+// The file mode creation mask: the kernel tells it only by changing it, so the hook keeps count.
+const UNKNOWN: u32 = u32::MAX;
+static UMASK: AtomicU32 = AtomicU32::new(UNKNOWN);
+
+/// The mask of this process.
+pub fn umask_now() -> u32 {
+    let known = UMASK.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known;
+    }
+    let mask = read_umask().unwrap_or(0o022);
+    UMASK.store(mask, Ordering::Relaxed);
+    mask
+}
+
+fn read_umask() -> Option<u32> {
+    let fd = crate::sys::open(c"/proc/self/status", libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
+    let mut text = [0u8; 512];
+    let got = crate::sys::read(fd, &mut text);
+    crate::sys::close(fd);
+    let text = std::str::from_utf8(&text[..got.ok()?]).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
+/// Permission bits without those that the mask takes off.
+pub fn masked(mode: u32) -> u32 {
+    mode & 0o7777 & !umask_now()
+}
+
+hook! { [umask] (mask: mode_t) -> mode_t {
+    UMASK.store(mask & 0o777, Ordering::Relaxed);
+    None
+} }

@@ -1,0 +1,197 @@
+//! The process around us: what was inherited at its start, what a fork leaves, what an exec takes along.
+//!
+//! A program image that is executed finds in its environment (`WEFT_CWD`, `WEFT_INHERIT`) the working directory and the
+//! open files that were ours; both variables are made anew at each exec and hidden from nobody.
+
+use crate::config::{environ, variable};
+use crate::open::{self, Open};
+use crate::{backend, guard, hooks, pathname, placeholder, route, table};
+use std::ffi::{CStr, CString, c_char};
+use std::sync::Arc;
+use std::sync::Once;
+
+const CWD: &str = "WEFT_CWD";
+const INHERIT: &str = "WEFT_INHERIT";
+/// Longest value that we put in the environment: one string may have 128 KiB.
+const INHERIT_LEN_MAX: usize = 120 * 1024;
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: unsafe extern "C" fn() = at_start;
+
+/// Takes over what the previous image of this process had. Two looks at the environment when there is nothing.
+unsafe extern "C" fn at_start() {
+    let _inside = guard::enter();
+    if let Some(text) = variable(CWD)
+        && let Some(rest) = pathname::below(&crate::config::config().mount, text)
+        && let Some(text) = pathname::tidy(rest)
+    {
+        route::set_cwd(Some(text));
+    }
+    if let Some(text) = variable(INHERIT) {
+        for item in text.split(|&byte| byte == b',') {
+            let _ = inherit(item);
+        }
+    }
+}
+
+/// One inherited descriptor: `fd:flags:directory:token in hex:path in hex`.
+fn inherit(item: &[u8]) -> Option<()> {
+    let mut parts = std::str::from_utf8(item).ok()?.split(':');
+    let fd: i32 = parts.next()?.parse().ok()?;
+    let flags: i32 = parts.next()?.parse().ok()?;
+    let directory = parts.next()? == "1";
+    let token = from_hex(parts.next()?)?;
+    let text = from_hex(parts.next()?)?;
+    // A program without this library in between may have closed or moved it.
+    if !placeholder::is_one(fd) {
+        return None;
+    }
+    table::set(fd, Arc::new(Open::inherited(Some(token), text, flags, directory)));
+    hooks::stdio::follow(fd);
+    Some(())
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
+}
+
+/// An environment for a program image, in the form that `execve` takes.
+pub struct Environment {
+    _own: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Environment {
+    pub fn as_ptr(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+}
+
+/// The environment `given` with what carries us over an exec. `fds` are the descriptors of ours that will be open.
+///
+/// # Safety
+/// `given` is null or a null-ended array of C strings.
+pub unsafe fn carried(given: *const *const c_char, inherited: &[(i32, Arc<Open>)]) -> Environment {
+    let mut own = Vec::new();
+    let mut pointers = Vec::new();
+    let mut preloaded = false;
+    let mut configured = Vec::new();
+    let mut at = given;
+    while !at.is_null() && !(*at).is_null() {
+        let entry = CStr::from_ptr(*at).to_bytes();
+        let name = entry.split(|&byte| byte == b'=').next().unwrap_or(entry);
+        configured.push(name.to_vec());
+        if name == b"LD_PRELOAD" {
+            preloaded |= own_path().is_some_and(|path| contains(entry, &path));
+        }
+        if name != CWD.as_bytes() && name != INHERIT.as_bytes() && name != b"LD_PRELOAD" {
+            pointers.push(*at);
+        }
+        if name == b"LD_PRELOAD" && preloaded {
+            pointers.push(*at);
+        } else if name == b"LD_PRELOAD" {
+            own.push(
+                CString::new([entry, b":", &own_path().unwrap_or_default()].concat()).unwrap_or_default(),
+            );
+            preloaded = true;
+        }
+        at = at.add(1);
+    }
+    if !preloaded && let Some(path) = own_path() {
+        own.push(CString::new([b"LD_PRELOAD=", &path[..]].concat()).unwrap_or_default());
+    }
+    // A cleaned environment must not lead the child to another cluster.
+    for name in ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_LOCAL_ROOT", "WEFT_FUSE"] {
+        if let Some(value) = variable(name)
+            && !configured.iter().any(|have| have == name.as_bytes())
+        {
+            own.push(CString::new([name.as_bytes(), b"=", value].concat()).unwrap_or_default());
+        }
+    }
+    if let Some(text) = route::cwd() {
+        own.push(CString::new([CWD.as_bytes(), b"=", &route::full(&text)].concat()).unwrap_or_default());
+    }
+    let mut list = String::new();
+    for (fd, open) in inherited {
+        let Some(token) = open.token() else { continue };
+        let (flags, directory) = (open.flags(), u8::from(open.is_directory()));
+        let item = format!("{fd}:{flags}:{directory}:{}:{}", to_hex(&token), to_hex(&open.path()));
+        if list.len() + item.len() > INHERIT_LEN_MAX {
+            break;
+        }
+        list.push_str(if list.is_empty() { "" } else { "," });
+        list.push_str(&item);
+    }
+    if !list.is_empty() {
+        own.push(CString::new(format!("{INHERIT}={list}")).unwrap_or_default());
+    }
+    pointers.extend(own.iter().map(|text| text.as_ptr()));
+    pointers.push(std::ptr::null());
+    Environment { _own: own, pointers }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// The file that this library was loaded from.
+fn own_path() -> Option<Vec<u8>> {
+    // SAFETY: `dladdr` fills the struct and the name lives as long as the library.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(at_start as *const std::ffi::c_void, &mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        Some(CStr::from_ptr(info.dli_fname).to_bytes().to_vec())
+    }
+}
+
+/// The process's own environment.
+pub fn own_environment() -> *const *const c_char {
+    // SAFETY: reads a pointer.
+    unsafe { environ.cast_const().cast() }
+}
+
+/// Descriptors of ours that survive an exec.
+pub fn surviving() -> Vec<(i32, Arc<Open>)> {
+    let all = table::all(0, u32::MAX).into_iter();
+    all.filter(|&fd| crate::sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0))
+        .filter_map(|fd| table::get(fd).map(|open| (fd, Arc::clone(&open))))
+        .collect()
+}
+
+/// From the first use of the client on, forks must be seen.
+pub fn watch_forks() {
+    static WATCH: Once = Once::new();
+    // SAFETY: registers functions of this library, which is never unloaded.
+    WATCH.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+    });
+}
+
+/// In a forked child only the forking thread lives on: locks of others are opened, connections are the parent's.
+unsafe extern "C" fn in_child() {
+    let _inside = guard::enter();
+    route::after_fork_in_child();
+    table::after_fork_in_child();
+    open::after_fork_in_child();
+    for fd in table::all(0, u32::MAX) {
+        if let Some(open) = table::get(fd) {
+            open.after_fork_in_child();
+        }
+    }
+    backend::after_fork_in_child();
+}

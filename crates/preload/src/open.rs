@@ -1,0 +1,462 @@
+//! An open file description of ours: what all descriptors that were duplicated from one open share.
+
+use crate::backend::{self, File, How, Name, backend};
+use crate::config::config;
+use crate::errno::Res;
+use crate::route::Spot;
+use crate::{guard, placeholder, sys, table};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::ffi::c_int;
+use std::io::{IoSlice, IoSliceMut};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use weft_core::Timestamp;
+use weft_wire::meta::{LayoutSpec, LockRange, LockSpace};
+
+/// Flags of `open` that `fcntl(F_SETFL)` may change.
+const CHANGEABLE: c_int =
+    libc::O_APPEND | libc::O_NONBLOCK | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
+/// Flags of `open` that `fcntl(F_GETFL)` tells.
+const KEPT: c_int = libc::O_ACCMODE | CHANGEABLE | libc::O_SYNC | libc::O_DIRECTORY | libc::O_PATH;
+
+/// A description: the file, how it was opened, and the turn of those who move its position.
+pub struct Open {
+    // Null until an inherited file is first used. Replaced in a forked child; what it replaces is not freed, because
+    // freeing would close it on the parent's connection.
+    file: AtomicPtr<Box<dyn File>>,
+    generation: AtomicU32,
+    token: Mutex<Option<Vec<u8>>>,
+    text: Vec<u8>,
+    flags: AtomicI32,
+    directory: bool,
+    /// Held while the position moves.
+    turn: Mutex<()>,
+    /// What `getdents64` has still to tell.
+    pub listing: Mutex<Option<Listing>>,
+    wrote: AtomicBool,
+}
+
+impl Open {
+    fn new(file: Box<dyn File>, text: Vec<u8>, flags: c_int) -> Self {
+        let directory = file.is_directory();
+        let open = Self::inherited(None, text, flags, directory);
+        open.file.store(Box::into_raw(Box::new(file)), Ordering::Release);
+        open
+    }
+
+    /// One that another process opened; asked for when first used.
+    pub fn inherited(token: Option<Vec<u8>>, text: Vec<u8>, flags: c_int, directory: bool) -> Self {
+        Self {
+            file: AtomicPtr::new(null_mut()),
+            generation: AtomicU32::new(backend::generation()),
+            token: Mutex::new(token),
+            text,
+            flags: AtomicI32::new(flags & KEPT),
+            directory,
+            turn: Mutex::new(()),
+            listing: Mutex::new(None),
+            wrote: AtomicBool::new(false),
+        }
+    }
+
+    /// The file, opened again first when this process was forked or executed from the one that opened it.
+    pub fn file(&self) -> Res<&dyn File> {
+        let file = self.file.load(Ordering::Acquire);
+        if !file.is_null() && self.generation.load(Ordering::Acquire) == backend::generation() {
+            // SAFETY: freed only when the description is dropped.
+            return Ok(unsafe { &**file });
+        }
+        self.adopt()
+    }
+
+    #[cold]
+    fn adopt(&self) -> Res<&dyn File> {
+        let mut token = self.token.lock();
+        let file = self.file.load(Ordering::Acquire);
+        if file.is_null() || self.generation.load(Ordering::Acquire) != backend::generation() {
+            if token.is_none() {
+                // SAFETY: not null here (an inherited description has a token), and never freed before the drop.
+                *token = unsafe { file.as_ref() }.map(|file| file.token());
+            }
+            let fresh = backend()?.adopt(token.as_deref().ok_or(libc::EBADF)?)?;
+            *token = None;
+            self.file.store(Box::into_raw(Box::new(fresh)), Ordering::Release);
+            self.generation.store(backend::generation(), Ordering::Release);
+        }
+        // SAFETY: just seen or stored.
+        Ok(unsafe { &**self.file.load(Ordering::Acquire) })
+    }
+
+    /// What another process needs to go on with it.
+    pub fn token(&self) -> Option<Vec<u8>> {
+        let token = self.token.lock();
+        // SAFETY: never freed before the drop.
+        token
+            .clone()
+            .or_else(|| unsafe { self.file.load(Ordering::Acquire).as_ref() }.map(|file| file.token()))
+    }
+
+    /// The path from the root of the mount by which it was opened.
+    pub fn path(&self) -> Vec<u8> {
+        self.text.clone()
+    }
+
+    /// The inode from which relative paths are walked, for a directory.
+    pub fn directory_base(&self) -> Option<u64> {
+        let _inside = guard::enter();
+        if self.directory { self.file().ok().map(File::inode) } else { None }
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.directory
+    }
+
+    pub fn flags(&self) -> c_int {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    pub fn set_flags(&self, flags: c_int) {
+        self.flags.store(self.flags() & !CHANGEABLE | flags & CHANGEABLE, Ordering::Relaxed);
+    }
+
+    fn may(&self, write: bool) -> Res<()> {
+        let flags = self.flags();
+        let refused = if write { libc::O_RDONLY } else { libc::O_WRONLY };
+        if flags & libc::O_PATH != 0 || flags & libc::O_ACCMODE == refused {
+            return Err(libc::EBADF.into());
+        }
+        if self.directory {
+            return Err(libc::EISDIR.into());
+        }
+        Ok(())
+    }
+
+    pub fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: i64) -> Res<usize> {
+        self.may(false)?;
+        let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+        self.file()?.read_at(bufs, offset)
+    }
+
+    pub fn write_at(&self, bufs: &[IoSlice<'_>], offset: i64) -> Res<usize> {
+        self.may(true)?;
+        let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+        self.wrote.store(true, Ordering::Relaxed);
+        // Linux appends even where an offset is given.
+        let done = if self.flags() & libc::O_APPEND != 0 {
+            self.file()?.append(bufs)?.1
+        } else {
+            self.file()?.write_at(bufs, offset)?
+        };
+        self.sync_when_asked()?;
+        Ok(done)
+    }
+
+    fn sync_when_asked(&self) -> Res<()> {
+        if self.flags() & (libc::O_SYNC | libc::O_DSYNC) != 0 { self.file()?.sync() } else { Ok(()) }
+    }
+
+    pub fn read(&self, fd: c_int, bufs: &mut [IoSliceMut<'_>]) -> Res<usize> {
+        self.may(false)?;
+        let file = self.file()?;
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let _turn = self.turn.lock();
+        let at = sys::lseek(fd, 0, libc::SEEK_CUR)?;
+        let got = file.read_at(bufs, at as u64)?;
+        debug_assert!(got <= wanted);
+        if got > 0 {
+            sys::lseek(fd, got as i64, libc::SEEK_CUR)?;
+        }
+        Ok(got)
+    }
+
+    pub fn write(&self, fd: c_int, bufs: &[IoSlice<'_>]) -> Res<usize> {
+        self.may(true)?;
+        let file = self.file()?;
+        self.wrote.store(true, Ordering::Relaxed);
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let _turn = self.turn.lock();
+        let done = if self.flags() & libc::O_APPEND != 0 {
+            let (at, done) = file.append(bufs)?;
+            sys::lseek(fd, at as i64 + done as i64, libc::SEEK_SET)?;
+            done
+        } else {
+            // The range is taken before it is written, so that processes that share the offset never overlap.
+            let end = sys::lseek(fd, wanted as i64, libc::SEEK_CUR).map_err(|_| libc::EFBIG)?;
+            let result = file.write_at(bufs, (end - wanted as i64) as u64);
+            let missing = wanted - *result.as_ref().unwrap_or(&0);
+            if missing > 0 {
+                sys::lseek(fd, -(missing as i64), libc::SEEK_CUR)?;
+            }
+            result?
+        };
+        self.sync_when_asked()?;
+        Ok(done)
+    }
+
+    pub fn seek(&self, fd: c_int, offset: i64, whence: c_int) -> Res<i64> {
+        if self.flags() & libc::O_PATH != 0 {
+            return Err(libc::EBADF.into());
+        }
+        let _turn = self.turn.lock();
+        if self.directory {
+            *self.listing.lock() = None;
+        }
+        match whence {
+            libc::SEEK_SET | libc::SEEK_CUR => Ok(sys::lseek(fd, offset, whence)?),
+            libc::SEEK_END => {
+                let target = (self.file()?.size()? as i64).checked_add(offset).ok_or(libc::EOVERFLOW)?;
+                Ok(sys::lseek(fd, target, libc::SEEK_SET)?)
+            }
+            // Holes are not told apart: all of a file is data, and a hole begins at its end.
+            libc::SEEK_DATA | libc::SEEK_HOLE => {
+                let size = self.file()?.size()? as i64;
+                if offset < 0 || offset >= size {
+                    return Err(libc::ENXIO.into());
+                }
+                let target = if whence == libc::SEEK_DATA { offset } else { size };
+                Ok(sys::lseek(fd, target, libc::SEEK_SET)?)
+            }
+            _ => Err(libc::EINVAL.into()),
+        }
+    }
+
+    pub fn truncate(&self, size: i64) -> Res<()> {
+        let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+        if self.may(true).is_err() {
+            return Err(libc::EINVAL.into());
+        }
+        self.wrote.store(true, Ordering::Relaxed);
+        self.file()?.truncate(size)
+    }
+
+    /// Room for `[offset, offset + len)`: Weft keeps no reservations, so this is about the length alone.
+    pub fn allocate(&self, mode: c_int, offset: i64, len: i64) -> Res<()> {
+        if offset < 0 || len <= 0 {
+            return Err(libc::EINVAL.into());
+        }
+        self.may(true).map_err(|_| libc::EBADF)?;
+        let end = offset.checked_add(len).ok_or(libc::EFBIG)?;
+        match mode {
+            0 => {
+                let file = self.file()?;
+                if file.size()? < end as u64 { file.truncate(end as u64) } else { Ok(()) }
+            }
+            // FALLOC_FL_KEEP_SIZE
+            1 => Ok(()),
+            _ => Err(libc::EOPNOTSUPP.into()),
+        }
+    }
+
+    pub fn sync(&self) -> Res<()> {
+        if self.flags() & libc::O_PATH != 0 {
+            return Err(libc::EBADF.into());
+        }
+        self.file()?.sync()
+    }
+
+    pub fn stat(&self) -> Res<libc::stat> {
+        self.file()?.stat()
+    }
+
+    /// The file by its inode.
+    pub fn spot(&self) -> Res<Spot> {
+        Ok(self.file()?.spot())
+    }
+
+    /// In a forked child: whoever held a lock of this description is gone.
+    pub fn after_fork_in_child(&self) {
+        for lock in [&self.turn] {
+            if lock.is_locked() {
+                // SAFETY: the holder does not exist in this process; the lock guards no data.
+                unsafe { lock.force_unlock() };
+            }
+        }
+        if self.token.is_locked() {
+            // SAFETY: likewise; the token is replaced as a whole.
+            unsafe { self.token.force_unlock() };
+        }
+        if self.listing.is_locked() {
+            // SAFETY: likewise; a torn listing cannot be seen, because it is only advanced by whole entries.
+            unsafe { self.listing.force_unlock() };
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let file = *self.file.get_mut();
+        if file.is_null() || *self.generation.get_mut() != backend::generation() {
+            return;
+        }
+        let _ = crate::serve::inside(|| {
+            // SAFETY: the last reference; made by `Box::into_raw`.
+            drop(unsafe { Box::from_raw(file) });
+            Ok(())
+        });
+    }
+}
+
+/// Names of a directory, page by page.
+pub struct Listing {
+    spot: Spot,
+    page: std::vec::IntoIter<Name>,
+    more: bool,
+    after: Vec<u8>,
+    /// How many were told.
+    pub told: u64,
+}
+
+impl Listing {
+    pub fn new(open: &Open) -> Res<Self> {
+        let spot = open.spot()?;
+        let own = open.stat()?.st_ino;
+        let dots = [b".".to_vec(), b"..".to_vec()];
+        let dots = dots.map(|name| Name { name, inode: own, kind: libc::DT_DIR });
+        Ok(Self { spot, page: Vec::from(dots).into_iter(), more: true, after: Vec::new(), told: 0 })
+    }
+
+    /// The next name that `fits`; it stays when it does not.
+    pub fn next_if(&mut self, fits: impl FnOnce(&Name) -> bool) -> Res<Option<Name>> {
+        while self.page.as_slice().is_empty() {
+            if !self.more {
+                return Ok(None);
+            }
+            let (page, more) = backend()?.list(&self.spot, &self.after)?;
+            if let Some(last) = page.last() {
+                self.after.clone_from(&last.name);
+            }
+            self.more = more && !page.is_empty();
+            self.page = page.into_iter();
+        }
+        if !fits(&self.page.as_slice()[0]) {
+            return Ok(None);
+        }
+        self.told += 1;
+        Ok(self.page.next())
+    }
+}
+
+thread_local! {
+    // What the MPI tap wants of files that this thread makes.
+    static WANTED: std::cell::Cell<*const LayoutSpec> = const { std::cell::Cell::new(std::ptr::null()) };
+}
+
+/// Runs `work`; files that this thread makes meanwhile get the layout `spec`.
+pub fn with_layout<T>(spec: &LayoutSpec, work: impl FnOnce() -> T) -> T {
+    let before = WANTED.replace(spec);
+    let result = work();
+    WANTED.set(before);
+    result
+}
+
+/// Opens `spot` as `open(2)` would, and gives the descriptor.
+pub fn open(spot: &Spot, flags: c_int, mode: u32) -> Res<c_int> {
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return Err(libc::EOPNOTSUPP.into());
+    }
+    if flags & libc::O_CREAT != 0 && (flags & libc::O_DIRECTORY != 0 || spot.must_dir) {
+        return Err(if flags & libc::O_DIRECTORY != 0 { libc::EINVAL } else { libc::EISDIR }.into());
+    }
+    let access = flags & libc::O_ACCMODE;
+    let path_only = flags & libc::O_PATH != 0;
+    // SAFETY: null, or set by `with_layout` further up this thread's stack.
+    let spec = unsafe { WANTED.get().as_ref() }.cloned().unwrap_or_default();
+    let how = How {
+        read: !path_only && access != libc::O_WRONLY,
+        write: !path_only && access != libc::O_RDONLY,
+        create: !path_only && flags & libc::O_CREAT != 0,
+        exclusive: !path_only && flags & libc::O_EXCL != 0,
+        truncate: !path_only && flags & libc::O_TRUNC != 0,
+        directory: flags & libc::O_DIRECTORY != 0 || spot.must_dir,
+        nofollow: flags & libc::O_NOFOLLOW != 0,
+        mode: mode & 0o7777 & !crate::hooks::names::umask_now(),
+        spec,
+    };
+    // The placeholder first: when descriptors have run out nothing must have been made.
+    let fd = placeholder::new(b"/", flags & libc::O_CLOEXEC)?;
+    let opened = backend().and_then(|backend| backend.open(spot, &how));
+    match opened {
+        Ok(file) => {
+            let fd = better_placeholder(fd, spot, flags);
+            install(fd, Arc::new(Open::new(file, spot.text.clone(), flags)))
+        }
+        Err(fail) => {
+            sys::close(fd);
+            Err(fail)
+        }
+    }
+}
+
+/// With a FUSE mount at hand the file is there by now: its descriptor takes the placeholder's number.
+fn better_placeholder(fd: c_int, spot: &Spot, flags: c_int) -> c_int {
+    if config().fuse.is_some()
+        && let Ok(better) =
+            placeholder::new(&spot.text, flags & !(libc::O_CREAT | libc::O_TRUNC | libc::O_EXCL))
+    {
+        let _ = sys::dup3(better, fd, flags & libc::O_CLOEXEC);
+        sys::close(better);
+    }
+    fd
+}
+
+/// Makes the placeholder `fd` lead to `open`.
+pub fn install(fd: c_int, open: Arc<Open>) -> Res<c_int> {
+    if table::set(fd, open) {
+        return Ok(fd);
+    }
+    sys::close(fd);
+    Err(libc::EMFILE.into())
+}
+
+/// Closes `fd` of ours. Closing any descriptor of a file gives up the process's record locks on it, as POSIX wants.
+pub fn close(fd: c_int) -> Res<()> {
+    let Some(open) = table::get(fd) else { return Err(libc::EBADF.into()) };
+    give_up_locks(&open);
+    let open = Arc::clone(&open);
+    table::remove(fd);
+    sys::close(fd);
+    // The last reference closes the file.
+    drop(open);
+    Ok(())
+}
+
+// Inodes on which this process has taken record locks. Closing looks here before it asks a server.
+static LOCKED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+static ANY_LOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Remembers that the process has a record lock on `inode`.
+pub fn note_lock(inode: u64) {
+    LOCKED.lock().insert(inode);
+    ANY_LOCKED.store(true, Ordering::Release);
+}
+
+/// Gives up all record locks of the process on the file.
+pub fn give_up_locks(open: &Open) {
+    if !ANY_LOCKED.load(Ordering::Acquire) {
+        return;
+    }
+    let _inside = guard::enter();
+    if let Ok(file) = open.file()
+        && LOCKED.lock().remove(&file.inode())
+    {
+        let _ = file.lock(LockSpace::Record, false, None, LockRange { start: 0, end: u64::MAX }, None);
+    }
+}
+
+/// In a forked child: record locks stay with the parent.
+pub fn after_fork_in_child() {
+    if LOCKED.is_locked() {
+        // SAFETY: the holder does not exist in this process; the set is emptied next.
+        unsafe { LOCKED.force_unlock() };
+    }
+    ANY_LOCKED.store(false, Ordering::Release);
+    std::mem::take(&mut *LOCKED.lock());
+}
+
+/// Seconds and nanoseconds of a time.
+pub fn parts(at: Timestamp) -> (i64, i64) {
+    let (seconds, nanos) = at.parts();
+    (seconds, i64::from(nanos))
+}

@@ -1,0 +1,117 @@
+//! Pure path arithmetic: what a path means before any file system has looked at it.
+
+/// `text` with `//` and `.` removed; `..` stays, because only the walk knows where a symbolic link leads. `None`
+/// when it climbs above the root by its own words. The result begins with a slash and has none at its end unless
+/// it is the root.
+pub fn tidy(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len() + 1);
+    let mut depth = 0usize;
+    for name in names(text) {
+        if name == b".." {
+            depth = depth.checked_sub(1)?;
+        } else {
+            depth += 1;
+        }
+        out.push(b'/');
+        out.extend_from_slice(name);
+    }
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    Some(out)
+}
+
+/// `text` with `//`, `.` and `..` removed by words alone; above the root is the root.
+pub fn fold(text: &[u8]) -> Vec<u8> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for name in names(text) {
+        if name == b".." {
+            kept.pop();
+        } else {
+            kept.push(name);
+        }
+    }
+    let mut out = Vec::with_capacity(text.len() + 1);
+    for name in kept {
+        out.push(b'/');
+        out.extend_from_slice(name);
+    }
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    out
+}
+
+/// The names of a path, without empty ones and `.`.
+pub fn names(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".")
+}
+
+/// What of `path` lies below `mount` (beginning with a slash, or empty for the mount itself); `None` outside.
+#[inline]
+pub fn below<'a>(mount: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(mount)?;
+    (rest.is_empty() || rest[0] == b'/').then_some(rest)
+}
+
+/// Whether the path asks for a directory by its end.
+pub fn wants_directory(path: &[u8]) -> bool {
+    path.ends_with(b"/") || path.ends_with(b"/.") || path == b"." || path == b".." || path.ends_with(b"/..")
+}
+
+/// `dir` and `rest` with one slash between.
+pub fn join(dir: &[u8], rest: &[u8]) -> Vec<u8> {
+    let mut out = dir.to_vec();
+    if !out.ends_with(b"/") {
+        out.push(b'/');
+    }
+    out.extend_from_slice(rest.strip_prefix(b"/").unwrap_or(rest));
+    out
+}
+
+/// The last name and what stands before it.
+pub fn split(text: &[u8]) -> (&[u8], &[u8]) {
+    match text.iter().rposition(|&byte| byte == b'/') {
+        Some(0) => (b"/", &text[1..]),
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (b".", text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tidy_keeps_climbing_inside_and_refuses_it_outside() {
+        assert_eq!(tidy(b"").unwrap(), b"/");
+        assert_eq!(tidy(b"/a//b/./c/").unwrap(), b"/a/b/c");
+        assert_eq!(tidy(b"/a/../b").unwrap(), b"/a/../b");
+        assert_eq!(tidy(b"/a/../.."), None);
+        assert_eq!(tidy(b"/.."), None);
+    }
+
+    #[test]
+    fn fold_is_lexical() {
+        assert_eq!(fold(b"/a/../../etc//x/."), b"/etc/x");
+        assert_eq!(fold(b"/.."), b"/");
+    }
+
+    #[test]
+    fn the_mount_is_a_whole_name() {
+        assert_eq!(below(b"/weft", b"/weft/x"), Some(&b"/x"[..]));
+        assert_eq!(below(b"/weft", b"/weft"), Some(&b""[..]));
+        assert_eq!(below(b"/weft", b"/wefty/x"), None);
+        assert_eq!(below(b"/weft", b"/wef"), None);
+    }
+
+    #[test]
+    fn ends_that_mean_directories() {
+        for path in [&b"a/"[..], b"a/.", b".", b"..", b"a/.."] {
+            assert!(wants_directory(path));
+        }
+        for path in [&b"a"[..], b"a.", b"a/b..", b""] {
+            assert!(!wants_directory(path));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The next definition of each name, and the two macros that define a hook.
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Looks `name` up behind this library and remembers it. Needs no constructor to have run.
+#[cold]
+pub fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    // SAFETY: a plain look-up by a valid C string.
+    let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        found = missing as *mut c_void;
+    }
+    slot.store(found, Ordering::Release);
+    found
+}
+
+/// Stands for a function that this C library does not have.
+unsafe extern "C" fn missing() -> isize {
+    crate::errno::set(libc::ENOSYS);
+    -1
+}
+
+/// The real function `name` with the given type.
+macro_rules! real {
+    ($name:ident : fn($($ty:ty),* $(,)?) -> $ret:ty) => {{
+        static SLOT: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
+            std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+        let mut found = SLOT.load(std::sync::atomic::Ordering::Acquire);
+        if found.is_null() {
+            found = $crate::real::resolve(
+                &SLOT,
+                // SAFETY: ends in its only zero byte.
+                unsafe { std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
+            );
+        }
+        // SAFETY: the C library's function of this name has this type.
+        unsafe { std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($ty),*) -> $ret>(found) }
+    }};
+}
+
+/// Defines entry points: `hook! { [names] (arguments) -> type { body } }`. The body says `Some(result)` when the
+/// call is ours, `None` to go on to the real function with the same arguments.
+macro_rules! hook {
+    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty $body:block) => {
+        $( hook_one! { $name $args -> $ret $body } )+
+    };
+}
+
+macro_rules! hook_one {
+    ($name:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty $body:block) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            let served: Option<$ret> = $body;
+            match served {
+                Some(result) => result,
+                None => real!($name: fn($($ty),*) -> $ret)($($arg),*),
+            }
+        }
+    };
+}
+
+/// Defines entry points that name a file: `path_hook! { [names] (arguments) -> type, (dirfd, path) |spot| { body } }`.
+/// The body serves a path of ours. When a symbolic link leads out of the mount the real function is called with the
+/// path that it leads to; when the real function finds nothing because a foreign symbolic link leads into the
+/// mount, the body serves what it leads to. With `, if condition |open| { body }` behind it the call is about the
+/// descriptor `dirfd` itself where the condition holds.
+macro_rules! path_hook {
+    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$spot:ident| $body:block) => {
+        $( path_hook_one! { $name $args -> $ret, ($dir, $path) |$spot| $body } )+
+    };
+    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$spot:ident| $body:block,
+        if $empty:expr, |$open:pat_param| $fd_body:block) => {
+        $( path_hook_one! { $name $args -> $ret, ($dir, $path) |$spot| $body, if $empty, |$open| $fd_body } )+
+    };
+}
+
+macro_rules! path_hook_one {
+    ($name:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty, ($dir:expr, $path:ident) |$spot:ident| $body:block
+        $(, if $empty:expr, |$open:pat_param| $fd_body:block)?) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            $(
+                if $empty && let Some(result) = $crate::serve::on_fd($dir, |$open| $fd_body) {
+                    return result;
+                }
+            )?
+            let mut kept = None;
+            let $path = match $crate::route::route($dir, $path) {
+                $crate::route::Route::Foreign => $path,
+                way => match $crate::serve::on_way(way, &mut kept, |$spot| $body) {
+                    Some(result) => return result,
+                    None => kept.as_ref().map_or($path, |moved| moved.as_ptr()),
+                },
+            };
+            let result = real!($name: fn($($ty),*) -> $ret)($($arg),*);
+            if $crate::serve::Outcome::is_missing(&result)
+                && let Some(way) = $crate::route::follow_foreign($dir, $path)
+                && let Some(result) = $crate::serve::on_way(way, &mut kept, |$spot| $body)
+            {
+                return result;
+            }
+            result
+        }
+    };
+}
