@@ -167,6 +167,11 @@ impl<E: Env> DataService<E> {
         }
     }
 
+    /// The server has ended: another may have the targets.
+    pub(crate) fn give_up(&self) {
+        self.targets.values().for_each(|served| served.target.give_up());
+    }
+
     /// A connection has ended.
     pub(crate) fn disconnected(&self, connection: DataConnection<E>) {
         self.leases.disconnected(connection.id());

@@ -281,6 +281,9 @@ async fn supervise<E: Env>(shared: Arc<Shared<E>>, listeners: Vec<Box<dyn Closer
     if let Some(metadata) = &shared.metadata {
         metadata.shutdown().await;
     }
+    if let Some(data) = &shared.data {
+        data.give_up();
+    }
     shared.stopped.store(true, Ordering::SeqCst);
     shared.stopped_notify.notify_all();
 }

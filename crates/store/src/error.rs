@@ -24,6 +24,15 @@ pub enum DatafileError {
         /// What was tried.
         doing: &'static str,
     },
+    /// An earlier sync failed, and what was written before it may be lost.
+    #[error(
+        "{path}: sync: an earlier sync of it failed, and the system does not say which bytes were lost: \
+         look at the disk's health, then write the file anew"
+    )]
+    Unsafe {
+        /// The datafile.
+        path: String,
+    },
     /// Anything else.
     #[error("{path}: {doing}: {source}")]
     Other {
@@ -52,7 +61,7 @@ impl DatafileError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::NoSpace { .. } => ENOSPC,
-            Self::Device { .. } => EIO,
+            Self::Device { .. } | Self::Unsafe { .. } => EIO,
             Self::Other { source, .. } => source.raw_os_error().unwrap_or(EIO),
         }
     }

@@ -7,6 +7,8 @@ use crate::error::{DatafileError, TargetError};
 use crate::module_direct;
 use crate::module_null::NullModule;
 use crate::range_lock::RangeLocks;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,9 +66,12 @@ pub struct Target<E: Env> {
     module: Module,
     open: OpenDatafiles<E>,
     null: NullModule,
+    /// Datafiles that a sync failed for. The system may have dropped what was written and call the next sync a
+    /// success, so no sync of them succeeds until they are emptied or removed.
+    unsafe_datafiles: Mutex<BTreeSet<DatafileKey>>,
     unclean: bool,
     leases_marked: AtomicBool,
-    _lock: Box<dyn Send + Sync>,
+    lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
 impl<E: Env> Target<E> {
@@ -100,10 +105,16 @@ impl<E: Env> Target<E> {
             module: spec.module,
             open: OpenDatafiles::new(spec.open_datafiles_max),
             null: NullModule::default(),
+            unsafe_datafiles: Mutex::default(),
             unclean,
             leases_marked: AtomicBool::new(unclean),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         })
+    }
+
+    /// Lets another process have it. Nothing may be done with it from here on.
+    pub fn give_up(&self) {
+        drop(self.lock.lock().take());
     }
 
     /// Its directory.
@@ -281,7 +292,11 @@ impl<E: Env> Target<E> {
             Module::Direct => module_direct::set_len(&datafile, len).await,
             _ => datafile.file.set_len(len).await,
         };
-        set.map_err(|error| self.error(key, "set the length", error))
+        set.map_err(|error| self.error(key, "set the length", error))?;
+        if len == ByteLen(0) {
+            self.unsafe_datafiles.lock().remove(&key);
+        }
+        Ok(())
     }
 
     /// Makes it and its name survive loss of power. A missing one is as durable as it can be.
@@ -292,6 +307,10 @@ impl<E: Env> Target<E> {
         if self.module == Module::Null {
             return Ok(());
         }
+        if self.unsafe_datafiles.lock().contains(&key) {
+            let path = self.path.join(key.name()).display().to_string();
+            return Err(DatafileError::Unsafe { path });
+        }
         let Some(datafile) = self.existing(key).await? else { return Ok(()) };
         let sync = async {
             datafile.file.sync().await?;
@@ -301,7 +320,10 @@ impl<E: Env> Target<E> {
             }
             Ok(())
         };
-        sync.await.map_err(|error| self.error(key, "sync", error))
+        sync.await.map_err(|error| {
+            self.unsafe_datafiles.lock().insert(key);
+            self.error(key, "sync", error)
+        })
     }
 
     /// Removes it; a missing one is removed already. That it is gone survives loss of power only some time later: a
@@ -321,6 +343,7 @@ impl<E: Env> Target<E> {
         };
         // Somebody may have opened it again before its name was gone.
         self.open.remove(key);
+        self.unsafe_datafiles.lock().remove(&key);
         removed
     }
 
