@@ -65,27 +65,43 @@ pub fn embedded_toml(options: &EmbeddedOptions) -> String {
     let mut out = format!(
         "# Written by `weft run`: an embedded cluster, {} servers on this machine.\n\
          # `weft run --fresh` empties and writes it again.\n\n\
-         [cluster]\nname = \"embedded\"\nkey_file = {:?}\nidle_exit = {:?}\n",
+         [cluster]\nname = \"embedded\"\nkey_file = {}\nidle_exit = {}\n",
         options.classes.len(),
-        format!("{state}/cluster.key"),
-        crate::format_duration(options.idle_exit),
+        quoted(&format!("{state}/cluster.key")),
+        quoted(&crate::format_duration(options.idle_exit)),
     );
     for (index, class) in options.classes.iter().enumerate() {
         let address = format!("unix:{}/s{index}.sock", run.display());
         let _ = write!(
             out,
-            "\n[[server]]\nname = \"s{index}\"\naddress = {address:?}\nlog = {:?}\n",
-            format!("{state}/log/s{index}.log"),
+            "\n[[server]]\nname = \"s{index}\"\naddress = {}\nlog = {}\n",
+            quoted(&address),
+            quoted(&format!("{state}/log/s{index}.log")),
         ); // a String takes every write
         if index == 0 {
-            let _ = write!(out, "\n[server.metadata]\npath = {:?}\n", format!("{state}/metadata"));
+            let _ = write!(out, "\n[server.metadata]\npath = {}\n", quoted(&format!("{state}/metadata")));
         }
         let _ = write!(
             out,
-            "\n[[server.target]]\nid = {index}\nclass = {class:?}\npath = {:?}\n",
-            format!("{state}/targets/{class}{index}"),
+            "\n[[server.target]]\nid = {index}\nclass = {}\npath = {}\n",
+            quoted(class),
+            quoted(&format!("{state}/targets/{class}{index}")),
         );
     }
+    out
+}
+
+/// A TOML string. Rust's own way of quoting differs from it for what cannot be printed.
+fn quoted(text: &str) -> String {
+    let mut out = String::from('"');
+    for c in text.chars() {
+        let _ = match c {
+            '"' | '\\' => write!(out, "\\{c}"),
+            c if c.is_control() => write!(out, "\\u{:04X}", c as u32),
+            c => write!(out, "{c}"),
+        }; // a String takes every write
+    }
+    out.push('"');
     out
 }
 
@@ -99,6 +115,9 @@ pub fn write_embedded(options: &EmbeddedOptions) -> Result<Cluster, ConfigError>
         let remedy = "choose another place with --state DIR or WEFT_STATE";
         ConfigError::whole(what, format!("cannot be made: {error}"), remedy)
     };
+    if options.state.to_str().is_none() {
+        return Err(failed(&options.state, &"its name is not UTF-8, which a cluster file must be"));
+    }
     let make = |dir: &Path| {
         std::fs::DirBuilder::new()
             .recursive(true)

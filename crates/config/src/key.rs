@@ -82,7 +82,8 @@ impl Key {
         }
     }
 
-    fn from_text(text: &str) -> Option<Self> {
+    /// From what stands in the file; `None` when that is no key.
+    pub fn parse(text: &str) -> Option<Self> {
         let words: Vec<_> = text.split_whitespace().collect();
         match words[..] {
             [CLUSTER, key] => Some(Self::Cluster(unhex(key)?)),
@@ -143,7 +144,7 @@ pub fn read_key(path: &Path) -> Result<Key, KeyError> {
     }
     let mut text = String::new();
     (&file).take(4096).read_to_string(&mut text).map_err(io)?;
-    Key::from_text(&text).ok_or_else(|| KeyError::Malformed { path: path.to_owned() })
+    Key::parse(&text).ok_or_else(|| KeyError::Malformed { path: path.to_owned() })
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -185,11 +186,11 @@ mod tests {
     fn a_user_key_names_its_user() {
         let identity = Identity { uid: 1000, gid: 100, groups: vec![4, 24] };
         let key = Key::for_user(&[7; 32], identity.clone());
-        let Some(Key::User(read, bytes)) = Key::from_text(&key.to_text()) else { panic!("a user key") };
+        let Some(Key::User(read, bytes)) = Key::parse(&key.to_text()) else { panic!("a user key") };
         assert_eq!(read, identity);
         assert_eq!(bytes, ClusterSecret::new(&[7; 32]).identity_key(&identity));
         for text in ["", "weft-cluster-key-1 12", "weft-user-key-1 1 2 - zz", "other"] {
-            assert!(Key::from_text(text).is_none(), "{text}");
+            assert!(Key::parse(text).is_none(), "{text}");
         }
     }
 }

@@ -32,7 +32,7 @@ impl FromStr for Address {
         let bad = || BadAddress(text.to_owned());
         if let Some(path) = text.strip_prefix("unix:") {
             // sun_path holds 108 bytes with its closing zero.
-            if !path.starts_with('/') || path.len() > 107 {
+            if !path.starts_with('/') || path.len() > 107 || path.contains('\0') {
                 return Err(bad());
             }
             return Ok(Self::Unix(PathBuf::from(path)));
@@ -41,7 +41,8 @@ impl FromStr for Address {
         let (host, port) = rest.rsplit_once(':').ok_or_else(bad)?;
         let port = port.parse().map_err(|_| bad())?;
         let bare_v6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
-        if host.is_empty() || bare_v6 {
+        let odd = host.contains(|c: char| c.is_whitespace() || c.is_control());
+        if host.is_empty() || bare_v6 || odd {
             return Err(bad());
         }
         Ok(Self::Tcp(host.to_owned(), port))
@@ -71,7 +72,17 @@ mod tests {
     #[test]
     fn what_is_no_address_is_refused() {
         let long = format!("unix:/{}", "x".repeat(107));
-        for text in ["", "unix:rel", "tcp:host", "tcp::1", "tcp:::1:80", "tcp:h:70000", &long] {
+        for text in [
+            "",
+            "unix:rel",
+            "tcp:host",
+            "tcp::1",
+            "tcp:::1:80",
+            "tcp:h:70000",
+            "unix:/a\0b",
+            "tcp:a b:1",
+            &long,
+        ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

@@ -73,6 +73,9 @@ impl Identity {
         if u32_at(8) != VERSION {
             return Err(BadIdentity::Version(u32_at(8)));
         }
+        if bytes[24..32] != [0; 8] {
+            return Err(BadIdentity::Damaged("reserved bytes are in use"));
+        }
         let cluster = u64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes"));
         Ok(Self { target: TargetId(u32_at(12)), cluster })
     }

@@ -1,0 +1,219 @@
+//! Runs a target for a bounded time over mutations of known inputs.
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `WEFT_FUZZ_SECONDS` | how long each target runs; 2 when not set, fractions allowed |
+//! | `WEFT_FUZZ_SEED` | the seed that a failed run printed, to run it again |
+//! | `WEFT_FUZZ_DIR` | where crash inputs are written; the system's temporary directory when not set |
+
+use crate::mutate::mutate;
+use crate::rng::Rng;
+use crate::{Outcome, Target};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+/// Inputs kept for further mutation.
+const POOL_MAX: usize = 512;
+
+/// How to run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Options {
+    /// For how long.
+    pub time: Duration,
+    /// From which seed.
+    pub seed: u64,
+    /// Where crash inputs go.
+    pub crash_dir: PathBuf,
+}
+
+/// How a run went.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Report {
+    /// Inputs tried.
+    pub runs: u64,
+    /// Inputs among them that decoded.
+    pub accepted: u64,
+    /// Inputs among them that were refused.
+    pub refused: u64,
+}
+
+/// An input on which a target panicked.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Crash {
+    /// The input, made as short as a short search could.
+    pub input: Vec<u8>,
+    /// The file that holds it.
+    pub file: PathBuf,
+    /// What the target said.
+    pub message: String,
+}
+
+impl Options {
+    /// As the environment says, with a fresh seed where it says none.
+    ///
+    /// # Panics
+    /// When a variable holds no number.
+    pub fn from_env() -> Self {
+        let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let seconds = variable("WEFT_FUZZ_SECONDS").map_or(2.0, |text| {
+            text.parse().unwrap_or_else(|_| panic!("WEFT_FUZZ_SECONDS={text}: write a number of seconds"))
+        });
+        let seed = variable("WEFT_FUZZ_SEED").map_or_else(fresh_seed, |text| {
+            let text = text.trim_start_matches("0x");
+            u64::from_str_radix(text, 16)
+                .unwrap_or_else(|_| panic!("WEFT_FUZZ_SEED={text}: write the seed that was printed"))
+        });
+        let crash_dir = variable("WEFT_FUZZ_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        Self { time: Duration::from_secs_f64(seconds), seed, crash_dir }
+    }
+}
+
+fn fresh_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// Runs `target`; the first crash ends it.
+///
+/// # Errors
+/// The crash.
+pub fn run(target: &Target, options: &Options) -> Result<Report, Box<Crash>> {
+    hush();
+    let mut rng = Rng(options.seed);
+    let mut report = Report::default();
+    let mut pool = (target.seeds)();
+    let seeds = pool.len();
+    assert!(seeds > 0, "{}: a target needs an input to start from", target.name);
+    let mut attempt = |input: &[u8]| -> Result<Outcome, Box<Crash>> {
+        let outcome = try_input(target, input).map_err(|message| crash(target, options, input, message))?;
+        report.runs += 1;
+        match outcome {
+            Outcome::Accepted => report.accepted += 1,
+            Outcome::Refused => report.refused += 1,
+        }
+        Ok(outcome)
+    };
+    attempt(&[])?;
+    for input in &pool {
+        attempt(input)?;
+    }
+    let end = Instant::now() + options.time;
+    // The clock is read seldom enough not to be what is measured, and often enough for slow inputs.
+    while Instant::now() < end {
+        for _ in 0..16 {
+            // Long inputs are slow: most rounds begin with a short one.
+            let (one, two) = (rng.below(pool.len()), rng.below(pool.len()));
+            let from = if pool[one].len() > 4096 && !rng.one_in(8) { two } else { one };
+            let other = rng.below(pool.len());
+            let input = mutate(&mut rng, target.shape, &pool[from], &pool[other]);
+            if attempt(&input)? == Outcome::Accepted {
+                // What decodes is a step towards what else decodes. Those given stay.
+                match pool.len() < POOL_MAX {
+                    true => pool.push(input),
+                    false if seeds < POOL_MAX => {
+                        let gone = seeds + rng.below(POOL_MAX - seeds);
+                        pool[gone] = input;
+                    }
+                    false => {}
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// As [`run`] with [`Options::from_env`], for a test: prints what it did and how to do it again.
+///
+/// # Panics
+/// On a crash; and when nothing was accepted or nothing refused, because then nothing was tried.
+pub fn run_as_test(target: &Target) {
+    let options = Options::from_env();
+    println!("{}: WEFT_FUZZ_SEED={:x} for {:?}", target.name, options.seed, options.time);
+    match run(target, &options) {
+        Ok(report) => {
+            println!("{}: {report:?}", target.name);
+            assert!(report.accepted > 0, "{}: no input was accepted", target.name);
+            assert!(report.refused > 0, "{}: no input was refused", target.name);
+        }
+        Err(crash) => panic!(
+            "{}: {}\n  input: {} ({} bytes)\n  again: WEFT_FUZZ_SEED={:x} cargo test -p weft-fuzz --test targets {}\n  \
+             alone: WEFT_FUZZ_INPUT={} cargo test -p weft-fuzz --test targets {}",
+            target.name,
+            crash.message,
+            crash.file.display(),
+            crash.input.len(),
+            options.seed,
+            target.name,
+            crash.file.display(),
+            target.name,
+        ),
+    }
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics of targets are results here: only those of others are printed.
+fn hush() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                print(info);
+            }
+        }));
+    });
+}
+
+fn try_input(target: &Target, input: &[u8]) -> Result<Outcome, String> {
+    QUIET.set(true);
+    let result = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
+    QUIET.set(false);
+    result.map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        text.or_else(|| payload.downcast_ref::<&str>().copied())
+            .unwrap_or("a panic without a text")
+            .to_owned()
+    })
+}
+
+fn crash(target: &Target, options: &Options, input: &[u8], message: String) -> Box<Crash> {
+    let input = shorten(target, input);
+    let file = write_crash(&options.crash_dir, target.name, &input);
+    let message = try_input(target, &input).err().unwrap_or(message);
+    Box::new(Crash { input, file, message })
+}
+
+/// Leaves out pieces for as long as it still crashes, for a second at most.
+fn shorten(target: &Target, input: &[u8]) -> Vec<u8> {
+    let end = Instant::now() + Duration::from_secs(1);
+    let mut best = input.to_vec();
+    let mut piece = best.len() / 2;
+    while piece > 0 && Instant::now() < end {
+        let mut at = 0;
+        while at < best.len() && Instant::now() < end {
+            let mut shorter = best.clone();
+            shorter.drain(at..(at + piece).min(best.len()));
+            if try_input(target, &shorter).is_err() {
+                best = shorter;
+            } else {
+                at += piece;
+            }
+        }
+        piece /= 2;
+    }
+    best
+}
+
+fn write_crash(dir: &Path, name: &str, input: &[u8]) -> PathBuf {
+    let file = dir.join(format!("weft-fuzz-{name}-{:08x}", crc32fast::hash(input)));
+    std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::write(&file, input))
+        .unwrap_or_else(|error| panic!("{}: the crash input cannot be written: {error}", file.display()));
+    file
+}

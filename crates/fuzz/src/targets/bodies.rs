@@ -1,0 +1,174 @@
+//! Message bodies of every family, both ways.
+
+use crate::Outcome;
+use crate::alloc::bounded;
+use crate::seeds::{encoded, golden};
+use serde::{Serialize, de::DeserializeOwned};
+use std::fmt::Debug;
+use weft_core::{ByteLen, FileId, ObjectId, TargetId};
+use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta};
+use weft_wire::header::BODY_LEN_MAX;
+use weft_wire::hello::{Hello, HelloReply, Proof, Side, prove};
+use weft_wire::meta::{Entry, FileType, MetaCall, MetaReply, MetaRequest, ROOT};
+use weft_wire::status::{StatusReply, StatusRequest};
+use weft_wire::{ClusterSecret, Family, Header, Kind, Malformed, Rights};
+
+/// Bytes reserved for a byte of body, at most: an empty string is one byte on the wire, 24 in memory, and a vector
+/// grows by doubling.
+const MEMORY_TIMES: usize = 48;
+/// And besides: serde reserves up to 1 MiB for a list before its first element, at two levels at most.
+const MEMORY_PLUS: usize = (2 << 20) + 8192;
+
+/// Decodes `data` as a body of type `M` and checks everything that holds for any body.
+fn body<M>(family: Family, data: &[u8]) -> Option<M>
+where
+    M: Serialize + DeserializeOwned + PartialEq + Debug,
+{
+    let data = &data[..data.len().min(BODY_LEN_MAX as usize)];
+    let header = header_of(family, data);
+    let message: M = match bounded(data.len(), MEMORY_TIMES, MEMORY_PLUS, || header.decode_body(data)) {
+        Ok(message) => message,
+        Err(error) => {
+            assert_eq!(error, Malformed::Body);
+            return None;
+        }
+    };
+    let again = encoded(&message);
+    assert!(again.len() <= data.len(), "the encoder writes the shortest form");
+    let back: M = header_of(family, &again).decode_body(&again).expect("what was encoded decodes");
+    assert_eq!(back, message);
+    assert_eq!(encoded(&back), again);
+    // One bit flipped on the way, chosen by the bytes themselves.
+    if !data.is_empty() {
+        let bit = header.body_crc as usize % (data.len() * 8);
+        let mut damaged = data.to_vec();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(header.decode_body::<M>(&damaged), Err(Malformed::BodyCrc));
+    }
+    Some(message)
+}
+
+fn header_of(family: Family, body: &[u8]) -> Header {
+    Header {
+        kind: Kind::Request,
+        family,
+        request: 1,
+        body_len: body.len() as u32,
+        body_crc: crc32fast::hash(body),
+        payload_len: 0,
+        payload_check: None,
+        attachments: 0,
+    }
+}
+
+fn outcome<M>(decoded: Option<M>) -> Outcome {
+    if decoded.is_some() { Outcome::Accepted } else { Outcome::Refused }
+}
+
+pub fn hello_request(data: &[u8]) -> Outcome {
+    let proof = body::<Proof>(Family::Hello, data);
+    let Some(hello) = body::<Hello>(Family::Hello, data) else { return outcome(proof) };
+    // What a server does with it before it knows whom it talks to.
+    let made = prove(&[1; 32], Side::Server, &hello, &[2; 32]);
+    assert_ne!(made, prove(&[1; 32], Side::Client, &hello, &[2; 32]), "a proof cannot be sent back");
+    Outcome::Accepted
+}
+
+pub fn hello_reply(data: &[u8]) -> Outcome {
+    outcome(body::<HelloReply>(Family::Hello, data))
+}
+
+pub fn data_request(data: &[u8]) -> Outcome {
+    outcome(body::<DataRequest>(Family::Data, data))
+}
+
+pub fn data_reply(data: &[u8]) -> Outcome {
+    outcome(body::<DataReply>(Family::Data, data))
+}
+
+pub fn meta_request(data: &[u8]) -> Outcome {
+    outcome(body::<MetaCall>(Family::Meta, data))
+}
+
+pub fn meta_reply(data: &[u8]) -> Outcome {
+    let reply = body::<MetaReply>(Family::Meta, data);
+    if let Some(MetaReply::Attr(attr)) = &reply {
+        for time in [attr.atime, attr.mtime, attr.ctime] {
+            let (seconds, nanos) = time.parts();
+            assert_eq!(weft_core::Timestamp::from_parts(seconds, nanos), time, "every time is a timespec");
+        }
+    }
+    outcome(reply)
+}
+
+pub fn status_request(data: &[u8]) -> Outcome {
+    outcome(body::<StatusRequest>(Family::Status, data))
+}
+
+pub fn status_reply(data: &[u8]) -> Outcome {
+    outcome(body::<StatusReply>(Family::Status, data))
+}
+
+pub fn hello_request_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = golden!("hello.txt");
+    seeds.extend(golden!("proof.txt"));
+    seeds
+}
+
+pub fn hello_reply_seeds() -> Vec<Vec<u8>> {
+    golden!("hello_reply.txt")
+}
+
+pub fn data_request_seeds() -> Vec<Vec<u8>> {
+    let datafile = |n: u32| DatafileId {
+        target: TargetId(n % 16),
+        file: FileId(1 << 40),
+        object: ObjectId { component: 0, column: n as u16 },
+    };
+    let cap = ClusterSecret::new(&[7; 32]).grant(FileId(1 << 40), Rights::WRITE, 1 << 31);
+    let datafiles: Vec<_> = (0..20_000u32).map(datafile).collect();
+    let lens = datafiles.iter().take(5_000).map(|&id| (id, ByteLen(1 << 50))).collect();
+    let mut seeds = golden!("data_request.txt");
+    seeds.push(encoded(&DataRequest::GetLens { cap, datafiles }));
+    seeds.push(encoded(&DataRequest::SetLens { cap, datafiles: lens }));
+    seeds
+}
+
+pub fn data_reply_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = golden!("data_reply.txt");
+    seeds.push(encoded(&DataReply::Lens(vec![DatafileMeta::default(); 300_000])));
+    seeds
+}
+
+pub fn meta_request_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = golden!("meta_call.txt");
+    // A bare request with a call's two fields before it.
+    seeds.extend(golden!("meta_request.txt").into_iter().map(|request| [&[5, 0], &request[..]].concat()));
+    let at = weft_wire::meta::Place { base: ROOT, path: b"dir/".repeat(1000), follow: true };
+    let value = vec![0x80; weft_wire::meta::XATTR_LEN_MAX];
+    let request = MetaRequest::SetXattr { at, name: "user.long".into(), value, create: true, replace: false };
+    seeds.push(encoded(&MetaCall { seq: 1, on_behalf: None, request }));
+    seeds
+}
+
+pub fn meta_reply_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = golden!("meta_reply.txt");
+    let entry = |n: u64| Entry {
+        name: format!("file.{n:06}").into_bytes(),
+        file: FileId(n),
+        kind: FileType::Regular,
+        attr: None,
+    };
+    seeds.push(encoded(&MetaReply::Entries { entries: (0..4096).map(entry).collect(), more: true }));
+    // As many elements as a body of its length can hold: the most memory for a byte.
+    seeds.push(encoded(&MetaReply::Names(vec![String::new(); 600_000])));
+    seeds
+}
+
+pub fn status_request_seeds() -> Vec<Vec<u8>> {
+    golden!("status_request.txt")
+}
+
+pub fn status_reply_seeds() -> Vec<Vec<u8>> {
+    golden!("status_reply.txt")
+}

@@ -1,0 +1,79 @@
+//! The targets.
+
+mod bodies;
+mod capability;
+mod config;
+mod header;
+mod layout;
+mod link;
+mod store;
+mod text;
+
+use crate::Outcome;
+use crate::mutate::Shape;
+
+/// A decoder and what must hold for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, also that of its libFuzzer program.
+    pub name: &'static str,
+    /// Panics when something does not hold.
+    pub run: fn(&[u8]) -> Outcome,
+    /// Inputs to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// What inputs are made of.
+    pub shape: Shape,
+}
+
+macro_rules! targets {
+    ($($(#[$doc:meta])* $name:ident = $module:ident, $seeds:path, $shape:expr;)*) => {
+        $($(#[$doc])* pub fn $name(data: &[u8]) -> Outcome {
+            $module::$name(data)
+        })*
+
+        /// All of them.
+        pub const TARGETS: &[Target] =
+            &[$(Target { name: stringify!($name), run: $name, seeds: $seeds, shape: $shape }),*];
+    };
+}
+
+targets! {
+    /// The header before every message.
+    header = header, header::seeds, Shape::Binary;
+    /// `Hello` and, over the same bytes, `Proof`.
+    hello_request = bodies, bodies::hello_request_seeds, Shape::Binary;
+    /// `HelloReply`.
+    hello_reply = bodies, bodies::hello_reply_seeds, Shape::Binary;
+    /// `DataRequest`.
+    data_request = bodies, bodies::data_request_seeds, Shape::Binary;
+    /// `DataReply`.
+    data_reply = bodies, bodies::data_reply_seeds, Shape::Binary;
+    /// `MetaCall`.
+    meta_request = bodies, bodies::meta_request_seeds, Shape::Binary;
+    /// `MetaReply`.
+    meta_reply = bodies, bodies::meta_reply_seeds, Shape::Binary;
+    /// `StatusRequest`.
+    status_request = bodies, bodies::status_request_seeds, Shape::Binary;
+    /// `StatusReply`.
+    status_reply = bodies, bodies::status_reply_seeds, Shape::Binary;
+    /// A byte stream in any pieces, against a reader that has all of it at once.
+    link = link, link::seeds, Shape::Binary;
+    /// A layout, and lookups in it.
+    layout = layout, layout::seeds, Shape::Binary;
+    /// Capabilities and their verification.
+    capability = capability, capability::seeds, Shape::Binary;
+    /// The cluster file.
+    cluster_file = config, config::cluster_file_seeds, Shape::Text(config::WORDS);
+    /// The cluster file that is written for an embedded cluster under any path.
+    embedded_file = config, config::embedded_file_seeds, Shape::Text(&["/", "\\u{7f}", "run", "\\"]);
+    /// Key files.
+    key_file = config, config::key_file_seeds, Shape::Text(&["-", ",", "weft-cluster-key-1", "weft-user-key-1", " "]);
+    /// Sizes and durations as people write them.
+    quantity = text, text::quantity_seeds, Shape::Text(&["KiB", "MiB", "TiB", "ms", "min", " ", "ns", "h"]);
+    /// Addresses of servers.
+    address = text, text::address_seeds, Shape::Text(&["unix:", "tcp:", ":", "[", "]", "/", "::1", "65535"]);
+    /// The identity file of a target.
+    target_identity = store, store::target_identity_seeds, Shape::Binary;
+    /// Names of datafiles.
+    datafile_name = store, store::datafile_name_seeds, Shape::Text(&[".", "0", "+", "ffffffffffffffff", "65535"]);
+}
