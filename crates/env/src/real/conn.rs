@@ -20,6 +20,10 @@ const TCP_KEEPALIVE_S: i32 = 10;
 /// Unanswered probes that end a TCP connection.
 const TCP_KEEPALIVE_PROBES: i32 = 3;
 
+/// Up to here a copy in one message costs less than `sendfile` behind its head (measured: 3.3 against 3.9 us of CPU
+/// at 512 B, equal at 16 KiB, 7.4 against 5.7 us at 64 KiB over Unix sockets).
+const COPIED_BYTES_MAX: usize = 8 * 1024;
+
 /// A connection. Unix sockets carry attachments, TCP does not.
 #[derive(Debug)]
 pub struct RealConn {
@@ -142,6 +146,23 @@ impl RealConn {
         Ok(count)
     }
 
+    /// Sends a head and a few bytes of a file in one message. How many bytes of the file went.
+    fn send_copied(&self, head: &[libc::iovec], file: &RealFile, offset: u64, len: usize) -> io::Result<u64> {
+        let mut buffer = [std::mem::MaybeUninit::<u8>::uninit(); COPIED_BYTES_MAX];
+        let room = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: len };
+        let count = sys::preadv(file.fd(), &[room], offset, |_| false)?;
+        // Only what was read is sent.
+        let payload = libc::iovec { iov_len: count, ..room };
+        match head {
+            [one] => self.send_parts(&[*one, payload], false)?,
+            many => {
+                self.send_parts(many, true)?;
+                self.send_parts(&[payload], false)?;
+            }
+        }
+        Ok(count as u64)
+    }
+
     fn send_zeros(&self, mut len: u64) -> io::Result<()> {
         const ZEROS: [u8; 4096] = [0; 4096];
         while len > 0 {
@@ -197,8 +218,16 @@ impl Conn for RealConn {
         offset: LocalOffset,
         len: ByteLen,
     ) -> io::Result<()> {
-        self.send_parts(sys::gather(parts), len.0 > 0 && !self.is_local())?;
-        let sent = self.send_file_bytes(file, offset.0, len.0)?;
+        let head = sys::gather(parts);
+        let sent = match usize::try_from(len.0) {
+            Ok(len) if len <= COPIED_BYTES_MAX && !file.is_direct() => {
+                self.send_copied(head, file, offset.0, len)?
+            }
+            _ => {
+                self.send_parts(head, !self.is_local())?;
+                self.send_file_bytes(file, offset.0, len.0)?
+            }
+        };
         self.send_zeros(len.0 - sent)
     }
 

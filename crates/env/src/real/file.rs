@@ -33,6 +33,11 @@ impl RealFile {
         &self.fd
     }
 
+    /// Whether the caller has to align what it reads into.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
     /// Reads until `parts` are full or the file ends.
     fn read(&self, parts: &[libc::iovec], offset: LocalOffset) -> io::Result<usize> {
         // Behind the unaligned end of a file a direct read is refused instead of returning nothing.
