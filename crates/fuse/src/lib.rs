@@ -1,1 +1,101 @@
-//! The FUSE mount.
+//! The FUSE mount: every program, unmodified, with the kernel's help.
+//!
+//! A request of the kernel becomes one call of the client library; this crate holds only what the kernel makes
+//! necessary: open handles, positions in directories, the caller's identity, locks of processes behind the mount,
+//! and the rule by which the kernel may keep pages (see [`pages`]).
+//!
+//! Attributes and names are never cached by default, so that what one node changed every other node sees at once.
+
+mod caller;
+mod convert;
+mod directories;
+mod filesystem;
+mod handles;
+mod locks;
+mod pages;
+
+use filesystem::WeftFilesystem;
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use weft_client::Client;
+use weft_env::real::RealEnv;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Let other users in; permissions are checked by the metadata service for each caller. Needs root, or
+    /// `user_allow_other` in /etc/fuse.conf.
+    pub allow_other: bool,
+    /// No changes.
+    pub read_only: bool,
+    /// Threads that serve the kernel.
+    pub threads: usize,
+    /// How long the kernel may keep names and attributes; zero sees every change of other nodes at once.
+    pub attribute_ttl: Duration,
+    /// Whether the kernel may keep pages of files that no other node writes.
+    pub page_cache: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            allow_other: false,
+            read_only: false,
+            threads: 8,
+            attribute_ttl: Duration::ZERO,
+            page_cache: true,
+        }
+    }
+}
+
+/// A mount that is served in the background; dropping it unmounts.
+pub struct Mount {
+    session: BackgroundSession,
+}
+
+impl Mount {
+    /// Waits until somebody unmounts.
+    ///
+    /// # Errors
+    /// Of the connection to the kernel.
+    pub fn join(self) -> io::Result<()> {
+        self.session.join()
+    }
+
+    /// Unmounts and waits for the end.
+    ///
+    /// # Errors
+    /// When the mount is busy.
+    pub fn unmount(self) -> io::Result<()> {
+        self.session.umount_and_join()
+    }
+}
+
+/// Mounts the namespace of `client` on `dir` and serves it in the background.
+///
+/// # Errors
+/// When the kernel or fusermount3 refuses, with the reason.
+pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io::Result<Mount> {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(format!("weft:{}", client.map().name)),
+        MountOption::Subtype("weft".to_owned()),
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoAtime,
+    ];
+    if options.read_only {
+        config.mount_options.push(MountOption::RO);
+    }
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    let filesystem = WeftFilesystem::new(client, options.clone());
+    let pages = filesystem.pages();
+    let session = Session::new(filesystem, dir, &config)?;
+    let session = session.spawn()?;
+    pages.serve(session.notifier())?;
+    Ok(Mount { session })
+}

@@ -1,0 +1,112 @@
+//! Between the kernel's types and Weft's.
+
+use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
+use std::time::{Duration, SystemTime};
+use weft_core::{FileId, Timestamp};
+use weft_wire::meta::{Attr, FileType, OpenFlags, Place, SetTime};
+
+/// The preferred size of transfers that `stat` reports, in bytes.
+const BLOCK_SIZE: u32 = 1 << 20;
+
+pub fn kind(kind: FileType) -> fuser::FileType {
+    match kind {
+        FileType::Regular => fuser::FileType::RegularFile,
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::CharDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+    }
+}
+
+/// What `mknod` asks for by its mode; `None` for what it cannot make.
+pub fn kind_of_mode(mode: u32) -> Option<FileType> {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG | 0 => Some(FileType::Regular),
+        libc::S_IFIFO => Some(FileType::Fifo),
+        libc::S_IFSOCK => Some(FileType::Socket),
+        libc::S_IFCHR => Some(FileType::CharDevice),
+        libc::S_IFBLK => Some(FileType::BlockDevice),
+        _ => None,
+    }
+}
+
+pub fn system_time(time: Timestamp) -> SystemTime {
+    let (seconds, nanos) = time.parts();
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let base = if seconds < 0 { SystemTime::UNIX_EPOCH - whole } else { SystemTime::UNIX_EPOCH + whole };
+    base + Duration::from_nanos(u64::from(nanos))
+}
+
+pub fn set_time(time: TimeOrNow) -> SetTime {
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(at) => SetTime::At(match at.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => Timestamp(after.as_nanos() as i128),
+            Err(before) => Timestamp(-(before.duration().as_nanos() as i128)),
+        }),
+    }
+}
+
+pub fn attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.file.0),
+        size: attr.size.0,
+        blocks: attr.blocks_512,
+        atime: system_time(attr.atime),
+        mtime: system_time(attr.mtime),
+        ctime: system_time(attr.ctime),
+        crtime: SystemTime::UNIX_EPOCH,
+        kind: kind(attr.kind),
+        perm: (attr.mode & 0o7777) as u16,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev as u32,
+        blksize: BLOCK_SIZE,
+        flags: 0,
+    }
+}
+
+pub fn errno(error: &weft_client::Error) -> Errno {
+    Errno::from_i32(error.errno())
+}
+
+/// An inode itself.
+pub fn inode(ino: INodeNo) -> Place {
+    Place { base: FileId(ino.0), path: Vec::new(), follow: false }
+}
+
+/// A name in a directory; the kernel follows symbolic links itself.
+pub fn child(parent: INodeNo, name: &std::ffi::OsStr) -> Place {
+    use std::os::unix::ffi::OsStrExt;
+    Place { base: FileId(parent.0), path: name.as_bytes().to_vec(), follow: false }
+}
+
+/// The part of `open`'s flags that the metadata service looks at.
+pub fn open_flags(flags: i32) -> OpenFlags {
+    let access = flags & libc::O_ACCMODE;
+    OpenFlags {
+        read: access != libc::O_WRONLY,
+        write: access != libc::O_RDONLY,
+        create: flags & libc::O_CREAT != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+        truncate: flags & libc::O_TRUNC != 0,
+        directory: flags & libc::O_DIRECTORY != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_keep_their_value() {
+        for nanos in [-1_500_000_000i128, -1, 0, 1, 1_700_000_000_123_456_789] {
+            let there = system_time(Timestamp(nanos));
+            let SetTime::At(back) = set_time(TimeOrNow::SpecificTime(there)) else { panic!("a time") };
+            assert_eq!(back, Timestamp(nanos));
+        }
+    }
+}

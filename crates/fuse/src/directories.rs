@@ -1,0 +1,69 @@
+//! Positions in open directories.
+//!
+//! The kernel asks for entries by a number that it was given with an earlier entry. The metadata service lists by name.
+//! So an open directory remembers, for each page that it fetched, the number of its first entry and the name after
+//! which it began: going on is exact however many names were removed meanwhile, and going back is possible.
+
+use weft_client::{Client, Error};
+use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::{Entry, Place};
+
+/// Entries fetched at a time.
+const PAGE: u32 = 1024;
+
+/// An open directory.
+pub struct Listing {
+    at: Place,
+    /// First entry number and the name before it, of each page seen so far.
+    marks: Vec<(u64, Vec<u8>)>,
+    page: Vec<Entry>,
+    /// Index in `marks` of the page held.
+    held: Option<usize>,
+    more: bool,
+}
+
+impl Listing {
+    /// Of this directory.
+    pub fn new(at: Place) -> Self {
+        Self { at, marks: vec![(0, Vec::new())], page: Vec::new(), held: None, more: true }
+    }
+
+    /// The entry with number `index` from 0, if there are that many.
+    ///
+    /// # Errors
+    /// Of the metadata service.
+    pub fn entry(&mut self, client: &Client<RealEnv>, index: u64) -> Result<Option<&Entry>, Error> {
+        if index == 0 && self.held != Some(0) {
+            // From the beginning again: look afresh, as rewinddir promises.
+            self.marks.truncate(1);
+            self.held = None;
+        }
+        loop {
+            let mark = self.marks.partition_point(|(first, _)| *first <= index) - 1;
+            if self.held != Some(mark) {
+                let after = &self.marks[mark].1;
+                let (entries, more) = block_on(client.list(&self.at, after, PAGE, false))?;
+                self.page = entries;
+                self.more = more;
+                self.held = Some(mark);
+            }
+            let first = self.marks[mark].0;
+            let within = (index - first) as usize;
+            if within < self.page.len() {
+                return Ok(self.page.get(within));
+            }
+            let (true, Some(last)) = (self.more, self.page.last()) else {
+                return Ok(None);
+            };
+            let next = (first + self.page.len() as u64, last.name.clone());
+            self.marks.truncate(mark + 1);
+            self.marks.push(next);
+        }
+    }
+
+    /// Forgets what was fetched, so that the next reading from the start sees new names.
+    pub fn rewind(&mut self) {
+        self.marks.truncate(1);
+        self.held = None;
+    }
+}

@@ -1,0 +1,141 @@
+//! Locks of processes behind the mount.
+//!
+//! The FUSE library does not tell `flock` from `fcntl` locks. So every lock of the kernel is a record lock of the
+//! metadata service, and one on the whole file also takes the flock space: `flock` here excludes `flock` by other
+//! nodes and by the preload library. A program that uses both kinds on one whole file at once would wait for itself;
+//! see the page on what differs from POSIX.
+
+use crate::caller::interrupted;
+use fuser::Errno;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use weft_client::{Error, OpenFile, Wait};
+use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::{HeldLock, LockKind, LockOwner, LockRange, LockSpace};
+
+/// The kernel's end of a lock that reaches to the end of any file.
+const KERNEL_END: u64 = i64::MAX as u64;
+
+/// Locks taken through one open file, so that closing gives back only what was taken.
+#[derive(Default)]
+pub struct HandleLocks {
+    owners: Mutex<BTreeSet<u64>>,
+}
+
+/// What the kernel asks.
+#[derive(Clone, Copy, Debug)]
+pub struct LockCall {
+    /// Its number for the owner.
+    pub owner: u64,
+    /// First byte.
+    pub start: u64,
+    /// Last byte.
+    pub end: u64,
+    /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
+    pub kind: i32,
+    /// Process id of the caller.
+    pub pid: u32,
+    /// Whether to wait.
+    pub wait: bool,
+}
+
+impl LockCall {
+    fn range(&self) -> LockRange {
+        let end = if self.end >= KERNEL_END { u64::MAX } else { self.end + 1 };
+        LockRange { start: self.start, end }
+    }
+
+    fn whole(&self) -> bool {
+        self.start == 0 && self.end >= KERNEL_END
+    }
+
+    fn spaces(&self) -> &'static [LockSpace] {
+        if self.whole() { &[LockSpace::Record, LockSpace::Flock] } else { &[LockSpace::Record] }
+    }
+
+    fn lock_kind(&self) -> Option<LockKind> {
+        match self.kind {
+            libc::F_RDLCK => Some(LockKind::Shared),
+            libc::F_WRLCK => Some(LockKind::Exclusive),
+            _ => None,
+        }
+    }
+}
+
+/// Takes, changes or gives back a lock.
+pub fn set(file: &OpenFile<RealEnv>, held: &HandleLocks, call: LockCall) -> Result<(), Errno> {
+    let owner = LockOwner::Process(call.owner);
+    let Some(kind) = call.lock_kind() else {
+        for &space in call.spaces() {
+            block_on(file.unlock(space, owner, call.range()))
+                .map_err(|error| crate::convert::errno(&error))?;
+        }
+        return Ok(());
+    };
+    held.owners.lock().insert(call.owner);
+    for (taken, &space) in call.spaces().iter().enumerate() {
+        let mut gone = || interrupted(call.pid);
+        let wait = if call.wait { Wait::Until(&mut gone) } else { Wait::No };
+        let result: Result<(), Error> = block_on(file.lock(space, owner, kind, call.range(), wait));
+        if let Err(error) = result {
+            for &space in &call.spaces()[..taken] {
+                let _ = block_on(file.unlock(space, owner, call.range()));
+            }
+            return Err(crate::convert::errno(&error));
+        }
+    }
+    Ok(())
+}
+
+/// The lock that would be in the way.
+pub fn test(file: &OpenFile<RealEnv>, call: LockCall) -> Result<Option<HeldLock>, Errno> {
+    let Some(kind) = call.lock_kind() else { return Ok(None) };
+    let owner = LockOwner::Process(call.owner);
+    block_on(file.test_lock(LockSpace::Record, owner, kind, call.range()))
+        .map_err(|error| crate::convert::errno(&error))
+}
+
+/// What closing a descriptor does: the owner's locks on the file end.
+pub fn release(file: &OpenFile<RealEnv>, held: &HandleLocks, owner: u64) {
+    if !held.owners.lock().remove(&owner) {
+        return;
+    }
+    let all = LockRange { start: 0, end: u64::MAX };
+    for space in [LockSpace::Record, LockSpace::Flock] {
+        // A server that cannot be reached drops the locks when this session ends.
+        let _ = block_on(file.unlock(space, LockOwner::Process(owner), all));
+    }
+}
+
+/// The kernel's form of a lock: first byte, last byte, kind, process.
+pub fn to_kernel(lock: Option<HeldLock>) -> (u64, u64, i32, u32) {
+    match lock {
+        None => (0, 0, libc::F_UNLCK, 0),
+        Some(lock) => {
+            let end = if lock.range.end > KERNEL_END { KERNEL_END } else { lock.range.end - 1 };
+            let kind = match lock.kind {
+                LockKind::Shared => libc::F_RDLCK,
+                LockKind::Exclusive => libc::F_WRLCK,
+            };
+            (lock.range.start, end, kind, lock.pid)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(start: u64, end: u64) -> LockCall {
+        LockCall { owner: 1, start, end, kind: libc::F_WRLCK, pid: 1, wait: false }
+    }
+
+    #[test]
+    fn ranges_of_the_kernel_end_with_their_last_byte() {
+        assert_eq!(call(10, 19).range(), LockRange { start: 10, end: 20 });
+        assert_eq!(call(10, KERNEL_END).range(), LockRange { start: 10, end: u64::MAX });
+        assert!(call(0, KERNEL_END).whole() && !call(0, 99).whole());
+        let held = HeldLock { kind: LockKind::Shared, range: LockRange { start: 5, end: u64::MAX }, pid: 7 };
+        assert_eq!(to_kernel(Some(held)), (5, KERNEL_END, libc::F_RDLCK, 7));
+    }
+}
