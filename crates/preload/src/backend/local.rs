@@ -1,6 +1,6 @@
 //! A local directory in place of a cluster (`WEFT_LOCAL_ROOT`), so that the hooks can be tested without servers.
 
-use super::{Backend, File, How, Interrupted, Name};
+use super::{Backend, DEVICE, File, How, Interrupted, Name};
 use crate::errno::{self, Fail, Res};
 use crate::route::Spot;
 use crate::{pathname, placeholder, sys};
@@ -8,9 +8,6 @@ use std::ffi::{CString, c_int};
 use std::io::{IoSlice, IoSliceMut};
 use weft_core::Layout;
 use weft_wire::meta::{HeldLock, LockKind, LockRange, LockSpace, SetAttr, SetTime};
-
-/// Made-up device number, so that programs see another file system.
-const DEVICE: u64 = 0x7765_6674;
 
 pub struct Local {
     root: Vec<u8>,
