@@ -17,6 +17,7 @@ use weft_core::{
     TargetId, Timestamp,
 };
 use weft_env::Env;
+use weft_wire::data::DatafileMeta;
 use weft_wire::meta::{
     Attr, HandleId, MetaReply, MetaRequest, OpenFlags, Opened, Place, SetAttr, WriteSummary,
 };
@@ -504,6 +505,19 @@ impl<E: Env> OpenFile<E> {
         let Some(layout) = &state.layout else { return Ok(ByteLen::ZERO) };
         let size = state.size_beyond(layout, &mut Vec::new(), None).await;
         size.map(|size| ByteLen(size.0)).map_err(|error| error.about(&state.path))
+    }
+
+    /// Length, room and time of each datafile, in the order of [`Layout::objects`]; none for what has no bytes.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn datafiles(&self) -> Result<Vec<DatafileMeta>> {
+        let state = &self.state;
+        state.check()?;
+        let Some(layout) = &state.layout else { return Ok(Vec::new()) };
+        let objects: Vec<_> = layout.objects().collect();
+        let lens = state.client.core.lens(state.record.file, state.cap().await?, &objects).await;
+        lens.map_err(|error| error.about(&state.path))
     }
 
     /// Cuts or extends the file to `size`.

@@ -12,6 +12,17 @@ use weft_core::Nanos;
 /// The longest path of a Unix socket, without its closing zero.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// With this an embedded cluster's file begins.
+const MARK: &str = "# Written by `weft run`";
+
+/// The state directory of the embedded cluster whose file this is.
+pub(crate) fn state_of(file: &Path, text: &str) -> Option<PathBuf> {
+    if !text.starts_with(MARK) {
+        return None;
+    }
+    std::path::absolute(file).ok()?.parent().map(Path::to_owned)
+}
+
 /// What may be chosen of an embedded cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EmbeddedOptions {
@@ -63,7 +74,7 @@ pub fn embedded_toml(options: &EmbeddedOptions) -> String {
     let state = options.state.display();
     let run = socket_dir(&options.state);
     let mut out = format!(
-        "# Written by `weft run`: an embedded cluster, {} servers on this machine.\n\
+        "{MARK}: an embedded cluster, {} servers on this machine.\n\
          # `weft run --fresh` empties and writes it again.\n\n\
          [cluster]\nname = \"embedded\"\nkey_file = {}\nidle_exit = {}\n",
         options.classes.len(),

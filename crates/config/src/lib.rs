@@ -11,6 +11,7 @@
 //! * the key file, where it can be seen, is readable by its owner alone.
 
 mod check;
+mod client;
 mod embedded;
 mod error;
 mod find;

@@ -83,6 +83,7 @@ impl Cluster {
             servers: servers.into_iter().map(Placed::into_server).collect(),
             placement,
             client,
+            embedded: crate::embedded::state_of(file, text),
         })
     }
 }
@@ -271,17 +272,21 @@ fn client(section: Section<'_>) -> Result<Client, ConfigError> {
     )?;
     let connect = section.duration("connect_timeout", TIMEOUT)?;
     let request = section.duration("request_timeout", TIMEOUT)?;
+    let retry = section.duration("retry_for", Nanos(0)..=Nanos::from_s(3600))?;
     let fragment = section.size("fragment_threshold", ByteLen(0)..=ByteLen::from_mib(1024))?;
     let checksums = section
         .choice("checksums", &[("auto", Checksums::Auto), ("on", Checksums::On), ("off", Checksums::Off)])?;
     let connections = section.number("connections_max", 1..=4096)?;
+    let leases = section.number("leases_max", 0..=1_000_000)?;
     section.finish()?;
     Ok(Client {
         transport: transport.unwrap_or(default.transport),
         connect_timeout: connect.unwrap_or(default.connect_timeout),
         request_timeout: request.unwrap_or(default.request_timeout),
+        retry_for: retry.unwrap_or(default.retry_for),
         fragment_threshold: fragment.unwrap_or(default.fragment_threshold),
         checksums: checksums.unwrap_or(default.checksums),
         connections_max: connections.map_or(default.connections_max, |item| item.value as u32),
+        leases_max: leases.map_or(default.leases_max, |item| item.value as u32),
     })
 }

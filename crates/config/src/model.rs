@@ -23,6 +23,8 @@ pub struct Cluster {
     pub placement: Placement,
     /// How clients behave.
     pub client: Client,
+    /// The state directory, when `weft run` made this cluster; its servers may be started by whoever uses it.
+    pub embedded: Option<PathBuf>,
 }
 
 /// One server.
@@ -100,12 +102,16 @@ pub struct Client {
     pub connect_timeout: Nanos,
     /// Longest time that a server may be silent before the call fails with EIO.
     pub request_timeout: Nanos,
+    /// How long a request goes on trying to reach a server, so that its restart passes unnoticed.
+    pub retry_for: Nanos,
     /// Sub-requests shorter than this, of a request that spans several datafiles, are fragments.
     pub fragment_threshold: ByteLen,
     /// Whether payloads carry checksums.
     pub checksums: Checksums,
     /// Most connections of one process to one server.
     pub connections_max: u32,
+    /// Most datafile descriptors that one process holds under leases.
+    pub leases_max: u32,
 }
 
 /// How bytes travel.
@@ -160,9 +166,11 @@ impl Default for Client {
             transport: TransportChoice::Auto,
             connect_timeout: Nanos::from_s(3),
             request_timeout: Nanos::from_s(30),
+            retry_for: Nanos::from_s(5),
             fragment_threshold: ByteLen::from_kib(20),
             checksums: Checksums::Auto,
             connections_max: 64,
+            leases_max: 256,
         }
     }
 }

@@ -299,6 +299,7 @@ fn an_embedded_cluster_is_written_once_and_loads() {
         let again = weft_config::write_embedded(&options).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(first, again);
         assert_eq!(std::fs::read(&first.key_file).expect("a key"), key, "the key stays");
+        assert_eq!(first.embedded.as_deref(), Some(options.state.as_path()));
         assert_eq!(first.servers.len(), 4);
         let classes: Vec<_> = first.map().targets.into_iter().map(|target| target.class).collect();
         assert_eq!(classes, ["hdd", "hdd", "ssd", "ssd"]);

@@ -1,0 +1,60 @@
+# Weft: what people and CI call. Each target installs what it needs where it may, and names it where it may not.
+
+PREFIX ?= /usr/local
+CARGO ?= cargo
+
+.PHONY: all demo test bench lint install uninstall deps clean help
+
+all: ## Build the command and the preload library (release)
+	@scripts/deps.sh build
+	$(CARGO) build --release -p weft-cli -p weft-preload -p weft-capi
+
+demo: ## Two unmodified MPI programs on four servers, checked, with the layout shown
+	@scripts/deps.sh demo
+	@scripts/demo.sh
+
+test: ## All tests, those with MPI, FUSE and network namespaces among them
+	@scripts/deps.sh test
+	$(CARGO) build -p weft-cli -p weft-preload
+	$(CARGO) test --workspace
+
+bench: ## Measurements as ratios to the plain local directory in the same run
+	@scripts/deps.sh bench
+	$(CARGO) build --release -p weft-cli -p weft-preload
+	@scripts/bench.sh
+
+lint: ## Formatting, compiler and clippy warnings as errors
+	@scripts/deps.sh lint
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+install: all ## Install under PREFIX (default /usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
+	install -d $(DESTDIR)$(PREFIX)/share/doc/weft
+	install -m 755 target/release/weft $(DESTDIR)$(PREFIX)/bin/weft
+	install -m 755 target/release/libweft_preload.so $(DESTDIR)$(PREFIX)/lib/
+	if [ -e target/release/libweft.so ]; then install -m 755 target/release/libweft.so $(DESTDIR)$(PREFIX)/lib/; fi
+	if [ -e crates/capi/include/weft.h ]; then install -m 644 crates/capi/include/weft.h $(DESTDIR)$(PREFIX)/include/; fi
+	target/release/weft man --out $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	target/release/weft completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
+	target/release/weft completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
+	target/release/weft completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
+	target/release/weft config example > $(DESTDIR)$(PREFIX)/share/doc/weft/cluster.toml.example
+
+uninstall: ## Remove what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/weft $(DESTDIR)$(PREFIX)/lib/libweft_preload.so $(DESTDIR)$(PREFIX)/lib/libweft.so
+	rm -f $(DESTDIR)$(PREFIX)/include/weft.h $(DESTDIR)$(PREFIX)/share/man/man1/weft.1 $(DESTDIR)$(PREFIX)/share/man/man1/weft-*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft
+
+deps: ## Install everything that any target needs
+	@scripts/deps.sh build demo test
+
+clean: ## Remove what was built
+	$(CARGO) clean
+
+help: ## This list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12

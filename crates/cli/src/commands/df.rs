@@ -1,0 +1,71 @@
+//! `weft df`.
+
+use super::session::{Weft, why};
+use crate::failure::Failure;
+use crate::table::{Table, human};
+use clap::Args;
+use std::path::PathBuf;
+use weft_env::real::block_on;
+
+/// Shows space by target.
+#[derive(Args)]
+#[command(after_long_help = "\
+Targets that share a file system each show all of it.
+
+Examples:
+  weft df
+  weft df --bytes")]
+pub struct Df {
+    /// Whole bytes instead of numbers for people
+    #[arg(long)]
+    bytes: bool,
+}
+
+impl Df {
+    /// Shows it.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = Weft::open(file)?;
+        let size = |bytes: u64| if self.bytes { bytes.to_string() } else { human(bytes) };
+        let mut table = Table::new(["TARGET", "CLASS", "SERVER", "SIZE", "USED", "AVAIL", "USE%", "PATH"]);
+        let mut failed = false;
+        for (id, server) in weft.cluster.numbered() {
+            match block_on(weft.client.status(id)) {
+                Ok(status) => {
+                    let targets = status
+                        .targets
+                        .into_iter()
+                        .map(|t| (t.target.0.to_string(), t.class, t.total, t.free, t.path));
+                    let metadata = status.metadata.zip(server.metadata.as_ref()).map(|(status, config)| {
+                        (
+                            "-".into(),
+                            "metadata".into(),
+                            status.total,
+                            status.free,
+                            config.path.display().to_string(),
+                        )
+                    });
+                    for (target, class, total, free, path) in targets.chain(metadata) {
+                        let used = total.0.saturating_sub(free.0);
+                        let percent = if total.0 == 0 { 0.0 } else { 100.0 * used as f64 / total.0 as f64 };
+                        table.row([
+                            target,
+                            class,
+                            server.name.clone(),
+                            size(total.0),
+                            size(used),
+                            size(free.0),
+                            format!("{:.0}%", percent.ceil()),
+                            path,
+                        ]);
+                    }
+                }
+                Err(error) => {
+                    eprintln!("{}", Failure::new(format!("server {}", server.name), why(&error)));
+                    failed = true;
+                }
+            }
+        }
+        print!("{}", table.render());
+        Ok(u8::from(failed))
+    }
+}

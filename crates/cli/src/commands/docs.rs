@@ -1,0 +1,72 @@
+//! `weft completions` and `weft man`: generated from the same definitions as the command line itself.
+
+use crate::args::Weft;
+use crate::failure::Failure;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Prints shell completions.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weft completions bash > ~/.local/share/bash-completion/completions/weft
+  weft completions zsh > ~/.zfunc/_weft
+  weft completions fish > ~/.config/fish/completions/weft.fish")]
+pub struct Completions {
+    /// For this shell
+    shell: Shell,
+}
+
+impl Completions {
+    /// Prints them.
+    pub fn run(self) -> Result<u8, Failure> {
+        clap_complete::generate(self.shell, &mut Weft::command(), "weft", &mut std::io::stdout());
+        Ok(0)
+    }
+}
+
+/// Writes manual pages.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weft man | man -l -                      this program's page
+  weft man --out /usr/local/share/man/man1 one page for each command, weft-run.1 among them")]
+pub struct Man {
+    /// Write all pages into this directory instead of the main one to standard output
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Man {
+    /// Writes them.
+    pub fn run(self) -> Result<u8, Failure> {
+        let failed = |error: std::io::Error| Failure::new("writing a manual page", error);
+        match self.out {
+            None => {
+                let mut page = Vec::new();
+                clap_mangen::Man::new(Weft::command()).render(&mut page).map_err(failed)?;
+                std::io::stdout().write_all(&page).map_err(failed)?;
+            }
+            Some(dir) => {
+                std::fs::create_dir_all(&dir).map_err(failed)?;
+                let mut command = Weft::command();
+                command.build();
+                pages(&command, "weft", &dir).map_err(failed)?;
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// The page of `command` and, below it, of all its subcommands.
+fn pages(command: &clap::Command, name: &str, dir: &Path) -> std::io::Result<()> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).title(name.to_uppercase()).render(&mut page)?;
+    std::fs::write(dir.join(format!("{name}.1")), page)?;
+    command
+        .get_subcommands()
+        .filter(|sub| sub.get_name() != "help")
+        .try_for_each(|sub| pages(sub, &format!("{name}-{}", sub.get_name()), dir))
+}

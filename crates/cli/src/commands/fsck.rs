@@ -1,0 +1,256 @@
+//! `weft fsck`: does what the metadata says fit what the targets hold?
+
+use super::session::{Weft, why};
+use crate::failure::Failure;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use weft_core::{ByteLen, FileId, ObjectId, TargetId};
+use weft_env::real::block_on;
+use weft_wire::data::DatafileId;
+use weft_wire::meta::{FileType, Place, ScannedInode};
+
+/// Asked for at a time.
+const PAGE: u32 = 4096;
+
+/// Problems were found, and all of them are mended.
+const MENDED: u8 = 1;
+/// Problems were found, and some are there still.
+const LEFT: u8 = 4;
+/// The check could not be done.
+const UNCHECKED: u8 = 8;
+
+const AFTER: &str = "\
+Looks for names without inodes, inodes without names and wrong link counts; for datafiles that belong to no file
+(orphans) or lie where the file's layout does not have them (strays); and for files whose recorded length is not that
+of their datafiles. The cluster stays in use meanwhile: what is open or being removed is left alone.
+
+With --repair, orphans and strays are removed, lengths are set to what the targets hold, and the namespace is mended:
+inodes without a name get one in /lost+found. Nothing is changed without it.
+
+Only root, the user who runs the servers, and holders of the cluster key may do this.
+
+Exit codes:
+  0  nothing is wrong
+  1  problems were found, and all of them are mended
+  2  wrong arguments, cluster file or key
+  4  problems were found, and some are there still (without --repair: all)
+  8  the check could not be done, a server may be down
+
+Examples:
+  weft fsck
+  weft fsck --repair";
+
+/// Checks the whole cluster, and repairs it when asked to.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Fsck {
+    /// Mend what is found
+    #[arg(long)]
+    repair: bool,
+    /// No progress on standard error
+    #[arg(short = 'q', long)]
+    quiet: bool,
+}
+
+/// Datafiles of one file, with their lengths.
+type Parts = BTreeMap<(ObjectId, TargetId), ByteLen>;
+
+struct Check<'a> {
+    weft: &'a Weft,
+    repair: bool,
+    bar: ProgressBar,
+    found: u64,
+    mended: u64,
+}
+
+impl Fsck {
+    /// Checks.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = Weft::open(file)?;
+        let bar = if self.quiet || !std::io::stderr().is_terminal() {
+            ProgressBar::hidden()
+        } else {
+            let style = ProgressStyle::with_template("{spinner} {msg}: {human_pos}");
+            ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        };
+        let mut check = Check { weft: &weft, repair: self.repair, bar, found: 0, mended: 0 };
+        let (files, datafiles) = check.all().map_err(|failure| failure.code(UNCHECKED))?;
+        check.bar.finish_and_clear();
+        let Check { found, mended, .. } = check;
+        println!("{files} inodes, {datafiles} datafiles: {found} problems, {mended} mended");
+        Ok(match (found, found - mended) {
+            (0, _) => 0,
+            (_, 0) => MENDED,
+            _ => {
+                if !self.repair {
+                    println!("nothing was changed; `weft fsck --repair` mends what can be mended");
+                }
+                LEFT
+            }
+        })
+    }
+}
+
+impl Check<'_> {
+    fn problem(&mut self, text: &str, mended: bool) {
+        self.found += 1;
+        self.mended += u64::from(mended);
+        let mark = if mended { " (mended)" } else { "" };
+        self.bar.suspend(|| println!("{text}{mark}"));
+    }
+
+    /// All checks; the number of inodes and datafiles looked at.
+    fn all(&mut self) -> Result<(u64, u64), Failure> {
+        self.namespace()?;
+        // Datafiles first: what is made meanwhile then has an inode that the later scan finds.
+        let mut parts: BTreeMap<FileId, Parts> = BTreeMap::new();
+        let mut datafiles = 0;
+        for target in self.weft.cluster.map().targets {
+            self.bar.set_message(format!("datafiles on target {}", target.id.0));
+            self.list(target.id, |file, object, len| {
+                datafiles += 1;
+                parts.entry(file).or_default().insert((object, target.id), len);
+            })?;
+        }
+        let files = self.inodes(&mut parts)?;
+        self.orphans(parts)?;
+        Ok((files, datafiles))
+    }
+
+    fn namespace(&mut self) -> Result<(), Failure> {
+        self.bar.set_message("names");
+        let report = block_on(self.weft.client.check_namespace(self.repair))
+            .map_err(|e| Failure::new("fsck", why(&e)))?;
+        let mut left = report.mended;
+        for problem in &report.problems {
+            self.problem(problem, left > 0);
+            left = left.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn list(&self, target: TargetId, mut each: impl FnMut(FileId, ObjectId, ByteLen)) -> Result<(), Failure> {
+        let mut after = None;
+        loop {
+            let page = block_on(self.weft.client.list_datafiles(target, after, PAGE))
+                .map_err(|error| Failure::new(format!("target {}", target.0), why(&error)))?;
+            let Some((file, object, _)) = page.last() else { return Ok(()) };
+            after = Some((*file, *object));
+            self.bar.inc(page.len() as u64);
+            page.into_iter().for_each(|(file, object, len)| each(file, object, len));
+        }
+    }
+
+    /// Compares every inode with its datafiles, and takes those away from `parts`: orphans are left.
+    fn inodes(&mut self, parts: &mut BTreeMap<FileId, Parts>) -> Result<u64, Failure> {
+        self.bar.set_message("inodes");
+        self.bar.set_position(0);
+        let mut after = FileId(0);
+        let mut count = 0;
+        loop {
+            let page = block_on(self.weft.client.scan_inodes(after, PAGE))
+                .map_err(|e| Failure::new("fsck", why(&e)))?;
+            let Some(last) = page.last() else { return Ok(count) };
+            after = last.file;
+            count += page.len() as u64;
+            self.bar.inc(page.len() as u64);
+            for inode in page {
+                let own = parts.remove(&inode.file).unwrap_or_default();
+                self.inode(&inode, own)?;
+            }
+        }
+    }
+
+    fn inode(&mut self, inode: &ScannedInode, own: Parts) -> Result<(), Failure> {
+        let name = match inode.path.is_empty() {
+            true => format!("inode {}", inode.file.0),
+            false => self.weft.shown(&String::from_utf8_lossy(&inode.path)),
+        };
+        // What is being removed may have lost some of its datafiles already.
+        if inode.doomed {
+            return Ok(());
+        }
+        let layout = match (&inode.layout, inode.kind) {
+            (Some(layout), FileType::Regular) => layout,
+            _ => return self.strays(inode.file, &name, own.into_keys().collect()),
+        };
+        let places: BTreeSet<_> = layout.objects().collect();
+        let strays = own.keys().filter(|part| !places.contains(part)).copied().collect();
+        self.strays(inode.file, &name, strays)?;
+        if !inode.settled {
+            return Ok(());
+        }
+        let lens = places.iter().map(|part| (part.0, own.get(part).copied().unwrap_or_default()));
+        let size = layout.file_size(lens);
+        if size.0 == inode.size.0 {
+            return Ok(());
+        }
+        // A writer may have begun between the two looks.
+        let now = Place { base: inode.file, path: Vec::new(), follow: false };
+        match block_on(self.weft.client.stat(&now)) {
+            Ok(attr) if attr.size != inode.size => return Ok(()),
+            Err(error) if error.errno() == libc::ENOENT => return Ok(()),
+            _ => {}
+        }
+        let mut mended = false;
+        if self.repair {
+            // Cutting to what is there makes the metadata service ask the targets anew.
+            block_on(self.weft.client.truncate(&now, ByteLen(size.0)))
+                .map_err(|error| Failure::new(&name, why(&error)))?;
+            mended = true;
+        }
+        self.problem(
+            &format!("{name}: recorded with {} bytes, its datafiles hold {}", inode.size.0, size.0),
+            mended,
+        );
+        Ok(())
+    }
+
+    fn strays(&mut self, file: FileId, name: &str, strays: Vec<(ObjectId, TargetId)>) -> Result<(), Failure> {
+        for (object, target) in strays {
+            let mended = self.remove(file, object, target)?;
+            let part = format!("{}.{}", object.component, object.column);
+            self.problem(
+                &format!("{name}: datafile {part} on target {} is not of its layout", target.0),
+                mended,
+            );
+        }
+        Ok(())
+    }
+
+    /// Datafiles without an inode, unless they have gone meanwhile.
+    fn orphans(&mut self, parts: BTreeMap<FileId, Parts>) -> Result<(), Failure> {
+        let targets: BTreeSet<_> =
+            parts.values().flat_map(|own| own.keys().map(|(_, target)| *target)).collect();
+        for target in targets {
+            let mut there = Vec::new();
+            self.list(target, |file, object, len| {
+                if parts.get(&file).is_some_and(|own| own.contains_key(&(object, target))) {
+                    there.push((file, object, len));
+                }
+            })?;
+            for (file, object, len) in there {
+                let mended = self.remove(file, object, target)?;
+                let part = format!("{}.{}", object.component, object.column);
+                let text = format!(
+                    "target {}: datafile {:016x}.{part} of {} bytes belongs to no file",
+                    target.0, file.0, len.0
+                );
+                self.problem(&text, mended);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, file: FileId, object: ObjectId, target: TargetId) -> Result<bool, Failure> {
+        if !self.repair {
+            return Ok(false);
+        }
+        block_on(self.weft.client.remove_datafiles(&[DatafileId { target, file, object }]))
+            .map_err(|error| Failure::new(format!("target {}", target.0), why(&error)))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,125 @@
+//! `weft ls`.
+
+use super::names::{self, Names};
+use super::session::{Weft, join};
+use crate::failure::Failure;
+use crate::table::human;
+use clap::Args;
+use std::path::PathBuf;
+use weft_env::real::block_on;
+use weft_wire::meta::{Attr, FileType};
+
+/// Lists directories.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+#[command(after_long_help = "Examples:\n  weft ls\n  weft ls -lh /weft/results\n  weft ls -R results")]
+pub struct Ls {
+    /// Modes, owners, sizes and times
+    #[arg(short = 'l')]
+    long: bool,
+    /// Names that begin with a dot too
+    #[arg(short = 'a', long)]
+    all: bool,
+    /// Sizes for people, such as 1.50 GiB
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Directories themselves instead of what they hold
+    #[arg(short = 'd', long)]
+    directory: bool,
+    /// Subdirectories too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// One name per line (as always here)
+    #[arg(short = '1')]
+    _one: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// What to list; the root without any
+    paths: Vec<String>,
+}
+
+impl Ls {
+    /// Lists them.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = Weft::open(file)?;
+        let root = [String::new()];
+        let paths = if self.paths.is_empty() { &root[..] } else { &self.paths[..] };
+        let mut failed = false;
+        let mut names = Names::default();
+        for (index, path) in paths.iter().enumerate() {
+            let inside = weft.inside(path);
+            let heading = self.recursive || paths.len() > 1;
+            if let Err(failure) = self.one(&weft, inside, heading, index > 0, &mut names) {
+                eprintln!("{failure}");
+                failed = true;
+            }
+        }
+        Ok(u8::from(failed))
+    }
+
+    fn one(
+        &self,
+        weft: &Weft,
+        inside: &str,
+        heading: bool,
+        gap: bool,
+        names: &mut Names,
+    ) -> Result<(), Failure> {
+        let attr = weft.stat(inside, !self.long)?;
+        if attr.kind != FileType::Directory || self.directory {
+            self.line(weft, &weft.shown(inside), inside, &attr, names);
+            return Ok(());
+        }
+        if heading {
+            println!("{}{}:", if gap { "\n" } else { "" }, weft.shown(inside));
+        }
+        let mut below = Vec::new();
+        weft.list(inside, self.long, |entry| {
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            if name.starts_with('.') && !self.all {
+                return Ok(());
+            }
+            let path = join(inside, &name);
+            if self.recursive && entry.kind == FileType::Directory {
+                below.push(path.clone());
+            }
+            match entry.attr {
+                // An unsettled size is known to the data servers only.
+                Some(attr) if attr.unsettled.is_none() => self.line(weft, &name, &path, &attr, names),
+                _ if self.long => {
+                    // Or it has been removed meanwhile.
+                    if let Some(attr) = weft.look(&path, false)? {
+                        self.line(weft, &name, &path, &attr, names);
+                    }
+                }
+                _ => println!("{name}"),
+            }
+            Ok(())
+        })?;
+        below.into_iter().try_for_each(|path| self.one(weft, &path, true, true, names))
+    }
+
+    fn line(&self, weft: &Weft, name: &str, inside: &str, attr: &Attr, names: &mut Names) {
+        if !self.long {
+            println!("{name}");
+            return;
+        }
+        let size = if self.human_readable { human(attr.size.0) } else { attr.size.0.to_string() };
+        let user = names.user(attr.uid).to_owned();
+        let mut line = format!(
+            "{} {:3} {user:8} {:8} {size:>12} {} {name}",
+            names::mode(attr.kind, attr.mode),
+            attr.nlink,
+            names.group(attr.gid),
+            names::minute(attr.mtime),
+        );
+        if attr.kind == FileType::Symlink {
+            let target = weft.at(inside, false, |place| block_on(weft.client.readlink(place)));
+            if let Ok(target) = target {
+                line += &format!(" -> {}", String::from_utf8_lossy(&target));
+            }
+        }
+        println!("{line}");
+    }
+}

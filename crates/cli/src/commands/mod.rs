@@ -1,0 +1,64 @@
+//! One file per subcommand; what they share stands here.
+
+pub mod cat;
+pub mod config;
+pub mod cp;
+pub mod df;
+pub mod docs;
+pub mod du;
+pub mod fsck;
+pub mod key;
+pub mod ls;
+pub mod names;
+pub mod run;
+pub mod serve;
+mod session;
+pub mod stat;
+pub mod status;
+pub mod stop;
+pub mod stripe;
+pub mod tree;
+
+pub use session::{Held, load, posix};
+
+use crate::args::{self, Command};
+use crate::failure::Failure;
+
+/// Does what the command line says; the code to end with.
+pub fn run(args: args::Weft) -> Result<u8, Failure> {
+    let file = args.cluster;
+    match args.command {
+        Command::Run(command) => command.run(file),
+        Command::Stop(command) => command.run(file),
+        Command::Serve(command) => command.run(file),
+        Command::Status(command) => command.run(file),
+        Command::Ls(command) => command.run(file),
+        Command::Cp(command) => command.run(file),
+        Command::Cat(command) => command.run(file),
+        Command::Mv(command) => command.run(file),
+        Command::Rm(command) => command.run(file),
+        Command::Mkdir(command) => command.run(file),
+        Command::Touch(command) => command.run(file),
+        Command::Ln(command) => command.run(file),
+        Command::Stat(command) => command.run(file),
+        Command::Df(command) => command.run(file),
+        Command::Du(command) => command.run(file),
+        Command::Setstripe(command) => command.run(file),
+        Command::Getstripe(command) => command.run(file),
+        Command::Fsck(command) => command.run(file),
+        Command::Key(command) => command.run(file),
+        Command::Config(command) => command.run(file),
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
+    }
+}
+
+/// For arguments.
+pub fn duration(text: &str) -> Result<weft_core::Nanos, String> {
+    weft_config::parse_duration(text)
+}
+
+/// For arguments.
+pub fn size(text: &str) -> Result<weft_core::ByteLen, String> {
+    weft_config::parse_size(text)
+}

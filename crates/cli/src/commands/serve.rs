@@ -1,0 +1,234 @@
+//! `weft serve`: the server process.
+
+use super::key::secret;
+use crate::failure::Failure;
+use crate::logging::Log;
+use crate::signals::{self, Blocked};
+use clap::Args;
+use std::io::Write;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_config::{Cluster, Module, Server};
+use weft_core::{ByteLen, ServerId};
+use weft_env::Address;
+use weft_env::real::{RealEnv, block_on};
+use weft_server::{Hooks, Limits, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_wire::ClusterSecret;
+
+const AFTER: &str = "\
+Without a name all servers of this host are run, in one process: those whose `host` (or the host of whose tcp address)
+is this one, and those with Unix sockets alone.
+
+The process stays in the foreground and logs to the `log` file of each server, or to standard error. SIGTERM and
+SIGINT end it in order; SIGHUP opens the log files again. What fsync promised survives SIGKILL at any moment. A
+directory of a target or of the metadata is made when its parent is there; it is formatted at its first use and
+refused when it belongs to another target or cluster.
+
+Examples:
+  weft serve                                      all servers of this host
+  weft serve node0 --cluster /etc/weft/cluster.toml
+
+As a service of systemd:
+  [Service]
+  ExecStart=/usr/local/bin/weft serve --cluster /etc/weft/cluster.toml
+  LimitNOFILE=1048576";
+
+/// Runs a server of the cluster, or all of this host.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Serve {
+    /// Its name in the cluster file
+    server: Option<String>,
+    /// Print "ready" and close standard output when everything is served
+    #[arg(long, hide = true)]
+    announce: bool,
+}
+
+impl Serve {
+    /// Serves until told to stop.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let cluster = super::load(file)?;
+        let chosen: Vec<(ServerId, &Server)> = match &self.server {
+            Some(name) => vec![cluster.server(name).ok_or_else(|| unknown(&cluster, name))?],
+            None => cluster.numbered().filter(|(_, server)| runs_here(server)).collect(),
+        };
+        if chosen.is_empty() {
+            return Err(Failure::misuse(cluster.file.display(), "no server of it runs on this host")
+                .remedy("name one, or write the `host` of each"));
+        }
+        let secret = ClusterSecret::new(&secret(&cluster)?);
+        more_files();
+        // Threads inherit this: only the loop below sees these signals.
+        let signals = Blocked::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
+        let mut logs = Vec::new();
+        let mut handles = Vec::new();
+        for (id, server) in chosen {
+            let log = Log::open(&server.name, server.log.as_deref(), server.log_level)
+                .map_err(|error| Failure::new(format!("log of server {}", server.name), error))?;
+            let handle = start(&cluster, id, server, &secret, &log).inspect_err(|failure| {
+                log.line(&format!("error: not started: {failure}"));
+            })?;
+            let addresses: Vec<_> = handle.addresses().iter().map(ToString::to_string).collect();
+            log.line(&format!("serves cluster {} on {}", cluster.name, addresses.join(", ")));
+            logs.push(log);
+            handles.push(handle);
+        }
+        if self.announce {
+            announce();
+        }
+        let handles = Arc::new(handles);
+        let watched = Arc::clone(&handles);
+        let watcher = std::thread::spawn(move || {
+            watched.iter().for_each(|handle| block_on(handle.stopped()));
+            // All have ended by themselves, for want of use or on request: wakes the loop below.
+            signals::send(std::process::id() as i32, libc::SIGTERM);
+        });
+        while signals.wait().number == libc::SIGHUP {
+            logs.iter().for_each(Log::reopen);
+        }
+        handles.iter().for_each(ServerHandle::request_stop);
+        let _ = watcher.join(); // a panic there was printed
+        logs.iter().for_each(|log| log.line("ended in order"));
+        Ok(0)
+    }
+}
+
+fn unknown(cluster: &Cluster, name: &str) -> Failure {
+    let names: Vec<_> = cluster.servers.iter().map(|server| server.name.as_str()).collect();
+    Failure::misuse(format!("server {name:?}"), format!("{} does not name it", cluster.file.display()))
+        .remedy(format!("it names: {}", names.join(", ")))
+}
+
+fn start(
+    cluster: &Cluster,
+    id: ServerId,
+    server: &Server,
+    secret: &ClusterSecret,
+    log: &Log,
+) -> Result<ServerHandle<RealEnv>, Failure> {
+    let targets = server.targets.iter().map(|target| target.path.as_path());
+    for path in targets.chain(server.metadata.iter().map(|metadata| metadata.path.as_path())) {
+        directory(path, 0o700)?;
+    }
+    for address in &server.addresses {
+        if let Address::Unix(socket) = address {
+            directory(socket.parent().unwrap_or(Path::new("/")), 0o755)?;
+        }
+    }
+    let sink = log.clone();
+    let config = ServerConfig {
+        server: id,
+        name: server.name.clone(),
+        cluster: cluster.name.clone(),
+        addresses: server.addresses.clone(),
+        secret: secret.clone(),
+        targets: server.targets.iter().map(target).collect(),
+        metadata: server.metadata.as_ref().map(|found| metadata_config(cluster, found)),
+        limits: Limits {
+            connections_max: server.connections_max,
+            payload_memory_max: server.payload_memory,
+            ..Limits::default()
+        },
+        leases: server.targets.iter().all(|target| target.leases),
+        checksums_remote: cluster.client.checksums != weft_config::Checksums::Off,
+        idle_exit: cluster.idle_exit,
+        hooks: Hooks {
+            memory: resident_memory,
+            log: Arc::new(move |line| sink.line(line)),
+            pid: std::process::id(),
+            // SAFETY: geteuid has no preconditions and cannot fail.
+            uid: unsafe { libc::geteuid() },
+        },
+    };
+    block_on(weft_server::Server::start(RealEnv::new(), config))
+        .map_err(|error| Failure::new(format!("server {}", server.name), error))
+}
+
+fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> metadata::Config {
+    metadata::Config { path: found.path.clone(), cluster: cluster.map() }
+}
+
+fn target(target: &weft_config::Target) -> TargetConfig {
+    TargetConfig {
+        id: target.id,
+        class: target.class.clone(),
+        path: target.path.clone(),
+        module: match target.module {
+            Module::Buffered => weft_store::target::Module::Buffered,
+            Module::Direct => weft_store::target::Module::Direct,
+            Module::Null => weft_store::target::Module::Null,
+        },
+        queue_depth: target.queue_depth,
+    }
+}
+
+/// Makes a directory, but never those above it: under a mount that is missing, data would go to the wrong disk.
+fn directory(path: &Path, mode: u32) -> Result<(), Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    match std::fs::DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => {
+            Err(Failure::new(path.display(), error)
+                .remedy("is its disk mounted? make the directory above it"))
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Whether the server is one of this host.
+fn runs_here(server: &Server) -> bool {
+    let tcp = server.addresses.iter().find_map(|address| match address {
+        Address::Tcp(host, _) => Some(host.as_str()),
+        Address::Unix(_) => None,
+    });
+    server.host.as_deref().or(tcp).is_none_or(is_this_host)
+}
+
+fn is_this_host(host: &str) -> bool {
+    let mut name = [0u8; 256];
+    // SAFETY: the buffer is as long as it is said to be; the last byte stays zero.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    let name = String::from_utf8_lossy(&name);
+    let name = name.trim_end_matches('\0');
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+    // Only an address of this host can be bound.
+    host == name
+        || short(host) == short(name) && !host.contains(':')
+        || UdpSocket::bind((host.trim_matches(['[', ']']), 0)).is_ok()
+}
+
+/// A descriptor per connection and datafile: takes as many as the system allows.
+fn more_files() {
+    // SAFETY: rlimit is plain data; both pointers are to a local.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
+/// Tells the starter, and lets go of its pipe.
+fn announce() {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(b"ready\n").and_then(|()| out.flush()); // the starter may be gone
+    // SAFETY: the path is a C string; both descriptors are this process's own.
+    unsafe {
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if null >= 0 {
+            libc::dup2(null, 1);
+            libc::close(null);
+        }
+    }
+}
+
+/// Memory of this process in use.
+fn resident_memory() -> ByteLen {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    // SAFETY: sysconf has no preconditions.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    ByteLen(pages.unwrap_or(0) * page)
+}

@@ -1,0 +1,208 @@
+//! A command's connection to the cluster: which one, as whom, and how its errors read.
+
+use crate::embedded;
+use crate::failure::Failure;
+use std::path::PathBuf;
+use weft_client::{Client, ClientOptions, Error};
+use weft_config::Cluster;
+use weft_core::Nanos;
+use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::{Attr, Entry, FileType, Place, ROOT};
+
+/// Entries asked for at a time.
+const PAGE: u32 = 1000;
+/// Links followed before a path is taken for a loop, as Linux has it.
+const LINKS_MAX: usize = 40;
+
+/// The cluster that is meant, and a client of it.
+pub struct Weft {
+    /// As its file describes it.
+    pub cluster: Cluster,
+    /// The way to it.
+    pub client: Client<RealEnv>,
+}
+
+/// Loads the cluster file that is meant.
+pub fn load(file: Option<PathBuf>) -> Result<Cluster, Failure> {
+    Ok(match file {
+        Some(file) => Cluster::load(&file)?,
+        None => Cluster::from_env()?,
+    })
+}
+
+impl Weft {
+    /// Loads the cluster file that is meant; servers of an embedded cluster are started when they do not run.
+    pub fn open(file: Option<PathBuf>) -> Result<Self, Failure> {
+        let cluster = load(file)?;
+        embedded::revive(&cluster)?;
+        Self::of(cluster, |_| ())
+    }
+
+    /// A client of `cluster` with changed options; connects at its first use.
+    pub fn of(cluster: Cluster, change: impl Fn(&mut ClientOptions)) -> Result<Self, Failure> {
+        let credentials = cluster.credentials()?;
+        let mut options = cluster.client_options();
+        change(&mut options);
+        let client = Client::new(RealEnv::new(), cluster.map(), options, credentials);
+        Ok(Self { cluster, client })
+    }
+
+    /// The path below the mount that `path` means: with the mount's prefix, or without.
+    pub fn inside<'a>(&self, path: &'a str) -> &'a str {
+        self.strip(path).unwrap_or(path).trim_start_matches('/')
+    }
+
+    /// The path below the mount, if `path` has the mount's prefix.
+    pub fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let rest = path.strip_prefix(self.cluster.mount.to_str()?)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/'))
+    }
+
+    /// How people and programs name the path below the mount.
+    pub fn shown(&self, inside: &str) -> String {
+        let mount = self.cluster.mount.display();
+        let inside = inside.trim_matches('/');
+        if inside.is_empty() { mount.to_string() } else { format!("{mount}/{inside}") }
+    }
+
+    /// Does `ask` at the path below the mount, going on where a symbolic link with an absolute target under the mount
+    /// leads.
+    pub fn at<T>(
+        &self,
+        inside: &str,
+        follow: bool,
+        ask: impl Fn(&Place) -> weft_client::Result<T>,
+    ) -> Result<T, Failure> {
+        let mut path = inside.as_bytes().to_vec();
+        for _ in 0..LINKS_MAX {
+            match ask(&Place { base: ROOT, path, follow }) {
+                Err(Error::Elsewhere { target, rest, .. }) => {
+                    let target = String::from_utf8_lossy(&target).into_owned();
+                    let Some(below) = self.strip(&target) else {
+                        let why = format!("it is a symbolic link to {target}, outside of Weft");
+                        return Err(Failure::new(self.shown(inside), why));
+                    };
+                    path = [below.as_bytes(), b"/", &rest].concat();
+                }
+                Err(error) => return Err(Failure::new(self.shown(inside), why(&error))),
+                Ok(found) => return Ok(found),
+            }
+        }
+        Err(Failure::new(self.shown(inside), posix(libc::ELOOP)))
+    }
+
+    /// Attributes of the path below the mount.
+    pub fn stat(&self, inside: &str, follow: bool) -> Result<Attr, Failure> {
+        self.at(inside, follow, |place| block_on(self.client.stat(place)))
+    }
+
+    /// Attributes, or `None` when nothing is there.
+    pub fn look(&self, inside: &str, follow: bool) -> Result<Option<Attr>, Failure> {
+        let place = Place { base: ROOT, path: inside.as_bytes().to_vec(), follow };
+        match block_on(self.client.stat(&place)) {
+            Ok(attr) => Ok(Some(attr)),
+            Err(error) if error.errno() == libc::ENOENT => Ok(None),
+            Err(Error::Elsewhere { .. }) => self.stat(inside, follow).map(Some),
+            Err(error) => Err(Failure::new(self.shown(inside), why(&error))),
+        }
+    }
+
+    /// Calls `each` with every entry of a directory, in the order of their names.
+    pub fn list(
+        &self,
+        inside: &str,
+        with_attr: bool,
+        mut each: impl FnMut(Entry) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut after = Vec::new();
+        loop {
+            let (entries, more) =
+                self.at(inside, true, |place| block_on(self.client.list(place, &after, PAGE, with_attr)))?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            after = last.name.clone();
+            entries.into_iter().try_for_each(&mut each)?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Calls `each` with the path below the mount and the attributes of everything at and below `inside`, directories
+    /// after what they hold if `bottom_up`.
+    pub fn walk(
+        &self,
+        inside: &str,
+        bottom_up: bool,
+        each: &mut dyn FnMut(&str, &Attr) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let attr = self.stat(inside, false)?;
+        if !bottom_up {
+            each(inside, &attr)?;
+        }
+        if attr.kind == FileType::Directory {
+            // Names first: the walk may remove them.
+            let mut names = Vec::new();
+            self.list(inside, false, |entry| {
+                names.push(String::from_utf8_lossy(&entry.name).into_owned());
+                Ok(())
+            })?;
+            for name in names {
+                self.walk(&join(inside, &name), bottom_up, each)?;
+            }
+        }
+        if bottom_up { each(inside, &attr) } else { Ok(()) }
+    }
+}
+
+/// `dir/name`, without a slash before the first.
+pub fn join(dir: &str, name: &str) -> String {
+    match dir.trim_end_matches('/') {
+        "" => name.to_owned(),
+        dir => format!("{dir}/{name}"),
+    }
+}
+
+/// The last name of a path.
+pub fn base_name(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
+/// A client error as people read it: what the system calls the number, and what the server adds.
+pub fn why(error: &Error) -> String {
+    match error {
+        Error::Refused(refused) if refused.error.detail.is_empty() => posix(error.errno()),
+        Error::Refused(refused) => refused.error.detail.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// What the system calls an error number.
+pub fn posix(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    match text.split_once(" (os error") {
+        Some((text, _)) => text.to_owned(),
+        None => text,
+    }
+}
+
+/// Connections to all servers that are held open.
+pub struct Held {
+    /// Its pool keeps the connections.
+    _client: Client<RealEnv>,
+}
+
+impl Held {
+    /// Connects to all servers of an embedded cluster; to none of another, whose servers do not end by themselves.
+    pub fn new(cluster: &Cluster) -> Result<Self, Failure> {
+        let weft = Weft::of(cluster.clone(), |options| {
+            options.retry_for = Nanos(0);
+        })?;
+        if cluster.embedded.is_some() {
+            for (id, server) in cluster.numbered() {
+                block_on(weft.client.status(id))
+                    .map_err(|error| Failure::new(format!("server {}", server.name), why(&error)))?;
+            }
+        }
+        Ok(Self { _client: weft.client })
+    }
+}

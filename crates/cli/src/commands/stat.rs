@@ -1,0 +1,56 @@
+//! `weft stat`.
+
+use super::names::{self, Names};
+use super::session::Weft;
+use crate::failure::Failure;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Shows all attributes.
+#[derive(Args)]
+#[command(after_long_help = "Examples:\n  weft stat /weft/out.h5\n  weft stat -L link")]
+pub struct Stat {
+    /// What a symbolic link leads to, not the link
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    /// What to show
+    #[arg(required = true)]
+    paths: Vec<String>,
+}
+
+impl Stat {
+    /// Shows them.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = Weft::open(file)?;
+        let mut names = Names::default();
+        let mut failed = false;
+        for path in &self.paths {
+            let inside = weft.inside(path);
+            match weft.stat(inside, self.dereference) {
+                Ok(attr) => {
+                    println!("  File: {}", weft.shown(inside));
+                    let (size, blocks) = (attr.size.0, attr.blocks_512);
+                    println!("  Size: {size:<15} Blocks: {blocks:<10} {}", names::kind(attr.kind));
+                    println!(" Inode: {:<15} Links: {}", attr.file.0, attr.nlink);
+                    println!(
+                        "Access: ({:04o}/{})  Uid: ({}/{})  Gid: ({}/{})",
+                        attr.mode,
+                        names::mode(attr.kind, attr.mode),
+                        attr.uid,
+                        names.user(attr.uid).to_owned(),
+                        attr.gid,
+                        names.group(attr.gid),
+                    );
+                    println!("Access: {}", names::time(attr.atime));
+                    println!("Modify: {}", names::time(attr.mtime));
+                    println!("Change: {}", names::time(attr.ctime));
+                }
+                Err(failure) => {
+                    eprintln!("{failure}");
+                    failed = true;
+                }
+            }
+        }
+        Ok(u8::from(failed))
+    }
+}

@@ -1,0 +1,198 @@
+//! `weft status`.
+
+use super::session::{Weft, why};
+use crate::failure::{FAILED, Failure};
+use crate::table::{Table, human};
+use clap::Args;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use weft_config::Server;
+use weft_core::{Nanos, ServerId};
+use weft_env::real::block_on;
+use weft_wire::status::ServerStatus;
+
+/// A server that has not answered by then is shown as down.
+const PATIENCE: Nanos = Nanos::from_ms(2500);
+
+const AFTER: &str = "\
+All servers are asked at the same time, and one that has not answered within 2.5 seconds is shown as down, with the
+reason. Bytes and requests count what came by messages since the server's start; what programs on the same host moved
+through a file's own descriptor is not among them. LOAD is requests that run or wait now.
+
+Exit codes:
+  0  all servers answered
+  1  at least one is down
+  2  wrong arguments, cluster file or key
+
+Examples:
+  weft status
+  weft status --json | jq '.servers[] | select(.up == false) | .name'";
+
+/// Shows servers, targets, space and load.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Status {
+    /// One JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+struct Answer<'a> {
+    server: &'a Server,
+    status: Result<ServerStatus, String>,
+}
+
+impl Status {
+    /// Shows them.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = Weft::of(super::load(file)?, |options| {
+            options.connect_timeout = PATIENCE;
+            options.request_timeout = PATIENCE;
+            options.retry_for = Nanos(0);
+        })?;
+        let answers = ask(&weft);
+        let down = answers.iter().any(|answer| answer.status.is_err());
+        if self.json {
+            println!("{:#}", as_json(&weft, &answers));
+        } else {
+            print!("{}", as_text(&weft, &answers));
+        }
+        Ok(if down { FAILED } else { 0 })
+    }
+}
+
+fn ask(weft: &Weft) -> Vec<Answer<'_>> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = weft
+            .cluster
+            .numbered()
+            .map(|(id, server)| (server, scope.spawn(move || one(weft, id))))
+            .collect();
+        let answer = |(server, thread): (_, std::thread::ScopedJoinHandle<'_, _>)| {
+            let status = thread.join().unwrap_or_else(|_| Err("asking it failed: see above".to_owned()));
+            Answer { server, status }
+        };
+        asked.into_iter().map(answer).collect()
+    })
+}
+
+fn one(weft: &Weft, id: ServerId) -> Result<ServerStatus, String> {
+    block_on(weft.client.status(id)).map_err(|error| match &error {
+        weft_client::Error::Unreachable(unreachable) => unreachable.cause.clone(),
+        _ => why(&error),
+    })
+}
+
+fn as_text(weft: &Weft, answers: &[Answer<'_>]) -> String {
+    let mut servers = Table::new(["SERVER", "STATE", "UP", "PID", "CLIENTS", "MEMORY", "ADDRESS"]);
+    let mut targets = Table::new([
+        "TARGET", "CLASS", "SERVER", "MODULE", "SIZE", "FREE", "READ", "WRITTEN", "REQUESTS", "LOAD",
+        "LEASES",
+    ]);
+    let mut metadata = String::new();
+    let mut troubles = String::new();
+    for Answer { server, status } in answers {
+        let address = server.addresses.first().map(ToString::to_string).unwrap_or_default();
+        match status {
+            Ok(status) => {
+                servers.row([
+                    server.name.clone(),
+                    "up".into(),
+                    uptime(status.uptime),
+                    status.pid.to_string(),
+                    status.connections.to_string(),
+                    human(status.memory.0),
+                    address,
+                ]);
+                for target in &status.targets {
+                    targets.row([
+                        target.target.0.to_string(),
+                        target.class.clone(),
+                        server.name.clone(),
+                        target.module.clone(),
+                        human(target.total.0),
+                        human(target.free.0),
+                        human(target.bytes_read),
+                        human(target.bytes_written),
+                        target.requests.to_string(),
+                        target.queue.to_string(),
+                        target.leases.to_string(),
+                    ]);
+                }
+                if let Some(found) = &status.metadata {
+                    metadata = format!(
+                        "\nmetadata on {}: {} inodes, {} sessions, {} opens, {} locks; {} changes in {} commits; {} of {} free\n",
+                        server.name,
+                        found.inodes,
+                        found.sessions,
+                        found.opens,
+                        found.locks,
+                        found.mutations,
+                        found.commits,
+                        human(found.free.0),
+                        human(found.total.0),
+                    );
+                }
+            }
+            Err(reason) => {
+                let dash = || "-".to_owned();
+                servers.row([server.name.clone(), "DOWN".into(), dash(), dash(), dash(), dash(), address]);
+                for target in &server.targets {
+                    let [size, free, read, written, requests, load, leases] = std::array::from_fn(|_| dash());
+                    targets.row([
+                        target.id.0.to_string(),
+                        target.class.clone(),
+                        server.name.clone(),
+                        "DOWN".into(),
+                        size,
+                        free,
+                        read,
+                        written,
+                        requests,
+                        load,
+                        leases,
+                    ]);
+                }
+                troubles += &format!("\nserver {} is down: {reason}\n", server.name);
+            }
+        }
+    }
+    if !troubles.is_empty() {
+        troubles += match weft.cluster.embedded {
+            Some(_) => {
+                "servers of an embedded cluster end when they are not used; `weft run -- PROGRAM` starts them\n"
+            }
+            None => "start a server with `weft serve NAME` on its host\n",
+        };
+    }
+    let head = format!("cluster {} ({})\n\n", weft.cluster.name, weft.cluster.file.display());
+    format!("{head}{}\n{}{metadata}{troubles}", servers.render(), targets.render())
+}
+
+fn uptime(up: Nanos) -> String {
+    let seconds = up.0 / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+fn as_json(weft: &Weft, answers: &[Answer<'_>]) -> Value {
+    let servers: Vec<_> = answers
+        .iter()
+        .map(|Answer { server, status }| {
+            let addresses: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
+            match status {
+                Ok(status) => json!({
+                    "name": server.name, "up": true, "addresses": addresses, "status": status,
+                }),
+                Err(reason) => json!({
+                    "name": server.name, "up": false, "addresses": addresses, "reason": reason,
+                }),
+            }
+        })
+        .collect();
+    json!({ "cluster": weft.cluster.name, "file": weft.cluster.file, "servers": servers })
+}

@@ -1,0 +1,301 @@
+//! `weft setstripe` and `weft getstripe`, in the style of `lfs`.
+
+use super::session::{Weft, why};
+use super::tree::umask;
+use crate::failure::Failure;
+use crate::table::{Table, human};
+use clap::Args;
+use std::path::PathBuf;
+use weft_core::{ByteLen, Layout, ObjectId, TargetId};
+use weft_env::real::block_on;
+use weft_wire::data::DatafileMeta;
+use weft_wire::meta::{FileType, LayoutSpec, OpenFlags};
+
+const SET_AFTER: &str = "\
+A file that is not there is made, empty, with the layout. An empty file gets it. For a directory it becomes the default
+of all files that are made in it from then on, and of directories that are made in it. A file that holds bytes keeps
+its layout: copy it to a new one.
+
+What is not given is decided by the directory's default, then by [layout] in the cluster file. MPI programs ask for the
+same by the info keys striping_unit and striping_factor.
+
+Examples:
+  weft setstripe -c 2 -S 1M /weft/results          two targets for each new file in results
+  weft setstripe --class ssd /weft/hot.dat         a new file on ssd targets only
+  weft setstripe -d /weft/results                  back to the cluster's default";
+
+/// Sets how a new file, or all new files of a directory, are striped.
+#[derive(Args)]
+#[command(after_long_help = SET_AFTER)]
+pub struct Setstripe {
+    /// Targets per file; 0 or -1 all that fit
+    #[arg(short = 'c', long = "stripe-count", value_name = "COUNT", allow_negative_numbers = true)]
+    count: Option<i64>,
+    /// Bytes that go to one target before the next; K, M, G are powers of 1024
+    #[arg(short = 'S', long = "stripe-size", value_name = "SIZE", value_parser = super::size)]
+    size: Option<ByteLen>,
+    /// First target, by index among those that fit; -1 lets Weft choose
+    #[arg(short = 'i', long = "stripe-index", value_name = "INDEX", allow_negative_numbers = true)]
+    index: Option<i64>,
+    /// Only targets of this class
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Take the default of a directory away
+    #[arg(short = 'd', long = "delete", conflicts_with_all = ["count", "size", "index", "class"])]
+    delete: bool,
+    /// Files and directories
+    #[arg(required = true)]
+    paths: Vec<String>,
+}
+
+impl Setstripe {
+    /// Sets them.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = Weft::open(file)?;
+        if let Some(class) = &self.class {
+            let map = weft.cluster.map();
+            if !map.targets.iter().any(|target| target.class == *class) {
+                let mut classes: Vec<_> = map.targets.iter().map(|target| target.class.as_str()).collect();
+                classes.sort_unstable();
+                classes.dedup();
+                return Err(Failure::misuse(format!("class {class:?}"), "no target has it")
+                    .remedy(format!("classes here: {}", classes.join(", "))));
+            }
+        }
+        let spec = self.spec()?;
+        for path in &self.paths {
+            let inside = weft.inside(path);
+            match weft.look(inside, true)? {
+                Some(attr) if self.delete && attr.kind != FileType::Directory => {
+                    return Err(Failure::misuse(
+                        weft.shown(inside),
+                        "only directories have a default to take away",
+                    ));
+                }
+                Some(_) => {
+                    weft.at(inside, true, |place| block_on(weft.client.set_layout(place, &spec)))?;
+                }
+                None if self.delete => {
+                    return Err(Failure::new(weft.shown(inside), super::posix(libc::ENOENT)));
+                }
+                None => {
+                    let flags =
+                        OpenFlags { write: true, create: true, exclusive: true, ..OpenFlags::default() };
+                    let mode = 0o666 & !umask();
+                    weft.at(inside, true, |place| block_on(weft.client.open(place, flags, mode, &spec)))?;
+                }
+            }
+        }
+        Ok(0)
+    }
+
+    fn spec(&self) -> Result<LayoutSpec, Failure> {
+        let small = |what: &str, value: i64| {
+            u32::try_from(value)
+                .map_err(|_| Failure::misuse(format!("{what} {value}"), "it is out of bounds"))
+        };
+        if self.size == Some(ByteLen(0)) {
+            return Err(Failure::misuse("stripe size 0", "a stripe holds at least one byte"));
+        }
+        let all = u32::from(u16::MAX);
+        Ok(LayoutSpec {
+            stripe_size: self.size,
+            stripe_count: match self.count {
+                // Said, so that a directory's default does not decide.
+                Some(0 | -1) => Some(all),
+                Some(count) => Some(small("stripe count", count)?),
+                None => None,
+            },
+            first: match self.index {
+                Some(-1) | None => None,
+                Some(index) => Some(small("stripe index", index)?),
+            },
+            class: self.class.clone(),
+            strips: None,
+        })
+    }
+}
+
+const GET_AFTER: &str = "\
+For a file: its components, and the targets of each in the order in which stripes are dealt out. With -v also the
+datafiles, their lengths and the room that they take, as the targets say now. For a directory: the default of new
+files, and what the files in it have (-r: below it too; -d: only the default).
+
+Examples:
+  weft getstripe /weft/out.h5
+  weft getstripe -v /weft/out.h5     where its bytes are
+  weft getstripe -c -S results/*     only counts and sizes";
+
+/// Shows how files are striped.
+#[derive(Args)]
+#[command(after_long_help = GET_AFTER)]
+pub struct Getstripe {
+    /// Datafiles, their lengths and room too
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Directories: only the default of new files
+    #[arg(short = 'd', long)]
+    directory: bool,
+    /// Directories: everything below
+    #[arg(short = 'r', long)]
+    recursive: bool,
+    /// Only the number of targets
+    #[arg(short = 'c', long = "stripe-count")]
+    count: bool,
+    /// Only the stripe size
+    #[arg(short = 'S', long = "stripe-size")]
+    size: bool,
+    /// Only the first target
+    #[arg(short = 'i', long = "stripe-index")]
+    index: bool,
+    /// Files and directories
+    #[arg(required = true)]
+    paths: Vec<String>,
+}
+
+impl Getstripe {
+    /// Shows them.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = Weft::open(file)?;
+        let mut failed = false;
+        for path in &self.paths {
+            let inside = weft.inside(path).trim_end_matches('/');
+            if let Err(failure) = self.one(&weft, inside, true) {
+                eprintln!("{failure}");
+                failed = true;
+            }
+        }
+        Ok(u8::from(failed))
+    }
+
+    fn one(&self, weft: &Weft, inside: &str, top: bool) -> Result<(), Failure> {
+        let attr = weft.stat(inside, top)?;
+        match attr.kind {
+            FileType::Directory => {
+                self.default(weft, inside)?;
+                if self.directory {
+                    return Ok(());
+                }
+                let mut below = Vec::new();
+                weft.list(inside, false, |entry| {
+                    let name = String::from_utf8_lossy(&entry.name).into_owned();
+                    if entry.kind == FileType::Regular
+                        || (self.recursive && entry.kind == FileType::Directory)
+                    {
+                        below.push(super::session::join(inside, &name));
+                    }
+                    Ok(())
+                })?;
+                below.iter().try_for_each(|path| self.one(weft, path, false))
+            }
+            FileType::Regular => self.file(weft, inside),
+            _ => Ok(()),
+        }
+    }
+
+    fn default(&self, weft: &Weft, inside: &str) -> Result<(), Failure> {
+        let (_, default) = weft.at(inside, true, |place| block_on(weft.client.get_layout(place)))?;
+        let spec = default.unwrap_or_default();
+        let cluster = &weft.cluster.placement;
+        let or = |own: Option<String>, cluster: String| own.unwrap_or(format!("{cluster} (the cluster's)"));
+        let count = match cluster.factor {
+            weft_core::Factor::All => "all".to_owned(),
+            weft_core::Factor::AtMost(count) => count.to_string(),
+        };
+        let class = match &cluster.class {
+            weft_core::ClassFilter::Any => "any".to_owned(),
+            weft_core::ClassFilter::Only(classes) => classes.join(", "),
+        };
+        let own_count =
+            spec.stripe_count.map(|c| if c >= u32::from(u16::MAX) { "all".into() } else { c.to_string() });
+        println!("{}", weft.shown(inside));
+        println!("  default of new files:");
+        println!("  stripe count:  {}", or(own_count, count));
+        let size = weft_config::format_size(cluster.stripe_size);
+        println!("  stripe size:   {}", or(spec.stripe_size.map(weft_config::format_size), size));
+        println!("  class:         {}", or(spec.class, class));
+        if let Some(first) = spec.first {
+            println!("  stripe index:  {first}");
+        }
+        println!();
+        Ok(())
+    }
+
+    fn file(&self, weft: &Weft, inside: &str) -> Result<(), Failure> {
+        let (layout, _) = weft.at(inside, true, |place| block_on(weft.client.get_layout(place)))?;
+        let Some(layout) = layout else { return Ok(()) };
+        let first = &layout.components()[0];
+        if self.count || self.size || self.index {
+            let mut parts = Vec::new();
+            if self.count {
+                parts.push(first.strips.len().to_string());
+            }
+            if self.size {
+                parts.push(first.strips[0].stripe_size.0.to_string());
+            }
+            if self.index {
+                parts.push(first.strips[0].target.0.to_string());
+            }
+            println!("{} {}", parts.join(" "), weft.shown(inside));
+            return Ok(());
+        }
+        println!("{}", weft.shown(inside));
+        let datafiles = if self.verbose { Some(datafiles(weft, inside)?) } else { None };
+        print!("{}", describe(weft, &layout, datafiles.as_deref()));
+        println!();
+        Ok(())
+    }
+}
+
+/// What the targets say of each datafile, in the order of `Layout::objects`.
+fn datafiles(weft: &Weft, inside: &str) -> Result<Vec<DatafileMeta>, Failure> {
+    let flags = OpenFlags { read: true, ..OpenFlags::default() };
+    let spec = LayoutSpec::default();
+    let open = weft.at(inside, true, |place| block_on(weft.client.open(place, flags, 0, &spec)))?;
+    block_on(open.datafiles()).map_err(|error| Failure::new(weft.shown(inside), why(&error)))
+}
+
+fn describe(weft: &Weft, layout: &Layout, datafiles: Option<&[DatafileMeta]>) -> String {
+    let map = weft.cluster.map();
+    let mut out = String::new();
+    let objects: Vec<(ObjectId, TargetId)> = layout.objects().collect();
+    let total: u64 = datafiles.unwrap_or_default().iter().map(|datafile| datafile.len.0).sum();
+    let mut next = 0;
+    for component in layout.components() {
+        let sizes: Vec<_> = component.strips.iter().map(|strip| strip.stripe_size).collect();
+        let even = sizes.windows(2).all(|pair| pair[0] == pair[1]);
+        let size = if even { weft_config::format_size(sizes[0]) } else { "varies".to_owned() };
+        let end = component.end.map_or("the end".to_owned(), |end| end.0.to_string());
+        if layout.components().len() > 1 {
+            out += &format!("  bytes {} to {end}:\n", component.start.0);
+        }
+        out += &format!("  stripe count: {}, stripe size: {size}\n", component.strips.len());
+        let mut table = match datafiles {
+            Some(_) => Table::new(["  ", "TARGET", "CLASS", "SERVER", "STRIPE", "BYTES", "SHARE", "ROOM"]),
+            None => Table::new(["  ", "TARGET", "CLASS", "SERVER", "STRIPE"]),
+        };
+        for strip in &component.strips {
+            let entry = map.targets.iter().find(|entry| entry.id == strip.target);
+            let class = entry.map_or("?".to_owned(), |entry| entry.class.clone());
+            let server = entry.map_or("?".to_owned(), |entry| map.server(entry.server).name.clone());
+            let stripe = weft_config::format_size(strip.stripe_size);
+            let (target, margin) = (strip.target.0.to_string(), "  ".to_owned());
+            match datafiles {
+                Some(datafiles) => {
+                    let datafile = datafiles.get(next).copied().unwrap_or_default();
+                    let share = if total == 0 { 0.0 } else { 100.0 * datafile.len.0 as f64 / total as f64 };
+                    let (bytes, room) = (datafile.len.0.to_string(), human(datafile.blocks_512 * 512));
+                    table.row([margin, target, class, server, stripe, bytes, format!("{share:.1}%"), room]);
+                }
+                None => table.row([margin, target, class, server, stripe]),
+            }
+            next += 1;
+        }
+        out += &table.render();
+    }
+    debug_assert_eq!(next, objects.len());
+    if datafiles.is_some() {
+        out += &format!("  {total} bytes ({}) on {} targets\n", human(total), objects.len());
+    }
+    out
+}

@@ -1,0 +1,249 @@
+//! The cluster that `weft run` keeps on this machine: made, started, held and stopped.
+
+use crate::failure::Failure;
+use crate::signals;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use weft_config::{Cluster, EmbeddedOptions, Server};
+use weft_core::Nanos;
+use weft_env::Address;
+
+/// How long a server may take to come up; recovery of a large database is part of it.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a server may take to end in order.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The state directory that is meant.
+pub fn state_dir(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let state = named.or_else(weft_config::default_state_dir).ok_or_else(|| {
+        Failure::misuse("the embedded cluster", "there is no home directory to keep it in")
+            .remedy("name a directory with --state DIR or WEFT_STATE")
+    })?;
+    std::path::absolute(&state).map_err(|error| Failure::misuse(state.display(), error))
+}
+
+/// Makes the embedded cluster under `state` where it is missing, starts its servers that do not run, and waits until
+/// they serve. Two that do so at once wait for each other.
+pub fn ensure(state: &Path, fresh: bool, idle_exit: Option<Nanos>) -> Result<Cluster, Failure> {
+    let file = state.join("cluster.toml");
+    if fresh && file.exists() {
+        let cluster = Cluster::load(&file)?;
+        if cluster.embedded.is_none() {
+            return Err(Failure::misuse(
+                file.display(),
+                "this cluster was not made by `weft run`, nothing is removed",
+            )
+            .remedy("name another directory with --state"));
+        }
+        let _lock = lock(state)?;
+        stop_servers(&cluster, false)?;
+        empty(state)?;
+    }
+    let mut options = EmbeddedOptions::new(state.to_owned());
+    options.idle_exit = idle_exit.unwrap_or(options.idle_exit);
+    std::fs::create_dir_all(state).map_err(|error| {
+        Failure::new(state.display(), error).remedy("choose another place with --state DIR or WEFT_STATE")
+    })?;
+    let _lock = lock(state)?;
+    let cluster = weft_config::write_embedded(&options)?;
+    start_missing(&cluster)?;
+    Ok(cluster)
+}
+
+/// Starts the servers of an embedded cluster that do not run.
+pub fn revive(cluster: &Cluster) -> Result<(), Failure> {
+    let Some(state) = &cluster.embedded else { return Ok(()) };
+    if cluster.servers.iter().all(|server| pid(server).is_some()) {
+        return Ok(());
+    }
+    let _lock = lock(state)?;
+    start_missing(cluster)
+}
+
+/// Keeps the servers of an embedded cluster from ending for want of use, as long as the result lives.
+pub fn hold(cluster: &Cluster) -> Result<crate::commands::Held, Failure> {
+    let mut tries = 0;
+    loop {
+        // A server may decide to end just before it is asked.
+        match crate::commands::Held::new(cluster) {
+            Err(_) if cluster.embedded.is_some() && tries < 3 => {
+                tries += 1;
+                revive(cluster)?;
+            }
+            held => return held,
+        }
+    }
+}
+
+fn start_missing(cluster: &Cluster) -> Result<(), Failure> {
+    // All at once, then each in turn: they come up side by side.
+    let mut started = Vec::new();
+    for server in cluster.servers.iter().filter(|server| pid(server).is_none()) {
+        started.push((server, start(cluster, server)?));
+    }
+    started.into_iter().try_for_each(|(server, child)| wait_ready(server, child))
+}
+
+/// Starts one server as a process of its own that outlives this one.
+fn start(cluster: &Cluster, server: &Server) -> Result<Child, Failure> {
+    let failed = |error: std::io::Error| Failure::new(format!("starting server {}", server.name), error);
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    command.arg("serve").arg("--cluster").arg(&cluster.file).arg("--announce").arg("--").arg(&server.name);
+    command.current_dir("/").env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(Stdio::piped());
+    match &server.log {
+        // What it says before its log is open, a panic among it, comes to the same place.
+        Some(log) => {
+            command.stderr(OpenOptions::new().append(true).create(true).open(log).map_err(failed)?);
+        }
+        None => {
+            command.stderr(Stdio::inherit());
+        }
+    }
+    // SAFETY: both calls are safe between fork and exec. Files of the caller (a lock, a pipe that somebody waits on)
+    // must not live on in a server; they are closed by exec and not at once, for the library's own sake.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int);
+            Ok(())
+        });
+    }
+    command.spawn().map_err(failed)
+}
+
+/// Waits until the server says that it serves.
+fn wait_ready(server: &Server, mut child: Child) -> Result<(), Failure> {
+    let Some(out) = child.stdout.take() else { unreachable!("stdout is piped") };
+    let began = Instant::now();
+    while !readable(&out, Duration::from_millis(500)) {
+        if began.elapsed() > START_TIMEOUT {
+            let why = format!("it did not come up in {} s", START_TIMEOUT.as_secs());
+            return Err(Failure::new(format!("server {}", server.name), why).remedy(log_advice(server)));
+        }
+    }
+    let mut line = String::new();
+    let _ = BufReader::new(out).read_line(&mut line); // an end without the word is judged below
+    if line.trim() == "ready" {
+        return Ok(());
+    }
+    let _ = child.wait();
+    // Another process may have been faster.
+    if pid(server).is_some() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("server {}", server.name), "it ended at once").remedy(log_advice(server)))
+}
+
+fn readable(out: &impl AsRawFd, timeout: Duration) -> bool {
+    let mut poll = libc::pollfd { fd: out.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd that lives through the call.
+    unsafe { libc::poll(&raw mut poll, 1, timeout.as_millis() as i32) > 0 }
+}
+
+/// Where to look, with the last lines of the log.
+fn log_advice(server: &Server) -> String {
+    let Some(log) = &server.log else { return "see its messages above".to_owned() };
+    let tail = (|| {
+        let mut file = File::open(log).ok()?;
+        let len = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(len.saturating_sub(2000))).ok()?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let lines: Vec<_> = text.lines().collect();
+        Some(lines[lines.len().saturating_sub(5)..].join("\n  "))
+    })();
+    format!("see {}:\n  {}", log.display(), tail.unwrap_or_default())
+}
+
+/// The process that listens on one of the server's Unix sockets, if it does.
+pub fn pid(server: &Server) -> Option<i32> {
+    server.addresses.iter().find_map(|address| {
+        let Address::Unix(path) = address else { return None };
+        let stream = UnixStream::connect(path).ok()?;
+        // SAFETY: ucred is plain data; the kernel writes at most `len` bytes of it.
+        unsafe {
+            let mut cred: libc::ucred = std::mem::zeroed();
+            let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+            let got = libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut cred).cast(),
+                &raw mut len,
+            );
+            (got == 0 && cred.pid > 0).then_some(cred.pid)
+        }
+    })
+}
+
+/// Ends the servers of `cluster` that run on this machine; their names.
+pub fn stop_servers(cluster: &Cluster, kill: bool) -> Result<Vec<String>, Failure> {
+    let running: Vec<_> =
+        cluster.servers.iter().filter_map(|server| Some((pid(server)?, server.name.clone()))).collect();
+    for (pid, _) in &running {
+        signals::send(*pid, if kill { libc::SIGKILL } else { libc::SIGTERM });
+    }
+    let began = Instant::now();
+    for (pid, name) in &running {
+        // A process that is gone, or whose parent has not asked for it yet, serves no more.
+        while signals::send(*pid, 0) && !is_zombie(*pid) {
+            if began.elapsed() > STOP_TIMEOUT {
+                let why = format!("process {pid} has not ended in {} s", STOP_TIMEOUT.as_secs());
+                return Err(
+                    Failure::new(format!("server {name}"), why).remedy("`weft stop --kill` ends it at once")
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok(running.into_iter().map(|(_, name)| name).collect())
+}
+
+fn is_zombie(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+/// Removes what an embedded cluster has stored. Only names that it makes itself are touched.
+fn empty(state: &Path) -> Result<(), Failure> {
+    for name in ["targets", "metadata", "log", "run"] {
+        match std::fs::remove_dir_all(state.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::new(state.join(name).display(), error));
+            }
+            _ => {}
+        }
+    }
+    for name in ["cluster.toml", "cluster.key"] {
+        match std::fs::remove_file(state.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::new(state.join(name).display(), error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Held while servers are started or stopped.
+pub fn lock(state: &Path) -> Result<File, Failure> {
+    let path = state.join("lock");
+    let failed = |error| Failure::new(path.display(), error);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+    // SAFETY: an open descriptor; the call only waits.
+    while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } != 0 {
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(failed(error));
+        }
+    }
+    Ok(file)
+}

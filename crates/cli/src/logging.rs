@@ -1,0 +1,121 @@
+//! The log of a server process: one line per event, to standard error or appended to a file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+use weft_config::LogLevel;
+
+/// Takes lines. A line that begins with `error`, `warn`, `info` or `debug` and a colon has that level, others are
+/// `info`.
+#[derive(Clone)]
+pub struct Log {
+    path: Option<Arc<Path>>,
+    out: Arc<Mutex<Option<File>>>,
+    level: LogLevel,
+    name: Arc<str>,
+}
+
+impl Log {
+    /// For the server `name`, to `file` or to standard error.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(name: &str, file: Option<&Path>, level: LogLevel) -> io::Result<Self> {
+        if let Some(dir) = file.and_then(Path::parent) {
+            std::fs::create_dir_all(dir)?;
+        }
+        let opened = file.map(append).transpose()?;
+        Ok(Self { path: file.map(Arc::from), out: Arc::new(Mutex::new(opened)), level, name: name.into() })
+    }
+
+    /// Opens the file again under its name, after somebody has renamed the old one; when that fails the old one stays.
+    pub fn reopen(&self) {
+        if let Some(Ok(file)) = self.path.as_deref().map(append) {
+            *self.out.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(file);
+        }
+    }
+
+    /// Takes one line.
+    pub fn line(&self, line: &str) {
+        let (level, text) = split(line);
+        if level > self.level {
+            return;
+        }
+        let word = match level {
+            LogLevel::Error => "ERROR",
+            LogLevel::Warn => "WARN",
+            LogLevel::Info => "INFO",
+            LogLevel::Debug => "DEBUG",
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let text = format!("{} {word:5} {}: {text}\n", utc(now.as_secs()), self.name);
+        let out = self.out.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A log that cannot be written (a full disk) must not stop the server.
+        let _ = match out.as_ref() {
+            Some(mut file) => file.write_all(text.as_bytes()),
+            None => io::stderr().write_all(text.as_bytes()),
+        };
+    }
+}
+
+fn append(file: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(file)
+}
+
+fn split(line: &str) -> (LogLevel, &str) {
+    let levels = [
+        ("error: ", LogLevel::Error),
+        ("warn: ", LogLevel::Warn),
+        ("warning: ", LogLevel::Warn),
+        ("info: ", LogLevel::Info),
+        ("debug: ", LogLevel::Debug),
+    ];
+    for (word, level) in levels {
+        if let Some(text) = line.strip_prefix(word) {
+            return (level, text);
+        }
+    }
+    (LogLevel::Info, line)
+}
+
+/// Seconds since 1970 as `2026-01-31T23:59:59Z`.
+pub fn utc(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days to a date, by eras of 400 years that begin on a first of March (Hinnant's civil_from_days).
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_767_225_599), "2025-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn levels_are_kept_apart() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("log/s0.log");
+        let log = Log::open("s0", Some(&file), LogLevel::Warn).expect("a log");
+        log.line("started");
+        log.line("warn: slow");
+        log.line("error: gone");
+        let text = std::fs::read_to_string(&file).expect("the log");
+        let words: Vec<_> = text.lines().map(|line| line.split_once(' ').expect("a time").1).collect();
+        assert_eq!(words, ["WARN  s0: slow", "ERROR s0: gone"]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Signals: waited for in one place instead of handled in the middle of anything.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+/// A set of signals that this thread, and those it starts, receive only by [`Blocked::wait`].
+pub struct Blocked {
+    set: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+/// A signal that came.
+pub struct Received {
+    /// Its number.
+    pub number: i32,
+    /// Whether a process sent it, and not the terminal, which sends to the whole foreground group by itself.
+    pub sent: bool,
+}
+
+impl Blocked {
+    /// Blocks `signals`; to be called before any other thread is started.
+    pub fn new(signals: &[i32]) -> Self {
+        // SAFETY: both sets are initialized by sigemptyset before they are read, and all pointers are to locals.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            let mut before = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in signals {
+                libc::sigaddset(&raw mut set, *signal);
+            }
+            libc::sigemptyset(&raw mut before);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+            Self { set, before }
+        }
+    }
+
+    /// Waits for the next of the signals.
+    pub fn wait(&self) -> Received {
+        loop {
+            // SAFETY: siginfo_t is plain data that the call fills in; the set was initialized in `new`.
+            unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                let number = libc::sigwaitinfo(&raw const self.set, &raw mut info);
+                if number > 0 {
+                    return Received { number, sent: info.si_code <= 0 };
+                }
+            }
+        }
+    }
+
+    /// Starts `command` with the signals as they were before they were blocked.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let before = self.before;
+        // SAFETY: pthread_sigmask is safe between fork and exec, and the closure touches only its own copy.
+        unsafe {
+            command.pre_exec(move || {
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+                Ok(())
+            });
+        }
+        command.spawn()
+    }
+}
+
+/// Lets a closed pipe end this process quietly.
+pub fn default_pipe() {
+    // SAFETY: called at the start of main, when no other thread exists.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
+/// Sends `signal` to the process `pid`; whether it is there.
+pub fn send(pid: i32, signal: i32) -> bool {
+    assert!(pid > 0, "a process, not a group");
+    // SAFETY: kill has no memory effects.
+    unsafe { libc::kill(pid, signal) == 0 }
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# The demonstration behind `make demo`: two ordinary MPI programs write and read shared files on four Weft servers,
+# their results are checked against ones that never touched Weft, and the layout is shown.
+#
+# usage: scripts/demo.sh [DIR]   DIR holds programs, references and the cluster (default target/demo)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dir=$(mkdir -p "${1:-target/demo}" && cd "${1:-target/demo}" && pwd)
+weft=$PWD/target/release/weft
+state=$dir/state
+ranks=4
+# More ranks than cores is fine for a demonstration.
+mpiexec=(mpiexec.mpich -n $ranks)
+
+title() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+show() { printf '$ %s\n' "$*"; }
+
+export WEFT_STATE=$state
+# Whatever cluster is configured here, the demonstration has its own.
+unset WEFT_CLUSTER
+trap '"$weft" stop --state "$state" >/dev/null 2>&1 || true' EXIT
+run=("$weft" run --state "$state" --idle-exit "2 min")
+
+title "Building Weft and two ordinary MPI programs"
+cargo build --release --quiet -p weft-cli -p weft-preload
+mpicc.mpich -O2 -o "$dir/mpiio_records" examples/demo/mpiio_records.c
+(cd "$dir" && h5pcc.mpich -O2 -o hdf5_field "$OLDPWD/examples/demo/hdf5_field.c")
+if nm -D "$dir/mpiio_records" "$dir/hdf5_field" | grep -qi weft; then
+    echo "the programs were to know nothing of Weft" >&2
+    exit 1
+fi
+echo "examples/demo/mpiio_records.c  $(wc -l <examples/demo/mpiio_records.c) lines, linked to $(ldd "$dir/mpiio_records" | grep -c libmpich) MPI library and to nothing of Weft"
+echo "examples/demo/hdf5_field.c     $(wc -l <examples/demo/hdf5_field.c) lines, with Debian's parallel HDF5"
+
+title "Starting four servers: two hdd-class and two ssd-class targets"
+show weft run --fresh -- mkdir -p /weft/demo
+"$weft" run --state "$state" --fresh --idle-exit "2 min" -- mkdir -p /weft/demo
+"$weft" --cluster "$state/cluster.toml" status
+export WEFT_CLUSTER=$state/cluster.toml
+
+title "An MPI-IO program: $ranks ranks, one shared file, 47,008-byte records"
+show weft run -- "${mpiexec[@]}" ./mpiio_records /weft/demo/records.dat
+"${run[@]}" -- "${mpiexec[@]}" "$dir/mpiio_records" /weft/demo/records.dat
+expected=$("$dir/mpiio_records" --expected $ranks | sha256sum | cut -d' ' -f1)
+show weft run -- sha256sum /weft/demo/records.dat
+got=$("${run[@]}" -- sha256sum /weft/demo/records.dat | cut -d' ' -f1)
+echo "on Weft   $got"
+echo "expected  $expected"
+[ "$got" = "$expected" ] || { echo "the checksums differ" >&2; exit 1; }
+
+title "A parallel HDF5 program: $ranks ranks, one shared file"
+show weft run -- "${mpiexec[@]}" ./hdf5_field /weft/demo/field.h5
+"${run[@]}" -- "${mpiexec[@]}" "$dir/hdf5_field" /weft/demo/field.h5
+"${mpiexec[@]}" "$dir/hdf5_field" "$dir/reference.h5" >/dev/null
+show weft run -- h5dump -H /weft/demo/field.h5
+"${run[@]}" -- h5dump -H /weft/demo/field.h5
+show weft run -- h5diff reference.h5 /weft/demo/field.h5 "  # the reference was written to a local directory"
+"${run[@]}" -- h5diff "$dir/reference.h5" /weft/demo/field.h5
+echo "h5diff: no differences"
+
+title "Where the bytes are"
+for file in records.dat field.h5; do
+    show weft getstripe -v /weft/demo/$file
+    "$weft" getstripe -v /weft/demo/$file
+done
+show weft df
+"$weft" df
+
+title "Done"
+echo "The cluster stays under $state; 'weft run --state $state -- COMMAND' uses it again."

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Makes sure that what a make target needs is installed; installs Debian packages where it may, and says clearly what
+# to install where it may not.
+#
+# usage: scripts/deps.sh build|demo|test...
+set -euo pipefail
+
+say() { printf '%s\n' "$*" >&2; }
+
+# command or file that tells, and the Debian package that brings it
+build=(cc:gcc ld:binutils pkg-config:pkg-config)
+demo=("${build[@]}" mpicc.mpich:libmpich-dev mpiexec.mpich:mpich h5pcc.mpich:libhdf5-mpich-dev h5dump:hdf5-tools)
+test=("${demo[@]}" fusermount3:fuse3 ip:iproute2 strace:strace sqlite3:sqlite3 git:git)
+
+need_rust() {
+    if ! command -v cargo >/dev/null; then
+        say "weft: cargo is missing (Rust 1.88 or newer; Debian 12's own package is too old)."
+        say "  install it for this user:  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
+        say "  then open a new shell, or:  . \"\$HOME/.cargo/env\""
+        exit 1
+    fi
+    local version
+    version=$(rustc --version | sed 's/^rustc \([0-9]*\)\.\([0-9]*\).*/\1 \2/')
+    read -r major minor <<<"$version"
+    if [ "$major" -lt 1 ] || { [ "$major" -eq 1 ] && [ "$minor" -lt 88 ]; }; then
+        say "weft: $(rustc --version) is too old: Rust 1.88 or newer is needed; run: rustup update stable"
+        exit 1
+    fi
+}
+
+missing_packages() {
+    local pair
+    for pair in "$@"; do
+        PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || printf '%s\n' "${pair#*:}"
+    done | sort -u | tr '\n' ' '
+}
+
+install() {
+    local packages=$1 sudo=()
+    if ! command -v apt-get >/dev/null; then
+        say "weft: this system has no apt-get; install what Debian calls: $packages"
+        exit 1
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+            sudo=(sudo)
+        else
+            say "weft: these packages are missing, and only root may install them:"
+            say "  sudo apt-get install $packages"
+            exit 1
+        fi
+    fi
+    local log
+    log=$(mktemp)
+    say "weft: installing $packages"
+    # shellcheck disable=SC2086
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages >"$log" 2>&1 || {
+        # Perhaps the package lists are old or were never fetched.
+        "${sudo[@]}" apt-get update >>"$log" 2>&1 || true
+        # shellcheck disable=SC2086
+        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages >>"$log" 2>&1 || {
+            tail -20 "$log" >&2
+            say "weft: apt-get could not install: $packages"
+            exit 1
+        }
+    }
+    rm -f "$log"
+}
+
+for kind in "${@:-build}"; do
+    case $kind in
+        build | lint) list=("${build[@]}") ;;
+        demo) list=("${demo[@]}") ;;
+        test | bench) list=("${test[@]}") ;;
+        *) say "usage: $0 build|demo|test|bench|lint..."; exit 2 ;;
+    esac
+    need_rust
+    packages=$(missing_packages "${list[@]}")
+    [ -z "$packages" ] || install "$packages"
+done
