@@ -14,6 +14,8 @@
 //! * Splitting happens in `weft_core` alone; the client never knows what a device is.
 //! * Nothing is cached but layouts of open files, capabilities and leases: what another client wrote is seen.
 //! * In a forked child nothing inherited is used ([`Client::after_fork_in_child`]).
+// Runs in the simulated world too: no clock, file, socket or thread but those of weft-env (see clippy.toml).
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
 mod admin;

@@ -1,6 +1,9 @@
 //! Pure types and decisions of Weft: units, layouts and the one splitting function.
 //!
 //! This crate names no runtime, socket, clock or file; its manifest proves it.
+// Runs in the simulated world too: no clock, file, socket or thread but those of weft-env (see clippy.toml).
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 pub mod access;
 mod geometry;
 pub mod layout;

@@ -3,6 +3,8 @@
 //! [`Server::start`] opens the targets and the database that a [`ServerConfig`] names, listens, and serves each
 //! connection in a task of its own: greeting and authentication first, then requests in order, dispatched by their
 //! family. The same code runs in the real and in the simulated world.
+// Runs in the simulated world too: no clock, file, socket or thread but those of weft-env (see clippy.toml).
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
 mod admission;

@@ -10,6 +10,8 @@
 //! | [`data`] | [`data::DataRequest`] | [`data::DataReply`] | clients and the data service |
 //! | [`meta`] | [`meta::MetaRequest`] | [`meta::MetaReply`] | clients and the metadata service |
 //! | [`status`] | [`status::StatusRequest`] | [`status::StatusReply`] | anyone and any server |
+// Runs in the simulated world too: no clock, file, socket or thread but those of weft-env (see clippy.toml).
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod bounded;
 pub mod capability;
