@@ -164,3 +164,133 @@ impl<E: Env> Drop for Permit<'_, E> {
         self.admission.leave();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::Nanos;
+    use weft_env::sim::{Sim, SimEnv};
+
+    /// Sessions that each send `counts` requests of a millisecond through a gate of `depth`; who was let in, in
+    /// order.
+    fn order(seed: u64, depth: u32, counts: &[usize]) -> Vec<u128> {
+        let mut sim = Sim::with_seed(seed);
+        let env = sim.node("node");
+        let gate = Arc::new(Admission::new(&env, depth));
+        let served = Arc::new(Mutex::new(Vec::new()));
+        for (session, &count) in counts.iter().enumerate() {
+            for _ in 0..count {
+                let (gate, served, world) = (Arc::clone(&gate), Arc::clone(&served), env.clone());
+                let session = session as u128;
+                env.spawn("request", move || async move {
+                    // Everybody is there before the first is done.
+                    world.sleep(Nanos(session as u64)).await;
+                    let _permit = gate.enter(SessionId(session)).await;
+                    assert!(running(gate.word.load(Ordering::Relaxed)) <= gate.depth);
+                    served.lock().push(session);
+                    world.sleep(Nanos::from_ms(1)).await;
+                })
+                .expect("a task");
+            }
+        }
+        sim.run();
+        assert_eq!(gate.queued(), 0);
+        let served = served.lock().clone();
+        assert_eq!(served.len(), counts.iter().sum::<usize>());
+        served
+    }
+
+    #[test]
+    fn sessions_take_turns_however_many_requests_each_has() {
+        for seed in 0..20 {
+            eprintln!("seed {seed}");
+            for depth in [1, 4] {
+                let served = order(seed, depth, &[400, 20, 20, 1]);
+                // As long as three wait, no session is more than a turn ahead of another; of those let in at one
+                // instant the seed picks who runs first.
+                let contended = &served[depth as usize..60];
+                for until in 0..contended.len() {
+                    let count = |session| contended[..until].iter().filter(|&&it| it == session).count();
+                    assert!(count(0).abs_diff(count(1)) <= depth as usize, "{contended:?}");
+                    assert!(count(1).abs_diff(count(2)) <= depth as usize, "{contended:?}");
+                }
+                assert!(
+                    served[..depth as usize + 4].contains(&3),
+                    "the one request of a quiet session waits its turn"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_seed_decides_the_order() {
+        assert_eq!(order(7, 2, &[50, 50, 50]), order(7, 2, &[50, 50, 50]));
+    }
+
+    /// Gives up after `patience`, as a task does whose process dies.
+    async fn give_up<F: Future>(env: &SimEnv, patience: Nanos, future: F) -> Option<F::Output> {
+        let (mut future, mut end) = (std::pin::pin!(future), std::pin::pin!(env.sleep(patience)));
+        std::future::poll_fn(|context| {
+            use std::task::Poll;
+            match future.as_mut().poll(context) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending => end.as_mut().poll(context).map(|()| None),
+            }
+        })
+        .await
+    }
+
+    #[test]
+    fn who_gives_up_or_panics_leaves_nothing_behind() {
+        for seed in 0..50 {
+            let mut sim = Sim::with_seed(seed);
+            let env = sim.node("node");
+            let gate = Arc::new(Admission::new(&env, 2));
+            for task in 0..40_u64 {
+                let (gate, world) = (Arc::clone(&gate), env.clone());
+                env.spawn("request", move || async move {
+                    let request = async {
+                        let permit = gate.enter(SessionId((task % 5).into())).await;
+                        world.sleep(Nanos(1000)).await;
+                        if task % 7 == 0 {
+                            let broken = std::panic::AssertUnwindSafe(move || {
+                                let _permit = permit;
+                                std::panic::resume_unwind(Box::new("a bug"));
+                            });
+                            assert!(std::panic::catch_unwind(broken).is_err());
+                        }
+                    };
+                    // Some give up before their turn, some at the very instant at which it comes.
+                    give_up(&world, Nanos(500 * (task % 9)), request).await;
+                })
+                .expect("a task");
+            }
+            sim.run();
+            assert_eq!(gate.word.load(Ordering::Relaxed), 0, "seed {seed}");
+            assert!(gate.queue.lock().sessions.is_empty());
+        }
+    }
+
+    #[test]
+    fn threads_pass_at_most_as_many_as_allowed() {
+        use std::sync::atomic::AtomicU32;
+        use weft_env::real::{RealEnv, block_on};
+        let gate = Admission::new(&RealEnv::new(), 3);
+        let (inside, most) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..8_u128 {
+                let (gate, inside, most) = (&gate, &inside, &most);
+                scope.spawn(move || {
+                    for _ in 0..5_000 {
+                        let _permit = block_on(gate.enter(SessionId(thread % 3)));
+                        most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        std::hint::spin_loop();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert!(most.into_inner() <= 3);
+        assert_eq!(gate.word.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,417 @@
+//! Peers that break the rules get errors or lose their connection; the server and everybody else go on.
+
+mod support;
+
+use std::io::{IoSlice, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::*;
+use weft_core::{ByteLen, LocalOffset, Nanos, ServerId, TargetId};
+use weft_env::real::{RealEnv, block_on};
+use weft_env::sim::Rng;
+use weft_env::{Address, Conn, Shared};
+use weft_server::{ServerConfig, ServerHandle};
+use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, Place, lease};
+use weft_wire::header::encode_message;
+use weft_wire::hello::{Hello, HelloReply, Identity, Proof, Role, Side, prove};
+use weft_wire::status::StatusRequest;
+use weft_wire::{Errno, Family, HEADER_LEN, Header, Kind};
+
+struct Stage {
+    env: RealEnv,
+    server: ServerHandle<RealEnv>,
+    unix: Address,
+    tcp: Address,
+}
+
+impl Stage {
+    fn path(&self) -> &std::path::Path {
+        let Address::Unix(path) = &self.unix else { unreachable!() };
+        path
+    }
+
+    /// The server is as good as ever for others.
+    async fn still_serves(&self) {
+        let mut client = Client::connect(&self.env, &self.unix).await;
+        let part = datafile(0, 0xffff, 0);
+        assert_eq!(client.write(part, 0, b"well").await, DataReply::Written);
+        assert_eq!(client.read(part, 0, 10).await.1, b"well");
+    }
+}
+
+fn stage<F: AsyncFnOnce(&Stage)>(change: impl FnOnce(&mut ServerConfig), test: F) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = RealEnv::new();
+    block_on(async {
+        let tcp = Address::Tcp("127.0.0.1".into(), 0);
+        let mut config = config(folder.path(), vec![unix(folder.path()), tcp], false);
+        change(&mut config);
+        make_folders(&config);
+        let server = start(&env, config).await;
+        let (unix, tcp) = (server.addresses()[0].clone(), server.addresses()[1].clone());
+        let stage = Stage { env, server, unix, tcp };
+        test(&stage).await;
+        stage.still_serves().await;
+        stage.server.stop().await;
+    });
+}
+
+fn resident_kib() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("statm");
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("resident pages") * 4
+}
+
+#[test]
+fn garbage_ends_one_connection_and_reserves_nothing() {
+    stage(
+        |_| (),
+        async |stage| {
+            let before = resident_kib();
+            let mut rng = Rng::new(11);
+            for round in 0..200 {
+                let mut stream = UnixStream::connect(stage.path()).expect("connects");
+                let mut bytes = vec![0; rng.below(300) as usize];
+                rng.fill(&mut bytes);
+                if round % 2 == 0 {
+                    // A sound header with impossible lengths.
+                    let header = Header {
+                        kind: Kind::Request,
+                        family: [Family::Hello, Family::Data, Family::Meta, Family::Status][round % 4],
+                        request: 1,
+                        body_len: [0, 4096, 1 << 20, u32::MAX][round / 2 % 4],
+                        body_crc: 0,
+                        payload_len: [0, PAYLOAD_LEN_MAX, u32::MAX][round % 3],
+                        payload_check: None,
+                        attachments: [0, 8, 255][round % 3],
+                    };
+                    bytes.splice(0..0, header.encode());
+                }
+                let _ = stream.write_all(&bytes);
+            }
+            let grown = resident_kib().saturating_sub(before);
+            assert!(grown < 32 * 1024, "200 hostile connections cost {grown} KiB");
+            assert_eq!(stage.server.panics(), 0);
+        },
+    );
+}
+
+#[test]
+fn nothing_is_served_before_the_greeting() {
+    stage(
+        |_| (),
+        async |stage| {
+            for family in [Family::Data, Family::Meta, Family::Status] {
+                let mut client = Client::bare(&stage.env, &stage.unix).await;
+                client.link.send(Kind::Request, family, 1, &StatusRequest::Status, &[]).await.expect("sent");
+                assert!(client.is_ended().await);
+            }
+        },
+    );
+}
+
+#[test]
+fn who_has_not_the_key_is_nobody() {
+    stage(
+        |_| (),
+        async |stage| {
+            let root = Identity { uid: 0, gid: 0, groups: vec![] };
+            // Whoever runs this test, it is not this one.
+            let user = Identity { uid: 4321, gid: 4321, groups: vec![10, 20] };
+            let mine = secret().identity_key(&user);
+            let cases = [
+                ("root with a user's key", &stage.tcp, Role::Client(root), mine),
+                ("a user with a made-up key", &stage.tcp, Role::Client(user.clone()), [1; 32]),
+                (
+                    "the same user in one more group",
+                    &stage.tcp,
+                    Role::Client(Identity { groups: vec![10, 20, 30], ..user }),
+                    mine,
+                ),
+                ("a server with a user's key", &stage.tcp, Role::Server(ServerId(1)), mine),
+                ("a server on this node", &stage.unix, Role::Server(ServerId(1)), mine),
+            ];
+            for (name, address, role, key) in cases {
+                let mut client = Client::bare(&stage.env, address).await;
+                let hello = hello(role, 1);
+                let HelloReply::Challenge(challenge) = client.call_hello(&hello).await else {
+                    panic!("{name}")
+                };
+                let proof = Proof { proof: prove(&key, Side::Client, &hello, &challenge.server_nonce) };
+                let HelloReply::Refused(why) = client.call_hello(&proof).await else {
+                    panic!("{name} came in")
+                };
+                assert_eq!(why.errno, Errno::EACCES);
+                assert!(client.is_ended().await);
+            }
+            // What a good client said cannot be said again.
+            let key = secret().identity_key(&me());
+            let hello = hello(Role::Client(me()), 1);
+            let mut good = Client::bare(&stage.env, &stage.tcp).await;
+            let HelloReply::Challenge(challenge) = good.call_hello(&hello).await else {
+                panic!("no challenge")
+            };
+            let proof = Proof { proof: prove(&key, Side::Client, &hello, &challenge.server_nonce) };
+            assert!(matches!(good.call_hello(&proof).await, HelloReply::Welcome(_)));
+            let mut replayer = Client::bare(&stage.env, &stage.tcp).await;
+            let HelloReply::Challenge(_) = replayer.call_hello(&hello).await else { panic!("no challenge") };
+            assert!(matches!(replayer.call_hello(&proof).await, HelloReply::Refused(_)));
+            // A server's proof cannot be turned back on it.
+            let mut reflector = Client::bare(&stage.env, &stage.tcp).await;
+            let HelloReply::Challenge(challenge) = reflector.call_hello(&hello).await else {
+                panic!("no challenge")
+            };
+            let proof = Proof { proof: challenge.proof };
+            assert!(matches!(reflector.call_hello(&proof).await, HelloReply::Refused(_)));
+            let mut lost = Client::bare(&stage.env, &stage.unix).await;
+            let other = Hello { cluster: "other".into(), ..hello };
+            let why = lost.greet(other, None).await.expect_err("another cluster");
+            assert!(why.detail.contains("\"test\"") && why.detail.contains("\"other\""), "{why}");
+        },
+    );
+}
+
+#[test]
+fn impossible_requests_are_answered_and_the_connection_goes_on() {
+    stage(
+        |_| (),
+        async |stage| {
+            let mut client = Client::connect(&stage.env, &stage.unix).await;
+            let part = datafile(0, 5, 0);
+            let cap = client.cap(5);
+            let shared = |from, len| DataRequest::Write {
+                datafile: part,
+                cap,
+                offset: LocalOffset(0),
+                len,
+                place: Place::Shared(from),
+                hints: IoHints::default(),
+            };
+            let attach = DataRequest::AttachShared { payload_len: 8192 };
+            assert!(matches!(client.call(&shared(0, 10), &[]).await.0, DataReply::Failed(_)), "no area yet");
+            assert!(matches!(client.call(&attach, &[]).await.0, DataReply::Attached { payload_len: 8192 }));
+            let many = vec![part; 5000];
+            let cases: Vec<(DataRequest, usize, Errno)> = vec![
+                (read_request(part, cap, 0, PAYLOAD_LEN_MAX + 1), 0, Errno::EINVAL),
+                (read_request(part, cap, 0, u32::MAX), 0, Errno::EINVAL),
+                (read_request(part, cap, u64::MAX, 2), 0, Errno::EFBIG),
+                (read_request(part, cap, i64::MAX as u64, 2), 0, Errno::EFBIG),
+                (read_request(part, cap, 0, 1), 100_000, Errno::EPROTO),
+                (read_request(datafile(9, 5, 0), cap, 0, 1), 0, Errno::ENXIO),
+                (write_request(part, cap, 0, 10), 11, Errno::EINVAL),
+                (write_request(part, cap, 0, 10), 0, Errno::EINVAL),
+                (write_request(part, cap, u64::MAX - 5, 10), 10, Errno::EFBIG),
+                (write_request(datafile(9, 5, 0), cap, 0, 10), 10, Errno::ENXIO),
+                (shared(8190, 10), 0, Errno::EINVAL),
+                (shared(u32::MAX, 10), 0, Errno::EINVAL),
+                (attach.clone(), 0, Errno::EBUSY),
+                (DataRequest::GetLens { cap, datafiles: many.clone() }, 0, Errno::EINVAL),
+                (DataRequest::Sync { cap, datafiles: many.clone() }, 0, Errno::EINVAL),
+                (DataRequest::Remove { datafiles: many.clone() }, 0, Errno::EINVAL),
+                (DataRequest::SetLens { cap, datafiles: vec![(part, ByteLen(u64::MAX))] }, 0, Errno::EFBIG),
+                (DataRequest::RevokeLeases { target: TargetId(9) }, 0, Errno::ENXIO),
+            ];
+            for (request, payload_len, expected) in cases {
+                let (reply, _) = client.call(&request, &vec![1; payload_len]).await;
+                assert_eq!(errno(&reply), Some(expected), "{request:?}");
+            }
+            // A body that is none.
+            client
+                .link
+                .send(Kind::Request, Family::Data, 1, &[0xff_u8; 32], &[IoSlice::new(&[7; 5000])])
+                .await
+                .expect("sent");
+            assert_eq!(errno(&client.recv().await.0), Some(Errno::EPROTO));
+            // Slots that nobody has, the same one twice.
+            let release = DataRequest::Release { slots: vec![0, 0, 1022, 1023, u32::MAX] };
+            assert_eq!(client.call(&release, &[]).await.0, DataReply::Done);
+            // A listing of nothing, of everything at once.
+            let list = DataRequest::ListDatafiles { target: TargetId(0), after: None, limit: u32::MAX };
+            assert_eq!(client.call(&list, &[]).await.0, DataReply::Datafiles(vec![]));
+            assert_eq!(client.write(part, 0, b"fine").await, DataReply::Written);
+        },
+    );
+}
+
+#[test]
+fn a_damaged_payload_is_told_and_not_written() {
+    stage(
+        |_| (),
+        async |stage| {
+            let key = secret().identity_key(&me());
+            let mut client =
+                Client::connect_as(&stage.env, &stage.tcp, hello(Role::Client(me()), 2), key).await;
+            let part = datafile(0, 5, 0);
+            assert_eq!(client.write(part, 0, b"sound bytes").await, DataReply::Written);
+            let mut message = Vec::new();
+            let request = write_request(part, client.cap(5), 0, 11);
+            encode_message(&mut message, Kind::Request, Family::Data, 7, &request, 11, Some(1234), 0);
+            let parts = [IoSlice::new(&message), IoSlice::new(b"other bytes")];
+            client.link.conn().send(&parts).await.expect("sent");
+            assert_eq!(errno(&client.recv().await.0), Some(Errno::EBADMSG));
+            assert_eq!(client.read(part, 0, 100).await.1, b"sound bytes");
+        },
+    );
+}
+
+#[test]
+fn more_connections_than_allowed_are_told_so() {
+    stage(
+        |config| config.limits.connections_max = 3,
+        async |stage| {
+            let mut held = Vec::new();
+            for _ in 0..3 {
+                held.push(Client::connect(&stage.env, &stage.unix).await);
+            }
+            let mut one_more = Client::bare(&stage.env, &stage.unix).await;
+            let why = one_more.greet(hello(Role::Client(me()), 1), None).await.expect_err("full");
+            assert_eq!(why.errno, Errno::EAGAIN);
+            assert!(why.detail.contains("connections_max"), "{why}");
+            drop(held);
+            while stage.server.connections() > 0 {
+                one_more.link.conn().recv(&mut [0]).await.ok();
+                std::thread::yield_now();
+            }
+        },
+    );
+}
+
+#[test]
+fn who_does_not_greet_or_stalls_is_ended() {
+    let patience = Nanos::from_ms(300);
+    let change = |config: &mut ServerConfig| {
+        config.limits.greeting_timeout = patience;
+        config.limits.stall_timeout = patience;
+    };
+    stage(change, async |stage| {
+        let mut silent = Client::bare(&stage.env, &stage.unix).await;
+        let mut stalling = Client::connect(&stage.env, &stage.unix).await;
+        let mut idle = Client::connect(&stage.env, &stage.unix).await;
+        // The head of a write, of whose payload half never comes.
+        let mut message = Vec::new();
+        let request = write_request(datafile(0, 5, 0), stalling.cap(5), 0, 1 << 20);
+        encode_message(&mut message, Kind::Request, Family::Data, 7, &request, 1 << 20, None, 0);
+        message.resize(message.len() + (1 << 19), 1);
+        stalling.link.conn().send(&[IoSlice::new(&message)]).await.expect("sent");
+        assert!(silent.is_ended().await);
+        assert!(stalling.is_ended().await);
+        assert_eq!(idle.write(datafile(0, 6, 0), 0, b"patient").await, DataReply::Written);
+    });
+}
+
+#[test]
+fn a_client_that_goes_on_under_a_revoked_lease_loses_its_connection() {
+    stage(
+        |config| config.limits.revoke_timeout = Nanos::from_ms(50),
+        async |stage| {
+            let mut bad = Client::connect(&stage.env, &stage.unix).await;
+            let part = datafile(0, 5, 0);
+            assert_eq!(bad.write(part, 0, b"x").await, DataReply::Written);
+            bad.call(&DataRequest::AttachShared { payload_len: 0 }, &[]).await;
+            let page = bad.link.conn().take_shared(lease::PAGE_LEN).expect("the page");
+            let wanted = DataRequest::Lease { datafile: part, cap: bad.cap(5), write: true };
+            assert!(matches!(bad.call(&wanted, &[]).await.0, DataReply::Leased { .. }));
+            // The page is the client's to spoil.
+            for word in page.words() {
+                word.store(u64::MAX, Ordering::SeqCst);
+            }
+            let mut other = Client::connect(&stage.env, &stage.unix).await;
+            assert_eq!(
+                other.call(&DataRequest::Remove { datafiles: vec![part] }, &[]).await.0,
+                DataReply::Done
+            );
+            assert!(bad.is_ended().await);
+        },
+    );
+}
+
+#[test]
+fn a_full_lease_page_means_messages() {
+    stage(
+        |_| (),
+        async |stage| {
+            let mut client = Client::connect(&stage.env, &stage.unix).await;
+            client.call(&DataRequest::AttachShared { payload_len: 0 }, &[]).await;
+            let part = datafile(0, 5, 0);
+            let wanted = DataRequest::Lease { datafile: part, cap: client.cap(5), write: true };
+            for expected in 0..lease::SLOTS as u32 {
+                assert_eq!(client.call(&wanted, &[]).await.0, DataReply::Leased { slot: expected });
+                client.link.conn().take_file().expect("a descriptor");
+            }
+            assert_eq!(client.call(&wanted, &[]).await.0, DataReply::NotLeased);
+            assert_eq!(client.call(&DataRequest::Release { slots: vec![500] }, &[]).await.0, DataReply::Done);
+            assert_eq!(client.call(&wanted, &[]).await.0, DataReply::Leased { slot: 500 });
+        },
+    );
+}
+
+#[test]
+fn a_panic_ends_one_connection_only() {
+    // The hook that tells the memory stands for any bug below a connection.
+    fn broken() -> ByteLen {
+        panic!("a planted bug")
+    }
+    stage(
+        |config| config.hooks.memory = broken,
+        async |stage| {
+            for round in 1..=20 {
+                let mut client = Client::connect(&stage.env, &stage.unix).await;
+                client
+                    .link
+                    .send(Kind::Request, Family::Status, 9, &StatusRequest::Status, &[])
+                    .await
+                    .expect("sent");
+                assert!(client.is_ended().await);
+                assert_eq!(stage.server.panics(), round);
+            }
+            // Nothing that it held is lost: the target's depth is 8.
+            for _ in 0..20 {
+                stage.still_serves().await;
+            }
+        },
+    );
+}
+
+#[test]
+fn mutated_messages_are_survived() {
+    stage(
+        |_| (),
+        async |stage| {
+            let flag = Arc::new(AtomicBool::new(false));
+            let mut rng = Rng::new(5);
+            let part = datafile(0, 5, 0);
+            let requests = [
+                write_request(part, secret().grant(part.file, weft_wire::Rights(7), 1 << 40), 0, 300),
+                DataRequest::GetLens {
+                    cap: secret().grant(part.file, weft_wire::Rights(7), 1 << 40),
+                    datafiles: vec![part; 30],
+                },
+                DataRequest::Release { slots: (0..50).collect() },
+            ];
+            for round in 0..600 {
+                let mut client = Client::connect(&stage.env, &stage.unix).await;
+                client.link.conn().set_timeout(Some(Nanos::from_ms(20))).expect("set");
+                let request = &requests[round % requests.len()];
+                let mut message = Vec::new();
+                encode_message(&mut message, Kind::Request, Family::Data, 7, request, 300, None, 0);
+                // Damage that the checksums do not catch, because they are made after it.
+                for _ in 0..1 + rng.below(6) {
+                    let at = HEADER_LEN + rng.below((message.len() - HEADER_LEN) as u64) as usize;
+                    message[at] = rng.next_u64() as u8;
+                }
+                let body_crc = crc32fast::hash(&message[HEADER_LEN..]);
+                let head: [u8; HEADER_LEN] = message[..HEADER_LEN].try_into().expect("a header");
+                let header = Header { body_crc, ..Header::decode(&head).expect("was sound") };
+                message[..HEADER_LEN].copy_from_slice(&header.encode());
+                message.extend_from_slice(&[3; 300]);
+                client.link.conn().send(&[IoSlice::new(&message)]).await.expect("sent");
+                if let Ok(Some(incoming)) = client.link.recv().await {
+                    client.link.decode::<DataReply>(&incoming).expect("a reply of the family");
+                    flag.store(true, Ordering::Relaxed);
+                }
+            }
+            assert!(flag.load(Ordering::Relaxed), "at least one was answered");
+            assert_eq!(stage.server.panics(), 0);
+        },
+    );
+}
