@@ -26,12 +26,6 @@ pub(crate) enum Effect {
     Once,
 }
 
-/// A reply, and whether the connection was lost before it came.
-pub(crate) struct Answer {
-    pub(crate) reply: MetaReply,
-    pub(crate) repeated: bool,
-}
-
 impl<E: Env> Core<E> {
     /// Asks the metadata service and waits for its reply.
     ///
@@ -42,7 +36,7 @@ impl<E: Env> Core<E> {
         who: Option<&Identity>,
         effect: Effect,
         request: MetaRequest,
-    ) -> Result<Answer, Error> {
+    ) -> Result<MetaReply, Error> {
         self.call_within(who, effect, request, None).await
     }
 
@@ -53,7 +47,7 @@ impl<E: Env> Core<E> {
         effect: Effect,
         request: MetaRequest,
         longer: Option<Nanos>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<MetaReply, Error> {
         self.check_ours()?;
         let mut lent = self.metadata.lend().await;
         let seq = match effect {
@@ -76,7 +70,7 @@ impl<E: Env> Core<E> {
         match reply {
             MetaReply::Failed(error) => Err(self.metadata_server().refused(error)),
             MetaReply::Elsewhere { from, target, rest } => Err(Error::Elsewhere { from, target, rest }),
-            reply => Ok(Answer { reply, repeated: attempt > 1 }),
+            reply => Ok(reply),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The client: namespace operations and opens.
 
-use crate::call::{Answer, Effect};
+use crate::call::Effect;
 use crate::control::odd_reply;
 use crate::core::Core;
 use crate::counters::Counts;
@@ -13,8 +13,8 @@ use weft_core::{ByteLen, FileId, FileOffset, Layout};
 use weft_env::Env;
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::meta::{
-    Attr, Entry, Event, FileType, HandleId, MetaReply, MetaRequest, OpenFlags, Opened, Place, ReclaimOpen,
-    SetAttr, Settlement,
+    Attr, Entry, Event, FileType, HandleId, MetaReply, MetaRequest, OpenFlags, Place, ReclaimOpen, SetAttr,
+    Settlement,
 };
 use weft_wire::meta::{LIST_LIMIT_MAX, LayoutSpec};
 use weft_wire::{Capability, ClusterMap, Errno};
@@ -95,7 +95,7 @@ impl<E: Env> Client<E> {
     }
 
     pub(crate) async fn call(&self, effect: Effect, request: MetaRequest) -> Result<MetaReply> {
-        self.core.call(self.who(), effect, request).await.map(|answer| answer.reply)
+        self.core.call(self.who(), effect, request).await
     }
 
     /// Attributes; the size of a file that is being written is asked of the data servers.
@@ -138,26 +138,19 @@ impl<E: Env> Client<E> {
     pub async fn adopt(&self, token: &HandleToken) -> Result<OpenFile<E>> {
         let handle = self.core.new_handle();
         let open = ReclaimOpen { handle, file: token.file, flags: token.flags, cap: token.cap };
-        let answer = self.core.call(self.who(), Effect::Repeatable, MetaRequest::Adopt { open }).await;
-        self.opened(answer.map_err(|e| e.about(&token.path))?, handle, token.flags, &token.path).await
+        let reply = self.call(Effect::Repeatable, MetaRequest::Adopt { open }).await;
+        self.opened(reply.map_err(|e| e.about(&token.path))?, handle, token.flags, &token.path).await
     }
 
     async fn opened(
         &self,
-        answer: Answer,
+        reply: MetaReply,
         handle: HandleId,
         flags: OpenFlags,
         path: &[u8],
     ) -> Result<OpenFile<E>> {
-        let MetaReply::Opened(opened) = answer.reply else { return Err(odd_reply()) };
-        let opened: Opened = *opened;
-        if answer.repeated {
-            // The reply may be the remembered one of an open that the service has since forgotten.
-            let open = ReclaimOpen { handle, file: opened.attr.file, flags, cap: opened.cap };
-            let request = MetaRequest::Reclaim { opens: vec![open], locks: Vec::new() };
-            self.call(Effect::Repeatable, request).await?;
-        }
-        OpenFile::from_opened(self, handle, flags, path, opened).await
+        let MetaReply::Opened(opened) = reply else { return Err(odd_reply()) };
+        OpenFile::from_opened(self, handle, flags, path, *opened).await
     }
 
     /// Makes a directory; `mode` without the umask's bits.
@@ -252,12 +245,20 @@ impl<E: Env> Client<E> {
         }
         match self.call(Effect::Once, MetaRequest::Truncate { at, handle }).await? {
             MetaReply::Truncate { file, layout, cap, epoch } => {
-                self.core.set_lens(file, cap, &layout, FileOffset(size.0)).await?;
-                let found = match size {
-                    ByteLen(0) => EMPTY,
-                    _ => self.core.survey(file, cap, &layout).await?,
+                let cut = self.core.set_lens(file, cap, &layout, FileOffset(size.0)).await;
+                if handle.is_some() {
+                    // The writers' closes settle the size, or whoever asks after them.
+                    return cut;
+                }
+                let found = match (&cut, size) {
+                    (Err(_), _) => Err(()),
+                    (Ok(()), ByteLen(0)) => Ok(EMPTY),
+                    (Ok(()), _) => self.core.survey(file, cap, &layout).await.map_err(drop),
                 };
-                self.settle(file, epoch, cap, found).await
+                // The service waits to hear that the cut is over; it believes no finding under another epoch.
+                let (epoch, found) = found.map_or((u64::MAX, EMPTY), |found| (epoch, found));
+                let settled = self.settle(file, epoch, cap, found).await;
+                cut.and(settled)
             }
             _ => Err(odd_reply()),
         }
@@ -372,8 +373,7 @@ impl<E: Env> Client<E> {
     pub async fn wait_events(&self, done: u64) -> Result<Vec<Event>> {
         let longer = Some(weft_core::Nanos::from_s(30));
         let request = MetaRequest::WaitEvents { done };
-        let answer = self.core.call_within(self.who(), Effect::Repeatable, request, longer).await?;
-        match answer.reply {
+        match self.core.call_within(self.who(), Effect::Repeatable, request, longer).await? {
             MetaReply::Events(events) => Ok(events),
             _ => Err(odd_reply()),
         }

@@ -12,7 +12,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, FileId, LocalOffset, SubRequest};
 use weft_env::{Env, Shared};
 use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, Place};
-use weft_wire::{Capability, Family, Malformed, WireError};
+use weft_wire::{Capability, Errno, Family, Malformed, WireError};
 
 /// A sub-request on its way, and how far it is.
 #[derive(Debug)]
@@ -198,6 +198,8 @@ impl<E: Env> Traffic<E> for Writes<'_, '_> {
                 part.done += u64::from(part.asked);
                 Ok(Ok(()))
             }
+            // Damaged on the way: once more, over another connection.
+            DataReply::Failed(error) if error.errno == Errno::EBADMSG => Err(io::Error::other(error)),
             DataReply::Failed(error) => Ok(Err(error)),
             _ => Err(unexpected()),
         }

@@ -421,9 +421,12 @@ impl<E: Env> OpenFile<E> {
         let (Some(layout), Some(cap)) = (&state.layout, *state.record.cap.read()) else { return Ok(()) };
         let core = &state.client.core;
         let result = core.set_lens(state.record.file, cap, layout, FileOffset::ZERO).await;
+        // A writer's close or whoever asks after it settles the size; without a writer it is known now.
         let result = match result {
-            Ok(()) => state.client.settle(state.record.file, epoch, cap, EMPTY).await,
-            Err(error) => Err(error),
+            Ok(()) if !state.record.flags.write => {
+                state.client.settle(state.record.file, epoch, cap, EMPTY).await
+            }
+            result => result,
         };
         if result.is_err() {
             state.written.unsure();

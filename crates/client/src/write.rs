@@ -211,7 +211,7 @@ pub(crate) fn finish(items: Vec<Item>) -> Result<()> {
     first.map_or(Ok(()), Err)
 }
 
-/// Whether a data server may have refused because the capability's time is over.
+/// Whether a data server refused only because the capability's time is over.
 pub(crate) fn expired(error: &Error) -> bool {
-    matches!(error, Error::Refused(refused) if matches!(refused.error.errno, Errno::EACCES | Errno::ESTALE))
+    matches!(error, Error::Refused(refused) if refused.error.errno == Errno::ESTALE)
 }

@@ -1,0 +1,145 @@
+//! The client against servers over real sockets and files.
+
+mod support;
+
+use support::{Reach, RealCluster, at, model, open, options, pattern, read, write};
+use weft_client::{ClientOptions, Transport};
+use weft_core::Nanos;
+use weft_env::real::block_on;
+
+fn model_over(reach: Reach, transport: Transport, check: impl Fn(weft_client::Counts)) {
+    block_on(async {
+        let cluster = RealCluster::start(reach).await;
+        for seed in 0..4 {
+            let clients = [cluster.client(options(transport)), cluster.client(options(transport))];
+            model::run(seed, 150, &clients, async |_| {}).await;
+            check(clients[0].counts());
+        }
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn bytes_by_descriptor() {
+    model_over(Reach::Unix, Transport::Descriptor, |counts| {
+        assert!(counts.leases > 0 && counts.leased_operations > 100, "{counts:?}");
+    });
+}
+
+#[test]
+fn bytes_by_whatever_is_best() {
+    model_over(Reach::Unix, Transport::Auto, |counts| assert!(counts.leased_operations > 50, "{counts:?}"));
+}
+
+#[test]
+fn bytes_by_unix_sockets() {
+    model_over(Reach::Unix, Transport::Socket, |counts| {
+        assert_eq!((counts.leases, counts.leased_operations), (0, 0));
+        assert!(counts.shared_payloads > 10, "{counts:?}");
+    });
+}
+
+#[test]
+fn bytes_by_tcp_with_keys_and_checksums() {
+    model_over(Reach::Tcp, Transport::Auto, |counts| {
+        assert_eq!((counts.leases, counts.leased_operations, counts.shared_payloads), (0, 0, 0));
+    });
+}
+
+#[test]
+fn server_restarts_pass_unnoticed() {
+    for (reach, transport) in
+        [(Reach::Unix, Transport::Auto), (Reach::Unix, Transport::Socket), (Reach::Tcp, Transport::Socket)]
+    {
+        block_on(async {
+            let mut cluster = RealCluster::start(reach).await;
+            let clients = [cluster.client(options(transport)), cluster.client(options(transport))];
+            model::run(77, 120, &clients, async |step| {
+                if step % 30 == 29 {
+                    let id = (step / 30 % 4) as u32;
+                    cluster.stop_server(id).await;
+                    cluster.start_server(id).await;
+                }
+            })
+            .await;
+            assert!(clients[0].counts().repeated + clients[1].counts().repeated > 0);
+            cluster.stop().await;
+        });
+    }
+}
+
+#[test]
+fn a_dead_server_is_an_error_that_names_it_and_then_fails_fast() {
+    block_on(async {
+        let mut cluster = RealCluster::start(Reach::Unix).await;
+        let options = ClientOptions { retry_for: Nanos::from_ms(300), ..options(Transport::Socket) };
+        let client = cluster.client(options);
+        let file = open(&client, "f", 65_536).await;
+        write(&file, 0, &pattern(4 * 65_536, 1)).await;
+        cluster.stop_server(2).await;
+        let start = std::time::Instant::now();
+        let mut buf = vec![0; 4 * 65_536];
+        let error = file
+            .read_at(&mut [std::io::IoSliceMut::new(&mut buf)], weft_core::FileOffset(0))
+            .await
+            .expect_err("a server is dead");
+        let took = start.elapsed();
+        assert_eq!(error.errno(), 5);
+        let text = error.to_string();
+        for part in ["f: ", "server s2", "/s2", "weft status"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(took.as_millis() >= 290 && took.as_secs() < 2, "{took:?}");
+        let start = std::time::Instant::now();
+        for _ in 0..100 {
+            let error = file.sync().await.expect_err("still dead");
+            assert_eq!(error.errno(), 5);
+        }
+        assert!(start.elapsed().as_millis() < 250, "no retry storm: {:?}", start.elapsed());
+        // What lies elsewhere is still served.
+        assert!(read(&file, 0, 65_536).await == pattern(4 * 65_536, 1)[..65_536]);
+        cluster.start_server(2).await;
+        // The next probe finds it alive.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while file.sync().await.is_err() {
+            assert!(std::time::Instant::now() < deadline, "the server was not tried again");
+            std::thread::yield_now();
+        }
+        assert!(read(&file, 0, 4 * 65_536).await == pattern(4 * 65_536, 1));
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn threads_share_one_file() {
+    for transport in [Transport::Auto, Transport::Socket] {
+        block_on(async {
+            let cluster = RealCluster::start(Reach::Unix).await;
+            let client = cluster.client(options(transport));
+            let file = open(&client, "shared", 65_536).await;
+            const TRANSFER: usize = 47_008;
+            std::thread::scope(|scope| {
+                for thread in 0..8u64 {
+                    let file = file.clone();
+                    scope.spawn(move || {
+                        block_on(async {
+                            for round in 0..40 {
+                                let index = round * 8 + thread;
+                                write(&file, index * TRANSFER as u64, &pattern(TRANSFER, index)).await;
+                                let got = read(&file, index * TRANSFER as u64, TRANSFER).await;
+                                assert!(got == pattern(TRANSFER, index), "{transport:?}: transfer {index}");
+                            }
+                        });
+                    });
+                }
+            });
+            let whole = read(&file, 0, 320 * TRANSFER + 1).await;
+            assert_eq!(whole.len(), 320 * TRANSFER);
+            for (index, got) in whole.chunks(TRANSFER).enumerate() {
+                assert!(got == pattern(TRANSFER, index as u64), "{transport:?}: transfer {index}");
+            }
+            assert_eq!(client.stat(&at("shared")).await.expect("stat").size.0, 320 * TRANSFER as u64);
+            cluster.stop().await;
+        });
+    }
+}

@@ -1,0 +1,213 @@
+//! A cluster of four data servers (and the metadata service) in a world, and what tests ask of it.
+#![allow(dead_code)] // each test program uses a part
+
+pub mod fake;
+pub mod model;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_client::{
+    Client, ClientOptions, ClusterMap, Credentials, Key, LayoutSpec, OpenFile, OpenFlags, Place, ROOT,
+    Transport,
+};
+use weft_core::{ByteLen, FileOffset, Nanos, ServerId, TargetId};
+use weft_env::real::RealEnv;
+use weft_env::{Address, Env};
+use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig};
+use weft_store::target::Module;
+use weft_wire::ClusterSecret;
+use weft_wire::cluster::{ServerEntry, TargetEntry};
+
+pub const SERVERS: u32 = 4;
+pub const KEY: [u8; 32] = [9; 32];
+
+pub fn secret() -> ClusterSecret {
+    ClusterSecret::new(&KEY)
+}
+
+pub fn ids() -> (u32, u32) {
+    // SAFETY: take nothing and cannot fail.
+    unsafe { (libc::getuid(), libc::getgid()) }
+}
+
+/// What a cluster is made of, so that any server of it can be started again.
+pub struct Plan {
+    pub map: ClusterMap,
+    pub folders: Vec<PathBuf>,
+    pub leases: bool,
+    pub uid: u32,
+}
+
+impl Plan {
+    /// Servers at these addresses, each with a folder for its target.
+    pub fn new(addresses: Vec<Address>, folders: Vec<PathBuf>, uid: u32) -> Self {
+        let servers = addresses.into_iter().enumerate();
+        let servers =
+            servers.map(|(id, address)| ServerEntry { name: format!("s{id}"), addresses: vec![address] });
+        let targets = (0..SERVERS).map(|id| TargetEntry {
+            id: TargetId(id),
+            server: ServerId(id),
+            class: if id < 2 { "hdd".into() } else { "ssd".into() },
+        });
+        let map = ClusterMap {
+            name: "test".into(),
+            servers: servers.collect(),
+            targets: targets.collect(),
+            metadata: ServerId(SERVERS),
+        };
+        Self { map, folders, leases: true, uid }
+    }
+
+    pub fn config(&self, id: u32) -> ServerConfig {
+        ServerConfig {
+            server: ServerId(id),
+            name: format!("s{id}"),
+            cluster: self.map.name.clone(),
+            addresses: self.map.servers[id as usize].addresses.clone(),
+            secret: secret(),
+            targets: vec![TargetConfig {
+                id: TargetId(id),
+                class: self.map.targets[id as usize].class.clone(),
+                path: self.folders[id as usize].clone(),
+                module: Module::Buffered,
+                queue_depth: 16,
+            }],
+            metadata: None,
+            limits: Limits::default(),
+            leases: self.leases,
+            checksums_remote: true,
+            idle_exit: None,
+            hooks: Hooks {
+                memory: || ByteLen(1),
+                log: Arc::new(|line| eprintln!("server: {line}")),
+                pid: 1,
+                uid: self.uid,
+            },
+        }
+    }
+}
+
+/// How clients reach servers in the real world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    Unix,
+    Tcp,
+}
+
+/// A cluster of this process, over real sockets and files.
+pub struct RealCluster {
+    pub env: RealEnv,
+    pub plan: Plan,
+    pub servers: Vec<Option<ServerHandle<RealEnv>>>,
+    folder: tempfile::TempDir,
+}
+
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("bound").port()
+}
+
+impl RealCluster {
+    pub async fn start(reach: Reach) -> Self {
+        Self::start_in(reach, tempfile::tempdir().expect("a folder")).await
+    }
+
+    pub async fn start_in(reach: Reach, folder: tempfile::TempDir) -> Self {
+        let env = RealEnv::new();
+        let address = |id: u32| match reach {
+            Reach::Unix => Address::Unix(folder.path().join(format!("s{id}"))),
+            Reach::Tcp => Address::Tcp("127.0.0.1".into(), free_port()),
+        };
+        let folders: Vec<PathBuf> = (0..SERVERS).map(|id| folder.path().join(format!("t{id}"))).collect();
+        for folder in &folders {
+            std::fs::create_dir(folder).expect("a folder");
+        }
+        let plan = Plan::new((0..=SERVERS).map(address).collect(), folders, ids().0);
+        fake::start(&env, &plan.map).await;
+        let mut cluster = Self { env, plan, servers: Vec::new(), folder };
+        for id in 0..SERVERS {
+            let server = Server::start(env, cluster.plan.config(id)).await.expect("the server starts");
+            cluster.servers.push(Some(server));
+        }
+        cluster
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub async fn stop_server(&mut self, id: u32) {
+        self.servers[id as usize].take().expect("it runs").stop().await;
+    }
+
+    pub async fn start_server(&mut self, id: u32) {
+        let server = Server::start(self.env, self.plan.config(id)).await.expect("the server starts again");
+        self.servers[id as usize] = Some(server);
+    }
+
+    pub fn client(&self, options: ClientOptions) -> Client<RealEnv> {
+        let (uid, gid) = ids();
+        let credentials = Credentials::user(uid, gid, vec![]).with_key(Key::Cluster(Box::new(secret())));
+        Client::new(self.env, self.plan.map.clone(), options, credentials)
+    }
+
+    pub async fn stop(mut self) {
+        for server in self.servers.drain(..).flatten() {
+            server.stop().await;
+            assert_eq!(server.panics(), 0);
+        }
+    }
+}
+
+pub fn options(transport: Transport) -> ClientOptions {
+    ClientOptions {
+        transport,
+        connect_timeout: Nanos::from_s(2),
+        request_timeout: Nanos::from_s(10),
+        retry_for: Nanos::from_s(3),
+        ..ClientOptions::default()
+    }
+}
+
+pub fn at(path: &str) -> Place {
+    Place { base: ROOT, path: path.into(), follow: true }
+}
+
+pub const READ_WRITE: OpenFlags =
+    OpenFlags { read: true, write: true, create: true, exclusive: false, truncate: false, directory: false };
+
+pub async fn open<E: Env>(client: &Client<E>, path: &str, stripe: u64) -> OpenFile<E> {
+    let spec = LayoutSpec { stripe_size: Some(ByteLen(stripe)), ..LayoutSpec::default() };
+    client.open(&at(path), READ_WRITE, 0o644, &spec).await.expect("opens")
+}
+
+pub async fn write<E: Env>(file: &OpenFile<E>, offset: u64, bytes: &[u8]) {
+    let wrote = file.write_at(&[IoSlice::new(bytes)], FileOffset(offset)).await.expect("writes");
+    assert_eq!(wrote, bytes.len());
+}
+
+pub async fn read<E: Env>(file: &OpenFile<E>, offset: u64, len: usize) -> Vec<u8> {
+    // What a read leaves alone must not look like data.
+    let mut buf = vec![0xee; len];
+    let got = file.read_at(&mut [IoSliceMut::new(&mut buf)], FileOffset(offset)).await.expect("reads");
+    buf.truncate(got);
+    buf
+}
+
+/// Bytes that differ from place to place and from `salt` to `salt`.
+pub fn pattern(len: usize, salt: u64) -> Vec<u8> {
+    let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut out = Vec::with_capacity(len + 8);
+    while out.len() < len {
+        out.extend_from_slice(&next().to_le_bytes());
+    }
+    out.truncate(len);
+    out
+}
