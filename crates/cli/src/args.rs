@@ -52,6 +52,10 @@ pub enum Command {
     Serve(c::serve::Serve),
     /// Show servers, targets, space and load
     Status(c::status::Status),
+    /// Show the cluster as a directory, for every program, by FUSE
+    Mount(c::mount::Mount),
+    /// End a mount
+    Umount(c::mount::Umount),
     /// List directories
     Ls(c::ls::Ls),
     /// Copy files between the local file system and Weft, or within Weft

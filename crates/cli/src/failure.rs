@@ -17,12 +17,12 @@ pub struct Failure {
 impl Failure {
     /// Something that the world refused.
     pub fn new(what: impl fmt::Display, why: impl fmt::Display) -> Self {
-        Self { text: format!("{what}: {why}"), code: FAILED }
+        Self { text: format!("{what}: {}", without_numbers(&why.to_string())), code: FAILED }
     }
 
     /// Something that was asked wrongly.
     pub fn misuse(what: impl fmt::Display, why: impl fmt::Display) -> Self {
-        Self { text: format!("{what}: {why}"), code: MISUSED }
+        Self { text: format!("{what}: {}", without_numbers(&why.to_string())), code: MISUSED }
     }
 
     /// With what to do about it.
@@ -60,5 +60,34 @@ impl From<weft_config::ConfigError> for Failure {
 impl From<weft_config::KeyError> for Failure {
     fn from(error: weft_config::KeyError) -> Self {
         Self { text: error.to_string(), code: MISUSED }
+    }
+}
+
+/// Takes out ` (os error 2)`, which tells a person nothing that the words before it do not.
+pub fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(" (os error ") {
+        out += before;
+        match after.split_once(')') {
+            Some((number, after)) if number.chars().all(|c| c.is_ascii_digit()) => rest = after,
+            _ => {
+                out += " (os error ";
+                rest = after;
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_numbers_of_the_system_go() {
+        assert_eq!(without_numbers("gone (os error 2); why (os error x) not"), "gone; why (os error x) not");
+        let failure = Failure::new("a", std::io::Error::from_raw_os_error(2)).remedy("make it");
+        assert_eq!(failure.to_string(), "weft: a: No such file or directory; make it");
     }
 }

@@ -9,6 +9,7 @@ pub mod du;
 pub mod fsck;
 pub mod key;
 pub mod ls;
+pub mod mount;
 pub mod names;
 pub mod run;
 pub mod serve;
@@ -19,7 +20,7 @@ pub mod stop;
 pub mod stripe;
 pub mod tree;
 
-pub use session::{Held, load, posix};
+pub use session::{Held, Weft, load, posix};
 
 use crate::args::{self, Command};
 use crate::failure::Failure;
@@ -32,6 +33,8 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Stop(command) => command.run(file),
         Command::Serve(command) => command.run(file),
         Command::Status(command) => command.run(file),
+        Command::Mount(command) => command.run(file),
+        Command::Umount(command) => command.run(),
         Command::Ls(command) => command.run(file),
         Command::Cp(command) => command.run(file),
         Command::Cat(command) => command.run(file),

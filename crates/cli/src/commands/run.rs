@@ -64,7 +64,7 @@ impl Run {
         ]);
         let name = &self.program[0];
         let mut command = Command::new(name);
-        command.args(&self.program[1..]).env("WEFT_CLUSTER", &cluster.file);
+        command.args(&self.program[1..]).env("WEFT_CLUSTER", &cluster.file).env("WEFT_MOUNT", &cluster.mount);
         environment(&mut command, library.as_os_str());
         let mut child = signals.spawn(&mut command).map_err(|error| {
             let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };

@@ -1,7 +1,7 @@
 //! `weft status`.
 
 use super::session::{Weft, why};
-use crate::failure::{FAILED, Failure};
+use crate::failure::{FAILED, Failure, without_numbers};
 use crate::table::{Table, human};
 use clap::Args;
 use serde_json::{Value, json};
@@ -50,6 +50,8 @@ impl Status {
             options.request_timeout = PATIENCE;
             options.retry_for = Nanos(0);
         })?;
+        // What the client would say of a server that is down stands in the table.
+        weft_client::set_log(|_| ());
         let answers = ask(&weft);
         let down = answers.iter().any(|answer| answer.status.is_err());
         if self.json {
@@ -78,7 +80,7 @@ fn ask(weft: &Weft) -> Vec<Answer<'_>> {
 
 fn one(weft: &Weft, id: ServerId) -> Result<ServerStatus, String> {
     block_on(weft.client.status(id)).map_err(|error| match &error {
-        weft_client::Error::Unreachable(unreachable) => unreachable.cause.clone(),
+        weft_client::Error::Unreachable(unreachable) => without_numbers(&unreachable.cause),
         _ => why(&error),
     })
 }
@@ -153,11 +155,12 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>]) -> String {
                         leases,
                     ]);
                 }
-                troubles += &format!("\nserver {} is down: {reason}\n", server.name);
+                troubles += &format!("server {} is down: {reason}\n", server.name);
             }
         }
     }
     if !troubles.is_empty() {
+        troubles.insert(0, '\n');
         troubles += match weft.cluster.embedded {
             Some(_) => {
                 "servers of an embedded cluster end when they are not used; `weft run -- PROGRAM` starts them\n"

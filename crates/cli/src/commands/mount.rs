@@ -1,0 +1,200 @@
+//! `weft mount` and `weft umount`.
+
+use super::session::{Weft, why};
+use crate::failure::Failure;
+use crate::signals::Blocked;
+use clap::Args;
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use weft_core::{Nanos, ServerId};
+use weft_env::real::block_on;
+
+const AFTER: &str = "\
+Every program works on a mount: static ones, those that map files shared, those that start programs from it. Needs
+/dev/fuse and, unless run by root, fusermount3 (Debian: fuse3). The preload library (`weft run`) is faster.
+
+The mount is served in the background until `weft umount DIR`; -f stays in the foreground, and ends the mount when it
+is interrupted.
+
+Examples:
+  weft mount ~/weft
+  weft mount -f --read-only /mnt/weft
+  sudo weft mount --allow-other /weft     for all users, each with his own permissions";
+
+/// Shows the cluster as a directory, for every program, by FUSE.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Mount {
+    /// Stay in the foreground
+    #[arg(short = 'f', long)]
+    foreground: bool,
+    /// Let other users in; for others than root this needs user_allow_other in /etc/fuse.conf
+    #[arg(long)]
+    allow_other: bool,
+    /// Allow no changes
+    #[arg(long)]
+    read_only: bool,
+    /// Threads that serve the kernel
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    threads: usize,
+    /// How long the kernel may keep names and attributes; 0 sees every change of other nodes at once
+    #[arg(long, default_value = "0", value_name = "TIME", value_parser = super::duration)]
+    attribute_ttl: Nanos,
+    /// Never let the kernel keep pages
+    #[arg(long)]
+    no_page_cache: bool,
+    /// Print "ready" when the mount is there
+    #[arg(long, hide = true)]
+    announce: bool,
+    /// Where; an empty directory
+    dir: PathBuf,
+}
+
+impl Mount {
+    /// Mounts.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        if !self.foreground {
+            return self.background(file);
+        }
+        let weft = Weft::open(file)?;
+        // A cluster that is not there is told now, not at the first access.
+        let metadata: ServerId = weft.cluster.map().metadata;
+        block_on(weft.client.status(metadata))
+            .map_err(|error| Failure::new(self.dir.display(), why(&error)))?;
+        let signals = Blocked::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
+        let options = weft_fuse::MountOptions {
+            allow_other: self.allow_other,
+            read_only: self.read_only,
+            threads: self.threads,
+            attribute_ttl: self.attribute_ttl.as_duration(),
+            page_cache: !self.no_page_cache,
+        };
+        let mount = weft_fuse::mount(weft.client, &self.dir, &options).map_err(|error| {
+            Failure::new(self.dir.display(), error)
+                .remedy("is it an empty directory, is there /dev/fuse, and is fusermount3 (fuse3) installed?")
+        })?;
+        if self.announce {
+            println!("ready");
+            detach_output();
+        }
+        let dir = self.dir.clone();
+        std::thread::spawn(move || {
+            signals.wait();
+            let _ = unmount(&dir, false); // a busy mount stays; the user sees why when he unmounts it himself
+        });
+        mount.join().map_err(|error| Failure::new(self.dir.display(), error))?;
+        Ok(0)
+    }
+
+    /// Starts the same command in the foreground of its own session and waits until it serves.
+    fn background(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        use std::os::unix::process::CommandExt;
+        let failed = |error: std::io::Error| Failure::new(self.dir.display(), error);
+        let cluster = super::load(file)?;
+        let dir = std::path::absolute(&self.dir).map_err(failed)?;
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.arg("--cluster").arg(std::path::absolute(&cluster.file).map_err(failed)?);
+        command.args(["mount", "-f", "--announce"]);
+        command.args(["--threads", &self.threads.to_string()]);
+        command.args(["--attribute-ttl", &weft_config::format_duration(self.attribute_ttl)]);
+        for (given, flag) in [
+            (self.allow_other, "--allow-other"),
+            (self.read_only, "--read-only"),
+            (self.no_page_cache, "--no-page-cache"),
+        ] {
+            if given {
+                command.arg(flag);
+            }
+        }
+        command.arg("--").arg(&dir).env_remove("LD_PRELOAD").current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // SAFETY: setsid is safe between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().map_err(failed)?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            std::io::BufReader::new(out).read_line(&mut line).map_err(failed)?;
+        }
+        if line.trim() == "ready" {
+            println!("{} is mounted; `weft umount {}` ends it", dir.display(), dir.display());
+            return Ok(0);
+        }
+        let status = child.wait().map_err(failed)?;
+        Ok(status.code().unwrap_or(1).max(1) as u8) // it has said why on standard error
+    }
+}
+
+/// Lets go of the starter's pipes, so that it, and who waits for it, can end.
+fn detach_output() {
+    // SAFETY: the path is a C string; the descriptors are this process's own.
+    unsafe {
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if null >= 0 {
+            libc::dup2(null, 1);
+            libc::dup2(null, 2);
+            libc::close(null);
+        }
+    }
+}
+
+/// Ends a mount.
+#[derive(Args)]
+#[command(after_long_help = "Examples:\n  weft umount ~/weft\n  weft umount --lazy /mnt/weft")]
+pub struct Umount {
+    /// Take it out of sight at once, and end it when nobody uses it any more
+    #[arg(short = 'l', long)]
+    lazy: bool,
+    /// Where it is mounted
+    dir: PathBuf,
+}
+
+impl Umount {
+    /// Ends it.
+    pub fn run(self) -> Result<u8, Failure> {
+        unmount(&self.dir, self.lazy)?;
+        Ok(0)
+    }
+}
+
+fn unmount(dir: &std::path::Path, lazy: bool) -> Result<(), Failure> {
+    let dir = std::path::absolute(dir).map_err(|error| Failure::new(dir.display(), error))?;
+    let text = dir.to_string_lossy().into_owned();
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let ours = |line: &str| {
+        let mut words = line.split(' ');
+        let (_, at, kind) = (words.next(), words.next(), words.next());
+        at.map(unescape).as_deref() == Some(text.as_str()) && kind == Some("fuse.weft")
+    };
+    if !mounts.lines().any(ours) {
+        return Err(
+            Failure::misuse(dir.display(), "no cluster is mounted there").remedy("see `mount -t fuse.weft`")
+        );
+    }
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    let mut command = Command::new(if root { "umount" } else { "fusermount3" });
+    if !root {
+        command.arg("-u");
+    }
+    if lazy {
+        command.arg(if root { "-l" } else { "-z" });
+    }
+    let done = command.arg(&dir).output().map_err(|error| Failure::new(dir.display(), error))?;
+    if !done.status.success() {
+        let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+        return Err(Failure::new(dir.display(), why)
+            .remedy("`lsof +f -- DIR` shows who uses it; --lazy does not wait"));
+    }
+    Ok(())
+}
+
+/// `/proc/mounts` writes blanks and the like as octal numbers.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+}
