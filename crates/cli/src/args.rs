@@ -88,6 +88,10 @@ pub enum Command {
     Key(c::key::KeyArgs),
     /// Check, show or begin a cluster file
     Config(c::config::Config),
+    /// Measure speed against the plain local directory
+    Bench(c::bench::Bench),
+    #[command(hide = true)]
+    BenchRank(c::bench::BenchRank),
     /// Print shell completions
     Completions(c::docs::Completions),
     /// Write manual pages

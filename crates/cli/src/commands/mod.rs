@@ -1,5 +1,6 @@
 //! One file per subcommand; what they share stands here.
 
+pub mod bench;
 pub mod cat;
 pub mod config;
 pub mod cp;
@@ -51,6 +52,8 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Fsck(command) => command.run(file),
         Command::Key(command) => command.run(file),
         Command::Config(command) => command.run(file),
+        Command::Bench(command) => command.run(file),
+        Command::BenchRank(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     }

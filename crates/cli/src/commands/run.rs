@@ -64,7 +64,7 @@ impl Run {
         ]);
         let name = &self.program[0];
         let mut command = Command::new(name);
-        command.args(&self.program[1..]).env("WEFT_CLUSTER", &cluster.file).env("WEFT_MOUNT", &cluster.mount);
+        command.args(&self.program[1..]).env("WEFT_CLUSTER", &cluster.file);
         environment(&mut command, library.as_os_str());
         let mut child = signals.spawn(&mut command).map_err(|error| {
             let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
@@ -85,6 +85,11 @@ impl Run {
                 signals::send(child.id() as i32, signal.number);
             }
         }
+    }
+
+    /// The embedded cluster at its usual place, running.
+    pub fn embedded_cluster() -> Result<Cluster, Failure> {
+        embedded::ensure(&embedded::state_dir(None)?, false, None)
     }
 
     fn cluster(&self, file: Option<PathBuf>) -> Result<Cluster, Failure> {

@@ -1,0 +1,95 @@
+//! Rows of results: one per figure, as a table for people and as JSON lines for programs.
+
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Which workload: `ior-segmented`, `ior-interleaved`, `ior-file-per-process`, `mdtest`.
+    pub case: String,
+    /// Which interface: `library`, `preload`, `fuse`.
+    pub interface: String,
+    /// `descriptor`, `socket`, or `auto`.
+    pub transport: String,
+    /// Bytes of one transfer; 0 for operations without.
+    pub transfer_bytes: u64,
+    /// `write`, `write+sync`, `read`, `create`, `stat`, `remove`.
+    pub operation: String,
+    /// The figure: median over the rounds.
+    pub value: f64,
+    /// Of `value` and `control`.
+    pub unit: &'static str,
+    /// The same on the plain local directory, in the same rounds: median.
+    pub control: f64,
+    /// Median over the rounds of figure over control of the round.
+    pub ratio: f64,
+    /// Processor microseconds per operation in the ranks.
+    pub client_cpu_us_per_op: f64,
+    /// Processor microseconds per operation in the servers.
+    pub server_cpu_us_per_op: f64,
+    /// Requests that data and metadata servers got, per operation.
+    pub messages_per_op: f64,
+}
+
+/// The middle value; the mean of the two middle ones for an even number.
+///
+/// # Panics
+/// When there is none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+}
+
+/// The head of the table.
+pub fn table_head(out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:<22} {:<8} {:<10} {:>9} {:<10} {:>10} {:>10} {:<6} {:>6} {:>8} {:>8} {:>6}",
+        "case",
+        "by",
+        "transport",
+        "transfer",
+        "operation",
+        "weft",
+        "local",
+        "unit",
+        "ratio",
+        "cli us",
+        "srv us",
+        "msg/op"
+    )
+}
+
+/// A line of the table.
+pub fn table_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:<22} {:<8} {:<10} {:>9} {:<10} {:>10.0} {:>10.0} {:<6} {:>6.2} {:>8.1} {:>8.1} {:>6.2}",
+        row.case,
+        row.interface,
+        row.transport,
+        row.transfer_bytes,
+        row.operation,
+        row.value,
+        row.control,
+        row.unit,
+        row.ratio,
+        row.client_cpu_us_per_op,
+        row.server_cpu_us_per_op,
+        row.messages_per_op
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_by_hand() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
+    }
+}

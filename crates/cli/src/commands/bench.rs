@@ -1,0 +1,71 @@
+//! `weft bench`: what Weft does, beside what the plain local directory does.
+
+use super::run::{Run, preload_library};
+use crate::embedded;
+use crate::failure::Failure;
+use clap::Args;
+use std::path::PathBuf;
+use weft_bench::{BenchArgs, Context};
+use weft_config::Cluster;
+
+const AFTER: &str = "\
+Every figure stands beside a control: the same work by as many processes on a fresh plain directory, in the same round.
+`ratio` is the median over the rounds of one by the other. Everything written is read back and compared outside of the
+time taken.
+
+Columns: processor time in the ranks (cli us) and in the servers (srv us) per operation, and requests to servers per
+operation (msg/op; transfers by leased descriptors send none).
+
+Examples:
+  weft bench                                            on the configured or the embedded cluster
+  weft bench --interfaces preload --transfers 47008 --json
+  weft mount /mnt/w && weft bench --interfaces fuse --mount /mnt/w";
+
+/// Measures speed against the plain local directory.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Bench {
+    #[command(flatten)]
+    args: BenchArgs,
+}
+
+impl Bench {
+    /// Measures; the code to end with.
+    pub fn run(mut self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let cluster = match file.or_else(Cluster::configured) {
+            Some(file) => Cluster::load(&file)?,
+            None => Run::embedded_cluster()?,
+        };
+        embedded::revive(&cluster)?;
+        let _held = embedded::hold(&cluster)?;
+        if self.args.control.is_none() {
+            // On the device of the targets, or the comparison means nothing.
+            self.args.control = cluster.embedded.as_ref().map(|state| state.join("bench-control"));
+        }
+        let context = Context {
+            cluster_file: cluster.file.clone(),
+            preload: preload_library()?,
+            prefix: cluster.mount.display().to_string(),
+        };
+        weft_bench::run(&self.args, &context, &mut std::io::stdout())
+            .map_err(|error| Failure::new("bench", error))?;
+        Ok(0)
+    }
+}
+
+/// One process of a measurement; started by `weft bench` alone.
+#[derive(Args)]
+pub struct BenchRank {
+    /// What it is
+    spec: String,
+}
+
+impl BenchRank {
+    /// Works until its parent says that it is over.
+    pub fn run(self) -> Result<u8, Failure> {
+        let failed = |error: std::io::Error| Failure::new("bench-rank", error);
+        let spec = serde_json::from_str(&self.spec).map_err(|error| failed(error.into()))?;
+        weft_bench::rank::serve(&spec).map_err(failed)?;
+        Ok(0)
+    }
+}
