@@ -102,7 +102,7 @@ impl Server {
         };
         let metadata = match config.metadata.clone() {
             Some(metadata) => Some(
-                metadata::Service::start(env.clone(), metadata, config.secret.clone())
+                metadata::Service::start(env.clone(), metadata, config.secret.clone(), config.hooks.clone())
                     .await
                     .map_err(StartError::Metadata)?,
             ),

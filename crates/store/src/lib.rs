@@ -7,6 +7,7 @@ pub mod aligned;
 pub mod datafile;
 pub mod error;
 pub mod identity;
+pub mod metadata;
 mod module_direct;
 mod module_null;
 mod range_lock;

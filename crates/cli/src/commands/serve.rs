@@ -146,7 +146,14 @@ fn start(
 }
 
 fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> metadata::Config {
-    metadata::Config { path: found.path.clone(), cluster: cluster.map() }
+    let mut config = metadata::Config::new(found.path.clone(), cluster.map());
+    let options = &mut config.options;
+    options.placement = cluster.placement.clone();
+    options.grace = found.grace;
+    options.journal.cache_len = found.cache;
+    options.journal.commit_delay = found.commit_delay;
+    options.journal.commit_changes_max = found.commit_max;
+    config
 }
 
 fn target(target: &weft_config::Target) -> TargetConfig {

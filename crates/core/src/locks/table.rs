@@ -222,6 +222,11 @@ impl<F: Ord + Clone, O: Ord + Clone> LockTable<F, O> {
         self.files.is_empty()
     }
 
+    /// Ranges held over all files.
+    pub fn range_count(&self) -> usize {
+        self.files.values().map(|locks| locks.held.count()).sum()
+    }
+
     /// Tickets over all files.
     pub fn ticket_count(&self) -> usize {
         self.tickets.len()

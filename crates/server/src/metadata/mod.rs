@@ -1,12 +1,55 @@
-//! The metadata service.
+//! The metadata service: namespace, attributes, opens, sessions and locks.
+//!
+//! A request is served in one step on the database: readers on its state of the moment, changes one after the other,
+//! each with its reply kept beside it so that a repeated request gets the first answer. What is only in memory (opens,
+//! locks, sessions) is changed inside the same step. Then the reply waits until the change is durable, together with
+//! all others that wait at the time.
+//!
+//! ```text
+//! serve        one request: which step, on whose behalf, how urgent           session  beginning and end of clients
+//! walk         paths, links and search permission        permit  permission   layouts  which layout a file gets
+//! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
+//! opens, sessions, locking   what is in memory, pure        reaper  removal of datafiles
+//! ```
 
+mod attrs;
+mod check;
+mod fault;
+mod layouts;
+mod list;
+mod locking;
+mod namespace;
+mod op;
+mod open;
+mod opens;
+mod permit;
+mod reaper;
+mod rename;
+mod serve;
+mod session;
+mod sessions;
+mod size;
+mod start;
+mod tables;
+mod tasks;
+mod walk;
+mod xattr;
+
+pub use reaper::{LinkRemoval, Removal};
+
+use crate::config::Hooks;
+use locking::Locks;
+use op::Core;
+use parking_lot::Mutex;
+use sessions::Sessions;
 use std::path::PathBuf;
-use std::sync::Arc;
-use weft_env::Env;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::{Nanos, Placement};
+use weft_env::{Dir, Env};
+use weft_store::metadata::{Engine, Journal, JournalOptions};
+use weft_wire::ClusterMap;
 use weft_wire::hello::{Identity, SessionId};
-use weft_wire::meta::{MetaCall, MetaReply};
 use weft_wire::status::MetadataStatus;
-use weft_wire::{ClusterMap, ClusterSecret, Errno};
 
 /// What the metadata service is told at its start.
 #[derive(Clone, Debug)]
@@ -15,67 +58,139 @@ pub struct Config {
     pub path: PathBuf,
     /// Where the targets and their servers are.
     pub cluster: ClusterMap,
+    /// What has a default.
+    pub options: Options,
+}
+
+impl Config {
+    /// With the default options.
+    pub fn new(path: PathBuf, cluster: ClusterMap) -> Self {
+        Self { path, cluster, options: Options::default() }
+    }
+}
+
+/// What has a default.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Sizes of the database.
+    pub journal: JournalOptions,
+    /// The layout of files of which nobody wants another one.
+    pub placement: Placement,
+    /// How long a capability holds.
+    pub capability_life: Nanos,
+    /// How long, after a start with clients that had locks or removed files open, only those get locks.
+    pub grace: Nanos,
+    /// Owner, group and mode of the root directory when it is made.
+    pub root: RootOptions,
+}
+
+/// Owner, group and mode of the root directory when it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RootOptions {
+    /// Owner; `None` is the user who runs the server.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: u32,
+    /// Permission, set-id and sticky bits.
+    pub mode: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            journal: JournalOptions::default(),
+            placement: Placement::default(),
+            capability_life: Nanos::from_s(3600),
+            grace: Nanos::from_s(3),
+            root: RootOptions { uid: None, gid: 0, mode: 0o755 },
+        }
+    }
 }
 
 /// What the service knows of one connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ConnectionContext {
     /// The client process.
     pub session: SessionId,
+    /// Number of the connection in it.
+    slot: u32,
+    /// Who it is.
+    identity: Identity,
+    /// Its process on its node, 0 where unknown.
+    pid: u32,
+    /// A server of the cluster or a holder of its key.
+    is_server: bool,
 }
 
+/// How many notifiers share the files on which somebody waits for a lock.
+const LOCK_NOTIFIERS: usize = 16;
+
 /// The metadata service of one server.
-#[derive(Debug)]
 pub struct Service<E: Env> {
     env: E,
+    dir: E::Dir,
+    journal: Journal<E>,
+    core: Core,
+    cluster: ClusterMap,
+    hooks: Hooks,
+    sessions: Mutex<Sessions>,
+    locks: Mutex<Locks>,
+    /// A lock on a file of this number's remainder may be free, or the service ends.
+    lock_changed: [E::Notify; LOCK_NOTIFIERS],
+    /// There is an event, one was done, or a session has ended.
+    event_changed: E::Notify,
+    /// There is something to remove, or the service ends.
+    reap_work: E::Notify,
+    /// The reaper has ended.
+    reaper_ended: E::Notify,
+    reaper_runs: AtomicBool,
+    stopping: AtomicBool,
+    /// Until then only what was locked before the start is locked.
+    grace_until: Nanos,
+    requests: AtomicU64,
 }
 
 impl<E: Env> Service<E> {
-    /// Opens the database and starts the service's own tasks.
-    ///
-    /// # Errors
-    /// A sentence that names the path and the remedy.
-    pub async fn start(env: E, _config: Config, _secret: ClusterSecret) -> Result<Arc<Self>, String> {
-        Ok(Arc::new(Self { env }))
-    }
-
-    /// A connection has authenticated itself.
-    pub fn connected(
-        &self,
-        session: SessionId,
-        _slot: u32,
-        _identity: Identity,
-        _pid: u32,
-        _is_server: bool,
-    ) -> ConnectionContext {
-        let _ = self.env.now();
-        ConnectionContext { session }
-    }
-
-    /// Serves one request. Requests of one connection come one after the other.
-    pub async fn call(&self, _ctx: &ConnectionContext, _call: MetaCall) -> MetaReply {
-        MetaReply::Failed(Errno::ENOSYS.into())
-    }
-
-    /// A connection has ended.
-    pub async fn disconnected(&self, _ctx: ConnectionContext) {}
-
     /// The state for `weft status`.
     pub async fn status(&self) -> MetadataStatus {
+        let inodes = self.journal.read(|s| tables::allocator(s)).map_or(0, |row| row.inodes);
+        let stats = self.journal.stats();
+        let space = self.dir.space().await.unwrap_or_default();
         MetadataStatus {
-            inodes: 0,
-            sessions: 0,
-            opens: 0,
-            locks: 0,
-            requests: 0,
-            mutations: 0,
-            commits: 0,
-            reaping: 0,
-            total: Default::default(),
-            free: Default::default(),
+            inodes,
+            sessions: self.sessions.lock().len() as u32,
+            opens: self.core.opens.lock().len() as u32,
+            locks: self.locks.lock().count() as u32,
+            requests: self.requests.load(Ordering::Relaxed),
+            mutations: stats.mutations,
+            commits: stats.commits,
+            reaping: self.core.reaping.load(Ordering::Relaxed),
+            total: space.total,
+            free: space.free,
         }
     }
 
     /// Makes waiting calls return, ends the service's own tasks and makes all changes durable.
-    pub async fn shutdown(&self) {}
+    pub async fn shutdown(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.wake_all();
+        self.wait_for_reaper().await;
+        if let Err(error) = self.end_in_order().await {
+            self.log(&format!("the metadata service did not end in order: {error}"));
+        }
+    }
+
+    fn wake_all(&self) {
+        self.lock_changed.iter().for_each(weft_env::Notify::notify_all);
+        weft_env::Notify::notify_all(&self.event_changed);
+        weft_env::Notify::notify_all(&self.reap_work);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn log(&self, line: &str) {
+        (self.hooks.log)(line);
+    }
 }

@@ -1,0 +1,329 @@
+//! Looking through the whole namespace, and mending it.
+
+use super::fault::Outcome;
+use super::op::{Op, file_type};
+use super::tables::{add_entry, dentry, inode, path_of, put_inode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use weft_core::FileId;
+use weft_store::metadata::{
+    DentryRow, Inode, Node, NodeKind, Scan, Snapshot, Table, Transaction, dentry_key, file_key,
+};
+use weft_wire::meta::{LIST_LIMIT_MAX, MetaReply, NamespaceReport, ROOT, ScannedInode};
+
+/// Most problems that are told in sentences; all are counted and mended.
+const PROBLEMS_MAX: usize = 1000;
+/// Where inodes go that no name leads to.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// About how many bytes a page of a scan may fill.
+const PAGE_BYTES_MAX: usize = 512 << 10;
+
+fn id(key: &[u8]) -> FileId {
+    FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)))
+}
+
+/// What a check remembers of an inode.
+struct Seen {
+    kind: NodeKind,
+    nlink: u32,
+    entries: u64,
+    parent: FileId,
+}
+
+/// The whole namespace as found.
+#[derive(Default)]
+struct Found {
+    inodes: BTreeMap<FileId, Seen>,
+    /// Entries by directory.
+    entries: Vec<(FileId, Vec<u8>, DentryRow)>,
+    orphans: BTreeSet<FileId>,
+}
+
+impl Op<'_> {
+    pub(super) fn scan_inodes(&self, s: &dyn Snapshot, after: FileId, limit: u32) -> Outcome<MetaReply> {
+        let limit = limit.clamp(1, LIST_LIMIT_MAX) as usize;
+        let (mut found, mut bytes): (Vec<(FileId, Inode)>, usize) = (Vec::new(), 0);
+        s.scan(Table::Inodes, Bound::Excluded(&file_key(after)), &mut |key, value| {
+            let inode: Inode = value.open(Table::Inodes, key)?;
+            if let Node::Regular { layout, .. } = &inode.node {
+                bytes += 15 * layout.objects().count();
+            }
+            bytes += 300;
+            found.push((id(key), inode));
+            Ok(if found.len() < limit && bytes < PAGE_BYTES_MAX { Scan::Next } else { Scan::Stop })
+        })?;
+        let mut scanned = Vec::with_capacity(found.len());
+        for (file, inode) in found {
+            let kind = file_type(inode.kind());
+            let path = self.known_path(s, file, &inode)?;
+            let (layout, settled) = match inode.node {
+                Node::Regular { layout, settled, .. } => (Some(layout), settled),
+                _ => (None, true),
+            };
+            scanned.push(ScannedInode {
+                file,
+                kind,
+                size: inode.size,
+                settled,
+                layout,
+                doomed: inode.nlink == 0,
+                path,
+            });
+        }
+        Ok(MetaReply::Inodes(scanned))
+    }
+
+    /// A path to an inode if the name that it was made or last renamed under still leads to it.
+    fn known_path(&self, s: &dyn Snapshot, file: FileId, inode: &Inode) -> Outcome<Vec<u8>> {
+        if file == ROOT || dentry(s, inode.parent, &inode.name)?.is_none_or(|entry| entry.file != file) {
+            return Ok(Vec::new());
+        }
+        let mut path = path_of(s, inode.parent).unwrap_or_default();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&inode.name);
+        Ok(path)
+    }
+
+    pub(super) fn check_namespace(&self, s: &dyn Snapshot) -> Outcome<MetaReply> {
+        let found = find(s)?;
+        let plan = judge(&found);
+        Ok(MetaReply::Checked(plan.report(&found, 0)))
+    }
+
+    pub(super) fn mend_namespace(&self, t: &mut dyn Transaction) -> Outcome<MetaReply> {
+        let found = find(t)?;
+        let plan = judge(&found);
+        let mended = plan.total;
+        for (dir, name) in &plan.dangling {
+            t.delete(Table::Dentries, &dentry_key(*dir, name));
+        }
+        for (dir, name) in &plan.extra {
+            t.delete(Table::Dentries, &dentry_key(*dir, name));
+        }
+        for (file, (nlink, entries)) in &plan.counts {
+            if let Some(mut inode) = inode(t, *file)? {
+                inode.nlink = *nlink;
+                if let Node::Directory { entries: held, .. } = &mut inode.node {
+                    *held = *entries;
+                }
+                put_inode(t, *file, &inode);
+            }
+        }
+        for (file, (parent, name)) in &plan.parents {
+            if let Some(mut inode) = inode(t, *file)? {
+                (inode.parent, inode.name) = (*parent, name.clone());
+                put_inode(t, *file, &inode);
+            }
+        }
+        if !plan.lost.is_empty() {
+            let shelter = self.lost_and_found(t)?;
+            for file in &plan.lost {
+                self.shelter(t, shelter, *file)?;
+            }
+        }
+        Ok(MetaReply::Checked(plan.report(&found, mended)))
+    }
+
+    fn lost_and_found(&self, t: &mut dyn Transaction) -> Outcome<FileId> {
+        if let Some(entry) = dentry(t, ROOT, LOST_AND_FOUND)?
+            && entry.kind == NodeKind::Directory
+        {
+            return Ok(entry.file);
+        }
+        // A file of that name stays; the directory then gets another one.
+        let mut name = LOST_AND_FOUND.to_vec();
+        while dentry(t, ROOT, &name)?.is_some() {
+            name.push(b'_');
+        }
+        let file = super::tables::allocate(t)?;
+        let inode = Inode {
+            mode: 0o700,
+            uid: 0,
+            gid: 0,
+            nlink: 2,
+            size: weft_core::ByteLen(0),
+            blocks_512: 0,
+            atime: self.now,
+            mtime: self.now,
+            ctime: self.now,
+            mtime_set_at: self.now,
+            parent: ROOT,
+            name: name.clone(),
+            xattrs: 0,
+            node: Node::Directory { entries: 0, default: None },
+        };
+        put_inode(t, file, &inode);
+        add_entry(t, ROOT, &name, DentryRow { file, kind: NodeKind::Directory }, self.now)?;
+        Ok(file)
+    }
+
+    fn shelter(&self, t: &mut dyn Transaction, shelter: FileId, file: FileId) -> Outcome<()> {
+        let Some(mut inode) = inode(t, file)? else { return Ok(()) };
+        let name = format!("{file}").into_bytes();
+        if !inode.is_dir() {
+            inode.nlink += 1;
+        }
+        (inode.parent, inode.name) = (shelter, name.clone());
+        put_inode(t, file, &inode);
+        add_entry(t, shelter, &name, DentryRow { file, kind: inode.kind() }, self.now)
+    }
+}
+
+fn find(s: &dyn Snapshot) -> Outcome<Found> {
+    let mut found = Found::default();
+    s.scan(Table::Inodes, Bound::Unbounded, &mut |key, value| {
+        let inode: Inode = value.open(Table::Inodes, key)?;
+        let entries = match inode.node {
+            Node::Directory { entries, .. } => entries,
+            _ => 0,
+        };
+        let seen = Seen { kind: inode.kind(), nlink: inode.nlink, entries, parent: inode.parent };
+        found.inodes.insert(id(key), seen);
+        Ok(Scan::Next)
+    })?;
+    s.scan(Table::Dentries, Bound::Unbounded, &mut |key, value| {
+        let name = key.get(8..).unwrap_or_default().to_vec();
+        found.entries.push((id(key), name, value.open(Table::Dentries, key)?));
+        Ok(Scan::Next)
+    })?;
+    s.scan(Table::Orphans, Bound::Unbounded, &mut |key, _| {
+        found.orphans.insert(id(key));
+        Ok(Scan::Next)
+    })?;
+    Ok(found)
+}
+
+/// What is wrong, and what to do about it.
+#[derive(Default)]
+struct Plan {
+    problems: Vec<String>,
+    total: u64,
+    /// Entries that lead nowhere or lie in no directory.
+    dangling: Vec<(FileId, Vec<u8>)>,
+    /// Second names of directories, and names that close a circle.
+    extra: Vec<(FileId, Vec<u8>)>,
+    /// Inodes that nothing leads to and that go to the shelter.
+    lost: Vec<FileId>,
+    /// Right counts where they are wrong: names and, for directories, entries.
+    counts: BTreeMap<FileId, (u32, u64)>,
+    /// Right parents of directories where they are wrong.
+    parents: BTreeMap<FileId, (FileId, Vec<u8>)>,
+}
+
+impl Plan {
+    fn problem(&mut self, sentence: String) {
+        self.total += 1;
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(sentence);
+        }
+    }
+
+    fn report(&self, found: &Found, mended: u64) -> NamespaceReport {
+        NamespaceReport {
+            inodes: found.inodes.len() as u64,
+            entries: found.entries.len() as u64,
+            problems: self.problems.clone(),
+            mended,
+        }
+    }
+}
+
+fn judge(found: &Found) -> Plan {
+    let mut plan = Plan::default();
+    let mut children: BTreeMap<FileId, Vec<(Vec<u8>, DentryRow)>> = BTreeMap::new();
+    for (dir, name, entry) in &found.entries {
+        let shown = String::from_utf8_lossy(name);
+        let fits = found.inodes.get(dir).is_some_and(|seen| seen.kind == NodeKind::Directory);
+        if !fits || found.inodes.get(&entry.file).is_none_or(|seen| seen.kind != entry.kind) {
+            plan.problem(format!(
+                "entry {shown:?} of directory {dir} leads to no such inode ({})",
+                entry.file
+            ));
+            plan.dangling.push((*dir, name.clone()));
+        } else {
+            children.entry(*dir).or_default().push((name.clone(), *entry));
+        }
+    }
+    // From the root down; then from each lost inode, in the order of their ids, those first that no name leads to.
+    let mut reached: BTreeMap<FileId, u32> = BTreeMap::from([(ROOT, 0)]);
+    let mut names = Walker { found, children: &children, reached: &mut reached, plan: &mut plan };
+    names.descend(ROOT);
+    let named: BTreeSet<FileId> = found.entries.iter().map(|(_, _, entry)| entry.file).collect();
+    let unnamed = found.inodes.keys().copied().filter(|file| !named.contains(file));
+    for file in unnamed.chain(found.inodes.keys().copied()) {
+        if names.reached.contains_key(&file) || found.orphans.contains(&file) {
+            continue;
+        }
+        names.plan.problem(format!("no path leads to inode {file}"));
+        names.plan.lost.push(file);
+        names.reached.insert(file, 0);
+        names.descend(file);
+    }
+    let gone: BTreeSet<(FileId, Vec<u8>)> = plan.dangling.iter().chain(&plan.extra).cloned().collect();
+    let lost: BTreeSet<FileId> = plan.lost.iter().copied().collect();
+    for (file, seen) in &found.inodes {
+        let links = reached.get(file).copied().unwrap_or(0);
+        let of_dir = children.get(file).map_or(&[][..], Vec::as_slice);
+        let kept = of_dir.iter().filter(|(name, _)| !gone.contains(&(*file, name.clone())));
+        let (mut entries, mut directories) = (0u64, 0u32);
+        for (_, entry) in kept {
+            entries += 1;
+            directories += u32::from(entry.kind == NodeKind::Directory);
+        }
+        let right = match seen.kind {
+            NodeKind::Directory if found.orphans.contains(file) => (0, 0),
+            NodeKind::Directory => (2 + directories, entries),
+            _ => (links, 0),
+        };
+        if (seen.nlink, seen.entries) != right {
+            if !lost.contains(file) || seen.kind == NodeKind::Directory {
+                plan.problem(format!(
+                    "inode {file} counts {} links and {} entries, there are {} and {}",
+                    seen.nlink, seen.entries, right.0, right.1
+                ));
+            }
+            plan.counts.insert(*file, right);
+        }
+    }
+    plan
+}
+
+struct Walker<'a> {
+    found: &'a Found,
+    children: &'a BTreeMap<FileId, Vec<(Vec<u8>, DentryRow)>>,
+    /// Names that lead to each inode from where the walk came.
+    reached: &'a mut BTreeMap<FileId, u32>,
+    plan: &'a mut Plan,
+}
+
+impl Walker<'_> {
+    fn descend(&mut self, from: FileId) {
+        let mut open = vec![from];
+        while let Some(dir) = open.pop() {
+            for (name, entry) in self.children.get(&dir).map_or(&[][..], Vec::as_slice) {
+                let seen_before = self.reached.contains_key(&entry.file);
+                if entry.kind != NodeKind::Directory {
+                    *self.reached.entry(entry.file).or_default() += 1;
+                    continue;
+                }
+                let shown = String::from_utf8_lossy(name);
+                if seen_before {
+                    self.plan.problem(format!(
+                        "entry {shown:?} of {dir} is a second name of directory {}",
+                        entry.file
+                    ));
+                    self.plan.extra.push((dir, name.clone()));
+                    continue;
+                }
+                self.reached.insert(entry.file, 1);
+                if self.found.inodes.get(&entry.file).is_some_and(|seen| seen.parent != dir) {
+                    self.plan.problem(format!("directory {} does not know that it is in {dir}", entry.file));
+                    self.plan.parents.insert(entry.file, (dir, name.clone()));
+                }
+                open.push(entry.file);
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Why a request ends without its reply: an error, or a walk that leaves the namespace.
+
+use weft_store::metadata::{Damaged, EngineError};
+use weft_wire::meta::MetaReply;
+use weft_wire::{Errno, WireError};
+
+/// What ends a request early.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Fault {
+    /// It cannot be done.
+    Failed(WireError),
+    /// A symbolic link leads out of the namespace; the client goes on.
+    Elsewhere { from: Vec<u8>, target: Vec<u8>, rest: Vec<u8> },
+}
+
+pub(super) type Outcome<T> = Result<T, Fault>;
+
+impl Fault {
+    pub(super) fn new(errno: Errno, detail: impl Into<String>) -> Self {
+        Self::Failed(WireError::new(errno, detail))
+    }
+
+    pub(super) fn into_reply(self) -> MetaReply {
+        match self {
+            Self::Failed(error) => MetaReply::Failed(error),
+            Self::Elsewhere { from, target, rest } => MetaReply::Elsewhere { from, target, rest },
+        }
+    }
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        Self::Failed(errno.into())
+    }
+}
+
+impl From<EngineError> for Fault {
+    fn from(error: EngineError) -> Self {
+        Self::new(Errno::EIO, error.to_string())
+    }
+}
+
+impl From<Damaged> for Fault {
+    fn from(error: Damaged) -> Self {
+        EngineError::from(error).into()
+    }
+}

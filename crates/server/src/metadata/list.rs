@@ -1,0 +1,79 @@
+//! Pages of a directory.
+
+use super::fault::{Fault, Outcome};
+use super::op::{Op, file_type};
+use super::tables::inode;
+use super::walk::walk;
+use std::ops::Bound;
+use weft_core::FileId;
+use weft_store::metadata::{DentryRow, Scan, Snapshot, Table, dentry_key, file_key};
+use weft_wire::Errno;
+use weft_wire::meta::{Attr, Entry, LIST_LIMIT_MAX, MetaReply, Place};
+
+/// About how many bytes of a reply a page may fill: well below what a message holds.
+const PAGE_BYTES_MAX: usize = 512 << 10;
+/// Room of an entry beside its name: numbers, and attributes with a capability and a layout of some columns.
+const ENTRY_BYTES: usize = 24;
+const ATTR_BYTES: usize = 160;
+/// Room of a column in a layout, at most.
+const COLUMN_BYTES: usize = 15;
+
+impl Op<'_> {
+    pub(super) fn list(
+        &self,
+        s: &dyn Snapshot,
+        at: &Place,
+        after: &[u8],
+        limit: u32,
+        with_attr: bool,
+    ) -> Outcome<MetaReply> {
+        let (dir, dir_inode) = walk(s, self.who, at)?.existing()?;
+        if !dir_inode.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        self.require_read(&dir_inode)?;
+        let (found, mut more) = names(s, dir, after, limit.clamp(1, LIST_LIMIT_MAX) as usize, with_attr)?;
+        let mut entries = Vec::with_capacity(found.len());
+        let mut layouts = 0;
+        for (name, row) in found {
+            if layouts > PAGE_BYTES_MAX / 2 {
+                more = true; // files being written carry their layouts
+                break;
+            }
+            let attr = match with_attr {
+                // Missing only in a damaged tree: the name is listed all the same, so that it can be removed.
+                true => inode(s, row.file)?.map(|inode| self.attr(row.file, &inode)),
+                false => None,
+            };
+            if let Some(unsettled) = attr.as_ref().and_then(|attr: &Attr| attr.unsettled.as_ref()) {
+                layouts += COLUMN_BYTES * unsettled.layout.objects().count();
+            }
+            entries.push(Entry { name, file: row.file, kind: file_type(row.kind), attr });
+        }
+        Ok(MetaReply::Entries { entries, more })
+    }
+}
+
+/// Up to `limit` names of `dir` after `after`, and whether there are more.
+pub(super) fn names(
+    s: &dyn Snapshot,
+    dir: FileId,
+    after: &[u8],
+    limit: usize,
+    with_attr: bool,
+) -> Outcome<(Vec<(Vec<u8>, DentryRow)>, bool)> {
+    let (mut found, mut more, mut bytes) = (Vec::new(), false, 0);
+    let prefix = file_key(dir);
+    s.scan(Table::Dentries, Bound::Excluded(&dentry_key(dir, after)), &mut |key, value| {
+        let Some(name) = key.strip_prefix(&prefix) else { return Ok(Scan::Stop) };
+        if found.len() == limit || bytes > PAGE_BYTES_MAX {
+            more = true;
+            return Ok(Scan::Stop);
+        }
+        bytes += name.len() + ENTRY_BYTES + if with_attr { ATTR_BYTES } else { 0 };
+        found.push((name.to_vec(), value.open::<DentryRow>(Table::Dentries, key)?));
+        Ok(Scan::Next)
+    })
+    .map_err(Fault::from)?;
+    Ok((found, more))
+}

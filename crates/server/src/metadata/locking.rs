@@ -1,0 +1,201 @@
+//! Locks: the pure table of `weft-core` with sessions, handles and bounded waiting around it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use weft_core::locks::{Acquire, LockMode, LockTable, Ticket, Wait};
+use weft_core::{ByteRange, FileId, Nanos};
+use weft_wire::Errno;
+use weft_wire::hello::SessionId;
+use weft_wire::meta::{HandleId, HeldLock, LockKind, LockOwner, LockRange, LockSpace};
+
+/// A place in a queue is given up when nobody asked for it for this long: its client was interrupted.
+const TICKET_LIFE: Nanos = Nanos::from_s(5);
+
+const SPACES: [LockSpace; 3] = [LockSpace::Record, LockSpace::Flock, LockSpace::Append];
+
+type Key = (FileId, LockSpace);
+type Owner = (SessionId, LockOwner);
+
+/// A request for a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LockRequest {
+    pub session: SessionId,
+    pub file: FileId,
+    pub space: LockSpace,
+    pub owner: LockOwner,
+    pub kind: LockKind,
+    pub range: ByteRange,
+    pub pid: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LockAnswer {
+    Granted,
+    Wait(u64),
+    Refused(Errno),
+}
+
+pub(super) fn byte_range(range: LockRange) -> Result<ByteRange, Errno> {
+    ByteRange::new(range.start, range.end).ok_or(Errno::EINVAL)
+}
+
+fn mode(kind: LockKind) -> LockMode {
+    match kind {
+        LockKind::Shared => LockMode::Shared,
+        LockKind::Exclusive => LockMode::Exclusive,
+    }
+}
+
+/// All locks of the service.
+#[derive(Default)]
+pub(super) struct Locks {
+    table: LockTable<Key, Owner>,
+    /// Owners that have asked for something, with the process behind each.
+    owners: BTreeMap<SessionId, BTreeMap<LockOwner, u32>>,
+    /// When each ticket was last asked for.
+    asked: BTreeMap<Ticket, (SessionId, Nanos)>,
+}
+
+impl Locks {
+    pub(super) fn count(&self) -> usize {
+        self.table.range_count()
+    }
+
+    /// Asks for a lock: anew with `ticket` 0, or again.
+    pub(super) fn ask(&mut self, request: LockRequest, wait: bool, ticket: u64, now: Nanos) -> LockAnswer {
+        self.drop_stale_tickets(now);
+        let LockRequest { session, file, space, owner, kind, range, pid } = request;
+        self.owners.entry(session).or_default().insert(owner, pid);
+        let ticket = ticket.checked_sub(1).map(Ticket);
+        // Only the session that got a ticket may ask with it.
+        let mine = ticket.filter(|ticket| self.asked.get(ticket).is_some_and(|(of, _)| *of == session));
+        let answer = mine.and_then(|ticket| self.table.retry(ticket)).unwrap_or_else(|| {
+            let wait = if wait { Wait::Queue } else { Wait::No };
+            self.table.acquire((file, space), (session, owner), range, mode(kind), wait)
+        });
+        if let Some(ticket) = mine {
+            self.asked.remove(&ticket);
+        }
+        match answer {
+            Acquire::Granted => LockAnswer::Granted,
+            Acquire::Queued(ticket) => {
+                self.asked.insert(ticket, (session, now));
+                LockAnswer::Wait(ticket.0 + 1)
+            }
+            Acquire::Busy(_) => LockAnswer::Refused(Errno::EAGAIN),
+            Acquire::Deadlock => LockAnswer::Refused(Errno::EDEADLK),
+            Acquire::Full => LockAnswer::Refused(Errno::ENOLCK),
+        }
+    }
+
+    fn drop_stale_tickets(&mut self, now: Nanos) {
+        let stale = |asked: Nanos| asked.saturating_add(TICKET_LIFE) < now;
+        let tickets: Vec<Ticket> =
+            self.asked.iter().filter(|(_, (_, asked))| stale(*asked)).map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            self.asked.remove(&ticket);
+            self.table.cancel(ticket);
+        }
+    }
+
+    /// Gives up a place in a queue. Whether others should ask again.
+    pub(super) fn cancel(&mut self, session: SessionId, ticket: u64) -> bool {
+        let Some(ticket) = ticket.checked_sub(1).map(Ticket) else { return false };
+        if self.asked.get(&ticket).is_none_or(|(of, _)| *of != session) {
+            return false;
+        }
+        self.asked.remove(&ticket);
+        self.table.cancel(ticket)
+    }
+
+    /// Gives up a range. Whether others should ask again.
+    pub(super) fn unlock(&mut self, request: &LockRequest) -> Result<bool, Errno> {
+        let LockRequest { session, file, space, owner, range, .. } = *request;
+        self.table.unlock(&(file, space), &(session, owner), range).map_err(|_| Errno::ENOLCK)
+    }
+
+    pub(super) fn test(&self, request: &LockRequest) -> Option<HeldLock> {
+        let LockRequest { session, file, space, owner, kind, range, .. } = *request;
+        let held = self.table.test(&(file, space), &(session, owner), range, mode(kind))?;
+        let (holder, of) = held.owner;
+        let kind = match held.mode {
+            LockMode::Shared => LockKind::Shared,
+            LockMode::Exclusive => LockKind::Exclusive,
+        };
+        let range = LockRange { start: held.range.start(), end: held.range.end() };
+        let pid = self.owners.get(&holder).and_then(|owners| owners.get(&of)).copied().unwrap_or(0);
+        Some(HeldLock { kind, range, pid })
+    }
+
+    /// A handle has been closed: its own locks go, and the session's all when it was its last of the file. Whether
+    /// others should ask again.
+    pub(super) fn closed(&mut self, session: SessionId, file: FileId, handle: HandleId, last: bool) -> bool {
+        let Some(owners) = self.owners.get_mut(&session) else { return false };
+        let of_handle = LockOwner::Handle(handle);
+        let going: BTreeSet<LockOwner> =
+            owners.keys().copied().filter(|owner| last || *owner == of_handle).collect();
+        owners.remove(&of_handle);
+        let mut wake = false;
+        for owner in going {
+            for space in SPACES {
+                wake |= self.table.release(&(file, space), &(session, owner));
+            }
+        }
+        wake
+    }
+
+    /// A session has ended. Whether others should ask again.
+    pub(super) fn ended(&mut self, session: SessionId) -> bool {
+        let owners = self.owners.remove(&session).unwrap_or_default();
+        self.asked.retain(|_, (of, _)| *of != session);
+        owners
+            .into_keys()
+            .fold(false, |wake, owner| !self.table.remove_owner(&(session, owner)).is_empty() | wake)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(session: u128, handle: u64, start: u64, end: u64) -> LockRequest {
+        LockRequest {
+            session: SessionId(session),
+            file: FileId(5),
+            space: LockSpace::Flock,
+            owner: LockOwner::Handle(HandleId(handle)),
+            kind: LockKind::Exclusive,
+            range: ByteRange::new(start, end).expect("not empty"),
+            pid: handle as u32,
+        }
+    }
+
+    #[test]
+    fn a_lock_vanishes_with_its_handle_and_with_its_session() {
+        let mut locks = Locks::default();
+        let (a, b) = (request(1, 1, 0, 10), request(2, 2, 5, 6));
+        assert_eq!(locks.ask(a, false, 0, Nanos(0)), LockAnswer::Granted);
+        assert_eq!(locks.ask(b, false, 0, Nanos(0)), LockAnswer::Refused(Errno::EAGAIN));
+        let LockAnswer::Wait(ticket) = locks.ask(b, true, 0, Nanos(0)) else { panic!("queued") };
+        assert_eq!(locks.test(&b).map(|held| held.pid), Some(1));
+        assert!(locks.closed(SessionId(1), FileId(5), HandleId(1), true), "somebody waits");
+        assert_eq!(locks.ask(b, true, ticket, Nanos(1)), LockAnswer::Granted);
+        let LockAnswer::Wait(_) = locks.ask(a, true, 0, Nanos(1)) else { panic!("queued") };
+        assert!(locks.ended(SessionId(2)));
+        assert_eq!(locks.count(), 0);
+    }
+
+    #[test]
+    fn a_ticket_is_its_sessions_own_and_dies_when_nobody_asks() {
+        let mut locks = Locks::default();
+        assert_eq!(locks.ask(request(1, 1, 0, 10), false, 0, Nanos(0)), LockAnswer::Granted);
+        let LockAnswer::Wait(ticket) = locks.ask(request(2, 2, 0, 10), true, 0, Nanos(0)) else {
+            panic!("queued")
+        };
+        assert!(!locks.cancel(SessionId(3), ticket));
+        let shared = LockRequest { kind: LockKind::Shared, ..request(3, 3, 0, 10) };
+        let LockAnswer::Wait(_) = locks.ask(shared, true, ticket, Nanos(1)) else { panic!("its own place") };
+        locks.ask(request(4, 4, 20, 30), false, 0, TICKET_LIFE.saturating_add(Nanos(2)));
+        assert_eq!(locks.table.ticket_count(), 0);
+    }
+}

@@ -1,0 +1,137 @@
+//! What every operation needs beside the database: who asks, when, and what the service knows.
+
+use super::fault::Outcome;
+use super::layouts::Layouts;
+use super::opens::Opens;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::{ByteLen, FileId, Timestamp};
+use weft_store::metadata::{Inode, Node, NodeKind, Table, Transaction, file_key};
+use weft_wire::hello::{Identity, SessionId};
+use weft_wire::meta::{Attr, FileType, Unsettled};
+use weft_wire::{Capability, ClusterSecret, Rights};
+
+/// Nominal length of a directory.
+const DIRECTORY_LEN: ByteLen = ByteLen(4096);
+
+/// What the service knows beside the database.
+pub(super) struct Core {
+    pub layouts: Layouts,
+    pub secret: ClusterSecret,
+    /// How long a capability holds.
+    pub capability_life_s: u64,
+    /// Of this start; the upper half of every epoch, so that none told before a restart fits after it.
+    pub incarnation: u32,
+    /// Locked after the database's own lock where both are.
+    pub opens: Mutex<Opens>,
+    /// Rows in `reap`.
+    pub reaping: AtomicU64,
+    /// Something was added to `reap`.
+    pub reap_wanted: AtomicBool,
+}
+
+/// One request.
+pub(super) struct Op<'a> {
+    pub core: &'a Core,
+    pub who: &'a Identity,
+    pub session: SessionId,
+    pub now: Timestamp,
+}
+
+pub(super) fn file_type(kind: NodeKind) -> FileType {
+    match kind {
+        NodeKind::Regular => FileType::Regular,
+        NodeKind::Directory => FileType::Directory,
+        NodeKind::Symlink => FileType::Symlink,
+        NodeKind::Fifo => FileType::Fifo,
+        NodeKind::Socket => FileType::Socket,
+        NodeKind::CharDevice => FileType::CharDevice,
+        NodeKind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+impl Core {
+    /// A right to `file`, from `now` on.
+    pub(super) fn grant(&self, file: FileId, rights: Rights, now: Timestamp) -> Capability {
+        let seconds = u64::try_from(now.parts().0).unwrap_or(0);
+        self.secret.grant(file, rights, seconds + self.capability_life_s)
+    }
+
+    /// Whether the service made `cap` for `file` with these rights, at any time.
+    pub(super) fn made(&self, cap: &Capability, file: FileId, rights: Rights) -> bool {
+        self.secret.verify(cap, file, rights, Timestamp(0))
+    }
+
+    /// An epoch as clients see it.
+    pub(super) fn epoch(&self, epoch: u32) -> u64 {
+        u64::from(self.incarnation) << 32 | u64::from(epoch)
+    }
+
+    pub(super) fn epoch_of(&self, inode: &Inode) -> u64 {
+        match &inode.node {
+            Node::Regular { epoch, .. } => self.epoch(*epoch),
+            _ => 0,
+        }
+    }
+
+    /// Ends or orphans an inode that has just lost its last name.
+    pub(super) fn forsake(&self, t: &mut dyn Transaction, file: FileId, inode: &Inode) -> Outcome<()> {
+        if self.opens.lock().orphan(file) {
+            super::tables::put_row(t, Table::Orphans, &file_key(file), &());
+            super::tables::put_inode(t, file, inode);
+            return Ok(());
+        }
+        self.destroy(t, file, inode)
+    }
+
+    /// Ends an inode that nobody has open.
+    pub(super) fn destroy(&self, t: &mut dyn Transaction, file: FileId, inode: &Inode) -> Outcome<()> {
+        if super::tables::destroy(t, file, inode)? {
+            self.reaping.fetch_add(1, Ordering::Relaxed);
+            self.reap_wanted.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(super) fn attr(&self, file: FileId, inode: &Inode, now: Timestamp) -> Attr {
+        let mut attr = Attr {
+            file,
+            kind: file_type(inode.kind()),
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+            nlink: inode.nlink,
+            size: inode.size,
+            blocks_512: inode.blocks_512,
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+            rdev: 0,
+            unsettled: None,
+        };
+        match &inode.node {
+            Node::Regular { layout, settled: false, epoch, .. } => {
+                attr.unsettled = Some(Box::new(Unsettled {
+                    layout: layout.clone(),
+                    cap: self.grant(file, Rights::LENGTH, now),
+                    epoch: self.epoch(*epoch),
+                    may_settle: !self.opens.lock().is_busy(file),
+                    mtime_set_at: inode.mtime_set_at,
+                }));
+            }
+            Node::Regular { .. } => {}
+            Node::Directory { .. } => {
+                (attr.size, attr.blocks_512) = (DIRECTORY_LEN, DIRECTORY_LEN.0 / 512);
+            }
+            Node::Symlink { target } => attr.size = ByteLen(target.len() as u64),
+            Node::Special { rdev, .. } => attr.rdev = *rdev,
+        }
+        attr
+    }
+}
+
+impl Op<'_> {
+    pub(super) fn attr(&self, file: FileId, inode: &Inode) -> Attr {
+        self.core.attr(file, inode, self.now)
+    }
+}

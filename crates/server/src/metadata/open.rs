@@ -1,0 +1,326 @@
+//! Opening, making and closing files.
+
+use super::attrs::later;
+use super::fault::{Fault, Outcome};
+use super::op::Op;
+use super::opens::{Ended, OpenEntry, Told};
+use super::permit::{READ, WRITE, require, without_set_ids};
+use super::tables::{change_inode, inode, put_inode, row};
+use super::walk::{Last, Walked, walk, walk_to_name};
+use weft_core::{ByteLen, FileId};
+use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, file_key};
+use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, OpenFlags, Opened, Place, ReclaimOpen, WriteSummary};
+use weft_wire::{Capability, Errno, Rights};
+
+/// What an open asks for.
+pub(super) struct OpenRequest<'a> {
+    pub at: &'a Place,
+    pub flags: OpenFlags,
+    pub mode: u32,
+    pub handle: HandleId,
+    pub layout: &'a LayoutSpec,
+    pub cache: bool,
+}
+
+/// What must happen before a reply may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Urgency {
+    /// It must survive loss of power.
+    Durable,
+    /// It need not: what is lost with it does no harm.
+    Lazy,
+}
+
+impl Op<'_> {
+    /// Opens what needs no change of the database; `None` when a change is needed.
+    pub(super) fn open_unchanged(
+        &self,
+        s: &dyn Snapshot,
+        ask: &OpenRequest<'_>,
+    ) -> Outcome<Option<MetaReply>> {
+        let (file, inode) = match self.find(s, ask)?.found {
+            None => return Ok(None),
+            Some(found) => found,
+        };
+        self.require_openable(&inode, ask)?;
+        if matches!(inode.node, Node::Regular { .. }) && (ask.flags.write || ask.flags.truncate) {
+            return Ok(None);
+        }
+        let open = self.entry(file, ask);
+        Ok(Some(MetaReply::Opened(Box::new(self.opened(file, &inode, ask.handle, open, false, false, true)))))
+    }
+
+    /// Opens, making or marking what is to be written.
+    pub(super) fn open(
+        &self,
+        t: &mut dyn Transaction,
+        ask: &OpenRequest<'_>,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let walked = self.find(t, ask)?;
+        let open = |file| self.entry(file, ask);
+        let opened = |file, inode: &Inode, created, cut, known| {
+            let opened = self.opened(file, inode, ask.handle, open(file), created, cut, known);
+            MetaReply::Opened(Box::new(opened))
+        };
+        let Some((file, mut inode)) = walked.found.clone() else {
+            if walked.slash {
+                return Err(Errno::EISDIR.into());
+            }
+            let settled = !ask.flags.write;
+            let (file, inode) = self.make_regular(t, &walked, ask.mode, ask.layout, settled)?;
+            return Ok((opened(file, &inode, true, false, true), Urgency::Durable));
+        };
+        self.require_openable(&inode, ask)?;
+        let privileged = self.who.is_root();
+        let Inode { mode, size, blocks_512, mtime, ctime, mtime_set_at, node, .. } = &mut inode;
+        let Node::Regular { settled, touched, epoch, .. } = node else {
+            return Ok((opened(file, &inode, false, false, true), Urgency::Lazy));
+        };
+        let known = *settled;
+        let mut cut = false;
+        if ask.flags.truncate {
+            cut = !*settled || *size > ByteLen(0);
+            (*size, *blocks_512) = (ByteLen(0), 0);
+            (*mtime, *ctime, *mtime_set_at) = (self.now, self.now, self.now);
+            *touched |= cut;
+            if !privileged {
+                *mode = without_set_ids(*mode);
+            }
+        }
+        if ask.flags.write || cut {
+            *settled = false;
+            *epoch = epoch.wrapping_add(1);
+        }
+        put_inode(t, file, &inode);
+        // A file that is open already stays so whatever is lost.
+        let urgency = if known { Urgency::Durable } else { Urgency::Lazy };
+        Ok((opened(file, &inode, false, cut, known), urgency))
+    }
+
+    /// Gives the stored reply of an open again: the client has it open then as if for the first time.
+    pub(super) fn open_again(
+        &self,
+        t: &mut dyn Transaction,
+        ask: &OpenRequest<'_>,
+        mut reply: MetaReply,
+    ) -> Outcome<MetaReply> {
+        let MetaReply::Opened(opened) = &mut reply else { return Ok(reply) };
+        let file = opened.attr.file;
+        let Some(mut inode) = inode(t, file)? else { return Err(Errno::ESTALE.into()) };
+        let there = self.core.opens.lock().get(self.session, ask.handle).is_some();
+        let mut known = false;
+        if let Node::Regular { settled, epoch, .. } = &mut inode.node
+            && ask.flags.write
+            && !there
+        {
+            known = *settled;
+            (*settled, *epoch) = (false, epoch.wrapping_add(1));
+            put_inode(t, file, &inode);
+        }
+        let open = OpenEntry { caching: false, truncate: opened.must_truncate, ..self.entry(file, ask) };
+        let mut opens = self.core.opens.lock();
+        opens.add(self.session, ask.handle, open, known, inode.nlink == 0);
+        opened.may_cache = false;
+        opened.cached_elsewhere = !opens.caching_elsewhere(file, self.session).is_empty();
+        opened.cap = opened.cap.map(|cap| self.core.grant(file, cap.rights, self.now));
+        opened.epoch = self.core.epoch_of(&inode);
+        drop(opens);
+        Ok(reply)
+    }
+
+    fn find(&self, s: &dyn Snapshot, ask: &OpenRequest<'_>) -> Outcome<Walked> {
+        let exclusive = ask.flags.create && ask.flags.exclusive;
+        let walked = if exclusive { walk_to_name(s, self.who, ask.at)? } else { walk(s, self.who, ask.at)? };
+        if exclusive && walked.found.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        if walked.found.is_none() {
+            if !ask.flags.create {
+                return Err(Errno::ENOENT.into());
+            }
+            if ask.flags.directory {
+                return Err(Errno::EINVAL.into());
+            }
+            debug_assert_eq!(walked.last, Last::Name, "only a name can be missing");
+        }
+        Ok(walked)
+    }
+
+    fn require_openable(&self, inode: &Inode, ask: &OpenRequest<'_>) -> Outcome<()> {
+        let OpenFlags { read, write, create, truncate, directory, .. } = ask.flags;
+        match inode.kind() {
+            NodeKind::Symlink => return Err(Errno::ELOOP.into()),
+            NodeKind::Directory if write || create || truncate => return Err(Errno::EISDIR.into()),
+            NodeKind::Directory => {}
+            _ if directory => return Err(Errno::ENOTDIR.into()),
+            NodeKind::Socket | NodeKind::CharDevice | NodeKind::BlockDevice => {
+                return Err(Errno::ENXIO.into());
+            }
+            NodeKind::Regular | NodeKind::Fifo => {}
+        }
+        let mask = if read { READ } else { 0 } | if write || truncate { WRITE } else { 0 };
+        require(self.who, inode, mask)
+    }
+
+    fn entry(&self, file: FileId, ask: &OpenRequest<'_>) -> OpenEntry {
+        let OpenFlags { read, write, truncate, .. } = ask.flags;
+        OpenEntry { file, read, write, truncate, caching: ask.cache }
+    }
+
+    /// Registers the open and makes its reply. The last step of an operation: what is before it may fail.
+    #[expect(clippy::too_many_arguments, reason = "what the three ways to an open file know")]
+    fn opened(
+        &self,
+        file: FileId,
+        inode: &Inode,
+        handle: HandleId,
+        mut open: OpenEntry,
+        created: bool,
+        must_truncate: bool,
+        size_known: bool,
+    ) -> Opened {
+        let regular = matches!(inode.node, Node::Regular { .. });
+        let mut opens = self.core.opens.lock();
+        open.caching &= regular && !opens.busy_elsewhere(file, self.session);
+        open.write &= regular;
+        open.truncate = must_truncate;
+        opens.add(self.session, handle, open, size_known, inode.nlink == 0);
+        let cached_elsewhere = !opens.caching_elsewhere(file, self.session).is_empty();
+        drop(opens);
+        let layout = match &inode.node {
+            Node::Regular { layout, .. } => Some(layout.clone()),
+            _ => None,
+        };
+        Opened {
+            attr: self.attr(file, inode),
+            cap: layout.is_some().then(|| self.capability(&open)),
+            layout,
+            created,
+            must_truncate,
+            cached_elsewhere,
+            may_cache: open.caching,
+            epoch: self.core.epoch_of(inode),
+        }
+    }
+
+    fn capability(&self, open: &OpenEntry) -> Capability {
+        let mut rights = Rights::LENGTH;
+        if open.read {
+            rights = rights.and(Rights::READ);
+        }
+        if open.write || open.truncate {
+            rights = rights.and(Rights::WRITE);
+        }
+        self.core.grant(open.file, rights, self.now)
+    }
+
+    pub(super) fn renew(&self, handle: HandleId) -> Outcome<MetaReply> {
+        let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
+        Ok(MetaReply::Capability(self.capability(&open)))
+    }
+
+    /// Opens what another process, or this one before a restart of the service, had open. The capability proves it.
+    pub(super) fn adopt(&self, t: &mut dyn Transaction, open: &ReclaimOpen) -> Outcome<(MetaReply, Urgency)> {
+        let ReclaimOpen { handle, file, flags, cap } = open;
+        let Some(mut inode) = inode(t, *file)? else { return Err(Errno::ESTALE.into()) };
+        let mut urgency = Urgency::Lazy;
+        let mut known = true;
+        if let Node::Regular { settled, epoch, .. } = &mut inode.node {
+            let mut rights = Rights(0);
+            if flags.read {
+                rights = rights.and(Rights::READ);
+            }
+            if flags.write {
+                rights = rights.and(Rights::WRITE);
+            }
+            if !cap.is_some_and(|cap| self.core.made(&cap, *file, rights)) {
+                let detail = format!("inode {file}: the capability does not prove that it was open");
+                return Err(Fault::new(Errno::EACCES, detail));
+            }
+            if flags.write {
+                known = *settled;
+                if *settled {
+                    urgency = Urgency::Durable;
+                }
+                *settled = false;
+                *epoch = epoch.wrapping_add(1);
+                put_inode(t, *file, &inode);
+            }
+        } else {
+            let mask = if flags.read { READ } else { 0 } | if flags.write { WRITE } else { 0 };
+            require(self.who, &inode, mask)?;
+        }
+        let entry =
+            OpenEntry { file: *file, read: flags.read, write: flags.write, truncate: false, caching: false };
+        let opened = self.opened(*file, &inode, *handle, entry, false, false, known);
+        Ok((MetaReply::Opened(Box::new(opened)), urgency))
+    }
+
+    /// Ends an open whose end changes the database; see [`super::opens::Opens::close_matters`].
+    pub(super) fn close(
+        &self,
+        t: &mut dyn Transaction,
+        handle: HandleId,
+        summary: Option<WriteSummary>,
+    ) -> Outcome<Option<Ended>> {
+        let told = summary.map(|summary| (summary, self.who.is_root()));
+        let ended = self.core.opens.lock().remove(self.session, handle, told);
+        let Some(ended) = ended else { return Ok(None) };
+        let file = ended.open.file;
+        if let Some(told) = &ended.quiet {
+            self.quiet(t, file, told.as_ref())?;
+        }
+        if ended.forsaken {
+            self.end_orphan(t, file)?;
+        }
+        Ok(Some(ended))
+    }
+
+    /// The last writer of a file has gone: its inode knows its size again if all was told.
+    pub(super) fn quiet(&self, t: &mut dyn Transaction, file: FileId, told: Option<&Told>) -> Outcome<()> {
+        if inode(t, file)?.is_none() {
+            return Ok(());
+        }
+        change_inode(t, file, |inode| settle(inode, told))?;
+        Ok(())
+    }
+
+    /// Ends an inode without names that nobody has open any more.
+    pub(super) fn end_orphan(&self, t: &mut dyn Transaction, file: FileId) -> Outcome<()> {
+        let key = file_key(file);
+        if row::<()>(t, Table::Orphans, &key)?.is_none() {
+            return Ok(());
+        }
+        t.delete(Table::Orphans, &key);
+        match inode(t, file)? {
+            Some(inode) => self.core.destroy(t, file, &inode),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Takes what the writers told into an inode; without it the datafiles keep the word, under a new epoch so that what
+/// anybody measured while they wrote is not believed.
+fn settle(inode: &mut Inode, told: Option<&Told>) {
+    let Node::Regular { settled, touched, epoch, .. } = &mut inode.node else { return };
+    let Some(told) = told else {
+        *epoch = epoch.wrapping_add(1);
+        return;
+    };
+    *settled = true;
+    if !told.wrote {
+        return;
+    }
+    *touched = true;
+    inode.size = inode.size.max(told.end);
+    // Room is taken in pages, by what was there and what was written, and a file without holes takes its length.
+    let blocks = |bytes: ByteLen| bytes.0.div_ceil(4096).saturating_mul(8);
+    inode.blocks_512 = inode.blocks_512.saturating_add(blocks(told.bytes)).min(blocks(inode.size));
+    if let Some(mtime) = told.mtime.filter(|mtime| *mtime > inode.mtime_set_at) {
+        inode.mtime = mtime;
+    }
+    inode.ctime = later(inode.ctime, told.mtime);
+    if told.drop_set_ids {
+        inode.mode = without_set_ids(inode.mode);
+    }
+}

@@ -1,0 +1,239 @@
+//! Who has what open, in memory: lost with the service, told again by the clients after a restart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use weft_core::{ByteLen, FileId, Timestamp};
+use weft_wire::hello::SessionId;
+use weft_wire::meta::{HandleId, WriteSummary};
+
+/// One open file of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct OpenEntry {
+    pub file: FileId,
+    pub read: bool,
+    pub write: bool,
+    /// Opened by cutting: may write what is cut.
+    pub truncate: bool,
+    /// The kernel of its session may keep pages.
+    pub caching: bool,
+}
+
+/// What the writers of an epoch have told so far.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Told {
+    pub wrote: bool,
+    pub end: ByteLen,
+    pub bytes: ByteLen,
+    pub mtime: Option<Timestamp>,
+    /// Somebody without privilege wrote: set-id bits go.
+    pub drop_set_ids: bool,
+}
+
+/// One file that somebody has open or is cutting.
+#[derive(Debug, Default)]
+pub(super) struct FileEntry {
+    opens: u32,
+    writers: BTreeMap<SessionId, u32>,
+    caching: BTreeMap<SessionId, u32>,
+    truncating: BTreeSet<SessionId>,
+    /// The inode's size was known when the first writer came, and all that happened since has been told.
+    pub sure: bool,
+    pub told: Told,
+    /// It has no name any more.
+    pub orphan: bool,
+}
+
+impl FileEntry {
+    /// Whether the datafiles may be changing.
+    pub(super) fn busy(&self) -> bool {
+        !self.writers.is_empty() || !self.truncating.is_empty()
+    }
+
+    fn unused(&self) -> bool {
+        self.opens == 0 && self.truncating.is_empty()
+    }
+}
+
+/// What is left of a file's entry when an open has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Ended {
+    pub open: OpenEntry,
+    /// The last writer has gone (and nobody cuts): what all have told, if that is everything.
+    pub quiet: Option<Option<Told>>,
+    /// Nobody has it open any more, and it has no name.
+    pub forsaken: bool,
+    /// This session has it open no more.
+    pub last_of_session: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Opens {
+    by_handle: BTreeMap<(SessionId, HandleId), OpenEntry>,
+    files: BTreeMap<FileId, FileEntry>,
+}
+
+fn count_down(counts: &mut BTreeMap<SessionId, u32>, session: SessionId) {
+    if let Some(count) = counts.get_mut(&session) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&session);
+        }
+    }
+}
+
+impl Opens {
+    pub(super) fn len(&self) -> usize {
+        self.by_handle.len()
+    }
+
+    pub(super) fn get(&self, session: SessionId, handle: HandleId) -> Option<OpenEntry> {
+        self.by_handle.get(&(session, handle)).copied()
+    }
+
+    pub(super) fn is_open(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(|entry| entry.opens > 0)
+    }
+
+    pub(super) fn is_busy(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(FileEntry::busy)
+    }
+
+    /// Whether a session other than `session` writes or cuts the file.
+    pub(super) fn busy_elsewhere(&self, file: FileId, session: SessionId) -> bool {
+        self.files
+            .get(&file)
+            .is_some_and(|entry| entry.writers.keys().chain(&entry.truncating).any(|&other| other != session))
+    }
+
+    /// Sessions other than `session` whose kernels may keep pages of the file.
+    pub(super) fn caching_elsewhere(&self, file: FileId, session: SessionId) -> Vec<SessionId> {
+        let entry = self.files.get(&file);
+        entry.into_iter().flat_map(|e| e.caching.keys().copied()).filter(|&other| other != session).collect()
+    }
+
+    /// Adds an open. `size_known`: the inode knew the size until now. The same open again changes nothing.
+    pub(super) fn add(
+        &mut self,
+        session: SessionId,
+        handle: HandleId,
+        open: OpenEntry,
+        size_known: bool,
+        orphan: bool,
+    ) {
+        if self.by_handle.contains_key(&(session, handle)) {
+            return;
+        }
+        self.by_handle.insert((session, handle), open);
+        let entry = self.files.entry(open.file).or_default();
+        entry.opens += 1;
+        entry.orphan |= orphan;
+        if open.write {
+            if !entry.busy() {
+                entry.sure = size_known;
+                entry.told = Told::default();
+            }
+            *entry.writers.entry(session).or_default() += 1;
+        }
+        if open.caching {
+            *entry.caching.entry(session).or_default() += 1;
+        }
+        if open.truncate {
+            entry.sure = false;
+        }
+    }
+
+    /// The datafiles' lengths are changed past the writers' summaries.
+    pub(super) fn unsure(&mut self, file: FileId) {
+        if let Some(entry) = self.files.get_mut(&file) {
+            entry.sure = false;
+        }
+    }
+
+    /// `session` begins to set the lengths of a file that it has not open for writing.
+    pub(super) fn begin_truncation(&mut self, file: FileId, session: SessionId) {
+        let entry = self.files.entry(file).or_default();
+        entry.truncating.insert(session);
+        entry.sure = false;
+    }
+
+    /// It is done with it; whether it was at it.
+    pub(super) fn end_truncation(&mut self, file: FileId, session: SessionId) -> bool {
+        let Some(entry) = self.files.get_mut(&file) else { return false };
+        let was = entry.truncating.remove(&session);
+        if entry.unused() {
+            self.files.remove(&file);
+        }
+        was
+    }
+
+    /// The file has lost its last name; whether somebody has it open.
+    pub(super) fn orphan(&mut self, file: FileId) -> bool {
+        match self.files.get_mut(&file) {
+            Some(entry) if entry.opens > 0 => {
+                entry.orphan = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether closing needs a change of the database.
+    pub(super) fn close_matters(&self, session: SessionId, handle: HandleId) -> bool {
+        self.get(session, handle)
+            .is_some_and(|open| open.write || self.files.get(&open.file).is_some_and(|entry| entry.orphan))
+    }
+
+    /// Ends an open. Without a summary (its session died) nobody knows what was written.
+    pub(super) fn remove(
+        &mut self,
+        session: SessionId,
+        handle: HandleId,
+        summary: Option<(WriteSummary, bool)>,
+    ) -> Option<Ended> {
+        let open = self.by_handle.remove(&(session, handle))?;
+        let entry = self.files.get_mut(&open.file).expect("each open has its file's entry");
+        entry.opens -= 1;
+        if open.caching {
+            count_down(&mut entry.caching, session);
+        }
+        let mut quiet = None;
+        if open.write {
+            count_down(&mut entry.writers, session);
+            match summary {
+                Some((summary, privileged)) if !summary.unsure => {
+                    if summary.wrote {
+                        let told = &mut entry.told;
+                        told.wrote = true;
+                        told.end = told.end.max(summary.end);
+                        told.bytes = ByteLen(told.bytes.0.saturating_add(summary.bytes.0));
+                        told.mtime = told.mtime.max(Some(summary.mtime));
+                        told.drop_set_ids |= !privileged;
+                    }
+                }
+                _ => entry.sure = false,
+            }
+            if !entry.busy() {
+                quiet = Some(entry.sure.then(|| entry.told.clone()));
+            }
+        }
+        let forsaken = entry.opens == 0 && entry.orphan;
+        if entry.unused() {
+            self.files.remove(&open.file);
+        }
+        let mut of_session = self.by_handle.range((session, HandleId(0))..=(session, HandleId(u64::MAX)));
+        let last_of_session = !of_session.any(|(_, other)| other.file == open.file);
+        Some(Ended { open, quiet, forsaken, last_of_session })
+    }
+
+    /// Handles of a session.
+    pub(super) fn handles(&self, session: SessionId) -> Vec<HandleId> {
+        let range = (session, HandleId(0))..=(session, HandleId(u64::MAX));
+        self.by_handle.range(range).map(|((_, handle), _)| *handle).collect()
+    }
+
+    /// Files that a session is cutting.
+    pub(super) fn truncations(&self, session: SessionId) -> Vec<FileId> {
+        let files = self.files.iter().filter(|(_, entry)| entry.truncating.contains(&session));
+        files.map(|(file, _)| *file).collect()
+    }
+}

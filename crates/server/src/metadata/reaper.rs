@@ -1,0 +1,166 @@
+//! Removal of the datafiles of files that are gone: in batches, after the removal of the inode is durable, and again
+//! until every data server has confirmed.
+
+use super::fault::Outcome;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use weft_core::{FileId, Nanos, ServerId};
+use weft_env::{Conn, Env};
+use weft_store::metadata::{ReapRow, Scan, Snapshot, Table, file_key};
+use weft_wire::data::{DataReply, DataRequest, DatafileId};
+use weft_wire::hello::{Hello, HelloReply, Proof, Role, SessionId, Side, proof_holds, prove};
+use weft_wire::{ClusterMap, ClusterSecret, Family, Kind, Link};
+
+/// Most files in one batch.
+const FILES_MAX: usize = 512;
+/// About the most datafiles in one batch, over all servers.
+const DATAFILES_MAX: usize = 8192;
+/// How long connecting to, sending to and receiving from a data server may take.
+const TIMEOUT: Nanos = Nanos::from_s(10);
+
+/// Waiting between attempts when a data server does not answer.
+pub(super) const BACKOFF_MIN: Nanos = Nanos::from_ms(500);
+pub(super) const BACKOFF_MAX: Nanos = Nanos::from_s(30);
+
+/// How the service reaches data servers.
+pub trait Removal: Send + 'static {
+    /// Removes datafiles on one server; those that are missing are as good as removed.
+    ///
+    /// # Errors
+    /// A sentence for the log when it did not answer.
+    async fn remove(&mut self, server: ServerId, datafiles: Vec<DatafileId>) -> Result<(), String>;
+}
+
+/// A batch of files to remove.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// Each with the servers that have a part of it.
+    pub files: Vec<(FileId, BTreeSet<ServerId>)>,
+    pub by_server: BTreeMap<ServerId, Vec<DatafileId>>,
+}
+
+/// The next files to remove after `after`.
+pub(super) fn next_batch(s: &dyn Snapshot, cluster: &ClusterMap, after: FileId) -> Outcome<Batch> {
+    let (mut batch, mut datafiles) = (Batch::default(), 0);
+    s.scan(Table::Reap, Bound::Excluded(&file_key(after)), &mut |key, value| {
+        let row: ReapRow = value.open(Table::Reap, key)?;
+        let file = FileId(u64::from_be_bytes(key.try_into().unwrap_or_default()));
+        let mut servers = BTreeSet::new();
+        for (object, target) in row.layout.objects() {
+            // A target that was taken out of the cluster cannot be asked: its datafiles went with it.
+            if let Some(server) = cluster.server_of(target) {
+                servers.insert(server);
+                batch.by_server.entry(server).or_default().push(DatafileId { target, file, object });
+                datafiles += 1;
+            }
+        }
+        batch.files.push((file, servers));
+        let full = batch.files.len() >= FILES_MAX || datafiles >= DATAFILES_MAX;
+        Ok(if full { Scan::Stop } else { Scan::Next })
+    })?;
+    Ok(batch)
+}
+
+/// Reaches data servers over the network, as a server of the cluster.
+pub struct LinkRemoval<E: Env> {
+    env: E,
+    cluster: ClusterMap,
+    secret: ClusterSecret,
+    links: BTreeMap<ServerId, Link<E::Conn>>,
+    requests: u64,
+}
+
+impl<E: Env> LinkRemoval<E> {
+    /// For the servers of `cluster`.
+    pub fn new(env: E, cluster: ClusterMap, secret: ClusterSecret) -> Self {
+        Self { env, cluster, secret, links: BTreeMap::new(), requests: 0 }
+    }
+
+    async fn connect(&self, server: ServerId) -> Result<Link<E::Conn>, String> {
+        let entry = self.cluster.server(server);
+        let mut last = format!("{} has no address", entry.name);
+        for address in &entry.addresses {
+            match self.env.connect(address, TIMEOUT).await {
+                Ok(conn) => match self.greet(conn).await {
+                    Ok(link) => return Ok(link),
+                    Err(error) => last = format!("{} at {address}: {error}", entry.name),
+                },
+                Err(error) => last = format!("{} at {address}: {error}", entry.name),
+            }
+        }
+        Err(last)
+    }
+
+    async fn greet(&self, mut conn: E::Conn) -> Result<Link<E::Conn>, String> {
+        conn.set_timeout(Some(TIMEOUT)).map_err(|error| error.to_string())?;
+        let mut link = Link::new(conn);
+        let (mut nonce, mut session) = ([0; 32], [0; 16]);
+        self.env.random(&mut nonce);
+        self.env.random(&mut session);
+        let hello = Hello {
+            cluster: self.cluster.name.clone(),
+            session: SessionId(u128::from_le_bytes(session)),
+            slot: 0,
+            role: Role::Server(self.cluster.metadata),
+            client_nonce: nonce,
+            checksums: false,
+        };
+        match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &hello).await? {
+            HelloReply::Welcome(_) => return Ok(link),
+            HelloReply::Refused(error) => return Err(error.to_string()),
+            HelloReply::Challenge(challenge) => {
+                let key = self.secret.server_key();
+                if !proof_holds(key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
+                    return Err("it does not hold the key of this cluster".into());
+                }
+                let proof = Proof { proof: prove(key, Side::Client, &hello, &challenge.server_nonce) };
+                match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &proof).await? {
+                    HelloReply::Welcome(_) => Ok(link),
+                    HelloReply::Refused(error) => Err(error.to_string()),
+                    HelloReply::Challenge(_) => Err("it challenges without end".into()),
+                }
+            }
+        }
+    }
+}
+
+impl<E: Env> Removal for LinkRemoval<E> {
+    async fn remove(&mut self, server: ServerId, datafiles: Vec<DatafileId>) -> Result<(), String> {
+        let request = DataRequest::Remove { datafiles };
+        self.requests += 1;
+        // A kept connection may have ended meanwhile: then once more over a fresh one.
+        if let Some(mut link) = self.links.remove(&server)
+            && let Ok(reply) = ask::<_, _, DataReply>(&mut link, Family::Data, self.requests, &request).await
+        {
+            self.links.insert(server, link);
+            return removed(reply);
+        }
+        let mut link = self.connect(server).await?;
+        let reply = ask::<_, _, DataReply>(&mut link, Family::Data, self.requests, &request).await?;
+        self.links.insert(server, link);
+        removed(reply)
+    }
+}
+
+fn removed(reply: DataReply) -> Result<(), String> {
+    match reply {
+        DataReply::Done => Ok(()),
+        DataReply::Failed(error) => Err(error.to_string()),
+        other => Err(format!("an answer to another question: {other:?}")),
+    }
+}
+
+async fn ask<C: Conn, M: serde::Serialize, R: serde::de::DeserializeOwned>(
+    link: &mut Link<C>,
+    family: Family,
+    request: u64,
+    message: &M,
+) -> Result<R, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    link.send(Kind::Request, family, request, message, &[]).await.map_err(failed)?;
+    let incoming = link.recv().await.map_err(failed)?.ok_or("it closed the connection")?;
+    if incoming.header.family != family || incoming.header.request != request {
+        return Err("it answers out of turn".into());
+    }
+    link.decode(&incoming).map_err(|error| error.to_string())
+}

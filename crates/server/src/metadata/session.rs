@@ -1,0 +1,139 @@
+//! Beginning and end of connections and sessions.
+
+use super::fault::Outcome;
+use super::op::Op;
+use super::tables::{inode, put_inode};
+use super::{ConnectionContext, Service};
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use weft_core::FileId;
+use weft_env::{Env, Notify};
+use weft_store::metadata::{Engine, Node, Scan, Table, Transaction, session_key};
+use weft_wire::hello::{Identity, SessionId};
+
+impl<E: Env> Service<E> {
+    /// A connection has authenticated itself.
+    pub fn connected(
+        &self,
+        session: SessionId,
+        slot: u32,
+        identity: Identity,
+        pid: u32,
+        is_server: bool,
+    ) -> ConnectionContext {
+        self.sessions.lock().connected(session);
+        ConnectionContext { session, slot, identity, pid, is_server }
+    }
+
+    /// A connection has ended. With the last one of a session its locks go and what it had open is closed.
+    pub async fn disconnected(&self, ctx: ConnectionContext) {
+        let now = self.env.now();
+        let forgotten = {
+            let mut sessions = self.sessions.lock();
+            if !sessions.disconnected(ctx.session, now) {
+                return;
+            }
+            sessions.take_forgotten(now)
+        };
+        let had_locks = self.locks.lock().ended(ctx.session);
+        if had_locks {
+            self.lock_changed.iter().for_each(Notify::notify_all);
+        }
+        self.event_changed.notify_all();
+        if self.is_stopping() {
+            return; // it may come back to the next start, for what it had
+        }
+        let wall = self.env.wall();
+        let op = Op { core: &self.core, who: &ctx.identity, session: ctx.session, now: wall };
+        let handles = self.core.opens.lock().handles(ctx.session);
+        let written = self.journal.write(|t| -> Outcome<()> {
+            for handle in handles {
+                op.close(t, handle, None)?;
+            }
+            let cut = self.core.opens.lock().truncations(ctx.session);
+            for file in cut {
+                self.core.opens.lock().end_truncation(file, ctx.session);
+                new_epoch(t, file)?;
+            }
+            if t.get(Table::Sessions, &session_key(ctx.session.0))?.is_some() {
+                t.delete(Table::Sessions, &session_key(ctx.session.0));
+            }
+            forgotten.iter().try_for_each(|session| forget_replies(t, *session))
+        });
+        match written {
+            Ok((_, point)) => {
+                // A failed log is told to whoever waits for it.
+                let _ = self.journal.lazily(point).await;
+            }
+            Err(fault) => self.log(&format!("the end of {} could not be noted: {fault:?}", ctx.session)),
+        }
+        self.wake_reaper();
+        self.journal.pay().await;
+    }
+
+    pub(super) fn wake_reaper(&self) {
+        if self.core.reap_wanted.swap(false, Ordering::Relaxed) {
+            self.reap_work.notify_all();
+        }
+    }
+
+    /// Ends what nobody has come back for after a restart.
+    pub(super) async fn end_grace(&self) {
+        let op_core = &self.core;
+        let written = self.journal.write(|t| -> Outcome<()> {
+            let mut gone = Vec::new();
+            t.scan(Table::Sessions, Bound::Unbounded, &mut |key, _| {
+                if let Ok(session) = key.try_into() {
+                    gone.push(SessionId(u128::from_be_bytes(session)));
+                }
+                Ok(Scan::Next)
+            })?;
+            gone.retain(|session| !self.sessions.lock().is_alive(*session));
+            gone.iter().for_each(|session| t.delete(Table::Sessions, &session_key(session.0)));
+            let mut orphans = Vec::new();
+            t.scan(Table::Orphans, Bound::Unbounded, &mut |key, _| {
+                if let Ok(file) = key.try_into() {
+                    orphans.push(FileId(u64::from_be_bytes(file)));
+                }
+                Ok(Scan::Next)
+            })?;
+            orphans.retain(|file| !op_core.opens.lock().is_open(*file));
+            for file in orphans {
+                t.delete(Table::Orphans, &weft_store::metadata::file_key(file));
+                if let Some(inode) = inode(t, file)? {
+                    op_core.destroy(t, file, &inode)?;
+                }
+            }
+            Ok(())
+        });
+        match written {
+            Ok((_, point)) => drop(self.journal.lazily(point).await),
+            Err(fault) => self.log(&format!("removed files of before the start stay for now: {fault:?}")),
+        }
+        self.wake_reaper();
+    }
+}
+
+/// What anybody measured of the file so far is not believed any more.
+fn new_epoch(t: &mut dyn Transaction, file: FileId) -> Outcome<()> {
+    let Some(mut inode) = inode(t, file)? else { return Ok(()) };
+    if let Node::Regular { epoch, .. } = &mut inode.node {
+        *epoch = epoch.wrapping_add(1);
+        put_inode(t, file, &inode);
+    }
+    Ok(())
+}
+
+fn forget_replies(t: &mut dyn Transaction, session: SessionId) -> Outcome<()> {
+    let prefix = session_key(session.0);
+    let mut keys = Vec::new();
+    t.scan(Table::Replies, Bound::Included(&prefix), &mut |key, _| {
+        if !key.starts_with(&prefix) {
+            return Ok(Scan::Stop);
+        }
+        keys.push(key.to_vec());
+        Ok(Scan::Next)
+    })?;
+    keys.iter().for_each(|key| t.delete(Table::Replies, key));
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Sessions: client processes with their connections, and what mounts among them must be told.
+
+use std::collections::{BTreeMap, VecDeque};
+use weft_core::{FileId, Nanos};
+use weft_wire::hello::SessionId;
+use weft_wire::meta::Event;
+
+/// How long the last replies of an ended session are kept for a client that may come back and ask again.
+pub(super) const REPLIES_KEPT: Nanos = Nanos::from_s(600);
+
+/// One client process.
+#[derive(Debug, Default)]
+struct Session {
+    connections: u32,
+    /// That it holds locks is noted in the database.
+    noted: bool,
+    /// One event per file at most: a newer one takes the older one's range in.
+    events: BTreeMap<u64, Event>,
+    last_event: u64,
+    /// All up to this one are done.
+    done: u64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    alive: BTreeMap<SessionId, Session>,
+    ended: BTreeMap<SessionId, Nanos>,
+    ended_order: VecDeque<(Nanos, SessionId)>,
+}
+
+impl Sessions {
+    pub(super) fn len(&self) -> usize {
+        self.alive.len()
+    }
+
+    pub(super) fn is_alive(&self, session: SessionId) -> bool {
+        self.alive.contains_key(&session)
+    }
+
+    pub(super) fn connected(&mut self, session: SessionId) {
+        self.ended.remove(&session);
+        self.alive.entry(session).or_default().connections += 1;
+    }
+
+    /// Whether that was its last connection; the session is gone then.
+    pub(super) fn disconnected(&mut self, session: SessionId, now: Nanos) -> bool {
+        let Some(entry) = self.alive.get_mut(&session) else { return false };
+        entry.connections -= 1;
+        if entry.connections > 0 {
+            return false;
+        }
+        self.alive.remove(&session);
+        self.has_ended(session, now);
+        true
+    }
+
+    pub(super) fn has_ended(&mut self, session: SessionId, now: Nanos) {
+        self.ended.insert(session, now);
+        self.ended_order.push_back((now, session));
+    }
+
+    /// Sessions that ended so long ago that their replies may go.
+    pub(super) fn take_forgotten(&mut self, now: Nanos) -> Vec<SessionId> {
+        let mut forgotten = Vec::new();
+        while let Some(&(at, session)) = self.ended_order.front() {
+            if at.saturating_add(REPLIES_KEPT) > now {
+                break;
+            }
+            self.ended_order.pop_front();
+            if self.ended.get(&session) == Some(&at) {
+                self.ended.remove(&session);
+                forgotten.push(session);
+            }
+        }
+        forgotten
+    }
+
+    /// Whether the database has to be told that this session holds locks.
+    pub(super) fn note_locks(&mut self, session: SessionId) -> bool {
+        self.alive.get_mut(&session).is_some_and(|entry| !std::mem::replace(&mut entry.noted, true))
+    }
+
+    /// Tells a session to drop pages; the number that it acknowledges.
+    pub(super) fn tell(&mut self, session: SessionId, file: FileId, start: u64, end: u64) -> Option<u64> {
+        let entry = self.alive.get_mut(&session)?;
+        let older = entry.events.iter().find(|(_, event)| event.file == file).map(|(number, _)| *number);
+        let older = older.and_then(|number| entry.events.remove(&number));
+        let (start, end) = older.map_or((start, end), |old| (start.min(old.start), end.max(old.end)));
+        entry.last_event += 1;
+        let number = entry.last_event;
+        entry.events.insert(number, Event { number, file, start, end });
+        Some(number)
+    }
+
+    /// All events up to `done` are done.
+    pub(super) fn acknowledge(&mut self, session: SessionId, done: u64) {
+        if let Some(entry) = self.alive.get_mut(&session) {
+            entry.done = entry.done.max(done.min(entry.last_event));
+            entry.events = entry.events.split_off(&(entry.done + 1));
+        }
+    }
+
+    pub(super) fn events(&self, session: SessionId) -> Vec<Event> {
+        self.alive.get(&session).map(|entry| entry.events.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Whether a session has done event `number`, or can do nothing more.
+    pub(super) fn has_done(&self, session: SessionId, number: u64) -> bool {
+        self.alive.get(&session).is_none_or(|entry| entry.done >= number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_a_file_join_and_are_done_in_order() {
+        let mut sessions = Sessions::default();
+        let (a, file) = (SessionId(1), FileId(7));
+        assert_eq!(sessions.tell(a, file, 0, 1), None, "nobody there");
+        sessions.connected(a);
+        assert_eq!(sessions.tell(a, file, 0, 10), Some(1));
+        assert_eq!(sessions.tell(a, FileId(8), 0, 1), Some(2));
+        assert_eq!(sessions.tell(a, file, 5, 20), Some(3));
+        assert_eq!(sessions.events(a)[1], Event { number: 3, file, start: 0, end: 20 });
+        sessions.acknowledge(a, 2);
+        assert!(sessions.has_done(a, 1) && !sessions.has_done(a, 3));
+        assert_eq!(sessions.events(a).len(), 1);
+        sessions.acknowledge(a, 99);
+        assert!(!sessions.has_done(a, 4), "what was not told is not done");
+        assert!(sessions.disconnected(a, Nanos(0)));
+        assert!(sessions.has_done(a, 4), "the dead hold nobody up");
+    }
+
+    #[test]
+    fn replies_are_kept_for_those_who_come_back() {
+        let mut sessions = Sessions::default();
+        let late = REPLIES_KEPT;
+        sessions.connected(SessionId(1));
+        sessions.connected(SessionId(2));
+        assert!(sessions.disconnected(SessionId(1), Nanos(0)));
+        assert!(sessions.disconnected(SessionId(2), Nanos(0)));
+        sessions.connected(SessionId(2));
+        assert_eq!(sessions.take_forgotten(Nanos(1)), []);
+        assert_eq!(sessions.take_forgotten(late), [SessionId(1)]);
+        assert!(sessions.disconnected(SessionId(2), late));
+        assert_eq!(sessions.take_forgotten(late), []);
+    }
+}

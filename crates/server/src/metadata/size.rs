@@ -1,0 +1,95 @@
+//! Lengths of files: what the service believes about them, and when.
+
+use super::attrs::later;
+use super::fault::Outcome;
+use super::op::Op;
+use super::open::Urgency;
+use super::permit::{WRITE, require, without_set_ids};
+use super::tables::{inode, named_inode, put_inode};
+use super::walk::walk;
+use weft_core::FileId;
+use weft_store::metadata::{Node, NodeKind, Transaction};
+use weft_wire::meta::{HandleId, MetaReply, Place, Settlement};
+use weft_wire::{Capability, Errno, Rights};
+
+impl Op<'_> {
+    pub(super) fn truncate(
+        &self,
+        t: &mut dyn Transaction,
+        at: &Place,
+        handle: Option<HandleId>,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let (file, mut inode) = match handle {
+            Some(handle) => {
+                let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
+                if !open.write {
+                    return Err(Errno::EINVAL.into());
+                }
+                (open.file, named_inode(t, open.file)?)
+            }
+            None => {
+                let (file, inode) = walk(t, self.who, at)?.existing()?;
+                match inode.kind() {
+                    NodeKind::Directory => return Err(Errno::EISDIR.into()),
+                    NodeKind::Regular => require(self.who, &inode, WRITE)?,
+                    _ => return Err(Errno::EINVAL.into()),
+                }
+                (file, inode)
+            }
+        };
+        let Node::Regular { layout, settled, touched, epoch } = &mut inode.node else {
+            return Err(Errno::EINVAL.into());
+        };
+        let urgency = if *settled { Urgency::Durable } else { Urgency::Lazy };
+        (*settled, *touched, *epoch) = (false, true, epoch.wrapping_add(1));
+        let (layout, epoch) = (layout.clone(), self.core.epoch(*epoch));
+        // A cut that takes away no byte of any datafile leaves their times alone, and is a change all the same.
+        (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
+        if !self.who.is_root() {
+            inode.mode = without_set_ids(inode.mode);
+        }
+        put_inode(t, file, &inode);
+        {
+            let mut opens = self.core.opens.lock();
+            match handle {
+                Some(_) => opens.unsure(file),
+                None => opens.begin_truncation(file, self.session),
+            }
+        }
+        let cap = self.core.grant(file, Rights::WRITE.and(Rights::LENGTH), self.now);
+        Ok((MetaReply::Truncate { file, layout, cap, epoch }, urgency))
+    }
+
+    /// Takes what a client found out about an unsettled file, if nothing can have changed since it asked. Whether the
+    /// client has thereby ended a truncation.
+    pub(super) fn settle(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        told_epoch: u64,
+        cap: &Capability,
+        found: &Settlement,
+    ) -> Outcome<bool> {
+        if !self.core.made(cap, file, Rights::LENGTH) {
+            return Err(Errno::EACCES.into());
+        }
+        let (ended, busy) = {
+            let mut opens = self.core.opens.lock();
+            let ended = opens.end_truncation(file, self.session);
+            (ended, opens.is_busy(file))
+        };
+        let Some(mut inode) = inode(t, file)? else { return Ok(ended) };
+        let Node::Regular { settled, touched, epoch, .. } = &mut inode.node else { return Ok(ended) };
+        if *settled || busy || self.core.epoch(*epoch) != told_epoch {
+            return Ok(ended);
+        }
+        (*settled, *touched) = (true, *touched || found.mtime.is_some());
+        (inode.size, inode.blocks_512) = (found.size, found.blocks_512);
+        if let Some(mtime) = found.mtime.filter(|mtime| *mtime > inode.mtime_set_at) {
+            inode.mtime = mtime;
+        }
+        inode.ctime = later(inode.ctime, found.mtime.filter(|mtime| *mtime <= self.now));
+        put_inode(t, file, &inode);
+        Ok(ended)
+    }
+}

@@ -1,0 +1,179 @@
+//! Beginning and end of the service.
+
+use super::fault::{Fault, Outcome};
+use super::layouts::Layouts;
+use super::locking::Locks;
+use super::op::Core;
+use super::opens::Opens;
+use super::reaper::{LinkRemoval, Removal};
+use super::sessions::Sessions;
+use super::tables::{inode, put_allocator, put_inode, put_start_row, start_row};
+use super::{Config, LOCK_NOTIFIERS, Options, Service};
+use crate::config::Hooks;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use weft_core::{ByteLen, FileId, Nanos, Timestamp};
+use weft_env::Env;
+use weft_store::metadata::{
+    AllocatorRow, Engine, EngineError, Identity, Inode, Journal, Node, Scan, Snapshot, Table, Transaction,
+};
+use weft_wire::ClusterSecret;
+use weft_wire::hello::SessionId;
+use weft_wire::meta::ROOT;
+
+/// What the database says of the time before the start.
+struct Before {
+    incarnation: u32,
+    reaping: u64,
+    /// Somebody had locks or removed files open, and may come back for them.
+    expected: bool,
+    /// Whose replies are kept.
+    replied: BTreeSet<SessionId>,
+}
+
+impl<E: Env> Service<E> {
+    /// Opens the database, made when its directory is empty, and starts the service's own tasks.
+    ///
+    /// # Errors
+    /// A sentence that names the path and the remedy.
+    pub async fn start(
+        env: E,
+        config: Config,
+        secret: ClusterSecret,
+        hooks: Hooks,
+    ) -> Result<Arc<Self>, String> {
+        let removal = LinkRemoval::new(env.clone(), config.cluster.clone(), secret.clone());
+        Self::start_with(env, config, secret, hooks, removal).await
+    }
+
+    /// The same with another way to the data servers.
+    ///
+    /// # Errors
+    /// A sentence that names the path and the remedy.
+    pub async fn start_with<R: Removal>(
+        env: E,
+        config: Config,
+        secret: ClusterSecret,
+        hooks: Hooks,
+        removal: R,
+    ) -> Result<Arc<Self>, String> {
+        let Config { path, cluster, options } = config;
+        let name = path.display().to_string();
+        let told = |error: &dyn std::fmt::Display| format!("metadata path {name}: {error}");
+        let dir = env.dir(&path).await.map_err(|error| told(&error))?;
+        let identity = Identity { cluster: cluster.name.clone() };
+        let journal = Journal::open(env.clone(), dir.clone(), &name, &identity, options.journal)
+            .await
+            .map_err(|error| told(&error))?;
+        let wall = env.wall();
+        let (before, point) = journal
+            .write(|t| begin(t, &options, hooks.uid, wall))
+            .map_err(|fault: Fault| told(&format!("{fault:?}")))?;
+        journal.durable(point).await.map_err(|error| told(&error))?;
+        journal.pay().await;
+
+        let now = env.now();
+        let mut sessions = Sessions::default();
+        before.replied.iter().for_each(|session| sessions.has_ended(*session, now));
+        let service = Arc::new(Self {
+            dir,
+            core: Core {
+                layouts: Layouts::new(cluster.clone(), options.placement),
+                secret,
+                capability_life_s: options.capability_life.0 / 1_000_000_000,
+                incarnation: before.incarnation,
+                opens: Mutex::new(Opens::default()),
+                reaping: AtomicU64::new(before.reaping),
+                reap_wanted: AtomicBool::new(false),
+            },
+            cluster,
+            hooks,
+            sessions: Mutex::new(sessions),
+            locks: Mutex::new(Locks::default()),
+            lock_changed: std::array::from_fn::<_, LOCK_NOTIFIERS, _>(|_| env.notify()),
+            event_changed: env.notify(),
+            reap_work: env.notify(),
+            reaper_ended: env.notify(),
+            reaper_runs: AtomicBool::new(true),
+            stopping: AtomicBool::new(false),
+            grace_until: if before.expected { now.saturating_add(options.grace) } else { Nanos::ZERO },
+            requests: AtomicU64::new(0),
+            journal,
+            env,
+        });
+        let reaper = Arc::clone(&service);
+        let spawned = service.env.spawn("weft-reaper", move || async move { reaper.reap(removal).await });
+        spawned.map_err(|error| told(&error))?;
+        Ok(service)
+    }
+
+    /// The end, once nothing runs any more.
+    pub(super) async fn end_in_order(&self) -> Result<(), EngineError> {
+        let ended = self.journal.write(|t| -> Outcome<()> {
+            let row = start_row(t)?;
+            put_start_row(t, &weft_store::metadata::StartRow { clean: true, ..row });
+            Ok(())
+        });
+        if let Ok((_, point)) = ended {
+            self.journal.durable(point).await?;
+        }
+        self.journal.shutdown().await
+    }
+}
+
+fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -> Outcome<Before> {
+    let mut start = start_row(t)?;
+    start.incarnation += 1;
+    start.clean = false;
+    put_start_row(t, &start);
+    if inode(t, ROOT)?.is_none() {
+        put_inode(t, ROOT, &root(options, uid, now));
+        put_allocator(t, &AllocatorRow { next: FileId(ROOT.0 + 1), inodes: 1 });
+    }
+    let mut replied = BTreeSet::new();
+    t.scan(Table::Replies, Bound::Unbounded, &mut |key, _| {
+        if let Some((session, _)) = key.split_first_chunk::<16>() {
+            replied.insert(SessionId(u128::from_be_bytes(*session)));
+        }
+        Ok(Scan::Next)
+    })?;
+    let expected = count(t, Table::Sessions, 1)? + count(t, Table::Orphans, 1)? > 0;
+    Ok(Before {
+        incarnation: start.incarnation,
+        reaping: count(t, Table::Reap, u64::MAX)?,
+        expected,
+        replied,
+    })
+}
+
+fn count(s: &dyn Snapshot, table: Table, max: u64) -> Outcome<u64> {
+    let mut count = 0;
+    s.scan(table, Bound::Unbounded, &mut |_, _| {
+        count += 1;
+        Ok(if count < max { Scan::Next } else { Scan::Stop })
+    })?;
+    Ok(count)
+}
+
+fn root(options: &Options, uid: u32, now: Timestamp) -> Inode {
+    let root = options.root;
+    Inode {
+        mode: root.mode & super::permit::MODE_MASK,
+        uid: root.uid.unwrap_or(uid),
+        gid: root.gid,
+        nlink: 2,
+        size: ByteLen(0),
+        blocks_512: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        mtime_set_at: now,
+        parent: ROOT,
+        name: Vec::new(),
+        xattrs: 0,
+        node: Node::Directory { entries: 0, default: None },
+    }
+}

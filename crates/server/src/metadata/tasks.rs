@@ -1,0 +1,111 @@
+//! The service's own task: it ends the grace after a start, and removes the datafiles of removed files.
+
+use super::Service;
+use super::fault::Outcome;
+use super::reaper::{BACKOFF_MAX, BACKOFF_MIN, Removal, next_batch};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use weft_core::{FileId, Nanos};
+use weft_env::{Env, Notify};
+use weft_store::metadata::{Engine, Table, file_key};
+
+impl<E: Env> Service<E> {
+    pub(super) async fn reap<R: Removal>(&self, mut removal: R) {
+        self.sleep_out_grace().await;
+        let mut backoff = BACKOFF_MIN;
+        while !self.is_stopping() {
+            let epoch = self.reap_work.epoch();
+            let failed = self.reap_all(&mut removal).await;
+            if self.is_stopping() {
+                break;
+            }
+            if failed.is_empty() {
+                backoff = BACKOFF_MIN;
+                self.reap_work.wait(epoch, None).await;
+            } else {
+                // Not woken by more to remove: the server that is down would be asked without end.
+                self.wait_unless_stopping(backoff).await;
+                backoff = BACKOFF_MAX.min(Nanos(backoff.0 * 2));
+            }
+        }
+        self.reaper_runs.store(false, Ordering::SeqCst);
+        self.reaper_ended.notify_all();
+    }
+
+    async fn sleep_out_grace(&self) {
+        self.wait_unless_stopping(self.grace_until.saturating_sub(self.env.now())).await;
+        if !self.is_stopping() {
+            self.end_grace().await;
+        }
+    }
+
+    async fn wait_unless_stopping(&self, duration: Nanos) {
+        let until = self.env.now().saturating_add(duration);
+        loop {
+            let epoch = self.reap_work.epoch();
+            let left = until.saturating_sub(self.env.now());
+            if left == Nanos::ZERO || self.is_stopping() {
+                return;
+            }
+            self.reap_work.wait(epoch, Some(left)).await;
+        }
+    }
+
+    /// Goes once through all that is to be removed; what went wrong, in sentences.
+    async fn reap_all<R: Removal>(&self, removal: &mut R) -> Vec<String> {
+        let (mut after, mut down, mut failures) = (FileId(0), BTreeSet::new(), Vec::new());
+        while !self.is_stopping() {
+            // Nothing is removed whose removal from the namespace could still be lost.
+            if self.journal.durable(self.journal.now()).await.is_err() {
+                failures.push("the metadata log has failed".to_owned());
+                return failures;
+            }
+            let batch = match self.journal.read(|s| next_batch(s, &self.cluster, after)) {
+                Ok(batch) => batch,
+                Err(fault) => {
+                    failures.push(format!("{fault:?}"));
+                    break;
+                }
+            };
+            let Some((last, _)) = batch.files.last() else { break };
+            after = *last;
+            for (server, datafiles) in batch.by_server {
+                if down.contains(&server) {
+                    continue;
+                }
+                if let Err(error) = removal.remove(server, datafiles).await {
+                    down.insert(server);
+                    failures.push(format!("datafiles of removed files stay for now: {error}"));
+                }
+            }
+            let done: Vec<FileId> = batch
+                .files
+                .into_iter()
+                .filter(|(_, servers)| servers.is_disjoint(&down))
+                .map(|(file, _)| file)
+                .collect();
+            let removed = self.journal.write(|t| -> Outcome<()> {
+                done.iter().for_each(|file| t.delete(Table::Reap, &file_key(*file)));
+                Ok(())
+            });
+            if let Ok((_, point)) = removed {
+                self.core.reaping.fetch_sub(done.len() as u64, Ordering::Relaxed);
+                // Lost, it is done again: removing what is not there does no harm.
+                let _ = self.journal.lazily(point).await;
+            }
+            self.journal.pay().await;
+        }
+        failures.iter().for_each(|failure| self.log(failure));
+        failures
+    }
+
+    pub(super) async fn wait_for_reaper(&self) {
+        loop {
+            let epoch = self.reaper_ended.epoch();
+            if !self.reaper_runs.load(Ordering::SeqCst) {
+                return;
+            }
+            self.reaper_ended.wait(epoch, None).await;
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The path walk: from a base inode along names and symbolic links, with permission to search at each step.
+
+use super::fault::{Fault, Outcome};
+use super::permit::{EXECUTE, require};
+use super::tables::{dentry, known_inode, named_inode, path_of};
+use weft_core::FileId;
+use weft_store::metadata::{Inode, Node, Snapshot};
+use weft_wire::Errno;
+use weft_wire::hello::Identity;
+use weft_wire::meta::{NAME_LEN_MAX, PATH_LEN_MAX, Place, ROOT};
+
+/// Most symbolic links in one walk, as on Linux.
+const LINKS_MAX: u32 = 40;
+
+/// What the last part of a path was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Last {
+    /// A name in a directory.
+    Name,
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+    /// Nothing: the base itself.
+    Base,
+}
+
+/// Where a walk ended.
+#[derive(Debug)]
+pub(super) struct Walked {
+    pub last: Last,
+    /// The directory of the last name; with another `last` that of what was found.
+    pub dir: FileId,
+    pub dir_inode: Inode,
+    /// The last name; empty with another `last`.
+    pub name: Vec<u8>,
+    /// Whether slashes follow the last name.
+    pub slash: bool,
+    pub found: Option<(FileId, Inode)>,
+}
+
+impl Walked {
+    /// What is there.
+    pub(super) fn existing(self) -> Outcome<(FileId, Inode)> {
+        self.found.ok_or_else(|| Errno::ENOENT.into())
+    }
+}
+
+/// Whether a symbolic link at the very end is followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tail {
+    Follow,
+    /// Only where slashes come after it.
+    FollowBeforeSlash,
+    Keep,
+}
+
+/// Walks to an object: the end may be missing, a link there is followed if the place says so.
+pub(super) fn walk(s: &dyn Snapshot, who: &Identity, place: &Place) -> Outcome<Walked> {
+    let tail = if place.follow { Tail::Follow } else { Tail::FollowBeforeSlash };
+    let walked = walk_to(s, who, place, tail)?;
+    match &walked.found {
+        Some((_, inode)) if walked.slash && !inode.is_dir() => Err(Errno::ENOTDIR.into()),
+        _ => Ok(walked),
+    }
+}
+
+/// Walks to a name: a link at the end is the link itself.
+pub(super) fn walk_to_name(s: &dyn Snapshot, who: &Identity, place: &Place) -> Outcome<Walked> {
+    walk_to(s, who, place, Tail::Keep)
+}
+
+fn walk_to(s: &dyn Snapshot, who: &Identity, place: &Place, tail: Tail) -> Outcome<Walked> {
+    if place.path.len() >= PATH_LEN_MAX {
+        return Err(Errno::ENAMETOOLONG.into());
+    }
+    let (mut at, mut inode) = (place.base, named_inode(s, place.base)?);
+    let mut rest = trim(&place.path).to_vec();
+    let mut links = 0;
+    if rest.is_empty() {
+        let slash = !place.path.is_empty();
+        return Ok(Walked {
+            last: Last::Base,
+            dir: at,
+            dir_inode: inode.clone(),
+            name: Vec::new(),
+            slash,
+            found: Some((at, inode)),
+        });
+    }
+    loop {
+        let len = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+        let (name, behind) = rest.split_at(len);
+        let (name, after) = (name.to_vec(), trim(behind).to_vec());
+        let (is_last, slash) = (after.is_empty(), !behind.is_empty());
+        if !inode.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        require(who, &inode, EXECUTE)?;
+        if name.len() > NAME_LEN_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        if name.contains(&0) {
+            return Err(Errno::EINVAL.into());
+        }
+        let last = match name.as_slice() {
+            b"." => Last::Dot,
+            b".." => Last::DotDot,
+            _ => Last::Name,
+        };
+        let found = match last {
+            Last::Dot => Some((at, inode.clone())),
+            Last::DotDot if at == ROOT => {
+                return Err(Fault::Elsewhere { from: Vec::new(), target: name, rest: after });
+            }
+            Last::DotDot => Some((inode.parent, known_inode(s, inode.parent)?)),
+            _ => match dentry(s, at, &name)? {
+                None => None,
+                Some(entry) => Some((entry.file, known_inode(s, entry.file)?)),
+            },
+        };
+        if let Some((_, Inode { node: Node::Symlink { target }, .. })) = &found {
+            let follow = !is_last || tail == Tail::Follow || (slash && tail == Tail::FollowBeforeSlash);
+            if follow {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Errno::ELOOP.into());
+                }
+                if target.starts_with(b"/") {
+                    return Err(Fault::Elsewhere {
+                        from: path_of(s, at)?,
+                        target: target.clone(),
+                        rest: after,
+                    });
+                }
+                let mut next = target.clone();
+                if slash {
+                    next.push(b'/');
+                    next.extend_from_slice(&after);
+                }
+                if next.len() >= 2 * PATH_LEN_MAX {
+                    return Err(Errno::ENAMETOOLONG.into());
+                }
+                rest = next;
+                continue;
+            }
+        }
+        if is_last {
+            let name = if last == Last::Name { name } else { Vec::new() };
+            return Ok(Walked { last, dir: at, dir_inode: inode, name, slash, found });
+        }
+        let Some((next, next_inode)) = found else { return Err(Errno::ENOENT.into()) };
+        (at, inode) = (next, next_inode);
+        rest = after;
+    }
+}
+
+fn trim(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    &path[start..]
+}

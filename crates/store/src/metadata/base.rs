@@ -1,0 +1,185 @@
+//! The base: redb over a file of the environment.
+
+use super::delta::Delta;
+use super::engine::{EngineError, TABLES, Table};
+use super::record::Untrusted;
+use redb::{
+    AccessGuard, Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError,
+};
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+use weft_core::{ByteLen, LocalOffset};
+use weft_env::BlockingFile;
+
+/// The one row of redb's own bookkeeping table: number of the last log frame that the base holds.
+const APPLIED: TableDefinition<'static, u8, u64> = TableDefinition::new("applied");
+
+fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+    TableDefinition::new(table.name())
+}
+
+/// A file of the environment as redb wants one.
+#[derive(Debug)]
+struct Backend<B>(Arc<B>);
+
+impl<B: BlockingFile> StorageBackend for Backend<B> {
+    fn len(&self) -> Result<u64, io::Error> {
+        self.0.len().map(|len| len.0)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
+        self.0.read_at(out, LocalOffset(offset))
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), io::Error> {
+        self.0.set_len(ByteLen(len))
+    }
+
+    fn sync_data(&self) -> Result<(), io::Error> {
+        self.0.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        self.0.write_at(data, LocalOffset(offset))
+    }
+}
+
+/// The base of one database.
+pub(super) struct Base<B> {
+    db: Database,
+    file: Arc<B>,
+    path: String,
+}
+
+impl<B: BlockingFile> Base<B> {
+    /// Opens what is in `file`, or makes an empty one when it is empty. `cache_bytes` bounds redb's page cache.
+    pub(super) fn open(file: B, path: String, cache_bytes: usize) -> Result<Self, EngineError> {
+        let file = Arc::new(file);
+        let db = redb::Builder::new()
+            .set_cache_size(cache_bytes)
+            .create_with_backend(Backend(file.clone()))
+            .map_err(|error| failure(&path, &error))?;
+        Ok(Self { db, file, path })
+    }
+
+    /// Number of the last log frame in it; 0 in an empty one.
+    pub(super) fn applied(&self) -> Result<u64, EngineError> {
+        let read = self.db.begin_read().map_err(|error| failure(&self.path, &error))?;
+        match read.open_table(APPLIED) {
+            Ok(table) => {
+                let row = table.get(0).map_err(|error| failure(&self.path, &error))?;
+                Ok(row.map_or(0, |row| row.value()))
+            }
+            Err(TableError::TableDoesNotExist(_)) => Ok(0),
+            Err(error) => Err(failure(&self.path, &error)),
+        }
+    }
+
+    /// Brings it up to log frame `applied` in one durable transaction.
+    pub(super) fn apply(&self, delta: &Delta, applied: u64) -> Result<(), EngineError> {
+        self.try_apply(delta, applied).map_err(|error| failure(&self.path, &error))
+    }
+
+    fn try_apply(&self, delta: &Delta, applied: u64) -> Result<(), redb::Error> {
+        let mut write = self.db.begin_write()?;
+        // A checkpoint is rare and large: two phases and the allocator's state cost little here, and make the
+        // start after a crash as fast as after an orderly end, however large the base is.
+        write.set_quick_repair(true);
+        for table in Table::ALL {
+            let rows = delta.rows(table);
+            if rows.is_empty() {
+                continue;
+            }
+            let mut open = write.open_table(definition(table))?;
+            for (key, value) in rows {
+                match value {
+                    Some(value) => open.insert(&**key, &**value).map(drop)?,
+                    None => open.remove(&**key).map(drop)?,
+                }
+            }
+        }
+        write.open_table(APPLIED)?.insert(0, applied)?;
+        write.commit()?;
+        Ok(())
+    }
+
+    /// Its state now.
+    pub(super) fn snapshot(&self) -> Result<BaseSnapshot, EngineError> {
+        let read = self.db.begin_read().map_err(|error| failure(&self.path, &error))?;
+        let mut tables = [const { None }; TABLES];
+        for table in Table::ALL {
+            tables[table as usize] = match read.open_table(definition(table)) {
+                Ok(open) => Some(open),
+                Err(TableError::TableDoesNotExist(_)) => None,
+                Err(error) => return Err(failure(&self.path, &error)),
+            };
+        }
+        Ok(BaseSnapshot { tables, path: self.path.clone() })
+    }
+
+    /// The file below.
+    pub(super) fn file(&self) -> &B {
+        &self.file
+    }
+}
+
+fn failure(path: &str, what: &impl std::fmt::Display) -> EngineError {
+    EngineError::Base { path: path.to_owned(), what: what.to_string() }
+}
+
+/// A state of the base.
+pub(super) struct BaseSnapshot {
+    tables: [Option<ReadOnlyTable<&'static [u8], &'static [u8]>>; TABLES],
+    path: String,
+}
+
+impl BaseSnapshot {
+    pub(super) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Untrusted>, EngineError> {
+        let Some(open) = &self.tables[table as usize] else { return Ok(None) };
+        let row = open.get(key).map_err(|error| failure(&self.path, &error))?;
+        Ok(row.map(|row| Untrusted::new(row.value().to_vec())))
+    }
+
+    pub(super) fn range(&self, table: Table, from: Bound<&[u8]>) -> Result<BaseRange<'_>, EngineError> {
+        let rows = match &self.tables[table as usize] {
+            None => None,
+            Some(open) => Some(
+                open.range::<&[u8]>((from, Bound::Unbounded)).map_err(|error| failure(&self.path, &error))?,
+            ),
+        };
+        Ok(BaseRange { rows, path: &self.path })
+    }
+}
+
+/// Rows of a base table in the order of their keys.
+pub(super) struct BaseRange<'a> {
+    rows: Option<redb::Range<'a, &'static [u8], &'static [u8]>>,
+    path: &'a str,
+}
+
+impl<'a> BaseRange<'a> {
+    pub(super) fn next(&mut self) -> Result<Option<BaseRow<'a>>, EngineError> {
+        match self.rows.as_mut().and_then(Iterator::next) {
+            None => Ok(None),
+            Some(Ok((key, value))) => Ok(Some(BaseRow { key, value })),
+            Some(Err(error)) => Err(failure(self.path, &error)),
+        }
+    }
+}
+
+/// A row of a base table.
+pub(super) struct BaseRow<'a> {
+    key: AccessGuard<'a, &'static [u8]>,
+    value: AccessGuard<'a, &'static [u8]>,
+}
+
+impl BaseRow<'_> {
+    pub(super) fn key(&self) -> &[u8] {
+        self.key.value()
+    }
+
+    pub(super) fn value(&self) -> &[u8] {
+        self.value.value()
+    }
+}

@@ -1,0 +1,122 @@
+//! Changes in memory: what lies over the base.
+
+use super::base::BaseSnapshot;
+use super::engine::{EngineError, Scan, TABLES, Table};
+use super::record::Untrusted;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// Rows set (`Some`) and removed (`None`).
+pub(super) type Rows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
+
+/// Room that a row takes beside its bytes: the map's node and two allocations, roughly.
+const ROW_OVERHEAD_BYTES: u64 = 96;
+
+/// Changes of all tables.
+#[derive(Default, Debug)]
+pub(super) struct Delta {
+    tables: [Rows; TABLES],
+    bytes: u64,
+}
+
+impl Delta {
+    pub(super) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.tables[table as usize].get(key).map(|value| value.as_deref())
+    }
+
+    pub(super) fn set(&mut self, table: Table, key: &[u8], value: Option<Box<[u8]>>) {
+        let len = value.as_ref().map_or(0, |value| value.len() as u64);
+        match self.tables[table as usize].get_mut(key) {
+            Some(old) => {
+                self.bytes -= old.as_ref().map_or(0, |value| value.len() as u64);
+                *old = value;
+            }
+            None => {
+                self.tables[table as usize].insert(key.into(), value);
+                self.bytes += key.len() as u64 + ROW_OVERHEAD_BYTES;
+            }
+        }
+        self.bytes += len;
+    }
+
+    /// Rough size in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.iter().all(|rows| rows.is_empty())
+    }
+
+    pub(super) fn rows(&self, table: Table) -> &Rows {
+        &self.tables[table as usize]
+    }
+
+    /// Takes the changes of `other`, which are newer.
+    pub(super) fn absorb(&mut self, other: Delta) {
+        for (table, rows) in Table::ALL.into_iter().zip(other.tables) {
+            for (key, value) in rows {
+                self.set(table, &key, value);
+            }
+        }
+    }
+}
+
+/// Layers over a base, the newest first.
+pub(super) struct Layers<'a> {
+    pub deltas: [Option<&'a Delta>; 3],
+    pub base: &'a BaseSnapshot,
+}
+
+impl Layers<'_> {
+    pub(super) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Untrusted>, EngineError> {
+        for delta in self.deltas.iter().flatten() {
+            if let Some(value) = delta.get(table, key) {
+                return Ok(value.map(|bytes| Untrusted::new(bytes.to_vec())));
+            }
+        }
+        self.base.get(table, key)
+    }
+
+    pub(super) fn scan(
+        &self,
+        table: Table,
+        from: Bound<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], Untrusted) -> Result<Scan, EngineError>,
+    ) -> Result<(), EngineError> {
+        let mut changes: Vec<_> = self
+            .deltas
+            .iter()
+            .flatten()
+            .map(|delta| delta.rows(table).range::<[u8], _>((from, Bound::Unbounded)).peekable())
+            .collect();
+        let mut base = self.base.range(table, from)?;
+        let mut stored = base.next()?;
+        loop {
+            let changed = changes.iter_mut().filter_map(|rows| rows.peek().map(|(key, _)| &***key)).min();
+            let key: Box<[u8]> = match (changed, &stored) {
+                (None, None) => return Ok(()),
+                (Some(key), None) => key.into(),
+                (None, Some(row)) => row.key().into(),
+                (Some(key), Some(row)) => key.min(row.key()).into(),
+            };
+            let mut value = None;
+            for rows in &mut changes {
+                if let Some((_, found)) = rows.next_if(|(found, _)| **found == key) {
+                    value.get_or_insert_with(|| found.as_deref().map(<[u8]>::to_vec));
+                }
+            }
+            if stored.as_ref().is_some_and(|row| row.key() == &*key) {
+                if let Some(row) = &stored {
+                    value.get_or_insert_with(|| Some(row.value().to_vec()));
+                }
+                stored = base.next()?;
+            }
+            if let Some(Some(bytes)) = value
+                && visit(&key, Untrusted::new(bytes))? == Scan::Stop
+            {
+                return Ok(());
+            }
+        }
+    }
+}

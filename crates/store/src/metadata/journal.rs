@@ -1,0 +1,584 @@
+//! The embedded engine: changes in memory, a log that makes them durable in groups, a base below.
+//!
+//! A commit is one write to a preallocated file and one sync, whoever leads it taking along all that came before; the
+//! base is brought up in the background, thousands of changes at a time. See
+//! `docs/decisions/0004-metadata-engine.md` for what was measured.
+
+use super::base::{Base, BaseSnapshot};
+use super::delta::{Delta, Layers};
+use super::engine::{Engine, EngineError, EngineStats, Point, Scan, Snapshot, Table, Transaction};
+use super::identity::{Identity, IdentityError};
+use super::log::{append_change, finish_frame, first_frame, replay, start_frame};
+use super::record::Untrusted;
+use parking_lot::{Mutex, RwLock};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Bound;
+use std::sync::Arc;
+use weft_core::{ByteLen, LocalOffset, Nanos};
+use weft_env::{BlockingFile, Create, Dir, Env, File, Notify, OpenMode};
+
+/// How long a change that nobody waits for may stay in memory only.
+const LAZY_LIMIT: Nanos = Nanos::from_s(1);
+/// Changes that nobody waits for are written at once when there are more bytes of them than this.
+const LAZY_BYTES_MAX: usize = 256 << 10;
+/// Log room beyond its nominal length that is allocated beforehand, for the frame that fills it.
+const LOG_SLACK: u64 = 256 << 10;
+/// Zeros are written in pieces of this many bytes.
+const ZERO_CHUNK: u64 = 1 << 20;
+
+const IDENTITY: &str = "identity";
+const IDENTITY_NEW: &str = "identity.new";
+const LOCK: &str = "lock";
+const BASE: &str = "base.redb";
+const LOGS: [&str; 2] = ["log.0", "log.1"];
+
+/// Sizes of a journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JournalOptions {
+    /// Length of each of the two logs: how much is gathered before it goes to the base. It bounds the memory of
+    /// changes and the time of a start after a crash.
+    pub log_len: ByteLen,
+    /// Memory of the base's page cache.
+    pub cache_len: ByteLen,
+    /// How long a commit waits for company. Zero commits at once what came together during the last one, which is
+    /// best unless a sync takes very long.
+    pub commit_delay: Nanos,
+    /// A commit with this many changes does not wait.
+    pub commit_changes_max: u32,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self {
+            log_len: ByteLen::from_mib(16),
+            cache_len: ByteLen::from_mib(64),
+            commit_delay: Nanos::ZERO,
+            commit_changes_max: 1024,
+        }
+    }
+}
+
+type Blocking<E> = <<E as Env>::File as File>::Blocking;
+
+/// The embedded engine. Clones share it.
+pub struct Journal<E: Env>(Arc<Shared<E>>);
+
+impl<E: Env> Clone for Journal<E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+struct Shared<E: Env> {
+    env: E,
+    /// Taken before `commit` where both are.
+    state: RwLock<State>,
+    commit: Mutex<Commit>,
+    /// Something became durable, the base was brought up, or the keeper ended.
+    progress: E::Notify,
+    /// The keeper has something to do.
+    work: E::Notify,
+    base: Base<Blocking<E>>,
+    logs: [Blocking<E>; 2],
+    dir_name: String,
+    log_len: u64,
+    commit_delay: Nanos,
+    commit_changes_max: u64,
+    /// Keeps other processes out for as long as this lives.
+    _lock: Box<dyn Send + Sync>,
+}
+
+/// What readers see, and what is on its way to the log.
+struct State {
+    /// Changes since the last freeze.
+    delta: Delta,
+    /// Changes on their way to the base, and the last frame that has some of them.
+    frozen: Option<(Arc<Delta>, u64)>,
+    base: BaseSnapshot,
+    /// A frame being filled, empty or with its header's room in front.
+    pending: Vec<u8>,
+    /// Mutations so far.
+    point: u64,
+    failed: Option<EngineError>,
+}
+
+/// Where the log stands. Only who leads a commit changes `file`, `offset` and `frame`.
+struct Commit {
+    durable: u64,
+    leading: bool,
+    file: usize,
+    offset: u64,
+    /// Number of the next frame.
+    frame: u64,
+    /// An empty buffer to be filled next.
+    spare: Vec<u8>,
+    commits: u64,
+    checkpoints: u64,
+    /// Since when changes wait for which nobody does.
+    lazy_since: Option<Nanos>,
+    stop: bool,
+    keeper: bool,
+}
+
+/// Why a metadata path cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("it is in use by another process: end that server, or give this one another path")]
+    InUse,
+    /// It holds something else.
+    #[error("it holds {0:?}, which is not Weft's: give an empty directory")]
+    Foreign(String),
+    /// It is not this cluster's.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Of the engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Of the file system.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl<E: Env> Journal<E> {
+    /// Opens the database in `dir`, or makes one when the directory is empty; `dir_name` is for messages. Starts a
+    /// task that brings the base up.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(
+        env: E,
+        dir: E::Dir,
+        dir_name: &str,
+        identity: &Identity,
+        options: JournalOptions,
+    ) -> Result<Self, OpenError> {
+        let lock = match dir.lock(LOCK).await {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(OpenError::InUse),
+            Err(error) => return Err(error.into()),
+        };
+        let names = dir.list("").await?;
+        if !names.iter().any(|name| name == IDENTITY) {
+            let ours = [IDENTITY_NEW, LOCK, BASE, LOGS[0], LOGS[1], "lost+found"];
+            if let Some(foreign) = names.into_iter().find(|name| !ours.contains(&name.as_str())) {
+                return Err(OpenError::Foreign(foreign));
+            }
+            format(&dir, identity, options).await?;
+        }
+        let found = read_all(&dir.open(IDENTITY, OpenMode::READ).await?).await?;
+        identity.check(&Identity::decode(&found)?)?;
+
+        let open = async |name| dir.open(name, OpenMode::WRITE).await.map(|file| file.blocking());
+        let logs = [open(LOGS[0]).await?, open(LOGS[1]).await?];
+        let cache = usize::try_from(options.cache_len.0).unwrap_or(usize::MAX);
+        let base = Base::open(open(BASE).await?, format!("{dir_name}/{BASE}"), cache)?;
+        let frame = recover(&base, &logs)? + 1;
+        let this = Self(Arc::new(Shared {
+            state: RwLock::new(State {
+                delta: Delta::default(),
+                frozen: None,
+                base: base.snapshot()?,
+                pending: Vec::new(),
+                point: 0,
+                failed: None,
+            }),
+            commit: Mutex::new(Commit {
+                durable: 0,
+                leading: false,
+                file: 0,
+                offset: 0,
+                frame,
+                spare: Vec::new(),
+                commits: 0,
+                checkpoints: 0,
+                lazy_since: None,
+                stop: false,
+                keeper: true,
+            }),
+            progress: env.notify(),
+            work: env.notify(),
+            base,
+            logs,
+            dir_name: dir_name.to_owned(),
+            log_len: options.log_len.0,
+            commit_delay: options.commit_delay,
+            commit_changes_max: u64::from(options.commit_changes_max),
+            _lock: lock,
+            env,
+        }));
+        this.pay().await;
+        let keeper = this.clone();
+        this.0.env.spawn("weft-checkpoint", move || async move { keeper.keep().await })?;
+        Ok(this)
+    }
+
+    /// Makes everything durable and ends the background task.
+    ///
+    /// # Errors
+    /// Of the log.
+    pub async fn shutdown(&self) -> Result<(), EngineError> {
+        let result = self.durable(self.now()).await;
+        let shared = &*self.0;
+        shared.commit.lock().stop = true;
+        shared.work.notify_all();
+        loop {
+            let epoch = shared.progress.epoch();
+            if !shared.commit.lock().keeper {
+                return result;
+            }
+            shared.progress.wait(epoch, None).await;
+        }
+    }
+
+    /// Brings the base up and writes what nobody waits for, until told to stop.
+    async fn keep(&self) {
+        let shared = &*self.0;
+        loop {
+            let epoch = shared.work.epoch();
+            let frozen = shared.state.read().frozen.clone();
+            if let Some((delta, frame)) = frozen {
+                self.checkpoint(&delta, frame).await;
+                continue;
+            }
+            let (lazy_since, stop) = {
+                let commit = shared.commit.lock();
+                (commit.lazy_since, commit.stop)
+            };
+            if stop {
+                shared.commit.lock().keeper = false;
+                shared.progress.notify_all();
+                return;
+            }
+            let Some(since) = lazy_since else {
+                shared.work.wait(epoch, None).await;
+                continue;
+            };
+            let left = since.saturating_add(LAZY_LIMIT).saturating_sub(shared.env.now());
+            if left > Nanos::ZERO {
+                shared.work.wait(epoch, Some(left)).await;
+                continue;
+            }
+            shared.commit.lock().lazy_since = None;
+            // A failure is kept in the state and told to the next who asks.
+            let _ = self.durable(self.now()).await;
+        }
+    }
+
+    async fn checkpoint(&self, delta: &Delta, frame: u64) {
+        let shared = &*self.0;
+        let brought = shared.base.apply(delta, frame).and_then(|()| shared.base.snapshot());
+        self.pay().await;
+        {
+            let mut state = shared.state.write();
+            state.frozen = None;
+            match brought {
+                Ok(base) => state.base = base,
+                // What was frozen is in the log still; readers would miss it, so nothing goes on.
+                Err(error) => state.failed = Some(error),
+            }
+            shared.commit.lock().checkpoints += 1;
+        }
+        shared.progress.notify_all();
+    }
+
+    /// Writes and syncs everything pending as one frame.
+    async fn lead(&self) -> Result<(), EngineError> {
+        let shared = &*self.0;
+        if shared.commit_delay > Nanos::ZERO {
+            let changes = shared.state.read().point - shared.commit.lock().durable;
+            if changes < shared.commit_changes_max {
+                shared.env.sleep(shared.commit_delay).await;
+            }
+        }
+        let (mut frame, point, file, offset, number) = {
+            let mut state = shared.state.write();
+            let mut commit = shared.commit.lock();
+            let spare = std::mem::take(&mut commit.spare);
+            let frame = std::mem::replace(&mut state.pending, spare);
+            let (file, offset, number) = (commit.file, commit.offset, commit.frame);
+            if !frame.is_empty() {
+                commit.frame += 1;
+                commit.offset += frame.len() as u64;
+                if commit.offset >= shared.log_len && state.frozen.is_none() {
+                    // This frame is the last of its file, and all that it and those before it changed is frozen.
+                    commit.file = 1 - commit.file;
+                    commit.offset = 0;
+                    state.frozen = Some((Arc::new(std::mem::take(&mut state.delta)), number));
+                    shared.work.notify_all();
+                }
+            }
+            if commit.lazy_since.is_some() {
+                commit.lazy_since = None;
+            }
+            (frame, state.point, file, offset, number)
+        };
+        let mut written = Ok(());
+        if !frame.is_empty() {
+            finish_frame(&mut frame, number);
+            let log = &shared.logs[file];
+            written = log.write_at(&frame, LocalOffset(offset)).and_then(|()| log.sync());
+            let owed = log.take_owed();
+            if owed > Nanos::ZERO {
+                shared.env.sleep(owed).await;
+            }
+        }
+        let result = written.map_err(|error| EngineError::Log {
+            path: format!("{}/{}", shared.dir_name, LOGS[file]),
+            what: error.to_string(),
+        });
+        if let Err(error) = &result {
+            shared.state.write().failed = Some(error.clone());
+        }
+        let mut commit = shared.commit.lock();
+        commit.leading = false;
+        if result.is_ok() {
+            commit.durable = point;
+            commit.commits += u64::from(!frame.is_empty());
+        }
+        if frame.capacity() <= 2 * LAZY_BYTES_MAX {
+            frame.clear();
+            commit.spare = frame;
+        }
+        drop(commit);
+        shared.progress.notify_all();
+        result
+    }
+}
+
+impl<E: Env> Engine for Journal<E> {
+    fn read<R>(&self, body: impl FnOnce(&dyn Snapshot) -> R) -> R {
+        let state = self.0.state.read();
+        body(&Reader(state.layers(None)))
+    }
+
+    fn write<R, X: From<EngineError>>(
+        &self,
+        body: impl FnOnce(&mut dyn Transaction) -> Result<R, X>,
+    ) -> Result<(R, Point), X> {
+        let mut state = self.0.state.write();
+        if let Some(error) = &state.failed {
+            return Err(error.clone().into());
+        }
+        let mut transaction = Writer { state: &state, changes: Delta::default() };
+        let result = body(&mut transaction)?;
+        let changes = transaction.changes;
+        if !changes.is_empty() {
+            if state.pending.is_empty() {
+                start_frame(&mut state.pending);
+            }
+            for table in Table::ALL {
+                for (key, value) in changes.rows(table) {
+                    append_change(&mut state.pending, table, key, value.as_deref());
+                }
+            }
+            state.delta.absorb(changes);
+            state.point += 1;
+        }
+        Ok((result, Point(state.point)))
+    }
+
+    async fn durable(&self, point: Point) -> Result<(), EngineError> {
+        let shared = &*self.0;
+        loop {
+            let epoch = shared.progress.epoch();
+            {
+                let mut commit = shared.commit.lock();
+                if commit.durable >= point.0 {
+                    return Ok(());
+                }
+                if !commit.leading {
+                    commit.leading = true;
+                    drop(commit);
+                    let failed = shared.state.read().failed.clone();
+                    if let Some(error) = failed {
+                        shared.commit.lock().leading = false;
+                        shared.progress.notify_all();
+                        return Err(error);
+                    }
+                    self.lead().await?;
+                    continue;
+                }
+            }
+            shared.progress.wait(epoch, None).await;
+        }
+    }
+
+    async fn lazily(&self, point: Point) -> Result<(), EngineError> {
+        let shared = &*self.0;
+        if shared.state.read().pending.len() > LAZY_BYTES_MAX {
+            return self.durable(point).await;
+        }
+        let first = {
+            let mut commit = shared.commit.lock();
+            let first = commit.lazy_since.is_none() && commit.durable < point.0;
+            if first {
+                commit.lazy_since = Some(shared.env.now());
+            }
+            first
+        };
+        if first {
+            shared.work.notify_all();
+        }
+        Ok(())
+    }
+
+    async fn room(&self) {
+        let shared = &*self.0;
+        loop {
+            let epoch = shared.progress.epoch();
+            {
+                let state = shared.state.read();
+                let crowded = state.frozen.is_some() && state.delta.bytes() > 4 * shared.log_len;
+                if !crowded || state.failed.is_some() {
+                    return;
+                }
+            }
+            shared.progress.wait(epoch, None).await;
+        }
+    }
+
+    async fn pay(&self) {
+        let shared = &*self.0;
+        let owed = [shared.base.file(), &shared.logs[0], &shared.logs[1]]
+            .into_iter()
+            .fold(Nanos::ZERO, |sum, file| sum.saturating_add(file.take_owed()));
+        if owed > Nanos::ZERO {
+            shared.env.sleep(owed).await;
+        }
+    }
+
+    fn now(&self) -> Point {
+        Point(self.0.state.read().point)
+    }
+
+    fn stats(&self) -> EngineStats {
+        let state = self.0.state.read();
+        let commit = self.0.commit.lock();
+        let frozen = state.frozen.as_ref().map_or(0, |(delta, _)| delta.bytes());
+        EngineStats {
+            mutations: state.point,
+            commits: commit.commits,
+            checkpoints: commit.checkpoints,
+            delta_bytes: state.delta.bytes() + frozen,
+        }
+    }
+}
+
+impl State {
+    fn layers<'a>(&'a self, newest: Option<&'a Delta>) -> Layers<'a> {
+        let frozen = self.frozen.as_ref().map(|(delta, _)| &**delta);
+        Layers { deltas: [newest, Some(&self.delta), frozen], base: &self.base }
+    }
+}
+
+struct Reader<'a>(Layers<'a>);
+
+impl Snapshot for Reader<'_> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Untrusted>, EngineError> {
+        self.0.get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: Bound<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], Untrusted) -> Result<Scan, EngineError>,
+    ) -> Result<(), EngineError> {
+        self.0.scan(table, from, visit)
+    }
+}
+
+struct Writer<'a> {
+    state: &'a State,
+    changes: Delta,
+}
+
+impl Snapshot for Writer<'_> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Untrusted>, EngineError> {
+        self.state.layers(Some(&self.changes)).get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: Bound<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], Untrusted) -> Result<Scan, EngineError>,
+    ) -> Result<(), EngineError> {
+        self.state.layers(Some(&self.changes)).scan(table, from, visit)
+    }
+}
+
+impl Transaction for Writer<'_> {
+    fn put(&mut self, table: Table, key: &[u8], value: Vec<u8>) {
+        self.changes.set(table, key, Some(value.into_boxed_slice()));
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) {
+        self.changes.set(table, key, None);
+    }
+}
+
+/// Makes an empty database. The identity comes last: what is cut short is done again.
+async fn format<D: Dir>(dir: &D, identity: &Identity, options: JournalOptions) -> Result<(), OpenError>
+where
+    D::File: File,
+{
+    for name in LOGS {
+        let file = dir.open(name, OpenMode::CREATE).await?;
+        file.set_len(ByteLen(0)).await?;
+        // Written and not only reserved: a later sync has then no change of the file's own metadata to commit.
+        let zeros = vec![0; ZERO_CHUNK as usize];
+        let len = options.log_len.0 + LOG_SLACK;
+        let mut at = 0;
+        while at < len {
+            let part = ZERO_CHUNK.min(len - at);
+            file.write_at(&[IoSlice::new(&zeros[..part as usize])], LocalOffset(at)).await?;
+            at += part;
+        }
+        file.sync().await?;
+    }
+    let base = dir.open(BASE, OpenMode::CREATE).await?;
+    base.set_len(ByteLen(0)).await?;
+    drop(Base::open(base.blocking(), BASE.to_owned(), 1 << 20)?);
+    base.sync().await?;
+    let file =
+        dir.open(IDENTITY_NEW, OpenMode { write: true, create: Create::IfMissing, direct: false }).await?;
+    file.set_len(ByteLen(0)).await?;
+    file.write_at(&[IoSlice::new(&identity.encode())], LocalOffset(0)).await?;
+    file.sync().await?;
+    dir.sync("").await?;
+    dir.rename(IDENTITY_NEW, IDENTITY).await?;
+    dir.sync("").await?;
+    Ok(())
+}
+
+async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
+    const LEN_MAX: u64 = 1 << 17;
+    let len = file.meta().await?.len.0.min(LEN_MAX);
+    let mut bytes = vec![0; len as usize];
+    let got = file.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0)).await?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// Brings the base up with what the logs hold; the number of the last frame.
+fn recover<B: BlockingFile>(base: &Base<B>, logs: &[B; 2]) -> Result<u64, OpenError> {
+    let applied = base.applied()?;
+    let mut found = Vec::new();
+    for log in logs {
+        if let Some(first) = first_frame(log)? {
+            found.push((first, log));
+        }
+    }
+    found.sort_by_key(|(first, _)| *first);
+    let mut delta = Delta::default();
+    let mut last = applied;
+    for (_, log) in found {
+        last = replay(log, last, &mut delta)?;
+    }
+    if last > applied {
+        base.apply(&delta, last)?;
+    }
+    Ok(last)
+}

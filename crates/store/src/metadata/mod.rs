@@ -1,0 +1,31 @@
+//! The metadata database: a transactional engine behind a small trait, and the records that it keeps.
+//!
+//! ```text
+//! metadata/identity    whose database this is, and the version of its formats   (identity.rs)
+//! metadata/log.0, .1   what has been committed since the base was brought up    (log.rs)
+//! metadata/base.redb   everything older: one redb table per [`Table`]           (base.rs)
+//! ```
+//! A mutation reads and writes under one lock in memory, and is durable once the log frame that holds it is; frames
+//! are written by whoever waits first, for all that came before ([`Journal`]). When a log is full its changes go to
+//! the base in one redb transaction while the other log takes the next ones. After a crash the logs are read again.
+//!
+//! What is assumed of the medium: a write that does not change a byte of a sector does not damage that sector, and
+//! what was synced stays. Everything else (torn, lost and reordered unsynced writes) is survived.
+
+mod base;
+mod delta;
+mod engine;
+mod identity;
+mod journal;
+mod log;
+mod record;
+mod rows;
+
+pub use engine::{Engine, EngineError, EngineStats, Point, Scan, Snapshot, TABLES, Table, Transaction};
+pub use identity::{Identity, IdentityError};
+pub use journal::{Journal, JournalOptions, OpenError};
+pub use record::{Damaged, Untrusted, seal};
+pub use rows::{
+    AllocatorRow, DentryRow, Inode, LayoutChoice, Node, NodeKind, ReapRow, ReplyRow, StartRow, dentry_key,
+    file_key, reply_key, session_key, xattr_key,
+};

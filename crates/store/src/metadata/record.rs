@@ -1,0 +1,103 @@
+//! Stored values: a postcard encoding and a checksum over table, key and value.
+//!
+//! ```text
+//! offset size field
+//!      0    n value   postcard
+//!      n    4 check   CRC-32, little-endian, over: table number (1 byte), key, value
+//! ```
+//! The key is in the checksum so that a value which was moved to another key is noticed too.
+
+use super::engine::Table;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// A stored value that has not been checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Untrusted(Vec<u8>);
+
+/// A stored value is not what was written.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "metadata database: the value of key {key} in table {} is damaged; restore the metadata path from a copy, \
+     or remove the entry and run a namespace check with repair",
+    table.name()
+)]
+pub struct Damaged {
+    /// In this table.
+    pub table: Table,
+    /// Under this key, in hexadecimal digits.
+    pub key: String,
+}
+
+fn check(table: Table, key: &[u8], value: &[u8]) -> [u8; 4] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&[table as u8]);
+    hasher.update(key);
+    hasher.update(value);
+    hasher.finalize().to_le_bytes()
+}
+
+/// Encodes a value for `key` of `table`.
+///
+/// # Panics
+/// Never for the rows of this crate: each encodes.
+pub fn seal<T: Serialize>(table: Table, key: &[u8], value: &T) -> Vec<u8> {
+    let mut out = postcard::to_allocvec(value).expect("rows always encode");
+    let check = check(table, key, &out);
+    out.extend_from_slice(&check);
+    out
+}
+
+impl Untrusted {
+    /// Bytes as they were found.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// Checks and decodes the value found under `key` of `table`.
+    ///
+    /// # Errors
+    /// When it is not what was written there.
+    pub fn open<T: DeserializeOwned>(self, table: Table, key: &[u8]) -> Result<T, Damaged> {
+        let damaged =
+            || Damaged { table, key: key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() };
+        let (value, found) = self.0.split_last_chunk::<4>().ok_or_else(damaged)?;
+        if check(table, key, value) != *found {
+            return Err(damaged());
+        }
+        match postcard::take_from_bytes(value) {
+            Ok((row, [])) => Ok(row),
+            _ => Err(damaged()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let sealed = seal(Table::Counters, b"k", &(1u32, 300u32));
+        let crc = crc32fast::hash(&[0, b'k', 1, 0xac, 0x02]);
+        assert_eq!(sealed[..3], [1, 0xac, 0x02]);
+        assert_eq!(sealed[3..], crc.to_le_bytes());
+    }
+
+    #[test]
+    fn any_flipped_bit_another_key_and_another_table_are_noticed() {
+        let sealed = seal(Table::Inodes, b"key", &(7u64, b"abc".to_vec()));
+        let open = |bytes: &[u8], table, key: &[u8]| {
+            Untrusted::new(bytes.to_vec()).open::<(u64, Vec<u8>)>(table, key)
+        };
+        assert_eq!(open(&sealed, Table::Inodes, b"key"), Ok((7, b"abc".to_vec())));
+        for bit in 0..sealed.len() * 8 {
+            let mut bad = sealed.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(&bad, Table::Inodes, b"key").is_err(), "bit {bit}");
+        }
+        assert!(open(&sealed, Table::Inodes, b"kez").is_err());
+        let error = open(&sealed, Table::Reap, b"key").expect_err("another table");
+        assert!(error.to_string().contains("reap") && error.to_string().contains("6b6579"), "{error}");
+        assert!(open(&[], Table::Reap, b"key").is_err());
+    }
+}

@@ -1,0 +1,291 @@
+//! The rows of the tables. Their encoding is postcard's, sealed by [`seal`](super::seal); a changed field is a new
+//! version of the formats.
+//!
+//! | table | key | row |
+//! | --- | --- | --- |
+//! | counters | `allocator`, `start` | [`AllocatorRow`], [`StartRow`] |
+//! | inodes | file id, 8 bytes big-endian | [`Inode`] |
+//! | dentries | directory's file id, then the name's bytes | [`DentryRow`] |
+//! | xattrs | file id, then the name's bytes | bytes |
+//! | orphans | file id | nothing |
+//! | reap | file id | [`ReapRow`] |
+//! | replies | session (16 bytes big-endian), slot (4) | [`ReplyRow`] |
+//! | sessions | session | nothing |
+
+use serde::{Deserialize, Serialize};
+use weft_core::{ByteLen, FileId, Layout, TargetId, Timestamp};
+
+/// What an inode is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum NodeKind {
+    /// Striped bytes.
+    Regular,
+    /// Names.
+    Directory,
+    /// A path.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A character device's name.
+    CharDevice,
+    /// A block device's name.
+    BlockDevice,
+}
+
+/// What a directory wants of the layouts of files made in it; `None` leaves a choice to the cluster.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct LayoutChoice {
+    /// Stripe size.
+    pub stripe_size: Option<ByteLen>,
+    /// How many targets.
+    pub stripe_count: Option<u32>,
+    /// First target, by index among those that fit.
+    pub first: Option<u32>,
+    /// Only targets of this class.
+    pub class: Option<String>,
+    /// Exactly these.
+    pub strips: Option<Vec<(TargetId, ByteLen)>>,
+}
+
+/// What only some kinds of inode have.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Node {
+    /// Striped bytes.
+    Regular {
+        /// Where they are.
+        layout: Layout,
+        /// Whether size, room and mtime of the inode are the truth; otherwise the datafiles know.
+        settled: bool,
+        /// Whether a datafile may exist.
+        touched: bool,
+        /// Grows when a writer opens or the file is cut; wraps.
+        epoch: u32,
+    },
+    /// Names.
+    Directory {
+        /// How many, without `.` and `..`.
+        entries: u64,
+        /// For new files.
+        default: Option<LayoutChoice>,
+    },
+    /// A path.
+    Symlink {
+        /// Bytes of it.
+        target: Vec<u8>,
+    },
+    /// A name for the kernel.
+    Special {
+        /// One of the last four kinds.
+        kind: NodeKind,
+        /// Device number.
+        rdev: u64,
+    },
+}
+
+/// An inode.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Inode {
+    /// Permission, set-id and sticky bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names that lead to it; for a directory 2 and one for each directory in it.
+    pub nlink: u32,
+    /// Length as last known.
+    pub size: ByteLen,
+    /// Room as last known, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// Last read, as far as kept.
+    pub atime: Timestamp,
+    /// Last change of contents as last known.
+    pub mtime: Timestamp,
+    /// Last change of attributes.
+    pub ctime: Timestamp,
+    /// When mtime was last set by hand.
+    pub mtime_set_at: Timestamp,
+    /// The directory of a directory; for others one that has or had a name of it.
+    pub parent: FileId,
+    /// The name there.
+    #[serde(with = "serde_bytes_vec")]
+    pub name: Vec<u8>,
+    /// How many extended attributes it has.
+    pub xattrs: u32,
+    /// What it is.
+    pub node: Node,
+}
+
+/// Bytes as bytes and not as a sequence of numbers; the encoding is the same, the code faster.
+mod serde_bytes_vec {
+    use serde::de::{Deserializer, Error, Visitor};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Vec<u8>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+                Ok(bytes.to_vec())
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+impl Inode {
+    /// What it is.
+    pub fn kind(&self) -> NodeKind {
+        match &self.node {
+            Node::Regular { .. } => NodeKind::Regular,
+            Node::Directory { .. } => NodeKind::Directory,
+            Node::Symlink { .. } => NodeKind::Symlink,
+            Node::Special { kind, .. } => *kind,
+        }
+    }
+
+    /// Whether it holds names.
+    pub fn is_dir(&self) -> bool {
+        matches!(self.node, Node::Directory { .. })
+    }
+}
+
+/// A name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DentryRow {
+    /// Its inode.
+    pub file: FileId,
+    /// What that is.
+    pub kind: NodeKind,
+}
+
+/// A file whose datafiles are to be removed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ReapRow {
+    /// Where they are.
+    pub layout: Layout,
+}
+
+/// The last answer on a slot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReplyRow {
+    /// Of the request with this number.
+    pub seq: u64,
+    /// As the service encoded it.
+    #[serde(with = "serde_bytes_vec")]
+    pub reply: Vec<u8>,
+}
+
+/// The allocator of file ids.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AllocatorRow {
+    /// The next file id; those below are never used again.
+    pub next: FileId,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+/// The record of starts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct StartRow {
+    /// How often the service has started.
+    pub incarnation: u32,
+    /// Whether it last ended in order.
+    pub clean: bool,
+}
+
+/// Key of a file in inodes, orphans and reap.
+pub fn file_key(file: FileId) -> [u8; 8] {
+    file.0.to_be_bytes()
+}
+
+fn named_key(file: FileId, name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(8 + name.len());
+    key.extend_from_slice(&file_key(file));
+    key.extend_from_slice(name);
+    key
+}
+
+/// Key of a name in a directory.
+pub fn dentry_key(dir: FileId, name: &[u8]) -> Vec<u8> {
+    named_key(dir, name)
+}
+
+/// Key of an extended attribute.
+pub fn xattr_key(file: FileId, name: &str) -> Vec<u8> {
+    named_key(file, name.as_bytes())
+}
+
+/// Key of a slot in replies.
+pub fn reply_key(session: u128, slot: u32) -> [u8; 20] {
+    let mut key = [0; 20];
+    key[..16].copy_from_slice(&session.to_be_bytes());
+    key[16..].copy_from_slice(&slot.to_be_bytes());
+    key
+}
+
+/// Key of a session.
+pub fn session_key(session: u128) -> [u8; 16] {
+    session.to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let time = |s: i64| Timestamp::from_parts(s, 0);
+        let inode = Inode {
+            mode: 0o644,
+            uid: 1000,
+            gid: 100,
+            nlink: 1,
+            size: ByteLen(300),
+            blocks_512: 8,
+            atime: time(0),
+            mtime: Timestamp(1),
+            ctime: Timestamp(-1),
+            mtime_set_at: time(0),
+            parent: FileId(1),
+            name: b"n".to_vec(),
+            xattrs: 2,
+            node: Node::Regular {
+                layout: Layout::single(TargetId(3)),
+                settled: true,
+                touched: false,
+                epoch: 9,
+            },
+        };
+        let bytes = postcard::to_allocvec(&inode).expect("encodes");
+        let expected = [
+            0xa4, 0x03, // mode
+            0xe8, 0x07, // uid
+            100, 1, // gid, nlink
+            0xac, 0x02, 8, // size, blocks
+            0, 2, 1, 0, // times, zigzag
+            1, 1, b'n', 2, // parent, name, xattrs
+            0, // regular
+            1, 0, 0, 1, 3, 0x80, 0x80, 0x40, // one component from 0 without end; target 3, 1 MiB
+            1, 0, 9, // settled, touched, epoch
+        ];
+        assert_eq!(bytes, expected);
+        assert_eq!(postcard::from_bytes::<Inode>(&bytes), Ok(inode));
+    }
+
+    #[test]
+    fn names_of_a_directory_sort_by_their_bytes_behind_those_of_lower_directories() {
+        assert!(dentry_key(FileId(1), b"zz") < dentry_key(FileId(2), b"a"));
+        assert!(dentry_key(FileId(2), b"a") < dentry_key(FileId(2), b"a\x01"));
+        assert!(dentry_key(FileId(2), b"\xff") < dentry_key(FileId(256), b""));
+    }
+}
