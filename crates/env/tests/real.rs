@@ -244,3 +244,47 @@ fn locks_exclude_other_processes_and_end_with_them() {
     drop(holder);
     block_on(dir.lock("lock")).expect("free");
 }
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+#[test]
+fn a_host_with_a_fast_timer_neither_breaks_nor_prolongs_waiting() {
+    // SAFETY: the handler does nothing; without SA_RESTART every blocking call is interrupted.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let (mut conn, mut peer) = with_foreign_peer(folder.path());
+    conn.set_timeout(Some(Nanos::from_ms(100))).expect("time-out");
+    // SAFETY: no memory is involved.
+    let this = unsafe { libc::pthread_self() };
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let timer = std::thread::spawn(move || {
+        let mut sent = 0;
+        while stopped.recv_timeout(std::time::Duration::from_millis(5)).is_err() {
+            // SAFETY: the thread waits for this one to end, so it lives.
+            assert_eq!(unsafe { libc::pthread_kill(this, libc::SIGUSR1) }, 0);
+            sent += 1;
+            assert!(sent < 2000, "the time-out never passes");
+        }
+        sent
+    });
+    let error = block_on(conn.recv_exact(&mut [IoSliceMut::new(&mut [0; 4])])).expect_err("silence");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    // What comes in time still arrives.
+    conn.set_timeout(Some(LONG)).expect("time-out");
+    let writer = std::thread::spawn(move || {
+        for byte in 0..4 {
+            std::thread::sleep(std::time::Duration::from_millis(12));
+            std::io::Write::write_all(&mut peer, &[byte]).expect("write");
+        }
+    });
+    let mut bytes = [9; 4];
+    block_on(conn.recv_exact(&mut [IoSliceMut::new(&mut bytes)])).expect("four bytes");
+    assert_eq!(bytes, [0, 1, 2, 3]);
+    stop.send(()).expect("stop");
+    assert!(timer.join().expect("timer") > 10);
+    writer.join().expect("writer");
+}

@@ -171,7 +171,7 @@ fn names_round(seed: u64) -> bool {
     let mut sim = Sim::with_seed(seed);
     let node = sim.node("a");
     let env = node.clone();
-    let (allowed, last) = sim.block_on(&node, async move {
+    let (allowed, last, durable) = sim.block_on(&node, async move {
         let mut rng = Rng::new(seed);
         let dir = env.dir(Path::new("/")).await.expect("root");
         for folder in ["p", "q"] {
@@ -182,6 +182,8 @@ fn names_round(seed: u64) -> bool {
             ["p", "q"].iter().flat_map(|folder| (0..3).map(move |n| format!("{folder}/{n}"))).collect();
         let mut now: BTreeMap<String, Option<u64>> = names.iter().map(|name| (name.clone(), None)).collect();
         let mut allowed: Allowed = names.iter().map(|name| (name.clone(), BTreeSet::from([None]))).collect();
+        // Files with a synced name that were neither removed nor replaced since: they have one under all renames.
+        let mut durable: BTreeSet<u64> = BTreeSet::new();
         for id in 1..=rng.below(30) {
             let name = names[rng.below(6) as usize].clone();
             let other = names[rng.below(6) as usize].clone();
@@ -200,14 +202,21 @@ fn names_round(seed: u64) -> bool {
                     }
                 }
                 2 => match dir.remove(&name).await {
-                    Ok(()) => assert!(now.insert(name, None).flatten().is_some()),
+                    Ok(()) => {
+                        let id = now.insert(name, None).flatten().expect("it was there");
+                        durable.remove(&id);
+                    }
                     Err(_) => assert!(now[&name].is_none()),
                 },
                 3 => match dir.rename(&name, &other).await {
                     Ok(()) => {
                         let id = now.insert(name, None).flatten();
                         assert!(id.is_some());
-                        now.insert(other, id);
+                        let replaced =
+                            now.insert(other, id).flatten().filter(|&replaced| Some(replaced) != id);
+                        if let Some(replaced) = replaced {
+                            durable.remove(&replaced);
+                        }
                     }
                     Err(_) => assert!(now[&name].is_none()),
                 },
@@ -218,6 +227,7 @@ fn names_round(seed: u64) -> bool {
                         if name.starts_with(folder) {
                             allowed.clear();
                             allowed.insert(now[name]);
+                            durable.extend(now[name]);
                         }
                     }
                 }
@@ -226,7 +236,7 @@ fn names_round(seed: u64) -> bool {
                 allowed.get_mut(name).expect("a name").insert(*id);
             });
         }
-        (allowed, now)
+        (allowed, now, durable)
     });
     sim.power_cut(&node);
     let node = sim.restart(&node);
@@ -249,6 +259,7 @@ fn names_round(seed: u64) -> bool {
         assert!(allowed.contains(&id), "seed {seed}: {name} is {id:?}, not one of {allowed:?}");
         assert!(id.is_none_or(|id| ids.insert(id)), "seed {seed}: file {id:?} has two names");
     }
+    assert!(durable.is_subset(&ids), "seed {seed}: of {durable:?} only {ids:?} have a name");
     last.iter().any(|(name, id)| found.get(name).copied().flatten() != *id)
 }
 

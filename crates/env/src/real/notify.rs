@@ -68,3 +68,36 @@ impl Notify for RealNotify {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::real::block_on;
+
+    /// A notification at every moment of somebody's falling asleep; one that is lost leaves him waiting.
+    #[test]
+    fn no_wake_up_is_lost_while_a_waiter_falls_asleep() {
+        const ROUNDS: u64 = 100_000;
+        let notify = RealNotify::new();
+        let go = Arc::new(AtomicU64::new(0));
+        let (other, signal) = (notify.clone(), Arc::clone(&go));
+        let notifier = std::thread::spawn(move || {
+            for round in 1..=ROUNDS {
+                while signal.load(SeqCst) < round {
+                    std::hint::spin_loop();
+                }
+                (0..round % 256).for_each(|_| std::hint::spin_loop());
+                other.notify_all();
+            }
+        });
+        for round in 1..=ROUNDS {
+            let seen = notify.epoch();
+            go.store(round, SeqCst);
+            // The wait notices a change in the end even if nobody woke it: its length gives the loss away.
+            let before = Instant::now();
+            assert!(block_on(notify.wait(seen, Some(Nanos::from_s(20)))));
+            assert!(before.elapsed().as_secs() < 10, "lost in round {round}");
+        }
+        notifier.join().expect("the notifier");
+    }
+}

@@ -27,6 +27,12 @@ pub struct SimEnv {
     wall_skew: u64,
 }
 
+impl std::fmt::Debug for SimEnv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimEnv(process {} on machine {})", self.process.0, self.machine.0)
+    }
+}
+
 impl SimEnv {
     pub(super) fn new(
         world: Arc<World>,

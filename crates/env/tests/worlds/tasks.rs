@@ -13,6 +13,7 @@ pub async fn notifications_are_not_lost<E: Env>(stage: Stage<E>) {
     let consumers: Vec<_> = (0..TASKS)
         .map(|_| {
             let (made, taken, notify) = (Arc::clone(&made), Arc::clone(&taken), notify.clone());
+            let env = stage.env.clone();
             start(&stage.env, move || async move {
                 let mut mine = 0;
                 while mine < ITEMS {
@@ -22,7 +23,12 @@ pub async fn notifications_are_not_lost<E: Env>(stage: Stage<E>) {
                         .fetch_update(Relaxed, Relaxed, |taken| (taken < available).then_some(taken + 1));
                     match claim {
                         Ok(_) => mine += 1,
-                        Err(_) => assert!(notify.wait(seen, Some(LONG)).await, "a wake-up was lost"),
+                        Err(_) => {
+                            let before = env.now();
+                            assert!(notify.wait(seen, Some(LONG)).await, "nothing was made");
+                            let waited = env.now().saturating_sub(before);
+                            assert!(waited.0 < LONG.0 / 2, "a wake-up was lost");
+                        }
                     }
                 }
             })
