@@ -8,7 +8,7 @@ use crate::open::{self, Open};
 use crate::{backend, guard, hooks, pathname, placeholder, route, table};
 use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 const CWD: &str = "WEFT_CWD";
 const INHERIT: &str = "WEFT_INHERIT";
@@ -20,9 +20,21 @@ const INHERIT_LEN_MAX: usize = 120 * 1024;
 #[unsafe(link_section = ".init_array")]
 static AT_START: unsafe extern "C" fn() = at_start;
 
-/// Takes over what the previous image of this process had. Two looks at the environment when there is nothing.
+/// The settings as the process found them: programs like `env -i` empty their own environment first.
+static SETTINGS: OnceLock<Vec<CString>> = OnceLock::new();
+
+fn keep_settings() {
+    let names = ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_KEY", "WEFT_LOCAL_ROOT", "WEFT_FUSE", "WEFT_TRANSPORT"];
+    let keep = |name: &str| {
+        Some(CString::new([name.as_bytes(), b"=", variable(name)?].concat()).unwrap_or_default())
+    };
+    let _ = SETTINGS.set(names.into_iter().filter_map(keep).collect());
+}
+
+/// Takes over what the previous image of this process had. A few looks at the environment when there is nothing.
 unsafe extern "C" fn at_start() {
     let _inside = guard::enter();
+    keep_settings();
     if let Some(text) = variable(CWD)
         && let Some(rest) = pathname::below(&crate::config::config().mount, text)
         && let Some(text) = pathname::tidy(rest)
@@ -114,11 +126,10 @@ pub unsafe fn carried(given: *const *const c_char, inherited: &[(i32, Arc<Open>)
         own.push(CString::new([b"LD_PRELOAD=", &path[..]].concat()).unwrap_or_default());
     }
     // A cleaned environment must not lead the child to another cluster.
-    for name in ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_LOCAL_ROOT", "WEFT_FUSE"] {
-        if let Some(value) = variable(name)
-            && !configured.iter().any(|have| have == name.as_bytes())
-        {
-            own.push(CString::new([name.as_bytes(), b"=", value].concat()).unwrap_or_default());
+    for entry in SETTINGS.get().into_iter().flatten() {
+        let name = entry.as_bytes().split(|&byte| byte == b'=').next().unwrap_or_default();
+        if !configured.iter().any(|have| have == name) {
+            pointers.push(entry.as_ptr());
         }
     }
     if let Some(text) = route::cwd() {

@@ -156,12 +156,20 @@ hook! { [getdents64] (fd: c_int, out: *mut c_void, room: size_t) -> ssize_t {
         }
         let listing = listing.as_mut().expect("just made");
         let mut used = 0;
-        while let Some(name) = listing.next_if(|name| used + record_len(name.name.len()) <= room)? {
+        let mut full = false;
+        let fits = |name: &Name, used: usize, full: &mut bool| {
+            *full = used + record_len(name.name.len()) > room;
+            !*full
+        };
+        while let Some(name) = listing.next_if(|name| fits(name, used, &mut full))? {
             let mut entry: dirent = std::mem::zeroed();
             fill(&mut entry, &name, listing.told);
             let len = usize::from(entry.d_reclen);
             std::ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), out.cast::<u8>().add(used), len);
             used += len;
+        }
+        if full && used == 0 {
+            return Err(libc::EINVAL.into());
         }
         Ok(used as ssize_t)
     })

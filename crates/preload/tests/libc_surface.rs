@@ -1,0 +1,19 @@
+//! C programs that ask the libc surface for what POSIX and Linux promise, with and without the library.
+
+mod support;
+use support::both_succeed;
+
+macro_rules! programs {
+    ($($name:ident),*) => { $(
+        #[test]
+        fn $name() {
+            both_succeed(concat!(stringify!($name), ".c"), &[]);
+        }
+    )* };
+}
+programs!(descriptors, names, directories, streams, processes, locks, memory, threads);
+
+#[test]
+fn shared_writable_maps_are_written_back_when_asked_for() {
+    both_succeed("memory.c", &[("WEFT_MMAP_SHARED", "writeback")]);
+}

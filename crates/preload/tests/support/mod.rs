@@ -1,0 +1,126 @@
+//! Runs real programs twice: on a plain directory without the library, and under the mount with it.
+//!
+//! The library under test is the `cdylib` of this package, which cargo builds before it runs these tests and puts
+//! beside the test program (`target/<profile>/deps`) or one level up.
+#![allow(dead_code)] // Each test program uses a part.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The mount prefix of the tests. Nothing of that name exists.
+pub const MOUNT: &str = "/weft";
+
+/// The library that cargo has built for this test.
+pub fn library() -> PathBuf {
+    let own = std::env::current_exe().expect("a test has a path");
+    let deps = own.parent().expect("in a directory");
+    let places = [deps.join("libweft_preload.so"), deps.join("../libweft_preload.so")];
+    let newest = places.into_iter().filter(|path| path.exists()).max_by_key(|path| {
+        path.metadata().and_then(|meta| meta.modified()).expect("a built file has a time")
+    });
+    newest.expect("cargo builds the library of the package under test").canonicalize().expect("it is there")
+}
+
+/// A file beside this one.
+pub fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
+}
+
+/// Compiles a C program.
+pub fn compile(name: &str, to: &Path) -> PathBuf {
+    let program = to.join(name.trim_end_matches(".c"));
+    let built = Command::new("cc")
+        .args(["-g", "-O1", "-Wall", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source("c").join(name))
+        .output()
+        .expect("a C compiler (Debian: gcc)");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    program
+}
+
+/// What serves the mount in a test.
+pub enum World {
+    /// A local directory in the place of a cluster: tests the hooks alone.
+    Local(tempfile::TempDir),
+}
+
+impl World {
+    pub fn local() -> Self {
+        Self::Local(tempfile::tempdir().expect("room for a test"))
+    }
+
+    /// `command` with the library in it.
+    pub fn serve<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("LD_PRELOAD", library()).env("WEFT_TEST_SERVED", "1");
+        match self {
+            Self::Local(root) => command.env("WEFT_LOCAL_ROOT", root.path()),
+        }
+    }
+}
+
+/// Runs to the end, at most two minutes; a program that hangs is ended and its output shown.
+pub fn run(command: &mut Command) -> Output {
+    let out = tempfile::tempfile().expect("room for output");
+    let err = tempfile::tempfile().expect("room for output");
+    command.stdin(Stdio::null());
+    command.stdout(out.try_clone().expect("a descriptor")).stderr(err.try_clone().expect("a descriptor"));
+    let mut child = command.spawn().expect("the program starts");
+    let end = Instant::now() + Duration::from_secs(120);
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            break status;
+        }
+        if Instant::now() > end {
+            child.kill().expect("our own child");
+            break child.wait().expect("our own child");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let read = |mut file: std::fs::File| {
+        use std::io::{Read, Seek};
+        let mut bytes = Vec::new();
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).expect("what was written");
+        bytes
+    };
+    Output { status, stdout: read(out), stderr: read(err) }
+}
+
+pub fn text(output: &Output) -> String {
+    format!(
+        "{}\n--- stdout\n{}\n--- stderr\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// Runs a C program on both sides; both must succeed.
+pub fn both_succeed(name: &str, env: &[(&str, &str)]) {
+    let room = tempfile::tempdir().expect("room for a test");
+    let program = compile(name, room.path());
+    let plain_dir = room.path().join("plain");
+    std::fs::create_dir(&plain_dir).expect("an empty directory");
+    let plain_dir = plain_dir.canonicalize().expect("it is there");
+    let plain = run(Command::new(&program).arg(&plain_dir));
+    assert!(plain.status.success(), "without the library: {}", text(&plain));
+    let served = run(World::local().serve(&mut Command::new(&program)).arg(MOUNT).envs(env.iter().copied()));
+    assert!(served.status.success(), "with the library: {}", text(&served));
+}
+
+/// Runs a script on both sides: the outputs must be the same but for the directory's name, and not empty.
+pub fn same_output(shell: &str, script: &str) {
+    let room = tempfile::tempdir().expect("room for a test");
+    let plain_dir = room.path().canonicalize().expect("it is there").join("plain");
+    std::fs::create_dir(&plain_dir).expect("an empty directory");
+    let path = source("scripts").join(script);
+    let plain = run(Command::new(shell).arg(&path).arg(&plain_dir));
+    assert!(plain.status.success(), "without the library: {}", text(&plain));
+    let served = run(World::local().serve(&mut Command::new(shell)).arg(&path).arg(MOUNT));
+    assert!(served.status.success(), "with the library: {}", text(&served));
+    let plain =
+        String::from_utf8_lossy(&plain.stdout).replace(plain_dir.to_str().expect("plain text"), MOUNT);
+    assert!(!plain.is_empty(), "a script that says nothing shows nothing");
+    assert_eq!(plain, String::from_utf8_lossy(&served.stdout), "plain on the left, served on the right");
+}
