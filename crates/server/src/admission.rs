@@ -1,10 +1,12 @@
 //! Who may use a target now: at most so many requests at once, and sessions taking turns.
 
+use crate::connections::Entry;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::TargetId;
 use weft_env::{Env, Notify};
 use weft_wire::hello::SessionId;
 
@@ -93,7 +95,8 @@ impl<E: Env> Admission<E> {
         Some(Wait { admission: self, session, waiter, done: false })
     }
 
-    fn leave(&self) {
+    /// Lets the next one in. Only for who has come in.
+    pub fn leave(&self) {
         loop {
             let step = |word| (waiting(word) == 0).then(|| word - 1);
             if self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, step).is_ok() {
@@ -157,6 +160,31 @@ impl<E: Env> Drop for Wait<'_, E> {
 /// Leave to run one request.
 pub(crate) struct Permit<'a, E: Env> {
     admission: &'a Admission<E>,
+}
+
+impl<'a, E: Env> Permit<'a, E> {
+    /// While the peer takes its bytes, the permit can be taken back (see [`Entry::take_lent`]): a peer that does not
+    /// read must not keep others from the target.
+    pub fn lend(self, entry: &'a Entry, target: TargetId) -> Lent<'a, E> {
+        let admission = self.admission;
+        std::mem::forget(self);
+        entry.lend(target);
+        Lent { admission, entry }
+    }
+}
+
+/// A permit that may have been taken back.
+pub(crate) struct Lent<'a, E: Env> {
+    admission: &'a Admission<E>,
+    entry: &'a Entry,
+}
+
+impl<E: Env> Drop for Lent<'_, E> {
+    fn drop(&mut self) {
+        if self.entry.take_lent().is_some() {
+            self.admission.leave();
+        }
+    }
 }
 
 impl<E: Env> Drop for Permit<'_, E> {

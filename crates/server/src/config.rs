@@ -27,8 +27,6 @@ pub struct ServerConfig {
     pub metadata: Option<metadata::Config>,
     /// Bounds.
     pub limits: Limits,
-    /// Whether co-located clients may get the descriptors of plain datafiles.
-    pub leases: bool,
     /// Whether payloads carry checksums on connections that come over the network, even when the client does not
     /// ask for it.
     pub checksums_remote: bool,
@@ -51,6 +49,8 @@ pub struct TargetConfig {
     pub module: Module,
     /// Most requests that run on it at once; others wait, sessions taking turns.
     pub queue_depth: u32,
+    /// Whether co-located clients may get the descriptors of its datafiles.
+    pub leases: bool,
 }
 
 /// Bounds of a server's memory and patience.

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weft_core::Nanos;
+use weft_core::{Nanos, TargetId};
 use weft_env::{Closer, Env, Notify};
 
 /// More than the limit are accepted up to this many, only to be told so.
@@ -36,6 +36,8 @@ pub(crate) struct Entry {
     deadline: AtomicU64,
     /// How long a peer may stall.
     patience: AtomicU64,
+    /// Above zero: the number, plus one, of the target whose turn this connection has while it sends.
+    lent: AtomicU64,
     /// The present, to the second: the hot path has no need to ask the clock.
     clock: Arc<AtomicU64>,
 }
@@ -45,6 +47,24 @@ impl Entry {
     pub fn expect_peer(&self) {
         let until = self.clock.load(Ordering::Relaxed) + self.patience.load(Ordering::Relaxed);
         self.deadline.store(until, Ordering::Relaxed);
+    }
+
+    /// From here to [`take_lent`](Self::take_lent) it has a turn of this target that may be taken back.
+    pub fn lend(&self, target: TargetId) {
+        self.lent.store(u64::from(target.0) + 1, Ordering::Release);
+    }
+
+    /// The target whose turn it had until now, if nobody has taken that back.
+    pub fn take_lent(&self) -> Option<TargetId> {
+        let lent = self.lent.swap(0, Ordering::AcqRel);
+        lent.checked_sub(1).map(|target| TargetId(target as u32))
+    }
+
+    /// Whether the peer has done nothing of its part for `duration`.
+    fn has_stalled_for(&self, duration: Nanos, now: Nanos) -> bool {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        let began = deadline.saturating_sub(self.patience.load(Ordering::Relaxed));
+        deadline != 0 && began + duration.0 < now.0
     }
 
     /// Nothing is expected of the peer.
@@ -89,6 +109,7 @@ impl<E: Env> Connections<E> {
             busy: AtomicBool::new(false),
             deadline: AtomicU64::new(clock.load(Ordering::Relaxed) + greeting_timeout.0),
             patience: AtomicU64::new(greeting_timeout.0),
+            lent: AtomicU64::new(0),
             clock: Arc::clone(clock),
         });
         inner.open.insert(entry.id, Arc::clone(&entry));
@@ -122,6 +143,13 @@ impl<E: Env> Connections<E> {
         let inner = self.inner.lock();
         let overdue = inner.open.values().filter(overdue);
         overdue.map(|entry| entry.closer.close()).count()
+    }
+
+    /// Takes back the turns of those whose peers are slow to take what they read; the targets, one for each.
+    pub fn take_slow_turns(&self, patience: Nanos, now: Nanos) -> Vec<TargetId> {
+        let inner = self.inner.lock();
+        let slow = inner.open.values().filter(|entry| entry.has_stalled_for(patience, now));
+        slow.filter_map(|entry| entry.take_lent()).collect()
     }
 
     /// Ends those that serve no request, or all.

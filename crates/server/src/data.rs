@@ -31,7 +31,6 @@ pub struct DataService<E: Env> {
     secret: ClusterSecret,
     limits: Limits,
     hooks: Hooks,
-    lend: bool,
     targets: BTreeMap<TargetId, Served<E>>,
     leases: Leases<E>,
     pool: PayloadPool<E>,
@@ -43,6 +42,7 @@ pub struct DataService<E: Env> {
 struct Served<E: Env> {
     target: Target<E>,
     class: String,
+    leases: bool,
     admission: Admission<E>,
     counters: Counters,
 }
@@ -83,6 +83,7 @@ impl<E: Env> DataService<E> {
             let served = Served {
                 target,
                 class: wanted.class.clone(),
+                leases: wanted.leases,
                 admission: Admission::new(env, wanted.queue_depth),
                 counters: Counters::default(),
             };
@@ -95,7 +96,6 @@ impl<E: Env> DataService<E> {
             secret: config.secret.clone(),
             limits: config.limits.clone(),
             hooks: config.hooks.clone(),
-            lend: config.leases,
             targets,
             leases: Leases::new(env, after_crash),
             pool: PayloadPool::new(env, config.limits.payload_memory_max),
@@ -151,6 +151,13 @@ impl<E: Env> DataService<E> {
     pub(crate) fn tick(&self) {
         self.leases.heartbeat();
         self.pool.trim();
+    }
+
+    /// A client is slow to take what it read: others may use the target meanwhile.
+    pub(crate) fn take_turn_back(&self, target: TargetId) {
+        if let Some(served) = self.targets.get(&target) {
+            served.admission.leave();
+        }
     }
 
     /// Takes all leases back for good.

@@ -15,6 +15,8 @@ use weft_store::error::TargetError;
 
 /// How often the server looks after its connections, leases and memory.
 const TICK: Nanos = Nanos::from_s(1);
+/// How long a client may keep its turn on a target while it does not take what it read.
+const TURN: Nanos = Nanos::from_s(1);
 /// How long it waits after accepting failed, as it does while descriptors are short.
 const ACCEPT_PAUSE: Nanos = Nanos::from_ms(100);
 
@@ -245,6 +247,9 @@ async fn supervise<E: Env>(shared: Arc<Shared<E>>, listeners: Vec<Box<dyn Closer
         shared.clock.store(now.0, Ordering::Relaxed);
         if let Some(data) = &shared.data {
             data.tick();
+            for target in shared.connections.take_slow_turns(TURN, now) {
+                data.take_turn_back(target);
+            }
         }
         let overdue = shared.connections.close_overdue(now);
         if overdue > 0 {

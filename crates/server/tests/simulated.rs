@@ -12,6 +12,7 @@ use weft_env::{Address, Conn, Dir, Env, Notify, Shared};
 use weft_server::ServerConfig;
 use weft_wire::data::{DataReply, DataRequest, lease};
 use weft_wire::hello::{Identity, Role};
+use weft_wire::status::{StatusReply, StatusRequest};
 
 fn socket() -> Address {
     Address::Unix("/run/socket".into())
@@ -226,4 +227,42 @@ fn what_was_synced_through_the_server_survives_a_power_cut() {
             }
         });
     }
+}
+
+#[test]
+fn a_client_that_does_not_take_what_it_read_keeps_nobody_from_the_target() {
+    let mut sim = Sim::with_seed(9);
+    let storage = sim.node("storage");
+    let env = storage.clone();
+    sim.block_on(&storage, async move {
+        make_sim_folders(&env).await;
+        let mut config = sim_config();
+        config.targets.iter_mut().for_each(|target| target.queue_depth = 2);
+        let server = start(&env, config).await;
+        let mut client = Client::connect(&env, &socket()).await;
+        let part = datafile(0, 1, 0);
+        assert_eq!(client.write(part, 0, &pattern(4 << 20, 0)).await, DataReply::Written);
+        let mut asleep = Vec::new();
+        for _ in 0..2 {
+            let mut sleeper = Client::connect(&env, &socket()).await;
+            sleeper.send(&read_request(part, sleeper.cap(1), 0, 4 << 20), &[]).await;
+            asleep.push(sleeper);
+        }
+        env.sleep(Nanos::from_ms(100)).await;
+        let before = env.now();
+        assert_eq!(client.read(part, 0, 100).await.1.len(), 100);
+        let waited = env.now().saturating_sub(before);
+        assert!(waited > Nanos::from_ms(500), "the target was not taken: {waited}");
+        assert!(waited < Nanos::from_s(3), "waited {waited}");
+        // They get theirs all the same, and the turns that were taken back are not given back twice.
+        for sleeper in &mut asleep {
+            assert!(sleeper.recv().await.1 == pattern(4 << 20, 0));
+        }
+        let StatusReply::Status(status) = client.status(StatusRequest::Status).await else {
+            panic!("no status")
+        };
+        assert_eq!(status.targets[0].queue, 0);
+        drop((client, asleep));
+        server.stop().await;
+    });
 }

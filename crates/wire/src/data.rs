@@ -124,7 +124,7 @@ pub enum DataRequest {
         /// Of this target.
         target: TargetId,
     },
-    /// A page of the datafiles that lie on a target, in order. Servers and administrators only.
+    /// A page of the datafiles that lie on a target, in an order of the server's. Servers and administrators only.
     ListDatafiles {
         /// On this target.
         target: TargetId,

@@ -130,7 +130,6 @@ fn start(
             payload_memory_max: server.payload_memory,
             ..Limits::default()
         },
-        leases: server.targets.iter().all(|target| target.leases),
         checksums_remote: cluster.client.checksums != weft_config::Checksums::Off,
         idle_exit: cluster.idle_exit,
         hooks: Hooks {
@@ -167,6 +166,7 @@ fn target(target: &weft_config::Target) -> TargetConfig {
             Module::Null => weft_store::target::Module::Null,
         },
         queue_depth: target.queue_depth,
+        leases: target.leases,
     }
 }
 

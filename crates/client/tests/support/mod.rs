@@ -72,10 +72,10 @@ impl Plan {
                 path: self.folders[id as usize].clone(),
                 module: Module::Buffered,
                 queue_depth: 16,
+                leases: self.leases,
             }],
             metadata: None,
             limits: Limits::default(),
-            leases: self.leases,
             checksums_remote: true,
             idle_exit: None,
             hooks: Hooks {

@@ -69,11 +69,11 @@ impl<E: Env> DataService<E> {
         count(&served.counters, read.hints);
         let (family, kind) = (Family::Data, Kind::Reply);
         if served.target.module() == Module::Buffered && !link.checksums() {
-            // Held while the bytes are sent, because that is when the device is read.
-            let _permit = served.admission.enter(connection.session).await;
+            let permit = served.admission.enter(connection.session).await;
             let file = match served.target.file_to_send(key(datafile)).await {
                 Ok(file) => file,
                 Err(error) => {
+                    drop(permit);
                     return answer(link, entry, incoming, &DataReply::Failed(self.failed(error))).await;
                 }
             };
@@ -84,9 +84,14 @@ impl<E: Env> DataService<E> {
                 Some((file, _)) if len.0 > 0 && incoming.header.kind == Kind::Request => {
                     Counters::add(&served.counters.bytes_read, len.0);
                     entry.expect_peer();
+                    // Held while the bytes are sent, because that is when the device is read.
+                    let _permit = permit.lend(entry, datafile.target);
                     link.send_file(kind, family, request, &reply, &file, offset, len).await
                 }
-                _ => answer(link, entry, incoming, &reply).await,
+                _ => {
+                    drop(permit);
+                    answer(link, entry, incoming, &reply).await
+                }
             };
         }
         let mut buf = self.pool.borrow(read.len as usize).await;

@@ -272,7 +272,7 @@ impl<E: Env> DataService<E> {
         let served = self.served(datafile.target)?;
         // A writable descriptor can be read through.
         let readable = !write || cap.rights.allow(Rights::READ);
-        if !self.lend || !connection.local || !connection.attached || !readable {
+        if !served.leases || !connection.local || !connection.attached || !readable {
             return Ok(None);
         }
         let file = served.target.file_to_lend(key(datafile), write).await;

@@ -36,6 +36,7 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         path: folder.join(name),
         module,
         queue_depth: 8,
+        leases: true,
     };
     let mut targets = vec![target(0, "t0", Module::Buffered), target(2, "t2", Module::Null)];
     if direct {
@@ -50,7 +51,6 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         targets,
         metadata: None,
         limits: Limits::default(),
-        leases: true,
         checksums_remote: true,
         idle_exit: None,
         hooks: Hooks {
