@@ -16,7 +16,7 @@
  *     EINVAL  an object (connection, file, directory) is NULL, or a number is out of its range;
  *     EIO     a server does not answer, or a device failed; weft_error() says which and what to do;
  *     EXDEV   a symbolic link on the way leads out of the file system.
- * A call that succeeds leaves errno and the sentence as they are.
+ * After a call that succeeded errno means nothing, and the sentence is still that of the last failure.
  *
  * Paths: from the root of the file system, with or without a leading slash. A path that begins with the mount prefix
  * of the cluster ("/weft" unless the cluster file says otherwise) means what lies below it, so that a program may use
@@ -124,7 +124,7 @@ ssize_t weft_get_layout(weft_t *weft, const char *path, weft_column_t *columns, 
 
 /*
  * Sets the layout of an empty file that nobody writes, or the default for new files in a directory.
- * EINVAL: no target fits. EBUSY, EEXIST: the file has bytes or writers.
+ * EINVAL: no target fits. EEXIST: the file was written before. EBUSY: somebody has it open for writing.
  */
 int weft_set_layout(weft_t *weft, const char *path, const weft_layout_spec_t *spec);
 

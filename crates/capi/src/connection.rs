@@ -3,7 +3,6 @@
 use crate::args;
 use crate::fail::{Fail, Res, exported};
 use crate::forked::{self, Forked};
-use crate::options;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -31,8 +30,9 @@ pub struct Connection {
 impl Connection {
     fn open(cluster: &Cluster) -> Res<Self> {
         forked::watch();
-        let (options, credentials) = (options::client_options(cluster), options::credentials(cluster)?);
-        let client = Client::new(RealEnv::new(), cluster.map(), options, credentials);
+        let credentials =
+            cluster.credentials().map_err(|error| Fail::new(libc::EACCES, error.to_string()))?;
+        let client = Client::new(RealEnv::new(), cluster.map(), cluster.client_options(), credentials);
         // Nothing was asked of a server yet: a cluster that does not run is told of here, not at the first open.
         block_on(client.stat(&Place { base: ROOT, path: Vec::new(), follow: true }))?;
         let device = cluster.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

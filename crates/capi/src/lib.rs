@@ -16,6 +16,5 @@ mod io;
 mod layout;
 mod lock;
 mod names;
-mod options;
 mod stat;
 mod xattr;

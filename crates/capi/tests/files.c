@@ -202,7 +202,7 @@ static void layouts(void) {
     CHECK(columns[1].target == 0 && columns[1].stripe_size == 47008 && columns[1].column == 1);
     CHECK(columns[0].start == 0 && columns[0].end == UINT64_MAX && columns[0].component == 0);
     FAILS(weft_get_layout(weft, "c/striped", NULL, 1), EFAULT);
-    FAILS(weft_set_layout(weft, "c/striped", &spec), EBUSY);
+    FAILS(weft_set_layout(weft, "c/striped", &spec), EEXIST);
 
     weft_layout_spec_t one = WEFT_LAYOUT_SPEC_INIT;
     one.stripe_count = 1;
