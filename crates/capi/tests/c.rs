@@ -158,6 +158,7 @@ impl Servers {
                 path: target.path.clone(),
                 module: weft_store::target::Module::Buffered,
                 queue_depth: target.queue_depth,
+                leases: target.leases,
             };
             let config = ServerConfig {
                 server: id,
@@ -171,7 +172,6 @@ impl Servers {
                     .as_ref()
                     .map(|found| metadata::Config::new(found.path.clone(), cluster.map())),
                 limits: Limits::default(),
-                leases: true,
                 checksums_remote: true,
                 idle_exit: None,
                 hooks: Hooks { log: Arc::new(|line| eprintln!("{line}")), ..Hooks::none() },
