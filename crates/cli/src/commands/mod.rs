@@ -21,7 +21,7 @@ pub mod stop;
 pub mod stripe;
 pub mod tree;
 
-pub use session::{Held, Weft, load, posix};
+pub use session::{Held, load, posix};
 
 use crate::args::{self, Command};
 use crate::failure::Failure;

@@ -1,0 +1,181 @@
+//! Clusters for tests: each with a state directory of its own, ended and removed with the test.
+#![allow(dead_code, missing_docs)] // Each test file uses a part.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Once;
+
+/// The command under test.
+pub const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+
+/// An embedded cluster.
+pub struct Embedded {
+    dir: tempfile::TempDir,
+}
+
+impl Embedded {
+    /// Not started yet.
+    pub fn new() -> Self {
+        built();
+        Self { dir: tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory") }
+    }
+
+    /// With its servers running.
+    pub fn started() -> Self {
+        let cluster = Self::new();
+        cluster.run(["true"]);
+        cluster
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// A place for local files.
+    pub fn local(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.state().join("cluster.toml")
+    }
+
+    /// `weft ARGS`, on this cluster.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(WEFT);
+        command.arg("--cluster").arg(self.file()).args(args);
+        command
+            .env_remove("WEFT_CLUSTER")
+            .env_remove("WEFT_STATE")
+            .env_remove("LD_PRELOAD")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// `weft ARGS`, which must succeed; its standard output.
+    #[track_caller]
+    pub fn weft<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        succeeded(&mut self.command(args))
+    }
+
+    /// `weft ARGS`, which must fail with `code`; its standard error.
+    #[track_caller]
+    pub fn fails<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
+        let output = self.command(args).output().expect("weft starts");
+        assert_eq!(output.status.code(), Some(code), "{}", shown(&output));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// `weft run -- PROGRAM ARGS`.
+    pub fn running<S: AsRef<OsStr>>(&self, program: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(WEFT);
+        command.arg("run").arg("--state").arg(self.state()).arg("--").args(program);
+        command
+            .env_remove("WEFT_CLUSTER")
+            .env_remove("WEFT_STATE")
+            .env_remove("LD_PRELOAD")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// `weft run -- PROGRAM ARGS`, which must succeed; its standard output.
+    #[track_caller]
+    pub fn run<S: AsRef<OsStr>>(&self, program: impl IntoIterator<Item = S>) -> String {
+        succeeded(&mut self.running(program))
+    }
+
+    /// The process of each server that runs.
+    pub fn pids(&self) -> Vec<Option<i32>> {
+        let output = self.command(["status", "--json"]).output().expect("weft starts");
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let servers = status["servers"].as_array().expect("servers");
+        servers.iter().map(|server| server["status"]["pid"].as_i64().map(|pid| pid as i32)).collect()
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        if self.file().exists() {
+            let _ = self.command(["stop", "--kill"]).output();
+        }
+        if std::thread::panicking() {
+            for log in std::fs::read_dir(self.state().join("log")).into_iter().flatten().flatten() {
+                let text = std::fs::read_to_string(log.path()).unwrap_or_default();
+                let lines: Vec<_> = text.lines().collect();
+                eprintln!("--- {}", log.path().display());
+                lines[lines.len().saturating_sub(20)..].iter().for_each(|line| eprintln!("{line}"));
+            }
+        }
+    }
+}
+
+pub fn shown(output: &Output) -> String {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n--- output\n{}--- errors\n{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+#[track_caller]
+pub fn succeeded(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{command:?}: {}", shown(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The preload library stands beside the command; `cargo test -p weft-cli` alone does not build it.
+fn built() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "weft-preload"]).current_dir(root());
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        let target = Path::new(WEFT).parent().and_then(Path::parent).expect("a target directory");
+        succeeded(cargo.arg("--target-dir").arg(target));
+    });
+}
+
+/// The top of the source tree.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree")
+}
+
+/// Whether `program` is installed. Tests that need one that is not fail: `make deps` installs all.
+#[track_caller]
+pub fn needs(program: &str) {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let found = path.split(':').any(|dir| Path::new(dir).join(program).exists());
+    assert!(found, "{program} is not installed: run `make deps`");
+}
+
+/// A small generator with a printed seed, so that a failure can be repeated with WEFT_TEST_SEED.
+pub struct Random(u64);
+
+impl Random {
+    pub fn seeded() -> (Self, u64) {
+        let given = std::env::var("WEFT_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+            now.as_nanos() as u64
+        });
+        println!("seed {seed} (repeat with WEFT_TEST_SEED={seed})");
+        (Self(seed), seed)
+    }
+
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}

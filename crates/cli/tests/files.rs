@@ -1,0 +1,152 @@
+//! The commands for files, stripes and checks.
+
+mod common;
+
+use common::{Embedded, Random, succeeded};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
+
+#[test]
+fn a_tree_goes_in_and_comes_out_as_it_was() {
+    let cluster = Embedded::started();
+    let source = cluster.local("tree");
+    std::fs::create_dir_all(source.join("sub/empty")).expect("made");
+    let (mut random, _) = Random::seeded();
+    for (name, len) in
+        [("none", 0u64), ("one", 1), ("record", 47_008), ("large", 40 << 20), ("sub/odd", 3 << 20 | 7)]
+    {
+        let bytes: Vec<u8> =
+            (0..len).step_by(8).flat_map(|_| random.next().to_le_bytes()).take(len as usize).collect();
+        std::fs::write(source.join(name), bytes).expect("written");
+    }
+    std::fs::set_permissions(source.join("one"), std::fs::Permissions::from_mode(0o640)).expect("chmod");
+    symlink("sub/odd", source.join("link")).expect("a link");
+
+    let source_text = source.to_str().expect("text");
+    cluster.weft(["cp", "-rp", source_text, "/weft/"]);
+    cluster.weft(["cp", "-r", "/weft/tree", "/weft/copy"]);
+    let back = cluster.local("back");
+    cluster.weft(["cp", "-rp", "/weft/copy", back.to_str().expect("text")]);
+    succeeded(Command::new("diff").arg("-r").arg("--no-dereference").arg(&source).arg(&back));
+    let mode = std::fs::metadata(back.join("one")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o640);
+    assert_eq!(std::fs::read_link(back.join("link")).expect("a link").to_str(), Some("sub/odd"));
+
+    // Through programs as well.
+    let sums = |dir: &str| format!("cd {dir} && find . -type f | LC_ALL=C sort | xargs sha256sum");
+    let local = succeeded(Command::new("sh").arg("-c").arg(sums(source_text)));
+    assert_eq!(cluster.run(["sh", "-c", &sums("/weft/tree")]), local);
+
+    let long = cluster.weft(["ls", "-l", "/weft/tree"]);
+    let sizes: Vec<_> = long.lines().filter_map(|line| line.split_whitespace().nth(4)).collect();
+    assert!(sizes.contains(&"47008") && sizes.contains(&"41943040"), "{long}");
+    assert!(long.contains("link -> sub/odd"), "{long}");
+    let apparent = cluster.weft(["du", "-s", "--apparent", "/weft/tree"]);
+    let total: u64 = apparent.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!((44_086..44_200).contains(&total), "{apparent}");
+    cluster.weft(["rm", "-r", "/weft/tree", "copy"]);
+    assert_eq!(cluster.weft(["ls", "-a"]), "");
+}
+
+#[test]
+fn names_are_made_moved_linked_and_removed() {
+    let cluster = Embedded::started();
+    cluster.weft(["mkdir", "-p", "/weft/a/b/c"]);
+    cluster.weft(["mkdir", "-p", "/weft/a/b/c"]);
+    assert!(cluster.fails(1, ["mkdir", "/weft/a"]).contains("File exists"));
+    cluster.weft(["touch", "a/file"]);
+    cluster.weft(["ln", "a/file", "a/hard"]);
+    cluster.weft(["ln", "-s", "/weft/a/file", "a/soft"]);
+    let stat = cluster.weft(["stat", "/weft/a/hard"]);
+    assert!(stat.contains("Links: 2") && stat.contains("regular file"), "{stat}");
+    assert!(cluster.weft(["stat", "a/soft"]).contains("symbolic link"));
+    assert!(
+        cluster.weft(["stat", "-L", "a/soft"]).contains("regular file"),
+        "an absolute target under the mount"
+    );
+    cluster.weft(["mv", "a/file", "a/hard", "a/b"]);
+    assert_eq!(
+        cluster.weft(["ls", "-R", "a"]),
+        "/weft/a:\nb\nsoft\n\n/weft/a/b:\nc\nfile\nhard\n\n/weft/a/b/c:\n"
+    );
+    assert!(cluster.fails(1, ["mv", "-n", "a/b/file", "a/b/hard"]).contains("exists"));
+    assert!(cluster.fails(1, ["rm", "a"]).contains("-r removes it"));
+    assert!(cluster.fails(1, ["rm", "nothing"]).contains("No such file"));
+    cluster.weft(["rm", "-f", "nothing"]);
+    assert!(cluster.fails(2, ["rm", "-r", "/weft"]).contains("root cannot be removed"));
+    cluster.weft(["rm", "-r", "a"]);
+    assert!(cluster.fails(1, ["cat", "/weft/a/file"]).contains("/weft/a/file: No such file"));
+    assert!(cluster.fails(2, ["cp", "/tmp/x", "/tmp/y"]).contains("none of the paths is under /weft"));
+}
+
+#[test]
+fn stripes_are_set_inherited_and_shown() {
+    let cluster = Embedded::started();
+    cluster.weft(["setstripe", "-c", "2", "-S", "64K", "--class", "ssd", "/weft/hot"]);
+    assert_eq!(cluster.weft(["getstripe", "-c", "-S", "/weft/hot"]), "2 65536 /weft/hot\n");
+    cluster.weft(["mkdir", "/weft/dir"]);
+    cluster.weft(["setstripe", "-c", "1", "-S", "1M", "/weft/dir"]);
+    cluster.run([
+        "sh",
+        "-c",
+        "head -c 100000 /dev/zero > /weft/dir/file; mkdir /weft/dir/sub; echo x > /weft/dir/sub/f",
+    ]);
+    assert_eq!(cluster.weft(["getstripe", "-c", "-S", "/weft/dir/file"]), "1 1048576 /weft/dir/file\n");
+    assert_eq!(
+        cluster.weft(["getstripe", "-c", "/weft/dir/sub/f"]),
+        "1 /weft/dir/sub/f\n",
+        "inherited below"
+    );
+    cluster.run(["sh", "-c", "head -c 200000 /dev/zero > /weft/hot"]);
+    let shown = cluster.weft(["getstripe", "-v", "/weft/hot"]);
+    assert!(shown.contains("200000 bytes") && shown.contains("ssd") && !shown.contains("hdd"), "{shown}");
+    assert!(shown.contains("103392") && shown.contains("96608") || shown.contains("131072"), "{shown}");
+    assert!(cluster.fails(1, ["setstripe", "-c", "3", "/weft/hot"]).contains("/weft/hot"), "it holds bytes");
+    assert!(cluster.fails(2, ["setstripe", "--class", "tape", "/weft/x"]).contains("classes here: hdd, ssd"));
+    cluster.weft(["setstripe", "-d", "/weft/dir"]);
+    cluster.weft(["touch", "/weft/dir/wide"]);
+    assert_eq!(cluster.weft(["getstripe", "-c", "/weft/dir/wide"]), "4 /weft/dir/wide\n");
+    let df = cluster.weft(["df"]);
+    assert_eq!(df.lines().count(), 6, "four targets and the metadata: {df}");
+}
+
+#[test]
+fn fsck_finds_and_mends_what_does_not_fit() {
+    let cluster = Embedded::started();
+    cluster.run([
+        "sh",
+        "-c",
+        "for i in 1 2 3; do head -c 3000000 /dev/urandom > /weft/f$i; done; mkdir /weft/d",
+    ]);
+    let clean = cluster.weft(["fsck"]);
+    assert!(clean.contains("0 problems"), "{clean}");
+
+    // A datafile that belongs to no file, and one that is gone.
+    let datafiles = |target: &str| {
+        let find = format!("find {}/targets/{target}/objects -type f", cluster.state().display());
+        let text = succeeded(Command::new("sh").arg("-c").arg(find));
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let some = datafiles("hdd0").first().cloned().expect("a datafile");
+    let (dir, name) = some.rsplit_once('/').expect("a path");
+    let orphan = format!("{dir}/{}{}", "00000000deadbe", &name[14..]);
+    std::fs::copy(&some, &orphan).expect("copied");
+    // Datafiles lie in directories by their file id; the copy must lie where its name says.
+    cluster.weft(["stop"]);
+    let moved = cluster.state().join("targets/hdd0/objects").join(&orphan[dir.len() + 15..dir.len() + 17]);
+    let moved = moved.join(orphan.rsplit('/').next().expect("a name"));
+    std::fs::create_dir_all(moved.parent().expect("a directory")).expect("made");
+    if moved.as_os_str() != orphan.as_str() {
+        std::fs::rename(&orphan, &moved).expect("moved");
+    }
+    std::fs::OpenOptions::new().write(true).open(&some).and_then(|file| file.set_len(5)).expect("cut");
+    let output = cluster.command(["fsck"]).output().expect("weft starts");
+    let text = common::shown(&output);
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    assert!(text.contains("belongs to no file"), "{text}");
+    assert!(moved.exists(), "nothing is changed without --repair");
+    let output = cluster.command(["fsck", "--repair"]).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(1), "{}", common::shown(&output));
+    assert!(!moved.exists(), "the orphan is removed");
+    assert!(cluster.weft(["fsck"]).contains("0 problems"));
+}

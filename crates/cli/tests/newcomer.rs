@@ -1,0 +1,175 @@
+//! What somebody sees who has just installed Weft.
+
+mod common;
+
+use common::{Embedded, WEFT, needs, shown, succeeded};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[test]
+fn what_one_run_wrote_the_next_one_reads() {
+    let cluster = Embedded::new();
+    cluster.run(["sh", "-c", "mkdir -p /weft/a && echo first > /weft/a/file && ls -l /weft/a"]);
+    let before = cluster.pids();
+    assert_eq!(cluster.run(["cat", "/weft/a/file"]), "first\n");
+    assert_eq!(cluster.pids(), before, "the servers are used again");
+    // And after the servers have ended.
+    let stopped = cluster.weft(["stop"]);
+    assert_eq!(stopped, "stopped s0, s1, s2, s3\n");
+    assert_eq!(cluster.run(["cat", "/weft/a/file"]), "first\n");
+    assert_eq!(cluster.weft(["cat", "/weft/a/file"]), "first\n");
+    // A command of the cluster that finds it stopped starts it.
+    cluster.weft(["stop"]);
+    assert_eq!(cluster.weft(["ls", "/weft"]), "a\n");
+}
+
+#[test]
+fn two_first_runs_at_once_share_one_cluster() {
+    let cluster = Embedded::new();
+    let runs: Vec<_> = (0..6)
+        .map(|index| {
+            let mut command = cluster.running(["sh", "-c", &format!("echo {index} > /weft/{index}")]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weft starts")
+        })
+        .collect();
+    for run in runs {
+        let output = run.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", shown(&output));
+    }
+    let names = cluster.run(["sh", "-c", "cat /weft/*"]);
+    assert_eq!(names, "0\n1\n2\n3\n4\n5\n");
+}
+
+#[test]
+fn exit_codes_and_signals_are_passed_on() {
+    let cluster = Embedded::new();
+    let code = |program: &[&str]| {
+        cluster.running(program).stderr(Stdio::null()).status().expect("weft starts").code()
+    };
+    assert_eq!(code(&["sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(code(&["sh", "-c", "kill -KILL $$"]), Some(128 + libc::SIGKILL));
+    assert_eq!(code(&["there-is-no-such-program"]), Some(127));
+    assert_eq!(code(&["/dev/null"]), Some(126));
+
+    let mut run = cluster
+        .running(["sh", "-c", "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.05; done"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("weft starts");
+    let mut lines = BufReader::new(run.stdout.take().expect("a pipe")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+    succeeded(Command::new("kill").arg("-TERM").arg(run.id().to_string()));
+    assert_eq!(lines.next().expect("a line").expect("text"), "told");
+    let status = run.wait().expect("it ends");
+    assert_eq!((status.code(), status.signal()), (Some(5), None));
+}
+
+#[test]
+fn fresh_leaves_nothing_and_only_of_its_own() {
+    let cluster = Embedded::new();
+    cluster.run(["sh", "-c", "echo old > /weft/file"]);
+    let mut again = Command::new(WEFT);
+    again.arg("run").arg("--state").arg(cluster.state()).args(["--fresh", "--", "ls", "-A", "/weft"]);
+    assert_eq!(succeeded(&mut again), "");
+    // A directory with a cluster of another kind is refused.
+    let foreign = cluster.local("foreign");
+    std::fs::create_dir(&foreign).expect("a directory");
+    std::fs::copy(cluster.file(), foreign.join("cluster.toml")).expect("a copy");
+    let text = std::fs::read_to_string(cluster.file()).expect("text");
+    let text = text.lines().skip(2).collect::<Vec<_>>().join("\n");
+    std::fs::write(foreign.join("cluster.toml"), text).expect("written");
+    let mut refused = Command::new(WEFT);
+    refused.arg("run").arg("--state").arg(&foreign).args(["--fresh", "--", "true"]);
+    let output = refused.output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    assert!(foreign.join("cluster.toml").exists());
+}
+
+#[test]
+fn servers_end_when_idle_and_are_held_while_a_program_runs() {
+    let cluster = Embedded::new();
+    let mut run = Command::new(WEFT);
+    run.arg("run").arg("--state").arg(cluster.state());
+    // Longer than the idle limit, without any use of Weft.
+    run.args(["--idle-exit", "1500 ms", "--", "sh", "-c", "sleep 4; echo still > /weft/file"]);
+    succeeded(&mut run);
+    let began = Instant::now();
+    let socket = cluster.state().join("run/s0.sock");
+    while std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the servers do not end");
+        // Each attempt is a connection: they must lie further apart than the limit.
+        std::thread::sleep(Duration::from_secs(4));
+    }
+    assert_eq!(cluster.weft(["cat", "/weft/file"]), "still\n");
+}
+
+#[test]
+fn a_dead_server_is_shown_within_three_seconds_and_turns_into_an_error_that_names_it() {
+    let cluster = Embedded::started();
+    let all = cluster.weft(["status"]);
+    assert!(all.contains("s3") && !all.contains("DOWN"), "{all}");
+    cluster.weft(["setstripe", "-c", "4", "-S", "64K", "/weft/wide"]);
+    cluster.run(["dd", "if=/dev/zero", "of=/weft/wide", "bs=1M", "count=1", "conv=notrunc", "status=none"]);
+
+    let pid = cluster.pids()[2].expect("s2 runs");
+    succeeded(Command::new("kill").arg("-KILL").arg(pid.to_string()));
+    let began = Instant::now();
+    let output = cluster.command(["status"]).output().expect("weft starts");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    let text = shown(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("server s2 is down"), "{text}");
+
+    // One that is frozen, too.
+    let pid = cluster.pids()[3].expect("s3 runs");
+    succeeded(Command::new("kill").arg("-STOP").arg(pid.to_string()));
+    let began = Instant::now();
+    let output = cluster.command(["status", "--json"]).output().expect("weft starts");
+    let took = began.elapsed();
+    succeeded(Command::new("kill").arg("-CONT").arg(pid.to_string()));
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let up: Vec<_> =
+        status["servers"].as_array().expect("servers").iter().map(|s| s["up"].as_bool()).collect();
+    assert_eq!(up, [Some(true), Some(true), Some(false), Some(false)]);
+
+    // A program that needs it gets an error in bounded time. The held socket keeps it from being started again.
+    let file = cluster.file();
+    let mut read = Command::new("cat");
+    read.arg("/weft/wide").env("WEFT_CLUSTER", &file);
+    read.env("LD_PRELOAD", std::path::Path::new(WEFT).with_file_name("libweft_preload.so"));
+    let began = Instant::now();
+    let output = read.output().expect("cat starts");
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let text = shown(&output);
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("Input/output error") && text.contains("server s2"), "{text}");
+}
+
+#[test]
+fn help_has_examples_and_pages_are_written() {
+    let help = succeeded(Command::new(WEFT).args(["help", "run"]));
+    assert!(help.contains("Examples:") && help.contains("--fresh"), "{help}");
+    let dir = tempfile::tempdir().expect("a directory");
+    succeeded(Command::new(WEFT).args(["man", "--out"]).arg(dir.path()));
+    let page = std::fs::read_to_string(dir.path().join("weft-setstripe.1")).expect("a page");
+    assert!(page.contains("stripe\\-size"), "{page}");
+    assert!(dir.path().join("weft.1").exists());
+    for shell in ["bash", "zsh", "fish"] {
+        let text = succeeded(Command::new(WEFT).args(["completions", shell]));
+        assert!(text.contains("getstripe"), "{shell}");
+    }
+    needs("bash");
+    let example = succeeded(Command::new(WEFT).args(["config", "example"]));
+    let file = dir.path().join("cluster.toml");
+    std::fs::write(&file, &example).expect("written");
+    let checked = succeeded(Command::new(WEFT).args(["config", "check"]).arg(&file));
+    assert!(checked.contains("2 servers, 4 targets"), "{checked}");
+    std::fs::write(&file, example.replace("class = \"hdd\"\n# A", "clas = \"hdd\"\n# A")).expect("written");
+    let output = Command::new(WEFT).args(["config", "check"]).arg(&file).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(2));
+    let text = shown(&output);
+    assert!(text.contains("cluster.toml:") && text.contains("has no \"class\""), "{text}");
+}
