@@ -331,6 +331,10 @@ fn what_was_acknowledged_survives_kills_of_any_server_at_any_moment() {
                 // SAFETY: a process that this test started.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
             }
+            if random.below(2) == 0 {
+                // Long enough for impatient clients to see the outage.
+                std::thread::sleep(Duration::from_millis(300 + random.below(900)));
+            }
             let mut again = Command::new(WEFT);
             again.arg("run").arg("--state").arg(cluster.state()).args(["--", "true"]);
             common::succeeded(&mut again);

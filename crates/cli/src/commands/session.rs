@@ -82,7 +82,11 @@ impl Weft {
                         let why = format!("it is a symbolic link to {target}, outside of Weft");
                         return Err(Failure::new(self.shown(inside), why));
                     };
-                    path = [below.as_bytes(), b"/", &rest].concat();
+                    path = below.trim_end_matches('/').as_bytes().to_vec();
+                    if !rest.is_empty() {
+                        path.push(b'/');
+                        path.extend_from_slice(&rest);
+                    }
                 }
                 Err(error) => return Err(Failure::new(self.shown(inside), why(&error))),
                 Ok(found) => return Ok(found),

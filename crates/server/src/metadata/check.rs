@@ -5,11 +5,11 @@ use super::op::{Op, file_type};
 use super::tables::{add_entry, dentry, inode, path_of, put_inode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use weft_core::FileId;
+use weft_core::{ByteLen, FileId};
 use weft_store::metadata::{
-    DentryRow, Inode, Node, NodeKind, Scan, Snapshot, Table, Transaction, dentry_key, file_key,
+    DentryRow, Inode, Node, NodeKind, ReapRow, Scan, Snapshot, Table, Transaction, dentry_key, file_key,
 };
-use weft_wire::meta::{LIST_LIMIT_MAX, MetaReply, NamespaceReport, ROOT, ScannedInode};
+use weft_wire::meta::{FileType, LIST_LIMIT_MAX, MetaReply, NamespaceReport, ROOT, ScannedInode};
 
 /// Most problems that are told in sentences; all are counted and mended.
 const PROBLEMS_MAX: usize = 1000;
@@ -52,6 +52,8 @@ impl Op<'_> {
             found.push((id(key), inode));
             Ok(if found.len() < limit && bytes < PAGE_BYTES_MAX { Scan::Next } else { Scan::Stop })
         })?;
+        let full = found.len() >= limit || bytes >= PAGE_BYTES_MAX;
+        let end = found.last().filter(|_| full).map(|(file, _)| *file);
         let mut scanned = Vec::with_capacity(found.len());
         for (file, inode) in found {
             let kind = file_type(inode.kind());
@@ -70,6 +72,29 @@ impl Op<'_> {
                 path,
             });
         }
+        // Files without an inode whose datafiles are still to be removed: a page that ends before the last inode
+        // takes those up to its end.
+        let mut waiting = 0;
+        s.scan(Table::Reap, Bound::Excluded(&file_key(after)), &mut |key, value| {
+            if end.is_some_and(|end| id(key) > end) || waiting >= limit {
+                return Ok(Scan::Stop);
+            }
+            let row: ReapRow = value.open(Table::Reap, key)?;
+            waiting += 1;
+            scanned.push(ScannedInode {
+                file: id(key),
+                kind: FileType::Regular,
+                size: ByteLen(0),
+                settled: false,
+                layout: Some(row.layout),
+                doomed: true,
+                path: Vec::new(),
+            });
+            Ok(Scan::Next)
+        })?;
+        scanned.sort_by_key(|inode| inode.file);
+        // What was left out comes with the next page, which begins after the last one here.
+        scanned.truncate(limit);
         Ok(MetaReply::Inodes(scanned))
     }
 
