@@ -216,7 +216,7 @@ fn message(kind: Kind, family: Family, body: &[u8], payload_len: u32, check: Opt
 }
 
 /// A body that is there already: its bytes without a length before them.
-struct Raw<'a>(&'a [u8]);
+pub struct Raw<'a>(pub &'a [u8]);
 
 impl serde::Serialize for Raw<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -6,6 +6,7 @@ mod config;
 mod header;
 mod layout;
 mod link;
+mod metadata;
 mod store;
 mod text;
 
@@ -76,4 +77,12 @@ targets! {
     target_identity = store, store::target_identity_seeds, Shape::Binary;
     /// Names of datafiles.
     datafile_name = store, store::datafile_name_seeds, Shape::Text(&[".", "0", "+", "ffffffffffffffff", "65535"]);
+    /// Rows of the metadata database.
+    metadata_row = metadata, metadata::metadata_row_seeds, Shape::Binary;
+    /// The metadata database's log, as a start reads it.
+    metadata_log = metadata, metadata::metadata_log_seeds, Shape::Binary;
+    /// The identity file of a metadata path.
+    metadata_identity = metadata, metadata::metadata_identity_seeds, Shape::Binary;
+    /// Tokens of open files, as a program image gives them to the next.
+    handle_token = metadata, metadata::handle_token_seeds, Shape::Binary;
 }

@@ -18,6 +18,8 @@ mod engine;
 mod identity;
 mod journal;
 mod log;
+#[doc(hidden)]
+pub mod log_bytes;
 mod record;
 mod rows;
 

@@ -1,0 +1,202 @@
+//! The metadata database on disk: rows, log and identity file; and tokens of open files.
+
+use super::link::Raw;
+use crate::Outcome;
+use crate::alloc::bounded;
+use crate::rng::Rng;
+use crate::seeds::encoded;
+use serde::{Serialize, de::DeserializeOwned};
+use std::fmt::Debug;
+use weft_client::{HandleId, HandleToken, OpenFlags};
+use weft_core::{ByteLen, FileId, Layout, TargetId, Timestamp};
+use weft_store::metadata::log_bytes::{frame, read};
+use weft_store::metadata::{
+    AllocatorRow, DentryRow, Identity, Inode, LayoutChoice, Node, NodeKind, ReapRow, ReplyRow, StartRow,
+    Table, Untrusted, seal,
+};
+use weft_wire::{ClusterSecret, Rights};
+
+const KEY: &[u8] = b"\0\0\0\0\0\0\0\x07";
+
+pub fn metadata_row(data: &[u8]) -> Outcome {
+    let Some((&kind, value)) = data.split_first() else { return Outcome::Refused };
+    match kind % 6 {
+        0 => row::<Inode>(Table::Inodes, value),
+        1 => row::<DentryRow>(Table::Dentries, value),
+        2 => row::<ReapRow>(Table::Reap, value),
+        3 => row::<ReplyRow>(Table::Replies, value),
+        4 => row::<AllocatorRow>(Table::Counters, value),
+        _ => row::<StartRow>(Table::Counters, value),
+    }
+}
+
+fn row<T: Serialize + DeserializeOwned + PartialEq + Debug>(table: Table, value: &[u8]) -> Outcome {
+    assert!(Untrusted::new(value.to_vec()).open::<T>(table, KEY).is_err() || value.len() > 4);
+    let sealed = seal(table, KEY, &Raw(value));
+    let decoded =
+        bounded(value.len(), 48, (1 << 20) + 8192, || Untrusted::new(sealed.clone()).open::<T>(table, KEY));
+    // Another key, another table, a flipped bit: the checksum is over all of them.
+    assert!(Untrusted::new(sealed.clone()).open::<T>(table, &KEY[1..]).is_err());
+    assert!(Untrusted::new(sealed.clone()).open::<T>(Table::Sessions, KEY).is_err());
+    let mut damaged = sealed;
+    let bit = crc32fast::hash(&damaged) as usize % (damaged.len() * 8);
+    damaged[bit / 8] ^= 1 << (bit % 8);
+    assert!(Untrusted::new(damaged).open::<T>(table, KEY).is_err(), "bit {bit} flipped and not noticed");
+    if let Ok(row) = &decoded {
+        let again = Untrusted::new(seal(table, KEY, row)).open::<T>(table, KEY);
+        assert_eq!(again.as_ref(), Ok(row));
+    }
+    Outcome::of(&decoded)
+}
+
+/// The first byte: the number of the last frame that is in the base already.
+pub fn metadata_log(data: &[u8]) -> Outcome {
+    let Some((&applied, log)) = data.split_first() else { return Outcome::Refused };
+    let applied = u64::from(applied);
+    let as_given = check_log(log, applied);
+    let mut sealed = log.to_vec();
+    reseal(&mut sealed, &mut Rng(crc32fast::hash(log).into()), applied);
+    check_log(&sealed, applied);
+    as_given
+}
+
+fn check_log(log: &[u8], applied: u64) -> Outcome {
+    // A copy of the log and one of its longest body; a row of no bytes is one of eight in the log, and its place in
+    // a map here.
+    let (last, changes) = match bounded(log.len(), 64, 16 << 10, || read(log, applied)) {
+        Ok(read) => read,
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+            return Outcome::Refused;
+        }
+    };
+    assert!(last >= applied && (last > applied || changes.is_empty()));
+    if changes.is_empty() {
+        return Outcome::Refused;
+    }
+    let again = frame(applied + 1, &changes);
+    assert_eq!(read(&again, applied).expect("a frame that was just made"), (applied + 1, changes));
+    // A torn end: the last byte is not there. Nothing of that frame is taken.
+    assert_eq!(read(&again[..again.len() - 1], applied).expect("a torn end is no error"), (applied, vec![]));
+    Outcome::Accepted
+}
+
+/// Makes frames of any bytes.
+fn reseal(log: &mut [u8], rng: &mut Rng, applied: u64) {
+    let (mut at, mut number) = (0, applied.saturating_sub(rng.next() % 3));
+    while log.len() - at >= 24 {
+        let (head, rest) = log[at..].split_first_chunk_mut::<24>().expect("long enough");
+        head[..4].copy_from_slice(b"WLOG");
+        let len = u32::from_le_bytes(head[4..8].try_into().expect("four bytes")) as usize;
+        let len = if rng.one_in(20) { len } else { len % (rest.len() + 1) };
+        head[4..8].copy_from_slice(&(len as u32).to_le_bytes());
+        number = if rng.one_in(10) { rng.next() >> rng.below(64) } else { number.wrapping_add(1) };
+        head[8..16].copy_from_slice(&number.to_le_bytes());
+        let body = &rest[..len.min(rest.len())];
+        head[16..20].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+        let len = body.len();
+        let crc = crc32fast::hash(&head[..20]);
+        head[20..24].copy_from_slice(&crc.to_le_bytes());
+        at += 24 + len;
+    }
+}
+
+pub fn metadata_identity(data: &[u8]) -> Outcome {
+    let as_given = identity(data);
+    if data.len() >= 4 {
+        let mut sealed = data.to_vec();
+        let split = sealed.len() - 4;
+        let crc = crc32fast::hash(&sealed[..split]);
+        sealed[split..].copy_from_slice(&crc.to_le_bytes());
+        identity(&sealed);
+    }
+    as_given
+}
+
+fn identity(data: &[u8]) -> Outcome {
+    let decoded = bounded(data.len(), 1, 64, || Identity::decode(data));
+    match &decoded {
+        Ok(identity) => assert_eq!(identity.encode(), data, "there is one way to write an identity"),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    Outcome::of(&decoded)
+}
+
+pub fn handle_token(data: &[u8]) -> Outcome {
+    let decoded = bounded(data.len(), 1, 64, || HandleToken::decode(data));
+    let Some(token) = decoded else { return Outcome::Refused };
+    assert_eq!(HandleToken::decode(&token.encode()), Some(token));
+    Outcome::Accepted
+}
+
+pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
+    let layout = Layout::striped(&[TargetId(0), TargetId(300)], ByteLen(65_536)).expect("a layout");
+    let choice = LayoutChoice {
+        stripe_size: Some(ByteLen(1)),
+        class: Some("ssd".into()),
+        strips: Some(vec![(TargetId(1), ByteLen(2))]),
+        ..LayoutChoice::default()
+    };
+    let nodes = [
+        Node::Regular { layout: layout.clone(), settled: false, touched: true, epoch: u32::MAX },
+        Node::Directory { entries: 5, default: Some(choice) },
+        Node::Symlink { target: b"../a".to_vec() },
+        Node::Special { kind: NodeKind::Fifo, rdev: 0 },
+    ];
+    let inode = |node| Inode {
+        mode: 0o644,
+        uid: 1000,
+        gid: 100,
+        nlink: 1,
+        size: ByteLen(1 << 40),
+        blocks_512: 8,
+        atime: Timestamp::from_parts(1, 2),
+        mtime: Timestamp::from_parts(-1, 2),
+        ctime: Timestamp::from_parts(1_800_000_000, 2),
+        mtime_set_at: Timestamp::default(),
+        parent: FileId(1),
+        name: b"name".to_vec(),
+        xattrs: 0,
+        node,
+    };
+    let seed = |kind: u8, row: Vec<u8>| [&[kind], &row[..]].concat();
+    let mut seeds: Vec<_> = nodes.map(|node| seed(0, encoded(&inode(node)))).to_vec();
+    seeds.push(seed(1, encoded(&DentryRow { file: FileId(7), kind: NodeKind::Symlink })));
+    seeds.push(seed(2, encoded(&ReapRow { layout })));
+    seeds.push(seed(3, encoded(&ReplyRow { seq: 9, reply: vec![1; 300] })));
+    seeds.push(seed(4, encoded(&AllocatorRow { next: FileId(1 << 33), inodes: 77 })));
+    seeds.push(seed(5, encoded(&StartRow { incarnation: 3, clean: true })));
+    seeds
+}
+
+pub fn metadata_log_seeds() -> Vec<Vec<u8>> {
+    let change =
+        |n: u8, value: Option<usize>| (Table::ALL[n as usize % 8], vec![n; 8], value.map(|len| vec![n; len]));
+    let frames = [
+        frame(5, &[change(1, Some(100)), change(4, None)]),
+        frame(6, &[change(1, None)]),
+        frame(7, &(0..200).map(|n| change(n, Some(n.into()))).collect::<Vec<_>>()),
+    ];
+    let seed = |applied: u8, frames: &[Vec<u8>]| [&[applied], &frames.concat()[..]].concat();
+    vec![
+        seed(4, &frames),
+        seed(6, &frames),
+        seed(4, &frames[..1]),
+        seed(0, &frames),
+        seed(9, &[vec![0; 100]]),
+    ]
+}
+
+pub fn metadata_identity_seeds() -> Vec<Vec<u8>> {
+    let good = Identity { cluster: "physics".into() }.encode();
+    let empty = Identity { cluster: String::new() }.encode();
+    vec![good[1..].to_vec(), good, empty]
+}
+
+pub fn handle_token_seeds() -> Vec<Vec<u8>> {
+    let cap = ClusterSecret::new(&[7; 32]).grant(FileId(7), Rights::READ, 1 << 31);
+    let flags = OpenFlags { read: true, ..OpenFlags::default() };
+    let token = HandleToken { file: FileId(7), flags, cap: Some(cap), path: b"a/b".to_vec() };
+    let bare = HandleToken { cap: None, path: vec![], ..token.clone() };
+    vec![token.encode(), bare.encode(), encoded(&HandleId(1))]
+}

@@ -1,0 +1,70 @@
+//! The log over bytes in memory, for fuzzing what a start reads.
+
+use super::delta::Delta;
+use super::engine::Table;
+use super::log::{append_change, finish_frame, replay, start_frame};
+use std::io;
+use weft_core::{ByteLen, LocalOffset, Nanos};
+use weft_env::BlockingFile;
+
+/// A row set (`Some`) or removed (`None`).
+pub type Change = (Table, Vec<u8>, Option<Vec<u8>>);
+
+/// One frame.
+pub fn frame(number: u64, changes: &[Change]) -> Vec<u8> {
+    let mut out = Vec::new();
+    start_frame(&mut out);
+    for (table, key, value) in changes {
+        append_change(&mut out, *table, key, value.as_deref());
+    }
+    finish_frame(&mut out, number);
+    out
+}
+
+/// Reads a log as a start does: the number of the last frame taken, and what its rows are after it.
+///
+/// # Errors
+/// When a frame that holds is of another version.
+pub fn read(log: &[u8], applied: u64) -> io::Result<(u64, Vec<Change>)> {
+    let mut delta = Delta::default();
+    let last = replay(&Bytes(log.to_vec()), applied, &mut delta)?;
+    let rows = |table: Table| {
+        let rows = delta.rows(table).iter();
+        rows.map(move |(key, value)| (table, key.to_vec(), value.as_ref().map(|value| value.to_vec())))
+    };
+    let changes = Table::ALL.into_iter().flat_map(rows).collect();
+    Ok((last, changes))
+}
+
+/// A file that is only read.
+#[derive(Debug)]
+struct Bytes(Vec<u8>);
+
+impl BlockingFile for Bytes {
+    fn read_at(&self, buf: &mut [u8], offset: LocalOffset) -> io::Result<()> {
+        let from = usize::try_from(offset.0).ok().and_then(|at| self.0.get(at..));
+        let bytes = from.and_then(|bytes| bytes.get(..buf.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_at(&self, _: &[u8], _: LocalOffset) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<ByteLen> {
+        Ok(ByteLen(self.0.len() as u64))
+    }
+
+    fn set_len(&self, _: ByteLen) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn take_owed(&self) -> Nanos {
+        Nanos(0)
+    }
+}
