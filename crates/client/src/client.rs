@@ -217,6 +217,7 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// Those of readlink(2).
     pub async fn readlink(&self, at: &Place) -> Result<Vec<u8>> {
+        let at = &Place { follow: false, ..at.clone() };
         match self.about(at, Effect::Repeatable, MetaRequest::Readlink { at: at.clone() }).await? {
             MetaReply::Target(target) => Ok(target),
             _ => Err(odd_reply()),

@@ -19,7 +19,8 @@ impl<E: Env> Gate<E> {
 
     pub(crate) fn try_enter(&self) -> Option<Inside<'_, E>> {
         let free = self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        free.is_ok().then_some(Inside(self))
+        // Made only when it is true: its end opens the gate.
+        free.is_ok().then(|| Inside(self))
     }
 
     pub(crate) async fn enter(&self) -> Inside<'_, E> {

@@ -39,8 +39,17 @@ impl Registry {
 
     /// The open ends, and with it the locks that belong to it.
     pub(crate) fn closed(&self, handle: HandleId) {
-        self.opens.lock().remove(&handle);
-        self.locks.lock().retain(|lock| lock.owner != LockOwner::Handle(handle));
+        let gone = {
+            let mut opens = self.opens.lock();
+            let closed = opens.remove(&handle).map(|record| record.file);
+            closed.filter(|file| opens.values().all(|record| record.file != *file))
+        };
+        // With the last open of a file the session's locks on it end.
+        let stays = |lock: &ReclaimLock| lock.owner != LockOwner::Handle(handle) && Some(lock.file) != gone;
+        let mut locks = self.locks.lock();
+        if !locks.is_empty() {
+            locks.retain(stays);
+        }
     }
 
     pub(crate) fn locked(&self, lock: ReclaimLock) {

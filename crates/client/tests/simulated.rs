@@ -3,7 +3,7 @@
 mod support;
 
 use std::path::PathBuf;
-use support::{Plan, SERVERS, fake, model, options, secret};
+use support::{Plan, SERVERS, model, options, secret};
 use weft_client::{Client, Counts, Credentials, Key, Transport};
 use weft_core::Nanos;
 use weft_env::sim::{Sim, SimEnv};
@@ -20,7 +20,7 @@ impl World {
     /// Four servers, each on a machine of its own or all on that of the clients.
     fn new(sim: &Sim, spread: bool) -> Self {
         let first = sim.node("n0");
-        let machines: Vec<SimEnv> = (0..=SERVERS)
+        let machines: Vec<SimEnv> = (0..SERVERS)
             .map(|id| match id {
                 0 => first.clone(),
                 _ if spread => sim.node(&format!("n{id}")),
@@ -32,16 +32,16 @@ impl World {
             false => Address::Unix(format!("/s{id}").into()),
         };
         let folders = (0..SERVERS).map(|id| PathBuf::from(format!("/t{id}"))).collect();
-        Self { plan: Plan::new((0..=SERVERS).map(address).collect(), folders, 1000), machines }
+        Self { plan: Plan::new((0..SERVERS).map(address).collect(), folders, "/meta".into(), 1000), machines }
     }
 
     async fn start(&self) -> Vec<ServerHandle<SimEnv>> {
-        fake::start(&self.machines[SERVERS as usize], &self.plan.map).await;
         let mut servers = Vec::new();
         for id in 0..SERVERS {
             let env = &self.machines[id as usize];
             let root = env.dir("/".as_ref()).await.expect("a disk");
             root.make_dir(&format!("t{id}")).await.expect("a folder");
+            root.make_dir("meta").await.expect("a folder");
             servers.push(self.start_server(env, id).await);
         }
         servers
@@ -69,24 +69,24 @@ struct Outcome {
 fn run(seed: u64, spread: bool, transport: Transport, trouble: bool) -> Outcome {
     let mut sim = Sim::with_seed(seed);
     let world = World::new(&sim, spread);
-    let main = world.machines[0].clone();
     let control = sim.control();
+    let main = control.process(&world.machines[0], "test", 1000, 1000);
     let counts = sim.block_on(&main, async move {
         let mut servers = world.start().await;
         let clients = [world.client(&control, "a", transport), world.client(&control, "b", transport)];
         let mut machines = world.machines.clone();
-        model::run(seed, 120, &clients, async |step| {
+        model::run(seed, 170, &clients, async |step| {
             if !trouble || step % 20 != 19 {
                 return;
             }
-            let id = (step / 20 % u64::from(SERVERS - 1) + 1) as u32;
+            let id = (step / 40 % u64::from(SERVERS)) as u32;
             if step % 40 == 19 {
                 // A process dies without a word, another takes its place.
                 control.kill(&machines[id as usize]);
                 machines[id as usize] = control.restart(&machines[id as usize]);
                 servers[id as usize] = world.start_server(&machines[id as usize], id).await;
             } else {
-                control.reset_connections(&machines[0], &machines[id as usize]);
+                control.reset_connections(&machines[0], &machines[3 - id as usize]);
             }
         })
         .await;
