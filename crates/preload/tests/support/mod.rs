@@ -1,25 +1,36 @@
 //! Runs real programs twice: on a plain directory without the library, and under the mount with it.
 //!
-//! The library under test is the `cdylib` of this package, which cargo builds before it runs these tests and puts
-//! beside the test program (`target/<profile>/deps`) or one level up.
+//! See [`library`] for where the library under test comes from.
 #![allow(dead_code)] // Each test program uses a part.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The mount prefix of the tests. Nothing of that name exists.
 pub const MOUNT: &str = "/weft";
 
-/// The library that cargo has built for this test.
+/// The library under test. Cargo builds no `cdylib` for the tests of its package, so the first test asks it to, into
+/// the target directory and profile of this test program.
 pub fn library() -> PathBuf {
-    let own = std::env::current_exe().expect("a test has a path");
-    let deps = own.parent().expect("in a directory");
-    let places = [deps.join("libweft_preload.so"), deps.join("../libweft_preload.so")];
-    let newest = places.into_iter().filter(|path| path.exists()).max_by_key(|path| {
-        path.metadata().and_then(|meta| meta.modified()).expect("a built file has a time")
-    });
-    newest.expect("cargo builds the library of the package under test").canonicalize().expect("it is there")
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let own = std::env::current_exe().expect("a test has a path");
+        let profile = own.ancestors().nth(2).expect("target/<profile>/deps/<test>");
+        let name = profile.file_name().expect("a profile").to_str().expect("plain text");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "weft-preload", "--profile"]);
+        cargo.arg(if name == "debug" { "dev" } else { name });
+        cargo
+            .arg("--target-dir")
+            .arg(profile.parent().expect("target"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        let built = cargo.output().expect("cargo runs");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        profile.join("libweft_preload.so")
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 /// A file beside this one.
