@@ -133,12 +133,11 @@ unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
     let joined = pathname::join(&dir_text, bytes);
     match inside_mount(&joined, bytes) {
         Route::Ours(mut spot) => {
-            // Walking from the directory's inode survives its being renamed; a path that climbs is walked from the
-            // root, where the words say how far.
+            // A walk from the directory's inode survives its being renamed.
             if let Some(inode) = base
-                && pathname::names(bytes).all(|name| name != b"..")
+                && spot.text.starts_with(&dir_text)
             {
-                spot.base = Some((inode, dir_text.len().min(spot.text.len())));
+                spot.base = Some((inode, dir_text.len()));
             }
             Route::Ours(spot)
         }

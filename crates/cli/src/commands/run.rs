@@ -6,7 +6,7 @@ use crate::signals::{self, Blocked};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use weft_config::Cluster;
 
@@ -65,7 +65,7 @@ impl Run {
         let name = &self.program[0];
         let mut command = Command::new(name);
         command.args(&self.program[1..]).env("WEFT_CLUSTER", &cluster.file);
-        environment(&mut command, library.as_os_str());
+        environment(&mut command, library.as_os_str(), &cluster.mount);
         let mut child = signals.spawn(&mut command).map_err(|error| {
             let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
             Failure::new(name.to_string_lossy(), error)
@@ -118,7 +118,7 @@ impl Run {
 }
 
 /// What the program needs beside the cluster file.
-fn environment(command: &mut Command, library: &OsStr) {
+fn environment(command: &mut Command, library: &OsStr, mount: &Path) {
     let mut preload = library.to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         // A run inside a run loads the library once.
@@ -130,6 +130,7 @@ fn environment(command: &mut Command, library: &OsStr) {
         }
     }
     command.env("LD_PRELOAD", preload);
+    command.env("WEFT_MOUNT", mount);
     // UCX, under MPICH and Open MPI, patches mmap in memory and so passes the library by.
     if std::env::var_os("UCX_MEM_MMAP_HOOK_MODE").is_none() {
         command.env("UCX_MEM_MMAP_HOOK_MODE", "none");

@@ -2,6 +2,7 @@
 
 use crate::backend::backend;
 use crate::errno::{self, Res};
+use crate::open::Open;
 use crate::route::{self, Spot};
 use crate::serve::on_fd;
 use crate::table;
@@ -17,6 +18,40 @@ fn enter(spot: &Spot) -> Res<c_int> {
     let text = super::attrs::resolved(spot)?;
     route::set_cwd(Some(text));
     Ok(0)
+}
+
+/// The path of an open directory, also after it was renamed: then names are looked for upwards.
+fn path_now(open: &Open) -> Res<Vec<u8>> {
+    let backend = backend()?;
+    let own = open.stat()?.st_ino;
+    if backend.stat(&Spot::at(open.path()), true).is_ok_and(|st| st.st_ino == own) {
+        return Ok(open.path());
+    }
+    let by_inode = |inode, rest: &[u8]| Spot { text: rest.to_vec(), base: Some((inode, 0)), must_dir: false };
+    let root = backend.stat(&Spot::at(b"/".to_vec()), true)?.st_ino;
+    let mut at = own;
+    let mut path = Vec::new();
+    // A path has at most 4,096 bytes, so at most 2,048 names.
+    for _ in 0..2048 {
+        if at == root {
+            return Ok(if path.is_empty() { b"/".to_vec() } else { path });
+        }
+        let parent = backend.stat(&by_inode(at, b"/.."), true)?.st_ino;
+        let mut after = Vec::new();
+        let name = loop {
+            let (names, more) = backend.list(&by_inode(parent, b"/"), &after)?;
+            if let Some(found) = names.iter().find(|name| name.inode == at) {
+                break found.name.clone();
+            }
+            match names.last() {
+                Some(last) if more => after.clone_from(&last.name),
+                _ => return Err(libc::ENOENT.into()),
+            }
+        };
+        path = [b"/", &name[..], &path].concat();
+        at = parent;
+    }
+    Err(libc::ENAMETOOLONG.into())
 }
 
 /// `chdir`: a foreign directory ends ours.
@@ -51,7 +86,7 @@ pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
         if !open.is_directory() {
             return Err(libc::ENOTDIR.into());
         }
-        enter(&Spot::at(open.path()))
+        enter(&Spot::at(path_now(open)?))
     }) {
         return result;
     }
