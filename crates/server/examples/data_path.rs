@@ -10,9 +10,10 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::*;
-use weft_env::Address;
+use weft_core::LocalOffset;
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::data::DataReply;
+use weft_env::{Address, Conn, Shared};
+use weft_wire::data::{DataReply, DataRequest, IoHints, Place};
 use weft_wire::hello::Role;
 
 fn main() {
@@ -41,8 +42,11 @@ fn main() {
     println!("{:6} {:5} {:>8} {:>10} {:>12} {:>10}", "over", "what", "bytes", "us", "server us", "MB/s");
     for address in &addresses {
         for len in [4096, 47_008, 65_536, 1 << 20] {
-            for write in [true, false] {
-                case(address, pid, len, write, seconds);
+            for what in [What::Write, What::Shared, What::Read] {
+                let local = matches!(address, Address::Unix(_));
+                if local || what != What::Shared {
+                    case(address, pid, len, what, seconds);
+                }
             }
         }
     }
@@ -50,7 +54,16 @@ fn main() {
     child.wait().expect("the server ends");
 }
 
-fn case(address: &Address, pid: u32, len: usize, write: bool, seconds: f64) {
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    /// The bytes as payload.
+    Write,
+    /// The bytes in shared memory, where they are copied first as a client must.
+    Shared,
+    Read,
+}
+
+fn case(address: &Address, pid: u32, len: usize, what: What, seconds: f64) {
     const SPAN: u64 = 64 << 20;
     let env = RealEnv::new();
     block_on(async {
@@ -59,7 +72,15 @@ fn case(address: &Address, pid: u32, len: usize, write: bool, seconds: f64) {
         let part = datafile(0, 1, 0);
         let bytes = pattern(len, 1);
         let slots = SPAN / len as u64;
-        if !write {
+        let area = match what {
+            What::Shared => {
+                let attach = DataRequest::AttachShared { payload_len: len as u32 };
+                assert!(matches!(client.call(&attach, &[]).await.0, DataReply::Attached { .. }));
+                Some(client.link.conn().take_shared(len).expect("shared memory"))
+            }
+            What::Write | What::Read => None,
+        };
+        if what == What::Read {
             for slot in 0..slots {
                 client.write(part, slot * len as u64, &bytes).await;
             }
@@ -67,9 +88,21 @@ fn case(address: &Address, pid: u32, len: usize, write: bool, seconds: f64) {
         let (cpu, start, mut count) = (cpu_s(pid), Instant::now(), 0_u64);
         while start.elapsed() < Duration::from_secs_f64(seconds) {
             let offset = count % slots * len as u64;
-            match write {
-                true => assert_eq!(client.write(part, offset, &bytes).await, DataReply::Written),
-                false => assert_eq!(client.read(part, offset, len as u32).await.1.len(), len),
+            match (what, &area) {
+                (What::Read, _) => assert_eq!(client.read(part, offset, len as u32).await.1.len(), len),
+                (_, None) => assert_eq!(client.write(part, offset, &bytes).await, DataReply::Written),
+                (_, Some(area)) => {
+                    area.copy_in(0, &bytes);
+                    let write = DataRequest::Write {
+                        datafile: part,
+                        cap: client.cap(1),
+                        offset: LocalOffset(offset),
+                        len: len as u32,
+                        place: Place::Shared(0),
+                        hints: IoHints::default(),
+                    };
+                    assert_eq!(client.call(&write, &[]).await.0, DataReply::Written);
+                }
             }
             count += 1;
         }
@@ -77,7 +110,11 @@ fn case(address: &Address, pid: u32, len: usize, write: bool, seconds: f64) {
         println!(
             "{:6} {:5} {len:8} {us:10.1} {:12.1} {:10.0}",
             if matches!(address, Address::Unix(_)) { "unix" } else { "tcp" },
-            if write { "write" } else { "read" },
+            match what {
+                What::Write => "write",
+                What::Shared => "share",
+                What::Read => "read",
+            },
             cpu * 1e6 / count as f64,
             len as f64 / us
         );

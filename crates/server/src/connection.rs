@@ -41,7 +41,7 @@ impl<E: Env> Drop for Registered<'_, E> {
 }
 
 async fn serve<E: Env>(shared: &Shared<E>, entry: &Entry, link: &mut Link<E::Conn>, greeted: Greeted) {
-    entry.greeted(shared.config.limits.stall_timeout);
+    entry.greeted(greeted.is_server, shared.config.limits.stall_timeout);
     let metadata = shared.metadata.as_ref().map(|service| {
         let Greeted { session, slot, ref identity, pid, is_server, .. } = greeted;
         (service, service.connected(session, slot, identity.clone(), pid, is_server))

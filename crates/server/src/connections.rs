@@ -21,8 +21,8 @@ pub(crate) struct Connections<E: Env> {
 struct Inner {
     next: u64,
     open: BTreeMap<u64, Arc<Entry>>,
-    /// The last time at which one was open.
-    last_open: Nanos,
+    /// The last time at which the server was seen in use.
+    last_used: Nanos,
 }
 
 /// One connection, as its own task and others share it.
@@ -32,6 +32,8 @@ pub(crate) struct Entry {
     pub refused: bool,
     pub closer: Arc<dyn Closer>,
     busy: AtomicBool,
+    /// Another server of the cluster is at the other end.
+    of_server: AtomicBool,
     /// When a stalling peer is given up, on the clock of the environment; 0 while nothing is expected of it.
     deadline: AtomicU64,
     /// How long a peer may stall.
@@ -73,7 +75,8 @@ impl Entry {
     }
 
     /// The greeting is over: from here on each message has its own time.
-    pub fn greeted(&self, patience: Nanos) {
+    pub fn greeted(&self, of_server: bool, patience: Nanos) {
+        self.of_server.store(of_server, Ordering::Relaxed);
         self.patience.store(patience.0, Ordering::Relaxed);
         self.at_ease();
     }
@@ -86,7 +89,7 @@ impl Entry {
 
 impl<E: Env> Connections<E> {
     pub fn new(env: &E, limit: u32) -> Self {
-        let inner = Inner { next: 0, open: BTreeMap::new(), last_open: env.now() };
+        let inner = Inner { next: 0, open: BTreeMap::new(), last_used: env.now() };
         Self { limit: limit as usize, inner: Mutex::new(inner), ended: env.notify() }
     }
 
@@ -107,6 +110,7 @@ impl<E: Env> Connections<E> {
             refused: inner.open.len() >= self.limit,
             closer: Arc::from(closer),
             busy: AtomicBool::new(false),
+            of_server: AtomicBool::new(false),
             deadline: AtomicU64::new(clock.load(Ordering::Relaxed) + greeting_timeout.0),
             patience: AtomicU64::new(greeting_timeout.0),
             lent: AtomicU64::new(0),
@@ -119,7 +123,7 @@ impl<E: Env> Connections<E> {
     pub fn remove(&self, id: u64, now: Nanos) {
         let mut inner = self.inner.lock();
         inner.open.remove(&id);
-        inner.last_open = now;
+        inner.last_used = now;
         drop(inner);
         self.ended.notify_all();
     }
@@ -128,10 +132,16 @@ impl<E: Env> Connections<E> {
         self.inner.lock().open.len()
     }
 
-    /// When the last one ended, if none is open.
-    pub fn idle_since(&self) -> Option<Nanos> {
-        let inner = self.inner.lock();
-        inner.open.is_empty().then_some(inner.last_open)
+    /// For how long nobody has used the server. That other servers keep a connection for later is no use.
+    pub fn idle_for(&self, now: Nanos) -> Nanos {
+        let mut inner = self.inner.lock();
+        let uses = |entry: &Arc<Entry>| {
+            !entry.of_server.load(Ordering::Relaxed) || entry.busy.load(Ordering::SeqCst)
+        };
+        if inner.open.values().any(uses) {
+            inner.last_used = now;
+        }
+        now.saturating_sub(inner.last_used)
     }
 
     /// Ends those whose peers have stalled for too long; the number of them.

@@ -8,7 +8,7 @@ use crate::greeting::Greeted;
 use crate::metadata;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_core::Nanos;
 use weft_env::{Address, Closer, Env, Listener, Notify};
 use weft_store::error::TargetError;
@@ -19,6 +19,12 @@ const TICK: Nanos = Nanos::from_s(1);
 const TURN: Nanos = Nanos::from_s(1);
 /// How long it waits after accepting failed, as it does while descriptors are short.
 const ACCEPT_PAUSE: Nanos = Nanos::from_ms(100);
+/// The same where nothing is short.
+const ACCEPT_PAUSE_SHORT: Nanos = Nanos::from_ms(1);
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENOBUFS: i32 = 105;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +69,8 @@ pub struct Shared<E: Env> {
     pub(crate) panics: AtomicU64,
     stop: E::Notify,
     stopped: AtomicBool,
+    /// Listeners that have not been closed.
+    listening: AtomicUsize,
     stopped_notify: E::Notify,
     /// The present to the second, for tasks that need no better.
     clock: Arc<AtomicU64>,
@@ -140,6 +148,7 @@ impl Server {
             panics: AtomicU64::new(0),
             stop: env.notify(),
             stopped: AtomicBool::new(false),
+            listening: AtomicUsize::new(listeners.len()),
             stopped_notify: env.notify(),
             clock: Arc::new(AtomicU64::new(now.0)),
             config,
@@ -207,23 +216,38 @@ impl<E: Env> ServerHandle<E> {
 }
 
 async fn accept<E: Env>(shared: Arc<Shared<E>>, mut listener: E::Listener) {
+    accept_all(&shared, &mut listener).await;
+    drop(listener); // its address is free before the server counts as ended
+    shared.listening.fetch_sub(1, Ordering::SeqCst);
+    shared.connections.ended.notify_all();
+}
+
+async fn accept_all<E: Env>(shared: &Arc<Shared<E>>, listener: &mut E::Listener) {
     while !shared.stopping.load(Ordering::SeqCst) {
         let conn = match listener.accept().await {
             Ok(conn) => conn,
             Err(_) if shared.stopping.load(Ordering::SeqCst) => return,
             Err(error) => {
-                shared.log(&format!(
-                    "cannot accept a connection on {}: {error}: raise the limit of open files",
-                    listener.address()
-                ));
-                shared.env.sleep(ACCEPT_PAUSE).await;
+                // Asking again at once would only burn time while descriptors or memory are short. A peer that
+                // left before its turn is hardly a reason to wait.
+                let short = matches!(error.raw_os_error(), Some(ENFILE | EMFILE | ENOMEM | ENOBUFS));
+                if short {
+                    let address = listener.address();
+                    shared.log(&format!(
+                        "cannot accept a connection on {address}: {error}: raise the limit of open files"
+                    ));
+                }
+                shared.env.sleep(if short { ACCEPT_PAUSE } else { ACCEPT_PAUSE_SHORT }).await;
                 continue;
             }
         };
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
         let closer = weft_env::Conn::closer(&conn);
         let timeout = shared.config.limits.greeting_timeout;
         let Some(entry) = shared.connections.add(closer, &shared.clock, timeout) else { continue };
-        let (id, served) = (entry.id, Arc::clone(&shared));
+        let (id, served) = (entry.id, Arc::clone(shared));
         let spawned = shared.env.spawn("weft conn", move || connection::run(served, entry, conn));
         if let Err(error) = spawned {
             shared.connections.remove(id, shared.env.now());
@@ -237,10 +261,21 @@ async fn accept<E: Env>(shared: Arc<Shared<E>>, mut listener: E::Listener) {
 
 /// Looks after connections, leases and memory until the server ends, and ends it.
 async fn supervise<E: Env>(shared: Arc<Shared<E>>, listeners: Vec<Box<dyn Closer>>) {
+    watch(&shared).await;
+    for listener in &listeners {
+        listener.close();
+    }
+    end(&shared).await;
+    shared.stopped.store(true, Ordering::SeqCst);
+    shared.stopped_notify.notify_all();
+}
+
+/// Once a second, until the server is to end.
+async fn watch<E: Env>(shared: &Shared<E>) {
     loop {
         let seen = shared.stop.epoch();
         if shared.stopping.load(Ordering::SeqCst) {
-            break;
+            return;
         }
         shared.stop.wait(seen, Some(TICK)).await;
         let now = shared.env.now();
@@ -255,26 +290,30 @@ async fn supervise<E: Env>(shared: Arc<Shared<E>>, listeners: Vec<Box<dyn Closer
         if overdue > 0 {
             shared.log(&format!("ended {overdue} connections whose peers had stalled"));
         }
-        if let (Some(limit), Some(since)) = (shared.config.idle_exit, shared.connections.idle_since())
-            && now.saturating_sub(since) >= limit
-        {
+        let idle = shared.connections.idle_for(now);
+        if shared.config.idle_exit.is_some_and(|limit| idle >= limit) {
             shared.request_stop();
         }
     }
-    for listener in &listeners {
-        listener.close();
-    }
+}
+
+/// Lets running requests finish and puts everything away.
+async fn end<E: Env>(shared: &Shared<E>) {
     let limits = &shared.config.limits;
     // Leases first: clients still have their connections, and ask by message instead.
     if let Some(data) = &shared.data {
         data.end_leases().await;
+    }
+    if let Some(metadata) = &shared.metadata {
+        metadata.begin_shutdown();
     }
     shared.connections.close(false);
     let deadline = shared.env.now().saturating_add(limits.shutdown_timeout);
     loop {
         let seen = shared.connections.ended.epoch();
         let now = shared.env.now();
-        if shared.connections.count() == 0 || now >= deadline {
+        let done = shared.connections.count() == 0 && shared.listening.load(Ordering::SeqCst) == 0;
+        if done || now >= deadline {
             break;
         }
         shared.connections.ended.wait(seen, Some(deadline.saturating_sub(now))).await;
@@ -289,6 +328,4 @@ async fn supervise<E: Env>(shared: Arc<Shared<E>>, listeners: Vec<Box<dyn Closer
     if let Some(data) = &shared.data {
         data.give_up();
     }
-    shared.stopped.store(true, Ordering::SeqCst);
-    shared.stopped_notify.notify_all();
 }

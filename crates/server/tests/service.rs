@@ -269,7 +269,7 @@ fn an_administrator_ends_the_server_in_order() {
         assert_eq!(client.status(StatusRequest::Shutdown).await, StatusReply::ShuttingDown);
         server.stopped().await;
         assert!(client.is_ended().await && idle.is_ended().await);
-        assert!(!folder.path().join("t0/leased").exists());
+        assert!(!folder.path().join("t0/leased").exists() && !folder.path().join("socket").exists());
         // The target is free for the next one.
         drop(server);
         let again = start(&env, config).await;

@@ -105,6 +105,9 @@ fn an_idle_server_ends_itself_and_a_used_one_does_not() {
         assert_eq!(server.connections(), 1, "in use");
         let idle_from = control.elapsed();
         drop(client);
+        // Another server keeps its connection, as the one that removes datafiles does.
+        let hello = hello(Role::Server(ServerId(1)), 9);
+        let _kept = Client::connect_as(&env, &socket(), hello, *secret().server_key()).await;
         server.stopped().await;
         let idle_s = control.elapsed().saturating_sub(idle_from).0 / 1_000_000_000;
         assert!((59..63).contains(&idle_s), "ended after {idle_s} s");

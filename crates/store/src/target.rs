@@ -1,8 +1,10 @@
 //! One storage path of a server: its identity, its lock, and the operations on its datafiles.
 
 mod format;
+mod lend;
+mod list;
 
-use crate::datafile::{Datafile, DatafileKey, DirectParts, FAN_OUT, OpenDatafiles, fan_name};
+use crate::datafile::{Datafile, DatafileKey, DirectParts, OpenDatafiles, fan_name};
 use crate::error::{DatafileError, TargetError};
 use crate::module_direct;
 use crate::module_null::NullModule;
@@ -345,89 +347,6 @@ impl<E: Env> Target<E> {
         self.open.remove(key);
         self.unsafe_datafiles.lock().remove(&key);
         removed
-    }
-
-    /// At most `limit` datafiles after `after`, in the order of their keys, with their lengths. Empty at the end.
-    ///
-    /// # Errors
-    /// Of the device.
-    pub async fn list(
-        &self,
-        after: Option<DatafileKey>,
-        limit: usize,
-    ) -> Result<Vec<(DatafileKey, ByteLen)>, DatafileError> {
-        if self.module == Module::Null {
-            return Ok(self.null.list(after, limit));
-        }
-        let mut found = Vec::new();
-        for fan in after.map_or(0, |key| usize::from(key.fan()))..FAN_OUT {
-            let fan = fan as u8;
-            let folder = fan_name(fan);
-            let names = self.dir.list(&folder).await.map_err(|error| {
-                DatafileError::new(self.path.join(&folder).display().to_string(), "list", error)
-            })?;
-            let mut keys: Vec<_> = names
-                .iter()
-                .filter_map(|name| DatafileKey::parse(fan, name))
-                .filter(|&key| after.is_none_or(|after| key > after))
-                .collect();
-            keys.sort_unstable();
-            for key in keys {
-                if found.len() == limit {
-                    return Ok(found);
-                }
-                if let Some(meta) = self.meta(key).await? {
-                    found.push((key, meta.len));
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// The descriptor to lend to a co-located client; `None` when the module has to see every access, or when only
-    /// reading is wanted and there is nothing yet.
-    ///
-    /// # Errors
-    /// Of the device.
-    pub async fn file_to_lend(
-        &self,
-        key: DatafileKey,
-        write: bool,
-    ) -> Result<Option<E::File>, DatafileError> {
-        if self.module != Module::Buffered {
-            return Ok(None);
-        }
-        if !self.leases_marked.load(Ordering::Acquire) {
-            let marked = self.dir.open(format::LEASED, OpenMode::CREATE).await;
-            marked.map_err(|error| self.error(key, "note that descriptors are lent", error))?;
-            self.leases_marked.store(true, Ordering::Release);
-        }
-        if write {
-            return Ok(Some(self.made(key).await?.file.clone()));
-        }
-        // Our own descriptor could be written through.
-        match self.dir.open(&key.name(), OpenMode::READ).await {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.error(key, "open", error)),
-        }
-    }
-
-    /// All lent descriptors have been taken back: the next start need not wait for them.
-    ///
-    /// # Errors
-    /// Of the device.
-    pub async fn leases_ended(&self) -> Result<(), DatafileError> {
-        match self.dir.remove(format::LEASED).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let path = self.path.join(format::LEASED).display().to_string();
-                Err(DatafileError::new(path, "remove", error))
-            }
-            _ => {
-                self.leases_marked.store(false, Ordering::Release);
-                Ok(())
-            }
-        }
     }
 
     async fn existing(&self, key: DatafileKey) -> Result<Option<Arc<Datafile<E>>>, DatafileError> {

@@ -170,10 +170,15 @@ impl<E: Env> Service<E> {
         }
     }
 
-    /// Makes waiting calls return, ends the service's own tasks and makes all changes durable.
-    pub async fn shutdown(&self) {
+    /// Makes waiting calls return. Sessions whose connections end from here on may come back to the next start.
+    pub fn begin_shutdown(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.wake_all();
+    }
+
+    /// Makes waiting calls return, ends the service's own tasks and makes all changes durable.
+    pub async fn shutdown(&self) {
+        self.begin_shutdown();
         self.wait_for_reaper().await;
         if let Err(error) = self.end_in_order().await {
             self.log(&format!("the metadata service did not end in order: {error}"));
