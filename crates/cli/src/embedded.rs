@@ -25,7 +25,21 @@ pub fn state_dir(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
         Failure::misuse("the embedded cluster", "there is no home directory to keep it in")
             .remedy("name a directory with --state DIR or WEFT_STATE")
     })?;
-    std::path::absolute(&state).map_err(|error| Failure::misuse(state.display(), error))
+    let path = std::path::absolute(&state);
+    path.and_then(|path| without_dots(&path)).map_err(|error| Failure::misuse(state.display(), error))
+}
+
+/// The same place by a path without `..`, which cluster files do not take. What is not there yet is kept as it is.
+fn without_dots(path: &Path) -> std::io::Result<PathBuf> {
+    if !path.components().any(|part| part == std::path::Component::ParentDir) {
+        return Ok(path.to_owned());
+    }
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(without_dots(parent)?.join(name))
+        }
+        (found, _, _) => found,
+    }
 }
 
 /// Makes the embedded cluster under `state` where it is missing, starts its servers that do not run, and waits until
@@ -246,4 +260,24 @@ pub fn lock(state: &Path) -> Result<File, Failure> {
         }
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_directory_may_be_written_with_dots() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let real = dir.path().canonicalize().expect("it is there");
+        std::fs::create_dir(real.join("a")).expect("made");
+        for (written, meant) in [("a/../b", "b"), ("a/../b/c", "b/c"), ("a/..", ""), ("a", "a")] {
+            let state = state_dir(Some(real.join(written))).unwrap_or_else(|failure| panic!("{failure}"));
+            assert_eq!(state, real.join(meant));
+        }
+        assert!(
+            state_dir(Some(real.join("none/.."))).is_err(),
+            "what is above a missing directory is unknown"
+        );
+    }
 }

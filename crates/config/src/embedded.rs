@@ -26,7 +26,7 @@ pub(crate) fn state_of(file: &Path, text: &str) -> Option<PathBuf> {
 /// What may be chosen of an embedded cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EmbeddedOptions {
-    /// Where everything lies.
+    /// Where everything lies: an absolute path in UTF-8 without `..`.
     pub state: PathBuf,
     /// Class of each target; one server has one target.
     pub classes: Vec<String>,
@@ -128,6 +128,9 @@ pub fn write_embedded(options: &EmbeddedOptions) -> Result<Cluster, ConfigError>
     };
     if options.state.to_str().is_none() {
         return Err(failed(&options.state, &"its name is not UTF-8, which a cluster file must be"));
+    }
+    if options.state.components().any(|part| part == std::path::Component::ParentDir) {
+        return Err(failed(&options.state, &"it is written with .., which a cluster file cannot be"));
     }
     let make = |dir: &Path| {
         std::fs::DirBuilder::new()

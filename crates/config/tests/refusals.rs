@@ -324,3 +324,16 @@ fn sections_written_with_the_wrong_brackets() {
     let error = parse("cluster = 5\n").expect_err("refused");
     assert!(error.problem.contains("must be a section"), "{error}");
 }
+
+#[test]
+fn an_embedded_cluster_is_not_begun_under_a_path_that_its_file_cannot_hold() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in [&b"a/../b"[..], b"\xff"] {
+        let state = dir.path().join(std::ffi::OsStr::from_bytes(name));
+        let error =
+            weft_config::write_embedded(&weft_config::EmbeddedOptions::new(state)).expect_err("refused");
+        assert!(error.remedy.contains("--state"), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "nothing was made");
+}

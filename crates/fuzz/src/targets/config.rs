@@ -66,7 +66,9 @@ pub fn embedded_file(data: &[u8]) -> Outcome {
     // A state directory may have any name that the system allows.
     let name: Vec<u8> = data.iter().copied().filter(|byte| *byte != 0).take(200).collect();
     let state = Path::new("/s").join(OsStr::from_bytes(&name));
-    let Some(utf8) = state.to_str() else { return Outcome::Refused };
+    let dots = state.components().any(|part| part == std::path::Component::ParentDir);
+    // What `write_embedded` refuses before it writes anything.
+    let Some(utf8) = state.to_str().filter(|_| !dots) else { return Outcome::Refused };
     let options = EmbeddedOptions::new(state.clone());
     let text = embedded_toml(&options);
     let cluster = Cluster::parse(&state.join("cluster.toml"), &text)
@@ -103,6 +105,7 @@ pub fn embedded_file_seeds() -> Vec<Vec<u8>> {
     ];
     let mut seeds: Vec<_> = names.map(|name| name.as_bytes().to_vec()).to_vec();
     seeds.push(b"not utf-8 \xff".to_vec());
+    seeds.push(b"a/../b".to_vec());
     seeds
 }
 

@@ -66,7 +66,7 @@ targets! {
     /// The cluster file.
     cluster_file = config, config::cluster_file_seeds, Shape::Text(config::WORDS);
     /// The cluster file that is written for an embedded cluster under any path.
-    embedded_file = config, config::embedded_file_seeds, Shape::Text(&["/", "\\u{7f}", "run", "\\"]);
+    embedded_file = config, config::embedded_file_seeds, Shape::Text(&["/", "..", "\\u{7f}", "run", "\\"]);
     /// Key files.
     key_file = config, config::key_file_seeds, Shape::Text(&["-", ",", "weft-cluster-key-1", "weft-user-key-1", " "]);
     /// Sizes and durations as people write them.
