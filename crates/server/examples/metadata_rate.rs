@@ -139,7 +139,10 @@ fn main() {
     });
     let begun = Instant::now();
     let count = list(&clients[0]);
-    println!("list     {:>9.0}/s   {count} entries with attributes", count as f64 / begun.elapsed().as_secs_f64());
+    println!(
+        "list     {:>9.0}/s   {count} entries with attributes",
+        count as f64 / begun.elapsed().as_secs_f64()
+    );
     phase("remove", &mut clients, files, |client, file| {
         let at = client.place(file);
         client.change(MetaRequest::Unlink { at });

@@ -1,6 +1,8 @@
 //! A metadata service without a server around it, in either world, and shorthand for its requests.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod model;
+
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -69,6 +71,9 @@ pub fn config(path: PathBuf) -> Config {
 
 pub async fn start<E: Env>(env: &E, config: Config, removed: &Removed) -> Arc<Service<E>> {
     let started = Service::start_with(env.clone(), config, secret(), Hooks::none(), removed.clone()).await;
+    if started.is_err() {
+        env.sleep(weft_core::Nanos(1)).await; // what has lost its power ends here
+    }
     started.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -227,5 +232,45 @@ pub fn opened(reply: MetaReply) -> Result<Opened, Errno> {
     match reply {
         MetaReply::Opened(opened) => Ok(*opened),
         other => Err(errno(other)),
+    }
+}
+
+impl<E: Env> Peer<E> {
+    /// Everything below `top`, as [`model::Model::lines`] has it.
+    pub async fn lines(&self, top: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        self.visit(top, "", &mut all).await;
+        let mut lines = Vec::new();
+        for (path, attr) in &all {
+            let first = &all.iter().find(|(_, other)| other.file == attr.file).expect("itself").0;
+            let kind = match attr.kind {
+                FileType::Directory => 'd',
+                FileType::Symlink => 'l',
+                _ => 'f',
+            };
+            let name = "user.x".to_owned();
+            let xattr =
+                match self.ask(MetaRequest::GetXattr { at: link_at(&format!("{top}/{path}")), name }).await {
+                    MetaReply::Value(value) => Some(value[0]),
+                    other => {
+                        assert_eq!(errno(other), Errno::ENODATA);
+                        None
+                    }
+                };
+            lines.push(format!("{path} {kind} {:o} {} {xattr:?} {first}", attr.mode, attr.nlink));
+        }
+        lines
+    }
+
+    async fn visit(&self, top: &str, prefix: &str, out: &mut Vec<(String, Attr)>) {
+        for name in self.list(&format!("{top}/{prefix}")).await.expect("a directory") {
+            let path = format!("{prefix}{name}");
+            let attr = self.stat(&format!("{top}/{path}")).await.expect("listed");
+            let is_dir = attr.kind == FileType::Directory;
+            out.push((path.clone(), attr));
+            if is_dir {
+                Box::pin(self.visit(top, &format!("{path}/"), out)).await;
+            }
+        }
     }
 }

@@ -3,8 +3,10 @@
 use super::delta::Delta;
 use super::engine::{EngineError, TABLES, Table};
 use super::record::Untrusted;
+use parking_lot::Mutex;
 use redb::{
-    AccessGuard, Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError,
+    AccessGuard, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, StorageBackend, TableDefinition,
+    TableError,
 };
 use std::io;
 use std::ops::Bound;
@@ -47,7 +49,8 @@ impl<B: BlockingFile> StorageBackend for Backend<B> {
 
 /// The base of one database.
 pub(super) struct Base<B> {
-    db: Database,
+    /// `None` once closed.
+    db: Mutex<Option<Database>>,
     file: Arc<B>,
     path: String,
 }
@@ -60,12 +63,12 @@ impl<B: BlockingFile> Base<B> {
             .set_cache_size(cache_bytes)
             .create_with_backend(Backend(file.clone()))
             .map_err(|error| failure(&path, &error))?;
-        Ok(Self { db, file, path })
+        Ok(Self { db: Mutex::new(Some(db)), file, path })
     }
 
     /// Number of the last log frame in it; 0 in an empty one.
     pub(super) fn applied(&self) -> Result<u64, EngineError> {
-        let read = self.db.begin_read().map_err(|error| failure(&self.path, &error))?;
+        let read = self.begin_read()?;
         match read.open_table(APPLIED) {
             Ok(table) => {
                 let row = table.get(0).map_err(|error| failure(&self.path, &error))?;
@@ -78,11 +81,26 @@ impl<B: BlockingFile> Base<B> {
 
     /// Brings it up to log frame `applied` in one durable transaction.
     pub(super) fn apply(&self, delta: &Delta, applied: u64) -> Result<(), EngineError> {
-        self.try_apply(delta, applied).map_err(|error| failure(&self.path, &error))
+        match &*self.db.lock() {
+            Some(db) => Self::try_apply(db, delta, applied).map_err(|error| failure(&self.path, &error)),
+            None => Err(failure(&self.path, &"closed")),
+        }
     }
 
-    fn try_apply(&self, delta: &Delta, applied: u64) -> Result<(), redb::Error> {
-        let mut write = self.db.begin_write()?;
+    fn begin_read(&self) -> Result<ReadTransaction, EngineError> {
+        match &*self.db.lock() {
+            Some(db) => db.begin_read().map_err(|error| failure(&self.path, &error)),
+            None => Err(failure(&self.path, &"closed")),
+        }
+    }
+
+    /// Writes nothing from here on; snapshots stay readable.
+    pub(super) fn close(&self) {
+        *self.db.lock() = None;
+    }
+
+    fn try_apply(db: &Database, delta: &Delta, applied: u64) -> Result<(), redb::Error> {
+        let mut write = db.begin_write()?;
         // A checkpoint is rare and large: two phases and the allocator's state cost little here, and make the
         // start after a crash as fast as after an orderly end, however large the base is.
         write.set_quick_repair(true);
@@ -106,7 +124,7 @@ impl<B: BlockingFile> Base<B> {
 
     /// Its state now.
     pub(super) fn snapshot(&self) -> Result<BaseSnapshot, EngineError> {
-        let read = self.db.begin_read().map_err(|error| failure(&self.path, &error))?;
+        let read = self.begin_read()?;
         let mut tables = [const { None }; TABLES];
         for table in Table::ALL {
             tables[table as usize] = match read.open_table(definition(table)) {

@@ -84,8 +84,8 @@ struct Shared<E: Env> {
     log_len: u64,
     commit_delay: Nanos,
     commit_changes_max: u64,
-    /// Keeps other processes out for as long as this lives.
-    _lock: Box<dyn Send + Sync>,
+    /// Keeps others out until the end.
+    lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
 /// What readers see, and what is on its way to the log.
@@ -204,7 +204,7 @@ impl<E: Env> Journal<E> {
             log_len: options.log_len.0,
             commit_delay: options.commit_delay,
             commit_changes_max: u64::from(options.commit_changes_max),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
             env,
         }));
         this.pay().await;
@@ -213,7 +213,8 @@ impl<E: Env> Journal<E> {
         Ok(this)
     }
 
-    /// Makes everything durable and ends the background task.
+    /// Makes everything durable, ends the background task and lets others have the database. Nothing can be written
+    /// afterwards.
     ///
     /// # Errors
     /// Of the log.
@@ -225,10 +226,15 @@ impl<E: Env> Journal<E> {
         loop {
             let epoch = shared.progress.epoch();
             if !shared.commit.lock().keeper {
-                return result;
+                break;
             }
             shared.progress.wait(epoch, None).await;
         }
+        let closed = EngineError::Log { path: shared.dir_name.clone(), what: "closed".to_owned() };
+        shared.state.write().failed.get_or_insert(closed);
+        shared.base.close();
+        *shared.lock.lock() = None;
+        result
     }
 
     /// Brings the base up and writes what nobody waits for, until told to stop.

@@ -1,0 +1,210 @@
+//! Random operations against the naive namespace; and the same with the power cut at every sync: what was answered is
+//! there, what was not is there whole or not at all.
+
+mod meta_support;
+
+use meta_support::model::{Model, answer, op, rand_like::Rng, request};
+use meta_support::*;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use weft_core::ByteLen;
+use weft_env::Env;
+use weft_env::Notify;
+use weft_env::real::{RealEnv, block_on};
+use weft_env::sim::{Sim, SimEnv};
+use weft_server::metadata::Config;
+use weft_wire::meta::*;
+
+#[test]
+fn random_operations_answer_as_the_model_does() {
+    for seed in 0..20 {
+        let dir = tempfile::tempdir().expect("a directory");
+        block_on(async {
+            let mut service = start(&RealEnv::new(), config(dir.path().into()), &Removed::default()).await;
+            let mut peer = Peer::new(&service, 1, user(0));
+            peer.mkdir("top").await.expect("made");
+            let (mut model, mut rng) = (Model::new(), Rng(seed));
+            for step in 0..300u64 {
+                let op = op(&mut rng);
+                let handle = HandleId(step);
+                let reply = peer.change(request(&op, "top", handle)).await;
+                assert_eq!(answer(&reply), model.apply(&op), "seed {seed}, step {step}: {op:?}");
+                if let MetaReply::Opened(_) = reply {
+                    peer.close(handle, WriteSummary::default()).await.expect("open");
+                }
+                if step % 50 == 49 {
+                    assert_eq!(peer.lines("top").await, model.lines(), "seed {seed}, step {step}");
+                    let MetaReply::Checked(report) =
+                        peer.ask(MetaRequest::CheckNamespace { repair: false }).await
+                    else {
+                        panic!("no report")
+                    };
+                    assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}, step {step}");
+                }
+                if step == 150 {
+                    peer.gone().await;
+                    service.shutdown().await;
+                    drop(service);
+                    service = start(&RealEnv::new(), config(dir.path().into()), &Removed::default()).await;
+                    peer = Peer::new(&service, 1, user(0));
+                    peer.seq = step + 10;
+                }
+            }
+            peer.gone().await;
+            service.shutdown().await;
+        });
+    }
+}
+
+const CLIENTS: usize = 3;
+const STEPS: u64 = 24;
+
+fn sim_config() -> Config {
+    let mut config = config(PathBuf::from("/"));
+    config.options.journal.log_len = ByteLen(1500);
+    config
+}
+
+/// What a client has been told: its model after each step, and how many steps were answered.
+struct Progress {
+    states: Vec<Vec<String>>,
+    answered: usize,
+}
+
+/// All clients at once; ends when all are done.
+async fn load(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
+    let service = start(&env, sim_config(), &Removed::default()).await;
+    let (done, count) = (env.notify(), Arc::new(Mutex::new(0)));
+    for (client, progress) in progress.into_iter().enumerate() {
+        let (service, done, count) = (service.clone(), done.clone(), count.clone());
+        let body = move || async move {
+            let mut peer = Peer::new(&service, client as u128, user(0));
+            let top = format!("c{client}");
+            let (mut model, mut rng) = (Model::new(), Rng(seed * 100 + client as u64));
+            peer.mkdir(&top).await.expect("made");
+            progress.lock().states.push(model.lines());
+            progress.lock().answered += 1;
+            for step in 0..STEPS {
+                let op = op(&mut rng);
+                let expected = model.apply(&op);
+                progress.lock().states.push(model.lines());
+                let handle = HandleId(step);
+                let reply = peer.change(request(&op, &top, handle)).await;
+                assert_eq!(answer(&reply), expected, "seed {seed}: {op:?}");
+                progress.lock().answered += 1;
+                if let MetaReply::Opened(_) = reply {
+                    peer.close(handle, WriteSummary::default()).await.expect("open");
+                }
+            }
+            *count.lock() += 1;
+            done.notify_all();
+        };
+        env.spawn("client", body).expect("a task");
+    }
+    loop {
+        let epoch = done.epoch();
+        if *count.lock() == CLIENTS {
+            return service.shutdown().await;
+        }
+        done.wait(epoch, None).await;
+    }
+}
+
+fn fresh() -> Vec<Arc<Mutex<Progress>>> {
+    (0..CLIENTS).map(|_| Arc::new(Mutex::new(Progress { states: vec![], answered: 0 }))).collect()
+}
+
+/// What is there after a restart must be what a client was told, or that and its last unanswered step.
+async fn check(env: SimEnv, progress: Vec<Arc<Mutex<Progress>>>, note: String) {
+    let service = start(&env, sim_config(), &Removed::default()).await;
+    let peer = Peer::new(&service, 99, user(0));
+    for (client, progress) in progress.iter().enumerate() {
+        let progress = progress.lock();
+        let top = format!("c{client}");
+        if peer.stat(&top).await.is_err() {
+            assert_eq!(progress.answered, 0, "{note}: an answered directory is lost");
+            continue;
+        }
+        let found = peer.lines(&top).await;
+        let last = progress.answered.max(1) - 1;
+        let next = (last + 1).min(progress.states.len().max(1) - 1);
+        let empty = Vec::new();
+        let state = |index: usize| progress.states.get(index).unwrap_or(&empty);
+        assert!(
+            found == *state(last) || (next > last && found == *state(next)),
+            "{note}, client {client}: found {found:#?}\nafter {last} steps {:#?}\nor one more {:#?}",
+            state(last),
+            state(next)
+        );
+    }
+    let MetaReply::Checked(report) = peer.ask(MetaRequest::CheckNamespace { repair: false }).await else {
+        panic!("no report")
+    };
+    assert_eq!(report.problems, Vec::<String>::new(), "{note}");
+    peer.gone().await;
+    service.shutdown().await;
+}
+
+/// Runs the load with the power cut at sync `cut`, perhaps cuts again during the recovery, and looks. Whether the
+/// power was cut at all.
+fn crash(seed: u64, cut: u64, again: Option<u64>) -> bool {
+    let mut sim = Sim::with_seed(seed);
+    let node = sim.node("mds");
+    sim.power_cut_at_sync(&node, cut);
+    let progress = fresh();
+    let ended = sim.try_block_on(&node, load(node.clone(), seed, progress.clone()));
+    if ended.is_some() {
+        return false;
+    }
+    let note = format!("seed {seed}, power cut at sync {cut}, then {again:?}");
+    let mut node = sim.restart(&node);
+    if let Some(again) = again {
+        let begun = sim.sync_points(&node);
+        sim.power_cut_at_sync(&node, begun + again);
+        let checked = sim.try_block_on(&node, check(node.clone(), progress.clone(), note.clone()));
+        if checked.is_some() {
+            return true;
+        }
+        node = sim.restart(&node);
+    }
+    sim.block_on(&node, check(node.clone(), progress, note));
+    true
+}
+
+#[test]
+fn power_cut_at_every_sync_loses_nothing_that_was_answered() {
+    let mut cuts = 0;
+    for seed in 0..8 {
+        for cut in 1.. {
+            let again = (cut % 3 == 0).then_some(1 + cut % 5);
+            if !crash(seed, cut, again) {
+                break;
+            }
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 100, "{cuts} cuts are too few to mean something");
+}
+
+#[test]
+fn no_answer_comes_before_the_sync_that_it_waits_for() {
+    let mut sim = Sim::with_seed(1);
+    let node = sim.node("mds");
+    let (env, control) = (node.clone(), sim.control());
+    sim.block_on(&node, async move {
+        let service = start(&env, sim_config(), &Removed::default()).await;
+        let mut peer = Peer::new(&service, 1, user(0));
+        for step in 0..30 {
+            let before = control.sync_points(&env);
+            let name = format!("f{step}");
+            peer.open(&name, CREATE).await.expect("made");
+            assert!(control.sync_points(&env) > before, "create {step} was answered without a sync");
+            let before = control.sync_points(&env);
+            peer.stat(&name).await.expect("there");
+            assert_eq!(control.sync_points(&env), before, "reading syncs nothing");
+        }
+        peer.gone().await;
+        service.shutdown().await;
+    });
+}

@@ -1,0 +1,412 @@
+//! Opens, sizes, repeated requests, locks, and what ends with a session; then what a restart keeps.
+
+mod meta_support;
+
+use meta_support::*;
+use std::path::PathBuf;
+use weft_core::{ByteLen, Nanos, ServerId, Timestamp};
+use weft_env::Env;
+use weft_env::sim::{Sim, SimEnv};
+use weft_wire::Errno;
+use weft_wire::meta::*;
+
+/// Runs `body` with a service in the simulated world, where waiting takes no time.
+fn with_service<F, Fut>(body: F)
+where
+    F: FnOnce(SimEnv, std::sync::Arc<weft_server::metadata::Service<SimEnv>>, Removed) -> Fut + 'static,
+    Fut: std::future::Future<Output = ()>,
+{
+    let mut sim = Sim::with_seed(3);
+    let node = sim.node("mds");
+    let env = node.clone();
+    sim.block_on(&node, async move {
+        let removed = Removed::default();
+        let service = start(&env, config(PathBuf::from("/")), &removed).await;
+        body(env, service.clone(), removed).await;
+        service.shutdown().await;
+    });
+}
+
+fn wrote(end: u64, at: Timestamp) -> WriteSummary {
+    WriteSummary { wrote: true, end: ByteLen(end), bytes: ByteLen(end), mtime: at, unsure: false }
+}
+
+fn found(size: u64) -> Settlement {
+    Settlement { size: ByteLen(size), blocks_512: 8, mtime: None }
+}
+
+async fn settle(peer: &Peer<SimEnv>, attr: &Attr, size: u64) {
+    let unsettled = attr.unsettled.as_ref().expect("unsettled");
+    let (file, epoch, cap) = (attr.file, unsettled.epoch, unsettled.cap);
+    let request = MetaRequest::Settle { file, epoch, cap, found: found(size) };
+    done(peer.ask(request).await).expect("taken or not");
+}
+
+async fn truncate(peer: &mut Peer<SimEnv>, path: &str) -> MetaRequest {
+    match peer.change(MetaRequest::Truncate { at: at(path), handle: None }).await {
+        MetaReply::Truncate { file, cap, epoch, .. } => {
+            MetaRequest::Settle { file, epoch, cap, found: found(7) }
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_last_close_settles_what_all_writers_told() {
+    with_service(async |env, service, _| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (first, _) = a.open("f", CREATE).await.expect("made");
+        let (second, _) = b.open("f", WRITE).await.expect("there");
+        let late = Timestamp(env.wall().0 + 5_000_000_000);
+        a.close(first, wrote(100, env.wall())).await.expect("open");
+        let still = a.stat("f").await.expect("there");
+        assert!(!still.unsettled.expect("b writes").may_settle);
+        b.close(second, wrote(300, late)).await.expect("open");
+        let attr = a.stat("f").await.expect("there");
+        assert_eq!((attr.size, attr.mtime, attr.unsettled), (ByteLen(300), late, None));
+        assert_eq!(a.close(first, WriteSummary::default()).await, Err(Errno::EBADF));
+    });
+}
+
+#[test]
+fn a_writer_that_died_or_is_unsure_leaves_the_word_to_the_datafiles() {
+    with_service(async |env, service, _| {
+        let mut a = Peer::new(&service, 1, user(0));
+        for unsure in [false, true] {
+            let path = format!("f{unsure}");
+            let mut b = Peer::new(&service, 2, user(0));
+            let (ours, _) = a.open(&path, CREATE).await.expect("made");
+            let (theirs, _) = b.open(&path, WRITE).await.expect("there");
+            if unsure {
+                let summary = WriteSummary { unsure, ..wrote(1, env.wall()) };
+                b.close(theirs, summary).await.expect("open");
+            }
+            b.gone().await;
+            let before = a.stat(&path).await.expect("there");
+            a.close(ours, wrote(10, env.wall())).await.expect("open");
+            let attr = a.stat(&path).await.expect("there");
+            let unsettled = attr.unsettled.as_ref().expect("nobody knows");
+            assert!(unsettled.may_settle);
+            settle(&a, &before, 5).await;
+            assert!(a.stat(&path).await.expect("there").unsettled.is_some(), "measured while a wrote");
+            settle(&a, &attr, 4000).await;
+            let attr = a.stat(&path).await.expect("there");
+            assert_eq!((attr.size, attr.unsettled), (ByteLen(4000), None));
+        }
+    });
+}
+
+#[test]
+fn a_size_measured_before_a_write_or_a_cut_is_not_believed() {
+    with_service(async |env, service, _| {
+        let (mut a, b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (handle, _) = a.open("f", CREATE).await.expect("made");
+        let seen = b.stat("f").await.expect("there");
+        settle(&b, &seen, 1).await;
+        assert!(b.stat("f").await.expect("there").unsettled.is_some(), "a writes");
+        a.close(handle, WriteSummary { unsure: true, ..wrote(10, env.wall()) }).await.expect("open");
+        let seen = b.stat("f").await.expect("there");
+        let finish = truncate(&mut a, "f").await;
+        settle(&b, &seen, 10).await;
+        let during = b.stat("f").await.expect("there");
+        assert!(!during.unsettled.as_ref().expect("being cut").may_settle);
+        settle(&b, &during, 10).await;
+        assert!(b.stat("f").await.expect("there").unsettled.is_some(), "a still cuts");
+        done(a.ask(finish).await).expect("done");
+        assert_eq!(b.stat("f").await.expect("there").size, ByteLen(7));
+        // A client that dies while it cuts takes every measurement with it.
+        truncate(&mut a, "f").await;
+        let during = b.stat("f").await.expect("there");
+        a.gone().await;
+        settle(&b, &during, 9).await;
+        let after = b.stat("f").await.expect("there");
+        assert!(after.unsettled.as_ref().expect("unknown").may_settle);
+        settle(&b, &after, 8).await;
+        assert_eq!(b.stat("f").await.expect("there").size, ByteLen(8));
+    });
+}
+
+#[test]
+fn times_set_by_hand_win_over_older_writes_only() {
+    with_service(async |env, service, _| {
+        let mut a = Peer::new(&service, 1, user(0));
+        let (handle, _) = a.open("f", CREATE).await.expect("made");
+        let (before, by_hand) = (env.wall(), Timestamp::from_parts(1000, 5));
+        env.sleep(Nanos::from_s(1)).await;
+        let set = SetAttr { mtime: Some(SetTime::At(by_hand)), ..SetAttr::default() };
+        a.change(MetaRequest::SetAttr { at: at("f"), set }).await;
+        a.close(handle, wrote(5, before)).await.expect("open");
+        assert_eq!(a.stat("f").await.expect("there").mtime, by_hand);
+        let (handle, _) = a.open("f", WRITE).await.expect("there");
+        env.sleep(Nanos::from_s(1)).await;
+        let after = env.wall();
+        a.close(handle, wrote(5, after)).await.expect("open");
+        assert_eq!(a.stat("f").await.expect("there").mtime, after);
+    });
+}
+
+#[test]
+fn a_file_opened_by_cutting_must_be_cut_and_an_empty_one_not() {
+    with_service(async |env, service, _| {
+        let mut a = Peer::new(&service, 1, user(0));
+        let cut = OpenFlags { truncate: true, ..WRITE };
+        a.touch("f").await.expect("made");
+        let (handle, opened) = a.open("f", cut).await.expect("there");
+        assert!(!opened.must_truncate, "it was empty");
+        a.close(handle, wrote(50, env.wall())).await.expect("open");
+        assert_eq!(a.stat("f").await.expect("there").size, ByteLen(50));
+        let (handle, opened) = a.open("f", cut).await.expect("there");
+        assert!(opened.must_truncate);
+        a.close(handle, wrote(3, env.wall())).await.expect("open");
+        assert!(
+            a.stat("f").await.expect("there").unsettled.is_some(),
+            "whether it was cut is not known here"
+        );
+    });
+}
+
+#[test]
+fn a_repeated_request_is_done_once() {
+    with_service(async |_, service, _| {
+        let mut a = Peer::new(&service, 1, user(0));
+        let mkdir = MetaRequest::Mkdir { at: at("d"), mode: 0o755 };
+        let first = a.repeat(1, mkdir.clone()).await;
+        assert_eq!(a.repeat(1, mkdir.clone()).await, first);
+        assert_eq!(a.repeat(2, mkdir.clone()).await, MetaReply::Failed(Errno::EEXIST.into()));
+        let unlink = MetaRequest::Rmdir { at: at("d") };
+        assert_eq!(a.repeat(3, unlink.clone()).await, MetaReply::Done);
+        assert_eq!(a.repeat(3, unlink.clone()).await, MetaReply::Done);
+        assert_eq!(errno(a.repeat(1, mkdir).await), Errno::EPROTO, "long answered and forgotten");
+        a.seq = 3;
+        // A creation whose answer was lost with its connection, and whose session therefore ended.
+        let flags = OpenFlags { exclusive: true, ..CREATE };
+        let create = open_request("f", flags, 0o600, HandleId(7));
+        let first = opened(a.repeat(4, create.clone()).await).expect("made");
+        a.gone().await;
+        let a = Peer::new(&service, 1, user(0));
+        let again = opened(a.repeat(4, create).await).expect("made already");
+        assert_eq!((again.attr.file, again.created), (first.attr.file, true));
+        assert!(a.stat("f").await.expect("there").unsettled.is_some());
+        done(a.ask(MetaRequest::Close { handle: HandleId(7), summary: WriteSummary::default() }).await)
+            .expect("open");
+        let other = Peer::on_slot(&service, 1, 1, user(0));
+        assert_eq!(errno(other.repeat(4, open_request("f", flags, 0o600, HandleId(9))).await), Errno::EEXIST);
+    });
+}
+
+#[test]
+fn an_unlinked_file_lives_until_its_last_close_and_is_then_removed() {
+    with_service(async |env, service, removed| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (handle, opened) = a.open("f", CREATE).await.expect("made");
+        let (_, _) = b.open("f", READ).await.expect("there");
+        a.unlink("f").await.expect("removed");
+        let file = opened.attr.file;
+        let by_number = MetaRequest::Stat { at: Place { base: file, path: vec![], follow: false } };
+        assert_eq!(attr(a.ask(by_number.clone()).await).expect("open").nlink, 0);
+        a.close(handle, wrote(9, env.wall())).await.expect("open");
+        env.sleep(Nanos::from_s(20)).await;
+        assert!(removed.0.lock().datafiles.is_empty(), "b reads it");
+        removed.0.lock().down.insert(ServerId(2));
+        b.gone().await;
+        env.sleep(Nanos::from_s(5)).await;
+        assert_eq!(errno(a.ask(by_number).await), Errno::ESTALE);
+        assert_eq!(service.status().await.reaping, 1, "one server is down");
+        let servers = |removed: &Removed| {
+            let state = removed.0.lock();
+            state.datafiles.iter().map(|id| (id.file, id.target.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(servers(&removed), [(file, 0), (file, 1), (file, 3)]);
+        removed.0.lock().down.clear();
+        env.sleep(Nanos::from_s(60)).await;
+        assert_eq!(servers(&removed).len(), 4);
+        assert_eq!(service.status().await.reaping, 0);
+        // What was never written has nothing to remove.
+        let asked = removed.0.lock().asked;
+        a.touch("empty").await.expect("made");
+        a.unlink("empty").await.expect("removed");
+        env.sleep(Nanos::from_s(60)).await;
+        assert_eq!(removed.0.lock().asked, asked);
+    });
+}
+
+fn lock(handle: HandleId, kind: LockKind, wait: bool, ticket: u64) -> MetaRequest {
+    let (space, range) = (LockSpace::Record, LockRange { start: 0, end: 10 });
+    MetaRequest::Lock { handle, space, owner: LockOwner::Process(0), kind, range, wait, ticket, pid: 0 }
+}
+
+#[test]
+fn locks_wait_in_slices_and_vanish_with_their_session() {
+    with_service(async |env, service, _| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (ours, _) = a.open("f", CREATE).await.expect("made");
+        let (theirs, _) = b.open("f", WRITE).await.expect("there");
+        assert_eq!(a.ask(lock(ours, LockKind::Exclusive, false, 0)).await, MetaReply::Locked);
+        assert_eq!(errno(b.ask(lock(theirs, LockKind::Shared, false, 0)).await), Errno::EAGAIN);
+        let before = env.now();
+        let MetaReply::LockWait(ticket) = b.ask(lock(theirs, LockKind::Shared, true, 0)).await else {
+            panic!("held")
+        };
+        let waited = env.now().saturating_sub(before);
+        assert!(waited >= Nanos::from_ms(250) && waited < Nanos::from_ms(400), "{waited}");
+        let test = MetaRequest::TestLock {
+            handle: theirs,
+            space: LockSpace::Record,
+            owner: LockOwner::Process(0),
+            kind: LockKind::Shared,
+            range: LockRange { start: 3, end: 4 },
+        };
+        let MetaReply::Holder(Some(held)) = b.ask(test).await else { panic!("held") };
+        assert_eq!((held.pid, held.range), (101, LockRange { start: 0, end: 10 }));
+        a.gone().await;
+        assert_eq!(b.ask(lock(theirs, LockKind::Shared, true, ticket)).await, MetaReply::Locked);
+        let (reader, _) = b.open("f", READ).await.expect("there");
+        let exclusive = lock(reader, LockKind::Exclusive, false, 0);
+        assert_eq!(errno(b.ask(exclusive).await), Errno::EBADF, "opened for reading");
+        b.close(theirs, WriteSummary::default()).await.expect("open");
+        assert_eq!(service.status().await.locks, 1, "one more handle of the file is open");
+        b.close(reader, WriteSummary::default()).await.expect("open");
+        assert_eq!(service.status().await.locks, 0);
+    });
+}
+
+#[test]
+fn a_circle_of_waits_is_told() {
+    with_service(async |_, service, _| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (a1, _) = a.open("f", CREATE).await.expect("made");
+        let (a2, _) = a.open("g", CREATE).await.expect("made");
+        let (b1, _) = b.open("f", WRITE).await.expect("there");
+        let (b2, _) = b.open("g", WRITE).await.expect("there");
+        assert_eq!(a.ask(lock(a1, LockKind::Exclusive, true, 0)).await, MetaReply::Locked);
+        assert_eq!(b.ask(lock(b2, LockKind::Exclusive, true, 0)).await, MetaReply::Locked);
+        let MetaReply::LockWait(ticket) = a.ask(lock(a2, LockKind::Exclusive, true, 0)).await else {
+            panic!("held")
+        };
+        assert_eq!(errno(b.ask(lock(b1, LockKind::Exclusive, true, 0)).await), Errno::EDEADLK);
+        assert_eq!(a.ask(MetaRequest::CancelLock { ticket }).await, MetaReply::Done);
+        assert_eq!(errno(b.ask(lock(b1, LockKind::Exclusive, false, 0)).await), Errno::EAGAIN);
+    });
+}
+
+#[test]
+fn a_caching_mount_is_told_and_waited_for() {
+    with_service(async |env, service, _| {
+        let mut mount = Peer::new(&service, 1, user(0));
+        let mut writer = Peer::new(&service, 2, user(0));
+        mount.touch("f").await.expect("made");
+        let cached = |handle| MetaRequest::Open {
+            at: at("f"),
+            flags: READ,
+            mode: 0,
+            handle,
+            layout: LayoutSpec::default(),
+            cache: true,
+        };
+        let (busy, _) = writer.open("f", WRITE).await.expect("there");
+        assert!(!opened(mount.change(cached(HandleId(70))).await).expect("there").may_cache, "it is written");
+        writer.close(busy, WriteSummary::default()).await.expect("open");
+        assert!(opened(mount.change(cached(HandleId(71))).await).expect("there").may_cache);
+        let (handle, opened) = writer.open("f", WRITE).await.expect("there");
+        assert!(opened.cached_elsewhere);
+        let events = mount.service.clone();
+        let (mount_ctx, told) = (mount.ctx.clone(), env.notify());
+        let body = {
+            let told = told.clone();
+            move || async move {
+                let wait =
+                    |done| MetaCall { seq: 0, on_behalf: None, request: MetaRequest::WaitEvents { done } };
+                let MetaReply::Events(got) = events.call(&mount_ctx, wait(0)).await else {
+                    panic!("no events")
+                };
+                assert_eq!((got.len(), got[0].start, got[0].end), (1, 5, 9));
+                weft_env::Notify::notify_all(&told);
+                events.call(&mount_ctx, wait(got[0].number)).await;
+            }
+        };
+        env.spawn("mount", body).expect("a task");
+        let before = env.now();
+        let invalidate = MetaRequest::Invalidate { handle, start: 5, end: 9 };
+        done(writer.ask(invalidate.clone()).await).expect("done");
+        assert!(env.now().saturating_sub(before) < Nanos::from_s(1), "the mount answered");
+        assert_eq!(weft_env::Notify::epoch(&told), 1);
+        let before = env.now();
+        done(writer.ask(invalidate.clone()).await).expect("done");
+        let waited = env.now().saturating_sub(before);
+        assert!(waited >= Nanos::from_s(5) && waited < Nanos::from_s(6), "a mount that hangs: {waited}");
+        mount.gone().await;
+        let before = env.now();
+        done(writer.ask(invalidate).await).expect("done");
+        assert!(env.now().saturating_sub(before) < Nanos::from_s(1), "nobody caches any more");
+    });
+}
+
+#[test]
+fn after_a_crash_clients_get_back_what_they_had_before_others_get_it() {
+    let mut sim = Sim::with_seed(5);
+    let node = sim.node("mds");
+    let env = node.clone();
+    let (held, orphan) = sim.block_on(&node, async move {
+        let service = start(&env, config(PathBuf::from("/")), &Removed::default()).await;
+        let mut a = Peer::new(&service, 1, user(0));
+        let (held, first) = a.open("held", CREATE).await.expect("made");
+        assert_eq!(a.ask(lock(held, LockKind::Exclusive, false, 0)).await, MetaReply::Locked);
+        let (orphan, second) = a.open("orphan", CREATE).await.expect("made");
+        a.unlink("orphan").await.expect("removed");
+        ((held, first), (orphan, second))
+    });
+    sim.power_cut(&node);
+    let node = sim.restart(&node);
+    let env = node.clone();
+    sim.block_on(&node, async move {
+        let removed = Removed::default();
+        let service = start(&env, config(PathBuf::from("/")), &removed).await;
+        let mut b = Peer::new(&service, 2, user(0));
+        let (theirs, _) = b.open("held", WRITE).await.expect("there");
+        let (waiter, ctx) = (service.clone(), b.ctx.clone());
+        let answered = std::sync::Arc::new(parking_lot::Mutex::new(None));
+        let answer = answered.clone();
+        let body = move || async move {
+            let request = lock(theirs, LockKind::Exclusive, false, 0);
+            let reply = waiter.call(&ctx, MetaCall { seq: 0, on_behalf: None, request }).await;
+            *answer.lock() = Some(reply);
+        };
+        env.spawn("other", body).expect("a task");
+        env.sleep(Nanos::from_s(1)).await;
+        assert!(answered.lock().is_none(), "only those who had locks get them now");
+
+        let a = Peer::new(&service, 1, user(0));
+        let reopen = |(handle, opened): &(HandleId, Opened)| ReclaimOpen {
+            handle: *handle,
+            file: opened.attr.file,
+            flags: WRITE,
+            cap: opened.cap,
+        };
+        let mut forged = reopen(&held);
+        forged.handle = HandleId(99);
+        forged.cap.as_mut().expect("given").mac[0] ^= 1;
+        let opens = vec![reopen(&held), reopen(&orphan), forged];
+        let locks = vec![ReclaimLock {
+            file: held.1.attr.file,
+            space: LockSpace::Record,
+            owner: LockOwner::Process(0),
+            kind: LockKind::Exclusive,
+            range: LockRange { start: 0, end: 10 },
+        }];
+        let MetaReply::Reclaimed { lost_opens, lost_locks } =
+            a.ask(MetaRequest::Reclaim { opens, locks }).await
+        else {
+            panic!("not reclaimed")
+        };
+        assert_eq!((lost_opens, lost_locks), (vec![HandleId(99)], vec![]));
+        env.sleep(Nanos::from_s(10)).await;
+        let refused = answered.lock().take().expect("the grace is over");
+        assert_eq!(errno(refused), Errno::EAGAIN, "a has it again");
+        assert!(removed.0.lock().datafiles.is_empty(), "the orphan is open again");
+        a.gone().await;
+        env.sleep(Nanos::from_s(10)).await;
+        assert_eq!(removed.0.lock().datafiles.len(), 4, "the orphan may have been written");
+        assert_eq!(b.ask(lock(theirs, LockKind::Exclusive, false, 0)).await, MetaReply::Locked);
+        service.shutdown().await;
+    });
+}
