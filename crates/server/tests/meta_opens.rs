@@ -74,7 +74,7 @@ fn a_writer_that_died_or_is_unsure_leaves_the_word_to_the_datafiles() {
         let mut a = Peer::new(&service, 1, user(0));
         for unsure in [false, true] {
             let path = format!("f{unsure}");
-            let mut b = Peer::new(&service, 2, user(0));
+            let mut b = Peer::new(&service, 2 + u128::from(unsure), user(0));
             let (ours, _) = a.open(&path, CREATE).await.expect("made");
             let (theirs, _) = b.open(&path, WRITE).await.expect("there");
             if unsure {
