@@ -12,7 +12,8 @@ ranks=4
 # More ranks than cores is fine for a demonstration.
 mpiexec=(mpiexec.mpich -n $ranks)
 
-title() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+if [ -t 1 ]; then bold=$(printf "\033[1m") plain=$(printf "\033[0m"); else bold= plain=; fi
+title() { printf "\n%s== %s%s\n" "$bold" "$*" "$plain"; }
 show() { printf '$ %s\n' "$*"; }
 
 export WEFT_STATE=$state
