@@ -8,9 +8,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::{Attachment, Conn};
 
-/// Room for a header, the body of any request of the hot path, and a small payload, so that a small message takes
-/// one receive.
-const INBOX_LEN: usize = 4096;
+/// Room for a header, the body of any request of the hot path, and a payload of 4 KiB, so that a small message
+/// takes one receive.
+const INBOX_LEN: usize = 4096 + 512;
 
 /// A connection on which messages travel. Used by one task at a time.
 pub struct Link<C: Conn> {
