@@ -67,6 +67,7 @@ fn sim_config() -> Config {
 }
 
 /// What a client has been told: its model after each step, and how many steps were answered.
+#[derive(Clone)]
 struct Progress {
     states: Vec<Vec<String>>,
     answered: usize,
@@ -120,7 +121,7 @@ async fn check(env: SimEnv, progress: Vec<Arc<Mutex<Progress>>>, note: String) {
     let service = start(&env, sim_config(), &Removed::default()).await;
     let peer = Peer::new(&service, 99, user(0));
     for (client, progress) in progress.iter().enumerate() {
-        let progress = progress.lock();
+        let progress = progress.lock().clone();
         let top = format!("c{client}");
         if peer.stat(&top).await.is_err() {
             assert_eq!(progress.answered, 0, "{note}: an answered directory is lost");

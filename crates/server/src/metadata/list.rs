@@ -54,6 +54,9 @@ impl Op<'_> {
     }
 }
 
+/// A name and what it leads to.
+pub(super) type Named = (Vec<u8>, DentryRow);
+
 /// Up to `limit` names of `dir` after `after`, and whether there are more.
 pub(super) fn names(
     s: &dyn Snapshot,
@@ -61,7 +64,7 @@ pub(super) fn names(
     after: &[u8],
     limit: usize,
     with_attr: bool,
-) -> Outcome<(Vec<(Vec<u8>, DentryRow)>, bool)> {
+) -> Outcome<(Vec<Named>, bool)> {
     let (mut found, mut more, mut bytes) = (Vec::new(), false, 0);
     let prefix = file_key(dir);
     s.scan(Table::Dentries, Bound::Excluded(&dentry_key(dir, after)), &mut |key, value| {

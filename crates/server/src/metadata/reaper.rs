@@ -106,8 +106,8 @@ impl<E: Env> LinkRemoval<E> {
             checksums: false,
         };
         match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &hello).await? {
-            HelloReply::Welcome(_) => return Ok(link),
-            HelloReply::Refused(error) => return Err(error.to_string()),
+            HelloReply::Welcome(_) => Ok(link),
+            HelloReply::Refused(error) => Err(error.to_string()),
             HelloReply::Challenge(challenge) => {
                 let key = self.secret.server_key();
                 if !proof_holds(key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {

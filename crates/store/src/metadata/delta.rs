@@ -1,7 +1,7 @@
 //! Changes in memory: what lies over the base.
 
 use super::base::BaseSnapshot;
-use super::engine::{EngineError, Scan, TABLES, Table};
+use super::engine::{EngineError, Scan, TABLES, Table, Visit};
 use super::record::Untrusted;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -82,7 +82,7 @@ impl Layers<'_> {
         &self,
         table: Table,
         from: Bound<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], Untrusted) -> Result<Scan, EngineError>,
+        visit: &mut Visit<'_>,
     ) -> Result<(), EngineError> {
         let mut changes: Vec<_> = self
             .deltas

@@ -97,6 +97,9 @@ pub enum Scan {
     Stop,
 }
 
+/// What a scan does with each row.
+pub type Visit<'a> = dyn FnMut(&[u8], Untrusted) -> Result<Scan, EngineError> + 'a;
+
 /// A consistent state of all tables.
 pub trait Snapshot {
     /// The value of a key.
@@ -109,12 +112,7 @@ pub trait Snapshot {
     ///
     /// # Errors
     /// Of the base, and those of `visit`.
-    fn scan(
-        &self,
-        table: Table,
-        from: Bound<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], Untrusted) -> Result<Scan, EngineError>,
-    ) -> Result<(), EngineError>;
+    fn scan(&self, table: Table, from: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError>;
 }
 
 /// A snapshot that sees its own changes.

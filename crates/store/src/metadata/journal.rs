@@ -2,11 +2,11 @@
 //!
 //! A commit is one write to a preallocated file and one sync, whoever leads it taking along all that came before; the
 //! base is brought up in the background, thousands of changes at a time. See
-//! `docs/decisions/0004-metadata-engine.md` for what was measured.
+//! `docs/decisions/metadata-engine.md` for what was measured.
 
 use super::base::{Base, BaseSnapshot};
 use super::delta::{Delta, Layers};
-use super::engine::{Engine, EngineError, EngineStats, Point, Scan, Snapshot, Table, Transaction};
+use super::engine::{Engine, EngineError, EngineStats, Point, Snapshot, Table, Transaction, Visit};
 use super::identity::{Identity, IdentityError};
 use super::log::{append_change, finish_frame, first_frame, replay, start_frame};
 use super::record::Untrusted;
@@ -388,25 +388,24 @@ impl<E: Env> Engine for Journal<E> {
         let shared = &*self.0;
         loop {
             let epoch = shared.progress.epoch();
-            {
+            let lead = {
                 let mut commit = shared.commit.lock();
                 if commit.durable >= point.0 {
                     return Ok(());
                 }
-                if !commit.leading {
-                    commit.leading = true;
-                    drop(commit);
-                    let failed = shared.state.read().failed.clone();
-                    if let Some(error) = failed {
-                        shared.commit.lock().leading = false;
-                        shared.progress.notify_all();
-                        return Err(error);
-                    }
-                    self.lead().await?;
-                    continue;
-                }
+                !std::mem::replace(&mut commit.leading, true)
+            };
+            if !lead {
+                shared.progress.wait(epoch, None).await;
+                continue;
             }
-            shared.progress.wait(epoch, None).await;
+            let failed = shared.state.read().failed.clone();
+            if let Some(error) = failed {
+                shared.commit.lock().leading = false;
+                shared.progress.notify_all();
+                return Err(error);
+            }
+            self.lead().await?;
         }
     }
 
@@ -485,12 +484,7 @@ impl Snapshot for Reader<'_> {
         self.0.get(table, key)
     }
 
-    fn scan(
-        &self,
-        table: Table,
-        from: Bound<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], Untrusted) -> Result<Scan, EngineError>,
-    ) -> Result<(), EngineError> {
+    fn scan(&self, table: Table, from: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
         self.0.scan(table, from, visit)
     }
 }
@@ -505,12 +499,7 @@ impl Snapshot for Writer<'_> {
         self.state.layers(Some(&self.changes)).get(table, key)
     }
 
-    fn scan(
-        &self,
-        table: Table,
-        from: Bound<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], Untrusted) -> Result<Scan, EngineError>,
-    ) -> Result<(), EngineError> {
+    fn scan(&self, table: Table, from: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
         self.state.layers(Some(&self.changes)).scan(table, from, visit)
     }
 }

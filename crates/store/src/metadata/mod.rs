@@ -23,7 +23,9 @@ pub mod log_bytes;
 mod record;
 mod rows;
 
-pub use engine::{Engine, EngineError, EngineStats, Point, Scan, Snapshot, TABLES, Table, Transaction};
+pub use engine::{
+    Engine, EngineError, EngineStats, Point, Scan, Snapshot, TABLES, Table, Transaction, Visit,
+};
 pub use identity::{Identity, IdentityError};
 pub use journal::{Journal, JournalOptions, OpenError};
 pub use record::{Damaged, Untrusted, seal};
