@@ -7,6 +7,7 @@ mod header;
 mod layout;
 mod link;
 mod metadata;
+mod service;
 mod store;
 mod text;
 
@@ -85,4 +86,6 @@ targets! {
     metadata_identity = metadata, metadata::metadata_identity_seeds, Shape::Binary;
     /// Tokens of open files, as a program image gives them to the next.
     handle_token = metadata, metadata::handle_token_seeds, Shape::Binary;
+    /// A metadata service, asked anything.
+    meta_service = service, service::meta_service_seeds, Shape::Binary;
 }
