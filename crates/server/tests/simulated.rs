@@ -267,5 +267,6 @@ fn a_client_that_does_not_take_what_it_read_keeps_nobody_from_the_target() {
         assert_eq!(status.targets[0].queue, 0);
         drop((client, asleep));
         server.stop().await;
+        assert_eq!(server.panics(), 0);
     });
 }
