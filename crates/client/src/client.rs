@@ -68,7 +68,11 @@ impl<E: Env> Client<E> {
 
     /// What was done so far.
     pub fn counts(&self) -> Counts {
-        self.core.counters.read()
+        // A lease that ends between the two is not missed, but may be counted twice.
+        let held = self.core.leases.operations();
+        let mut counts = self.core.counters.read();
+        counts.leased_operations += held;
+        counts
     }
 
     /// The same session for another caller: a mount by root acts for whoever asked the kernel. Ignored by servers

@@ -7,6 +7,7 @@ use crate::options::{ClientOptions, Credentials};
 use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::server::Server;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use weft_core::{ServerId, TargetId};
 use weft_env::Env;
@@ -26,7 +27,7 @@ pub(crate) struct Core<E: Env> {
     pub(crate) metadata: Pool<E>,
     pub(crate) registry: Registry,
     pub(crate) leases: Held<E>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
     handles: AtomicU64,
     /// Set in a forked child: everything here belongs to the parent.
     abandoned: AtomicBool,
@@ -43,7 +44,7 @@ impl<E: Env> Core<E> {
             metadata: Pool::new(&env, 0, options.metadata_connections_max),
             registry: Registry::default(),
             leases: Held::new(options.leases_max),
-            counters: Counters::default(),
+            counters: Arc::default(),
             handles: AtomicU64::new(0),
             abandoned: AtomicBool::new(false),
             session: SessionId(u128::from_le_bytes(session)),

@@ -9,7 +9,8 @@ pub struct Counts {
     pub data_messages: u64,
     /// Requests sent to the metadata service, one-way ones included.
     pub meta_messages: u64,
-    /// Reads and writes of datafiles through leased descriptors: no message, one system call each.
+    /// Reads and writes of datafiles through leased descriptors: no message, one system call each. Where threads
+    /// share an open file a few are not counted.
     pub leased_operations: u64,
     /// Leases got.
     pub leases: u64,
@@ -46,6 +47,10 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     #[inline]
     pub(crate) fn one(&self) {
-        self.0.fetch_add(1, Relaxed);
+        self.add(1);
+    }
+
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Relaxed);
     }
 }

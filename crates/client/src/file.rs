@@ -77,13 +77,13 @@ pub(crate) struct Written {
     unsure: AtomicBool,
     end: AtomicU64,
     bytes: AtomicU64,
-    /// On the monotonic clock; becomes a civil time at the close.
+    /// In ticks; becomes a civil time at the close.
     last: AtomicU64,
 }
 
 impl Written {
     #[inline]
-    pub(crate) fn note(&self, extent: Extent, now: Nanos) {
+    pub(crate) fn note(&self, extent: Extent, tick: Nanos) {
         if !self.any.load(Relaxed) {
             self.any.store(true, Relaxed);
         }
@@ -92,7 +92,7 @@ impl Written {
             self.end.fetch_max(end, Relaxed);
         }
         self.bytes.fetch_add(extent.len.0, Relaxed);
-        self.last.store(now.0, Relaxed);
+        self.last.store(tick.0, Relaxed);
     }
 
     /// Something failed midway.
@@ -102,7 +102,7 @@ impl Written {
     }
 
     fn summary<E: Env>(&self, env: &E) -> WriteSummary {
-        let ago = env.now().0.saturating_sub(self.last.load(Relaxed));
+        let ago = env.tick().0.saturating_sub(self.last.load(Relaxed));
         WriteSummary {
             wrote: self.any.load(Relaxed),
             end: ByteLen(self.end.load(Relaxed)),
@@ -250,13 +250,12 @@ impl<E: Env> State<E> {
         self: &Arc<Self>,
         sub: &SubRequest,
         write: bool,
-        now: Nanos,
     ) -> Result<Option<Arc<Lease<E>>>> {
         let Some(cell) = self.cells.get(sub.object) else { return Ok(None) };
         let held = cell.held.read().clone();
         match held {
             Some(lease) if lease.writable || !write => Ok(Some(lease)),
-            _ => self.get_lease(cell, (sub.object, sub.target), sub.local.len, write, now).await,
+            _ => self.get_lease(cell, (sub.object, sub.target), sub.local.len, write).await,
         }
     }
 
@@ -266,13 +265,15 @@ impl<E: Env> State<E> {
     }
 
     /// The lease did not hold any more.
-    pub(crate) fn lease_ended(&self, object: ObjectId, lease: &Arc<Lease<E>>, now: Nanos) {
+    #[cold]
+    pub(crate) fn lease_ended(&self, object: ObjectId, lease: &Arc<Lease<E>>) {
         if let Some(cell) = self.cells.get(object) {
             cell.drop_if(lease);
             if self.only_descriptors() {
                 return;
             }
-            cell.not_before.store(now.saturating_add(RETRY_AFTER).0, Relaxed);
+            let not_before = self.client.core.env.now().saturating_add(RETRY_AFTER);
+            cell.not_before.store(not_before.0, Relaxed);
         }
     }
 
@@ -287,9 +288,9 @@ impl<E: Env> State<E> {
         (object, target): (ObjectId, TargetId),
         len: ByteLen,
         write: bool,
-        now: Nanos,
     ) -> Result<Option<Arc<Lease<E>>>> {
         let core = &*self.client.core;
+        let now = core.env.now();
         let uses = cell.uses.fetch_add(1, Relaxed).saturating_add(1);
         let early = uses < core.options.lease_after_uses && len.0 < core.options.lease_at_len;
         let server = core.server(core.route(target)?);

@@ -6,6 +6,7 @@
 
 use crate::connect::{Area, Wire, connect};
 use crate::core::Core;
+use crate::counters::Counters;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::options::Transport;
@@ -27,6 +28,9 @@ pub(crate) const RETRY_AFTER: Nanos = Nanos::from_ms(500);
 const RELEASE_BATCH: usize = 64;
 /// How often a channel that must be given up looks whether its operations have ended.
 const DRAIN_PAUSE: Nanos = Nanos::from_ms(1);
+
+/// A lease is not used any more this long before its end: longer than any system's tick.
+const TICK_MARGIN: Nanos = Nanos::from_ms(20);
 
 /// The lease page of one channel connection.
 pub(crate) struct Page<S> {
@@ -63,6 +67,11 @@ pub(crate) struct Lease<E: Env> {
     slot: u32,
     /// Used since the bound on leases was last enforced.
     used: AtomicBool,
+    /// The tick at which the page was last found valid.
+    valid_at: AtomicU64,
+    /// Operations. Counted without a locked instruction: where threads race some are missed.
+    operations: AtomicU64,
+    counters: Arc<Counters>,
 }
 
 /// An operation in flight on a lease.
@@ -71,9 +80,9 @@ pub(crate) struct InFlight<'a> {
 }
 
 impl<E: Env> Lease<E> {
-    /// Begins an operation if the lease still holds at `now`.
+    /// Begins an operation if the lease still holds.
     #[inline]
-    pub(crate) fn enter(&self, now: Nanos) -> Option<InFlight<'_>> {
+    pub(crate) fn enter(&self, env: &E) -> Option<InFlight<'_>> {
         let words = self.page.shared.words();
         let slot = self.slot as usize;
         let word = &words[lease::in_flight(slot)];
@@ -81,14 +90,22 @@ impl<E: Env> Lease<E> {
         // order of all these at least one side sees the other.
         word.fetch_add(1, Ordering::SeqCst);
         let inside = InFlight { word };
-        let granted = words[lease::state(slot)].load(Ordering::SeqCst) == lease::GRANTED;
-        let valid = now.0 < words[lease::VALID_UNTIL].load(Ordering::Acquire);
-        if !(granted && valid) {
+        if words[lease::state(slot)].load(Ordering::SeqCst) != lease::GRANTED {
             return None;
+        }
+        // The clock proper is read once per tick; a tick is short beside the margin.
+        let tick = env.tick().0;
+        if self.valid_at.load(Ordering::Relaxed) != tick {
+            let until = words[lease::VALID_UNTIL].load(Ordering::Acquire);
+            if env.now().saturating_add(TICK_MARGIN).0 >= until {
+                return None;
+            }
+            self.valid_at.store(tick, Ordering::Relaxed);
         }
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
+        self.operations.store(self.operations.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Some(inside)
     }
 }
@@ -102,6 +119,7 @@ impl Drop for InFlight<'_> {
 
 impl<E: Env> Drop for Lease<E> {
     fn drop(&mut self) {
+        self.counters.leased_operations.add(*self.operations.get_mut());
         self.page.released.lock().push(self.slot);
     }
 }
@@ -253,8 +271,16 @@ async fn ask_on<E: Env>(
             };
             core.counters.leases.one();
             let page = Arc::clone(&open.page);
-            let used = AtomicBool::new(true);
-            Ok(Ok(Answer::Leased(Arc::new(Lease { file, writable: write, page, slot, used }))))
+            Ok(Ok(Answer::Leased(Arc::new(Lease {
+                file,
+                writable: write,
+                page,
+                slot,
+                used: AtomicBool::new(true),
+                valid_at: AtomicU64::new(u64::MAX),
+                operations: AtomicU64::new(0),
+                counters: Arc::clone(&core.counters),
+            }))))
         }
         DataReply::NotLeased => Ok(Ok(Answer::No)),
         DataReply::Failed(error) => Ok(Err(error)),
@@ -331,6 +357,13 @@ struct Ring<E: Env> {
 impl<E: Env> Held<E> {
     pub(crate) fn new(leases_max: usize) -> Self {
         Self { leases_max: leases_max.max(1), ring: Mutex::new(Ring { entries: Vec::new(), hand: 0 }) }
+    }
+
+    /// Operations of all leases that are held.
+    pub(crate) fn operations(&self) -> u64 {
+        let ring = self.ring.lock();
+        let held = ring.entries.iter().filter_map(|(_, lease)| lease.upgrade());
+        held.map(|lease| lease.operations.load(Ordering::Relaxed)).sum()
     }
 
     /// Counts a new lease, and drops others to stay within the bound.

@@ -70,15 +70,13 @@ impl<E: Env> State<E> {
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<Option<usize>> {
         for _ in 0..2 {
-            let now = self.client.core.env.now();
-            let Some(lease) = self.lease_for(sub, false, now).await? else { return Ok(None) };
-            let Some(inside) = lease.enter(now) else {
-                self.lease_ended(sub.object, &lease, now);
+            let Some(lease) = self.lease_for(sub, false).await? else { return Ok(None) };
+            let Some(inside) = lease.enter(&self.client.core.env) else {
+                self.lease_ended(sub.object, &lease);
                 continue;
             };
             let result = lease.file.read_at(bufs, sub.local.offset).await;
             drop(inside);
-            self.client.core.counters.leased_operations.one();
             return result.map(Some).map_err(|error| self.device_error(sub, &error));
         }
         Ok(None)
@@ -214,7 +212,7 @@ impl<E: Env> State<E> {
     /// The length of a datafile that we hold a lease on.
     async fn leased_len(&self, object: ObjectId) -> Option<ByteLen> {
         let lease = self.held_lease(object)?;
-        let inside = lease.enter(self.client.core.env.now())?;
+        let inside = lease.enter(&self.client.core.env)?;
         let meta = lease.file.meta().await.ok();
         drop(inside);
         meta.map(|meta| meta.len)

@@ -86,15 +86,13 @@ impl<E: Env> State<E> {
     #[inline]
     async fn write_leased(self: &Arc<Self>, sub: &SubRequest, bufs: &[IoSlice<'_>]) -> Result<bool> {
         for _ in 0..2 {
-            let now = self.client.core.env.now();
-            let Some(lease) = self.lease_for(sub, true, now).await? else { return Ok(false) };
-            let Some(inside) = lease.enter(now) else {
-                self.lease_ended(sub.object, &lease, now);
+            let Some(lease) = self.lease_for(sub, true).await? else { return Ok(false) };
+            let Some(inside) = lease.enter(&self.client.core.env) else {
+                self.lease_ended(sub.object, &lease);
                 continue;
             };
             let result = lease.file.write_at(bufs, sub.local.offset).await;
             drop(inside);
-            self.client.core.counters.leased_operations.one();
             return result.map(|()| true).map_err(|error| self.device_error(sub, &error));
         }
         Ok(false)
@@ -182,7 +180,7 @@ impl<E: Env> State<E> {
     /// Remembers a write for the summary, and tells kernels that cache the file.
     #[inline]
     async fn wrote(&self, extent: Extent) {
-        self.written.note(extent, self.client.core.env.now());
+        self.written.note(extent, self.client.core.env.tick());
         if self.cached_elsewhere() {
             self.invalidate(extent).await;
         }

@@ -44,6 +44,12 @@ pub trait Env: Clone + Send + Sync + 'static {
     /// Monotonic time; on one machine it is the same clock for all processes (CLOCK_BOOTTIME).
     fn now(&self) -> Nanos;
 
+    /// Monotonic time that may be late by a tick of the system (at most 10 ms) and need not run while the machine is
+    /// suspended: much cheaper than [`now`](Env::now), and of another origin.
+    fn tick(&self) -> Nanos {
+        self.now()
+    }
+
     /// Civil time.
     fn wall(&self) -> Timestamp;
 

@@ -79,6 +79,11 @@ impl Env for RealEnv {
         Nanos(seconds as u64 * 1_000_000_000 + u64::from(nanos))
     }
 
+    fn tick(&self) -> Nanos {
+        let (seconds, nanos) = sys::clock(libc::CLOCK_MONOTONIC_COARSE);
+        Nanos(seconds as u64 * 1_000_000_000 + u64::from(nanos))
+    }
+
     fn wall(&self) -> Timestamp {
         let (seconds, nanos) = sys::clock(libc::CLOCK_REALTIME);
         Timestamp::from_parts(seconds, nanos)
