@@ -246,6 +246,29 @@ fn leased_descriptors_are_bounded() {
     });
 }
 
+#[test]
+fn what_is_open_for_writing_only_is_written_by_descriptor_and_never_read() {
+    block_on(async {
+        let cluster = RealCluster::start(Reach::Unix).await;
+        let client = cluster.client(options(Transport::Descriptor));
+        let flags = OpenFlags { read: false, ..READ_WRITE };
+        let file = client.open(&at("f"), flags, 0o644, &LayoutSpec::default()).await.expect("opens");
+        write(&file, 5, &pattern(100_000, 1)).await;
+        assert!(client.counts().leased_operations > 0);
+        let error =
+            file.read_at(&mut [IoSliceMut::new(&mut [0; 4])], FileOffset(0)).await.expect_err("not readable");
+        assert_eq!(error.errno(), 9);
+        drop(file);
+        // Who may not read a file at all gets no descriptor that could be read (root may read anything).
+        let file = client.open(&at("g"), flags, 0o200, &LayoutSpec::default()).await.expect("opens");
+        let result = file.write_at(&[IoSlice::new(b"secret")], FileOffset(0)).await;
+        assert_eq!(result.is_ok(), support::ids().0 == 0, "{result:?}");
+        drop(file);
+        drop(client);
+        cluster.stop().await;
+    });
+}
+
 /// Runs `child` in a forked process and returns whether it ended well.
 fn fork(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child runs only `child` and ends without returning into the test harness.

@@ -4,7 +4,7 @@ use super::attrs::later;
 use super::fault::{Fault, Outcome};
 use super::op::Op;
 use super::opens::{Ended, OpenEntry, Told};
-use super::permit::{READ, WRITE, require, without_set_ids};
+use super::permit::{READ, WRITE, allows, require, without_set_ids};
 use super::tables::{change_inode, inode, put_inode, row};
 use super::walk::{Last, Walked, walk, walk_to_name};
 use weft_core::{ByteLen, FileId};
@@ -164,7 +164,7 @@ impl Op<'_> {
 
     fn entry(&self, file: FileId, ask: &OpenRequest<'_>) -> OpenEntry {
         let OpenFlags { read, write, truncate, .. } = ask.flags;
-        OpenEntry { file, read, write, truncate, caching: ask.cache }
+        OpenEntry { file, read, write, readable: read, truncate, caching: ask.cache }
     }
 
     /// Registers the open and makes its reply. The last step of an operation: what is before it may fail.
@@ -183,6 +183,7 @@ impl Op<'_> {
         let mut opens = self.core.opens.lock();
         open.caching &= regular && !opens.busy_elsewhere(file, self.session);
         open.write &= regular;
+        open.readable |= allows(self.who, inode, READ);
         open.truncate = must_truncate;
         opens.add(self.session, handle, open, size_known, inode.nlink == 0);
         let cached_elsewhere = !opens.caching_elsewhere(file, self.session).is_empty();
@@ -205,7 +206,7 @@ impl Op<'_> {
 
     fn capability(&self, open: &OpenEntry) -> Capability {
         let mut rights = Rights::LENGTH;
-        if open.read {
+        if open.readable {
             rights = rights.and(Rights::READ);
         }
         if open.write || open.truncate {
@@ -250,8 +251,14 @@ impl Op<'_> {
             let mask = if flags.read { READ } else { 0 } | if flags.write { WRITE } else { 0 };
             require(self.who, &inode, mask)?;
         }
-        let entry =
-            OpenEntry { file: *file, read: flags.read, write: flags.write, truncate: false, caching: false };
+        let entry = OpenEntry {
+            file: *file,
+            read: flags.read,
+            write: flags.write,
+            readable: flags.read,
+            truncate: false,
+            caching: false,
+        };
         let opened = self.opened(*file, &inode, *handle, entry, false, false, known);
         Ok((MetaReply::Opened(Box::new(opened)), urgency))
     }

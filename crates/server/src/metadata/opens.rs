@@ -11,6 +11,9 @@ pub(super) struct OpenEntry {
     pub file: FileId,
     pub read: bool,
     pub write: bool,
+    /// Whoever opened it might have opened it for reading too: its capability says so, because a descriptor of a
+    /// datafile, which a writer may be lent, can be read as well. The client holds the program to its flags.
+    pub readable: bool,
     /// Opened by cutting: may write what is cut.
     pub truncate: bool,
     /// The kernel of its session may keep pages.
