@@ -269,6 +269,43 @@ fn what_is_open_for_writing_only_is_written_by_descriptor_and_never_read() {
     });
 }
 
+#[test]
+fn administrators_see_and_remove_datafiles() {
+    block_on(async {
+        let cluster = RealCluster::start(Reach::Unix).await;
+        let client = cluster.client(options(Transport::Socket));
+        let file = open(&client, "f", 4096).await;
+        write(&file, 0, &pattern(16_384, 1)).await;
+        let layout = file.layout().expect("a layout").clone();
+        let scanned = client.scan_inodes(weft_core::FileId(0), 100).await.expect("scans");
+        assert!(
+            scanned.iter().any(|inode| inode.file == file.file() && inode.layout.as_ref() == Some(&layout))
+        );
+        assert_eq!(client.check_namespace(false).await.expect("checks").problems, Vec::<String>::new());
+        let mut found = Vec::new();
+        for (object, target) in layout.objects() {
+            let listed = client.list_datafiles(target, None, 100).await.expect("lists");
+            assert_eq!(listed, vec![(file.file(), object, ByteLen(4096))]);
+            assert!(
+                client
+                    .list_datafiles(target, Some((file.file(), object)), 9)
+                    .await
+                    .expect("lists")
+                    .is_empty()
+            );
+            found.push(weft_wire::data::DatafileId { target, file: file.file(), object });
+        }
+        client.remove_datafiles(&found[1..3]).await.expect("removes");
+        assert_eq!(file.size().await.expect("size"), ByteLen(16_384), "the last one is there");
+        let mut expected = pattern(16_384, 1);
+        expected[4096..12_288].fill(0);
+        assert!(read(&file, 0, 20_000).await == expected, "removed parts are holes");
+        drop(file);
+        drop(client);
+        cluster.stop().await;
+    });
+}
+
 /// Runs `child` in a forked process and returns whether it ended well.
 fn fork(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child runs only `child` and ends without returning into the test harness.

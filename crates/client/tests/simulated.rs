@@ -123,3 +123,43 @@ fn bytes_survive_crashed_servers_under_leases() {
         assert!(outcome.counts.leases > 0, "seed {seed}: {:?}", outcome.counts);
     }
 }
+
+#[test]
+fn a_silent_server_is_an_error_within_the_time_outs_and_comes_back() {
+    let mut sim = Sim::with_seed(3);
+    let world = World::new(&sim, true);
+    let control = sim.control();
+    let main = control.process(&world.machines[0], "test", 1000, 1000);
+    sim.block_on(&main, async move {
+        let servers = world.start().await;
+        let client = world.client(&control, "a", Transport::Auto);
+        let file = support::open(&client, "f", 65_536).await;
+        let bytes = support::pattern(4 * 65_536, 1);
+        support::write(&file, 0, &bytes).await;
+        // Connected, and then nothing passes any more: not even a refusal.
+        control.partition(&world.machines[0], &world.machines[2]);
+        let start = control.elapsed();
+        let error = file.sync().await.expect_err("nobody answers");
+        assert_eq!(error.errno(), 5);
+        assert!(error.to_string().contains("server s2 at tcp:n2:4000"), "{error}");
+        let took = control.elapsed().saturating_sub(start);
+        assert!(took <= Nanos::from_s(11), "request_timeout is 10 s, and it took {took}");
+        let start = control.elapsed();
+        assert_eq!(file.sync().await.expect_err("known to be dead").errno(), 5);
+        assert!(control.elapsed().saturating_sub(start) < Nanos::from_ms(10), "fails fast");
+        // Nobody had connected yet: the greeting gets no answer either.
+        let other = world.client(&control, "b", Transport::Auto);
+        let second = support::open(&other, "f", 65_536).await;
+        let start = control.elapsed();
+        let mut buf = vec![0; bytes.len()];
+        let read = second.read_at(&mut [std::io::IoSliceMut::new(&mut buf)], weft_core::FileOffset(0)).await;
+        assert_eq!(read.expect_err("nobody answers").errno(), 5);
+        let took = control.elapsed().saturating_sub(start);
+        assert!(took <= Nanos::from_s(6), "retry_for is 3 s and connect_timeout 2 s, and it took {took}");
+        control.heal(&world.machines[0], &world.machines[2]);
+        client.env().sleep(Nanos::from_s(30)).await;
+        file.sync().await.expect("answers again");
+        assert!(support::read(&second, 0, bytes.len()).await == bytes);
+        drop(servers);
+    });
+}
