@@ -108,4 +108,13 @@ mod tests {
             assert!(Identity::decode(&good[..len]).is_err(), "length {len}");
         }
     }
+
+    #[test]
+    fn reserved_bytes_in_use_are_refused() {
+        let mut bytes = Identity::new("cluster", TargetId(3)).encode();
+        bytes[24] = 1;
+        let crc = crc32fast::hash(&bytes[..32]);
+        bytes[32..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Identity::decode(&bytes), Err(BadIdentity::Damaged("reserved bytes are in use")));
+    }
 }
