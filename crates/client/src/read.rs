@@ -8,7 +8,7 @@ use crate::gather::{pick_mut, total_mut, zero};
 use crate::write::{expired, finish};
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
-use weft_core::{ByteLen, Extent, FileOffset, Layout, ObjectId, SubRequest};
+use weft_core::{ByteLen, Extent, FileOffset, Layout, ObjectId, Piece, SubRequest};
 use weft_env::{Env, File};
 use weft_wire::Errno;
 
@@ -161,10 +161,16 @@ impl<E: Env> State<E> {
         }
         let end = extent.offset.0 + extent.len.0;
         let size = self.size_beyond(layout, &mut known, Some(FileOffset(end))).await?.0;
+        let there = size.saturating_sub(extent.offset.0).min(extent.len.0);
+        // Behind the end of the file the caller's bytes stay as they are.
+        let inside = |mut piece: Piece| {
+            piece.len = ByteLen(piece.len.0.min(there.saturating_sub(piece.offset.0)));
+            (piece.len.0 > 0).then_some(piece)
+        };
         for part in parts.iter() {
-            zero(bufs, part.sub.pieces_after(ByteLen(part.done)));
+            zero(bufs, part.sub.pieces_after(ByteLen(part.done)).filter_map(inside));
         }
-        Ok(size.saturating_sub(extent.offset.0).min(extent.len.0) as usize)
+        Ok(there as usize)
     }
 
     /// The size of the file; at least `enough` is good enough. `known` lengths need not be asked for. The lengths

@@ -5,7 +5,7 @@ use crate::pathname;
 use crate::{guard, sys, table};
 use parking_lot::Mutex;
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A file of ours by name.
 #[derive(Clone, Debug)]
@@ -176,13 +176,15 @@ pub unsafe fn follow_foreign(dir: c_int, path: *const c_char) -> Option<Route> {
         return None;
     }
     let errno = crate::errno::get();
-    let found = find_foreign_link(dir, CStr::from_ptr(path).to_bytes());
+    let found = find_foreign_link(dir, CStr::from_ptr(path));
     crate::errno::set(errno);
     found
 }
 
-fn find_foreign_link(dir: c_int, path: &[u8]) -> Option<Route> {
-    if path.is_empty() {
+fn find_foreign_link(dir: c_int, path: &CStr) -> Option<Route> {
+    let text = path;
+    let path = text.to_bytes();
+    if path.is_empty() || sys::is_no_link(dir, text) && parent_exists(dir, path) {
         return None;
     }
     let mut path = path.to_vec();
@@ -208,6 +210,26 @@ fn find_foreign_link(dir: c_int, path: &[u8]) -> Option<Route> {
         }
     }
     None
+}
+
+/// Whether the directory of `path` is there. Programs look for many names in few directories, so the last ones that
+/// were there are remembered: one that has gone since holds no link into the mount either.
+fn parent_exists(dir: c_int, path: &[u8]) -> bool {
+    static SEEN: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+    let parent = pathname::split(path).0;
+    let absolute = parent.starts_with(b"/");
+    let hash = parent.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let seen = &SEEN[(hash >> 58) as usize];
+    if absolute && seen.load(Ordering::Relaxed) == hash {
+        return true;
+    }
+    let exists = sys::exists(dir, &sys::c(parent));
+    if exists && absolute {
+        seen.store(hash, Ordering::Relaxed);
+    }
+    exists
 }
 
 /// The dangling link on the way to `path`: its target and where its name ends.

@@ -6,11 +6,51 @@ fn check(result: c_long) -> Result<i64, i32> {
     if result < 0 { Err(crate::errno::get()) } else { Ok(result) }
 }
 
-/// A raw system call with up to six word arguments; the error number on failure.
+/// The C library's `syscall`, past our own hook of that name.
+unsafe fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize) -> c_long {
+    real!(syscall: fn(c_long, usize, usize, usize, usize, usize) -> c_long)(number, a, b, c, d, e)
+}
+
+/// What a system call takes for a word.
+trait Word {
+    fn word(self) -> usize;
+}
+
+macro_rules! words {
+    ($($ty:ty),*) => { $(impl Word for $ty {
+        fn word(self) -> usize {
+            self as usize
+        }
+    })* };
+}
+words!(c_int, u32, i64, usize);
+
+impl<T> Word for *const T {
+    fn word(self) -> usize {
+        self as usize
+    }
+}
+
+impl<T> Word for *mut T {
+    fn word(self) -> usize {
+        self as usize
+    }
+}
+
+/// A raw system call with up to five word arguments; the error number on failure.
 macro_rules! raw {
-    ($number:ident $(, $arg:expr)*) => {
+    ($number:ident, $a:expr) => {
+        raw!($number, $a, 0usize)
+    };
+    ($number:ident, $a:expr, $b:expr) => {
+        raw!($number, $a, $b, 0usize)
+    };
+    ($number:ident, $a:expr, $b:expr, $c:expr) => {
+        raw!($number, $a, $b, $c, 0usize)
+    };
+    ($number:ident, $a:expr, $b:expr, $c:expr, $d:expr) => {
         // SAFETY: the callers of this module pass valid pointers and lengths.
-        check(unsafe { libc::syscall(libc::$number $(, $arg)*) })
+        check(unsafe { syscall(libc::$number, $a.word(), $b.word(), $c.word(), $d.word(), 0) })
     };
 }
 
@@ -51,6 +91,17 @@ pub fn fstatat(dir: c_int, path: &CStr, flags: c_int) -> Result<libc::stat, i32>
     let mut out: libc::stat = unsafe { std::mem::zeroed() };
     raw!(SYS_newfstatat, dir, path.as_ptr(), &mut out as *mut libc::stat, flags)?;
     Ok(out)
+}
+
+/// Whether a look for `path` finds no link: the cheap way for the many names that are simply not there.
+pub fn is_no_link(dir: c_int, path: &CStr) -> bool {
+    let mut byte = 0u8;
+    raw!(SYS_readlinkat, dir, path.as_ptr(), &raw mut byte, 1usize).is_err()
+}
+
+/// Whether there is something, links followed.
+pub fn exists(dir: c_int, path: &CStr) -> bool {
+    raw!(SYS_faccessat, dir, path.as_ptr(), libc::F_OK).is_ok()
 }
 
 pub fn readlinkat(dir: c_int, path: &CStr) -> Result<Vec<u8>, i32> {

@@ -48,23 +48,23 @@ fn counted(result: Res<usize>) -> Res<ssize_t> {
     result.map(|n| n as ssize_t)
 }
 
-hook! { [read] (fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+hook! { [read, __read] (fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
     on_fd(fd, |open| counted(open.read(fd, &mut one_mut(buf, len))))
 } }
 hook! { [__read_chk] (fd: c_int, buf: *mut c_void, len: size_t, _room: size_t) -> ssize_t {
     on_fd(fd, |open| counted(open.read(fd, &mut one_mut(buf, len))))
 } }
-hook! { [write] (fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+hook! { [write, __write] (fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
     on_fd(fd, |open| counted(open.write(fd, &one(buf, len))))
 } }
-hook! { [pread, pread64] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
+hook! { [pread, pread64, __pread64] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
     on_fd(fd, |open| counted(open.read_at(&mut one_mut(buf, len), offset)))
 } }
 hook! { [__pread_chk, __pread64_chk] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t, _room: size_t)
     -> ssize_t {
     on_fd(fd, |open| counted(open.read_at(&mut one_mut(buf, len), offset)))
 } }
-hook! { [pwrite, pwrite64] (fd: c_int, buf: *const c_void, len: size_t, offset: off_t) -> ssize_t {
+hook! { [pwrite, pwrite64, __pwrite64] (fd: c_int, buf: *const c_void, len: size_t, offset: off_t) -> ssize_t {
     on_fd(fd, |open| counted(open.write_at(&one(buf, len), offset)))
 } }
 hook! { [readv] (fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
@@ -98,7 +98,7 @@ hook! { [pwritev2, pwritev64v2] (fd: c_int, iov: *const iovec, count: c_int, off
     })
 } }
 
-hook! { [lseek, lseek64] (fd: c_int, offset: off_t, whence: c_int) -> off_t {
+hook! { [lseek, lseek64, __lseek] (fd: c_int, offset: off_t, whence: c_int) -> off_t {
     on_fd(fd, |open| open.seek(fd, offset, whence))
 } }
 hook! { [ftruncate, ftruncate64] (fd: c_int, size: off_t) -> c_int {

@@ -14,6 +14,7 @@ pub mod names;
 pub mod process;
 mod spawn;
 pub mod stdio;
+mod syscalls;
 mod temporary;
 mod transfer;
 mod walks;

@@ -10,7 +10,7 @@ use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-path_hook! { [open, open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+path_hook! { [open, open64, __open, __open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
     (AT_FDCWD, path) |spot| { open::open(spot, flags, mode) }
 }
 path_hook! { [__open_2, __open64_2] (path: *const c_char, flags: c_int) -> c_int,

@@ -1,0 +1,47 @@
+//! `syscall(2)` by number, for the calls that programs make so because older C libraries had no name for them.
+
+use libc::{c_int, c_long, c_uint, off_t};
+
+hook! { [syscall] (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+    by_number(number, [a, b, c, d, e, f])
+} }
+
+unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, f] = arg;
+    let ours = crate::table::is_ours(a as c_int);
+    Some(match number {
+        libc::SYS_getdents64 if ours => super::directories::getdents64(a as c_int, b as *mut _, c) as c_long,
+        libc::SYS_copy_file_range => super::transfer::copy_file_range(
+            a as c_int,
+            b as *mut off_t,
+            c as c_int,
+            d as *mut off_t,
+            e,
+            f as c_uint,
+        ) as c_long,
+        libc::SYS_renameat2 => c_long::from(super::names::renameat2(
+            a as c_int,
+            b as *const _,
+            c as c_int,
+            d as *const _,
+            e as c_uint,
+        )),
+        libc::SYS_statx => {
+            c_long::from(super::attrs::statx(a as c_int, b as *const _, c as c_int, d as c_uint, e as *mut _))
+        }
+        libc::SYS_openat => {
+            c_long::from(super::names::openat(a as c_int, b as *const _, c as c_int, d as libc::mode_t))
+        }
+        libc::SYS_close if ours => c_long::from(super::descriptors::close(a as c_int)),
+        libc::SYS_close_range => {
+            c_long::from(super::descriptors::close_range(a as c_uint, b as c_uint, c as c_int))
+        }
+        libc::SYS_read if ours => super::data::read(a as c_int, b as *mut _, c) as c_long,
+        libc::SYS_write if ours => super::data::write(a as c_int, b as *const _, c) as c_long,
+        libc::SYS_pread64 if ours => super::data::pread64(a as c_int, b as *mut _, c, d as off_t) as c_long,
+        libc::SYS_pwrite64 if ours => {
+            super::data::pwrite64(a as c_int, b as *const _, c, d as off_t) as c_long
+        }
+        _ => return None,
+    })
+}
