@@ -2,6 +2,10 @@
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Where make bench puts its cluster (the device that is measured), and what else to tell weft bench.
+BENCH_STATE ?= $(CURDIR)/target/bench/state
+BENCH ?=
 
 .PHONY: all demo test bench lint install uninstall deps clean help
 
@@ -21,7 +25,9 @@ test: ## All tests, those with MPI, FUSE and network namespaces among them
 bench: ## Measurements as ratios to the plain local directory in the same run
 	@scripts/deps.sh bench
 	$(CARGO) build --release -p weft-cli -p weft-preload
-	@scripts/bench.sh
+	$(TARGET)/release/weft run --state $(BENCH_STATE) --fresh -- true
+	$(TARGET)/release/weft --cluster $(BENCH_STATE)/cluster.toml bench $(BENCH)
+	$(TARGET)/release/weft stop --state $(BENCH_STATE)
 
 lint: ## Formatting, compiler and clippy warnings as errors
 	@scripts/deps.sh lint
@@ -29,22 +35,22 @@ lint: ## Formatting, compiler and clippy warnings as errors
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 install: all ## Install under PREFIX (default /usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
 	install -d $(DESTDIR)$(PREFIX)/share/doc/weft
-	install -m 755 target/release/weft $(DESTDIR)$(PREFIX)/bin/weft
-	install -m 755 target/release/libweft_preload.so $(DESTDIR)$(PREFIX)/lib/
-	if [ -e target/release/libweft.so ]; then install -m 755 target/release/libweft.so $(DESTDIR)$(PREFIX)/lib/; fi
-	if [ -e crates/capi/include/weft.h ]; then install -m 644 crates/capi/include/weft.h $(DESTDIR)$(PREFIX)/include/; fi
-	target/release/weft man --out $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $(TARGET)/release/weft $(DESTDIR)$(PREFIX)/bin/weft
+	install -m 755 $(TARGET)/release/libweft_preload.so $(DESTDIR)$(PREFIX)/lib/
+	crates/capi/install.sh --prefix $(PREFIX) --from $(TARGET)/release $(if $(DESTDIR),--destdir $(DESTDIR))
+	$(TARGET)/release/weft man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	target/release/weft completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
-	target/release/weft completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
-	target/release/weft completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
-	target/release/weft config example > $(DESTDIR)$(PREFIX)/share/doc/weft/cluster.toml.example
+	$(TARGET)/release/weft completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
+	$(TARGET)/release/weft completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
+	$(TARGET)/release/weft completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
+	$(TARGET)/release/weft config example > $(DESTDIR)$(PREFIX)/share/doc/weft/cluster.toml.example
 
 uninstall: ## Remove what install put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/weft $(DESTDIR)$(PREFIX)/lib/libweft_preload.so $(DESTDIR)$(PREFIX)/lib/libweft.so
+	rm -f $(DESTDIR)$(PREFIX)/bin/weft $(DESTDIR)$(PREFIX)/lib/libweft_preload.so
+	rm -f $(DESTDIR)$(PREFIX)/lib/libweft.so* $(DESTDIR)$(PREFIX)/lib/libweft.a $(DESTDIR)$(PREFIX)/lib/pkgconfig/weft.pc
 	rm -f $(DESTDIR)$(PREFIX)/include/weft.h $(DESTDIR)$(PREFIX)/share/man/man1/weft.1 $(DESTDIR)$(PREFIX)/share/man/man1/weft-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish

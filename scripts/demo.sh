@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$(mkdir -p "${1:-target/demo}" && cd "${1:-target/demo}" && pwd)
-weft=$PWD/target/release/weft
+weft=$(cd "${CARGO_TARGET_DIR:-target}" 2>/dev/null && pwd || echo "$PWD/${CARGO_TARGET_DIR:-target}")/release/weft
 state=$dir/state
 ranks=4
 # More ranks than cores is fine for a demonstration.

@@ -45,9 +45,8 @@ impl Man {
         let failed = |error: std::io::Error| Failure::new("writing a manual page", error);
         match self.out {
             None => {
-                let mut page = Vec::new();
-                clap_mangen::Man::new(Weft::command()).render(&mut page).map_err(failed)?;
-                std::io::stdout().write_all(&page).map_err(failed)?;
+                let page = render(&Weft::command(), "weft").map_err(failed)?;
+                std::io::stdout().write_all(page.as_bytes()).map_err(failed)?;
             }
             Some(dir) => {
                 std::fs::create_dir_all(&dir).map_err(failed)?;
@@ -62,11 +61,16 @@ impl Man {
 
 /// The page of `command` and, below it, of all its subcommands.
 fn pages(command: &clap::Command, name: &str, dir: &Path) -> std::io::Result<()> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone()).title(name.to_uppercase()).render(&mut page)?;
-    std::fs::write(dir.join(format!("{name}.1")), page)?;
+    std::fs::write(dir.join(format!("{name}.1")), render(command, name)?)?;
     command
         .get_subcommands()
-        .filter(|sub| sub.get_name() != "help")
+        .filter(|sub| sub.get_name() != "help" && !sub.is_hide_set())
         .try_for_each(|sub| pages(sub, &format!("{name}-{}", sub.get_name()), dir))
+}
+
+fn render(command: &clap::Command, name: &str) -> std::io::Result<String> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).title(name.to_uppercase()).render(&mut page)?;
+    // Readers of manual pages look for notes under this name.
+    Ok(String::from_utf8_lossy(&page).replace(".SH EXTRA", ".SH NOTES"))
 }

@@ -166,15 +166,16 @@ fn unmount(dir: &std::path::Path, lazy: bool) -> Result<(), Failure> {
     let dir = std::path::absolute(dir).map_err(|error| Failure::new(dir.display(), error))?;
     let text = dir.to_string_lossy().into_owned();
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let ours = |line: &str| {
-        let mut words = line.split(' ');
-        let (_, at, kind) = (words.next(), words.next(), words.next());
-        at.map(unescape).as_deref() == Some(text.as_str()) && kind == Some("fuse.weft")
+    let ours = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
+        // The type is fuse or fuse.weft, as root or fusermount3 made the mount; the source tells in both cases.
+        [source, at, kind, ..] => {
+            source.starts_with("weft:") && kind.starts_with("fuse") && unescape(at) == text
+        }
+        _ => false,
     };
     if !mounts.lines().any(ours) {
-        return Err(
-            Failure::misuse(dir.display(), "no cluster is mounted there").remedy("see `mount -t fuse.weft`")
-        );
+        return Err(Failure::misuse(dir.display(), "no cluster is mounted there")
+            .remedy("see /proc/self/mounts for lines that begin with weft:"));
     }
     // SAFETY: geteuid has no preconditions and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
