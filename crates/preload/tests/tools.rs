@@ -6,27 +6,37 @@ use support::{World, library, run, same_output, text};
 
 #[test]
 fn coreutils_in_dash() {
-    same_output("dash", "tools.sh");
+    same_output(&World::local(), "dash", "tools.sh");
 }
 
 #[test]
 fn coreutils_in_bash() {
-    same_output("bash", "tools.sh");
+    same_output(&World::local(), "bash", "tools.sh");
 }
 
 #[test]
 fn redirections_in_dash() {
-    same_output("dash", "redirect.sh");
+    same_output(&World::local(), "dash", "redirect.sh");
 }
 
 #[test]
 fn redirections_in_bash() {
-    same_output("bash", "redirect.sh");
+    same_output(&World::local(), "bash", "redirect.sh");
 }
 
 #[test]
 fn python() {
-    same_output("python3", "program.py");
+    same_output(&World::local(), "python3", "program.py");
+}
+
+#[test]
+fn all_on_a_cluster() {
+    let world = World::cluster();
+    for (shell, script) in
+        [("dash", "tools.sh"), ("bash", "tools.sh"), ("bash", "redirect.sh"), ("python3", "program.py")]
+    {
+        same_output(&world, shell, script);
+    }
 }
 
 /// A program that never names the mount must not notice the library: same output, same descriptors, same threads,

@@ -5,32 +5,43 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The mount prefix of the tests. Nothing of that name exists.
 pub const MOUNT: &str = "/weft";
 
-/// The library under test. Cargo builds no `cdylib` for the tests of its package, so the first test asks it to, into
-/// the target directory and profile of this test program.
+/// The directory of what cargo builds in the profile of this test program.
+fn profile() -> PathBuf {
+    let own = std::env::current_exe().expect("a test has a path");
+    own.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_owned()
+}
+
+/// Asks cargo for a package, into the target directory and profile of this test program.
+fn build(package: &str) {
+    let profile = profile();
+    let name = profile.file_name().expect("a profile").to_str().expect("plain text");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", package, "--profile"]);
+    cargo.arg(if name == "debug" { "dev" } else { name });
+    cargo.arg("--target-dir").arg(profile.parent().expect("target")).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let built = cargo.output().expect("cargo runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// The library under test. Cargo builds no `cdylib` for the tests of its package, so the first test asks it to.
 pub fn library() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let own = std::env::current_exe().expect("a test has a path");
-        let profile = own.ancestors().nth(2).expect("target/<profile>/deps/<test>");
-        let name = profile.file_name().expect("a profile").to_str().expect("plain text");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "weft-preload", "--profile"]);
-        cargo.arg(if name == "debug" { "dev" } else { name });
-        cargo
-            .arg("--target-dir")
-            .arg(profile.parent().expect("target"))
-            .current_dir(env!("CARGO_MANIFEST_DIR"));
-        let built = cargo.output().expect("cargo runs");
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        profile.join("libweft_preload.so")
-    };
-    BUILT.get_or_init(build).clone()
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| build("weft-preload"));
+    profile().join("libweft_preload.so")
+}
+
+/// The command line, which starts and ends servers.
+fn weft() -> PathBuf {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| build("weft-cli"));
+    profile().join("weft")
 }
 
 /// A file beside this one.
@@ -55,6 +66,8 @@ pub fn compile(name: &str, to: &Path) -> PathBuf {
 pub enum World {
     /// A local directory in the place of a cluster: tests the hooks alone.
     Local(tempfile::TempDir),
+    /// Four servers on this machine.
+    Cluster(tempfile::TempDir),
 }
 
 impl World {
@@ -62,11 +75,36 @@ impl World {
         Self::Local(tempfile::tempdir().expect("room for a test"))
     }
 
+    pub fn cluster() -> Self {
+        let state = tempfile::tempdir().expect("room for a test");
+        // If this test is ended from outside, its servers end by themselves.
+        let started = Command::new(weft())
+            .args(["run", "--idle-exit", "60s", "--state"])
+            .arg(state.path())
+            .args(["--", "true"])
+            .env("WEFT_PRELOAD", library())
+            .env_remove("WEFT_CLUSTER")
+            .output()
+            .expect("weft runs");
+        assert!(started.status.success(), "{}", text(&started));
+        Self::Cluster(state)
+    }
+
     /// `command` with the library in it.
     pub fn serve<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("LD_PRELOAD", library()).env("WEFT_TEST_SERVED", "1");
         match self {
             Self::Local(root) => command.env("WEFT_LOCAL_ROOT", root.path()),
+            Self::Cluster(state) => command.env("WEFT_CLUSTER", state.path().join("cluster.toml")),
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Self::Cluster(state) = self {
+            let file = state.path().join("cluster.toml");
+            let _ = Command::new(weft()).arg("stop").env("WEFT_CLUSTER", file).output();
         }
     }
 }
@@ -108,7 +146,7 @@ pub fn text(output: &Output) -> String {
 }
 
 /// Runs a C program on both sides; both must succeed.
-pub fn both_succeed(name: &str, env: &[(&str, &str)]) {
+pub fn both_succeed(world: &World, name: &str, env: &[(&str, &str)]) {
     let room = tempfile::tempdir().expect("room for a test");
     let program = compile(name, room.path());
     let plain_dir = room.path().join("plain");
@@ -116,22 +154,33 @@ pub fn both_succeed(name: &str, env: &[(&str, &str)]) {
     let plain_dir = plain_dir.canonicalize().expect("it is there");
     let plain = run(Command::new(&program).arg(&plain_dir));
     assert!(plain.status.success(), "without the library: {}", text(&plain));
-    let served = run(World::local().serve(&mut Command::new(&program)).arg(MOUNT).envs(env.iter().copied()));
+    let served_dir = fresh_directory(world, name);
+    let served = run(world.serve(&mut Command::new(&program)).arg(served_dir).envs(env.iter().copied()));
     assert!(served.status.success(), "with the library: {}", text(&served));
 }
 
+/// A new directory of the mount.
+fn fresh_directory(world: &World, name: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let dir = format!("{MOUNT}/{name}.{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    let made = run(world.serve(&mut Command::new("mkdir")).arg(&dir));
+    assert!(made.status.success(), "{}", text(&made));
+    dir
+}
+
 /// Runs a script on both sides: the outputs must be the same but for the directory's name, and not empty.
-pub fn same_output(shell: &str, script: &str) {
+pub fn same_output(world: &World, shell: &str, script: &str) {
     let room = tempfile::tempdir().expect("room for a test");
     let plain_dir = room.path().canonicalize().expect("it is there").join("plain");
     std::fs::create_dir(&plain_dir).expect("an empty directory");
     let path = source("scripts").join(script);
     let plain = run(Command::new(shell).arg(&path).arg(&plain_dir));
     assert!(plain.status.success(), "without the library: {}", text(&plain));
-    let served = run(World::local().serve(&mut Command::new(shell)).arg(&path).arg(MOUNT));
+    let served_dir = fresh_directory(world, script);
+    let served = run(world.serve(&mut Command::new(shell)).arg(&path).arg(&served_dir));
     assert!(served.status.success(), "with the library: {}", text(&served));
     let plain =
-        String::from_utf8_lossy(&plain.stdout).replace(plain_dir.to_str().expect("plain text"), MOUNT);
+        String::from_utf8_lossy(&plain.stdout).replace(plain_dir.to_str().expect("plain text"), &served_dir);
     assert!(!plain.is_empty(), "a script that says nothing shows nothing");
     assert_eq!(plain, String::from_utf8_lossy(&served.stdout), "plain on the left, served on the right");
 }
