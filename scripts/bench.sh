@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The measurements behind `make bench`: an embedded cluster of its own on the disk under target/, every way into it,
+# each figure beside the plain local directory on the same disk in the same round.
+#
+# usage: scripts/bench.sh [options of `weft bench`]      e.g. scripts/bench.sh --json --rounds 5
+set -euo pipefail
+cd "$(dirname "$0")/.."
+weft=$PWD/target/release/weft
+mkdir -p target
+dir=$(mktemp -d "$PWD/target/bench.XXXXXX")
+export WEFT_STATE=$dir/state
+unset WEFT_CLUSTER
+finish() {
+    "$weft" umount "$dir/mount" >/dev/null 2>&1 || true
+    "$weft" stop --state "$WEFT_STATE" >/dev/null 2>&1 || true
+    rm -rf --one-file-system "$dir"
+}
+trap finish EXIT
+
+"$weft" run --state "$WEFT_STATE" --fresh --idle-exit "5 min" -- true
+echo "# $(nproc) processors, $(uname -sr), file system $(stat -f -c %T "$dir"), load $(cut -d' ' -f1 /proc/loadavg) at the start" >&2
+"$weft" bench --interfaces preload,library --transports descriptor,socket "$@"
+if [ -e /dev/fuse ]; then
+    mkdir "$dir/mount"
+    "$weft" mount "$dir/mount"
+    "$weft" bench --interfaces fuse --transports auto --mount "$dir/mount" "$@"
+else
+    echo "# no /dev/fuse here: the mount was not measured" >&2
+fi
