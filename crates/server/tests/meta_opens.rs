@@ -166,6 +166,41 @@ fn a_file_opened_by_cutting_must_be_cut_and_an_empty_one_not() {
 }
 
 #[test]
+fn who_opens_by_cutting_counts_as_a_writer_until_he_closes() {
+    with_service(async |env, service, _| {
+        let (mut a, b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (handle, _) = a.open("f", CREATE).await.expect("made");
+        a.close(handle, wrote(10, env.wall())).await.expect("open");
+        let (handle, opened) = a.open("f", OpenFlags { truncate: true, ..READ }).await.expect("there");
+        assert!(opened.must_truncate);
+        let during = b.stat("f").await.expect("there");
+        assert!(!during.unsettled.as_ref().expect("being cut").may_settle);
+        settle(&b, &during, 10).await;
+        a.close(handle, WriteSummary::default()).await.expect("open");
+        settle(&b, &during, 10).await;
+        let after = b.stat("f").await.expect("there");
+        assert!(after.unsettled.as_ref().expect("not measured since").may_settle);
+        settle(&b, &after, 0).await;
+        assert_eq!(b.stat("f").await.expect("there").size, ByteLen(0));
+    });
+}
+
+#[test]
+fn a_handle_stands_for_one_file() {
+    with_service(async |_, service, _| {
+        let mut a = Peer::new(&service, 1, user(0));
+        let (handle, _) = a.open("f", CREATE).await.expect("made");
+        let other = open_request("g", CREATE, 0o644, handle);
+        assert_eq!(errno(a.change(other).await), Errno::EINVAL);
+        assert_eq!(a.stat("g").await, Err(Errno::ENOENT));
+        let same = open_request("f", WRITE, 0o644, handle);
+        opened(a.change(same).await).expect("the same open again");
+        a.close(handle, WriteSummary::default()).await.expect("open once");
+        assert_eq!(a.stat("f").await.expect("there").unsettled, None);
+    });
+}
+
+#[test]
 fn a_repeated_request_is_done_once() {
     with_service(async |_, service, _| {
         let mut a = Peer::new(&service, 1, user(0));

@@ -43,6 +43,7 @@ impl Op<'_> {
             Some(found) => found,
         };
         self.require_openable(&inode, ask)?;
+        self.require_handle(ask.handle, Some(file))?;
         if matches!(inode.node, Node::Regular { .. }) && (ask.flags.write || ask.flags.truncate) {
             return Ok(None);
         }
@@ -66,11 +67,13 @@ impl Op<'_> {
             if walked.slash {
                 return Err(Errno::EISDIR.into());
             }
+            self.require_handle(ask.handle, None)?;
             let settled = !ask.flags.write;
             let (file, inode) = self.make_regular(t, &walked, ask.mode, ask.layout, settled)?;
             return Ok((opened(file, &inode, true, false, true), Urgency::Durable));
         };
         self.require_openable(&inode, ask)?;
+        self.require_handle(ask.handle, Some(file))?;
         let privileged = self.who.is_root();
         let Inode { mode, size, blocks_512, mtime, ctime, mtime_set_at, node, .. } = &mut inode;
         let Node::Regular { settled, touched, epoch, .. } = node else {
@@ -144,6 +147,17 @@ impl Op<'_> {
             debug_assert_eq!(walked.last, Last::Name, "only a name can be missing");
         }
         Ok(walked)
+    }
+
+    /// That the client's number is free, or has this file open already (the request is repeated).
+    fn require_handle(&self, handle: HandleId, file: Option<FileId>) -> Outcome<()> {
+        match self.core.opens.lock().get(self.session, handle) {
+            Some(open) if Some(open.file) != file => {
+                let detail = format!("handle {} has inode {} open already", handle.0, open.file);
+                Err(Fault::new(Errno::EINVAL, detail))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn require_openable(&self, inode: &Inode, ask: &OpenRequest<'_>) -> Outcome<()> {
@@ -223,6 +237,7 @@ impl Op<'_> {
     /// Opens what another process, or this one before a restart of the service, had open. The capability proves it.
     pub(super) fn adopt(&self, t: &mut dyn Transaction, open: &ReclaimOpen) -> Outcome<(MetaReply, Urgency)> {
         let ReclaimOpen { handle, file, flags, cap } = open;
+        self.require_handle(*handle, Some(*file))?;
         let Some(mut inode) = inode(t, *file)? else { return Err(Errno::ESTALE.into()) };
         let mut urgency = Urgency::Lazy;
         let mut known = true;

@@ -14,10 +14,17 @@ pub(super) struct OpenEntry {
     /// Whoever opened it might have opened it for reading too: its capability says so, because a descriptor of a
     /// datafile, which a writer may be lent, can be read as well. The client holds the program to its flags.
     pub readable: bool,
-    /// Opened by cutting: may write what is cut.
+    /// Its opener cuts the file, though perhaps it does not write.
     pub truncate: bool,
     /// The kernel of its session may keep pages.
     pub caching: bool,
+}
+
+impl OpenEntry {
+    /// Whether the datafiles may change through it.
+    fn changes(&self) -> bool {
+        self.write || self.truncate
+    }
 }
 
 /// What the writers of an epoch have told so far.
@@ -130,7 +137,7 @@ impl Opens {
         let entry = self.files.entry(open.file).or_default();
         entry.opens += 1;
         entry.orphan |= orphan;
-        if open.write {
+        if open.changes() {
             if !entry.busy() {
                 entry.sure = size_known;
                 entry.told = Told::default();
@@ -182,8 +189,9 @@ impl Opens {
 
     /// Whether closing needs a change of the database.
     pub(super) fn close_matters(&self, session: SessionId, handle: HandleId) -> bool {
-        self.get(session, handle)
-            .is_some_and(|open| open.write || self.files.get(&open.file).is_some_and(|entry| entry.orphan))
+        self.get(session, handle).is_some_and(|open| {
+            open.changes() || self.files.get(&open.file).is_some_and(|entry| entry.orphan)
+        })
     }
 
     /// Ends an open. Without a summary (its session died) nobody knows what was written.
@@ -200,7 +208,7 @@ impl Opens {
             count_down(&mut entry.caching, session);
         }
         let mut quiet = None;
-        if open.write {
+        if open.changes() {
             count_down(&mut entry.writers, session);
             match summary {
                 Some((summary, privileged)) if !summary.unsure => {

@@ -242,12 +242,6 @@ impl<E: Env> Service<E> {
     }
 
     async fn open(&self, call: &Call<'_>, ask: &OpenRequest<'_>) -> Outcome<MetaReply> {
-        if let Some(open) = self.core.opens.lock().get(call.ctx.session, ask.handle)
-            && call.seq == 0
-        {
-            let detail = format!("handle {} is open already (inode {})", ask.handle.0, open.file);
-            return Err(Fault::new(Errno::EINVAL, detail));
-        }
         let key = reply_key(call.ctx.session.0, call.ctx.slot);
         let unchanged = self.look(call, |s, op| {
             let stored = || row::<ReplyRow>(s, Table::Replies, &key);

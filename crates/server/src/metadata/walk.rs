@@ -2,7 +2,7 @@
 
 use super::fault::{Fault, Outcome};
 use super::permit::{EXECUTE, require};
-use super::tables::{dentry, known_inode, named_inode, path_of};
+use super::tables::{dentry, inode as parent, known_inode, named_inode, path_of};
 use weft_core::FileId;
 use weft_store::metadata::{Inode, Node, Snapshot};
 use weft_wire::Errno;
@@ -113,7 +113,8 @@ fn walk_to(s: &dyn Snapshot, who: &Identity, place: &Place, tail: Tail) -> Outco
             Last::DotDot if at == ROOT => {
                 return Err(Fault::Elsewhere { from: Vec::new(), target: name, rest: after });
             }
-            Last::DotDot => Some((inode.parent, known_inode(s, inode.parent)?)),
+            // Gone when the directory and the one above it were removed while somebody stayed in it.
+            Last::DotDot => Some((inode.parent, parent(s, inode.parent)?.ok_or(Errno::ENOENT)?)),
             _ => match dentry(s, at, &name)? {
                 None => None,
                 Some(entry) => Some((entry.file, known_inode(s, entry.file)?)),
