@@ -178,4 +178,9 @@ fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
     assert!(began.elapsed() < std::time::Duration::from_secs(4), "{:?}", began.elapsed());
     fails(output, 1, "server node1 is down");
     assert!(ip(&format!("-n {} link set veth0 up", hosts.names[1])));
+
+    // Each host stops its own server, and only an administrator may.
+    fails(as_user(&["stop"]).output().expect("starts"), 1, "server node1");
+    assert_eq!(succeeded(&mut hosts.command(1, &file, &["stop"])), "stopped node1\n");
+    assert_eq!(succeeded(&mut hosts.command(0, &file, &["stop"])), "stopped node0\n");
 }

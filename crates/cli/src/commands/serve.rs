@@ -184,7 +184,7 @@ fn directory(path: &Path, mode: u32) -> Result<(), Failure> {
 }
 
 /// Whether the server is one of this host.
-fn runs_here(server: &Server) -> bool {
+pub fn runs_here(server: &Server) -> bool {
     let tcp = server.addresses.iter().find_map(|address| match address {
         Address::Tcp(host, _) => Some(host.as_str()),
         Address::Unix(_) => None,

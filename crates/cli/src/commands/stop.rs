@@ -1,10 +1,15 @@
 //! `weft stop`.
 
+use super::serve::runs_here;
+use super::session::{Weft, why};
 use crate::embedded;
 use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
-use weft_config::Cluster;
+use weft_config::{Cluster, Server};
+use weft_core::Nanos;
+use weft_env::Address;
+use weft_env::real::block_on;
 
 const AFTER: &str = "\
 Servers end in order: requests that run are answered and everything is written. Files stay; the next `weft run`
@@ -21,7 +26,7 @@ pub struct Stop {
     /// Where the embedded cluster keeps its state
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// End them at once, as a crash would (what fsync promised stays)
+    /// End those with Unix sockets at once, as a crash would (what fsync promised stays)
     #[arg(long)]
     kill: bool,
 }
@@ -35,11 +40,32 @@ impl Stop {
             (None, None) => Cluster::from_env()?,
         };
         let _lock = cluster.embedded.as_deref().map(embedded::lock).transpose()?;
-        let stopped = embedded::stop_servers(&cluster, self.kill)?;
+        let mut stopped = embedded::stop_servers(&cluster, self.kill)?;
+        stopped.extend(by_message(&cluster)?);
         match stopped.len() {
             0 => println!("no server of {} runs on this machine", cluster.name),
             _ => println!("stopped {}", stopped.join(", ")),
         }
         Ok(0)
     }
+}
+
+/// Ends the servers of this host that have no Unix socket, by whose peer their process could be known.
+fn by_message(cluster: &Cluster) -> Result<Vec<String>, Failure> {
+    let only_tcp =
+        |server: &Server| !server.addresses.iter().any(|address| matches!(address, Address::Unix(_)));
+    if !cluster.servers.iter().any(|server| only_tcp(server) && runs_here(server)) {
+        return Ok(Vec::new());
+    }
+    let weft = Weft::of(cluster.clone(), |options| options.retry_for = Nanos(0))?;
+    weft_client::set_log(|_| ()); // one that is not there need not be stopped
+    let mut stopped = Vec::new();
+    for (id, server) in cluster.numbered().filter(|(_, server)| only_tcp(server) && runs_here(server)) {
+        match block_on(weft.client.shutdown(id)) {
+            Ok(()) => stopped.push(server.name.clone()),
+            Err(weft_client::Error::Unreachable(_)) => {}
+            Err(error) => return Err(Failure::new(format!("server {}", server.name), why(&error))),
+        }
+    }
+    Ok(stopped)
 }
