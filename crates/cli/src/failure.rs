@@ -47,7 +47,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "weft: {}", self.text)
+        write!(f, "weft: {}", crate::commands::shown(&self.text))
     }
 }
 

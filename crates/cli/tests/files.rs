@@ -3,6 +3,8 @@
 mod common;
 
 use common::{Embedded, Random, succeeded};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
@@ -21,6 +23,9 @@ fn a_tree_goes_in_and_comes_out_as_it_was() {
     }
     std::fs::set_permissions(source.join("one"), std::fs::Permissions::from_mode(0o640)).expect("chmod");
     symlink("sub/odd", source.join("link")).expect("a link");
+    // Names are bytes.
+    let odd = OsStr::from_bytes(b"no \xff text");
+    std::fs::write(source.join(odd), "odd").expect("written");
 
     let source_text = source.to_str().expect("text");
     cluster.weft(["cp", "-rp", source_text, "/weft/"]);
@@ -33,7 +38,7 @@ fn a_tree_goes_in_and_comes_out_as_it_was() {
     assert_eq!(std::fs::read_link(back.join("link")).expect("a link").to_str(), Some("sub/odd"));
 
     // Through programs as well.
-    let sums = |dir: &str| format!("cd {dir} && find . -type f | LC_ALL=C sort | xargs sha256sum");
+    let sums = |dir: &str| format!("cd {dir} && find . -type f | LC_ALL=C sort | xargs -d '\\n' sha256sum");
     let local = succeeded(Command::new("sh").arg("-c").arg(sums(source_text)));
     assert_eq!(cluster.run(["sh", "-c", &sums("/weft/tree")]), local);
 
@@ -44,6 +49,11 @@ fn a_tree_goes_in_and_comes_out_as_it_was() {
     let apparent = cluster.weft(["du", "-s", "--apparent", "/weft/tree"]);
     let total: u64 = apparent.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number");
     assert!((44_086..44_200).contains(&total), "{apparent}");
+    let odd_path = [OsStr::from_bytes(b"/weft/tree/no \xff text")];
+    let read = cluster.command([OsStr::new("cat")].iter().chain(&odd_path)).output().expect("weft starts");
+    assert_eq!(read.stdout, b"odd");
+    let listed = cluster.command(["ls", "/weft/tree"]).output().expect("weft starts").stdout;
+    assert!(listed.split(|byte| *byte == b'\n').any(|line| line == odd.as_bytes()));
     cluster.weft(["rm", "-r", "/weft/tree", "copy"]);
     assert_eq!(cluster.weft(["ls", "-a"]), "");
 }

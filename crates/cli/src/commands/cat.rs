@@ -1,5 +1,6 @@
 //! `weft cat`.
 
+use super::bytes;
 use super::session::{Weft, why};
 use crate::failure::Failure;
 use clap::Args;
@@ -14,7 +15,7 @@ use weft_wire::meta::{LayoutSpec, OpenFlags};
 #[command(after_long_help = "Examples:\n  weft cat /weft/log.txt\n  weft cat a b | wc -c")]
 pub struct Cat {
     /// The files
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 

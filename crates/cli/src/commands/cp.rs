@@ -1,11 +1,13 @@
 //! `weft cp`: between the local file system and Weft, or within Weft.
 
+use super::bytes;
 use super::session::{Weft, base_name, join, why};
 use crate::failure::Failure;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,7 +51,7 @@ pub struct Cp {
     #[arg(short = 'q', long)]
     quiet: bool,
     /// What to copy, and last where to
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true, num_args = 2.., value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -83,7 +85,7 @@ impl Cp {
         let weft = Weft::open(file)?;
         let side = |path: &String| match weft.strip(path) {
             Some(inside) => Side::Weft(inside.trim_end_matches('/').to_owned()),
-            None => Side::Local(PathBuf::from(path)),
+            None => Side::Local(bytes::local(path)),
         };
         let sides: Vec<_> = self.paths.iter().map(side).collect();
         if !sides.iter().any(|side| matches!(side, Side::Weft(_))) {
@@ -133,7 +135,7 @@ fn bar(quiet: bool) -> ProgressBar {
 fn below(side: &Side, name: &str) -> Side {
     match side {
         Side::Weft(path) => Side::Weft(join(path, name)),
-        Side::Local(path) => Side::Local(path.join(name)),
+        Side::Local(path) => Side::Local(path.join(bytes::local(name))),
     }
 }
 
@@ -144,13 +146,13 @@ fn name(side: &Side) -> String {
         Side::Local(path) => {
             let real = path.file_name().map(ToOwned::to_owned);
             let real = real.or_else(|| path.canonicalize().ok()?.file_name().map(ToOwned::to_owned));
-            real.unwrap_or_default().to_string_lossy().into_owned()
+            bytes::text(real.unwrap_or_default().as_bytes())
         }
     }
 }
 
 fn place(inside: &str, follow: bool) -> Place {
-    Place { base: ROOT, path: inside.as_bytes().to_vec(), follow }
+    Place { base: ROOT, path: bytes::bytes(inside), follow }
 }
 
 struct Copy<'a> {
@@ -261,13 +263,13 @@ impl Copy<'_> {
         let mut names = Vec::new();
         match from {
             Side::Weft(path) => self.weft.list(path, false, |entry| {
-                names.push(String::from_utf8_lossy(&entry.name).into_owned());
+                names.push(bytes::text(&entry.name));
                 Ok(())
             })?,
             Side::Local(path) => {
                 for entry in std::fs::read_dir(path).map_err(|error| self.local(path, &error))? {
                     let entry = entry.map_err(|error| self.local(path, &error))?;
-                    names.push(entry.file_name().to_string_lossy().into_owned());
+                    names.push(bytes::text(entry.file_name().as_bytes()));
                 }
             }
         }

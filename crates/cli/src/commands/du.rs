@@ -1,5 +1,6 @@
 //! `weft du`.
 
+use super::bytes;
 use super::session::Weft;
 use crate::failure::Failure;
 use crate::table::human;
@@ -32,6 +33,7 @@ pub struct Du {
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
     /// What to sum up; the root without any
+    #[arg(value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -65,6 +67,6 @@ impl Du {
 
     fn line(&self, bytes: u64, path: &str) {
         let size = if self.human_readable { human(bytes) } else { bytes.div_ceil(1024).to_string() };
-        println!("{size:<11} {path}");
+        println!("{size:<11} {}", super::shown(path));
     }
 }

@@ -1,5 +1,6 @@
 //! `weft ls`.
 
+use super::bytes;
 use super::names::{self, Names};
 use super::session::{Weft, join};
 use crate::failure::Failure;
@@ -36,6 +37,7 @@ pub struct Ls {
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
     /// What to list; the root without any
+    #[arg(value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -72,11 +74,11 @@ impl Ls {
             return Ok(());
         }
         if heading {
-            println!("{}{}:", if gap { "\n" } else { "" }, weft.shown(inside));
+            println!("{}{}:", if gap { "\n" } else { "" }, super::shown(&weft.shown(inside)));
         }
         let mut below = Vec::new();
         weft.list(inside, self.long, |entry| {
-            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            let name = bytes::text(&entry.name);
             if name.starts_with('.') && !self.all {
                 return Ok(());
             }
@@ -93,7 +95,7 @@ impl Ls {
                         self.line(weft, &name, &path, &attr, names);
                     }
                 }
-                _ => println!("{name}"),
+                _ => print_line(&name),
             }
             Ok(())
         })?;
@@ -102,7 +104,7 @@ impl Ls {
 
     fn line(&self, weft: &Weft, name: &str, inside: &str, attr: &Attr, names: &mut Names) {
         if !self.long {
-            println!("{name}");
+            print_line(name);
             return;
         }
         let size = if self.human_readable { human(attr.size.0) } else { attr.size.0.to_string() };
@@ -117,9 +119,17 @@ impl Ls {
         if attr.kind == FileType::Symlink {
             let target = weft.at(inside, false, |place| block_on(weft.client.readlink(place)));
             if let Ok(target) = target {
-                line += &format!(" -> {}", String::from_utf8_lossy(&target));
+                line += &format!(" -> {}", bytes::text(&target));
             }
         }
-        println!("{line}");
+        print_line(&line);
     }
+}
+
+/// Names go out as the bytes that they are.
+fn print_line(text: &str) {
+    let mut line = bytes::bytes(text);
+    line.push(b'\n');
+    // A full disk or the like ends the listing short, as it does with other tools; a closed pipe ends the process.
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), &line);
 }

@@ -1,6 +1,7 @@
 //! One file per subcommand; what they share stands here.
 
 pub mod bench;
+mod bytes;
 pub mod cat;
 pub mod config;
 pub mod cp;
@@ -21,6 +22,7 @@ pub mod stop;
 pub mod stripe;
 pub mod tree;
 
+pub use bytes::shown;
 pub use session::{Held, load, posix};
 
 use crate::args::{self, Command};

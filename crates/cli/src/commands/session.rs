@@ -1,5 +1,6 @@
 //! A command's connection to the cluster: which one, as whom, and how its errors read.
 
+use super::bytes;
 use crate::embedded;
 use crate::failure::Failure;
 use std::path::PathBuf;
@@ -73,16 +74,16 @@ impl Weft {
         follow: bool,
         ask: impl Fn(&Place) -> weft_client::Result<T>,
     ) -> Result<T, Failure> {
-        let mut path = inside.as_bytes().to_vec();
+        let mut path = bytes::bytes(inside);
         for _ in 0..LINKS_MAX {
             match ask(&Place { base: ROOT, path, follow }) {
                 Err(Error::Elsewhere { target, rest, .. }) => {
-                    let target = String::from_utf8_lossy(&target).into_owned();
+                    let target = bytes::text(&target);
                     let Some(below) = self.strip(&target) else {
                         let why = format!("it is a symbolic link to {target}, outside of Weft");
                         return Err(Failure::new(self.shown(inside), why));
                     };
-                    path = below.trim_end_matches('/').as_bytes().to_vec();
+                    path = bytes::bytes(below.trim_end_matches('/'));
                     if !rest.is_empty() {
                         path.push(b'/');
                         path.extend_from_slice(&rest);
@@ -102,7 +103,7 @@ impl Weft {
 
     /// Attributes, or `None` when nothing is there.
     pub fn look(&self, inside: &str, follow: bool) -> Result<Option<Attr>, Failure> {
-        let place = Place { base: ROOT, path: inside.as_bytes().to_vec(), follow };
+        let place = Place { base: ROOT, path: bytes::bytes(inside), follow };
         match block_on(self.client.stat(&place)) {
             Ok(attr) => Ok(Some(attr)),
             Err(error) if error.errno() == libc::ENOENT => Ok(None),
@@ -147,7 +148,7 @@ impl Weft {
             // Names first: the walk may remove them.
             let mut names = Vec::new();
             self.list(inside, false, |entry| {
-                names.push(String::from_utf8_lossy(&entry.name).into_owned());
+                names.push(bytes::text(&entry.name));
                 Ok(())
             })?;
             for name in names {

@@ -1,5 +1,6 @@
 //! `weft stat`.
 
+use super::bytes;
 use super::names::{self, Names};
 use super::session::Weft;
 use crate::failure::Failure;
@@ -14,7 +15,7 @@ pub struct Stat {
     #[arg(short = 'L', long)]
     dereference: bool,
     /// What to show
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -28,7 +29,7 @@ impl Stat {
             let inside = weft.inside(path);
             match weft.stat(inside, self.dereference) {
                 Ok(attr) => {
-                    println!("  File: {}", weft.shown(inside));
+                    println!("  File: {}", super::shown(&weft.shown(inside)));
                     let (size, blocks) = (attr.size.0, attr.blocks_512);
                     println!("  Size: {size:<15} Blocks: {blocks:<10} {}", names::kind(attr.kind));
                     println!(" Inode: {:<15} Links: {}", attr.file.0, attr.nlink);

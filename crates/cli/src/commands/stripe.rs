@@ -1,5 +1,6 @@
 //! `weft setstripe` and `weft getstripe`, in the style of `lfs`.
 
+use super::bytes;
 use super::session::{Weft, why};
 use super::tree::umask;
 use crate::failure::Failure;
@@ -44,7 +45,7 @@ pub struct Setstripe {
     #[arg(short = 'd', long = "delete", conflicts_with_all = ["count", "size", "index", "class"])]
     delete: bool,
     /// Files and directories
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -149,7 +150,7 @@ pub struct Getstripe {
     #[arg(short = 'i', long = "stripe-index")]
     index: bool,
     /// Files and directories
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -178,7 +179,7 @@ impl Getstripe {
                 }
                 let mut below = Vec::new();
                 weft.list(inside, false, |entry| {
-                    let name = String::from_utf8_lossy(&entry.name).into_owned();
+                    let name = bytes::text(&entry.name);
                     if entry.kind == FileType::Regular
                         || (self.recursive && entry.kind == FileType::Directory)
                     {
@@ -208,7 +209,7 @@ impl Getstripe {
         };
         let own_count =
             spec.stripe_count.map(|c| if c >= u32::from(u16::MAX) { "all".into() } else { c.to_string() });
-        println!("{}", weft.shown(inside));
+        println!("{}", super::shown(&weft.shown(inside)));
         println!("  default of new files:");
         println!("  stripe count:  {}", or(own_count, count));
         let size = weft_config::format_size(cluster.stripe_size);
@@ -236,10 +237,10 @@ impl Getstripe {
             if self.index {
                 parts.push(first.strips[0].target.0.to_string());
             }
-            println!("{} {}", parts.join(" "), weft.shown(inside));
+            println!("{} {}", parts.join(" "), super::shown(&weft.shown(inside)));
             return Ok(());
         }
-        println!("{}", weft.shown(inside));
+        println!("{}", super::shown(&weft.shown(inside)));
         let datafiles = if self.verbose { Some(datafiles(weft, inside)?) } else { None };
         print!("{}", describe(weft, &layout, datafiles.as_deref()));
         println!();

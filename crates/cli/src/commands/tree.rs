@@ -1,5 +1,6 @@
 //! `weft mv`, `rm`, `mkdir`, `touch`, `ln`: changes of the tree alone.
 
+use super::bytes;
 use super::session::{Weft, base_name, join, why};
 use crate::failure::Failure;
 use clap::Args;
@@ -18,7 +19,7 @@ pub struct Mv {
     #[arg(short = 'n', long)]
     no_clobber: bool,
     /// What to move, and last where to
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true, num_args = 2.., value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -58,7 +59,7 @@ pub struct Rm {
     #[arg(short = 'f', long)]
     force: bool,
     /// What to remove
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -120,7 +121,7 @@ pub struct Mkdir {
     #[arg(short = 'm', long, value_parser = octal)]
     mode: Option<u32>,
     /// What to make
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -169,7 +170,7 @@ pub struct Touch {
     #[arg(short = 'c', long)]
     no_create: bool,
     /// What to touch
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -208,8 +209,10 @@ pub struct Ln {
     #[arg(short = 'f', long)]
     force: bool,
     /// What the link leads to
+    #[arg(value_parser = bytes::argument())]
     target: String,
     /// The link's name, or a directory for it
+    #[arg(value_parser = bytes::argument())]
     name: String,
 }
 
@@ -223,7 +226,7 @@ impl Ln {
         }
         let make = || {
             if self.symbolic {
-                block_on(weft.client.symlink(&plain(&name), self.target.as_bytes())).map(drop)
+                block_on(weft.client.symlink(&plain(&name), &bytes::bytes(&self.target))).map(drop)
             } else {
                 block_on(weft.client.link(&plain(weft.inside(&self.target)), &plain(&name))).map(drop)
             }
@@ -239,7 +242,7 @@ impl Ln {
 
 /// The name itself: a link at the end is not followed.
 fn plain(inside: &str) -> Place {
-    Place { base: ROOT, path: inside.as_bytes().to_vec(), follow: false }
+    Place { base: ROOT, path: bytes::bytes(inside), follow: false }
 }
 
 /// The permission bits that this process takes off.
