@@ -1,7 +1,7 @@
 //! The MPI tap: layout hints in `MPI_File_open`, real values in `MPI_File_get_info`.
 //!
 //! One library serves every MPI: handles are opaque words (an `int` in MPICH's ABI, a pointer in Open MPI's and the
-//! standard one), passed on as they came; no status is touched. Only these two functions are tapped, neither of
+//! standard one), passed on as they came (only an info object that MPI hands out is read by its width); no status is touched. Only these two functions are tapped, neither of
 //! which has a `_c` form, and an MPI that is not there is never called. MPICH's and Open MPI's Fortran bindings call
 //! these C functions in part by their `PMPI_` names, where no tap sees them: Fortran programs take layouts from
 //! their directory's default.
@@ -22,7 +22,7 @@ use weft_core::{ByteLen, Layout, TargetId};
 use weft_wire::meta::LayoutSpec;
 
 type Open = unsafe extern "C" fn(usize, *const c_char, c_int, usize, *mut usize) -> c_int;
-type GetInfo = unsafe extern "C" fn(usize, *mut usize) -> c_int;
+type GetInfo = unsafe extern "C" fn(usize, *mut c_void) -> c_int;
 type InfoGet = unsafe extern "C" fn(usize, *const c_char, c_int, *mut c_char, *mut c_int) -> c_int;
 type InfoSet = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> c_int;
 
@@ -80,7 +80,28 @@ unsafe fn is_null_info(info: usize) -> bool {
     info as u32 == MPICH
         || info == STANDARD
         || info == 0
+        // A program may hold the library's object in its own data (a copy relocation), which counts then.
+        || libc::dlsym(libc::RTLD_DEFAULT, c"ompi_mpi_info_null".as_ptr()) as usize == info
         || mpi(c"ompi_mpi_info_null").is_some_and(|null| null as usize == info)
+}
+
+/// The info object that `at` holds: an `int` in MPICH's ABI, a pointer in the others.
+unsafe fn info_handle(at: *const c_void, function: *const c_void) -> usize {
+    let is_int = !has_symbol(c"ompi_mpi_info_null") && !file_of(function).starts_with(b"libmpi_abi");
+    if is_int { *at.cast::<u32>() as usize } else { *at.cast::<usize>() }
+}
+
+unsafe fn has_symbol(name: &CStr) -> bool {
+    !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() || mpi(name).is_some()
+}
+
+/// The name of the library file that holds `function`.
+unsafe fn file_of(function: *const c_void) -> Vec<u8> {
+    let mut info: libc::Dl_info = std::mem::zeroed();
+    if libc::dladdr(function, &mut info) == 0 || info.dli_fname.is_null() {
+        return Vec::new();
+    }
+    crate::pathname::split(CStr::from_ptr(info.dli_fname).to_bytes()).1.to_vec()
 }
 
 unsafe fn info_value(info: usize, key: &CStr) -> Option<String> {
@@ -167,7 +188,7 @@ pub unsafe extern "C" fn MPI_File_open(
 
 /// The hints of a file; of one of ours with the values of its real layout.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn MPI_File_get_info(file: usize, info: *mut usize) -> c_int {
+pub unsafe extern "C" fn MPI_File_get_info(file: usize, info: *mut c_void) -> c_int {
     let Some(real) = mpi(c"MPI_File_get_info").or_else(|| mpi(c"PMPI_File_get_info")) else {
         return MPI_ERR_OTHER;
     };
@@ -181,9 +202,10 @@ pub unsafe extern "C" fn MPI_File_get_info(file: usize, info: *mut usize) -> c_i
         && let Some(set) = mpi(c"PMPI_Info_set")
     {
         let set = std::mem::transmute::<*mut c_void, InfoSet>(set);
+        let handle = info_handle(info, set as *const c_void);
         for (key, value) in facts(&layout) {
             let value = CString::new(value).unwrap_or_default();
-            set(*info, key.as_ptr(), value.as_ptr());
+            set(handle, key.as_ptr(), value.as_ptr());
         }
     }
     result

@@ -51,8 +51,13 @@ pub fn source(name: &str) -> PathBuf {
 
 /// Compiles a C program.
 pub fn compile(name: &str, to: &Path) -> PathBuf {
+    compile_with("cc", name, to)
+}
+
+/// Compiles with a compiler of another name.
+pub fn compile_with(compiler: &str, name: &str, to: &Path) -> PathBuf {
     let program = to.join(name.trim_end_matches(".c"));
-    let built = Command::new("cc")
+    let built = Command::new(compiler)
         .args(["-g", "-O1", "-Wall", "-pthread", "-o"])
         .arg(&program)
         .arg(source("c").join(name))
@@ -160,7 +165,7 @@ pub fn both_succeed(world: &World, name: &str, env: &[(&str, &str)]) {
 }
 
 /// A new directory of the mount.
-fn fresh_directory(world: &World, name: &str) -> String {
+pub fn fresh_directory(world: &World, name: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let dir = format!("{MOUNT}/{name}.{}", COUNT.fetch_add(1, Ordering::Relaxed));
     let made = run(world.serve(&mut Command::new("mkdir")).arg(&dir));
