@@ -37,17 +37,6 @@ impl<E: Env> Core<E> {
         effect: Effect,
         request: MetaRequest,
     ) -> Result<MetaReply, Error> {
-        self.call_within(who, effect, request, None).await
-    }
-
-    /// The same for a request that the service may keep for `longer` than the time-out.
-    pub(crate) async fn call_within(
-        &self,
-        who: Option<&Identity>,
-        effect: Effect,
-        request: MetaRequest,
-        longer: Option<Nanos>,
-    ) -> Result<MetaReply, Error> {
         self.check_ours()?;
         let mut lent = self.metadata.lend().await;
         let seq = match effect {
@@ -61,12 +50,48 @@ impl<E: Env> Core<E> {
         let mut attempt = 0;
         let reply = loop {
             attempt += 1;
-            let result = self.attempt(&mut lent, &call, longer).await?;
+            let result = self.attempt(&mut lent, &call, None).await?;
             match result {
                 Ok(reply) => break reply,
                 Err(error) => self.lost_line(&mut lent, &error, attempt)?,
             }
         };
+        self.judged(reply)
+    }
+
+    /// Makes sure that there is the connection for events; after a loss the opens and locks have been told again.
+    pub(crate) async fn listen(&self) -> Result<(), Error> {
+        self.check_ours()?;
+        let mut lent = self.events.lend().await;
+        self.metadata_wire(&mut lent).await.map(drop)
+    }
+
+    /// Asks over the connection for events what the service may keep for `longer` than the time-out; fails as soon as
+    /// that connection is lost.
+    pub(crate) async fn call_unbroken(
+        &self,
+        who: Option<&Identity>,
+        request: MetaRequest,
+        longer: Nanos,
+    ) -> Result<MetaReply, Error> {
+        self.check_ours()?;
+        let mut lent = self.events.lend().await;
+        let server = self.metadata_server();
+        if lent.wire.is_none() {
+            return Err(server.unreachable("nobody listens for events".to_owned()));
+        }
+        let call = MetaCall { seq: 0, on_behalf: who.cloned(), request };
+        match self.attempt(&mut lent, &call, Some(longer)).await? {
+            Ok(reply) => self.judged(reply),
+            Err(error) => {
+                lent.wire = None;
+                self.counters.repeated.one();
+                Err(server.unreachable(describe(&error)))
+            }
+        }
+    }
+
+    fn judged(&self, reply: MetaReply) -> Result<MetaReply, Error> {
         match reply {
             MetaReply::Failed(error) => Err(self.metadata_server().refused(error)),
             MetaReply::Elsewhere { from, target, rest } => Err(Error::Elsewhere { from, target, rest }),
@@ -145,8 +170,9 @@ impl<E: Env> Core<E> {
         let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::Reclaim { opens, locks } };
         self.counters.meta_messages.one();
         match wire.exchange(Family::Meta, &call).await? {
-            MetaReply::Reclaimed { lost_opens, lost_locks } => {
+            MetaReply::Reclaimed { lost_opens, lost_locks, uncached } => {
                 self.registry.lost(&lost_opens, &lost_locks);
+                self.registry.uncached(&uncached);
                 if !lost_opens.is_empty() || !lost_locks.is_empty() {
                     log::note(&format!(
                         "{} open files and {} locks were lost while server {} was away",

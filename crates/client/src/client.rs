@@ -141,7 +141,8 @@ impl<E: Env> Client<E> {
     /// `ESTALE` when the file is gone, `EACCES` when the token does not prove the right; `Unreachable`.
     pub async fn adopt(&self, token: &HandleToken) -> Result<OpenFile<E>> {
         let handle = self.core.new_handle();
-        let open = ReclaimOpen { handle, file: token.file, flags: token.flags, cap: token.cap };
+        let open =
+            ReclaimOpen { handle, file: token.file, flags: token.flags, cap: token.cap, caching: false };
         let reply = self.call(Effect::Repeatable, MetaRequest::Adopt { open }).await;
         self.opened(reply.map_err(|e| e.about(&token.path))?, handle, token.flags, &token.path).await
     }
@@ -371,14 +372,22 @@ impl<E: Env> Client<E> {
         self.done(at, Effect::Once, MetaRequest::SetLayout { at: at.clone(), spec: spec.clone() }).await
     }
 
-    /// Waits up to 30 s for pages that this mount's kernel must drop, and says that all up to `done` were.
+    /// Begins to listen for [`Client::wait_events`]. What is written from here on is told.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn listen(&self) -> Result<()> {
+        self.core.listen().await
+    }
+
+    /// Waits up to 30 s for pages that this mount's kernel must drop, and says that all up to `done` were. Fails as soon
+    /// as the connection is lost since [`Client::listen`]: what happened meanwhile nobody told.
     ///
     /// # Errors
     /// `Unreachable`.
     pub async fn wait_events(&self, done: u64) -> Result<Vec<Event>> {
-        let longer = Some(weft_core::Nanos::from_s(30));
-        let request = MetaRequest::WaitEvents { done };
-        match self.core.call_within(self.who(), Effect::Repeatable, request, longer).await? {
+        let longer = weft_core::Nanos::from_s(30);
+        match self.core.call_unbroken(self.who(), MetaRequest::WaitEvents { done }, longer).await? {
             MetaReply::Events(events) => Ok(events),
             _ => Err(odd_reply()),
         }

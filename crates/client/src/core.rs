@@ -25,6 +25,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) servers: Vec<Server<E>>,
     /// Connections to the metadata service.
     pub(crate) metadata: Pool<E>,
+    /// The one connection on which the metadata service is asked for events, so that its loss is seen.
+    pub(crate) events: Pool<E>,
     pub(crate) registry: Registry,
     pub(crate) leases: Held<E>,
     pub(crate) counters: Arc<Counters>,
@@ -42,6 +44,7 @@ impl<E: Env> Core<E> {
         Self {
             servers: servers.collect(),
             metadata: Pool::new(&env, 0, options.metadata_connections_max),
+            events: Pool::new(&env, options.metadata_connections_max, 1),
             registry: Registry::default(),
             leases: Held::new(options.leases_max),
             counters: Arc::default(),
@@ -90,6 +93,7 @@ impl<E: Env> Core<E> {
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Relaxed);
         self.metadata.forget();
+        self.events.forget();
         for server in &self.servers {
             server.lines.forget();
             server.channel.forget();

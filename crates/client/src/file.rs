@@ -391,6 +391,7 @@ impl<E: Env> OpenFile<E> {
             flags,
             cap: RwLock::new(cap),
             lost: AtomicBool::new(false),
+            caching: AtomicBool::new(may_cache),
         });
         core.registry.opened(&record);
         let with_leases = core.options.transport != Transport::Socket;
@@ -432,6 +433,7 @@ impl<E: Env> OpenFile<E> {
         if result.is_err() {
             state.written.unsure();
         }
+        state.cut_or_grown(ByteLen::ZERO).await;
         result.map_err(|error| error.about(&state.path))
     }
 
@@ -468,6 +470,12 @@ impl<E: Env> OpenFile<E> {
     /// Whether the kernel may cache its pages (see [`crate::ClientOptions::kernel_cache`]).
     pub fn may_cache(&self) -> bool {
         self.state.opened.may_cache
+    }
+
+    /// Whether the metadata service still tells this mount of writes by others: it does not where somebody began to
+    /// write the file while this session was cut off.
+    pub fn hears_of_writes(&self) -> bool {
+        self.state.record.caching.load(Relaxed)
     }
 
     /// Changes whenever anybody opens the file for writing or cuts it: as it was at the open.
@@ -538,6 +546,7 @@ impl<E: Env> OpenFile<E> {
         if result.is_err() {
             state.written.unsure();
         }
+        state.cut_or_grown(size).await;
         result.map_err(|error| error.about(&state.path))
     }
 

@@ -17,11 +17,19 @@ pub(crate) struct OpenRecord {
     pub(crate) cap: RwLock<Option<Capability>>,
     /// The file was gone when the open was told again.
     pub(crate) lost: AtomicBool,
+    /// The kernel may keep pages for it.
+    pub(crate) caching: AtomicBool,
 }
 
 impl OpenRecord {
     pub(crate) fn to_reclaim(&self) -> ReclaimOpen {
-        ReclaimOpen { handle: self.handle, file: self.file, flags: self.flags, cap: *self.cap.read() }
+        ReclaimOpen {
+            handle: self.handle,
+            file: self.file,
+            flags: self.flags,
+            cap: *self.cap.read(),
+            caching: self.caching.load(Relaxed),
+        }
     }
 }
 
@@ -78,6 +86,14 @@ impl Registry {
             }
         }
         self.locks.lock().retain(|lock| !locks.contains(lock));
+    }
+
+    /// Nobody will tell of writes to these any more.
+    pub(crate) fn uncached(&self, handles: &[HandleId]) {
+        let opens = self.opens.lock();
+        for record in handles.iter().filter_map(|handle| opens.get(handle)) {
+            record.caching.store(false, Relaxed);
+        }
     }
 }
 

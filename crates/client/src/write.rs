@@ -10,7 +10,7 @@ use crate::locks::Wait;
 use crate::read::OFFSET_MAX;
 use std::io::IoSlice;
 use std::sync::Arc;
-use weft_core::{Extent, FileOffset, SubRequest};
+use weft_core::{ByteLen, Extent, FileOffset, SubRequest};
 use weft_env::{Env, File};
 use weft_wire::Errno;
 use weft_wire::meta::{LockKind, LockOwner, LockRange, LockSpace, MetaRequest};
@@ -183,6 +183,13 @@ impl<E: Env> State<E> {
         self.written.note(extent, self.client.core.env.tick());
         if self.cached_elsewhere() {
             self.invalidate(extent).await;
+        }
+    }
+
+    /// Tells kernels that cache the file of its new end.
+    pub(crate) async fn cut_or_grown(&self, size: ByteLen) {
+        if self.cached_elsewhere() {
+            self.invalidate(Extent::new(size.0, u64::MAX - size.0)).await;
         }
     }
 

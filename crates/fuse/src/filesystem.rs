@@ -20,7 +20,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 use weft_client::{Client, Error, OpenFile};
 use weft_core::{ByteLen, FileOffset};
@@ -31,6 +31,8 @@ use weft_wire::meta::{Attr, LayoutSpec, SetAttr};
 const WRITE_LEN_MAX: u32 = 1 << 20;
 /// Waits for locks that may go on at the same time; each takes a thread.
 const LOCK_WAITS_MAX: u32 = 256;
+/// The bits that make a program run as its owner or group.
+const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
 /// Block size in which `statfs` counts.
 const STATFS_BLOCK: u32 = 4096;
 
@@ -40,6 +42,8 @@ struct OpenHandle {
     append: bool,
     /// The kernel keeps pages for this open.
     pages: bool,
+    /// The file may have set-id bits, which go with a write by somebody without privilege.
+    set_ids: AtomicBool,
     locks: HandleLocks,
 }
 
@@ -104,10 +108,11 @@ impl WeftFilesystem {
 
     /// Keeps an open file and says how the kernel may treat it.
     fn opened(&self, file: OpenFile<RealEnv>, flags: i32) -> (FileHandle, FopenFlags) {
-        let direct = flags & libc::O_DIRECT != 0;
-        let pages = !direct && file.may_cache() && self.pages.may_keep();
+        // The server alone knows where appended bytes go: the kernel would put them where it thinks that the end is.
+        let past = flags & (libc::O_DIRECT | libc::O_APPEND) != 0;
+        let pages = !past && file.may_cache() && self.pages.may_keep();
         let kernel = if pages {
-            if self.pages.still_good(file.file(), file.epoch()) {
+            if self.pages.opened_with(file.file(), file.epoch()) {
                 FopenFlags::FOPEN_KEEP_CACHE
             } else {
                 FopenFlags::empty()
@@ -117,8 +122,20 @@ impl WeftFilesystem {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
         };
         let append = flags & libc::O_APPEND != 0;
-        let handle = OpenHandle { file, append, pages, locks: HandleLocks::default() };
+        let set_ids = AtomicBool::new(file.attr_at_open().mode & SET_IDS != 0);
+        let handle = OpenHandle { file, append, pages, set_ids, locks: HandleLocks::default() };
         (FileHandle(self.files.insert(handle)), kernel)
+    }
+
+    /// Takes the set-id bits away before somebody without privilege writes. Should it fail, the close does it.
+    fn take_set_ids(&self, handle: &OpenHandle) {
+        let Ok(attr) = block_on(handle.file.attr()) else { return };
+        let group = if attr.mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
+        let mode = attr.mode & 0o7777 & !(libc::S_ISUID | group);
+        if mode != attr.mode & 0o7777 {
+            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            let _ = block_on(self.client.set_attr(&handle.file.place(), set));
+        }
     }
 
     fn open_file(
@@ -154,6 +171,12 @@ fn name_text(name: &OsStr) -> Result<&str, Errno> {
     name.to_str().ok_or(Errno::EINVAL)
 }
 
+impl Drop for WeftFilesystem {
+    fn drop(&mut self) {
+        self.pages.end();
+    }
+}
+
 impl Filesystem for WeftFilesystem {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let _ = config.set_max_write(WRITE_LEN_MAX);
@@ -169,6 +192,8 @@ impl Filesystem for WeftFilesystem {
             // kernel asks for attributes before each read.
             InitFlags::FUSE_EXPLICIT_INVAL_DATA,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            // A write says whether it takes away set-id bits, instead of the kernel's asking before each write.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             // The umask is applied by the kernel unless a default ACL exists, which Weft does not have.
         ] {
             let _ = config.add_capabilities(wanted);
@@ -218,6 +243,14 @@ impl Filesystem for WeftFilesystem {
             if let Err(error) = cut {
                 return reply.error(errno(&error));
             }
+        }
+        if mode.is_some_and(|mode| mode & SET_IDS != 0) {
+            let same = |handle: &OpenHandle| handle.file.file().0 == ino.0;
+            self.files.each(|handle| {
+                if same(handle) {
+                    handle.set_ids.store(true, Ordering::Relaxed);
+                }
+            });
         }
         let set = SetAttr {
             mode: mode.map(|mode| mode & 0o7777),
@@ -376,7 +409,7 @@ impl Filesystem for WeftFilesystem {
             }
         });
         if handle.pages {
-            self.pages.after_read(handle.file.file(), offset, u64::from(size));
+            self.pages.after_read(&handle.file);
         }
     }
 
@@ -387,7 +420,7 @@ impl Filesystem for WeftFilesystem {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
@@ -396,15 +429,26 @@ impl Filesystem for WeftFilesystem {
             Ok(handle) => handle,
             Err(error) => return reply.error(error),
         };
+        if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
+            && handle.set_ids.load(Ordering::Relaxed)
+            && handle.set_ids.swap(false, Ordering::Relaxed)
+        {
+            self.take_set_ids(&handle);
+        }
         let bufs = [IoSlice::new(data)];
         let result = if handle.append {
             block_on(handle.file.append(&bufs)).map(|(_, written)| written)
         } else {
             block_on(handle.file.write_at(&bufs, FileOffset(offset)))
         };
-        match result {
+        let answer = move || match result {
             Ok(written) => reply.written(written as u32),
             Err(error) => reply.error(errno(&error)),
+        };
+        if handle.pages {
+            answer();
+        } else {
+            self.pages.after_write_past(handle.file.file(), answer);
         }
     }
 
@@ -432,8 +476,13 @@ impl Filesystem for WeftFilesystem {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        if let (Some(handle), Some(owner)) = (self.files.remove(fh.0), lock_owner) {
-            locks::release(&handle.file, &handle.locks, owner.0);
+        if let Some(handle) = self.files.remove(fh.0) {
+            if let Some(owner) = lock_owner {
+                locks::release(&handle.file, &handle.locks, owner.0);
+            }
+            if handle.pages {
+                self.pages.closed(handle.file.file());
+            }
         }
         reply.ok();
     }
@@ -559,6 +608,8 @@ impl Filesystem for WeftFilesystem {
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = match name_text(name) {
+            // The kernel asks for this one on its own, often, and a mount without set-id programs has no use for it.
+            Ok("security.capability") => return reply.error(Errno::ENODATA),
             Ok(name) => name,
             Err(error) => return reply.error(error),
         };

@@ -31,6 +31,13 @@ impl<T> Handles<T> {
         self.part(number).read().get(&number).cloned()
     }
 
+    /// Does `what` with each.
+    pub fn each(&self, mut what: impl FnMut(&T)) {
+        for part in &self.parts {
+            part.read().values().for_each(|thing| what(thing));
+        }
+    }
+
     /// Forgets the number.
     pub fn remove(&self, number: u64) -> Option<Arc<T>> {
         self.part(number).write().remove(&number)

@@ -9,6 +9,7 @@
 mod caller;
 mod convert;
 mod directories;
+mod dropper;
 mod filesystem;
 mod handles;
 mod locks;
@@ -86,6 +87,11 @@ pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io:
         MountOption::NoSuid,
         MountOption::NoAtime,
     ];
+    if options.allow_other {
+        // The metadata service checks every request, but the kernel alone knows of opens of pipes and of connections to
+        // sockets, and it checks those only when it checks everything.
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
     if options.read_only {
         config.mount_options.push(MountOption::RO);
     }

@@ -416,6 +416,7 @@ fn after_a_crash_clients_get_back_what_they_had_before_others_get_it() {
             file: opened.attr.file,
             flags: WRITE,
             cap: opened.cap,
+            caching: false,
         };
         let mut forged = reopen(&held);
         forged.handle = HandleId(99);
@@ -428,7 +429,7 @@ fn after_a_crash_clients_get_back_what_they_had_before_others_get_it() {
             kind: LockKind::Exclusive,
             range: LockRange { start: 0, end: 10 },
         }];
-        let MetaReply::Reclaimed { lost_opens, lost_locks } =
+        let MetaReply::Reclaimed { lost_opens, lost_locks, uncached: _ } =
             a.ask(MetaRequest::Reclaim { opens, locks }).await
         else {
             panic!("not reclaimed")

@@ -284,6 +284,8 @@ pub struct ReclaimOpen {
     pub flags: OpenFlags,
     /// The capability that was given with it, which proves that it was.
     pub cap: Option<Capability>,
+    /// A kernel keeps pages for it.
+    pub caching: bool,
 }
 
 /// A lock of a session, told again after a reconnection.
@@ -698,6 +700,8 @@ pub enum MetaReply {
         lost_opens: Vec<HandleId>,
         /// Locks that somebody else got meanwhile.
         lost_locks: Vec<ReclaimLock>,
+        /// Files of which a kernel keeps pages and that others began to write meanwhile: nobody tells of their writes.
+        uncached: Vec<HandleId>,
     },
     /// Counts and room.
     StatFs {

@@ -86,6 +86,7 @@ fn reclaim_open() -> ReclaimOpen {
         file: FileId(77),
         flags: OpenFlags { read: true, ..OpenFlags::default() },
         cap: Some(cap()),
+        caching: true,
     }
 }
 
@@ -202,7 +203,11 @@ fn replies() {
         MetaReply::Locked,
         MetaReply::LockWait(12),
         MetaReply::Holder(Some(HeldLock { kind: LockKind::Shared, range: RANGE, pid: 9 })),
-        MetaReply::Reclaimed { lost_opens: vec![HandleId(5)], lost_locks: vec![lost_lock()] },
+        MetaReply::Reclaimed {
+            lost_opens: vec![HandleId(5)],
+            lost_locks: vec![lost_lock()],
+            uncached: vec![HandleId(6)],
+        },
         MetaReply::StatFs { inodes: 1, total: ByteLen(2), free: ByteLen(3) },
         MetaReply::Events(vec![Event { number: 1, file: FileId(77), start: 0, end: 4096 }]),
         MetaReply::Inodes(vec![scanned]),

@@ -57,7 +57,7 @@ impl Mount {
         if !self.foreground {
             return self.background(file);
         }
-        let weft = Weft::open(file)?;
+        let weft = Weft::for_mount(file, !self.no_page_cache)?;
         // A cluster that is not there is told now, not at the first access.
         let metadata: ServerId = weft.cluster.map().metadata;
         block_on(weft.client.status(metadata))

@@ -39,6 +39,13 @@ impl Weft {
         Self::of(cluster, |_| ())
     }
 
+    /// The same for a mount, whose opens ask whether the kernel may keep pages.
+    pub fn for_mount(file: Option<PathBuf>, pages: bool) -> Result<Self, Failure> {
+        let cluster = load(file)?;
+        embedded::revive(&cluster)?;
+        Self::of(cluster, |options| options.kernel_cache = pages)
+    }
+
     /// A client of `cluster` with changed options; connects at its first use.
     pub fn of(cluster: Cluster, change: impl Fn(&mut ClientOptions)) -> Result<Self, Failure> {
         let credentials = cluster.credentials()?;

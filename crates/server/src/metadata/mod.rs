@@ -147,6 +147,8 @@ pub struct Service<E: Env> {
     stopping: AtomicBool,
     /// Until then only what was locked before the start is locked.
     grace_until: Nanos,
+    /// From then on mounts have dropped the pages that they kept before the start.
+    pages_told_from: Nanos,
     requests: AtomicU64,
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Core {
     pub capability_life_s: u64,
     /// Of this start; the upper half of every epoch, so that none told before a restart fits after it.
     pub incarnation: u32,
+    /// After a restart: until then not all mounts that keep pages have told so. Zero at the first start.
+    pub cautious_until: Timestamp,
     /// Locked after the database's own lock where both are.
     pub opens: Mutex<Opens>,
     /// Rows in `reap`.
@@ -60,6 +62,11 @@ impl Core {
     /// Whether the service made `cap` for `file` with these rights, at any time.
     pub(super) fn made(&self, cap: &Capability, file: FileId, rights: Rights) -> bool {
         self.secret.verify(cap, file, rights, Timestamp(0))
+    }
+
+    /// Whether mounts that keep pages may exist that this start does not know yet.
+    pub(super) fn is_cautious(&self, now: Timestamp) -> bool {
+        now < self.cautious_until
     }
 
     /// An epoch as clients see it.

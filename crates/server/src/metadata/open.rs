@@ -22,6 +22,15 @@ pub(super) struct OpenRequest<'a> {
     pub cache: bool,
 }
 
+/// Since when something is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// Now.
+    New,
+    /// Before the service lost sight of it.
+    Before,
+}
+
 /// What must happen before a reply may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Urgency {
@@ -124,7 +133,8 @@ impl Op<'_> {
         let mut opens = self.core.opens.lock();
         opens.add(self.session, ask.handle, open, known, inode.nlink == 0);
         opened.may_cache = false;
-        opened.cached_elsewhere = !opens.caching_elsewhere(file, self.session).is_empty();
+        opened.cached_elsewhere =
+            self.core.is_cautious(self.now) || !opens.caching_elsewhere(file, self.session).is_empty();
         opened.cap = opened.cap.map(|cap| self.core.grant(file, cap.rights, self.now));
         opened.epoch = self.core.epoch_of(&inode);
         drop(opens);
@@ -181,10 +191,25 @@ impl Op<'_> {
         OpenEntry { file, read, write, readable: read, truncate, caching: ask.cache }
     }
 
-    /// Registers the open and makes its reply. The last step of an operation: what is before it may fail.
     #[expect(clippy::too_many_arguments, reason = "what the three ways to an open file know")]
     fn opened(
         &self,
+        file: FileId,
+        inode: &Inode,
+        handle: HandleId,
+        open: OpenEntry,
+        created: bool,
+        must_truncate: bool,
+        size_known: bool,
+    ) -> Opened {
+        self.opened_as(Standing::New, file, inode, handle, open, created, must_truncate, size_known)
+    }
+
+    /// Registers the open and makes its reply. The last step of an operation: what is before it may fail.
+    #[expect(clippy::too_many_arguments, reason = "what the three ways to an open file know")]
+    fn opened_as(
+        &self,
+        standing: Standing,
         file: FileId,
         inode: &Inode,
         handle: HandleId,
@@ -195,12 +220,21 @@ impl Op<'_> {
     ) -> Opened {
         let regular = matches!(inode.node, Node::Regular { .. });
         let mut opens = self.core.opens.lock();
-        open.caching &= regular && !opens.busy_elsewhere(file, self.session);
+        // Soon after a restart a writer or a mount that keeps pages may not have told of itself yet: nobody is allowed
+        // to keep pages who did not before, and every writer must tell of its writes.
+        let cautious = self.core.is_cautious(self.now);
+        let allowed = match standing {
+            Standing::Before if cautious => true,
+            Standing::New if cautious => false,
+            _ => !opens.busy_elsewhere(file, self.session),
+        };
+        open.caching &= regular && allowed;
         open.write &= regular;
         open.readable |= allows(self.who, inode, READ);
         open.truncate = must_truncate;
         opens.add(self.session, handle, open, size_known, inode.nlink == 0);
-        let cached_elsewhere = !opens.caching_elsewhere(file, self.session).is_empty();
+        let cached_elsewhere =
+            open.write && cautious || !opens.caching_elsewhere(file, self.session).is_empty();
         drop(opens);
         let layout = match &inode.node {
             Node::Regular { layout, .. } => Some(layout.clone()),
@@ -236,7 +270,7 @@ impl Op<'_> {
 
     /// Opens what another process, or this one before a restart of the service, had open. The capability proves it.
     pub(super) fn adopt(&self, t: &mut dyn Transaction, open: &ReclaimOpen) -> Outcome<(MetaReply, Urgency)> {
-        let ReclaimOpen { handle, file, flags, cap } = open;
+        let ReclaimOpen { handle, file, flags, cap, caching } = open;
         self.require_handle(*handle, Some(*file))?;
         let Some(mut inode) = inode(t, *file)? else { return Err(Errno::ESTALE.into()) };
         let mut urgency = Urgency::Lazy;
@@ -272,9 +306,9 @@ impl Op<'_> {
             write: flags.write,
             readable: flags.read,
             truncate: false,
-            caching: false,
+            caching: *caching,
         };
-        let opened = self.opened(*file, &inode, *handle, entry, false, false, known);
+        let opened = self.opened_as(Standing::Before, *file, &inode, *handle, entry, false, false, known);
         Ok((MetaReply::Opened(Box::new(opened)), urgency))
     }
 

@@ -363,11 +363,16 @@ impl<E: Env> Service<E> {
         locks: &[ReclaimLock],
     ) -> Outcome<MetaReply> {
         let session = call.ctx.session;
-        let (mut lost_opens, mut lost_locks) = (Vec::new(), Vec::new());
+        let (mut lost_opens, mut lost_locks, mut uncached) = (Vec::new(), Vec::new(), Vec::new());
         for open in opens {
             let reopen = |t: &mut dyn Transaction, op: &Op<'_>| op.adopt(t, open);
             match self.commit(call, reopen).await {
-                Ok(_) => {}
+                Ok(_) => {
+                    let entry = self.core.opens.lock().get(session, open.handle);
+                    if open.caching && !entry.is_some_and(|entry| entry.caching) {
+                        uncached.push(open.handle);
+                    }
+                }
                 Err(Fault::Failed(error)) if error.errno == Errno::EIO => return Err(Fault::Failed(error)),
                 Err(_) => lost_opens.push(open.handle),
             }
@@ -399,7 +404,7 @@ impl<E: Env> Service<E> {
                 lost_locks.push(lock.clone());
             }
         }
-        Ok(MetaReply::Reclaimed { lost_opens, lost_locks })
+        Ok(MetaReply::Reclaimed { lost_opens, lost_locks, uncached })
     }
 
     /// Tells mounts that keep pages of `file` to drop some; whom, and the number that each will acknowledge.
@@ -425,9 +430,15 @@ impl<E: Env> Service<E> {
     ) -> Outcome<MetaReply> {
         let open = self.core.opens.lock().get(call.ctx.session, handle).ok_or(Errno::EBADF)?;
         let told = self.tell_others(call, open.file, start, end);
-        let until = self.env.now().saturating_add(INVALIDATE_WAIT);
+        let now = self.env.now();
+        let until = now.max(self.pages_told_from).saturating_add(INVALIDATE_WAIT);
         loop {
             let epoch = self.event_changed.epoch();
+            let early = self.pages_told_from.saturating_sub(self.env.now());
+            if early > Nanos::ZERO && !self.is_stopping() {
+                self.event_changed.wait(epoch, Some(early)).await;
+                continue;
+            }
             let done = {
                 let sessions = self.sessions.lock();
                 told.iter().all(|(session, number)| sessions.has_done(*session, *number))

@@ -24,6 +24,10 @@ use weft_wire::ClusterSecret;
 use weft_wire::hello::SessionId;
 use weft_wire::meta::ROOT;
 
+/// Mounts drop their pages when their connection to the service breaks, which they see at once; after a restart writers
+/// are told that all have done so when this much time has gone by.
+const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
+
 /// What the database says of the time before the start.
 struct Before {
     incarnation: u32,
@@ -76,6 +80,7 @@ impl<E: Env> Service<E> {
         journal.pay().await;
 
         let now = env.now();
+        let restarted = before.incarnation > 1;
         let mut sessions = Sessions::default();
         before.replied.iter().for_each(|session| sessions.has_ended(*session, now));
         let service = Arc::new(Self {
@@ -85,6 +90,11 @@ impl<E: Env> Service<E> {
                 secret,
                 capability_life_s: options.capability_life.0 / 1_000_000_000,
                 incarnation: before.incarnation,
+                cautious_until: if restarted {
+                    Timestamp(wall.0 + i128::from(options.grace.0))
+                } else {
+                    Timestamp(0)
+                },
                 opens: Mutex::new(Opens::default()),
                 reaping: AtomicU64::new(before.reaping),
                 reap_wanted: AtomicBool::new(false),
@@ -100,6 +110,7 @@ impl<E: Env> Service<E> {
             reaper_runs: AtomicBool::new(true),
             stopping: AtomicBool::new(false),
             grace_until: if before.expected { now.saturating_add(options.grace) } else { Nanos::ZERO },
+            pages_told_from: if restarted { now.saturating_add(PAGES_DROPPED_AFTER) } else { Nanos::ZERO },
             requests: AtomicU64::new(0),
             journal,
             env,
