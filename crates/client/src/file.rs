@@ -77,13 +77,14 @@ pub(crate) struct Written {
     unsure: AtomicBool,
     end: AtomicU64,
     bytes: AtomicU64,
-    /// In ticks; becomes a civil time at the close.
+    /// On the exact clock: a time that is set right after a write must not be older than it. Becomes a civil time at
+    /// the close.
     last: AtomicU64,
 }
 
 impl Written {
     #[inline]
-    pub(crate) fn note(&self, extent: Extent, tick: Nanos) {
+    pub(crate) fn note(&self, extent: Extent, now: Nanos) {
         if !self.any.load(Relaxed) {
             self.any.store(true, Relaxed);
         }
@@ -92,7 +93,7 @@ impl Written {
             self.end.fetch_max(end, Relaxed);
         }
         self.bytes.fetch_add(extent.len.0, Relaxed);
-        self.last.store(tick.0, Relaxed);
+        self.last.store(now.0, Relaxed);
     }
 
     /// Something failed midway.
@@ -102,7 +103,7 @@ impl Written {
     }
 
     fn summary<E: Env>(&self, env: &E) -> WriteSummary {
-        let ago = env.tick().0.saturating_sub(self.last.load(Relaxed));
+        let ago = env.now().0.saturating_sub(self.last.load(Relaxed));
         WriteSummary {
             wrote: self.any.load(Relaxed),
             end: ByteLen(self.end.load(Relaxed)),

@@ -180,7 +180,7 @@ impl<E: Env> State<E> {
     /// Remembers a write for the summary, and tells kernels that cache the file.
     #[inline]
     async fn wrote(&self, extent: Extent) {
-        self.written.note(extent, self.client.core.env.tick());
+        self.written.note(extent, self.client.core.env.now());
         if self.cached_elsewhere() {
             self.invalidate(extent).await;
         }
