@@ -3,8 +3,7 @@
 PREFIX ?= /usr/local
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Where make bench puts its cluster (the device that is measured), and what else to tell weft bench.
-BENCH_STATE ?= $(CURDIR)/target/bench/state
+# What else to tell weft bench, such as BENCH="--json --rounds 5".
 BENCH ?=
 
 .PHONY: all demo test bench lint install uninstall deps clean help
@@ -25,9 +24,7 @@ test: ## All tests, those with MPI, FUSE and network namespaces among them
 bench: ## Measurements as ratios to the plain local directory in the same run
 	@scripts/deps.sh bench
 	$(CARGO) build --release -p weft-cli -p weft-preload
-	$(TARGET)/release/weft run --state $(BENCH_STATE) --fresh -- true
-	$(TARGET)/release/weft --cluster $(BENCH_STATE)/cluster.toml bench $(BENCH)
-	$(TARGET)/release/weft stop --state $(BENCH_STATE)
+	@scripts/bench.sh $(BENCH)
 
 lint: ## Formatting, compiler and clippy warnings as errors
 	@scripts/deps.sh lint

@@ -5,7 +5,7 @@
 # usage: scripts/bench.sh [options of `weft bench`]      e.g. scripts/bench.sh --json --rounds 5
 set -euo pipefail
 cd "$(dirname "$0")/.."
-weft=$PWD/target/release/weft
+weft=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/weft
 mkdir -p target
 dir=$(mktemp -d "$PWD/target/bench.XXXXXX")
 export WEFT_STATE=$dir/state
