@@ -3,6 +3,8 @@
 mod support;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::{Plan, SERVERS, model, options, secret};
 use weft_client::{Client, Counts, Credentials, Key, Transport};
 use weft_core::Nanos;
@@ -162,4 +164,65 @@ fn a_silent_server_is_an_error_within_the_time_outs_and_comes_back() {
         assert!(support::read(&second, 0, bytes.len()).await == bytes);
         drop(servers);
     });
+}
+
+/// Makes, renames, links and removes names in one directory, each of which must happen exactly once.
+async fn churn(client: Client<SimEnv>, rounds: u32) {
+    let who = client.session().to_string();
+    let dir = format!("d {who}");
+    client.mkdir(&support::at(&dir), 0o755).await.expect("mkdir");
+    let exclusive = weft_client::OpenFlags { exclusive: true, ..support::READ_WRITE };
+    for round in 0..rounds {
+        let name = |part: &str| support::at(&format!("{dir}/{part}{round}"));
+        let file = client.open(&name("a"), exclusive, 0o644, &Default::default()).await.expect("made once");
+        support::write(&file, 0, &support::pattern(5000, u64::from(round))).await;
+        client.rename(&name("a"), &name("b"), true, false).await.expect("renamed once");
+        client.link(&name("b"), &name("c")).await.expect("linked once");
+        client.unlink(&name("b")).await.expect("removed once");
+        file.truncate(weft_core::ByteLen(4000)).await.expect("cut through the handle");
+        assert_eq!(file.attr().await.expect("attributes").nlink, 1);
+        file.close().await.expect("closed");
+        assert_eq!(client.stat(&name("c")).await.expect("stat").size.0, 4000, "{dir} {round}");
+        client.unlink(&name("c")).await.expect("removed once");
+    }
+    client.rmdir(&support::at(&dir)).await.expect("is empty");
+}
+
+#[test]
+fn changes_happen_once_over_crashes_of_the_metadata_server() {
+    for seed in 0..8 {
+        let mut sim = Sim::with_seed(seed);
+        let world = World::new(&sim, seed % 2 == 0);
+        let control = sim.control();
+        let main = control.process(&world.machines[0], "test", 1000, 1000);
+        let repeated = sim.block_on(&main, async move {
+            let _servers = world.start().await;
+            let left = Arc::new(AtomicU32::new(3));
+            let mut clients = Vec::new();
+            for name in ["a", "b", "c"] {
+                let client = world.client(&control, name, Transport::Auto);
+                clients.push(client.clone());
+                let left = Arc::clone(&left);
+                let env = client.env().clone();
+                let task = move || async move {
+                    churn(client, 60).await;
+                    left.fetch_sub(1, SeqCst);
+                };
+                env.spawn("churn", task).expect("a task");
+            }
+            let mut rng = control.rng();
+            let mut server = world.machines[0].clone();
+            let mut crashes = 0;
+            while left.load(SeqCst) > 0 {
+                clients[0].env().sleep(Nanos(3_000_000 + rng.below(12_000_000))).await;
+                control.kill(&server);
+                server = control.restart(&server);
+                world.start_server(&server, 0).await;
+                crashes += 1;
+                assert!(crashes < 2000, "seed {seed}: no end");
+            }
+            clients.iter().map(|client| client.counts().repeated).sum::<u64>()
+        });
+        assert!(repeated > 3, "seed {seed}: the crashes hit nothing");
+    }
 }
