@@ -14,6 +14,8 @@ use weft_wire::{Family, Malformed};
 
 /// How often a request is sent before the connection is taken for hopeless.
 pub(crate) const ATTEMPTS_MAX: u32 = 4;
+/// One-way messages on a connection before it is asked whether it heard them.
+const TOLD_MAX: usize = 256;
 /// Opens and locks in one `Reclaim`.
 const RECLAIM_BATCH: usize = 1024;
 
@@ -99,7 +101,8 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Sends what wants no reply. Sent once more when the connection turns out to be gone.
+    /// Sends what wants no reply and may be heard twice. It is said again when the connection is lost before a later
+    /// reply shows that it was heard.
     pub(crate) async fn tell(&self, who: Option<&Identity>, request: MetaRequest) -> Result<(), Error> {
         self.check_ours()?;
         let mut lent = self.metadata.lend().await;
@@ -110,10 +113,18 @@ impl<E: Env> Core<E> {
             let wire = self.metadata_wire(&mut lent).await?;
             self.counters.meta_messages.one();
             match wire.tell(Family::Meta, &call).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => break,
                 Err(error) => self.lost_line(&mut lent, &error, attempt)?,
             }
         }
+        lent.told.push(call);
+        if lent.told.len() >= TOLD_MAX {
+            let flush = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::Flush };
+            if let Err(error) = self.attempt(&mut lent, &flush, None).await? {
+                self.lost_line(&mut lent, &error, attempt)?;
+            }
+        }
+        Ok(())
     }
 
     async fn attempt(
@@ -124,7 +135,12 @@ impl<E: Env> Core<E> {
     ) -> Result<io::Result<MetaReply>, Error> {
         let wire = self.metadata_wire(lent).await?;
         self.counters.meta_messages.one();
-        Ok(exchange_within(self.options.request_timeout, wire, call, longer).await)
+        let result = exchange_within(self.options.request_timeout, wire, call, longer).await;
+        if result.is_ok() {
+            // Requests of one connection are served in their order.
+            lent.told.clear();
+        }
+        Ok(result)
     }
 
     /// Drops a connection on which something went wrong; an error when there is no point in another one.
@@ -134,19 +150,41 @@ impl<E: Env> Core<E> {
         give_up(self, self.metadata_server(), error, attempt).map_or(Ok(()), Err)
     }
 
-    /// The connection of `lent`, made if need be; after a loss the opens and locks are told again first.
+    /// The connection of `lent`, made if need be. On every fresh one opens and locks are told again: the service may
+    /// have been started again, or have lost all our connections and with them the session, without our noticing.
     async fn metadata_wire<'l>(&self, lent: &'l mut Lent<'_, E>) -> Result<&'l mut Wire<E>, Error> {
         let server = self.metadata_server();
+        if lent.wire.as_ref().is_some_and(|wire| server.is_gone(wire.incarnation)) {
+            lent.wire = None;
+        }
         let mut attempt = 0;
         while lent.wire.is_none() {
             attempt += 1;
-            let again = lent.was_connected;
-            let wire = connected(self, server, lent).await?;
-            if again && let Err(error) = self.reclaim(wire).await {
+            let told = std::mem::take(&mut lent.told);
+            let wire = connected(self, server, lent).await;
+            let result = match wire {
+                Ok(wire) => self.catch_up(wire, &told).await,
+                Err(error) => {
+                    lent.told = told;
+                    return Err(error);
+                }
+            };
+            lent.told = told;
+            if let Err(error) = result {
                 self.lost_line(lent, &error, attempt)?;
             }
         }
         Ok(lent.wire.as_mut().expect("connected above"))
+    }
+
+    /// Brings the service to where it was with this session.
+    async fn catch_up(&self, wire: &mut Wire<E>, told: &[MetaCall]) -> io::Result<()> {
+        self.reclaim(wire).await?;
+        for call in told {
+            self.counters.meta_messages.one();
+            wire.tell(Family::Meta, call).await?;
+        }
+        Ok(())
     }
 
     /// Tells all opens and locks of this session.

@@ -20,6 +20,8 @@ const PAUSE_LAST: Nanos = Nanos::from_ms(250);
 /// A greeted connection.
 pub(crate) struct Wire<E: Env> {
     pub(crate) link: Link<E::Conn>,
+    /// Changes with every start of the server.
+    pub(crate) incarnation: u64,
     /// Whether client and server are on one node, so that memory and descriptors can be shared.
     pub(crate) local: bool,
     /// Replies not received yet.
@@ -102,7 +104,6 @@ pub(crate) async fn connected<'l, E: Env>(
 ) -> Result<&'l mut Wire<E>, Error> {
     if line.wire.is_none() {
         line.wire = Some(connect(core, server, line.number).await?);
-        line.was_connected = true;
     }
     Ok(line.wire.as_mut().expect("connected above"))
 }
@@ -246,7 +247,15 @@ async fn greet<E: Env>(
     server.greeted(welcome.incarnation);
     link.set_checksums(welcome.checksums);
     link.conn().set_timeout(Some(core.options.request_timeout))?;
-    Ok(Wire { link, local, awaited: 0, area: Area::Unknown, next_request: 2, last_answered: 2 })
+    Ok(Wire {
+        link,
+        incarnation: welcome.incarnation,
+        local,
+        awaited: 0,
+        area: Area::Unknown,
+        next_request: 2,
+        last_answered: 2,
+    })
 }
 
 async fn say<C: Conn, M: Serialize>(

@@ -4,6 +4,7 @@
 use crate::connect::Wire;
 use parking_lot::Mutex;
 use weft_env::{Env, Notify};
+use weft_wire::meta::MetaCall;
 
 /// A place for a connection. It outlives the connection: number and sequence go on after a reconnection, so that
 /// the metadata service can recognize a repeated request.
@@ -14,8 +15,9 @@ pub(crate) struct Line<E: Env> {
     pub(crate) seq: u64,
     /// The connection; `None` before the first use and after a loss.
     pub(crate) wire: Option<Wire<E>>,
-    /// Whether there was a connection before.
-    pub(crate) was_connected: bool,
+    /// What was said without waiting since the last reply: said again if the connection is lost, because nobody
+    /// knows whether it was heard.
+    pub(crate) told: Vec<MetaCall>,
 }
 
 /// The connections to one server.
@@ -96,7 +98,7 @@ impl<E: Env> State<E> {
         }
         let number = self.first_number + self.made;
         self.made += 1;
-        Some(Line { number, seq: 0, wire: None, was_connected: false })
+        Some(Line { number, seq: 0, wire: None, told: Vec::new() })
     }
 }
 

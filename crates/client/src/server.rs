@@ -127,6 +127,11 @@ impl<E: Env> Server<E> {
         }
     }
 
+    /// Whether `incarnation` is that of a server that has been started again since.
+    pub(crate) fn is_gone(&self, incarnation: u64) -> bool {
+        self.incarnation.load(Ordering::Relaxed) != incarnation
+    }
+
     /// A connection was made. A server that was started again may have another configuration.
     pub(crate) fn greeted(&self, incarnation: u64) {
         if self.incarnation.swap(incarnation, Ordering::Relaxed) != incarnation {
