@@ -189,6 +189,7 @@ impl<E: Env> Core<E> {
 
     /// Tells all opens and locks of this session.
     async fn reclaim(&self, wire: &mut Wire<E>) -> io::Result<()> {
+        let _under_way = self.begin_reclaim();
         let (opens, locks) = self.registry.snapshot();
         for opens in opens.chunks(RECLAIM_BATCH) {
             self.reclaim_some(wire, opens.to_vec(), Vec::new()).await?;

@@ -8,9 +8,9 @@ use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::server::Server;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use weft_core::{ServerId, TargetId};
-use weft_env::Env;
+use weft_env::{Env, Notify};
 use weft_wire::hello::SessionId;
 use weft_wire::meta::HandleId;
 use weft_wire::{ClusterMap, Errno};
@@ -28,6 +28,9 @@ pub(crate) struct Core<E: Env> {
     /// The one connection on which the metadata service is asked for events, so that its loss is seen.
     pub(crate) events: Pool<E>,
     pub(crate) registry: Registry,
+    /// Reclaims under way; see [`Core::until_reclaimed`].
+    reclaiming: AtomicU64,
+    reclaimed: E::Notify,
     pub(crate) leases: Held<E>,
     pub(crate) counters: Arc<Counters>,
     handles: AtomicU64,
@@ -46,6 +49,8 @@ impl<E: Env> Core<E> {
             metadata: Pool::new(&env, 0, options.metadata_connections_max),
             events: Pool::new(&env, options.metadata_connections_max, 1),
             registry: Registry::default(),
+            reclaiming: AtomicU64::new(0),
+            reclaimed: env.notify(),
             leases: Held::new(options.leases_max),
             counters: Arc::default(),
             handles: AtomicU64::new(0),
@@ -77,6 +82,24 @@ impl<E: Env> Core<E> {
         HandleId(self.handles.fetch_add(1, Relaxed) + 1)
     }
 
+    /// Before the registry is read for a reclaim, until its reply.
+    pub(crate) fn begin_reclaim(&self) -> Reclaiming<'_, E> {
+        self.reclaiming.fetch_add(1, SeqCst);
+        Reclaiming(self)
+    }
+
+    /// After something was taken out of the registry and before the service is told to end it: a reclaim that began
+    /// earlier may still name it, and must not be heard after its end.
+    pub(crate) async fn until_reclaimed(&self) {
+        loop {
+            let seen = self.reclaimed.epoch();
+            if self.reclaiming.load(SeqCst) == 0 {
+                return;
+            }
+            self.reclaimed.wait(seen, None).await;
+        }
+    }
+
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Relaxed)
     }
@@ -98,5 +121,15 @@ impl<E: Env> Core<E> {
             server.lines.forget();
             server.channel.forget();
         }
+    }
+}
+
+/// A reclaim under way.
+pub(crate) struct Reclaiming<'a, E: Env>(&'a Core<E>);
+
+impl<E: Env> Drop for Reclaiming<'_, E> {
+    fn drop(&mut self) {
+        self.0.reclaiming.fetch_sub(1, SeqCst);
+        self.0.reclaimed.notify_all();
     }
 }

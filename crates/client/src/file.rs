@@ -353,6 +353,7 @@ struct Farewell<E: Env> {
 impl<E: Env> Farewell<E> {
     async fn say(self) -> Result<()> {
         let Self { core, handle, summary, leased } = self;
+        core.until_reclaimed().await;
         let result = core.tell(None, MetaRequest::Close { handle, summary }).await;
         if leased {
             for server in &core.servers {

@@ -75,6 +75,9 @@ impl<E: Env> OpenFile<E> {
     pub async fn unlock(&self, space: LockSpace, owner: LockOwner, range: LockRange) -> Result<()> {
         let state = &self.state;
         state.check()?;
+        let core = &*state.client.core;
+        core.registry.unlocked(self.file(), space, owner, range);
+        core.until_reclaimed().await;
         let request = MetaRequest::Unlock { handle: self.handle(), space, owner, range };
         match state
             .client
@@ -82,10 +85,7 @@ impl<E: Env> OpenFile<E> {
             .await
             .map_err(|error| error.about(&state.path))?
         {
-            MetaReply::Done => {
-                state.client.core.registry.unlocked(self.file(), space, owner, range);
-                Ok(())
-            }
+            MetaReply::Done => Ok(()),
             _ => Err(odd_reply()),
         }
     }
