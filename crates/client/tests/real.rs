@@ -89,13 +89,14 @@ fn a_dead_server_is_an_error_that_names_it_and_then_fails_fast() {
         for part in ["f: ", "server s2", "/s2", "weft status"] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(took.as_millis() >= 290 && took.as_secs() < 2, "{took:?}");
+        assert!(took.as_millis() >= 290 && took.as_secs() < 5, "{took:?}");
         let start = std::time::Instant::now();
         for _ in 0..100 {
-            let error = file.sync().await.expect_err("still dead");
+            let error = file.size().await.expect_err("still dead");
             assert_eq!(error.errno(), 5);
         }
-        assert!(start.elapsed().as_millis() < 250, "no retry storm: {:?}", start.elapsed());
+        // With its patience each of them would take 300 ms.
+        assert!(start.elapsed().as_secs() < 5, "fails fast: {:?}", start.elapsed());
         // What lies elsewhere is still served.
         let strips = &file.layout().expect("a layout").components()[0].strips;
         for (column, _) in strips.iter().enumerate().filter(|(_, strip)| strip.target.0 != 2) {
@@ -105,7 +106,7 @@ fn a_dead_server_is_an_error_that_names_it_and_then_fails_fast() {
         }
         cluster.start_server(2).await;
         // The next probe finds it alive.
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while file.sync().await.is_err() {
             assert!(std::time::Instant::now() < deadline, "the server was not tried again");
             std::thread::yield_now();
