@@ -27,6 +27,7 @@ mod errno;
 mod guard;
 mod hooks;
 mod lifecycle;
+mod lock;
 mod open;
 mod pathname;
 mod placeholder;

@@ -3,9 +3,9 @@
 use crate::backend::{self, File, How, Name, backend};
 use crate::config::config;
 use crate::errno::Res;
+use crate::lock::Lock;
 use crate::route::Spot;
 use crate::{guard, placeholder, sys, table};
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
@@ -27,14 +27,14 @@ pub struct Open {
     // freeing would close it on the parent's connection.
     file: AtomicPtr<Box<dyn File>>,
     generation: AtomicU32,
-    token: Mutex<Option<Vec<u8>>>,
+    token: Lock<Option<Vec<u8>>>,
     text: Vec<u8>,
     flags: AtomicI32,
     directory: bool,
     /// Held while the position moves.
-    turn: Mutex<()>,
+    turn: Lock<()>,
     /// What `getdents64` has still to tell.
-    pub listing: Mutex<Option<Listing>>,
+    pub listing: Lock<Option<Listing>>,
     wrote: AtomicBool,
 }
 
@@ -51,12 +51,12 @@ impl Open {
         Self {
             file: AtomicPtr::new(null_mut()),
             generation: AtomicU32::new(backend::generation()),
-            token: Mutex::new(token),
+            token: Lock::new(token),
             text,
             flags: AtomicI32::new(flags & KEPT),
             directory,
-            turn: Mutex::new(()),
-            listing: Mutex::new(None),
+            turn: Lock::new(()),
+            listing: Lock::new(None),
             wrote: AtomicBool::new(false),
         }
     }
@@ -200,7 +200,8 @@ impl Open {
             return Err(libc::EBADF.into());
         }
         let _turn = self.turn.lock();
-        if self.directory {
+        if self.directory && whence == libc::SEEK_SET && offset == 0 {
+            // A rewind sees what came and went.
             *self.listing.lock() = None;
         }
         match whence {
@@ -267,19 +268,13 @@ impl Open {
 
     /// In a forked child: whoever held a lock of this description is gone.
     pub fn after_fork_in_child(&self) {
-        for lock in [&self.turn] {
-            if lock.is_locked() {
-                // SAFETY: the holder does not exist in this process; the lock guards no data.
-                unsafe { lock.force_unlock() };
-            }
-        }
-        if self.token.is_locked() {
-            // SAFETY: likewise; the token is replaced as a whole.
-            unsafe { self.token.force_unlock() };
-        }
-        if self.listing.is_locked() {
-            // SAFETY: likewise; a torn listing cannot be seen, because it is only advanced by whole entries.
-            unsafe { self.listing.force_unlock() };
+        // SAFETY: the holders do not exist in this process. The turn guards no data, the token is replaced as a whole,
+        // and a listing that was left in the middle of a change is forgotten.
+        unsafe {
+            self.turn.reset();
+            self.token.reset();
+            self.listing.reset();
+            std::ptr::write(&mut *self.listing.lock(), None);
         }
     }
 }
@@ -423,7 +418,7 @@ pub fn close(fd: c_int) -> Res<()> {
 }
 
 // Inodes on which this process has taken record locks. Closing looks here before it asks a server.
-static LOCKED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+static LOCKED: Lock<BTreeSet<u64>> = Lock::new(BTreeSet::new());
 static ANY_LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Remembers that the process has a record lock on `inode`.
@@ -447,12 +442,12 @@ pub fn give_up_locks(open: &Open) {
 
 /// In a forked child: record locks stay with the parent.
 pub fn after_fork_in_child() {
-    if LOCKED.is_locked() {
-        // SAFETY: the holder does not exist in this process; the set is emptied next.
-        unsafe { LOCKED.force_unlock() };
+    // SAFETY: the holder does not exist in this process, and the value is replaced without a look at it.
+    unsafe {
+        LOCKED.reset();
+        std::ptr::write(&mut *LOCKED.lock(), BTreeSet::new());
     }
     ANY_LOCKED.store(false, Ordering::Release);
-    std::mem::take(&mut *LOCKED.lock());
 }
 
 /// Seconds and nanoseconds of a time.

@@ -82,26 +82,18 @@ pub fn is_one(fd: c_int) -> bool {
     })
 }
 
-/// The library's own descriptors, ascending: its sockets and shared memory lie above the floor, and what lies there
-/// close-on-exec without being ours is taken to be the library's.
+/// The library's own descriptors, ascending.
 pub fn internal() -> Vec<c_int> {
-    let floor = floor();
-    let mut found = Vec::new();
-    let _inside = crate::guard::enter();
-    let Ok(numbers) = std::fs::read_dir("/proc/self/fd") else { return found };
-    for number in numbers.flatten() {
-        if let Some(fd) = number.file_name().to_str().and_then(|text| text.parse::<c_int>().ok())
-            && fd >= floor
-            && is_internal(fd)
-        {
-            found.push(fd);
-        }
+    let mut found = weft_env::real::kept_fds();
+    let source = SOURCE.load(Ordering::Acquire);
+    if source >= 0 {
+        found.push(source);
+        found.sort_unstable();
     }
-    found.sort_unstable();
     found
 }
 
 /// Whether `fd` is one of the library's own descriptors.
 pub fn is_internal(fd: c_int) -> bool {
-    fd >= floor() && !crate::table::is_ours(fd) && sys::fcntl(fd, libc::F_GETFD, 0) == Ok(libc::FD_CLOEXEC)
+    fd >= 0 && (weft_env::real::is_kept_fd(fd) || fd == SOURCE.load(Ordering::Relaxed))
 }

@@ -1,9 +1,9 @@
 //! Is this path ours? The answer for a foreign one costs a few nanoseconds.
 
 use crate::config::config;
+use crate::lock::Lock;
 use crate::pathname;
 use crate::{guard, sys, table};
-use parking_lot::Mutex;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -246,7 +246,7 @@ fn first_link(dir: c_int, path: &[u8]) -> Option<(Vec<u8>, usize)> {
 
 // The working directory, when it is ours: the kernel's stays where it was.
 static AWAY: AtomicBool = AtomicBool::new(false);
-static CWD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static CWD: Lock<Vec<u8>> = Lock::new(Vec::new());
 
 /// The working directory as a path from the root of the mount, when it is ours.
 pub fn cwd() -> Option<Vec<u8>> {
@@ -262,8 +262,6 @@ pub fn set_cwd(text: Option<Vec<u8>>) {
 
 /// After a fork the child's only thread is the one that forked: whoever else held the lock is gone.
 pub fn after_fork_in_child() {
-    if CWD.is_locked() {
-        // SAFETY: the holder does not exist in this process, and the text is replaced as a whole.
-        unsafe { CWD.force_unlock() };
-    }
+    // SAFETY: the holder does not exist in this process, and the text is replaced as a whole.
+    unsafe { CWD.reset() };
 }

@@ -132,3 +132,18 @@ pub fn c(bytes: &[u8]) -> CString {
 pub fn complain(line: &str) {
     let _ = write(2, format!("weft: {line}\n").as_bytes());
 }
+
+/// Sleeps while `word` is `value`; may wake for nothing.
+pub fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32) {
+    let errno = crate::errno::get();
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let _ = raw!(SYS_futex, word.as_ptr(), op, value, std::ptr::null::<libc::timespec>());
+    crate::errno::set(errno);
+}
+
+/// Wakes one that sleeps.
+pub fn futex_wake(word: &std::sync::atomic::AtomicU32) {
+    let errno = crate::errno::get();
+    let _ = raw!(SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1u32);
+    crate::errno::set(errno);
+}

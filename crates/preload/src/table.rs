@@ -4,8 +4,8 @@
 //! of an entry that was removed meanwhile drops its value. Entries are recycled but never freed, so a late pin of
 //! an entry that serves another number by now only touches a counter.
 
+use crate::lock::Lock;
 use crate::open::Open;
-use parking_lot::Mutex;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::Deref;
@@ -24,7 +24,7 @@ const FREE: u64 = 1 << 33;
 type Page = [AtomicPtr<Entry>; PAGE_SLOTS];
 
 static TABLE: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
-static SPARE: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
+static SPARE: Lock<Vec<&'static Entry>> = Lock::new(Vec::new());
 
 struct Entry {
     /// Pins in the low half, `DEAD` and `FREE` above.
@@ -155,8 +155,10 @@ pub fn all(first: u32, last: u32) -> Vec<c_int> {
 
 /// After a fork the child's only thread is the one that forked: whoever else held the lock is gone.
 pub fn after_fork_in_child() {
-    if SPARE.is_locked() {
-        // SAFETY: the holder does not exist in this process; at worst one spare entry is lost.
-        unsafe { SPARE.force_unlock() };
+    // A list that was left in the middle of a change is forgotten: it holds spare entries only.
+    // SAFETY: the holder does not exist in this process, and the value is replaced without a look at it.
+    unsafe {
+        SPARE.reset();
+        std::ptr::write(&mut *SPARE.lock(), Vec::new());
     }
 }

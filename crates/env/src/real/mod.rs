@@ -46,6 +46,16 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Whether `fd` is a lasting descriptor of a [`RealEnv::with_fd_floor`], which its host program must not close.
+pub fn is_kept_fd(fd: i32) -> bool {
+    sys::kept::has(fd)
+}
+
+/// All of them, ascending.
+pub fn kept_fds() -> Vec<i32> {
+    sys::kept::all()
+}
+
 /// The operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealEnv {

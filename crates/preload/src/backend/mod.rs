@@ -5,8 +5,8 @@ mod weft;
 
 use crate::config::config;
 use crate::errno::Res;
+use crate::lock::Lock;
 use crate::route::Spot;
-use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -115,7 +115,7 @@ pub trait File: Send + Sync {
 }
 
 static BACKEND: AtomicPtr<Box<dyn Backend>> = AtomicPtr::new(null_mut());
-static MAKING: Mutex<()> = Mutex::new(());
+static MAKING: Lock<()> = Lock::new(());
 /// Grows in each forked child, so that files opened before know that their connections are the parent's.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -152,10 +152,8 @@ pub fn generation() -> u32 {
 
 /// In a forked child: a file system of its own. The parent's is left as it is, with its connections.
 pub fn after_fork_in_child() {
-    if MAKING.is_locked() {
-        // SAFETY: the holder does not exist in this process; the mutex guards no data.
-        unsafe { MAKING.force_unlock() };
-    }
+    // SAFETY: the holder does not exist in this process; the lock guards no data.
+    unsafe { MAKING.reset() };
     // SAFETY: never freed.
     if let Some(old) = unsafe { BACKEND.load(Ordering::Acquire).as_ref() } {
         BACKEND.store(Box::leak(Box::new(old.after_fork_in_child())), Ordering::Release);

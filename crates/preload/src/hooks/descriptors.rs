@@ -73,7 +73,7 @@ hook! { [close, __close] (fd: c_int) -> c_int {
 /// Whether the library needs `fd` for itself: a program that closes everything must not close it.
 #[inline]
 fn is_internal(fd: c_int) -> bool {
-    backend::in_use() && !crate::guard::inside() && fd >= 64 && placeholder::is_internal(fd)
+    backend::in_use() && placeholder::is_internal(fd) && !crate::guard::inside()
 }
 
 /// Closes ours in the range one by one, then lets the kernel close the rest below the library's own numbers.

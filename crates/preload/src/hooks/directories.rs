@@ -149,10 +149,12 @@ hook! { [getdents64] (fd: c_int, out: *mut c_void, room: size_t) -> ssize_t {
             return Err(libc::ENOTDIR.into());
         }
         let mut listing = open.listing.lock();
-        if listing.is_none() {
-            // A seek to the start begins again.
-            sys::lseek(fd, 0, libc::SEEK_SET)?;
-            *listing = Some(Listing::new(open)?);
+        // The placeholder's offset says how many names were told, so that seeks and forks are followed.
+        let wanted = sys::lseek(fd, 0, libc::SEEK_CUR)? as u64;
+        if listing.as_ref().is_none_or(|listing| listing.told != wanted) {
+            let mut fresh = Listing::new(open)?;
+            while fresh.told < wanted && fresh.next_if(|_| true)?.is_some() {}
+            *listing = Some(fresh);
         }
         let listing = listing.as_mut().expect("just made");
         let mut used = 0;
@@ -171,6 +173,7 @@ hook! { [getdents64] (fd: c_int, out: *mut c_void, room: size_t) -> ssize_t {
         if full && used == 0 {
             return Err(libc::EINVAL.into());
         }
+        sys::lseek(fd, listing.told as i64, libc::SEEK_SET)?;
         Ok(used as ssize_t)
     })
 } }

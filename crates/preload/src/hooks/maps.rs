@@ -7,11 +7,11 @@
 
 use crate::config::config;
 use crate::errno::{self, Res};
+use crate::lock::Lock;
 use crate::open::Open;
 use crate::serve::{inside, on_fd};
 use crate::table;
 use libc::{c_int, c_void, off_t, size_t};
-use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +84,7 @@ struct Region {
     seen: Vec<u64>,
 }
 
-static REGIONS: Mutex<Vec<Region>> = Mutex::new(Vec::new());
+static REGIONS: Lock<Vec<Region>> = Lock::new(Vec::new());
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// A hash good enough to notice a change (FNV over words).

@@ -11,11 +11,11 @@
 
 use super::bytes;
 use crate::backend::backend;
+use crate::lock::Lock;
 use crate::open::with_layout;
 use crate::route::{Route, Spot, route};
 use crate::serve::inside;
 use libc::{AT_FDCWD, c_char, c_int, c_void};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use weft_core::{ByteLen, Layout, TargetId};
@@ -143,7 +143,7 @@ fn strips(text: &str) -> Option<Vec<(TargetId, ByteLen)>> {
 }
 
 // The files of ours that are open by MPI, by handle.
-static FILES: Mutex<BTreeMap<usize, Spot>> = Mutex::new(BTreeMap::new());
+static FILES: Lock<BTreeMap<usize, Spot>> = Lock::new(BTreeMap::new());
 
 /// The name without ROMIO's file system prefix (`ufs:`).
 unsafe fn our_spot(name: *const c_char) -> Option<Spot> {

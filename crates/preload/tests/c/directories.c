@@ -64,6 +64,12 @@ MAIN
     for (seen = 0; (n = getdents64(fd, block, sizeof block)) > 0;)
         for (ssize_t at = 0; at < n; seen++) at += ((struct dirent64 *)(block + at))->d_reclen;
     CHECK(n == 0 && seen == 228);
+    /* From the offset that an entry told, the next one comes; that position is shared with children. */
+    CHECK(lseek(fd, 0, SEEK_SET) == 0 && getdents64(fd, block, sizeof block) > 0);
+    struct dirent64 *first = (struct dirent64 *)block, *second = (struct dirent64 *)(block + first->d_reclen);
+    char again[4096];
+    CHECK(lseek(fd, first->d_off, SEEK_SET) == first->d_off && getdents64(fd, again, sizeof again) > 0);
+    CHECK(same(((struct dirent64 *)again)->d_name, second->d_name));
     CHECK(lseek(fd, 0, SEEK_SET) == 0);
     FAILS(getdents64(fd, block, 1), EINVAL);
     dir = fdopendir(fd);

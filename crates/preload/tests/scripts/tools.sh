@@ -13,6 +13,7 @@ md5sum numbers a/copy
 stat -c '%n %s %F %a %h' numbers a
 chmod 640 numbers && stat -c %a numbers
 touch -d '2001-02-03 04:05:06 UTC' numbers && stat -c %Y numbers
+mkdir kept && for i in $(seq 40); do cp -p numbers kept/$i; done && stat -c %Y kept/* | sort | uniq -c && rm -r kept
 ln numbers hard && stat -c %h hard && ln -s numbers soft && readlink soft && readlink -f soft
 test -L soft && test -f soft && test -d a && test -s numbers && ! test -e missing && echo tests
 ls -l soft | sed 's/.* soft/soft/'

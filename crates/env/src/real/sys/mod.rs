@@ -4,6 +4,7 @@
 //! library's name would come back into that replacement; so every call that could is made by number.
 
 mod file;
+pub mod kept;
 mod memory;
 mod socket;
 
@@ -53,15 +54,23 @@ impl Fd {
     }
 
     /// The same open file at a number of at least `floor`, if there is room; else as it is.
+    ///
+    /// With a floor, the number is told by [`super::kept_fds`] until it is closed.
     pub fn lifted(self, floor: RawFd) -> Self {
-        if self.0 >= floor {
+        if floor <= 0 {
             return self;
         }
-        // SAFETY: no memory is involved.
-        match unsafe { call!(SYS_fcntl, self.0, libc::F_DUPFD_CLOEXEC, floor) } {
-            Ok(number) => Self::from_call(number),
-            Err(_) => self,
-        }
+        let lifted = if self.0 >= floor {
+            self
+        } else {
+            // SAFETY: no memory is involved.
+            match unsafe { call!(SYS_fcntl, self.0, libc::F_DUPFD_CLOEXEC, floor) } {
+                Ok(number) => Self::from_call(number),
+                Err(_) => self,
+            }
+        };
+        kept::set(lifted.0);
+        lifted
     }
 }
 
@@ -73,6 +82,7 @@ impl AsRawFd for Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
+        kept::clear(self.0);
         // SAFETY: the number is ours and is not used afterwards.
         let _ = unsafe { call!(SYS_close, self.0) };
     }
