@@ -130,7 +130,13 @@ unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
     let Some((dir_text, base)) = ours else {
         return relative_foreign(dir, bytes);
     };
-    let joined = pathname::join(&dir_text, bytes);
+    let joined = if dir == libc::AT_FDCWD {
+        // The working directory is kept without links, so that its parents are known by words, as they still are
+        // when somebody has removed it.
+        pathname::join_climbing(&dir_text, bytes)
+    } else {
+        pathname::join(&dir_text, bytes)
+    };
     match inside_mount(&joined, bytes) {
         Route::Ours(mut spot) => {
             // A walk from the directory's inode survives its being renamed.

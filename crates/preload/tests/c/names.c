@@ -115,6 +115,10 @@ MAIN
     CHECK(whole && same(whole, mount));
     free(whole);
 
+    /* Out of a directory that somebody else has removed. */
+    CHECK(mkdir("gone", 0755) == 0 && chdir("gone") == 0 && system("rmdir ../gone") == 0);
+    CHECK(chdir("..") == 0 && stat("h", &st) == 0);
+
     /* Attributes and times. */
     CHECK(chmod("h", 0604) == 0 && stat("h", &st) == 0 && (st.st_mode & 07777) == 0604);
     int fd = open("h", O_RDWR);
