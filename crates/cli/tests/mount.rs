@@ -2,26 +2,15 @@
 
 mod common;
 
-use common::{Embedded, needs, succeeded};
-use std::path::{Path, PathBuf};
+use common::mounts::{self, Mounted};
+use common::{Embedded, succeeded};
 use std::process::Command;
-
-/// Ends the mount when the test fails: what removes the test's directory must not walk into it.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(&self.0).output();
-    }
-}
 
 #[test]
 fn a_mount_shows_what_programs_wrote_and_ends_when_told() {
-    if !Path::new("/dev/fuse").exists() {
-        println!("SKIPPED: this system has no /dev/fuse");
+    if !mounts::possible() {
         return;
     }
-    needs("fusermount3");
     let cluster = Embedded::started();
     cluster.run(["sh", "-c", "echo from a program > /weft/one"]);
     let dir = cluster.local("mount");

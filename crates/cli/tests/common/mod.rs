@@ -1,6 +1,8 @@
 //! Clusters for tests: each with a state directory of its own, ended and removed with the test.
 #![allow(dead_code, missing_docs)] // Each test file uses a part.
 
+pub mod mounts;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
