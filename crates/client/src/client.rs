@@ -128,7 +128,8 @@ impl<E: Env> Client<E> {
             mode,
             handle,
             layout: spec.clone(),
-            cache: self.core.options.kernel_cache,
+            // A kernel writes faster past its pages, and one that has none need not be told of writes by others.
+            cache: self.core.options.kernel_cache && !flags.write,
         };
         let answer =
             self.core.call(self.who(), Effect::Once, request).await.map_err(|e| e.about(&at.path))?;

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 use weft_client::{Client, Error, OpenFile};
 use weft_core::{ByteLen, FileOffset};
+use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::{Attr, LayoutSpec, SetAttr};
 
@@ -31,6 +32,9 @@ use weft_wire::meta::{Attr, LayoutSpec, SetAttr};
 const WRITE_LEN_MAX: u32 = 1 << 20;
 /// Waits for locks that may go on at the same time; each takes a thread.
 const LOCK_WAITS_MAX: u32 = 256;
+/// Files of at least this length are read past the kernel's pages where the servers are on this host: their bytes are in
+/// its memory already, and a second copy takes longer to make than it saves.
+const PAGES_LEN_MAX: ByteLen = ByteLen(32 << 20);
 /// The bits that make a program run as its owner or group.
 const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
 /// Block size in which `statfs` counts.
@@ -51,6 +55,8 @@ struct OpenHandle {
 pub struct WeftFilesystem {
     client: Client<RealEnv>,
     options: MountOptions,
+    /// All servers are on this host.
+    colocated: bool,
     files: Handles<OpenHandle>,
     directories: Handles<Mutex<Listing>>,
     pages: Arc<Pages>,
@@ -65,7 +71,10 @@ thread_local! {
 impl WeftFilesystem {
     pub fn new(client: Client<RealEnv>, options: MountOptions) -> Self {
         let pages = Pages::new(client.clone());
+        let here = |address: &Address| matches!(address, Address::Unix(path) if path.exists());
+        let colocated = client.map().servers.iter().all(|server| server.addresses.iter().any(here));
         Self {
+            colocated,
             client,
             options,
             files: Handles::new(),
@@ -109,7 +118,8 @@ impl WeftFilesystem {
     /// Keeps an open file and says how the kernel may treat it.
     fn opened(&self, file: OpenFile<RealEnv>, flags: i32) -> (FileHandle, FopenFlags) {
         // The server alone knows where appended bytes go: the kernel would put them where it thinks that the end is.
-        let past = flags & (libc::O_DIRECT | libc::O_APPEND) != 0;
+        let past = flags & (libc::O_DIRECT | libc::O_APPEND) != 0
+            || self.colocated && file.attr_at_open().size >= PAGES_LEN_MAX;
         let pages = !past && file.may_cache() && self.pages.may_keep();
         let kernel = if pages {
             if self.pages.opened_with(file.file(), file.epoch()) {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use weft_client::{Error, OpenFile, Wait};
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{HeldLock, LockKind, LockOwner, LockRange, LockSpace};
+use weft_wire::meta::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, OpenFlags};
 
 /// The kernel's end of a lock that reaches to the end of any file.
 const KERNEL_END: u64 = i64::MAX as u64;
@@ -49,8 +49,18 @@ impl LockCall {
         self.start == 0 && self.end >= KERNEL_END
     }
 
-    fn spaces(&self) -> &'static [LockSpace] {
-        if self.whole() { &[LockSpace::Record, LockSpace::Flock] } else { &[LockSpace::Record] }
+    /// The kernel allows a record lock only through an open that may do what the lock is for: others are `flock`s.
+    fn spaces(&self, open: OpenFlags) -> &'static [LockSpace] {
+        let fits = match self.lock_kind() {
+            Some(LockKind::Shared) => open.read,
+            Some(LockKind::Exclusive) => open.write,
+            None => true,
+        };
+        match (self.whole(), fits) {
+            (true, false) => &[LockSpace::Flock],
+            (true, true) => &[LockSpace::Record, LockSpace::Flock],
+            (false, _) => &[LockSpace::Record],
+        }
     }
 
     fn lock_kind(&self) -> Option<LockKind> {
@@ -66,19 +76,20 @@ impl LockCall {
 pub fn set(file: &OpenFile<RealEnv>, held: &HandleLocks, call: LockCall) -> Result<(), Errno> {
     let owner = LockOwner::Process(call.owner);
     let Some(kind) = call.lock_kind() else {
-        for &space in call.spaces() {
+        for &space in call.spaces(file.flags()) {
             block_on(file.unlock(space, owner, call.range()))
                 .map_err(|error| crate::convert::errno(&error))?;
         }
         return Ok(());
     };
     held.owners.lock().insert(call.owner);
-    for (taken, &space) in call.spaces().iter().enumerate() {
+    let spaces = call.spaces(file.flags());
+    for (taken, &space) in spaces.iter().enumerate() {
         let mut gone = || interrupted(call.pid);
         let wait = if call.wait { Wait::Until(&mut gone) } else { Wait::No };
         let result: Result<(), Error> = block_on(file.lock(space, owner, kind, call.range(), wait));
         if let Err(error) = result {
-            for &space in &call.spaces()[..taken] {
+            for &space in &spaces[..taken] {
                 let _ = block_on(file.unlock(space, owner, call.range()));
             }
             return Err(crate::convert::errno(&error));
@@ -135,6 +146,9 @@ mod tests {
         assert_eq!(call(10, 19).range(), LockRange { start: 10, end: 20 });
         assert_eq!(call(10, KERNEL_END).range(), LockRange { start: 10, end: u64::MAX });
         assert!(call(0, KERNEL_END).whole() && !call(0, 99).whole());
+        let reads = OpenFlags { read: true, ..OpenFlags::default() };
+        assert_eq!(call(0, KERNEL_END).spaces(reads), [LockSpace::Flock]);
+        assert_eq!(call(0, 5).spaces(reads), [LockSpace::Record]);
         let held = HeldLock { kind: LockKind::Shared, range: LockRange { start: 5, end: u64::MAX }, pid: 7 };
         assert_eq!(to_kernel(Some(held)), (5, KERNEL_END, libc::F_RDLCK, 7));
     }
