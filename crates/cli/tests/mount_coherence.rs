@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use weft_client::{Client, OpenFile};
 use weft_config::Cluster;
 use weft_core::{ByteLen, FileOffset};
@@ -35,7 +36,7 @@ impl Way {
         match self {
             Way::Mount(mount, open) => {
                 let flags = [0, 0, 0, libc::O_DIRECT, libc::O_APPEND][random.below(5) as usize];
-                let write = random.below(2) == 0 || flags & libc::O_APPEND != 0;
+                let write = random.below(3) == 0 || flags & libc::O_APPEND != 0;
                 let mut options = OpenOptions::new();
                 options.read(true).write(write).custom_flags(flags);
                 open.push(options.open(mount.at("file")).expect("opened"));
@@ -128,6 +129,79 @@ fn flags(file: &File) -> i32 {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }
 }
 
+/// Which of the file's first 16 pages the kernel keeps.
+fn kept(file: &File) -> [bool; 16] {
+    use std::os::fd::AsRawFd;
+    let len = 16 * 4096;
+    let mut pages = [0u8; 16];
+    // SAFETY: a new mapping, which nobody reads through; there is a byte for each of its pages.
+    unsafe {
+        let at =
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
+        libc::munmap(at, len);
+    }
+    pages.map(|page| page & 1 != 0)
+}
+
+fn kill_and_restart_metadata(cluster: &Embedded) {
+    let metadata = cluster.pids()[0].expect("it runs");
+    // SAFETY: a process that this test started.
+    unsafe { libc::kill(metadata, libc::SIGKILL) };
+    let mut again = Command::new(WEFT);
+    again.arg("run").arg("--state").arg(cluster.state()).args(["--", "true"]);
+    succeeded(&mut again);
+}
+
+#[test]
+fn pages_are_kept_until_somebody_else_writes_or_nobody_would_tell() {
+    if !mounts::possible() {
+        return;
+    }
+    let cluster = Embedded::started();
+    let (a, b) = (Mounted::new(&cluster, "a"), Mounted::new(&cluster, "b"));
+    std::fs::write(b.at("file"), vec![1; 16 * 4096]).expect("written");
+    let read_of = |file: &File| {
+        let mut bytes = vec![0; 16 * 4096];
+        file.read_exact_at(&mut bytes, 0).expect("read");
+        bytes
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // Opens keep pages as soon as a mount that has just begun listens.
+    let reader = loop {
+        let reader = File::open(a.at("file")).expect("opened");
+        assert_eq!(read_of(&reader), vec![1; 16 * 4096]);
+        if kept(&reader) == [true; 16] {
+            break reader;
+        }
+        assert!(Instant::now() < deadline, "pages are kept");
+    };
+    let read = || read_of(&reader);
+    let writer = OpenOptions::new().write(true).open(b.at("file")).expect("opened");
+    for round in 2..20 {
+        let page = usize::from(round) % 16;
+        writer.write_all_at(&[round; 4096], page as u64 * 4096).expect("written");
+        let mut wanted = [true; 16];
+        wanted[page] = false;
+        assert_eq!(kept(&reader), wanted, "only what was written is dropped, before the write returns");
+        assert_eq!(read()[page * 4096..][..4096], [round; 4096]);
+        assert_eq!(kept(&reader), [true; 16]);
+    }
+    writer.set_len(5000).expect("cut");
+    assert_eq!(std::fs::read(a.at("file")).expect("read").len(), 5000);
+    writer.set_len(16 * 4096).expect("grown");
+    assert_eq!(read()[5000..], vec![0; 16 * 4096 - 5000]);
+    kill_and_restart_metadata(&cluster);
+    while kept(&reader) != [false; 16] {
+        assert!(Instant::now() < deadline, "pages of which nobody tells are dropped");
+    }
+    // The writer's session and the reader's are known again.
+    read();
+    writer.write_all_at(&[99; 4096], 0).expect("written");
+    assert_eq!(read()[..4096], [99; 4096]);
+}
+
 #[test]
 fn what_was_written_is_read_through_every_mount_and_client() {
     if !mounts::possible() {
@@ -148,12 +222,7 @@ fn what_was_written_is_read_through_every_mount_and_client() {
     let mut model = Vec::new();
     for step in 0..STEPS {
         if step % (STEPS / (KILLS + 1)) == STEPS / (KILLS + 1) - 1 {
-            let metadata = cluster.pids()[0].expect("it runs");
-            // SAFETY: a process that this test started.
-            unsafe { libc::kill(metadata, libc::SIGKILL) };
-            let mut again = Command::new(WEFT);
-            again.arg("run").arg("--state").arg(cluster.state()).args(["--", "true"]);
-            succeeded(&mut again);
+            kill_and_restart_metadata(&cluster);
         }
         let number = random.below(3) as usize;
         let way = &mut ways[number];
@@ -182,6 +251,10 @@ fn what_was_written_is_read_through_every_mount_and_client() {
                 if model.len() as u64 + len <= 2 * LEN_MAX {
                     let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
                     way.write(which, at, &bytes, &mut model);
+                }
+                if random.below(2) == 0 {
+                    // While somebody writes, nobody else may begin to keep pages.
+                    way.close(which);
                 }
             }
             4 if way.writes(which) && random.below(4) == 0 => {

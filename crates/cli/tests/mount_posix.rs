@@ -212,9 +212,22 @@ fn locks(a: &Mounted, b: &Mounted) {
     };
     assert!(flock(&here, libc::LOCK_SH) && flock(&there, libc::LOCK_SH));
     assert!(!flock(&there, libc::LOCK_EX | libc::LOCK_NB), "shared with another mount");
+    if let Ok(both) = File::options().read(true).write(true).open(a.at("locked"))
+        && root()
+    {
+        assert!(flock(&both, libc::LOCK_UN));
+        lock(&both, libc::F_WRLCK, 0, 0, false).expect("the other kind is not in its way");
+        lock(&both, libc::F_UNLCK, 0, 0, false).expect("given back");
+    }
     drop(here);
     // The kernel tells of the end of a flock by a close only after the close has returned.
     assert!(flock(&there, libc::LOCK_EX));
+}
+
+/// Only root may look up which kind of lock a program asks for.
+fn root() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// A program that waits for a lock that this test holds.

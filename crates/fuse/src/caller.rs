@@ -3,6 +3,9 @@
 use fuser::Request;
 use weft_wire::hello::Identity;
 
+/// How often a thread that is not asleep is looked at again.
+const LOOKS_MAX: u32 = 100;
+
 /// The identity of the process behind a request. Supplementary groups are read from /proc, because the kernel does
 /// not send them; root needs none.
 pub fn identity(request: &Request) -> Identity {
@@ -41,6 +44,20 @@ pub fn interrupted(pid: u32) -> bool {
     let held_back = mask("SigBlk:") | mask("SigIgn:");
     let kill = 1 << (libc::SIGKILL - 1);
     pending & (!held_back | kill) != 0
+}
+
+/// The system call in which a thread waits for this mount; `None` where that cannot be had.
+pub fn system_call(thread: u32) -> Option<libc::c_long> {
+    // It has handed over its request, and is about to sleep if it does not yet.
+    for _ in 0..LOOKS_MAX {
+        let line = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
+        let number = line.split_whitespace().next()?;
+        if number != "running" {
+            return number.parse().ok().filter(|number| *number >= 0);
+        }
+        std::thread::yield_now();
+    }
+    None
 }
 
 #[cfg(test)]

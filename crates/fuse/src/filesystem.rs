@@ -652,17 +652,18 @@ impl Filesystem for WeftFilesystem {
 
     fn getlk(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         lock_owner: LockOwner,
         start: u64,
         end: u64,
         typ: i32,
-        pid: u32,
+        _pid: u32,
         reply: ReplyLock,
     ) {
-        let call = LockCall { owner: lock_owner.0, start, end, kind: typ, pid, wait: false };
+        let call =
+            LockCall { owner: lock_owner.0, start, end, kind: typ, thread: request.pid(), wait: false };
         match self.handle(fh).and_then(|handle| locks::test(&handle.file, call)) {
             Ok(found) => {
                 let (start, end, typ, pid) = locks::to_kernel(found);
@@ -674,14 +675,14 @@ impl Filesystem for WeftFilesystem {
 
     fn setlk(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         lock_owner: LockOwner,
         start: u64,
         end: u64,
         typ: i32,
-        pid: u32,
+        _pid: u32,
         sleep: bool,
         reply: ReplyEmpty,
     ) {
@@ -689,7 +690,8 @@ impl Filesystem for WeftFilesystem {
             Ok(handle) => handle,
             Err(error) => return reply.error(error),
         };
-        let call = LockCall { owner: lock_owner.0, start, end, kind: typ, pid, wait: sleep };
+        let call =
+            LockCall { owner: lock_owner.0, start, end, kind: typ, thread: request.pid(), wait: sleep };
         let answer = move |reply: ReplyEmpty| match locks::set(&handle.file, &handle.locks, call) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),

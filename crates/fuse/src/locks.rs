@@ -1,11 +1,11 @@
 //! Locks of processes behind the mount.
 //!
-//! The FUSE library does not tell `flock` from `fcntl` locks. So every lock of the kernel is a record lock of the
-//! metadata service, and one on the whole file also takes the flock space: `flock` here excludes `flock` by other
-//! nodes and by the preload library. A program that uses both kinds on one whole file at once would wait for itself;
-//! see the page on what differs from POSIX.
+//! The FUSE library does not tell `flock` from `fcntl` locks. Where a lock could be either, the caller's system call is
+//! looked up in /proc, which root may do and others often may not. What stays unknown takes both spaces: it excludes
+//! `flock` and `fcntl` locks by other nodes and by the preload library, and a program that uses both kinds on one whole
+//! file at once would wait for itself.
 
-use crate::caller::interrupted;
+use crate::caller::{interrupted, system_call};
 use fuser::Errno;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -33,8 +33,8 @@ pub struct LockCall {
     pub end: u64,
     /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
     pub kind: i32,
-    /// Process id of the caller.
-    pub pid: u32,
+    /// The caller's thread.
+    pub thread: u32,
     /// Whether to wait.
     pub wait: bool,
 }
@@ -57,9 +57,13 @@ impl LockCall {
             None => true,
         };
         match (self.whole(), fits) {
-            (true, false) => &[LockSpace::Flock],
-            (true, true) => &[LockSpace::Record, LockSpace::Flock],
             (false, _) => &[LockSpace::Record],
+            (true, false) => &[LockSpace::Flock],
+            (true, true) => match system_call(self.thread) {
+                Some(libc::SYS_flock) => &[LockSpace::Flock],
+                Some(libc::SYS_fcntl) => &[LockSpace::Record],
+                _ => &[LockSpace::Record, LockSpace::Flock],
+            },
         }
     }
 
@@ -76,7 +80,8 @@ impl LockCall {
 pub fn set(file: &OpenFile<RealEnv>, held: &HandleLocks, call: LockCall) -> Result<(), Errno> {
     let owner = LockOwner::Process(call.owner);
     let Some(kind) = call.lock_kind() else {
-        for &space in call.spaces(file.flags()) {
+        // An owner has locks of one kind only.
+        for space in [LockSpace::Record, LockSpace::Flock] {
             block_on(file.unlock(space, owner, call.range()))
                 .map_err(|error| crate::convert::errno(&error))?;
         }
@@ -85,7 +90,7 @@ pub fn set(file: &OpenFile<RealEnv>, held: &HandleLocks, call: LockCall) -> Resu
     held.owners.lock().insert(call.owner);
     let spaces = call.spaces(file.flags());
     for (taken, &space) in spaces.iter().enumerate() {
-        let mut gone = || interrupted(call.pid);
+        let mut gone = || interrupted(call.thread);
         let wait = if call.wait { Wait::Until(&mut gone) } else { Wait::No };
         let result: Result<(), Error> = block_on(file.lock(space, owner, kind, call.range(), wait));
         if let Err(error) = result {
@@ -138,7 +143,7 @@ mod tests {
     use super::*;
 
     fn call(start: u64, end: u64) -> LockCall {
-        LockCall { owner: 1, start, end, kind: libc::F_WRLCK, pid: 1, wait: false }
+        LockCall { owner: 1, start, end, kind: libc::F_WRLCK, thread: 1, wait: false }
     }
 
     #[test]
