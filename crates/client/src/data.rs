@@ -26,11 +26,13 @@ pub(crate) struct Part {
     pub(crate) datafile_len: Option<ByteLen>,
     /// The datafile ended before the sub-request did.
     pub(crate) ended: bool,
+    /// Where in the connection's shared area the bytes under way are to lie.
+    shared_at: Option<u32>,
 }
 
 impl Part {
     pub(crate) fn new(sub: SubRequest) -> Self {
-        Self { sub, done: 0, asked: 0, datafile_len: None, ended: false }
+        Self { sub, done: 0, asked: 0, datafile_len: None, ended: false, shared_at: None }
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -59,6 +61,7 @@ impl Part {
 
 /// Reads by message into the caller's buffers.
 pub(crate) struct Reads<'a, 'b> {
+    pub(crate) core_bounds: SharedBounds,
     pub(crate) file: FileId,
     pub(crate) cap: Capability,
     pub(crate) parts: &'a mut [Part],
@@ -66,34 +69,67 @@ pub(crate) struct Reads<'a, 'b> {
     pub(crate) items: &'a [usize],
     pub(crate) bufs: &'a mut [IoSliceMut<'b>],
     pub(crate) buffer_len: usize,
+    /// Room used in the payload area of the wire that is being sent on.
+    pub(crate) area_used: u32,
 }
 
 impl<E: Env> Traffic<E> for Reads<'_, '_> {
+    async fn prepare(&mut self, wire: &mut Wire<E>, items: &[usize]) -> io::Result<()> {
+        self.area_used = 0;
+        prepare_area(wire, self.core_bounds, self.parts, items.iter().map(|&item| self.items[item])).await
+    }
+
     async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
         let part = &mut self.parts[self.items[item]];
         let (offset, len) = part.begin();
-        let request = DataRequest::Read {
-            datafile: datafile(self.file, (part.sub.object, part.sub.target)),
-            cap: self.cap,
-            offset,
-            len,
-            hints: part.hints(),
-        };
+        let (hints, cap) = (part.hints(), self.cap);
+        let datafile = datafile(self.file, (part.sub.object, part.sub.target));
+        part.shared_at = None;
+        if let Area::Attached(_, room) = &wire.area
+            && self.core_bounds.fit(u64::from(len))
+            && len <= room - self.area_used
+        {
+            let to = self.area_used;
+            part.shared_at = Some(to);
+            self.area_used += len;
+            let request = DataRequest::ReadShared { datafile, cap, offset, len, to, hints };
+            return wire.ask(Family::Data, &request, &[]).await;
+        }
+        let request = DataRequest::Read { datafile, cap, offset, len, hints };
         wire.ask(Family::Data, &request, &[]).await
     }
 
     async fn receive(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<Result<(), WireError>> {
         let incoming = wire.answer().await?;
         let header = incoming.header;
+        let part = &mut self.parts[self.items[item]];
         let datafile_len = match wire.link.decode(&incoming)? {
             DataReply::Read { datafile_len } => datafile_len,
+            DataReply::ReadShared { len, datafile_len } => {
+                wire.link.skip_payload(u64::from(header.payload_len)).await?;
+                let (Area::Attached(area, _), Some(at)) = (&wire.area, part.shared_at) else {
+                    return Err(unexpected());
+                };
+                if len > part.asked {
+                    return Err(Malformed::Field("len").into());
+                }
+                let mut from = at as usize;
+                let pieces = part.sub.pieces_after(ByteLen(part.done));
+                for mut piece in pick_mut(self.bufs, pieces, len as usize) {
+                    area.copy_out(from, &mut piece);
+                    from += piece.len();
+                }
+                part.done += u64::from(len);
+                part.ended = len < part.asked;
+                part.datafile_len = datafile_len;
+                return Ok(Ok(()));
+            }
             DataReply::Failed(error) => {
                 wire.link.skip_payload(u64::from(header.payload_len)).await?;
                 return Ok(Err(error));
             }
             _ => return Err(unexpected()),
         };
-        let part = &mut self.parts[self.items[item]];
         if header.payload_len > part.asked {
             return Err(Malformed::Field("payload_len").into());
         }
@@ -143,19 +179,25 @@ impl SharedBounds {
     }
 }
 
+/// Attaches the shared payload area of a local connection when one of these parts would use it.
+async fn prepare_area<E: Env>(
+    wire: &mut Wire<E>,
+    bounds: SharedBounds,
+    parts: &[Part],
+    mut wanted: impl Iterator<Item = usize>,
+) -> io::Result<()> {
+    let fits = |part: usize| bounds.fit(parts[part].sub.local.len.0 - parts[part].done);
+    if wire.local && matches!(wire.area, Area::Unknown) && wanted.any(fits) {
+        // The lease page that comes with it is the channel's business, not this connection's.
+        drop(attach_shared(wire, bounds.max).await?);
+    }
+    Ok(())
+}
+
 impl<E: Env> Traffic<E> for Writes<'_, '_> {
     async fn prepare(&mut self, wire: &mut Wire<E>, items: &[usize]) -> io::Result<()> {
         self.area_used = 0;
-        let parts = &self.parts;
-        let wanted = |&item: &usize| {
-            let part: &Part = &parts[self.items[item]];
-            self.core_bounds.fit(part.sub.local.len.0 - part.done)
-        };
-        if wire.local && matches!(wire.area, Area::Unknown) && items.iter().any(wanted) {
-            // The lease page that comes with it is the channel's business, not this connection's.
-            drop(attach_shared(wire, self.core_bounds.max).await?);
-        }
-        Ok(())
+        prepare_area(wire, self.core_bounds, self.parts, items.iter().map(|&item| self.items[item])).await
     }
 
     async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {

@@ -50,9 +50,9 @@ pub struct ClientOptions {
     pub split: SplitPolicy,
     /// Whether payloads carry checksums.
     pub checksums: Checksums,
-    /// Writes of at least this many bytes go through shared memory on connections of one node.
+    /// Reads and writes of at least this many bytes go through shared memory on connections of one node.
     pub shared_payload_min: u32,
-    /// Writes of more than this many bytes do not; also the size of a connection's area. 0 turns it off.
+    /// Those of more than this many bytes do not; also the size of a connection's area. 0 turns it off.
     pub shared_payload_max: u32,
     /// Most datafile descriptors held under leases.
     pub leases_max: usize,

@@ -1,6 +1,6 @@
 //! Reading: where a datafile comes back short, holes and the end of the file are told apart.
 
-use crate::data::{Part, Reads, Subs};
+use crate::data::{Part, Reads, SharedBounds, Subs};
 use crate::error::{Device, Error, Result};
 use crate::exchange::{Item, exchange};
 use crate::file::{OpenFile, State};
@@ -126,8 +126,16 @@ impl<E: Env> State<E> {
             for &part in &open {
                 items.push(Item::new(core.route(parts[part].sub.target)?));
             }
-            let mut reads =
-                Reads { file: self.record.file, cap: held, parts, items: &open, bufs, buffer_len };
+            let mut reads = Reads {
+                core_bounds: SharedBounds::of(core),
+                file: self.record.file,
+                cap: held,
+                parts,
+                items: &open,
+                bufs,
+                buffer_len,
+                area_used: 0,
+            };
             exchange(core, &mut items, &mut reads).await;
             match finish(items) {
                 Err(error) if expired(&error) && !renewed => {

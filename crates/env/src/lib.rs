@@ -310,6 +310,15 @@ pub trait File: Clone + Send + Sync + 'static {
         offset: LocalOffset,
     ) -> io::Result<()>;
 
+    /// Reads up to `len` bytes into shared memory from `to`, until there or the file ends; the number of bytes read.
+    async fn read_shared_at(
+        &self,
+        shared: &Self::Shared,
+        to: usize,
+        len: usize,
+        offset: LocalOffset,
+    ) -> io::Result<usize>;
+
     /// Makes contents and length survive loss of power.
     async fn sync(&self) -> io::Result<()>;
 

@@ -128,6 +128,12 @@ impl<E: Env> DataService<E> {
                 let read = io::Read { datafile, cap, offset, len, hints };
                 self.read(link, entry, connection, incoming, read).await
             }
+            DataRequest::ReadShared { datafile, cap, offset, len, to, hints } => {
+                link.skip_payload(payload_len.into()).await?;
+                let read = io::Read { datafile, cap, offset, len, hints };
+                let reply = self.read_shared(connection, read, to as usize).await;
+                answer(link, entry, incoming, &reply.unwrap_or_else(DataReply::Failed)).await
+            }
             DataRequest::Write { datafile, cap, offset, len, place, hints } => {
                 let write = io::Write { datafile, cap, offset, len, hints };
                 let result = match place {

@@ -254,6 +254,39 @@ impl<E: Env> Target<E> {
         }
     }
 
+    /// Reads up to `len` bytes into shared memory from `to`: how many, and the length of the datafile when the read met
+    /// its end.
+    ///
+    /// # Errors
+    /// Of the device.
+    ///
+    /// # Panics
+    /// Past [`DATAFILE_LEN_MAX`] or outside `shared`: the caller checks.
+    pub async fn read_shared(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+        shared: &E::Shared,
+        to: usize,
+        len: usize,
+    ) -> Result<(usize, Option<ByteLen>), DatafileError> {
+        assert!(to.checked_add(len).is_some_and(|end| end <= shared.len()), "inside the shared area");
+        if self.module != Module::Buffered {
+            let mut bytes = vec![0; len];
+            let (count, datafile_len) = self.read(key, offset, &mut bytes).await?;
+            shared.copy_in(to, &bytes[..count]);
+            return Ok((count, (count < len).then_some(datafile_len)));
+        }
+        let Some(datafile) = self.existing(key).await? else { return Ok((0, Some(ByteLen(0)))) };
+        let count = datafile.file.read_shared_at(shared, to, len, offset).await;
+        let count = count.map_err(|error| self.error(key, "read", error))?;
+        if count == len {
+            return Ok((count, None));
+        }
+        let meta = datafile.file.meta().await.map_err(|error| self.error(key, "read", error))?;
+        Ok((count, Some(meta.len)))
+    }
+
     /// Length, room and time of change; `None` when it is missing.
     ///
     /// # Errors

@@ -124,6 +124,21 @@ pub enum DataRequest {
         /// Of this target.
         target: TargetId,
     },
+    /// As `Read`, with the bytes into the connection's shared payload area. Reply: `ReadShared`, or `Failed`.
+    ReadShared {
+        /// Of this datafile.
+        datafile: DatafileId,
+        /// With this right.
+        cap: Capability,
+        /// From here.
+        offset: LocalOffset,
+        /// At most [`PAYLOAD_LEN_MAX`].
+        len: u32,
+        /// To here in the area.
+        to: u32,
+        /// For placement.
+        hints: IoHints,
+    },
     /// A page of the datafiles that lie on a target, in an order of the server's. Servers and administrators only.
     ListDatafiles {
         /// On this target.
@@ -153,6 +168,13 @@ pub enum DataReply {
     Read {
         /// Tells a hole from the end of the file.
         datafile_len: ByteLen,
+    },
+    /// To `ReadShared`: so many bytes lie in the shared area.
+    ReadShared {
+        /// Fewer than asked where the datafile ends.
+        len: u32,
+        /// The length of the datafile at the time, when the read met its end.
+        datafile_len: Option<ByteLen>,
     },
     /// To `Write`: all bytes were written.
     Written,

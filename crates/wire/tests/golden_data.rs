@@ -45,6 +45,7 @@ fn requests() {
             DataRequest::Lease { datafile, cap, write: true },
             DataRequest::Release { slots: vec![0, 1022] },
             DataRequest::AttachShared { payload_len: 4 << 20 },
+            DataRequest::ReadShared { datafile, cap, offset, len: 65_536, to: 4096, hints },
             DataRequest::RevokeLeases { target: TargetId(1) },
             DataRequest::ListDatafiles { target: TargetId(1), after: None, limit: 1000 },
             DataRequest::ListDatafiles {
@@ -68,6 +69,7 @@ fn replies() {
         "data_reply.txt",
         &[
             DataReply::Read { datafile_len: ByteLen(u64::MAX) },
+            DataReply::ReadShared { len: 9, datafile_len: Some(ByteLen(9)) },
             DataReply::Written,
             DataReply::Lens(vec![there, before_1970, DatafileMeta::default()]),
             DataReply::Done,

@@ -90,6 +90,17 @@ impl File for RealFile {
         sys::pwritev(&self.fd, &[part], offset.0)
     }
 
+    async fn read_shared_at(
+        &self,
+        shared: &RealShared,
+        to: usize,
+        len: usize,
+        offset: LocalOffset,
+    ) -> io::Result<usize> {
+        let part = libc::iovec { iov_base: shared.at(to, len).cast(), iov_len: len };
+        self.read(&[part], offset)
+    }
+
     async fn sync(&self) -> io::Result<()> {
         // Without the times, but with the length: that is what fdatasync promises.
         sys::fdatasync(&self.fd)

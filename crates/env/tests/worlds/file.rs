@@ -65,6 +65,10 @@ pub async fn shared_memory_is_written<E: Env>(stage: Stage<E>) {
     shared.copy_in(1000, &pattern(5000, 4));
     file.write_shared_at(&shared, 1000, 5000, LocalOffset(3)).await.expect("write");
     assert_eq!(read(&file, 3, 6000).await, pattern(5000, 4));
+    let got = file.read_shared_at(&shared, 100, 6000, LocalOffset(1003)).await.expect("read");
+    let mut back = vec![0; 4000];
+    shared.copy_out(100, &mut back);
+    assert_eq!((got, &back[..]), (4000, &pattern(5000, 4)[1000..]), "short at the end of the file");
 }
 
 pub async fn a_blocking_file_is_the_same_file<E: Env>(stage: Stage<E>) {

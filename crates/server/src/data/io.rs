@@ -112,6 +112,26 @@ impl<E: Env> DataService<E> {
         }
     }
 
+    /// A read whose bytes go to the connection's shared area.
+    pub(super) async fn read_shared(
+        &self,
+        connection: &mut DataConnection<E>,
+        read: Read,
+        to: usize,
+    ) -> Result<DataReply, WireError> {
+        check_range(read.offset, read.len)?;
+        connection.check(&self.secret, &read.cap, read.datafile.file, Rights::READ, self.env.wall())?;
+        let served = self.served(read.datafile.target)?;
+        let len = read.len as usize;
+        let area = shared_part(connection, to, len)?;
+        count(&served.counters, read.hints);
+        let _permit = served.admission.enter(connection.session).await;
+        let got = served.target.read_shared(key(read.datafile), read.offset, area, to, len).await;
+        let (len, datafile_len) = got.map_err(|error| self.failed(error))?;
+        Counters::add(&served.counters.bytes_read, len as u64);
+        Ok(DataReply::ReadShared { len: len as u32, datafile_len })
+    }
+
     /// A write whose bytes come as payload.
     ///
     /// The outer result is the connection's, the inner one goes to the client.
@@ -172,11 +192,7 @@ impl<E: Env> DataService<E> {
         self.may_write(connection, &write)?;
         let served = self.served(write.datafile.target)?;
         let len = write.len as usize;
-        let area = connection.payload_area.as_ref().filter(|area| from + len <= area.len());
-        let Some(area) = area else {
-            let detail = format!("{len} bytes at {from} do not lie in a shared area of this connection");
-            return Err(WireError::new(Errno::EINVAL, detail));
-        };
+        let area = shared_part(connection, from, len)?;
         if len == 0 {
             return Ok(());
         }
@@ -192,6 +208,18 @@ impl<E: Env> DataService<E> {
         connection.check(&self.secret, &write.cap, file, Rights::WRITE, now)?;
         self.served(write.datafile.target).map(drop)
     }
+}
+
+/// The connection's shared payload area, if `len` bytes from `from` lie in it.
+fn shared_part<E: Env>(
+    connection: &DataConnection<E>,
+    from: usize,
+    len: usize,
+) -> Result<&E::Shared, WireError> {
+    connection.payload_area.as_ref().filter(|area| from + len <= area.len()).ok_or_else(|| {
+        let detail = format!("{len} bytes at {from} do not lie in a shared area of this connection");
+        WireError::new(Errno::EINVAL, detail)
+    })
 }
 
 /// Whether a payload came whole but damaged, so that the connection can go on.

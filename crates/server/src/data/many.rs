@@ -55,7 +55,7 @@ impl<E: Env> DataService<E> {
                 let after = after.map(|(file, object)| DatafileKey::new(file, object));
                 self.list(connection, target, after, limit as usize).await
             }
-            DataRequest::Read { .. } | DataRequest::Write { .. } => {
+            DataRequest::Read { .. } | DataRequest::ReadShared { .. } | DataRequest::Write { .. } => {
                 Err(WireError::new(Errno::EPROTO, "a read with a payload"))
             }
         };

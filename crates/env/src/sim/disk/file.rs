@@ -193,6 +193,21 @@ impl File for SimFile {
         Ok(())
     }
 
+    async fn read_shared_at(
+        &self,
+        shared: &SimShared,
+        to: usize,
+        len: usize,
+        offset: LocalOffset,
+    ) -> io::Result<usize> {
+        self.env.alive().await;
+        let mut bytes = vec![0; len];
+        let (count, begun) = self.read(0, &mut [IoSliceMut::new(&mut bytes)], offset)?;
+        self.finish(begun).await;
+        shared.copy_in(to, &bytes[..count]);
+        Ok(count)
+    }
+
     async fn sync(&self) -> io::Result<()> {
         self.env.sync_point();
         self.env.alive().await;
