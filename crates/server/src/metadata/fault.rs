@@ -36,7 +36,8 @@ impl From<Errno> for Fault {
 
 impl From<EngineError> for Fault {
     fn from(error: EngineError) -> Self {
-        Self::new(Errno::EIO, error.to_string())
+        let errno = if matches!(error, EngineError::Full { .. }) { Errno::ENOSPC } else { Errno::EIO };
+        Self::new(errno, error.to_string())
     }
 }
 

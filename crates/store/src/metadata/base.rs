@@ -17,6 +17,9 @@ use weft_env::BlockingFile;
 /// The one row of redb's own bookkeeping table: number of the last log frame that the base holds.
 const APPLIED: TableDefinition<'static, u8, u64> = TableDefinition::new("applied");
 
+/// The system's number for "no space left on device".
+const ENOSPC: i32 = 28;
+
 fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
     TableDefinition::new(table.name())
 }
@@ -53,17 +56,29 @@ pub(super) struct Base<B> {
     db: Mutex<Option<Database>>,
     file: Arc<B>,
     path: String,
+    cache_bytes: usize,
 }
 
 impl<B: BlockingFile> Base<B> {
     /// Opens what is in `file`, or makes an empty one when it is empty. `cache_bytes` bounds redb's page cache.
     pub(super) fn open(file: B, path: String, cache_bytes: usize) -> Result<Self, EngineError> {
-        let file = Arc::new(file);
-        let db = redb::Builder::new()
-            .set_cache_size(cache_bytes)
-            .create_with_backend(Backend(file.clone()))
-            .map_err(|error| failure(&path, &error))?;
-        Ok(Self { db: Mutex::new(Some(db)), file, path })
+        let this = Self { db: Mutex::new(None), file: Arc::new(file), path, cache_bytes };
+        this.reopen()?;
+        Ok(this)
+    }
+
+    /// Opens it anew, as after a crash: redb does nothing more with a file that has failed it once. Snapshots taken
+    /// before are of no use afterwards.
+    pub(super) fn reopen(&self) -> Result<(), EngineError> {
+        let mut db = self.db.lock();
+        // The old one ends before the new one begins, so that only one of them writes.
+        *db = None;
+        let opened = redb::Builder::new()
+            .set_cache_size(self.cache_bytes)
+            .create_with_backend(Backend(self.file.clone()))
+            .map_err(|error| refusal(&self.path, error.into()))?;
+        *db = Some(opened);
+        Ok(())
     }
 
     /// Number of the last log frame in it; 0 in an empty one.
@@ -82,7 +97,7 @@ impl<B: BlockingFile> Base<B> {
     /// Brings it up to log frame `applied` in one durable transaction.
     pub(super) fn apply(&self, delta: &Delta, applied: u64) -> Result<(), EngineError> {
         match &*self.db.lock() {
-            Some(db) => Self::try_apply(db, delta, applied).map_err(|error| failure(&self.path, &error)),
+            Some(db) => Self::try_apply(db, delta, applied).map_err(|error| refusal(&self.path, error)),
             None => Err(failure(&self.path, &"closed")),
         }
     }
@@ -139,6 +154,16 @@ impl<B: BlockingFile> Base<B> {
     /// The file below.
     pub(super) fn file(&self) -> &B {
         &self.file
+    }
+}
+
+/// Tells a full device, which room mends, from everything else.
+fn refusal(path: &str, error: redb::Error) -> EngineError {
+    match &error {
+        redb::Error::Io(io) if io.raw_os_error() == Some(ENOSPC) => {
+            EngineError::Full { path: path.to_owned() }
+        }
+        _ => failure(path, &error),
     }
 }
 

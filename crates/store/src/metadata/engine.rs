@@ -77,6 +77,12 @@ pub enum EngineError {
         /// What redb says.
         what: String,
     },
+    /// The base's device is full: changes are refused until there is room, and everything is readable meanwhile.
+    #[error("metadata database {path}: its device is full; make room there, and changes go on by themselves")]
+    Full {
+        /// Its file.
+        path: String,
+    },
     /// The log could not be written: nothing more is accepted, because what is in memory and what is on the
     /// device may differ.
     #[error("metadata log {path}: {what}; check the device below it, then start the server again")]

@@ -23,6 +23,8 @@ const LAZY_LIMIT: Nanos = Nanos::from_s(1);
 const LAZY_BYTES_MAX: usize = 256 << 10;
 /// Log room beyond its nominal length that is allocated beforehand, for the frame that fills it.
 const LOG_SLACK: u64 = 256 << 10;
+/// How long until a base that could not be brought up is tried again.
+const RETRY: Nanos = Nanos::from_s(1);
 /// Zeros are written in pieces of this many bytes.
 const ZERO_CHUNK: u64 = 1 << 20;
 
@@ -99,7 +101,10 @@ struct State {
     pending: Vec<u8>,
     /// Mutations so far.
     point: u64,
+    /// The log failed: for good.
     failed: Option<EngineError>,
+    /// The base could not be brought up: until it can.
+    stuck: Option<EngineError>,
 }
 
 /// Where the log stands. Only who leads a commit changes `file`, `offset` and `frame`.
@@ -182,6 +187,7 @@ impl<E: Env> Journal<E> {
                 pending: Vec::new(),
                 point: 0,
                 failed: None,
+                stuck: None,
             }),
             commit: Mutex::new(Commit {
                 durable: 0,
@@ -245,6 +251,15 @@ impl<E: Env> Journal<E> {
             let frozen = shared.state.read().frozen.clone();
             if let Some((delta, frame)) = frozen {
                 self.checkpoint(&delta, frame).await;
+                if shared.state.read().stuck.is_some() {
+                    // What was accepted before is in the log, from where the next start takes it.
+                    let _ = self.durable(self.now()).await;
+                    if shared.commit.lock().stop {
+                        self.end_keeper();
+                        return;
+                    }
+                    shared.work.wait(epoch, Some(RETRY)).await;
+                }
                 continue;
             }
             let (lazy_since, stop) = {
@@ -252,8 +267,7 @@ impl<E: Env> Journal<E> {
                 (commit.lazy_since, commit.stop)
             };
             if stop {
-                shared.commit.lock().keeper = false;
-                shared.progress.notify_all();
+                self.end_keeper();
                 return;
             }
             let Some(since) = lazy_since else {
@@ -271,19 +285,37 @@ impl<E: Env> Journal<E> {
         }
     }
 
+    fn end_keeper(&self) {
+        self.0.commit.lock().keeper = false;
+        self.0.progress.notify_all();
+    }
+
     async fn checkpoint(&self, delta: &Delta, frame: u64) {
         let shared = &*self.0;
         let brought = shared.base.apply(delta, frame).and_then(|()| shared.base.snapshot());
+        let brought = brought.map_err(|error| {
+            let again = shared.base.reopen().and_then(|()| shared.base.snapshot());
+            (error, again.ok())
+        });
         self.pay().await;
         {
             let mut state = shared.state.write();
-            state.frozen = None;
             match brought {
-                Ok(base) => state.base = base,
-                // What was frozen is in the log still; readers would miss it, so nothing goes on.
-                Err(error) => state.failed = Some(error),
+                Ok(base) => {
+                    state.base = base;
+                    state.frozen = None;
+                    state.stuck = None;
+                    shared.commit.lock().checkpoints += 1;
+                }
+                // What was frozen stays where readers see it, and in its log; the other log takes no more than what
+                // is under way, because changes are refused from here on.
+                Err((error, again)) => {
+                    if let Some(base) = again {
+                        state.base = base;
+                    }
+                    state.stuck = Some(error);
+                }
             }
-            shared.commit.lock().checkpoints += 1;
         }
         shared.progress.notify_all();
     }
@@ -363,7 +395,7 @@ impl<E: Env> Engine for Journal<E> {
         body: impl FnOnce(&mut dyn Transaction) -> Result<R, X>,
     ) -> Result<(R, Point), X> {
         let mut state = self.0.state.write();
-        if let Some(error) = &state.failed {
+        if let Some(error) = state.failed.as_ref().or(state.stuck.as_ref()) {
             return Err(error.clone().into());
         }
         let mut transaction = Writer { state: &state, changes: Delta::default() };
@@ -435,7 +467,7 @@ impl<E: Env> Engine for Journal<E> {
             {
                 let state = shared.state.read();
                 let crowded = state.frozen.is_some() && state.delta.bytes() > 4 * shared.log_len;
-                if !crowded || state.failed.is_some() {
+                if !crowded || state.failed.is_some() || state.stuck.is_some() {
                     return;
                 }
             }
