@@ -27,6 +27,12 @@ pub const GROUPS_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct SessionId(pub u128);
 
+impl std::fmt::Display for SessionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "session {:08x}", (self.0 >> 96) as u32)
+    }
+}
+
 /// For whom files are opened.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Identity {

@@ -1,0 +1,106 @@
+//! Attributes of inodes, known, asked for and set.
+
+use crate::capability::Capability;
+use serde::{Deserialize, Serialize};
+use weft_core::{ByteLen, FileId, Layout, Timestamp};
+
+/// What an inode is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FileType {
+    /// Striped bytes.
+    Regular,
+    /// Names.
+    Directory,
+    /// A path.
+    Symlink,
+    /// A named pipe (only its inode; the kernel does the rest on a mount).
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A character device's name.
+    CharDevice,
+    /// A block device's name.
+    BlockDevice,
+}
+
+/// Attributes of an inode.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Attr {
+    /// Which.
+    pub file: FileId,
+    /// What.
+    pub kind: FileType,
+    /// Permission bits, set-id and sticky bits (07777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names that it has.
+    pub nlink: u32,
+    /// Length; for a directory a nominal one; for an unsettled file what was last known.
+    pub size: ByteLen,
+    /// Room taken, in units of 512 bytes; likewise.
+    pub blocks_512: u64,
+    /// Last read, as far as kept (set at creation and by request).
+    pub atime: Timestamp,
+    /// Last change of contents; for an unsettled file see [`Unsettled`].
+    pub mtime: Timestamp,
+    /// Last change of attributes.
+    pub ctime: Timestamp,
+    /// Device number of a device node.
+    pub rdev: u64,
+    /// Present when the datafiles know better than the inode: ask them.
+    pub unsettled: Option<Box<Unsettled>>,
+}
+
+/// What a client needs to learn the true size and times of a file that is open for writing somewhere, or was when
+/// its writer or a server died.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Unsettled {
+    /// Where the datafiles are.
+    pub layout: Layout,
+    /// The right to ask for their lengths.
+    pub cap: Capability,
+    /// Changes whenever a writer opens or the file is truncated.
+    pub epoch: u64,
+    /// Whether nobody has the file open for writing, so that what the client finds may be settled.
+    pub may_settle: bool,
+    /// When somebody last set mtime by hand; a datafile changed after it decides instead of `Attr::mtime`.
+    pub mtime_set_at: Timestamp,
+}
+
+/// What a client found out about an unsettled file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Settlement {
+    /// Length.
+    pub size: ByteLen,
+    /// Room taken, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// Newest change among the datafiles, if any exists.
+    pub mtime: Option<Timestamp>,
+}
+
+/// New values for attributes; `None` leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last read.
+    pub atime: Option<SetTime>,
+    /// Last change.
+    pub mtime: Option<SetTime>,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SetTime {
+    /// The server's.
+    Now,
+    /// This one.
+    At(Timestamp),
+}

@@ -1,0 +1,62 @@
+//! Messages of the metadata service: namespace, attributes, opens, locks.
+//!
+//! Requests name files by a [`Place`]: a base inode and a relative path that the server walks, so that any operation
+//! is one exchange. Every mutating request carries its connection's slot (from the greeting) and a sequence number;
+//! the server keeps the last reply of each slot in the same transaction as the change, so that a request repeated
+//! after a lost connection or a restart gets the first answer and is not done twice.
+
+mod attributes;
+mod locks;
+mod opens;
+mod reply;
+mod request;
+
+pub use attributes::{Attr, FileType, SetAttr, SetTime, Settlement, Unsettled};
+pub use locks::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, ReclaimLock};
+pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, WriteSummary};
+pub use reply::{Entry, Event, MetaReply, NamespaceReport, ScannedInode};
+pub use request::MetaRequest;
+
+use crate::hello::Identity;
+use serde::{Deserialize, Serialize};
+use weft_core::FileId;
+
+/// The inode of the root directory.
+pub const ROOT: FileId = FileId(1);
+/// The longest name, in bytes.
+pub const NAME_LEN_MAX: usize = 255;
+/// The longest path, in bytes.
+pub const PATH_LEN_MAX: usize = 4096;
+/// The longest extended attribute value, in bytes.
+pub const XATTR_LEN_MAX: usize = 65_536;
+/// The most entries in one page of a listing.
+pub const LIST_LIMIT_MAX: u32 = 4096;
+
+/// A request with what the service needs to do it once and for the right person.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MetaCall {
+    /// Number of this request among the mutating ones of its connection's slot, from 1; 0 for one that may be
+    /// repeated without harm.
+    pub seq: u64,
+    /// Somebody else for whom a mount by root acts; ignored unless the peer is root.
+    pub on_behalf: Option<Identity>,
+    /// What to do.
+    pub request: MetaRequest,
+}
+
+/// A file by a base inode and a relative path.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// Where the walk begins.
+    pub base: FileId,
+    /// Names with `/` between them; empty means the base itself. Leading slashes are ignored.
+    #[serde(with = "serde_bytes")]
+    pub path: Vec<u8>,
+    /// Whether a symbolic link at the end is followed.
+    pub follow: bool,
+}
+
+/// A handle of a session, numbered by the client so that a repeated open is the same open.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HandleId(pub u64);

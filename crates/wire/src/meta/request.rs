@@ -1,0 +1,290 @@
+//! What clients ask.
+
+use super::{
+    FileType, HandleId, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace, OpenFlags, Place, ReclaimLock,
+    ReclaimOpen, SetAttr, Settlement, WriteSummary,
+};
+use crate::capability::Capability;
+use serde::{Deserialize, Serialize};
+use weft_core::FileId;
+
+/// What a client asks of the metadata service. Those marked M change something and carry a sequence number.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum MetaRequest {
+    /// Attributes. Reply: `Attr`.
+    Stat {
+        /// Of this.
+        at: Place,
+    },
+    /// Opens, and makes when asked to (M). Reply: `Opened`.
+    Open {
+        /// This.
+        at: Place,
+        /// How.
+        flags: OpenFlags,
+        /// Permission bits of a new file, the umask already taken off.
+        mode: u32,
+        /// The client's number for it.
+        handle: HandleId,
+        /// Layout of a new file.
+        layout: LayoutSpec,
+        /// The client wants to let the kernel cache pages; see `Opened::may_cache`.
+        cache: bool,
+    },
+    /// Opens the same file again for another session, as a forked or executed process does. Reply: `Opened`.
+    Adopt {
+        /// What the other session had.
+        open: ReclaimOpen,
+    },
+    /// Ends an open. Usually sent one-way. Reply: `Done`.
+    Close {
+        /// This one.
+        handle: HandleId,
+        /// What was written through it.
+        summary: WriteSummary,
+    },
+    /// Tells the true size of an unsettled file; ignored unless the epoch still holds and nobody writes. Sent
+    /// one-way. Also ends a truncation (see `MetaReply::Truncate`). Reply: `Done`.
+    Settle {
+        /// Of this file.
+        file: FileId,
+        /// As given in `Unsettled`.
+        epoch: u64,
+        /// The capability given there.
+        cap: Capability,
+        /// What was found.
+        found: Settlement,
+    },
+    /// Prepares a change of length (M): permission, then a new epoch. Reply: `Truncate`; the client then sets the lengths
+    /// of all datafiles.
+    Truncate {
+        /// Of this file.
+        at: Place,
+        /// Or of this open one, which needs no further permission than to have been opened for writing.
+        handle: Option<HandleId>,
+    },
+    /// A fresh capability for an open handle. Reply: `Capability`.
+    Renew {
+        /// This one.
+        handle: HandleId,
+    },
+    /// Makes a directory (M). Reply: `Attr`.
+    Mkdir {
+        /// Here.
+        at: Place,
+        /// Permission bits, the umask already taken off.
+        mode: u32,
+    },
+    /// Makes a node without bytes (M). Reply: `Attr`.
+    Mknod {
+        /// Here.
+        at: Place,
+        /// What.
+        kind: FileType,
+        /// Permission bits, the umask already taken off.
+        mode: u32,
+        /// Device number.
+        rdev: u64,
+    },
+    /// Makes a symbolic link (M). Reply: `Attr`.
+    Symlink {
+        /// Here.
+        at: Place,
+        /// To this.
+        #[serde(with = "serde_bytes")]
+        target: Vec<u8>,
+    },
+    /// Gives a file another name (M). Reply: `Attr`.
+    Link {
+        /// This file.
+        from: Place,
+        /// This name.
+        to: Place,
+    },
+    /// Removes a name that is no directory (M). Reply: `Done`.
+    Unlink {
+        /// This one.
+        at: Place,
+    },
+    /// Removes an empty directory (M). Reply: `Done`.
+    Rmdir {
+        /// This one.
+        at: Place,
+    },
+    /// Renames (M). Reply: `Done`.
+    Rename {
+        /// From this name.
+        from: Place,
+        /// To this one.
+        to: Place,
+        /// Fail when it is there (RENAME_NOREPLACE).
+        no_replace: bool,
+        /// Swap the two (RENAME_EXCHANGE).
+        exchange: bool,
+    },
+    /// The target of a symbolic link. Reply: `Target`.
+    Readlink {
+        /// This one.
+        at: Place,
+    },
+    /// Sets attributes (M). Reply: `Attr`.
+    SetAttr {
+        /// Of this.
+        at: Place,
+        /// To these.
+        set: SetAttr,
+    },
+    /// A page of a directory's names, in the order of their bytes, without `.` and `..`. Reply: `Entries`.
+    List {
+        /// Of this directory.
+        at: Place,
+        /// After this name; empty from the start.
+        #[serde(with = "serde_bytes")]
+        after: Vec<u8>,
+        /// At most this many, itself at most [`LIST_LIMIT_MAX`](super::LIST_LIMIT_MAX).
+        limit: u32,
+        /// With attributes.
+        with_attr: bool,
+    },
+    /// Whether the caller may do this (`R_OK` 4, `W_OK` 2, `X_OK` 1, `F_OK` 0). Reply: `Done`.
+    Access {
+        /// With this.
+        at: Place,
+        /// Any of the bits.
+        mask: u32,
+    },
+    /// An extended attribute. Reply: `Value`.
+    GetXattr {
+        /// Of this.
+        at: Place,
+        /// Its name.
+        name: String,
+    },
+    /// Sets an extended attribute (M). Reply: `Done`.
+    SetXattr {
+        /// Of this.
+        at: Place,
+        /// Its name.
+        name: String,
+        /// Its value.
+        #[serde(with = "serde_bytes")]
+        value: Vec<u8>,
+        /// Fail when it is there (XATTR_CREATE).
+        create: bool,
+        /// Fail when it is missing (XATTR_REPLACE).
+        replace: bool,
+    },
+    /// The names of all extended attributes. Reply: `Names`.
+    ListXattr {
+        /// Of this.
+        at: Place,
+    },
+    /// Removes an extended attribute (M). Reply: `Done`.
+    RemoveXattr {
+        /// Of this.
+        at: Place,
+        /// Its name.
+        name: String,
+    },
+    /// The layout of a file, or the default of a directory. Reply: `Layout`.
+    GetLayout {
+        /// Of this.
+        at: Place,
+    },
+    /// Sets the layout of an empty file that nobody writes, or the default of a directory (M). Reply: `Done`.
+    SetLayout {
+        /// Of this.
+        at: Place,
+        /// As wanted.
+        spec: LayoutSpec,
+    },
+    /// Takes a lock. Reply: `Locked`, `LockWait` (ask again with the ticket: the server waited up to 250 ms), or
+    /// `EAGAIN` when `wait` is false, `EDEADLK` when waiting would never end.
+    Lock {
+        /// Through this open file.
+        handle: HandleId,
+        /// Among these locks.
+        space: LockSpace,
+        /// For whom.
+        owner: LockOwner,
+        /// Shared or exclusive.
+        kind: LockKind,
+        /// Which bytes.
+        range: LockRange,
+        /// Whether to wait.
+        wait: bool,
+        /// The place in the queue from a `LockWait`, 0 at first.
+        ticket: u64,
+        /// Told to others who ask who holds it.
+        pid: u32,
+    },
+    /// Gives up waiting. Reply: `Done`.
+    CancelLock {
+        /// From a `LockWait`.
+        ticket: u64,
+    },
+    /// Gives up a lock on a range. Reply: `Done`.
+    Unlock {
+        /// Through this open file.
+        handle: HandleId,
+        /// Among these locks.
+        space: LockSpace,
+        /// For whom.
+        owner: LockOwner,
+        /// Which bytes.
+        range: LockRange,
+    },
+    /// The first lock that would be in the way. Reply: `Holder`.
+    TestLock {
+        /// Through this open file.
+        handle: HandleId,
+        /// Among these locks.
+        space: LockSpace,
+        /// For whom.
+        owner: LockOwner,
+        /// Shared or exclusive.
+        kind: LockKind,
+        /// Which bytes.
+        range: LockRange,
+    },
+    /// Tells opens and locks again after a reconnection. Reply: `Reclaimed`.
+    Reclaim {
+        /// Opens.
+        opens: Vec<ReclaimOpen>,
+        /// Locks.
+        locks: Vec<ReclaimLock>,
+    },
+    /// Makes every change that this session was told of survive loss of power (they do already; this waits for
+    /// one-way requests sent before it on the same connection). Reply: `Done`.
+    Flush,
+    /// Counts of inodes and room of the metadata device. Reply: `StatFs`.
+    StatFs,
+    /// A kernel's cached pages of a file are out of date: tells mounts that asked for `cache` and waits until they
+    /// have dropped them. Reply: `Done`.
+    Invalidate {
+        /// Through this open file.
+        handle: HandleId,
+        /// First byte.
+        start: u64,
+        /// One past the last.
+        end: u64,
+    },
+    /// Waits up to 30 s for something that a caching mount must do; acknowledges what it was told before. Reply: `Events`.
+    WaitEvents {
+        /// All up to this number are done.
+        done: u64,
+    },
+    /// A page of all inodes, for checks. Administrators only. Reply: `Inodes`.
+    ScanInodes {
+        /// After this one.
+        after: FileId,
+        /// At most this many, itself at most [`LIST_LIMIT_MAX`](super::LIST_LIMIT_MAX).
+        limit: u32,
+    },
+    /// Checks the namespace and mends it when asked to (M): entries without inodes, inodes without entries, wrong link
+    /// counts. Administrators only. Reply: `Checked`.
+    CheckNamespace {
+        /// Whether to mend.
+        repair: bool,
+    },
+}
