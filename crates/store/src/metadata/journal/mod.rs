@@ -4,36 +4,26 @@
 //! base is brought up in the background, thousands of changes at a time. See
 //! `docs/decisions/metadata-engine.md` for what was measured.
 
-use super::base::{Base, BaseSnapshot};
-use super::delta::{Delta, Layers};
-use super::engine::{Engine, EngineError, EngineStats, Point, Snapshot, Table, Transaction, Visit};
-use super::identity::{Identity, IdentityError};
-use super::log::{append_change, finish_frame, first_frame, replay, start_frame};
-use super::record::Untrusted;
-use parking_lot::{Mutex, RwLock};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::ops::Bound;
-use std::sync::Arc;
-use weft_core::{ByteLen, LocalOffset, Nanos};
-use weft_env::{BlockingFile, Create, Dir, Env, File, Notify, OpenMode};
+mod commit;
+mod files;
+mod keeper;
+mod view;
 
-/// How long a change that nobody waits for may stay in memory only.
-const LAZY_LIMIT: Nanos = Nanos::from_s(1);
+use super::base::{Base, BaseSnapshot};
+use super::delta::Delta;
+use super::engine::{Engine, EngineError, EngineStats, Point, Snapshot, Table, Transaction};
+use super::identity::{Identity, IdentityError};
+use super::log::{append_change, start_frame};
+use files::{BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, format, read_all, recover};
+use parking_lot::{Mutex, RwLock};
+use std::io;
+use std::sync::Arc;
+use view::{Reader, Writer};
+use weft_core::{ByteLen, Nanos};
+use weft_env::{BlockingFile, Dir, Env, File, Notify, OpenMode};
+
 /// Changes that nobody waits for are written at once when there are more bytes of them than this.
 const LAZY_BYTES_MAX: usize = 256 << 10;
-/// Log room beyond its nominal length that is allocated beforehand, for the frame that fills it.
-const LOG_SLACK: u64 = 256 << 10;
-/// How long until a base that could not be brought up is tried again.
-const RETRY: Nanos = Nanos::from_s(1);
-/// Zeros are written in pieces of this many bytes.
-const ZERO_CHUNK: u64 = 1 << 20;
-
-const IDENTITY: &str = "identity";
-const IDENTITY_NEW: &str = "identity.new";
-const LOCK: &str = "lock";
-const BASE: &str = "base.redb";
-const LOGS: [&str; 2] = ["log.0", "log.1"];
-
 /// Sizes of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalOptions {
@@ -242,146 +232,6 @@ impl<E: Env> Journal<E> {
         *shared.lock.lock() = None;
         result
     }
-
-    /// Brings the base up and writes what nobody waits for, until told to stop.
-    async fn keep(&self) {
-        let shared = &*self.0;
-        loop {
-            let epoch = shared.work.epoch();
-            let frozen = shared.state.read().frozen.clone();
-            if let Some((delta, frame)) = frozen {
-                self.checkpoint(&delta, frame).await;
-                if shared.state.read().stuck.is_some() {
-                    // What was accepted before is in the log, from where the next start takes it.
-                    let _ = self.durable(self.now()).await;
-                    if shared.commit.lock().stop {
-                        self.end_keeper();
-                        return;
-                    }
-                    shared.work.wait(epoch, Some(RETRY)).await;
-                }
-                continue;
-            }
-            let (lazy_since, stop) = {
-                let commit = shared.commit.lock();
-                (commit.lazy_since, commit.stop)
-            };
-            if stop {
-                self.end_keeper();
-                return;
-            }
-            let Some(since) = lazy_since else {
-                shared.work.wait(epoch, None).await;
-                continue;
-            };
-            let left = since.saturating_add(LAZY_LIMIT).saturating_sub(shared.env.now());
-            if left > Nanos::ZERO {
-                shared.work.wait(epoch, Some(left)).await;
-                continue;
-            }
-            shared.commit.lock().lazy_since = None;
-            // A failure is kept in the state and told to the next who asks.
-            let _ = self.durable(self.now()).await;
-        }
-    }
-
-    fn end_keeper(&self) {
-        self.0.commit.lock().keeper = false;
-        self.0.progress.notify_all();
-    }
-
-    async fn checkpoint(&self, delta: &Delta, frame: u64) {
-        let shared = &*self.0;
-        let brought = shared.base.apply(delta, frame).and_then(|()| shared.base.snapshot());
-        let brought = brought.map_err(|error| {
-            let again = shared.base.reopen().and_then(|()| shared.base.snapshot());
-            (error, again.ok())
-        });
-        self.pay().await;
-        {
-            let mut state = shared.state.write();
-            match brought {
-                Ok(base) => {
-                    state.base = base;
-                    state.frozen = None;
-                    state.stuck = None;
-                    shared.commit.lock().checkpoints += 1;
-                }
-                // What was frozen stays where readers see it, and in its log; the other log takes no more than what
-                // is under way, because changes are refused from here on.
-                Err((error, again)) => {
-                    if let Some(base) = again {
-                        state.base = base;
-                    }
-                    state.stuck = Some(error);
-                }
-            }
-        }
-        shared.progress.notify_all();
-    }
-
-    /// Writes and syncs everything pending as one frame.
-    async fn lead(&self) -> Result<(), EngineError> {
-        let shared = &*self.0;
-        if shared.commit_delay > Nanos::ZERO {
-            let changes = shared.state.read().point - shared.commit.lock().durable;
-            if changes < shared.commit_changes_max {
-                shared.env.sleep(shared.commit_delay).await;
-            }
-        }
-        let (mut frame, point, file, offset, number) = {
-            let mut state = shared.state.write();
-            let mut commit = shared.commit.lock();
-            let spare = std::mem::take(&mut commit.spare);
-            let frame = std::mem::replace(&mut state.pending, spare);
-            let (file, offset, number) = (commit.file, commit.offset, commit.frame);
-            if !frame.is_empty() {
-                commit.frame += 1;
-                commit.offset += frame.len() as u64;
-                if commit.offset >= shared.log_len && state.frozen.is_none() {
-                    // This frame is the last of its file, and all that it and those before it changed is frozen.
-                    commit.file = 1 - commit.file;
-                    commit.offset = 0;
-                    state.frozen = Some((Arc::new(std::mem::take(&mut state.delta)), number));
-                    shared.work.notify_all();
-                }
-            }
-            if commit.lazy_since.is_some() {
-                commit.lazy_since = None;
-            }
-            (frame, state.point, file, offset, number)
-        };
-        let mut written = Ok(());
-        if !frame.is_empty() {
-            finish_frame(&mut frame, number);
-            let log = &shared.logs[file];
-            written = log.write_at(&frame, LocalOffset(offset)).and_then(|()| log.sync());
-            let owed = log.take_owed();
-            if owed > Nanos::ZERO {
-                shared.env.sleep(owed).await;
-            }
-        }
-        let result = written.map_err(|error| EngineError::Log {
-            path: format!("{}/{}", shared.dir_name, LOGS[file]),
-            what: error.to_string(),
-        });
-        if let Err(error) = &result {
-            shared.state.write().failed = Some(error.clone());
-        }
-        let mut commit = shared.commit.lock();
-        commit.leading = false;
-        if result.is_ok() {
-            commit.durable = point;
-            commit.commits += u64::from(!frame.is_empty());
-        }
-        if frame.capacity() <= 2 * LAZY_BYTES_MAX {
-            frame.clear();
-            commit.spare = frame;
-        }
-        drop(commit);
-        shared.progress.notify_all();
-        result
-    }
 }
 
 impl<E: Env> Engine for Journal<E> {
@@ -500,112 +350,4 @@ impl<E: Env> Engine for Journal<E> {
             delta_bytes: state.delta.bytes() + frozen,
         }
     }
-}
-
-impl State {
-    fn layers<'a>(&'a self, newest: Option<&'a Delta>) -> Layers<'a> {
-        let frozen = self.frozen.as_ref().map(|(delta, _)| &**delta);
-        Layers { deltas: [newest, Some(&self.delta), frozen], base: &self.base }
-    }
-}
-
-struct Reader<'a>(Layers<'a>);
-
-impl Snapshot for Reader<'_> {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Untrusted>, EngineError> {
-        self.0.get(table, key)
-    }
-
-    fn scan(&self, table: Table, from: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
-        self.0.scan(table, from, visit)
-    }
-}
-
-struct Writer<'a> {
-    state: &'a State,
-    changes: Delta,
-}
-
-impl Snapshot for Writer<'_> {
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Untrusted>, EngineError> {
-        self.state.layers(Some(&self.changes)).get(table, key)
-    }
-
-    fn scan(&self, table: Table, from: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
-        self.state.layers(Some(&self.changes)).scan(table, from, visit)
-    }
-}
-
-impl Transaction for Writer<'_> {
-    fn put(&mut self, table: Table, key: &[u8], value: Vec<u8>) {
-        self.changes.set(table, key, Some(value.into_boxed_slice()));
-    }
-
-    fn delete(&mut self, table: Table, key: &[u8]) {
-        self.changes.set(table, key, None);
-    }
-}
-
-/// Makes an empty database. The identity comes last: what is cut short is done again.
-async fn format<D: Dir>(dir: &D, identity: &Identity, options: JournalOptions) -> Result<(), OpenError>
-where
-    D::File: File,
-{
-    for name in LOGS {
-        let file = dir.open(name, OpenMode::CREATE).await?;
-        file.set_len(ByteLen(0)).await?;
-        // Written and not only reserved: a later sync has then no change of the file's own metadata to commit.
-        let zeros = vec![0; ZERO_CHUNK as usize];
-        let len = options.log_len.0 + LOG_SLACK;
-        let mut at = 0;
-        while at < len {
-            let part = ZERO_CHUNK.min(len - at);
-            file.write_at(&[IoSlice::new(&zeros[..part as usize])], LocalOffset(at)).await?;
-            at += part;
-        }
-        file.sync().await?;
-    }
-    let base = dir.open(BASE, OpenMode::CREATE).await?;
-    base.set_len(ByteLen(0)).await?;
-    drop(Base::open(base.blocking(), BASE.to_owned(), 1 << 20)?);
-    base.sync().await?;
-    let file =
-        dir.open(IDENTITY_NEW, OpenMode { write: true, create: Create::IfMissing, direct: false }).await?;
-    file.set_len(ByteLen(0)).await?;
-    file.write_at(&[IoSlice::new(&identity.encode())], LocalOffset(0)).await?;
-    file.sync().await?;
-    dir.sync("").await?;
-    dir.rename(IDENTITY_NEW, IDENTITY).await?;
-    dir.sync("").await?;
-    Ok(())
-}
-
-async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
-    const LEN_MAX: u64 = 1 << 17;
-    let len = file.meta().await?.len.0.min(LEN_MAX);
-    let mut bytes = vec![0; len as usize];
-    let got = file.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0)).await?;
-    bytes.truncate(got);
-    Ok(bytes)
-}
-
-/// Brings the base up with what the logs hold; the number of the last frame.
-fn recover<B: BlockingFile>(base: &Base<B>, logs: &[B; 2]) -> Result<u64, OpenError> {
-    let applied = base.applied()?;
-    let mut found = Vec::new();
-    for log in logs {
-        if let Some(first) = first_frame(log)? {
-            found.push((first, log));
-        }
-    }
-    found.sort_by_key(|(first, _)| *first);
-    let mut delta = Delta::default();
-    let mut last = applied;
-    for (_, log) in found {
-        last = replay(log, last, &mut delta)?;
-    }
-    if last > applied {
-        base.apply(&delta, last)?;
-    }
-    Ok(last)
 }

@@ -1,0 +1,74 @@
+//! One commit: everything pending as one frame, led by whoever waits first.
+
+use super::files::LOGS;
+use super::{Journal, LAZY_BYTES_MAX};
+use crate::metadata::engine::EngineError;
+use crate::metadata::log::finish_frame;
+use std::sync::Arc;
+use weft_core::{LocalOffset, Nanos};
+use weft_env::{BlockingFile, Env, Notify};
+
+impl<E: Env> Journal<E> {
+    /// Writes and syncs everything pending as one frame.
+    pub(super) async fn lead(&self) -> Result<(), EngineError> {
+        let shared = &*self.0;
+        if shared.commit_delay > Nanos::ZERO {
+            let changes = shared.state.read().point - shared.commit.lock().durable;
+            if changes < shared.commit_changes_max {
+                shared.env.sleep(shared.commit_delay).await;
+            }
+        }
+        let (mut frame, point, file, offset, number) = {
+            let mut state = shared.state.write();
+            let mut commit = shared.commit.lock();
+            let spare = std::mem::take(&mut commit.spare);
+            let frame = std::mem::replace(&mut state.pending, spare);
+            let (file, offset, number) = (commit.file, commit.offset, commit.frame);
+            if !frame.is_empty() {
+                commit.frame += 1;
+                commit.offset += frame.len() as u64;
+                if commit.offset >= shared.log_len && state.frozen.is_none() {
+                    // This frame is the last of its file, and all that it and those before it changed is frozen.
+                    commit.file = 1 - commit.file;
+                    commit.offset = 0;
+                    state.frozen = Some((Arc::new(std::mem::take(&mut state.delta)), number));
+                    shared.work.notify_all();
+                }
+            }
+            if commit.lazy_since.is_some() {
+                commit.lazy_since = None;
+            }
+            (frame, state.point, file, offset, number)
+        };
+        let mut written = Ok(());
+        if !frame.is_empty() {
+            finish_frame(&mut frame, number);
+            let log = &shared.logs[file];
+            written = log.write_at(&frame, LocalOffset(offset)).and_then(|()| log.sync());
+            let owed = log.take_owed();
+            if owed > Nanos::ZERO {
+                shared.env.sleep(owed).await;
+            }
+        }
+        let result = written.map_err(|error| EngineError::Log {
+            path: format!("{}/{}", shared.dir_name, LOGS[file]),
+            what: error.to_string(),
+        });
+        if let Err(error) = &result {
+            shared.state.write().failed = Some(error.clone());
+        }
+        let mut commit = shared.commit.lock();
+        commit.leading = false;
+        if result.is_ok() {
+            commit.durable = point;
+            commit.commits += u64::from(!frame.is_empty());
+        }
+        if frame.capacity() <= 2 * LAZY_BYTES_MAX {
+            frame.clear();
+            commit.spare = frame;
+        }
+        drop(commit);
+        shared.progress.notify_all();
+        result
+    }
+}

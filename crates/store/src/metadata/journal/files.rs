@@ -1,0 +1,89 @@
+//! The files of a database: making them, and reading again what was committed before a crash.
+
+use super::{JournalOptions, OpenError};
+use crate::metadata::base::Base;
+use crate::metadata::delta::Delta;
+use crate::metadata::identity::Identity;
+use crate::metadata::log::{first_frame, replay};
+use std::io::{self, IoSlice, IoSliceMut};
+use weft_core::{ByteLen, LocalOffset};
+use weft_env::{BlockingFile, Create, Dir, File, OpenMode};
+
+pub(super) const IDENTITY: &str = "identity";
+pub(super) const IDENTITY_NEW: &str = "identity.new";
+pub(super) const LOCK: &str = "lock";
+pub(super) const BASE: &str = "base.redb";
+pub(super) const LOGS: [&str; 2] = ["log.0", "log.1"];
+
+/// Log room beyond its nominal length that is allocated beforehand, for the frame that fills it.
+const LOG_SLACK: u64 = 256 << 10;
+/// Zeros are written in pieces of this many bytes.
+const ZERO_CHUNK: u64 = 1 << 20;
+
+/// Makes an empty database. The identity comes last: what is cut short is done again.
+pub(super) async fn format<D: Dir>(
+    dir: &D,
+    identity: &Identity,
+    options: JournalOptions,
+) -> Result<(), OpenError>
+where
+    D::File: File,
+{
+    for name in LOGS {
+        let file = dir.open(name, OpenMode::CREATE).await?;
+        file.set_len(ByteLen(0)).await?;
+        // Written and not only reserved: a later sync has then no change of the file's own metadata to commit.
+        let zeros = vec![0; ZERO_CHUNK as usize];
+        let len = options.log_len.0 + LOG_SLACK;
+        let mut at = 0;
+        while at < len {
+            let part = ZERO_CHUNK.min(len - at);
+            file.write_at(&[IoSlice::new(&zeros[..part as usize])], LocalOffset(at)).await?;
+            at += part;
+        }
+        file.sync().await?;
+    }
+    let base = dir.open(BASE, OpenMode::CREATE).await?;
+    base.set_len(ByteLen(0)).await?;
+    drop(Base::open(base.blocking(), BASE.to_owned(), 1 << 20)?);
+    base.sync().await?;
+    let file =
+        dir.open(IDENTITY_NEW, OpenMode { write: true, create: Create::IfMissing, direct: false }).await?;
+    file.set_len(ByteLen(0)).await?;
+    file.write_at(&[IoSlice::new(&identity.encode())], LocalOffset(0)).await?;
+    file.sync().await?;
+    dir.sync("").await?;
+    dir.rename(IDENTITY_NEW, IDENTITY).await?;
+    dir.sync("").await?;
+    Ok(())
+}
+
+pub(super) async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
+    const LEN_MAX: u64 = 1 << 17;
+    let len = file.meta().await?.len.0.min(LEN_MAX);
+    let mut bytes = vec![0; len as usize];
+    let got = file.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0)).await?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// Brings the base up with what the logs hold; the number of the last frame.
+pub(super) fn recover<B: BlockingFile>(base: &Base<B>, logs: &[B; 2]) -> Result<u64, OpenError> {
+    let applied = base.applied()?;
+    let mut found = Vec::new();
+    for log in logs {
+        if let Some(first) = first_frame(log)? {
+            found.push((first, log));
+        }
+    }
+    found.sort_by_key(|(first, _)| *first);
+    let mut delta = Delta::default();
+    let mut last = applied;
+    for (_, log) in found {
+        last = replay(log, last, &mut delta)?;
+    }
+    if last > applied {
+        base.apply(&delta, last)?;
+    }
+    Ok(last)
+}
