@@ -1,26 +1,20 @@
-//! The client: namespace operations and opens.
+//! A session with a cluster: what it is made of, opens, and the news that a mount waits for.
 
 use crate::call::Effect;
 use crate::control::odd_reply;
 use crate::core::Core;
 use crate::counters::Counts;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file::OpenFile;
 use crate::options::{ClientOptions, Credentials};
 use crate::token::HandleToken;
 use std::sync::Arc;
-use weft_core::{ByteLen, FileId, FileOffset, Layout};
 use weft_env::Env;
+use weft_wire::ClusterMap;
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::meta::{
-    Attr, Entry, Event, FileType, HandleId, MetaReply, MetaRequest, OpenFlags, Place, ReclaimOpen, SetAttr,
-    Settlement,
+    Attr, Event, HandleId, LayoutSpec, MetaReply, MetaRequest, OpenFlags, Place, ReclaimOpen,
 };
-use weft_wire::meta::{LIST_LIMIT_MAX, LayoutSpec};
-use weft_wire::{Capability, ClusterMap, Errno};
-
-/// The finding about a file that was just cut to nothing.
-pub(crate) const EMPTY: Settlement = Settlement { size: ByteLen(0), blocks_512: 0, mtime: None };
 
 /// One session with a cluster. Clones share it and everything in it; the last one ends it, and with it its locks.
 pub struct Client<E: Env> {
@@ -102,14 +96,6 @@ impl<E: Env> Client<E> {
         self.core.call(self.who(), effect, request).await
     }
 
-    /// Attributes; the size of a file that is being written is asked of the data servers.
-    ///
-    /// # Errors
-    /// `ENOENT`, `EACCES` and the like; `Unreachable`; [`Error::Elsewhere`].
-    pub async fn stat(&self, at: &Place) -> Result<Attr> {
-        self.attr_reply(at, Effect::Repeatable, MetaRequest::Stat { at: at.clone() }).await
-    }
-
     /// Opens a file, making it first where `flags` say so: one message.
     ///
     /// # Errors
@@ -159,220 +145,6 @@ impl<E: Env> Client<E> {
         OpenFile::from_opened(self, handle, flags, path, *opened).await
     }
 
-    /// Makes a directory; `mode` without the umask's bits.
-    ///
-    /// # Errors
-    /// Those of mkdir(2).
-    pub async fn mkdir(&self, at: &Place, mode: u32) -> Result<Attr> {
-        self.attr_reply(at, Effect::Once, MetaRequest::Mkdir { at: at.clone(), mode }).await
-    }
-
-    /// Makes a node without bytes.
-    ///
-    /// # Errors
-    /// Those of mknod(2).
-    pub async fn mknod(&self, at: &Place, kind: FileType, mode: u32, rdev: u64) -> Result<Attr> {
-        self.attr_reply(at, Effect::Once, MetaRequest::Mknod { at: at.clone(), kind, mode, rdev }).await
-    }
-
-    /// Makes a symbolic link at `at`.
-    ///
-    /// # Errors
-    /// Those of symlink(2).
-    pub async fn symlink(&self, at: &Place, target: &[u8]) -> Result<Attr> {
-        self.attr_reply(at, Effect::Once, MetaRequest::Symlink { at: at.clone(), target: target.to_vec() })
-            .await
-    }
-
-    /// Gives `from` the further name `to`.
-    ///
-    /// # Errors
-    /// Those of link(2).
-    pub async fn link(&self, from: &Place, to: &Place) -> Result<Attr> {
-        let request = MetaRequest::Link { from: from.clone(), to: to.clone() };
-        self.attr_reply(from, Effect::Once, request).await
-    }
-
-    /// Removes a name that is no directory.
-    ///
-    /// # Errors
-    /// Those of unlink(2).
-    pub async fn unlink(&self, at: &Place) -> Result<()> {
-        self.done(at, Effect::Once, MetaRequest::Unlink { at: at.clone() }).await
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// Those of rmdir(2).
-    pub async fn rmdir(&self, at: &Place) -> Result<()> {
-        self.done(at, Effect::Once, MetaRequest::Rmdir { at: at.clone() }).await
-    }
-
-    /// Renames.
-    ///
-    /// # Errors
-    /// Those of renameat2(2).
-    pub async fn rename(&self, from: &Place, to: &Place, no_replace: bool, exchange: bool) -> Result<()> {
-        let request = MetaRequest::Rename { from: from.clone(), to: to.clone(), no_replace, exchange };
-        self.done(from, Effect::Once, request).await
-    }
-
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// Those of readlink(2).
-    pub async fn readlink(&self, at: &Place) -> Result<Vec<u8>> {
-        let at = &Place { follow: false, ..at.clone() };
-        match self.about(at, Effect::Repeatable, MetaRequest::Readlink { at: at.clone() }).await? {
-            MetaReply::Target(target) => Ok(target),
-            _ => Err(odd_reply()),
-        }
-    }
-
-    /// Sets mode, owner or times.
-    ///
-    /// # Errors
-    /// Those of chmod(2), chown(2) and utimensat(2).
-    pub async fn set_attr(&self, at: &Place, set: SetAttr) -> Result<Attr> {
-        self.attr_reply(at, Effect::Once, MetaRequest::SetAttr { at: at.clone(), set }).await
-    }
-
-    /// Cuts or extends a file.
-    ///
-    /// # Errors
-    /// Those of truncate(2).
-    pub async fn truncate(&self, at: &Place, size: ByteLen) -> Result<()> {
-        self.truncate_by(at.clone(), None, size).await.map_err(|error| error.about(&at.path))
-    }
-
-    pub(crate) async fn truncate_by(&self, at: Place, handle: Option<HandleId>, size: ByteLen) -> Result<()> {
-        if size.0 > crate::read::OFFSET_MAX {
-            return Err(Error::misuse(Errno::EFBIG, "a length beyond 2^63 - 1"));
-        }
-        match self.call(Effect::Once, MetaRequest::Truncate { at, handle }).await? {
-            MetaReply::Truncate { file, layout, cap, epoch } => {
-                let cut = self.core.set_lens(file, cap, &layout, FileOffset(size.0)).await;
-                if handle.is_some() {
-                    // The writers' closes settle the size, or whoever asks after them.
-                    return cut;
-                }
-                let found = match (&cut, size) {
-                    (Err(_), _) => Err(()),
-                    (Ok(()), ByteLen(0)) => Ok(EMPTY),
-                    (Ok(()), _) => self.core.survey(file, cap, &layout).await.map_err(drop),
-                };
-                // The service waits to hear that the cut is over; it believes no finding under another epoch.
-                let (epoch, found) = found.map_or((u64::MAX, EMPTY), |found| (epoch, found));
-                let settled = self.settle(file, epoch, cap, found).await;
-                cut.and(settled)
-            }
-            _ => Err(odd_reply()),
-        }
-    }
-
-    /// A page of the names in a directory after `after` (empty: from the start), in the order of their bytes, and
-    /// whether there are more. Entries whose attributes could not be had have none.
-    ///
-    /// # Errors
-    /// Those of opendir(3).
-    pub async fn list(
-        &self,
-        at: &Place,
-        after: &[u8],
-        limit: u32,
-        with_attr: bool,
-    ) -> Result<(Vec<Entry>, bool)> {
-        let limit = limit.clamp(1, LIST_LIMIT_MAX);
-        let request = MetaRequest::List { at: at.clone(), after: after.to_vec(), limit, with_attr };
-        let MetaReply::Entries { mut entries, more } = self.about(at, Effect::Repeatable, request).await?
-        else {
-            return Err(odd_reply());
-        };
-        for entry in &mut entries {
-            if let Some(attr) = entry.attr.take_if(|attr| attr.unsettled.is_some()) {
-                entry.attr = self.resolve(attr).await.ok();
-            }
-        }
-        Ok((entries, more))
-    }
-
-    /// Whether the caller may do what `mask` says (access(2)).
-    ///
-    /// # Errors
-    /// `EACCES` when not.
-    pub async fn access(&self, at: &Place, mask: u32) -> Result<()> {
-        self.done(at, Effect::Repeatable, MetaRequest::Access { at: at.clone(), mask }).await
-    }
-
-    /// An extended attribute.
-    ///
-    /// # Errors
-    /// `ENODATA` when there is none of that name.
-    pub async fn get_xattr(&self, at: &Place, name: &str) -> Result<Vec<u8>> {
-        let request = MetaRequest::GetXattr { at: at.clone(), name: name.to_owned() };
-        match self.about(at, Effect::Repeatable, request).await? {
-            MetaReply::Value(value) => Ok(value),
-            _ => Err(odd_reply()),
-        }
-    }
-
-    /// Sets an extended attribute; `create` fails when it is there, `replace` when it is not.
-    ///
-    /// # Errors
-    /// Those of setxattr(2).
-    pub async fn set_xattr(
-        &self,
-        at: &Place,
-        name: &str,
-        value: &[u8],
-        create: bool,
-        replace: bool,
-    ) -> Result<()> {
-        let (name, value) = (name.to_owned(), value.to_vec());
-        let request = MetaRequest::SetXattr { at: at.clone(), name, value, create, replace };
-        self.done(at, Effect::Once, request).await
-    }
-
-    /// The names of all extended attributes.
-    ///
-    /// # Errors
-    /// Those of listxattr(2).
-    pub async fn list_xattr(&self, at: &Place) -> Result<Vec<String>> {
-        match self.about(at, Effect::Repeatable, MetaRequest::ListXattr { at: at.clone() }).await? {
-            MetaReply::Names(names) => Ok(names),
-            _ => Err(odd_reply()),
-        }
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// Those of removexattr(2).
-    pub async fn remove_xattr(&self, at: &Place, name: &str) -> Result<()> {
-        let request = MetaRequest::RemoveXattr { at: at.clone(), name: name.to_owned() };
-        self.done(at, Effect::Once, request).await
-    }
-
-    /// The layout of a file, or what a directory asks for for new files.
-    ///
-    /// # Errors
-    /// Those of stat(2).
-    pub async fn get_layout(&self, at: &Place) -> Result<(Option<Layout>, Option<LayoutSpec>)> {
-        match self.about(at, Effect::Repeatable, MetaRequest::GetLayout { at: at.clone() }).await? {
-            MetaReply::Layout { layout, default } => Ok((layout, default)),
-            _ => Err(odd_reply()),
-        }
-    }
-
-    /// Sets the layout of an empty file, or what a directory asks for for new files.
-    ///
-    /// # Errors
-    /// `EEXIST` or `EBUSY` when the file has bytes or writers; `EINVAL` for what no target fits.
-    pub async fn set_layout(&self, at: &Place, spec: &LayoutSpec) -> Result<()> {
-        self.done(at, Effect::Once, MetaRequest::SetLayout { at: at.clone(), spec: spec.clone() }).await
-    }
-
     /// Begins to listen for [`Client::wait_events`]. What is written from here on is told.
     ///
     /// # Errors
@@ -394,48 +166,21 @@ impl<E: Env> Client<E> {
         }
     }
 
-    async fn about(&self, at: &Place, effect: Effect, request: MetaRequest) -> Result<MetaReply> {
+    pub(crate) async fn about(&self, at: &Place, effect: Effect, request: MetaRequest) -> Result<MetaReply> {
         self.call(effect, request).await.map_err(|error| error.about(&at.path))
     }
 
-    async fn done(&self, at: &Place, effect: Effect, request: MetaRequest) -> Result<()> {
+    pub(crate) async fn done(&self, at: &Place, effect: Effect, request: MetaRequest) -> Result<()> {
         match self.about(at, effect, request).await? {
             MetaReply::Done => Ok(()),
             _ => Err(odd_reply()),
         }
     }
 
-    async fn attr_reply(&self, at: &Place, effect: Effect, request: MetaRequest) -> Result<Attr> {
+    pub(crate) async fn attr_reply(&self, at: &Place, effect: Effect, request: MetaRequest) -> Result<Attr> {
         match self.about(at, effect, request).await? {
             MetaReply::Attr(attr) => self.resolve(attr).await.map_err(|error| error.about(&at.path)),
             _ => Err(odd_reply()),
         }
-    }
-
-    /// Fills in what only the datafiles know, and tells the metadata service so that the next one need not ask.
-    pub(crate) async fn resolve(&self, mut attr: Attr) -> Result<Attr> {
-        let Some(unsettled) = attr.unsettled.take() else { return Ok(attr) };
-        let found = self.core.survey(attr.file, unsettled.cap, &unsettled.layout).await?;
-        attr.size = found.size;
-        attr.blocks_512 = found.blocks_512;
-        if let Some(mtime) = found.mtime.filter(|mtime| *mtime > unsettled.mtime_set_at) {
-            attr.mtime = mtime;
-            attr.ctime = attr.ctime.max(mtime);
-        }
-        if unsettled.may_settle {
-            // The answer is right without it.
-            let _ = self.settle(attr.file, unsettled.epoch, unsettled.cap, found).await;
-        }
-        Ok(attr)
-    }
-
-    pub(crate) async fn settle(
-        &self,
-        file: FileId,
-        epoch: u64,
-        cap: Capability,
-        found: Settlement,
-    ) -> Result<()> {
-        self.core.tell(self.who(), MetaRequest::Settle { file, epoch, cap, found }).await
     }
 }

@@ -3,7 +3,8 @@
 //! A request walks through these rooms:
 //!
 //! ```text
-//! client   namespace operations      file     an open file: capability, leases, summary
+//! client   session and opens         file     an open file: capability, leases, summary, farewell
+//! namespace, attributes  by name     size     cut, found out from the datafiles, settled
 //! read     holes and ends            write    summary, append
 //! data     parts and payloads        lease    co-located datafiles by their own descriptors
 //! exchange everything sent first, then received          call   metadata, each change once
@@ -19,6 +20,7 @@
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
 mod admin;
+mod attributes;
 mod call;
 mod client;
 mod connect;
@@ -34,11 +36,13 @@ mod gather;
 mod lease;
 mod locks;
 mod log;
+mod namespace;
 mod options;
 mod pool;
 mod read;
 mod registry;
 mod server;
+mod size;
 mod token;
 mod write;
 

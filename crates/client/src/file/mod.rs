@@ -1,30 +1,28 @@
 //! Open files.
 
-use crate::call::Effect;
-use crate::client::{Client, EMPTY};
-use crate::control::datafile;
-use crate::core::Core;
+mod capability;
+mod farewell;
+mod leases;
+mod written;
+
+pub(crate) use leases::Cells;
+pub(crate) use written::Written;
+
+use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::lease::{self, Answer, Keeper, Lease, RETRY_AFTER};
 use crate::options::Transport;
 use crate::registry::OpenRecord;
+use crate::size::EMPTY;
+use capability::renew_at;
 use parking_lot::RwLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
-use weft_core::{
-    Access, AccessHistory, ByteLen, Extent, FileId, FileOffset, Layout, Nanos, ObjectId, SubRequest,
-    TargetId, Timestamp,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use weft_core::{Access, AccessHistory, ByteLen, Extent, FileId, FileOffset, Layout};
 use weft_env::Env;
+use weft_wire::Errno;
 use weft_wire::data::DatafileMeta;
-use weft_wire::meta::{
-    Attr, HandleId, MetaReply, MetaRequest, OpenFlags, Opened, Place, SetAttr, WriteSummary,
-};
-use weft_wire::{Capability, Errno};
-
-/// Capabilities are renewed this long before they end (or after three quarters of their life, if that is later).
-const RENEW_BEFORE_S: i128 = 60;
+use weft_wire::meta::{Attr, FileType, HandleId, OpenFlags, Opened, Place, SetAttr};
 
 /// An open file. Clones share it; the last one closes it.
 pub struct OpenFile<E: Env> {
@@ -70,112 +68,6 @@ struct Facts {
     attr: Attr,
 }
 
-/// What was written through this open file, for the summary at its close.
-#[derive(Default)]
-pub(crate) struct Written {
-    any: AtomicBool,
-    unsure: AtomicBool,
-    end: AtomicU64,
-    bytes: AtomicU64,
-    /// On the exact clock: a time that is set right after a write must not be older than it. Becomes a civil time at
-    /// the close.
-    last: AtomicU64,
-}
-
-impl Written {
-    #[inline]
-    pub(crate) fn note(&self, extent: Extent, now: Nanos) {
-        if !self.any.load(Relaxed) {
-            self.any.store(true, Relaxed);
-        }
-        let end = extent.offset.0 + extent.len.0;
-        if self.end.load(Relaxed) < end {
-            self.end.fetch_max(end, Relaxed);
-        }
-        self.bytes.fetch_add(extent.len.0, Relaxed);
-        self.last.store(now.0, Relaxed);
-    }
-
-    /// Something failed midway.
-    pub(crate) fn unsure(&self) {
-        self.any.store(true, Relaxed);
-        self.unsure.store(true, Relaxed);
-    }
-
-    fn summary<E: Env>(&self, env: &E) -> WriteSummary {
-        let ago = env.now().0.saturating_sub(self.last.load(Relaxed));
-        WriteSummary {
-            wrote: self.any.load(Relaxed),
-            end: ByteLen(self.end.load(Relaxed)),
-            bytes: ByteLen(self.bytes.load(Relaxed)),
-            unsure: self.unsure.load(Relaxed),
-            mtime: Timestamp(env.wall().0 - i128::from(ago)),
-        }
-    }
-}
-
-/// A place for the lease of each object.
-pub(crate) struct Cells<E: Env> {
-    /// Cells before each component.
-    starts: Vec<usize>,
-    cells: Vec<Cell<E>>,
-    /// Whether any had a lease.
-    leased: AtomicBool,
-}
-
-pub(crate) struct Cell<E: Env> {
-    held: RwLock<Option<Arc<Lease<E>>>>,
-    uses: AtomicU32,
-    /// No asking before this time of the monotonic clock.
-    not_before: AtomicU64,
-}
-
-impl<E: Env> Cells<E> {
-    fn new(layout: Option<&Layout>, with_leases: bool) -> Self {
-        let mut starts = Vec::new();
-        let mut count = 0;
-        if let Some(layout) = layout.filter(|_| with_leases) {
-            for component in layout.components() {
-                starts.push(count);
-                count += component.strips.len();
-            }
-        }
-        let cell =
-            || Cell { held: RwLock::new(None), uses: AtomicU32::new(0), not_before: AtomicU64::new(0) };
-        Self { starts, cells: (0..count).map(|_| cell()).collect(), leased: AtomicBool::new(false) }
-    }
-
-    /// Drops all leases; whether there had been any.
-    fn clear(&mut self) -> bool {
-        self.cells.clear();
-        self.leased.load(Relaxed)
-    }
-
-    #[inline]
-    fn get(&self, object: ObjectId) -> Option<&Cell<E>> {
-        let start = *self.starts.get(usize::from(object.component))?;
-        self.cells.get(start + usize::from(object.column))
-    }
-}
-
-impl<E: Env> Keeper<E> for State<E> {
-    fn drop_lease(&self, lease: &Arc<Lease<E>>) {
-        for cell in &self.cells.cells {
-            cell.drop_if(lease);
-        }
-    }
-}
-
-impl<E: Env> Cell<E> {
-    fn drop_if(&self, lease: &Arc<Lease<E>>) {
-        let dropped = {
-            let mut held = self.held.write();
-            if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, lease)) { held.take() } else { None }
-        };
-        drop(dropped); // Outside the lock.
-    }
-}
-
 impl<E: Env> State<E> {
     /// What the client decides at each request: whether it follows on the one before.
     #[inline]
@@ -190,7 +82,7 @@ impl<E: Env> State<E> {
     #[inline]
     pub(crate) fn layout(&self) -> Result<&Layout> {
         self.layout.as_ref().ok_or_else(|| match self.opened.attr.kind {
-            weft_wire::meta::FileType::Directory => Error::misuse(Errno::EISDIR, "a directory has no bytes"),
+            FileType::Directory => Error::misuse(Errno::EISDIR, "a directory has no bytes"),
             _ => Error::misuse(Errno::EINVAL, "this kind of file has no bytes here"),
         })
     }
@@ -206,173 +98,9 @@ impl<E: Env> State<E> {
         Ok(())
     }
 
-    /// As [`State::cap`]; `None` where there is none to be had (a directory).
-    pub(crate) async fn with_cap(&self) -> Result<Option<Capability>> {
-        if self.record.cap.read().is_none() { Ok(None) } else { self.cap().await.map(Some) }
-    }
-
     /// Whether a kernel somewhere caches pages of this file.
     pub(crate) fn cached_elsewhere(&self) -> bool {
         self.opened.cached_elsewhere
-    }
-
-    /// A capability that is good for a while.
-    pub(crate) async fn cap(&self) -> Result<Capability> {
-        let cap = (*self.record.cap.read())
-            .ok_or_else(|| Error::misuse(Errno::EBADF, "the file is not open for reading or writing"))?;
-        let now_s = self.client.core.env.wall().0.div_euclid(1_000_000_000);
-        if now_s < i128::from(self.renew_at_s.load(Relaxed)) {
-            return Ok(cap);
-        }
-        // An outage of the metadata service must not stop reads and writes that are still allowed.
-        match self.renew().await {
-            Err(_) if now_s < i128::from(cap.expires_s) => Ok(cap),
-            result => result,
-        }
-    }
-
-    /// Asks for a fresh capability.
-    pub(crate) async fn renew(&self) -> Result<Capability> {
-        let request = MetaRequest::Renew { handle: self.record.handle };
-        let answer = self.client.call(Effect::Repeatable, request).await;
-        match answer.map_err(|error| error.about(&self.path))? {
-            MetaReply::Capability(cap) => {
-                *self.record.cap.write() = Some(cap);
-                self.renew_at_s.store(renew_at(&cap, self.client.core.env.wall()), Relaxed);
-                Ok(cap)
-            }
-            _ => Err(crate::control::odd_reply()),
-        }
-    }
-
-    /// The lease on the datafile of `sub`, if there is one or it is time to get one.
-    #[inline]
-    pub(crate) async fn lease_for(
-        self: &Arc<Self>,
-        sub: &SubRequest,
-        write: bool,
-    ) -> Result<Option<Arc<Lease<E>>>> {
-        let Some(cell) = self.cells.get(sub.object) else { return Ok(None) };
-        let held = cell.held.read().clone();
-        match held {
-            Some(lease) if lease.writable || !write => Ok(Some(lease)),
-            _ => self.get_lease(cell, (sub.object, sub.target), sub.local.len, write).await,
-        }
-    }
-
-    /// The lease that is held on `object`, without asking for one.
-    pub(crate) fn held_lease(&self, object: ObjectId) -> Option<Arc<Lease<E>>> {
-        self.cells.get(object)?.held.read().clone()
-    }
-
-    /// The lease did not hold any more.
-    #[cold]
-    pub(crate) fn lease_ended(&self, object: ObjectId, lease: &Arc<Lease<E>>) {
-        if let Some(cell) = self.cells.get(object) {
-            cell.drop_if(lease);
-            if self.only_descriptors() {
-                return;
-            }
-            let not_before = self.client.core.env.now().saturating_add(RETRY_AFTER);
-            cell.not_before.store(not_before.0, Relaxed);
-        }
-    }
-
-    pub(crate) fn only_descriptors(&self) -> bool {
-        self.client.core.options.transport == Transport::Descriptor
-    }
-
-    #[cold]
-    async fn get_lease(
-        self: &Arc<Self>,
-        cell: &Cell<E>,
-        (object, target): (ObjectId, TargetId),
-        len: ByteLen,
-        write: bool,
-    ) -> Result<Option<Arc<Lease<E>>>> {
-        let core = &*self.client.core;
-        let now = core.env.now();
-        let uses = cell.uses.fetch_add(1, Relaxed).saturating_add(1);
-        let early = uses < core.options.lease_after_uses && len.0 < core.options.lease_at_len;
-        let server = core.server(core.route(target)?);
-        if !self.only_descriptors()
-            && (early || now.0 < cell.not_before.load(Relaxed) || !server.channel.is_useful(now))
-        {
-            return Ok(None);
-        }
-        let cap = self.cap().await?;
-        let name = datafile(self.record.file, (object, target));
-        let later = || cell.not_before.store(now.saturating_add(RETRY_AFTER).0, Relaxed);
-        match lease::ask(core, server, name, cap, write).await {
-            Ok(Answer::Leased(lease)) => {
-                let before = cell.held.write().replace(Arc::clone(&lease));
-                drop(before);
-                let this: Weak<Self> = Arc::downgrade(self);
-                self.cells.leased.store(true, Relaxed);
-                core.leases.add(this, &lease);
-                Ok(Some(lease))
-            }
-            Ok(Answer::Busy) => Ok(None),
-            // A datafile that does not exist yet is read by message: it has nothing to say.
-            Ok(Answer::No) if self.only_descriptors() && write => Err(lease::no_descriptor()),
-            Ok(Answer::Never) if self.only_descriptors() => Err(lease::no_descriptor()),
-            Ok(Answer::No | Answer::Never) => {
-                later();
-                Ok(None)
-            }
-            // Messages may still work, or say better what is wrong.
-            Err(_) if !self.only_descriptors() => {
-                later();
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// What is left to do when the last clone goes; `None` when nothing is.
-    fn farewell(&mut self) -> Option<Farewell<E>> {
-        let leased = self.cells.clear();
-        if std::mem::replace(&mut self.closed, true) || self.client.core.is_abandoned() {
-            return None;
-        }
-        let core = Arc::clone(&self.client.core);
-        let (handle, summary) = (self.record.handle, self.written.summary(&core.env));
-        core.registry.closed(handle);
-        (!self.record.lost.load(Relaxed)).then_some(Farewell { core, handle, summary, leased })
-    }
-}
-
-/// The end of an open file, detached from it.
-struct Farewell<E: Env> {
-    core: Arc<Core<E>>,
-    handle: HandleId,
-    summary: WriteSummary,
-    leased: bool,
-}
-
-impl<E: Env> Farewell<E> {
-    async fn say(self) -> Result<()> {
-        let Self { core, handle, summary, leased } = self;
-        core.until_reclaimed().await;
-        let result = core.tell(None, MetaRequest::Close { handle, summary }).await;
-        if leased {
-            for server in &core.servers {
-                server.channel.give_back().await;
-            }
-        }
-        result
-    }
-}
-
-impl<E: Env> Drop for State<E> {
-    fn drop(&mut self) {
-        if let Some(farewell) = self.farewell() {
-            let env = self.client.core.env.clone();
-            // Nobody is left to be told of an error; the session's end closes what this could not.
-            let _ = env.detach("weft close", move || async move {
-                let _ = farewell.say().await;
-            });
-        }
     }
 }
 
@@ -588,14 +316,4 @@ impl<E: Env> OpenFile<E> {
             None => Ok(()),
         }
     }
-}
-
-/// When a capability that came at `now` is to be renewed, in seconds since 1970.
-fn renew_at(cap: &Capability, now: Timestamp) -> u64 {
-    let life_s = i128::from(cap.expires_s) - now.0.div_euclid(1_000_000_000);
-    if life_s <= 0 {
-        // The clocks disagree: only a server can say when it has ended.
-        return u64::MAX;
-    }
-    (i128::from(cap.expires_s) - RENEW_BEFORE_S.min(life_s / 4)) as u64
 }

@@ -1,0 +1,103 @@
+//! Attributes, layouts and extended attributes of files by their names.
+
+use crate::call::Effect;
+use crate::client::Client;
+use crate::control::odd_reply;
+use crate::error::Result;
+use weft_core::Layout;
+use weft_env::Env;
+use weft_wire::meta::{Attr, LayoutSpec, MetaReply, MetaRequest, Place, SetAttr};
+
+impl<E: Env> Client<E> {
+    /// Attributes; the size of a file that is being written is asked of the data servers.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EACCES` and the like; `Unreachable`; [`Error::Elsewhere`].
+    pub async fn stat(&self, at: &Place) -> Result<Attr> {
+        self.attr_reply(at, Effect::Repeatable, MetaRequest::Stat { at: at.clone() }).await
+    }
+
+    /// Sets mode, owner or times.
+    ///
+    /// # Errors
+    /// Those of chmod(2), chown(2) and utimensat(2).
+    pub async fn set_attr(&self, at: &Place, set: SetAttr) -> Result<Attr> {
+        self.attr_reply(at, Effect::Once, MetaRequest::SetAttr { at: at.clone(), set }).await
+    }
+
+    /// Whether the caller may do what `mask` says (access(2)).
+    ///
+    /// # Errors
+    /// `EACCES` when not.
+    pub async fn access(&self, at: &Place, mask: u32) -> Result<()> {
+        self.done(at, Effect::Repeatable, MetaRequest::Access { at: at.clone(), mask }).await
+    }
+
+    /// An extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA` when there is none of that name.
+    pub async fn get_xattr(&self, at: &Place, name: &str) -> Result<Vec<u8>> {
+        let request = MetaRequest::GetXattr { at: at.clone(), name: name.to_owned() };
+        match self.about(at, Effect::Repeatable, request).await? {
+            MetaReply::Value(value) => Ok(value),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Sets an extended attribute; `create` fails when it is there, `replace` when it is not.
+    ///
+    /// # Errors
+    /// Those of setxattr(2).
+    pub async fn set_xattr(
+        &self,
+        at: &Place,
+        name: &str,
+        value: &[u8],
+        create: bool,
+        replace: bool,
+    ) -> Result<()> {
+        let (name, value) = (name.to_owned(), value.to_vec());
+        let request = MetaRequest::SetXattr { at: at.clone(), name, value, create, replace };
+        self.done(at, Effect::Once, request).await
+    }
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// Those of listxattr(2).
+    pub async fn list_xattr(&self, at: &Place) -> Result<Vec<String>> {
+        match self.about(at, Effect::Repeatable, MetaRequest::ListXattr { at: at.clone() }).await? {
+            MetaReply::Names(names) => Ok(names),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// Those of removexattr(2).
+    pub async fn remove_xattr(&self, at: &Place, name: &str) -> Result<()> {
+        let request = MetaRequest::RemoveXattr { at: at.clone(), name: name.to_owned() };
+        self.done(at, Effect::Once, request).await
+    }
+
+    /// The layout of a file, or what a directory asks for for new files.
+    ///
+    /// # Errors
+    /// Those of stat(2).
+    pub async fn get_layout(&self, at: &Place) -> Result<(Option<Layout>, Option<LayoutSpec>)> {
+        match self.about(at, Effect::Repeatable, MetaRequest::GetLayout { at: at.clone() }).await? {
+            MetaReply::Layout { layout, default } => Ok((layout, default)),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Sets the layout of an empty file, or what a directory asks for for new files.
+    ///
+    /// # Errors
+    /// `EEXIST` or `EBUSY` when the file has bytes or writers; `EINVAL` for what no target fits.
+    pub async fn set_layout(&self, at: &Place, spec: &LayoutSpec) -> Result<()> {
+        self.done(at, Effect::Once, MetaRequest::SetLayout { at: at.clone(), spec: spec.clone() }).await
+    }
+}
