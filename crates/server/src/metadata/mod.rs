@@ -6,7 +6,9 @@
 //! all others that wait at the time.
 //!
 //! ```text
-//! serve        one request: which step, on whose behalf, how urgent           session  beginning and end of clients
+//! serve        one request: which operation, on whose behalf                  session  beginning and end of clients
+//! step         a look or a change of the database, told when durable          reclaim  what clients tell again
+//! waiting      locks that are waited for              pages   what mounts keep, dropped when others write
 //! walk         paths, links and search permission        permit  permission   layouts  which layout a file gets
 //! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
 //! opens, sessions, locking   what is in memory, pure        reaper  removal of datafiles
@@ -22,16 +24,20 @@ mod namespace;
 mod op;
 mod open;
 mod opens;
+mod pages;
 mod permit;
 mod reaper;
+mod reclaim;
 mod rename;
 mod serve;
 mod session;
 mod sessions;
 mod size;
 mod start;
+mod step;
 mod tables;
 mod tasks;
+mod waiting;
 mod walk;
 mod xattr;
 

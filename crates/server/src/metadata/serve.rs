@@ -1,33 +1,23 @@
 //! One request.
 
 use super::fault::{Fault, Outcome};
-use super::locking::{LockAnswer, LockRequest, byte_range};
+use super::locking::{LockRequest, byte_range};
 use super::op::Op;
 use super::open::{OpenRequest, Urgency};
-use super::tables::{allocator, put_row, row};
-use super::{ConnectionContext, LOCK_NOTIFIERS, Service};
+use super::tables::{allocator, row};
+use super::{ConnectionContext, Service};
 use std::sync::atomic::Ordering;
-use weft_core::{FileId, Nanos};
 use weft_env::{Dir, Env, Notify};
-use weft_store::metadata::{Engine, ReplyRow, Snapshot, Table, Transaction, reply_key, session_key};
+use weft_store::metadata::{Engine, ReplyRow, Table, Transaction, reply_key};
 use weft_wire::Errno;
-use weft_wire::hello::{Identity, SessionId};
-use weft_wire::meta::{
-    HandleId, LockSpace, MetaCall, MetaReply, MetaRequest, ReclaimLock, ReclaimOpen, WriteSummary,
-};
-
-/// How long a request for a lock waits before the client is told to ask again.
-const LOCK_WAIT: Nanos = Nanos::from_ms(250);
-/// How long a mount's question for events waits. Short, because a connection that waits does not see its peer die.
-const EVENT_WAIT: Nanos = Nanos::from_s(2);
-/// How long a writer waits for mounts to drop their pages.
-const INVALIDATE_WAIT: Nanos = Nanos::from_s(5);
+use weft_wire::hello::Identity;
+use weft_wire::meta::{HandleId, LockKind, MetaCall, MetaReply, MetaRequest, WriteSummary};
 
 /// One call, taken apart.
-struct Call<'a> {
-    ctx: &'a ConnectionContext,
-    who: Identity,
-    seq: u64,
+pub(super) struct Call<'a> {
+    pub(super) ctx: &'a ConnectionContext,
+    pub(super) who: Identity,
+    pub(super) seq: u64,
 }
 
 impl<E: Env> Service<E> {
@@ -127,7 +117,7 @@ impl<E: Env> Service<E> {
             R::Unlock { handle, space, owner, range } => {
                 let session = call.ctx.session;
                 let file = self.lockable(session, handle, space, None)?;
-                let (range, kind, pid) = (byte_range(range)?, weft_wire::meta::LockKind::Shared, 0);
+                let (range, kind, pid) = (byte_range(range)?, LockKind::Shared, 0);
                 let request = LockRequest { session, file, space, owner, kind, range, pid };
                 if self.locks.lock().unlock(&request)? {
                     self.wake_lockers(file);
@@ -153,92 +143,12 @@ impl<E: Env> Service<E> {
         }
     }
 
-    fn op<'a>(&'a self, call: &'a Call<'_>) -> Op<'a> {
-        Op { core: &self.core, who: &call.who, session: call.ctx.session, now: self.env.wall() }
-    }
-
     fn require_administrator(&self, call: &Call<'_>) -> Outcome<()> {
         let identity = &call.ctx.identity;
         if call.ctx.is_server || identity.is_root() || identity.uid == self.hooks.uid {
             return Ok(());
         }
         Err(Fault::new(Errno::EPERM, "only root and the user who runs the servers may do this"))
-    }
-
-    /// A step that changes nothing.
-    fn look<T>(
-        &self,
-        call: &Call<'_>,
-        body: impl FnOnce(&dyn Snapshot, &Op<'_>) -> Outcome<T>,
-    ) -> Outcome<T> {
-        let op = self.op(call);
-        self.journal.read(|s| body(s, &op))
-    }
-
-    /// A step that changes something; its result may be told when it is durable, if it is urgent.
-    async fn commit<T>(
-        &self,
-        call: &Call<'_>,
-        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<(T, Urgency)>,
-    ) -> Outcome<T> {
-        self.journal.room().await;
-        let op = self.op(call);
-        let ((told, urgency), point) = self.journal.write(|t| body(t, &op))?;
-        match urgency {
-            Urgency::Durable => self.journal.durable(point).await?,
-            Urgency::Lazy => self.journal.lazily(point).await?,
-        }
-        Ok(told)
-    }
-
-    /// The same, done once for each number on a slot.
-    async fn once(
-        &self,
-        call: &Call<'_>,
-        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<(MetaReply, Urgency)>,
-        again: impl FnOnce(&mut dyn Transaction, &Op<'_>, MetaReply) -> Outcome<MetaReply>,
-    ) -> Outcome<MetaReply> {
-        let seq = call.seq;
-        if seq == 0 {
-            return self.commit(call, body).await;
-        }
-        let key = reply_key(call.ctx.session.0, call.ctx.slot);
-        let step = |t: &mut dyn Transaction, op: &Op<'_>| {
-            if let Some(stored) = row::<ReplyRow>(t, Table::Replies, &key)? {
-                if stored.seq > seq {
-                    let detail =
-                        format!("request {seq} of slot {} comes after {}", call.ctx.slot, stored.seq);
-                    return Err(Fault::new(Errno::EPROTO, detail));
-                }
-                if stored.seq == seq {
-                    let reply = postcard::from_bytes(&stored.reply)
-                        .map_err(|_| Fault::new(Errno::EIO, "a stored reply does not decode"))?;
-                    return Ok((again(t, op, reply)?, Urgency::Durable));
-                }
-            }
-            let (reply, urgency) = body(t, op)?;
-            let stored = postcard::to_allocvec(&reply).expect("replies always encode");
-            put_row(t, Table::Replies, &key, &ReplyRow { seq, reply: stored });
-            Ok((reply, urgency))
-        };
-        self.commit(call, step).await
-    }
-
-    async fn change(
-        &self,
-        call: &Call<'_>,
-        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
-    ) -> Outcome<MetaReply> {
-        self.once(call, |t, op| Ok((body(t, op)?, Urgency::Durable)), |_, _, reply| Ok(reply)).await
-    }
-
-    async fn change_as_urgent(
-        &self,
-        call: &Call<'_>,
-        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<(MetaReply, Urgency)>,
-    ) -> Outcome<MetaReply> {
-        // Opening and cutting again is harmless, and their effect in memory is wanted: no reply is kept.
-        self.commit(call, body).await
     }
 
     async fn open(&self, call: &Call<'_>, ask: &OpenRequest<'_>) -> Outcome<MetaReply> {
@@ -280,192 +190,5 @@ impl<E: Env> Service<E> {
             self.wake_lockers(ended.open.file);
         }
         Ok(MetaReply::Done)
-    }
-
-    fn wake_lockers(&self, file: FileId) {
-        self.lock_changed[file.0 as usize % LOCK_NOTIFIERS].notify_all();
-    }
-
-    /// The file of a handle, if locks of this kind may be had through it.
-    fn lockable(
-        &self,
-        session: SessionId,
-        handle: HandleId,
-        space: LockSpace,
-        kind: Option<weft_wire::meta::LockKind>,
-    ) -> Outcome<FileId> {
-        let open = self.core.opens.lock().get(session, handle).ok_or(Errno::EBADF)?;
-        let fits = match (space, kind) {
-            (LockSpace::Record, Some(weft_wire::meta::LockKind::Shared)) => open.read,
-            (LockSpace::Record | LockSpace::Append, Some(weft_wire::meta::LockKind::Exclusive)) => open.write,
-            _ => true,
-        };
-        if fits { Ok(open.file) } else { Err(Errno::EBADF.into()) }
-    }
-
-    async fn lock(
-        &self,
-        call: &Call<'_>,
-        request: LockRequest,
-        wait: bool,
-        ticket: u64,
-    ) -> Outcome<MetaReply> {
-        self.wait_out_grace(request.file).await?;
-        // Appends are short and told by nobody after a restart; the others the next start must wait for.
-        if request.space != LockSpace::Append && self.sessions.lock().note_locks(request.session) {
-            let note = |t: &mut dyn Transaction, _: &Op<'_>| {
-                put_row(t, Table::Sessions, &session_key(request.session.0), &());
-                Ok(((), Urgency::Durable))
-            };
-            self.commit(call, note).await?;
-        }
-        let changed = &self.lock_changed[request.file.0 as usize % LOCK_NOTIFIERS];
-        let until = self.env.now().saturating_add(LOCK_WAIT);
-        let mut ticket = ticket;
-        loop {
-            let epoch = changed.epoch();
-            let now = self.env.now();
-            let answer = self.locks.lock().ask(request, wait, ticket, now);
-            match answer {
-                LockAnswer::Granted => {
-                    // Those who queued behind may go with it (shared locks).
-                    return Ok(MetaReply::Locked);
-                }
-                LockAnswer::Refused(errno) => return Err(errno.into()),
-                LockAnswer::Wait(place) => ticket = place,
-            }
-            if now >= until || self.is_stopping() {
-                return Ok(MetaReply::LockWait(ticket));
-            }
-            changed.wait(epoch, Some(until.saturating_sub(now))).await;
-        }
-    }
-
-    async fn wait_out_grace(&self, file: FileId) -> Outcome<()> {
-        let changed = &self.lock_changed[file.0 as usize % LOCK_NOTIFIERS];
-        loop {
-            let epoch = changed.epoch();
-            let left = self.grace_until.saturating_sub(self.env.now());
-            if left == Nanos::ZERO {
-                return Ok(());
-            }
-            if self.is_stopping() {
-                return Err(Fault::new(Errno::EAGAIN, "the metadata service is ending"));
-            }
-            changed.wait(epoch, Some(left)).await;
-        }
-    }
-
-    async fn reclaim(
-        &self,
-        call: &Call<'_>,
-        opens: &[ReclaimOpen],
-        locks: &[ReclaimLock],
-    ) -> Outcome<MetaReply> {
-        let session = call.ctx.session;
-        let (mut lost_opens, mut lost_locks, mut uncached) = (Vec::new(), Vec::new(), Vec::new());
-        for open in opens {
-            let reopen = |t: &mut dyn Transaction, op: &Op<'_>| op.adopt(t, open);
-            match self.commit(call, reopen).await {
-                Ok(_) => {
-                    let entry = self.core.opens.lock().get(session, open.handle);
-                    if open.caching && !entry.is_some_and(|entry| entry.caching) {
-                        uncached.push(open.handle);
-                    }
-                }
-                Err(Fault::Failed(error)) if error.errno == Errno::EIO => return Err(Fault::Failed(error)),
-                Err(_) => lost_opens.push(open.handle),
-            }
-        }
-        if !locks.is_empty() && self.sessions.lock().note_locks(session) {
-            let note = |t: &mut dyn Transaction, _: &Op<'_>| {
-                put_row(t, Table::Sessions, &session_key(session.0), &());
-                Ok(((), Urgency::Durable))
-            };
-            self.commit(call, note).await?;
-        }
-        for lock in locks {
-            let ReclaimLock { file, space, owner, kind, range } = lock;
-            let is_open = self.core.opens.lock().is_open(*file);
-            let got = is_open && {
-                let range = byte_range(*range)?;
-                let request = LockRequest {
-                    session,
-                    file: *file,
-                    space: *space,
-                    owner: *owner,
-                    kind: *kind,
-                    range,
-                    pid: call.ctx.pid,
-                };
-                self.locks.lock().ask(request, false, 0, self.env.now()) == LockAnswer::Granted
-            };
-            if !got {
-                lost_locks.push(lock.clone());
-            }
-        }
-        Ok(MetaReply::Reclaimed { lost_opens, lost_locks, uncached })
-    }
-
-    /// Tells mounts that keep pages of `file` to drop some; whom, and the number that each will acknowledge.
-    fn tell_others(&self, call: &Call<'_>, file: FileId, start: u64, end: u64) -> Vec<(SessionId, u64)> {
-        let others = self.core.opens.lock().caching_elsewhere(file, call.ctx.session);
-        let told: Vec<_> = {
-            let mut sessions = self.sessions.lock();
-            let tell = |session| Some((session, sessions.tell(session, file, start, end)?));
-            others.into_iter().filter_map(tell).collect()
-        };
-        if !told.is_empty() {
-            self.event_changed.notify_all();
-        }
-        told
-    }
-
-    async fn invalidate(
-        &self,
-        call: &Call<'_>,
-        handle: HandleId,
-        start: u64,
-        end: u64,
-    ) -> Outcome<MetaReply> {
-        let open = self.core.opens.lock().get(call.ctx.session, handle).ok_or(Errno::EBADF)?;
-        let told = self.tell_others(call, open.file, start, end);
-        let now = self.env.now();
-        let until = now.max(self.pages_told_from).saturating_add(INVALIDATE_WAIT);
-        loop {
-            let epoch = self.event_changed.epoch();
-            let early = self.pages_told_from.saturating_sub(self.env.now());
-            if early > Nanos::ZERO && !self.is_stopping() {
-                self.event_changed.wait(epoch, Some(early)).await;
-                continue;
-            }
-            let done = {
-                let sessions = self.sessions.lock();
-                told.iter().all(|(session, number)| sessions.has_done(*session, *number))
-            };
-            let left = until.saturating_sub(self.env.now());
-            if !done && left == Nanos::ZERO {
-                self.log(&format!("a mount did not drop its pages of inode {} in time", open.file));
-            }
-            if done || left == Nanos::ZERO || self.is_stopping() {
-                return Ok(MetaReply::Done);
-            }
-            self.event_changed.wait(epoch, Some(left)).await;
-        }
-    }
-
-    async fn wait_events(&self, session: SessionId, done: u64) -> MetaReply {
-        self.sessions.lock().acknowledge(session, done);
-        self.event_changed.notify_all();
-        let until = self.env.now().saturating_add(EVENT_WAIT);
-        loop {
-            let epoch = self.event_changed.epoch();
-            let events = self.sessions.lock().events(session);
-            let left = until.saturating_sub(self.env.now());
-            if !events.is_empty() || left == Nanos::ZERO || self.is_stopping() {
-                return MetaReply::Events(events);
-            }
-            self.event_changed.wait(epoch, Some(left)).await;
-        }
     }
 }

@@ -1,0 +1,66 @@
+//! Opens and locks that a client tells again after a lost connection or a restart.
+
+use super::Service;
+use super::fault::{Fault, Outcome};
+use super::locking::{LockAnswer, LockRequest, byte_range};
+use super::op::Op;
+use super::open::Urgency;
+use super::serve::Call;
+use super::tables::put_row;
+use weft_env::Env;
+use weft_store::metadata::{Table, Transaction, session_key};
+use weft_wire::Errno;
+use weft_wire::meta::{MetaReply, ReclaimLock, ReclaimOpen};
+
+impl<E: Env> Service<E> {
+    pub(super) async fn reclaim(
+        &self,
+        call: &Call<'_>,
+        opens: &[ReclaimOpen],
+        locks: &[ReclaimLock],
+    ) -> Outcome<MetaReply> {
+        let session = call.ctx.session;
+        let (mut lost_opens, mut lost_locks, mut uncached) = (Vec::new(), Vec::new(), Vec::new());
+        for open in opens {
+            let reopen = |t: &mut dyn Transaction, op: &Op<'_>| op.adopt(t, open);
+            match self.commit(call, reopen).await {
+                Ok(_) => {
+                    let entry = self.core.opens.lock().get(session, open.handle);
+                    if open.caching && !entry.is_some_and(|entry| entry.caching) {
+                        uncached.push(open.handle);
+                    }
+                }
+                Err(Fault::Failed(error)) if error.errno == Errno::EIO => return Err(Fault::Failed(error)),
+                Err(_) => lost_opens.push(open.handle),
+            }
+        }
+        if !locks.is_empty() && self.sessions.lock().note_locks(session) {
+            let note = |t: &mut dyn Transaction, _: &Op<'_>| {
+                put_row(t, Table::Sessions, &session_key(session.0), &());
+                Ok(((), Urgency::Durable))
+            };
+            self.commit(call, note).await?;
+        }
+        for lock in locks {
+            let ReclaimLock { file, space, owner, kind, range } = lock;
+            let is_open = self.core.opens.lock().is_open(*file);
+            let got = is_open && {
+                let range = byte_range(*range)?;
+                let request = LockRequest {
+                    session,
+                    file: *file,
+                    space: *space,
+                    owner: *owner,
+                    kind: *kind,
+                    range,
+                    pid: call.ctx.pid,
+                };
+                self.locks.lock().ask(request, false, 0, self.env.now()) == LockAnswer::Granted
+            };
+            if !got {
+                lost_locks.push(lock.clone());
+            }
+        }
+        Ok(MetaReply::Reclaimed { lost_opens, lost_locks, uncached })
+    }
+}
