@@ -1,19 +1,23 @@
 //! An open file description of ours: what all descriptors that were duplicated from one open share.
 
-use crate::backend::{self, File, How, Name, backend};
-use crate::config::config;
+mod listing;
+mod opening;
+mod record_locks;
+
+pub use listing::Listing;
+pub use opening::{close, install, open, with_layout};
+pub use record_locks::{after_fork_in_child, give_up_locks, note_lock};
+
+use crate::backend::{self, File, backend};
 use crate::errno::Res;
 use crate::lock::Lock;
 use crate::route::Spot;
-use crate::{guard, placeholder, sys, table};
-use std::collections::BTreeSet;
+use crate::{guard, sys};
 use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use weft_core::Timestamp;
-use weft_wire::meta::{LayoutSpec, LockRange, LockSpace};
 
 /// Flags of `open` that `fcntl(F_SETFL)` may change.
 const CHANGEABLE: c_int =
@@ -291,163 +295,6 @@ impl Drop for Open {
             Ok(())
         });
     }
-}
-
-/// Names of a directory, page by page.
-pub struct Listing {
-    spot: Spot,
-    page: std::vec::IntoIter<Name>,
-    more: bool,
-    after: Vec<u8>,
-    /// How many were told.
-    pub told: u64,
-}
-
-impl Listing {
-    pub fn new(open: &Open) -> Res<Self> {
-        let spot = open.spot()?;
-        let own = open.stat()?.st_ino;
-        let dots = [b".".to_vec(), b"..".to_vec()];
-        let dots = dots.map(|name| Name { name, inode: own, kind: libc::DT_DIR });
-        Ok(Self { spot, page: Vec::from(dots).into_iter(), more: true, after: Vec::new(), told: 0 })
-    }
-
-    /// The next name that `fits`; it stays when it does not.
-    pub fn next_if(&mut self, fits: impl FnOnce(&Name) -> bool) -> Res<Option<Name>> {
-        while self.page.as_slice().is_empty() {
-            if !self.more {
-                return Ok(None);
-            }
-            let (page, more) = backend()?.list(&self.spot, &self.after)?;
-            if let Some(last) = page.last() {
-                self.after.clone_from(&last.name);
-            }
-            self.more = more && !page.is_empty();
-            self.page = page.into_iter();
-        }
-        if !fits(&self.page.as_slice()[0]) {
-            return Ok(None);
-        }
-        self.told += 1;
-        Ok(self.page.next())
-    }
-}
-
-thread_local! {
-    // What the MPI tap wants of files that this thread makes.
-    static WANTED: std::cell::Cell<*const LayoutSpec> = const { std::cell::Cell::new(std::ptr::null()) };
-}
-
-/// Runs `work`; files that this thread makes meanwhile get the layout `spec`.
-pub fn with_layout<T>(spec: &LayoutSpec, work: impl FnOnce() -> T) -> T {
-    let before = WANTED.replace(spec);
-    let result = work();
-    WANTED.set(before);
-    result
-}
-
-/// Opens `spot` as `open(2)` would, and gives the descriptor.
-pub fn open(spot: &Spot, flags: c_int, mode: u32) -> Res<c_int> {
-    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
-        return Err(libc::EOPNOTSUPP.into());
-    }
-    if flags & libc::O_CREAT != 0 && (flags & libc::O_DIRECTORY != 0 || spot.must_dir) {
-        return Err(if flags & libc::O_DIRECTORY != 0 { libc::EINVAL } else { libc::EISDIR }.into());
-    }
-    let access = flags & libc::O_ACCMODE;
-    let path_only = flags & libc::O_PATH != 0;
-    // SAFETY: null, or set by `with_layout` further up this thread's stack.
-    let spec = unsafe { WANTED.get().as_ref() }.cloned().unwrap_or_default();
-    let how = How {
-        read: !path_only && access != libc::O_WRONLY,
-        write: !path_only && access != libc::O_RDONLY,
-        create: !path_only && flags & libc::O_CREAT != 0,
-        exclusive: !path_only && flags & libc::O_EXCL != 0,
-        truncate: !path_only && flags & libc::O_TRUNC != 0,
-        directory: flags & libc::O_DIRECTORY != 0 || spot.must_dir,
-        nofollow: flags & libc::O_NOFOLLOW != 0,
-        mode: mode & 0o7777 & !crate::hooks::names::umask_now(),
-        spec,
-    };
-    // The placeholder first: when descriptors have run out nothing must have been made.
-    let fd = placeholder::new(b"/", flags & libc::O_CLOEXEC)?;
-    let opened = backend().and_then(|backend| backend.open(spot, &how));
-    match opened {
-        Ok(file) => {
-            let fd = better_placeholder(fd, spot, flags);
-            install(fd, Arc::new(Open::new(file, spot.text.clone(), flags)))
-        }
-        Err(fail) => {
-            sys::close(fd);
-            Err(fail)
-        }
-    }
-}
-
-/// With a FUSE mount at hand the file is there by now: its descriptor takes the placeholder's number.
-fn better_placeholder(fd: c_int, spot: &Spot, flags: c_int) -> c_int {
-    if config().fuse.is_some()
-        && let Ok(better) =
-            placeholder::new(&spot.text, flags & !(libc::O_CREAT | libc::O_TRUNC | libc::O_EXCL))
-    {
-        let _ = sys::dup3(better, fd, flags & libc::O_CLOEXEC);
-        sys::close(better);
-    }
-    fd
-}
-
-/// Makes the placeholder `fd` lead to `open`.
-pub fn install(fd: c_int, open: Arc<Open>) -> Res<c_int> {
-    if table::set(fd, open) {
-        return Ok(fd);
-    }
-    sys::close(fd);
-    Err(libc::EMFILE.into())
-}
-
-/// Closes `fd` of ours. Closing any descriptor of a file gives up the process's record locks on it, as POSIX wants.
-pub fn close(fd: c_int) -> Res<()> {
-    let Some(open) = table::get(fd) else { return Err(libc::EBADF.into()) };
-    give_up_locks(&open);
-    let open = Arc::clone(&open);
-    table::remove(fd);
-    sys::close(fd);
-    // The last reference closes the file.
-    drop(open);
-    Ok(())
-}
-
-// Inodes on which this process has taken record locks. Closing looks here before it asks a server.
-static LOCKED: Lock<BTreeSet<u64>> = Lock::new(BTreeSet::new());
-static ANY_LOCKED: AtomicBool = AtomicBool::new(false);
-
-/// Remembers that the process has a record lock on `inode`.
-pub fn note_lock(inode: u64) {
-    LOCKED.lock().insert(inode);
-    ANY_LOCKED.store(true, Ordering::Release);
-}
-
-/// Gives up all record locks of the process on the file.
-pub fn give_up_locks(open: &Open) {
-    if !ANY_LOCKED.load(Ordering::Acquire) {
-        return;
-    }
-    let _inside = guard::enter();
-    if let Ok(file) = open.file()
-        && LOCKED.lock().remove(&file.inode())
-    {
-        let _ = file.lock(LockSpace::Record, false, None, LockRange { start: 0, end: u64::MAX }, None);
-    }
-}
-
-/// In a forked child: record locks stay with the parent.
-pub fn after_fork_in_child() {
-    // SAFETY: the holder does not exist in this process, and the value is replaced without a look at it.
-    unsafe {
-        LOCKED.reset();
-        std::ptr::write(&mut *LOCKED.lock(), BTreeSet::new());
-    }
-    ANY_LOCKED.store(false, Ordering::Release);
 }
 
 /// Seconds and nanoseconds of a time.
