@@ -1,0 +1,120 @@
+//! The bytes of one file, moved from side to side.
+
+use super::Copy;
+use super::side::Side;
+use crate::commands::session::why;
+use crate::commands::{posix, tree};
+use crate::failure::Failure;
+use std::fs::{File, OpenOptions};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicU64, Ordering};
+use weft_client::OpenFile;
+use weft_core::FileOffset;
+use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::{LayoutSpec, OpenFlags};
+
+/// Bytes moved at a time.
+const CHUNK: usize = 8 << 20;
+/// Threads that move one large file.
+const THREADS: u64 = 4;
+/// One side of a copy, open.
+pub(super) enum Open {
+    Weft(OpenFile<RealEnv>),
+    Local(File),
+}
+
+impl Copy<'_> {
+    /// For reading, or with a mode for writing from nothing.
+    pub(super) fn open(&self, side: &Side, mode: Option<u32>) -> Result<Open, Failure> {
+        match side {
+            Side::Weft(path) => {
+                let write = mode.is_some();
+                let flags =
+                    OpenFlags { read: !write, write, create: write, truncate: write, ..OpenFlags::default() };
+                let (spec, mode) = (LayoutSpec::default(), mode.unwrap_or(0) & !tree::umask());
+                let open = self
+                    .weft
+                    .at(path, true, |place| block_on(self.weft.client.open(place, flags, mode, &spec)))?;
+                Ok(Open::Weft(open))
+            }
+            Side::Local(path) => {
+                let mut options = OpenOptions::new();
+                match mode {
+                    Some(mode) => options.write(true).create(true).truncate(true).mode(mode),
+                    None => options.read(true),
+                };
+                options.open(path).map(Open::Local).map_err(|error| self.local(path, &error))
+            }
+        }
+    }
+
+    /// Moves all bytes, large files by several threads that take the next piece each.
+    pub(super) fn bytes(
+        &self,
+        from: &Side,
+        to: &Side,
+        source: &Open,
+        target: &Open,
+        size: u64,
+    ) -> Result<(), Failure> {
+        let next = AtomicU64::new(0);
+        let work = || -> Result<(), Failure> {
+            let mut buffer = vec![0; CHUNK.min(size.max(1) as usize)];
+            loop {
+                let at = next.fetch_add(CHUNK as u64, Ordering::Relaxed);
+                if at > size {
+                    return Ok(());
+                }
+                // One piece past the size is asked for, so that a file that grew meanwhile is copied on.
+                let mut at = at;
+                let end = if at + CHUNK as u64 > size { u64::MAX } else { at + CHUNK as u64 };
+                while at < end {
+                    let wanted = buffer.len().min((end - at) as usize);
+                    let got = source
+                        .read(&mut buffer[..wanted], at)
+                        .map_err(|why| Failure::new(self.shown(from), why))?;
+                    if got == 0 {
+                        break;
+                    }
+                    target.write(&buffer[..got], at).map_err(|why| Failure::new(self.shown(to), why))?;
+                    self.bar.inc(got as u64);
+                    at += got as u64;
+                }
+            }
+        };
+        let threads = THREADS.min(size / (4 * CHUNK as u64));
+        if threads < 2 {
+            return work();
+        }
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|_| Err(Failure::new(self.shown(from), "copying failed: see above")))
+            })
+        })
+    }
+}
+
+impl Open {
+    fn read(&self, buffer: &mut [u8], at: u64) -> Result<usize, String> {
+        match self {
+            Self::Weft(open) => block_on(open.read_at(&mut [IoSliceMut::new(buffer)], FileOffset(at)))
+                .map_err(|error| why(&error)),
+            Self::Local(file) => file.read_at(buffer, at).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<(), String> {
+        match self {
+            Self::Weft(open) => {
+                let wrote = block_on(open.write_at(&[IoSlice::new(bytes)], FileOffset(at)))
+                    .map_err(|error| why(&error))?;
+                if wrote < bytes.len() { Err(posix(libc::ENOSPC)) } else { Ok(()) }
+            }
+            Self::Local(file) => file.write_all_at(bytes, at).map_err(|error| error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The two sides of a copy: what is where, and what it is given.
+
+use super::Copy;
+use crate::commands::session::{base_name, join, why};
+use crate::commands::{bytes, posix};
+use crate::failure::Failure;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+use weft_core::Timestamp;
+use weft_env::real::block_on;
+use weft_wire::meta::{FileType, Place, ROOT, SetAttr, SetTime};
+
+/// A path on one side or the other.
+#[derive(Clone)]
+pub(super) enum Side {
+    Weft(String),
+    Local(PathBuf),
+}
+
+/// What is there.
+pub(super) struct Found {
+    pub(super) kind: FileType,
+    pub(super) size: u64,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) mtime: Timestamp,
+    pub(super) atime: Timestamp,
+}
+
+pub(super) fn below(side: &Side, name: &str) -> Side {
+    match side {
+        Side::Weft(path) => Side::Weft(join(path, name)),
+        Side::Local(path) => Side::Local(path.join(bytes::local(name))),
+    }
+}
+
+/// The last name, also of `.` and `dir/..`.
+pub(super) fn name(side: &Side) -> String {
+    match side {
+        Side::Weft(path) => base_name(path).to_owned(),
+        Side::Local(path) => {
+            let real = path.file_name().map(ToOwned::to_owned);
+            let real = real.or_else(|| path.canonicalize().ok()?.file_name().map(ToOwned::to_owned));
+            bytes::text(real.unwrap_or_default().as_bytes())
+        }
+    }
+}
+
+pub(super) fn place(inside: &str, follow: bool) -> Place {
+    Place { base: ROOT, path: bytes::bytes(inside), follow }
+}
+
+impl Copy<'_> {
+    pub(super) fn shown(&self, side: &Side) -> String {
+        match side {
+            Side::Weft(path) => self.weft.shown(path),
+            Side::Local(path) => path.display().to_string(),
+        }
+    }
+
+    pub(super) fn local(&self, path: &Path, error: &std::io::Error) -> Failure {
+        let why = error.raw_os_error().map_or_else(|| error.to_string(), posix);
+        Failure::new(path.display(), why)
+    }
+
+    pub(super) fn find(&self, side: &Side, follow: bool) -> Result<Found, Failure> {
+        match self.look_at(side, follow)? {
+            Some(found) => Ok(found),
+            None => Err(Failure::new(self.shown(side), posix(libc::ENOENT))),
+        }
+    }
+
+    pub(super) fn look(&self, side: &Side) -> Result<Option<Found>, Failure> {
+        self.look_at(side, true)
+    }
+
+    fn look_at(&self, side: &Side, follow: bool) -> Result<Option<Found>, Failure> {
+        match side {
+            Side::Weft(path) => Ok(self.weft.look(path, follow)?.map(|attr| Found {
+                kind: attr.kind,
+                size: attr.size.0,
+                mode: attr.mode,
+                uid: attr.uid,
+                gid: attr.gid,
+                mtime: attr.mtime,
+                atime: attr.atime,
+            })),
+            Side::Local(path) => {
+                let meta = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
+                let meta = match meta {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                    meta => meta.map_err(|error| self.local(path, &error))?,
+                };
+                let kind = match meta.file_type() {
+                    kind if kind.is_dir() => FileType::Directory,
+                    kind if kind.is_symlink() => FileType::Symlink,
+                    kind if kind.is_file() => FileType::Regular,
+                    _ => FileType::Fifo,
+                };
+                let time = |seconds, nanos: i64| Timestamp::from_parts(seconds, nanos as u32);
+                Ok(Some(Found {
+                    kind,
+                    size: meta.len(),
+                    mode: meta.mode() & 0o7777,
+                    uid: meta.uid(),
+                    gid: meta.gid(),
+                    mtime: time(meta.mtime(), meta.mtime_nsec()),
+                    atime: time(meta.atime(), meta.atime_nsec()),
+                }))
+            }
+        }
+    }
+
+    /// Mode always, times and owners when asked to.
+    pub(super) fn attributes(&self, side: &Side, found: &Found) -> Result<(), Failure> {
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        let root = unsafe { libc::geteuid() } == 0;
+        let keep = self.options.preserve;
+        match side {
+            Side::Weft(path) => {
+                let set = SetAttr {
+                    mode: Some(found.mode),
+                    uid: (keep && root).then_some(found.uid),
+                    gid: (keep && root).then_some(found.gid),
+                    atime: keep.then_some(SetTime::At(found.atime)),
+                    mtime: keep.then_some(SetTime::At(found.mtime)),
+                };
+                block_on(self.weft.client.set_attr(&place(path, true), set))
+                    .map(drop)
+                    .map_err(|error| Failure::new(self.shown(side), why(&error)))
+            }
+            Side::Local(path) => {
+                let io = |error: std::io::Error| self.local(path, &error);
+                if keep && root {
+                    std::os::unix::fs::chown(path, Some(found.uid), Some(found.gid)).map_err(io)?;
+                }
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(found.mode)).map_err(io)?;
+                if keep {
+                    let time = |at: Timestamp| {
+                        let (seconds, nanos) = at.parts();
+                        UNIX_EPOCH + Duration::new(seconds.max(0) as u64, nanos)
+                    };
+                    let times = std::fs::FileTimes::new()
+                        .set_accessed(time(found.atime))
+                        .set_modified(time(found.mtime));
+                    File::open(path).and_then(|file| file.set_times(times)).map_err(io)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
