@@ -7,8 +7,6 @@ use std::sync::OnceLock;
 pub struct Config {
     /// The mount prefix, without a slash at its end.
     pub mount: Vec<u8>,
-    /// A local directory that stands in for a cluster (tests).
-    pub local_root: Option<Vec<u8>>,
     /// A FUSE mount of the same tree, whose descriptors make better placeholders.
     pub fuse: Option<Vec<u8>>,
     /// Whether shared writable mappings are emulated by writing changed pages back, instead of refused.
@@ -52,11 +50,9 @@ pub fn config() -> &'static Config {
             crate::sys::complain("WEFT_MOUNT must be an absolute path below /; using /weft");
             mount = b"/weft".to_vec();
         }
-        let path = |name| variable(name).filter(|value| !value.is_empty()).map(<[u8]>::to_vec);
         Config {
             mount,
-            local_root: path("WEFT_LOCAL_ROOT"),
-            fuse: path("WEFT_FUSE"),
+            fuse: variable("WEFT_FUSE").filter(|value| !value.is_empty()).map(<[u8]>::to_vec),
             mmap_writeback: variable("WEFT_MMAP_SHARED") == Some(b"writeback"),
         }
     })

@@ -7,21 +7,14 @@ macro_rules! programs {
     ($($name:ident),*) => { $(
         #[test]
         fn $name() {
-            both_succeed(&World::local(), concat!(stringify!($name), ".c"), &[]);
+            both_succeed(&World::new(), concat!(stringify!($name), ".c"), &[]);
         }
     )*
-
-        /// The same programs on servers.
-        #[test]
-        fn all_on_a_cluster() {
-            let world = World::cluster();
-            $( both_succeed(&world, concat!(stringify!($name), ".c"), &[]); )*
-        }
     };
 }
 programs!(descriptors, names, directories, streams, processes, locks, memory, threads);
 
 #[test]
 fn shared_writable_maps_are_written_back_when_asked_for() {
-    both_succeed(&World::local(), "memory.c", &[("WEFT_MMAP_SHARED", "writeback")]);
+    both_succeed(&World::new(), "memory.c", &[("WEFT_MMAP_SHARED", "writeback")]);
 }

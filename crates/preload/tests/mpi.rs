@@ -10,7 +10,7 @@ fn hints_are_kept(compiler: &str, launcher: &[&str]) {
         eprintln!("not tested: {compiler} is not installed");
         return;
     }
-    let world = World::cluster();
+    let world = World::new();
     let room = tempfile::tempdir().expect("room for a test");
     let program = compile_with(compiler, "mpi_hints.c", room.path());
     let dir = fresh_directory(&world, compiler);

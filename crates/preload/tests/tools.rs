@@ -6,37 +6,27 @@ use support::{World, library, run, same_output, text};
 
 #[test]
 fn coreutils_in_dash() {
-    same_output(&World::local(), "dash", "tools.sh");
+    same_output(&World::new(), "dash", "tools.sh");
 }
 
 #[test]
 fn coreutils_in_bash() {
-    same_output(&World::local(), "bash", "tools.sh");
+    same_output(&World::new(), "bash", "tools.sh");
 }
 
 #[test]
 fn redirections_in_dash() {
-    same_output(&World::local(), "dash", "redirect.sh");
+    same_output(&World::new(), "dash", "redirect.sh");
 }
 
 #[test]
 fn redirections_in_bash() {
-    same_output(&World::local(), "bash", "redirect.sh");
+    same_output(&World::new(), "bash", "redirect.sh");
 }
 
 #[test]
 fn python() {
-    same_output(&World::local(), "python3", "program.py");
-}
-
-#[test]
-fn all_on_a_cluster() {
-    let world = World::cluster();
-    for (shell, script) in
-        [("dash", "tools.sh"), ("bash", "tools.sh"), ("bash", "redirect.sh"), ("python3", "program.py")]
-    {
-        same_output(&world, shell, script);
-    }
+    same_output(&World::new(), "python3", "program.py");
 }
 
 /// A program that never names the mount must not notice the library: same output, same descriptors, same threads,
@@ -56,7 +46,7 @@ fn a_program_that_does_not_touch_the_mount_sees_no_change() {
 #[test]
 fn a_mount_elsewhere_is_served_there_and_only_there() {
     let script = "echo text > /some/where/f && cat /some/where/f && test ! -e /weft && test ! -e /some && test ! -e /some/wherever";
-    let served = run(World::local()
+    let served = run(World::new()
         .serve(&mut Command::new("sh"))
         .args(["-c", script])
         .env("WEFT_MOUNT", "/some/where/"));

@@ -1,20 +1,25 @@
-//! What the hooks ask of a file system: the client in earnest, a local directory where only the hooks are tested.
+//! What the hooks ask of a file system: the client of Weft, in the terms of the C library.
+//!
+//! ```text
+//! names   by path            file      by open file
+//! connect what it is made of convert   places, `stat`, links that lead out of the mount
+//! ```
 
-mod local;
-mod weft;
+mod connect;
+mod convert;
+mod file;
+mod names;
 
-use crate::config::config;
-use crate::errno::Res;
+pub use file::File;
+
+use crate::errno::{Fail, Res};
 use crate::lock::Lock;
-use crate::route::Spot;
-use std::io::{IoSlice, IoSliceMut};
+use crate::sys;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use weft_core::Layout;
-use weft_wire::meta::{HeldLock, LayoutSpec, LockKind, LockRange, LockSpace, SetAttr};
-
-/// Made-up device number, so that programs see another file system.
-const DEVICE: u64 = 0x7765_6674;
+use weft_client::{Client, LayoutSpec};
+use weft_config::Cluster;
+use weft_env::real::RealEnv;
 
 /// How to open.
 #[derive(Clone, Default, Debug)]
@@ -36,7 +41,6 @@ pub struct How {
     /// Permission bits of a new file, the umask taken off.
     pub mode: u32,
     /// Layout of a new file.
-    #[allow(dead_code)] // A local directory has no layouts.
     pub spec: LayoutSpec,
 }
 
@@ -55,89 +59,43 @@ pub struct Name {
 pub type Interrupted<'a> = &'a mut dyn FnMut() -> bool;
 
 /// A file system, by names.
-pub trait Backend: Send + Sync {
-    fn stat(&self, at: &Spot, follow: bool) -> Res<libc::stat>;
-    fn open(&self, at: &Spot, how: &How) -> Res<Box<dyn File>>;
-    /// Makes a node of the type in `mode` (`S_IFIFO`, `S_IFREG`, ...), the umask taken off.
-    fn mknod(&self, at: &Spot, mode: u32, device: u64) -> Res<()>;
-    fn mkdir(&self, at: &Spot, mode: u32) -> Res<()>;
-    fn symlink(&self, at: &Spot, target: &[u8]) -> Res<()>;
-    fn link(&self, from: &Spot, to: &Spot, follow: bool) -> Res<()>;
-    fn unlink(&self, at: &Spot) -> Res<()>;
-    fn rmdir(&self, at: &Spot) -> Res<()>;
-    fn rename(&self, from: &Spot, to: &Spot, no_replace: bool, exchange: bool) -> Res<()>;
-    fn readlink(&self, at: &Spot) -> Res<Vec<u8>>;
-    fn set_attr(&self, at: &Spot, follow: bool, set: &SetAttr) -> Res<()>;
-    fn truncate(&self, at: &Spot, size: u64) -> Res<()>;
-    /// Names after `after` in the order of their bytes, without `.` and `..`, and whether there are more.
-    fn list(&self, at: &Spot, after: &[u8]) -> Res<(Vec<Name>, bool)>;
-    fn access(&self, at: &Spot, mask: u32, follow: bool) -> Res<()>;
-    fn get_xattr(&self, at: &Spot, follow: bool, name: &str) -> Res<Vec<u8>>;
-    fn set_xattr(&self, at: &Spot, follow: bool, name: &str, value: &[u8], flags: i32) -> Res<()>;
-    fn list_xattr(&self, at: &Spot, follow: bool) -> Res<Vec<String>>;
-    fn remove_xattr(&self, at: &Spot, follow: bool, name: &str) -> Res<()>;
-    fn statfs(&self) -> Res<libc::statfs>;
-    fn layout(&self, at: &Spot) -> Res<Option<Layout>>;
-    /// Opens what another process described by [`File::token`].
-    fn adopt(&self, token: &[u8]) -> Res<Box<dyn File>>;
-    /// The file system for a forked child, which must not use the parent's connections.
-    fn after_fork_in_child(&self) -> Box<dyn Backend>;
+pub struct Backend {
+    client: Client<RealEnv>,
+    cluster: Cluster,
 }
 
-/// An open file or directory. Dropping it closes it.
-pub trait File: Send + Sync {
-    fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Res<usize>;
-    fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Res<usize>;
-    /// Writes at the end; where that was, and how much.
-    fn append(&self, bufs: &[IoSlice<'_>]) -> Res<(u64, usize)>;
-    fn size(&self) -> Res<u64>;
-    fn stat(&self) -> Res<libc::stat>;
-    fn truncate(&self, size: u64) -> Res<()>;
-    fn sync(&self) -> Res<()>;
-    /// Takes a lock (`None` gives up) for the process or for this open file; waits when `wait` is given.
-    fn lock(
-        &self,
-        space: LockSpace,
-        by_handle: bool,
-        kind: Option<LockKind>,
-        range: LockRange,
-        wait: Option<Interrupted<'_>>,
-    ) -> Res<()>;
-    /// The first lock in the way.
-    fn test_lock(&self, by_handle: bool, kind: LockKind, range: LockRange) -> Res<Option<HeldLock>>;
-    /// The file by its inode, for what has no call on an open file.
-    fn spot(&self) -> Spot;
-    /// Its inode number.
-    fn inode(&self) -> u64;
-    fn is_directory(&self) -> bool;
-    /// What another process needs to open it again.
-    fn token(&self) -> Vec<u8>;
+impl Backend {
+    /// By the cluster file that the environment means. Connects when first needed.
+    fn new() -> Res<Self> {
+        weft_client::set_log(sys::complain);
+        let cluster = Cluster::from_env().map_err(|error| {
+            sys::complain(&error.to_string());
+            Fail::Errno(libc::ENOENT)
+        })?;
+        Ok(Self { client: connect::client(&cluster)?, cluster })
+    }
 }
 
-static BACKEND: AtomicPtr<Box<dyn Backend>> = AtomicPtr::new(null_mut());
+static BACKEND: AtomicPtr<Backend> = AtomicPtr::new(null_mut());
 static MAKING: Lock<()> = Lock::new(());
 /// Grows in each forked child, so that files opened before know that their connections are the parent's.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// The file system of this process, made at the first call that needs it.
-pub fn backend() -> Res<&'static dyn Backend> {
+pub fn backend() -> Res<&'static Backend> {
     // SAFETY: once stored it is never freed.
     if let Some(made) = unsafe { BACKEND.load(Ordering::Acquire).as_ref() } {
-        return Ok(&**made);
+        return Ok(made);
     }
     let _making = MAKING.lock();
     // SAFETY: as above.
     if let Some(made) = unsafe { BACKEND.load(Ordering::Acquire).as_ref() } {
-        return Ok(&**made);
+        return Ok(made);
     }
-    let made: Box<dyn Backend> = match &config().local_root {
-        Some(root) => Box::new(local::Local::new(root)),
-        None => Box::new(weft::Weft::new()?),
-    };
-    let made = Box::leak(Box::new(made));
+    let made = Box::leak(Box::new(Backend::new()?));
     BACKEND.store(made, Ordering::Release);
     crate::lifecycle::watch_forks();
-    Ok(&**made)
+    Ok(made)
 }
 
 /// Whether anything of ours has been used in this process.

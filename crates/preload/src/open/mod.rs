@@ -29,7 +29,7 @@ const KEPT: c_int = libc::O_ACCMODE | CHANGEABLE | libc::O_SYNC | libc::O_DIRECT
 pub struct Open {
     // Null until an inherited file is first used. Replaced in a forked child; what it replaces is not freed, because
     // freeing would close it on the parent's connection.
-    file: AtomicPtr<Box<dyn File>>,
+    file: AtomicPtr<File>,
     generation: AtomicU32,
     token: Lock<Option<Vec<u8>>>,
     text: Vec<u8>,
@@ -43,7 +43,7 @@ pub struct Open {
 }
 
 impl Open {
-    fn new(file: Box<dyn File>, text: Vec<u8>, flags: c_int) -> Self {
+    fn new(file: File, text: Vec<u8>, flags: c_int) -> Self {
         let directory = file.is_directory();
         let open = Self::inherited(None, text, flags, directory);
         open.file.store(Box::into_raw(Box::new(file)), Ordering::Release);
@@ -66,23 +66,23 @@ impl Open {
     }
 
     /// The file, opened again first when this process was forked or executed from the one that opened it.
-    pub fn file(&self) -> Res<&dyn File> {
+    pub fn file(&self) -> Res<&File> {
         let file = self.file.load(Ordering::Acquire);
         if !file.is_null() && self.generation.load(Ordering::Acquire) == backend::generation() {
             // SAFETY: freed only when the description is dropped.
-            return Ok(unsafe { &**file });
+            return Ok(unsafe { &*file });
         }
         self.adopt()
     }
 
     #[cold]
-    fn adopt(&self) -> Res<&dyn File> {
+    fn adopt(&self) -> Res<&File> {
         let mut token = self.token.lock();
         let file = self.file.load(Ordering::Acquire);
         if file.is_null() || self.generation.load(Ordering::Acquire) != backend::generation() {
             if token.is_none() {
                 // SAFETY: not null here (an inherited description has a token), and never freed before the drop.
-                *token = unsafe { file.as_ref() }.map(|file| file.token());
+                *token = unsafe { file.as_ref() }.map(File::token);
             }
             let fresh = backend()?.adopt(token.as_deref().ok_or(libc::EBADF)?)?;
             *token = None;
@@ -90,16 +90,14 @@ impl Open {
             self.generation.store(backend::generation(), Ordering::Release);
         }
         // SAFETY: just seen or stored.
-        Ok(unsafe { &**self.file.load(Ordering::Acquire) })
+        Ok(unsafe { &*self.file.load(Ordering::Acquire) })
     }
 
     /// What another process needs to go on with it.
     pub fn token(&self) -> Option<Vec<u8>> {
         let token = self.token.lock();
         // SAFETY: never freed before the drop.
-        token
-            .clone()
-            .or_else(|| unsafe { self.file.load(Ordering::Acquire).as_ref() }.map(|file| file.token()))
+        token.clone().or_else(|| unsafe { self.file.load(Ordering::Acquire).as_ref() }.map(File::token))
     }
 
     /// The path from the root of the mount by which it was opened.

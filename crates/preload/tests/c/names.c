@@ -84,7 +84,6 @@ MAIN
     CHECK(S_ISLNK(st.st_mode) && fstatat(dir, "", &st, AT_EMPTY_PATH) == 0 && S_ISDIR(st.st_mode));
     FAILS(fstatat(dir, "", &st, 0), ENOENT);
     CHECK(rename("c", "cc") == 0);
-    if (getenv("WEFT_LOCAL_ROOT")) dir = open("cc", O_RDONLY | O_DIRECTORY); /* the stand-in knows names only */
     CHECK(faccessat(dir, "sub", R_OK, 0) == 0 && fstatat(dir, "../h", &st, 0) == 0);
     CHECK(linkat(dir, "../h", dir, "hard", 0) == 0 && unlinkat(dir, "hard", 0) == 0);
     CHECK(unlinkat(dir, "sub", AT_REMOVEDIR) == 0 && readlinkat(dir, "up", buf, 10) == 4);

@@ -67,20 +67,11 @@ pub fn compile_with(compiler: &str, name: &str, to: &Path) -> PathBuf {
     program
 }
 
-/// What serves the mount in a test.
-pub enum World {
-    /// A local directory in the place of a cluster: tests the hooks alone.
-    Local(tempfile::TempDir),
-    /// Four servers on this machine.
-    Cluster(tempfile::TempDir),
-}
+/// Four servers on this machine, which serve the mount in a test.
+pub struct World(tempfile::TempDir);
 
 impl World {
-    pub fn local() -> Self {
-        Self::Local(tempfile::tempdir().expect("room for a test"))
-    }
-
-    pub fn cluster() -> Self {
+    pub fn new() -> Self {
         let state = tempfile::tempdir().expect("room for a test");
         // If this test is ended from outside, its servers end by themselves.
         let started = Command::new(weft())
@@ -92,25 +83,25 @@ impl World {
             .output()
             .expect("weft runs");
         assert!(started.status.success(), "{}", text(&started));
-        Self::Cluster(state)
+        Self(state)
+    }
+
+    fn cluster_file(&self) -> PathBuf {
+        self.0.path().join("cluster.toml")
     }
 
     /// `command` with the library in it.
     pub fn serve<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.env("LD_PRELOAD", library()).env("WEFT_TEST_SERVED", "1");
-        match self {
-            Self::Local(root) => command.env("WEFT_LOCAL_ROOT", root.path()),
-            Self::Cluster(state) => command.env("WEFT_CLUSTER", state.path().join("cluster.toml")),
-        }
+        command
+            .env("LD_PRELOAD", library())
+            .env("WEFT_TEST_SERVED", "1")
+            .env("WEFT_CLUSTER", self.cluster_file())
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        if let Self::Cluster(state) = self {
-            let file = state.path().join("cluster.toml");
-            let _ = Command::new(weft()).arg("stop").env("WEFT_CLUSTER", file).output();
-        }
+        let _ = Command::new(weft()).arg("stop").env("WEFT_CLUSTER", self.cluster_file()).output();
     }
 }
 
