@@ -184,3 +184,52 @@ fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
     assert_eq!(succeeded(&mut hosts.command(1, &file, &["stop"])), "stopped node1\n");
     assert_eq!(succeeded(&mut hosts.command(0, &file, &["stop"])), "stopped node0\n");
 }
+
+#[test]
+fn users_of_one_host_share_a_cluster_by_its_sockets() {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: only root can act for several users; run this test as root");
+        return;
+    }
+    let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
+    let mode = |path: &Path, mode| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("mode");
+    };
+    mode(dir.path(), 0o755);
+    let at = dir.path().display();
+    let cluster = dir.path().join("cluster.toml");
+    let text = format!(
+        "[cluster]\nname = \"shared\"\nkey_file = \"{at}/key\"\n[[server]]\nname = \"s0\"\n\
+         address = \"unix:{at}/s0.sock\"\n[server.metadata]\npath = \"{at}/metadata\"\n\
+         [[server.target]]\nid = 0\nclass = \"hdd\"\npath = \"{at}/target\"\n"
+    );
+    std::fs::write(&cluster, text).expect("written");
+    let weft = |uid: &str, args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", uid, "--regid", uid, "--clear-groups", WEFT, "--cluster"]).arg(&cluster);
+        command.args(args).env_remove("WEFT_CLUSTER").env_remove("WEFT_KEY").env_remove("LD_PRELOAD");
+        command.env("HOME", "/nonexistent").stdin(Stdio::null());
+        command
+    };
+    succeeded(Command::new(WEFT).args(["key", "make"]).arg(dir.path().join("key")));
+    let mut serve = weft("0", &["serve", "--announce", "s0"]);
+    let mut serve = serve.stdout(Stdio::piped()).spawn().expect("weft starts");
+    let mut ready = [0; 5];
+    serve.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("ready");
+    assert!(ready.starts_with(b"ready"));
+
+    succeeded(&mut weft("0", &["mkdir", "-m", "1777", "/weft/all"]));
+    succeeded(&mut weft("4711", &["mkdir", "-m", "700", "/weft/all/ada"]));
+    succeeded(&mut weft("4711", &["touch", "/weft/all/ada/diary"]));
+    let others = weft("4712", &["ls", "/weft/all/ada"]).output().expect("weft starts");
+    assert_eq!(others.status.code(), Some(1), "{}", shown(&others));
+    let text = String::from_utf8_lossy(&others.stderr).into_owned();
+    assert!(text.contains("/weft/all/ada: Permission denied"), "{text}");
+    let removed = weft("4712", &["rm", "-r", "/weft/all/ada"]).output().expect("weft starts");
+    assert_eq!(removed.status.code(), Some(1), "{}", shown(&removed));
+    assert_eq!(succeeded(&mut weft("4711", &["ls", "/weft/all/ada"])), "diary\n");
+    succeeded(&mut weft("0", &["stop"]));
+    serve.wait().expect("it ends");
+}

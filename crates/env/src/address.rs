@@ -13,13 +13,18 @@ pub enum Address {
     Tcp(String, u16),
 }
 
+/// sun_path holds 108 bytes with its closing zero.
+const UNIX_PATH_MAX: usize = 107;
+
 /// Why a text is no address.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadAddress(String);
 
 impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no address: write unix:/path/to/socket or tcp:host:port", self.0)
+        let long = self.0.strip_prefix("unix:").is_some_and(|path| path.len() > UNIX_PATH_MAX);
+        let why = if long { " with a path of at most 107 bytes" } else { "" };
+        write!(f, "{:?} is no address: write unix:/path/to/socket{why} or tcp:host:port", self.0)
     }
 }
 
@@ -31,8 +36,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || BadAddress(text.to_owned());
         if let Some(path) = text.strip_prefix("unix:") {
-            // sun_path holds 108 bytes with its closing zero.
-            if !path.starts_with('/') || path.len() > 107 || path.contains('\0') {
+            if !path.starts_with('/') || path.len() > UNIX_PATH_MAX || path.contains('\0') {
                 return Err(bad());
             }
             return Ok(Self::Unix(PathBuf::from(path)));

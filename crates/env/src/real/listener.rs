@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::io;
 use std::net::ToSocketAddrs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,6 +48,8 @@ impl RealListener {
             }
             result => result?,
         }
+        // Whoever may enter its directory may connect, as over the network: who it is, the kernel tells.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         let name = SocketName { path: path.to_owned(), identity: identity(path)? };
         Ok(Self { fd: Arc::new(fd), address: Address::Unix(path.to_owned()), _name: Some(name), fd_floor })
     }
