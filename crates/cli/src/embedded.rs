@@ -56,6 +56,7 @@ pub fn ensure(state: &Path, fresh: bool, idle_exit: Option<Nanos>) -> Result<Clu
             .remedy("name another directory with --state"));
         }
         let _lock = lock(state)?;
+        let _alone = alone(state)?;
         stop_servers(&cluster, false)?;
         empty(state)?;
     }
@@ -247,18 +248,55 @@ fn empty(state: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Says that a program uses the embedded cluster, as long as the result lives.
+pub fn used(cluster: &Cluster) -> Result<Option<File>, Failure> {
+    let Some(state) = &cluster.embedded else { return Ok(None) };
+    let (path, file) = users(state)?;
+    flock(&file, libc::LOCK_SH).map_err(|error| Failure::new(path.display(), error))?;
+    Ok(Some(file))
+}
+
+/// Says that nobody else uses it, or who does is told of.
+fn alone(state: &Path) -> Result<File, Failure> {
+    let (path, file) = users(state)?;
+    match flock(&file, libc::LOCK_EX | libc::LOCK_NB) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(Failure::new(
+            state.display(),
+            "a program that another `weft run` started uses this cluster, so it is not emptied",
+        )
+        .remedy("wait for that program, or name another place with --state DIR")),
+        Err(error) => Err(Failure::new(path.display(), error)),
+        Ok(()) => Ok(file),
+    }
+}
+
+/// The file that says by its locks who uses the cluster.
+fn users(state: &Path) -> Result<(PathBuf, File), Failure> {
+    let path = state.join("users");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = file.map_err(|error| Failure::new(path.display(), error))?;
+    Ok((path, file))
+}
+
+fn flock(file: &File, how: libc::c_int) -> std::io::Result<()> {
+    loop {
+        // SAFETY: an open descriptor; the call at most waits.
+        if unsafe { libc::flock(file.as_raw_fd(), how) } == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
 /// Held while servers are started or stopped.
 pub fn lock(state: &Path) -> Result<File, Failure> {
     let path = state.join("lock");
     let failed = |error| Failure::new(path.display(), error);
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-    // SAFETY: an open descriptor; the call only waits.
-    while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } != 0 {
-        let error = std::io::Error::last_os_error();
-        if error.kind() != std::io::ErrorKind::Interrupted {
-            return Err(failed(error));
-        }
-    }
+    flock(&file, libc::LOCK_EX).map_err(failed)?;
     Ok(file)
 }
 

@@ -1,5 +1,8 @@
 //! The `weft` command: one file per subcommand under `commands`.
 
+#[macro_use]
+mod output;
+
 mod args;
 mod commands;
 mod embedded;
@@ -16,7 +19,10 @@ fn main() -> ExitCode {
     signals::default_pipe();
     let args = args::Weft::parse();
     match commands::run(args) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => {
+            output::flush();
+            ExitCode::from(code)
+        }
         Err(failure) => {
             eprintln!("{failure}");
             ExitCode::from(failure.exit_code())

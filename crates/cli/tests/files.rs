@@ -160,3 +160,67 @@ fn fsck_finds_and_mends_what_does_not_fit() {
     assert!(!moved.exists(), "the orphan is removed");
     assert!(cluster.weft(["fsck"]).contains("0 problems"));
 }
+
+#[test]
+fn a_directory_is_not_copied_into_itself() {
+    let cluster = Embedded::started();
+    cluster.weft(["mkdir", "-p", "/weft/a/b"]);
+    cluster.weft(["ln", "-s", "a/b", "/weft/way"]);
+    for to in ["/weft/a/b", "/weft/a", "/weft/a//b/./new"] {
+        let said = cluster.fails(1, ["cp", "-r", "/weft/a", to]);
+        assert!(said.contains("not copied into itself"), "{to}: {said}");
+    }
+    assert_eq!(cluster.weft(["ls", "-R", "/weft/a"]), "/weft/a:\nb\n\n/weft/a/b:\n");
+    // By way of a link it is noticed when it is met: some is copied, and there is an end.
+    assert!(cluster.fails(1, ["cp", "-r", "/weft/a", "/weft/way/new"]).contains("not copied into itself"));
+    assert_eq!(
+        cluster.weft(["ls", "-R", "/weft/a/b"]),
+        "/weft/a/b:\nnew\n\n/weft/a/b/new:\nb\n\n/weft/a/b/new/b:\n"
+    );
+    cluster.weft(["rm", "-r", "/weft/a/b/new"]);
+    // What only begins with the same letters is another directory.
+    cluster.weft(["cp", "-r", "/weft/a", "/weft/ab"]);
+    assert_eq!(cluster.weft(["ls", "/weft/ab"]), "b\n");
+}
+
+#[test]
+fn a_tree_is_copied_over_an_older_copy_of_it() {
+    let cluster = Embedded::started();
+    let (tree, back) = (cluster.local("tree"), cluster.local("back"));
+    std::fs::create_dir(&tree).expect("a directory");
+    std::fs::write(tree.join("file"), "one").expect("written");
+    std::os::unix::fs::symlink("file", tree.join("link")).expect("a link");
+    let (tree, back) = (tree.to_str().expect("text"), back.to_str().expect("text"));
+    for target in ["file", "nowhere"] {
+        std::fs::remove_file(format!("{tree}/link")).expect("removed");
+        std::os::unix::fs::symlink(target, format!("{tree}/link")).expect("a link");
+        cluster.weft(["cp", "-r", tree, "/weft"]);
+        cluster.weft(["cp", "-r", "/weft/tree/.", back]);
+        assert_eq!(std::fs::read_link(format!("{back}/link")).expect("a link").to_str(), Some(target));
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure_and_no_panic() {
+    let cluster = Embedded::started();
+    cluster.weft(["touch", "/weft/file"]);
+    for args in
+        [&["ls", "/weft"][..], &["status"], &["df"], &["stat", "/weft/file"], &["fsck"], &["config", "show"]]
+    {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let output = cluster.command(args).stdout(full).output().expect("weft starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("standard output: No space left on device"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_file_is_not_copied_over_itself_under_any_name() {
+    let cluster = Embedded::started();
+    cluster.run(["sh", "-c", "echo kept > /weft/file; ln /weft/file /weft/hard; ln -s file /weft/soft"]);
+    for to in ["/weft/file", "/weft", "/weft//file", "/weft/./file", "/weft/hard", "/weft/soft"] {
+        assert!(cluster.fails(1, ["cp", "/weft/file", to]).contains("is the same file"), "{to}");
+        assert_eq!(cluster.weft(["cat", "/weft/file"]), "kept\n", "{to}");
+    }
+}

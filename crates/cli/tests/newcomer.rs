@@ -88,6 +88,40 @@ fn fresh_leaves_nothing_and_only_of_its_own() {
 }
 
 #[test]
+fn a_cluster_in_use_is_not_emptied() {
+    let cluster = Embedded::new();
+    let mut user =
+        cluster.running(["sh", "-c", "echo kept > /weft/file; echo ready; read wait; cat /weft/file"]);
+    let mut user = user.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("weft starts");
+    let mut lines = BufReader::new(user.stdout.take().expect("a pipe")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+    let mut fresh = Command::new(WEFT);
+    fresh.arg("run").arg("--state").arg(cluster.state()).args(["--fresh", "--", "true"]);
+    let output = fresh.output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is not emptied"), "{}", shown(&output));
+    drop(user.stdin.take());
+    assert_eq!(lines.next().expect("a line").expect("text"), "kept");
+    user.wait().expect("it ends");
+    succeeded(&mut fresh);
+}
+
+#[test]
+fn a_misspelled_option_is_not_taken_for_the_program() {
+    let cluster = Embedded::new();
+    let mut run = Command::new(WEFT);
+    run.arg("run").arg("--state").arg(cluster.state()).args(["--frehs", "--", "true"]);
+    let output = run.output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    assert!(!cluster.file().exists(), "nothing was started");
+    // Options behind the program are the program's, with and without the dashes between them.
+    assert_eq!(cluster.run(["echo", "-n", "--fresh"]), "--fresh");
+    let mut run = Command::new(WEFT);
+    run.arg("run").arg("--state").arg(cluster.state()).args(["echo", "-n", "--fresh"]);
+    assert_eq!(succeeded(&mut run), "--fresh");
+}
+
+#[test]
 fn servers_end_when_idle_and_are_held_while_a_program_runs() {
     let cluster = Embedded::new();
     let mut run = Command::new(WEFT);

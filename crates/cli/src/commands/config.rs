@@ -37,12 +37,12 @@ impl Config {
     /// Does it.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         match self.command {
-            Command::Example => print!("{EXAMPLE}"),
+            Command::Example => out!("{EXAMPLE}"),
             Command::Check { file: named } => {
                 let cluster = super::load(named.or(file))?;
                 let targets = cluster.servers.iter().map(|server| server.targets.len()).sum::<usize>();
                 let (file, servers) = (cluster.file.display(), cluster.servers.len());
-                println!("{file}: right: cluster {}, {servers} servers, {targets} targets", cluster.name);
+                outln!("{file}: right: cluster {}, {servers} servers, {targets} targets", cluster.name);
             }
             Command::Show => show(&super::load(file)?),
         }
@@ -51,12 +51,12 @@ impl Config {
 }
 
 fn show(cluster: &Cluster) {
-    println!("cluster  {}", cluster.name);
-    println!("file     {}", cluster.file.display());
-    println!("mount    {}", cluster.mount.display());
-    println!("key      {}", cluster.key_file.display());
-    println!("layout   stripe size {}", weft_config::format_size(cluster.placement.stripe_size));
-    println!();
+    outln!("cluster  {}", cluster.name);
+    outln!("file     {}", cluster.file.display());
+    outln!("mount    {}", cluster.mount.display());
+    outln!("key      {}", cluster.key_file.display());
+    outln!("layout   stripe size {}", weft_config::format_size(cluster.placement.stripe_size));
+    outln!();
     let mut table = Table::new(["server", "address", "role", "target", "class", "module", "path"]);
     for server in &cluster.servers {
         let addresses = server.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -78,5 +78,5 @@ fn show(cluster: &Cluster) {
             ]);
         }
     }
-    print!("{}", table.render());
+    out!("{}", table.render());
 }

@@ -65,7 +65,7 @@ impl Df {
                 }
             }
         }
-        print!("{}", table.render());
+        out!("{}", table.render());
         Ok(u8::from(failed))
     }
 }

@@ -80,13 +80,13 @@ impl Fsck {
         let (files, datafiles) = check.all().map_err(|failure| failure.code(UNCHECKED))?;
         check.bar.finish_and_clear();
         let Check { found, mended, .. } = check;
-        println!("{files} inodes, {datafiles} datafiles: {found} problems, {mended} mended");
+        outln!("{files} inodes, {datafiles} datafiles: {found} problems, {mended} mended");
         Ok(match (found, found - mended) {
             (0, _) => 0,
             (_, 0) => MENDED,
             _ => {
                 if !self.repair {
-                    println!("nothing was changed; `weft fsck --repair` mends what can be mended");
+                    outln!("nothing was changed; `weft fsck --repair` mends what can be mended");
                 }
                 LEFT
             }
@@ -99,7 +99,7 @@ impl Check<'_> {
         self.found += 1;
         self.mended += u64::from(mended);
         let mark = if mended { " (mended)" } else { "" };
-        self.bar.suspend(|| println!("{text}{mark}"));
+        self.bar.suspend(|| outln!("{text}{mark}"));
     }
 
     /// All checks; the number of inodes and datafiles looked at.

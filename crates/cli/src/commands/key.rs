@@ -61,7 +61,7 @@ impl KeyArgs {
             Command::Make { file } => {
                 let key = make_cluster_key().map_err(|error| Failure::new("random bytes", error))?;
                 key.write_new(&file)?;
-                println!(
+                outln!(
                     "{}: a new cluster key; copy it to every server and write key_file = {file:?}",
                     file.display()
                 );
@@ -78,11 +78,11 @@ impl KeyArgs {
                 let identity = identity(&user, groups)?;
                 let text = describe(&identity);
                 Key::for_user(&secret, identity).write_new(&output)?;
-                println!("{}: a key for {text}", output.display());
+                outln!("{}: a key for {text}", output.display());
             }
             Command::Show { file } => match read_key(&file)? {
-                Key::Cluster(_) => println!("{}: a cluster key", file.display()),
-                Key::User(identity, _) => println!("{}: a key for {}", file.display(), describe(&identity)),
+                Key::Cluster(_) => outln!("{}: a cluster key", file.display()),
+                Key::User(identity, _) => outln!("{}: a key for {}", file.display(), describe(&identity)),
             },
         }
         Ok(0)

@@ -74,7 +74,7 @@ impl Ls {
             return Ok(());
         }
         if heading {
-            println!("{}{}:", if gap { "\n" } else { "" }, super::shown(&weft.shown(inside)));
+            outln!("{}{}:", if gap { "\n" } else { "" }, super::shown(&weft.shown(inside)));
         }
         let mut below = Vec::new();
         weft.list(inside, self.long, |entry| {
@@ -130,6 +130,5 @@ impl Ls {
 fn print_line(text: &str) {
     let mut line = bytes::bytes(text);
     line.push(b'\n');
-    // A full disk or the like ends the listing short, as it does with other tools; a closed pipe ends the process.
-    let _ = std::io::Write::write_all(&mut std::io::stdout(), &line);
+    crate::output::bytes(&line);
 }

@@ -41,7 +41,7 @@ pub struct Run {
     #[arg(long, value_name = "TIME", value_parser = super::duration)]
     idle_exit: Option<weft_core::Nanos>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -49,6 +49,7 @@ impl Run {
     /// Runs it; the code to end with.
     pub fn run(self, cluster_file: Option<PathBuf>) -> Result<u8, Failure> {
         let cluster = self.cluster(cluster_file)?;
+        let _used = embedded::used(&cluster)?;
         let library = preload_library()?;
         // Idle servers would end while the program computes before its first use: this holds them.
         let _held = embedded::hold(&cluster)?;

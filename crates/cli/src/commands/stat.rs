@@ -29,11 +29,11 @@ impl Stat {
             let inside = weft.inside(path);
             match weft.stat(inside, self.dereference) {
                 Ok(attr) => {
-                    println!("  File: {}", super::shown(&weft.shown(inside)));
+                    outln!("  File: {}", super::shown(&weft.shown(inside)));
                     let (size, blocks) = (attr.size.0, attr.blocks_512);
-                    println!("  Size: {size:<15} Blocks: {blocks:<10} {}", names::kind(attr.kind));
-                    println!(" Inode: {:<15} Links: {}", attr.file.0, attr.nlink);
-                    println!(
+                    outln!("  Size: {size:<15} Blocks: {blocks:<10} {}", names::kind(attr.kind));
+                    outln!(" Inode: {:<15} Links: {}", attr.file.0, attr.nlink);
+                    outln!(
                         "Access: ({:04o}/{})  Uid: ({}/{})  Gid: ({}/{})",
                         attr.mode,
                         names::mode(attr.kind, attr.mode),
@@ -42,9 +42,9 @@ impl Stat {
                         attr.gid,
                         names.group(attr.gid),
                     );
-                    println!("Access: {}", names::time(attr.atime));
-                    println!("Modify: {}", names::time(attr.mtime));
-                    println!("Change: {}", names::time(attr.ctime));
+                    outln!("Access: {}", names::time(attr.atime));
+                    outln!("Modify: {}", names::time(attr.mtime));
+                    outln!("Change: {}", names::time(attr.ctime));
                 }
                 Err(failure) => {
                     eprintln!("{failure}");

@@ -55,9 +55,9 @@ impl Status {
         let answers = ask(&weft);
         let down = answers.iter().any(|answer| answer.status.is_err());
         if self.json {
-            println!("{:#}", as_json(&weft, &answers));
+            outln!("{:#}", as_json(&weft, &answers));
         } else {
-            print!("{}", as_text(&weft, &answers));
+            out!("{}", as_text(&weft, &answers));
         }
         Ok(if down { FAILED } else { 0 })
     }

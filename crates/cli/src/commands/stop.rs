@@ -43,8 +43,8 @@ impl Stop {
         let mut stopped = embedded::stop_servers(&cluster, self.kill)?;
         stopped.extend(by_message(&cluster)?);
         match stopped.len() {
-            0 => println!("no server of {} runs on this machine", cluster.name),
-            _ => println!("stopped {}", stopped.join(", ")),
+            0 => outln!("no server of {} runs on this machine", cluster.name),
+            _ => outln!("stopped {}", stopped.join(", ")),
         }
         Ok(0)
     }

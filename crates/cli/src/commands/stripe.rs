@@ -209,16 +209,16 @@ impl Getstripe {
         };
         let own_count =
             spec.stripe_count.map(|c| if c >= u32::from(u16::MAX) { "all".into() } else { c.to_string() });
-        println!("{}", super::shown(&weft.shown(inside)));
-        println!("  default of new files:");
-        println!("  stripe count:  {}", or(own_count, count));
+        outln!("{}", super::shown(&weft.shown(inside)));
+        outln!("  default of new files:");
+        outln!("  stripe count:  {}", or(own_count, count));
         let size = weft_config::format_size(cluster.stripe_size);
-        println!("  stripe size:   {}", or(spec.stripe_size.map(weft_config::format_size), size));
-        println!("  class:         {}", or(spec.class, class));
+        outln!("  stripe size:   {}", or(spec.stripe_size.map(weft_config::format_size), size));
+        outln!("  class:         {}", or(spec.class, class));
         if let Some(first) = spec.first {
-            println!("  stripe index:  {first}");
+            outln!("  stripe index:  {first}");
         }
-        println!();
+        outln!();
         Ok(())
     }
 
@@ -237,13 +237,13 @@ impl Getstripe {
             if self.index {
                 parts.push(first.strips[0].target.0.to_string());
             }
-            println!("{} {}", parts.join(" "), super::shown(&weft.shown(inside)));
+            outln!("{} {}", parts.join(" "), super::shown(&weft.shown(inside)));
             return Ok(());
         }
-        println!("{}", super::shown(&weft.shown(inside)));
+        outln!("{}", super::shown(&weft.shown(inside)));
         let datafiles = if self.verbose { Some(datafiles(weft, inside)?) } else { None };
-        print!("{}", describe(weft, &layout, datafiles.as_deref()));
-        println!();
+        out!("{}", describe(weft, &layout, datafiles.as_deref()));
+        outln!();
         Ok(())
     }
 }

@@ -10,9 +10,11 @@ use crate::failure::Failure;
 use clap::Args;
 use indicatif::ProgressBar;
 use progress::bar;
-use side::{Found, Side, below, name, place};
+use side::{Found, Id, Side, above, below, name, place};
+
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weft_env::real::block_on;
 use weft_wire::meta::FileType;
@@ -65,7 +67,13 @@ impl Cp {
             .remedy("write the prefix before paths on Weft, or use the system's cp"));
         }
         let Some((to, from)) = sides.split_last() else { unreachable!("at least two") };
-        let copy = Copy { weft: &weft, options: &self, bar: bar(self.quiet), failed: AtomicBool::new(false) };
+        let copy = Copy {
+            weft: &weft,
+            options: &self,
+            bar: bar(self.quiet),
+            failed: AtomicBool::new(false),
+            made: Mutex::new(None),
+        };
         let into = copy.look(to)?.is_some_and(|found| found.kind == FileType::Directory);
         if from.len() > 1 && !into {
             return Err(Failure::misuse(
@@ -75,7 +83,7 @@ impl Cp {
         }
         for from in from {
             let to = if into { below(to, &name(from)) } else { to.clone() };
-            copy.tell(copy.any(from, &to, !self.recursive));
+            copy.tell(copy.one(from, &to));
         }
         copy.bar.finish_and_clear();
         Ok(u8::from(copy.failed.load(Ordering::Relaxed)))
@@ -87,6 +95,8 @@ struct Copy<'a> {
     options: &'a Cp,
     bar: ProgressBar,
     failed: AtomicBool,
+    /// The directory that what is being copied goes to.
+    made: Mutex<Option<Id>>,
 }
 
 impl Copy<'_> {
@@ -96,6 +106,33 @@ impl Copy<'_> {
             self.failed.store(true, Ordering::Relaxed);
             self.bar.suspend(|| eprintln!("{failure}"));
         }
+    }
+
+    /// What was named on the command line.
+    fn one(&self, from: &Side, to: &Side) -> Result<(), Failure> {
+        let follow = !self.options.recursive;
+        let found = self.find(from, follow)?;
+        if found.kind == FileType::Directory && self.options.recursive {
+            self.check_apart(from, to, &found)?;
+        }
+        *self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        self.any(from, to, follow)
+    }
+
+    /// A copy that lies in what is copied would find itself and never end.
+    fn check_apart(&self, from: &Side, to: &Side, found: &Found) -> Result<(), Failure> {
+        let mut way = Some(to.clone());
+        while let Some(directory) = way {
+            if self.look(&directory)?.is_some_and(|there| there.id == found.id) {
+                return Err(self.into_itself(from));
+            }
+            way = above(&directory);
+        }
+        Ok(())
+    }
+
+    fn into_itself(&self, from: &Side) -> Failure {
+        Failure::new(self.shown(from), "a directory is not copied into itself")
     }
 
     fn any(&self, from: &Side, to: &Side, follow: bool) -> Result<(), Failure> {
@@ -111,6 +148,10 @@ impl Copy<'_> {
     }
 
     fn directory(&self, from: &Side, to: &Side, found: &Found) -> Result<(), Failure> {
+        // A symbolic link may have led into what is copied: there it is met again.
+        if *self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner) == Some(found.id) {
+            return Err(self.into_itself(from));
+        }
         match to {
             Side::Weft(path) => {
                 match block_on(self.weft.client.mkdir(&place(path, false), found.mode | 0o700)) {
@@ -126,6 +167,10 @@ impl Copy<'_> {
                 }
                 _ => {}
             },
+        }
+        if self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_none() {
+            *self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                self.look(to)?.map(|made| made.id);
         }
         let mut names = Vec::new();
         match from {
@@ -158,6 +203,21 @@ impl Copy<'_> {
                     .into_vec()
             }
         };
+        // A link replaces what is not a directory, as a file does.
+        if let Some(old) = self.look_at(to, false)? {
+            if self.options.no_clobber {
+                return Ok(());
+            }
+            if old.kind != FileType::Directory {
+                match to {
+                    Side::Weft(path) => block_on(self.weft.client.unlink(&place(path, false)))
+                        .map_err(|error| Failure::new(self.shown(to), why(&error)))?,
+                    Side::Local(path) => {
+                        std::fs::remove_file(path).map_err(|error| self.local(path, &error))?;
+                    }
+                }
+            }
+        }
         match to {
             Side::Weft(path) => block_on(self.weft.client.symlink(&place(path, false), &target))
                 .map(drop)
@@ -171,10 +231,12 @@ impl Copy<'_> {
     }
 
     fn file(&self, from: &Side, to: &Side, found: &Found) -> Result<(), Failure> {
-        if self.same(from, to) {
-            return Err(Failure::new(self.shown(from), "source and target are the same file"));
+        let there = self.look(to)?;
+        // Opening it for writing cuts it: under another name, or by a link, too.
+        if there.as_ref().is_some_and(|there| there.id == found.id) {
+            return Err(Failure::new(self.shown(from), format!("{} is the same file", self.shown(to))));
         }
-        if self.options.no_clobber && self.look(to)?.is_some() {
+        if self.options.no_clobber && there.is_some() {
             return Ok(());
         }
         self.bar.set_message(self.shown(to));
@@ -184,15 +246,5 @@ impl Copy<'_> {
         self.bytes(from, to, &source, &target, found.size)?;
         drop((source, target));
         if self.options.preserve { self.attributes(to, found) } else { Ok(()) }
-    }
-
-    fn same(&self, from: &Side, to: &Side) -> bool {
-        match (from, to) {
-            (Side::Weft(from), Side::Weft(to)) => from == to,
-            (Side::Local(from), Side::Local(to)) => {
-                from.canonicalize().ok().is_some_and(|f| to.canonicalize().ok() == Some(f))
-            }
-            _ => false,
-        }
     }
 }

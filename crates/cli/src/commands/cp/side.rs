@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
-use weft_core::Timestamp;
+use weft_core::{FileId, Timestamp};
 use weft_env::real::block_on;
 use weft_wire::meta::{FileType, Place, ROOT, SetAttr, SetTime};
 
@@ -29,6 +29,15 @@ pub(super) struct Found {
     pub(super) gid: u32,
     pub(super) mtime: Timestamp,
     pub(super) atime: Timestamp,
+    pub(super) id: Id,
+}
+
+/// Which file it is, under whatever name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Id {
+    Weft(FileId),
+    /// Device and inode.
+    Local(u64, u64),
 }
 
 pub(super) fn below(side: &Side, name: &str) -> Side {
@@ -52,6 +61,21 @@ pub(super) fn name(side: &Side) -> String {
 
 pub(super) fn place(inside: &str, follow: bool) -> Place {
     Place { base: ROOT, path: bytes::bytes(inside), follow }
+}
+
+/// The directory that a path is in; `None` at the top.
+pub(super) fn above(side: &Side) -> Option<Side> {
+    match side {
+        Side::Weft(path) => {
+            let path = path.trim_end_matches('/');
+            (!path.is_empty())
+                .then(|| Side::Weft(path.rsplit_once('/').map_or("", |(above, _)| above).to_owned()))
+        }
+        Side::Local(path) => {
+            let path = std::path::absolute(path).ok()?;
+            path.parent().map(|above| Side::Local(above.to_owned()))
+        }
+    }
 }
 
 impl Copy<'_> {
@@ -78,7 +102,7 @@ impl Copy<'_> {
         self.look_at(side, true)
     }
 
-    fn look_at(&self, side: &Side, follow: bool) -> Result<Option<Found>, Failure> {
+    pub(super) fn look_at(&self, side: &Side, follow: bool) -> Result<Option<Found>, Failure> {
         match side {
             Side::Weft(path) => Ok(self.weft.look(path, follow)?.map(|attr| Found {
                 kind: attr.kind,
@@ -88,6 +112,7 @@ impl Copy<'_> {
                 gid: attr.gid,
                 mtime: attr.mtime,
                 atime: attr.atime,
+                id: Id::Weft(attr.file),
             })),
             Side::Local(path) => {
                 let meta = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
@@ -110,6 +135,7 @@ impl Copy<'_> {
                     gid: meta.gid(),
                     mtime: time(meta.mtime(), meta.mtime_nsec()),
                     atime: time(meta.atime(), meta.atime_nsec()),
+                    id: Id::Local(meta.dev(), meta.ino()),
                 }))
             }
         }
