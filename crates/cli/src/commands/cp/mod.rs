@@ -124,14 +124,14 @@ impl Copy<'_> {
         let mut way = Some(to.clone());
         while let Some(directory) = way {
             if self.look(&directory)?.is_some_and(|there| there.id == found.id) {
-                return Err(self.into_itself(from));
+                return Err(self.refuse_itself(from));
             }
             way = above(&directory);
         }
         Ok(())
     }
 
-    fn into_itself(&self, from: &Side) -> Failure {
+    fn refuse_itself(&self, from: &Side) -> Failure {
         Failure::new(self.shown(from), "a directory is not copied into itself")
     }
 
@@ -150,7 +150,7 @@ impl Copy<'_> {
     fn directory(&self, from: &Side, to: &Side, found: &Found) -> Result<(), Failure> {
         // A symbolic link may have led into what is copied: there it is met again.
         if *self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner) == Some(found.id) {
-            return Err(self.into_itself(from));
+            return Err(self.refuse_itself(from));
         }
         match to {
             Side::Weft(path) => {
