@@ -106,7 +106,8 @@ pub(super) fn first_frame(file: &impl BlockingFile) -> io::Result<Option<u64>> {
 }
 
 /// Takes all changes of frames after `applied` into `delta`; the number of the last frame taken, or `applied`.
-/// Frames must follow on one another without a gap, from `applied + 1` or earlier on.
+/// Frames must follow on one another without a gap, from `applied + 1` or earlier on; where frames are missing that
+/// must have been there, it fails.
 pub(super) fn replay(file: &impl BlockingFile, applied: u64, delta: &mut Delta) -> io::Result<u64> {
     let len = file.len()?.0;
     let (mut at, mut last, mut before) = (0u64, applied, None);
@@ -116,13 +117,25 @@ pub(super) fn replay(file: &impl BlockingFile, applied: u64, delta: &mut Delta) 
         file.read_at(&mut bytes, LocalOffset(at))?;
         let Some(header) = decode_header(&bytes) else { break };
         at += FRAME_HEADER_LEN as u64;
+        if before.is_none() && header.number > last + 1 {
+            return Err(damaged(last + 1));
+        }
         let follows = before.is_none_or(|before| header.number == before + 1);
-        if !follows || header.number > last + 1 || u64::from(header.body_len) > len - at {
+        if !follows || u64::from(header.body_len) > len - at {
             break;
         }
         body.resize(header.body_len as usize, 0);
         file.read_at(&mut body, LocalOffset(at))?;
         if crc32fast::hash(&body) != header.body_crc {
+            // The last frame may have been cut short by a crash. One that another follows was whole: each is on the
+            // device before the next is written.
+            let next = at + u64::from(header.body_len);
+            if header.number > last && next + FRAME_HEADER_LEN as u64 <= len {
+                file.read_at(&mut bytes, LocalOffset(next))?;
+                if decode_header(&bytes).is_some_and(|next| next.number == header.number + 1) {
+                    return Err(damaged(header.number));
+                }
+            }
             break;
         }
         if header.number > last {
@@ -139,6 +152,13 @@ pub(super) fn replay(file: &impl BlockingFile, applied: u64, delta: &mut Delta) 
         at += u64::from(header.body_len);
     }
     Ok(last)
+}
+
+fn damaged(number: u64) -> io::Error {
+    let what = format!(
+        "frame {number} is damaged or missing, and later ones are there; restore the metadata path from a copy"
+    );
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]

@@ -20,6 +20,29 @@ const LOG_SLACK: u64 = 256 << 10;
 /// Zeros are written in pieces of this many bytes.
 const ZERO_CHUNK: u64 = 1 << 20;
 
+/// Refuses a directory whose database holds something: its identity has been lost, and must not be written anew as
+/// that of an empty one.
+pub(super) async fn check_empty<D: Dir>(dir: &D, names: &[String]) -> Result<(), OpenError>
+where
+    D::File: File,
+{
+    for name in LOGS.into_iter().filter(|log| names.iter().any(|name| name == log)) {
+        if first_frame(&dir.open(name, OpenMode::READ).await?.blocking())?.is_some() {
+            return Err(OpenError::Unidentified);
+        }
+    }
+    if names.iter().any(|name| name == BASE) {
+        // One that cannot be read was cut short when it was made: nothing has been acknowledged before the identity.
+        let file = dir.open(BASE, OpenMode::WRITE).await?.blocking();
+        if Base::open(file, BASE.to_owned(), 1 << 20)
+            .is_ok_and(|base| base.applied().is_ok_and(|last| last > 0))
+        {
+            return Err(OpenError::Unidentified);
+        }
+    }
+    Ok(())
+}
+
 /// Makes an empty database. The identity comes last: what is cut short is done again.
 pub(super) async fn format<D: Dir>(
     dir: &D,
@@ -71,7 +94,11 @@ pub(super) async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
 pub(super) fn recover<B: BlockingFile>(base: &Base<B>, logs: &[B; 2]) -> Result<u64, OpenError> {
     let applied = base.applied()?;
     let mut found = Vec::new();
-    for log in logs {
+    for (log, name) in logs.iter().zip(LOGS) {
+        if log.len()? == ByteLen(0) {
+            let what = format!("{name} is empty; restore the metadata path from a copy");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
+        }
         if let Some(first) = first_frame(log)? {
             found.push((first, log));
         }

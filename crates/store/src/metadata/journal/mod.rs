@@ -14,7 +14,7 @@ use super::delta::Delta;
 use super::engine::{Engine, EngineError, EngineStats, Point, Snapshot, Table, Transaction};
 use super::identity::{Identity, IdentityError};
 use super::log::{append_change, start_frame};
-use files::{BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, format, read_all, recover};
+use files::{BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, check_empty, format, read_all, recover};
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::sync::Arc;
@@ -124,6 +124,9 @@ pub enum OpenError {
     /// It holds something else.
     #[error("it holds {0:?}, which is not Weft's: give an empty directory")]
     Foreign(String),
+    /// It holds a database whose identity file is gone.
+    #[error("it holds a database without its identity file; restore that from a copy of this path")]
+    Unidentified,
     /// It is not this cluster's.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -156,9 +159,10 @@ impl<E: Env> Journal<E> {
         let names = dir.list("").await?;
         if !names.iter().any(|name| name == IDENTITY) {
             let ours = [IDENTITY_NEW, LOCK, BASE, LOGS[0], LOGS[1], "lost+found"];
-            if let Some(foreign) = names.into_iter().find(|name| !ours.contains(&name.as_str())) {
-                return Err(OpenError::Foreign(foreign));
+            if let Some(foreign) = names.iter().find(|name| !ours.contains(&name.as_str())) {
+                return Err(OpenError::Foreign(foreign.clone()));
             }
+            check_empty(&dir, &names).await?;
             format(&dir, identity, options).await?;
         }
         let found = read_all(&dir.open(IDENTITY, OpenMode::READ).await?).await?;
