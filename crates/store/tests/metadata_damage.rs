@@ -95,4 +95,6 @@ fn what_is_gone_is_not_made_anew() {
     std::fs::write(dir.path().join("identity"), &identity).expect("written");
     std::fs::write(dir.path().join("log.0"), b"").expect("written");
     refused(dir.path(), "log.0 is empty");
+    std::fs::remove_file(dir.path().join("log.0")).expect("removed");
+    refused(dir.path(), "log.0 is gone");
 }

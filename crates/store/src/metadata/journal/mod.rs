@@ -168,7 +168,14 @@ impl<E: Env> Journal<E> {
         let found = read_all(&dir.open(IDENTITY, OpenMode::READ).await?).await?;
         identity.check(&Identity::decode(&found)?)?;
 
-        let open = async |name| dir.open(name, OpenMode::WRITE).await.map(|file| file.blocking());
+        let open = async |name| match dir.open(name, OpenMode::WRITE).await {
+            Ok(file) => Ok(file.blocking()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let what = format!("{name} is gone; restore the metadata path from a copy");
+                Err(io::Error::new(error.kind(), what))
+            }
+            Err(error) => Err(error),
+        };
         let logs = [open(LOGS[0]).await?, open(LOGS[1]).await?];
         let cache = usize::try_from(options.cache_len.0).unwrap_or(usize::MAX);
         let base = Base::open(open(BASE).await?, format!("{dir_name}/{BASE}"), cache)?;
