@@ -26,10 +26,11 @@ bench: ## Measurements as ratios to the plain local directory in the same run
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/bench.sh $(BENCH)
 
-lint: ## Formatting, compiler and clippy warnings as errors
+lint: ## Formatting, warnings of the compiler, of clippy and of the documentation as errors
 	@scripts/deps.sh lint
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
 install: all ## Install under PREFIX (default /usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib

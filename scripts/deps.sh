@@ -14,7 +14,7 @@ test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-
 
 need_rust() {
     if ! command -v cargo >/dev/null; then
-        say "weft: cargo is missing (Rust 1.88 or newer; Debian 12's own package is too old)."
+        say "weft: cargo is missing (Rust 1.90 or newer; Debian 12's own package is too old)."
         say "  install it for this user:  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
         say "  then open a new shell, or:  . \"\$HOME/.cargo/env\""
         exit 1
@@ -22,8 +22,8 @@ need_rust() {
     local version
     version=$(rustc --version | sed 's/^rustc \([0-9]*\)\.\([0-9]*\).*/\1 \2/')
     read -r major minor <<<"$version"
-    if [ "$major" -lt 1 ] || { [ "$major" -eq 1 ] && [ "$minor" -lt 88 ]; }; then
-        say "weft: $(rustc --version) is too old: Rust 1.88 or newer is needed; run: rustup update stable"
+    if [ "$major" -lt 1 ] || { [ "$major" -eq 1 ] && [ "$minor" -lt 90 ]; }; then
+        say "weft: $(rustc --version) is too old: Rust 1.90 or newer is needed; run: rustup update stable"
         exit 1
     fi
 }

@@ -4,7 +4,7 @@ use crate::args;
 use crate::connection::{Connection, Weft, connection};
 use crate::fail::{Fail, Res, exported};
 use std::ffi::{c_char, c_int};
-use weft_client::{Attr, FileType};
+use weft_client::Attr;
 use weft_core::Timestamp;
 use weft_env::real::block_on;
 
@@ -19,21 +19,12 @@ const UNIT: u64 = 4096;
 /// # Safety
 /// `place` is null or can be written.
 pub unsafe fn fill(place: *mut libc::stat, attr: &Attr, connection: &Connection) -> Res<()> {
-    let kind = match attr.kind {
-        FileType::Regular => libc::S_IFREG,
-        FileType::Directory => libc::S_IFDIR,
-        FileType::Symlink => libc::S_IFLNK,
-        FileType::Fifo => libc::S_IFIFO,
-        FileType::Socket => libc::S_IFSOCK,
-        FileType::CharDevice => libc::S_IFCHR,
-        FileType::BlockDevice => libc::S_IFBLK,
-    };
     let too_large = |_| Fail::new(libc::EOVERFLOW, "the file is longer than off_t can say");
     // SAFETY: a struct of numbers, for which zeros are values.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     stat.st_dev = connection.device;
     stat.st_ino = attr.file.0;
-    stat.st_mode = kind | attr.mode & 0o7777;
+    stat.st_mode = attr.kind.mode_bits() | attr.mode & 0o7777;
     stat.st_nlink = attr.nlink.into();
     stat.st_uid = attr.uid;
     stat.st_gid = attr.gid;

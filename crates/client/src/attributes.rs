@@ -12,7 +12,7 @@ impl<E: Env> Client<E> {
     /// Attributes; the size of a file that is being written is asked of the data servers.
     ///
     /// # Errors
-    /// `ENOENT`, `EACCES` and the like; `Unreachable`; [`Error::Elsewhere`].
+    /// `ENOENT`, `EACCES` and the like; `Unreachable`; [`Error::Elsewhere`](crate::Error::Elsewhere).
     pub async fn stat(&self, at: &Place) -> Result<Attr> {
         self.attr_reply(at, Effect::Repeatable, MetaRequest::Stat { at: at.clone() }).await
     }

@@ -99,7 +99,7 @@ impl<E: Env> Client<E> {
     /// Opens a file, making it first where `flags` say so: one message.
     ///
     /// # Errors
-    /// Those of open(2); `Unreachable`; [`Error::Elsewhere`].
+    /// Those of open(2); `Unreachable`; [`Error::Elsewhere`](crate::Error::Elsewhere).
     pub async fn open(
         &self,
         at: &Place,

@@ -2,7 +2,7 @@
 //!
 //! A request of the kernel becomes one call of the client library; this crate holds only what the kernel makes
 //! necessary: open handles, positions in directories, the caller's identity, locks of processes behind the mount,
-//! and the rule by which the kernel may keep pages (see [`pages`]).
+//! and the rule by which the kernel may keep pages (see `pages`).
 //!
 //! Attributes and names are never cached by default, so that what one node changed every other node sees at once.
 

@@ -45,13 +45,8 @@ impl Embedded {
 
     /// `weft ARGS`, on this cluster.
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(WEFT);
+        let mut command = undisturbed();
         command.arg("--cluster").arg(self.file()).args(args);
-        command
-            .env_remove("WEFT_CLUSTER")
-            .env_remove("WEFT_STATE")
-            .env_remove("LD_PRELOAD")
-            .stdin(Stdio::null());
         command
     }
 
@@ -71,13 +66,8 @@ impl Embedded {
 
     /// `weft run -- PROGRAM ARGS`.
     pub fn running<S: AsRef<OsStr>>(&self, program: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(WEFT);
+        let mut command = undisturbed();
         command.arg("run").arg("--state").arg(self.state()).arg("--").args(program);
-        command
-            .env_remove("WEFT_CLUSTER")
-            .env_remove("WEFT_STATE")
-            .env_remove("LD_PRELOAD")
-            .stdin(Stdio::null());
         command
     }
 
@@ -94,6 +84,13 @@ impl Embedded {
         let servers = status["servers"].as_array().expect("servers");
         servers.iter().map(|server| server["status"]["pid"].as_i64().map(|pid| pid as i32)).collect()
     }
+}
+
+/// `weft`, told nothing by the environment of the tests.
+fn undisturbed() -> Command {
+    let mut command = Command::new(WEFT);
+    command.env_remove("WEFT_CLUSTER").env_remove("WEFT_STATE").env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command
 }
 
 impl Drop for Embedded {

@@ -43,18 +43,6 @@ pub fn place(at: &Spot, follow: bool) -> Place {
     Place { base, path, follow: follow || at.must_dir }
 }
 
-pub fn type_bits(kind: FileType) -> u32 {
-    match kind {
-        FileType::Regular => libc::S_IFREG,
-        FileType::Directory => libc::S_IFDIR,
-        FileType::Symlink => libc::S_IFLNK,
-        FileType::Fifo => libc::S_IFIFO,
-        FileType::Socket => libc::S_IFSOCK,
-        FileType::CharDevice => libc::S_IFCHR,
-        FileType::BlockDevice => libc::S_IFBLK,
-    }
-}
-
 pub fn kind_of(mode: u32) -> Res<FileType> {
     Ok(match mode & libc::S_IFMT {
         libc::S_IFREG => FileType::Regular,
@@ -71,7 +59,7 @@ pub fn stat_of(attr: &Attr) -> libc::stat {
     let mut st: libc::stat = unsafe { std::mem::zeroed() };
     st.st_dev = DEVICE;
     st.st_ino = attr.file.0;
-    st.st_mode = type_bits(attr.kind) | attr.mode;
+    st.st_mode = attr.kind.mode_bits() | attr.mode;
     st.st_nlink = attr.nlink.into();
     st.st_uid = attr.uid;
     st.st_gid = attr.gid;

@@ -17,25 +17,15 @@ use crate::lock::Lock;
 use crate::sys;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use weft_client::{Client, LayoutSpec};
+use weft_client::{Client, LayoutSpec, OpenFlags};
 use weft_config::Cluster;
 use weft_env::real::RealEnv;
 
 /// How to open.
 #[derive(Clone, Default, Debug)]
 pub struct How {
-    /// For reading.
-    pub read: bool,
-    /// For writing.
-    pub write: bool,
-    /// Make it when missing.
-    pub create: bool,
-    /// It must be missing.
-    pub exclusive: bool,
-    /// Cut to nothing.
-    pub truncate: bool,
-    /// It must be a directory.
-    pub directory: bool,
+    /// For what, and what is made or cut.
+    pub flags: OpenFlags,
     /// A symbolic link at the end is an error.
     pub nofollow: bool,
     /// Permission bits of a new file, the umask taken off.

@@ -1,11 +1,11 @@
 //! What is asked by a path.
 
 use super::connect::client;
-use super::convert::{kind_of, place, stat_of, type_bits};
+use super::convert::{kind_of, place, stat_of};
 use super::{Backend, File, How, Name};
 use crate::errno::Res;
 use crate::route::Spot;
-use weft_client::{FileType, HandleToken, OpenFlags, Place, SetAttr};
+use weft_client::{FileType, HandleToken, Place, SetAttr};
 use weft_core::{ByteLen, Layout};
 use weft_env::real::block_on;
 
@@ -20,22 +20,14 @@ impl Backend {
     }
 
     pub fn open(&self, at: &Spot, how: &How) -> Res<File> {
-        let follow = !(how.nofollow || how.create && how.exclusive);
-        let flags = OpenFlags {
-            read: how.read,
-            write: how.write,
-            create: how.create,
-            exclusive: how.exclusive,
-            truncate: how.truncate,
-            directory: how.directory,
-        };
-        let file = block_on(self.client.open(&place(at, follow), flags, how.mode, &how.spec))?;
+        let follow = !(how.nofollow || how.flags.create && how.flags.exclusive);
+        let file = block_on(self.client.open(&place(at, follow), how.flags, how.mode, &how.spec))?;
         match file.attr_at_open().kind {
             FileType::Symlink => Err(libc::ELOOP.into()),
-            FileType::Directory if how.write => Err(libc::EISDIR.into()),
+            FileType::Directory if how.flags.write => Err(libc::EISDIR.into()),
             FileType::Regular | FileType::Directory => Ok(File(file)),
             // Only the kernel can do what they are for.
-            _ if how.read || how.write => Err(libc::ENXIO.into()),
+            _ if how.flags.read || how.flags.write => Err(libc::ENXIO.into()),
             _ => Ok(File(file)),
         }
     }
@@ -91,7 +83,7 @@ impl Backend {
         let name = |entry: weft_client::Entry| Name {
             inode: entry.file.0,
             // Type numbers of directory entries are those of modes, shifted.
-            kind: (type_bits(entry.kind) >> 12) as u8,
+            kind: (entry.kind.mode_bits() >> 12) as u8,
             name: entry.name,
         };
         Ok((entries.into_iter().map(name).collect(), more))

@@ -4,6 +4,7 @@ use crate::lifecycle::{carried, own_environment, surviving};
 use crate::{backend, config, errno, route, sys, table};
 use libc::{AT_FDCWD, FILE, c_char, c_int, pid_t};
 use std::ffi::{CStr, CString};
+use weft_wire::meta::OpenFlags;
 
 /// `vfork` is `fork`: a child that shares our memory would empty our tables with the descriptors that it closes.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -26,7 +27,8 @@ fn local_copy(path: *const c_char) -> Option<Result<CString, c_int>> {
     let copied = crate::serve::on_way::<c_int>(route::Route::Ours(spot), &mut kept, |spot| {
         let backend = backend::backend()?;
         backend.access(spot, libc::X_OK as u32, true)?;
-        let how = backend::How { read: true, ..backend::How::default() };
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let how = backend::How { flags, ..backend::How::default() };
         let file = backend.open(spot, &how)?;
         if file.is_directory() {
             return Err(libc::EACCES.into());

@@ -8,7 +8,7 @@ use crate::route::Spot;
 use crate::{placeholder, sys, table};
 use std::ffi::c_int;
 use std::sync::Arc;
-use weft_wire::meta::LayoutSpec;
+use weft_wire::meta::{LayoutSpec, OpenFlags};
 
 thread_local! {
     // What the MPI tap wants of files that this thread makes.
@@ -36,12 +36,14 @@ pub fn open(spot: &Spot, flags: c_int, mode: u32) -> Res<c_int> {
     // SAFETY: null, or set by `with_layout` further up this thread's stack.
     let spec = unsafe { WANTED.get().as_ref() }.cloned().unwrap_or_default();
     let how = How {
-        read: !path_only && access != libc::O_WRONLY,
-        write: !path_only && access != libc::O_RDONLY,
-        create: !path_only && flags & libc::O_CREAT != 0,
-        exclusive: !path_only && flags & libc::O_EXCL != 0,
-        truncate: !path_only && flags & libc::O_TRUNC != 0,
-        directory: flags & libc::O_DIRECTORY != 0 || spot.must_dir,
+        flags: OpenFlags {
+            read: !path_only && access != libc::O_WRONLY,
+            write: !path_only && access != libc::O_RDONLY,
+            create: !path_only && flags & libc::O_CREAT != 0,
+            exclusive: !path_only && flags & libc::O_EXCL != 0,
+            truncate: !path_only && flags & libc::O_TRUNC != 0,
+            directory: flags & libc::O_DIRECTORY != 0 || spot.must_dir,
+        },
         nofollow: flags & libc::O_NOFOLLOW != 0,
         mode: mode & 0o7777 & !crate::hooks::names::umask_now(),
         spec,

@@ -23,6 +23,21 @@ pub enum FileType {
     BlockDevice,
 }
 
+impl FileType {
+    /// The bits of a mode (`st_mode`) that tell the type, as on Linux: `S_IFREG` and its relatives.
+    pub const fn mode_bits(self) -> u32 {
+        match self {
+            Self::Fifo => 0o010_000,
+            Self::CharDevice => 0o020_000,
+            Self::Directory => 0o040_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Regular => 0o100_000,
+            Self::Symlink => 0o120_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+}
+
 /// Attributes of an inode.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attr {
@@ -103,4 +118,26 @@ pub enum SetTime {
     Now,
     /// This one.
     At(Timestamp),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FileType;
+
+    #[test]
+    fn mode_bits_are_those_of_directory_entries_shifted() {
+        // DT_FIFO, DT_CHR, DT_DIR, DT_BLK, DT_REG, DT_LNK, DT_SOCK of getdents64(2).
+        let kinds = [
+            (FileType::Fifo, 1),
+            (FileType::CharDevice, 2),
+            (FileType::Directory, 4),
+            (FileType::BlockDevice, 6),
+            (FileType::Regular, 8),
+            (FileType::Symlink, 10),
+            (FileType::Socket, 12),
+        ];
+        for (kind, number) in kinds {
+            assert_eq!(kind.mode_bits(), number << 12, "{kind:?}");
+        }
+    }
 }

@@ -56,8 +56,8 @@ pub struct Opened {
     /// The answer to `cache`: this client's kernel may cache pages of the file, because no other session writes it;
     /// `WaitEvents` tells when that ends.
     pub may_cache: bool,
-    /// Changes whenever anybody opens the file for writing or cuts it, as in [`Unsettled`]: a mount whose kernel kept
-    /// pages under the same epoch may go on using them.
+    /// Changes whenever anybody opens the file for writing or cuts it, as in [`Unsettled`](super::Unsettled): a mount
+    /// whose kernel kept pages under the same epoch may go on using them.
     pub epoch: u64,
 }
 
