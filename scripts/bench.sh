@@ -22,7 +22,7 @@ echo "# $(nproc) processors, $(uname -sr), file system $(stat -f -c %T "$dir"), 
 "$weft" bench --interfaces preload,library --transports descriptor,socket "$@"
 if [ -e /dev/fuse ]; then
     mkdir "$dir/mount"
-    "$weft" mount "$dir/mount"
+    "$weft" mount "$dir/mount" >&2
     "$weft" bench --interfaces fuse --transports auto --mount "$dir/mount" "$@"
 else
     echo "# no /dev/fuse here: the mount was not measured" >&2

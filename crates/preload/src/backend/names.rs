@@ -8,6 +8,7 @@ use crate::route::Spot;
 use weft_client::{FileType, HandleToken, Place, SetAttr};
 use weft_core::{ByteLen, Layout};
 use weft_env::real::block_on;
+use weft_wire::cluster::TargetEntry;
 
 /// Unit of `statfs`, in bytes.
 const UNIT: u64 = 4096;
@@ -128,6 +129,11 @@ impl Backend {
 
     pub fn layout(&self, at: &Spot) -> Res<Option<Layout>> {
         Ok(block_on(self.client.get_layout(&place(at, true)))?.0)
+    }
+
+    /// The targets of the cluster, each with its class, in the order of their ids.
+    pub fn targets(&self) -> &[TargetEntry] {
+        &self.client.map().targets
     }
 
     /// Opens what another process described by [`File::token`].

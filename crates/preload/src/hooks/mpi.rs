@@ -19,6 +19,7 @@ use libc::{AT_FDCWD, c_char, c_int, c_void};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use weft_core::{ByteLen, Layout, TargetId};
+use weft_wire::cluster::TargetEntry;
 use weft_wire::meta::LayoutSpec;
 
 type Open = unsafe extern "C" fn(usize, *const c_char, c_int, usize, *mut usize) -> c_int;
@@ -203,7 +204,8 @@ pub unsafe extern "C" fn MPI_File_get_info(file: usize, info: *mut c_void) -> c_
     {
         let set = std::mem::transmute::<*mut c_void, InfoSet>(set);
         let handle = info_handle(info, set as *const c_void);
-        for (key, value) in facts(&layout) {
+        let targets = backend().map_or(&[][..], |backend| backend.targets());
+        for (key, value) in facts(&layout, targets) {
             let value = CString::new(value).unwrap_or_default();
             set(handle, key.as_ptr(), value.as_ptr());
         }
@@ -211,14 +213,22 @@ pub unsafe extern "C" fn MPI_File_get_info(file: usize, info: *mut c_void) -> c_
     result
 }
 
-/// What a layout is, in keys: those of its first component.
-fn facts(layout: &Layout) -> Vec<(&'static CStr, String)> {
+/// What a layout is, in keys: those of its first component. The class is told when all its targets have the same, and
+/// the first target by its index among the targets of that class, or of all.
+fn facts(layout: &Layout, targets: &[TargetEntry]) -> Vec<(&'static CStr, String)> {
     let Some(first) = layout.components().first() else { return Vec::new() };
     let strips = &first.strips;
+    let class_of = |target| targets.iter().find(|entry| entry.id == target).map(|entry| entry.class.as_str());
+    let class = strips.first().and_then(|strip| class_of(strip.target));
+    let class = class.filter(|&class| strips.iter().all(|strip| class_of(strip.target) == Some(class)));
+    let mut fitting = targets.iter().filter(|entry| class.is_none_or(|class| entry.class == class));
+    let index = strips.first().and_then(|strip| fitting.position(|entry| entry.id == strip.target));
     let mut facts = vec![(c"striping_factor", strips.len().to_string())];
     if let Some(strip) = strips.first() {
         facts.push((c"striping_unit", strip.stripe_size.0.to_string()));
     }
+    facts.extend(class.map(|class| (c"weft_class", class.to_owned())));
+    facts.extend(index.map(|index| (c"weft_first", index.to_string())));
     let list: Vec<_> =
         strips.iter().map(|strip| format!("{}:{}", strip.target.0, strip.stripe_size.0)).collect();
     let list = list.join(",");
@@ -232,6 +242,25 @@ fn facts(layout: &Layout) -> Vec<(&'static CStr, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_layout_is_told_with_its_class_and_first_target() {
+        let entry = |id, class: &str| TargetEntry {
+            id: TargetId(id),
+            server: weft_core::ServerId(0),
+            class: class.to_owned(),
+        };
+        let targets = [entry(0, "hdd"), entry(1, "hdd"), entry(2, "ssd"), entry(3, "ssd")];
+        let told = |ids: &[u32]| {
+            let ids: Vec<_> = ids.iter().map(|&id| TargetId(id)).collect();
+            let layout = Layout::striped(&ids, ByteLen(4096)).expect("a layout");
+            let facts = facts(&layout, &targets);
+            let value = |key| facts.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
+            (value(c"weft_class"), value(c"weft_first"))
+        };
+        assert_eq!(told(&[3, 2]), (Some("ssd".into()), Some("1".into())));
+        assert_eq!(told(&[3, 0]), (None, Some("3".into())));
+    }
 
     #[test]
     fn strips_are_pairs_of_target_and_size() {

@@ -40,6 +40,7 @@ int main(int argc, char **argv) {
     CHECK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, info, &file) == MPI_SUCCESS);
     expect(file, "striping_unit", "131072");
     expect(file, "striping_factor", "2");
+    expect(file, "weft_class", "ssd");
     int data = rank + 1, back = 0;
     CHECK(MPI_File_write_at_all(file, rank * sizeof data, &data, 1, MPI_INT, MPI_STATUS_IGNORE) == MPI_SUCCESS);
     CHECK(MPI_File_sync(file) == MPI_SUCCESS);
