@@ -10,7 +10,7 @@ say() { printf '%s\n' "$*" >&2; }
 # command or file that tells, and the Debian package that brings it
 build=(cc:gcc ld:binutils)
 demo=("${build[@]}" mpicc.mpich:libmpich-dev mpiexec.mpich:mpich h5pcc.mpich:libhdf5-mpich-dev h5dump:hdf5-tools)
-test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 strace:strace sqlite3:sqlite3 git:git)
+test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 git:git)
 
 need_rust() {
     if ! command -v cargo >/dev/null; then

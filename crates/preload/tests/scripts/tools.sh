@@ -10,7 +10,7 @@ wc -c < numbers
 cat numbers | tail -n 1
 head -c 100 numbers | md5sum
 md5sum numbers a/copy
-stat -c '%n %s %F %a %h' numbers a
+stat -c '%n %s %F %a %h' numbers && stat -c '%n %F %a %h' a
 chmod 640 numbers && stat -c %a numbers
 touch -d '2001-02-03 04:05:06 UTC' numbers && stat -c %Y numbers
 mkdir kept && for i in $(seq 40); do cp -p numbers kept/$i; done && stat -c %Y kept/* | sort | uniq -c && rm -r kept
