@@ -6,6 +6,7 @@ pub mod model;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use weft_client::{
     Client, ClientOptions, ClusterMap, Credentials, Key, LayoutSpec, OpenFile, OpenFlags, Place, ROOT,
     Transport,
@@ -108,9 +109,17 @@ pub struct RealCluster {
     folder: tempfile::TempDir,
 }
 
+/// A port that nobody listens on. It lies below those that the system gives to outgoing connections, so that none of
+/// them takes it before a server does, and no port is given twice by this process.
 pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    listener.local_addr().expect("bound").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 20_000) as u16;
+    loop {
+        let port = 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 impl RealCluster {
