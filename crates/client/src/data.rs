@@ -162,7 +162,7 @@ pub(crate) struct Writes<'a, 'b> {
     pub(crate) area_used: u32,
 }
 
-/// Which writes go through shared memory.
+/// Which payloads go through shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharedBounds {
     min: u32,
