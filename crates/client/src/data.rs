@@ -84,14 +84,8 @@ impl<E: Env> Traffic<E> for Reads<'_, '_> {
         let (offset, len) = part.begin();
         let (hints, cap) = (part.hints(), self.cap);
         let datafile = datafile(self.file, (part.sub.object, part.sub.target));
-        part.shared_at = None;
-        if let Area::Attached(_, room) = &wire.area
-            && self.core_bounds.fit(u64::from(len))
-            && len <= room - self.area_used
-        {
-            let to = self.area_used;
-            part.shared_at = Some(to);
-            self.area_used += len;
+        part.shared_at = self.core_bounds.reserve(&wire.area, &mut self.area_used, len).map(|(_, to)| to);
+        if let Some(to) = part.shared_at {
             let request = DataRequest::ReadShared { datafile, cap, offset, len, to, hints };
             return wire.ask(Family::Data, &request, &[]).await;
         }
@@ -177,6 +171,18 @@ impl SharedBounds {
     fn fit(self, len: u64) -> bool {
         u64::from(self.min) <= len && len <= u64::from(self.max)
     }
+
+    /// Takes `len` bytes of an attached area, of which the first `used` are taken: the area, and where they begin.
+    /// `None` when this payload is not to go through it, or there is no room left.
+    fn reserve<'a, S>(self, area: &'a Area<S>, used: &mut u32, len: u32) -> Option<(&'a S, u32)> {
+        let Area::Attached(shared, room) = area else { return None };
+        if !self.fit(u64::from(len)) || len > room - *used {
+            return None;
+        }
+        let from = *used;
+        *used += len;
+        Some((shared, from))
+    }
 }
 
 /// Attaches the shared payload area of a local connection when one of these parts would use it.
@@ -207,17 +213,12 @@ impl<E: Env> Traffic<E> for Writes<'_, '_> {
         let datafile = datafile(self.file, (part.sub.object, part.sub.target));
         let cap = self.cap;
         let pieces = part.sub.pieces_after(ByteLen(part.done));
-        if let Area::Attached(area, room) = &wire.area
-            && self.core_bounds.fit(u64::from(len))
-            && len <= room - self.area_used
-        {
-            let mut to = self.area_used as usize;
-            let from = to as u32;
+        if let Some((area, from)) = self.core_bounds.reserve(&wire.area, &mut self.area_used, len) {
+            let mut to = from as usize;
             for piece in pick(self.bufs, pieces, len as usize) {
                 area.copy_in(to, &piece);
                 to += piece.len();
             }
-            self.area_used += len;
             self.shared += 1;
             let request =
                 DataRequest::Write { datafile, cap, offset, len, place: Place::Shared(from), hints };
