@@ -13,6 +13,7 @@
 #![allow(async_fn_in_trait)] // Futures need not be `Send`: each is created and polled on one thread.
 
 mod address;
+pub mod device;
 mod name;
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)] // The one place where they belong.
 pub mod real;

@@ -1,0 +1,1 @@
+//! The laboratory: experiments as data, run on the twin and set beside published figures.

@@ -1,0 +1,1 @@
+//! Traces of programs, read and written as streams with bounded memory.

@@ -1,0 +1,114 @@
+//! One rank's operations.
+
+use serde::{Deserialize, Serialize};
+use weft_core::Nanos;
+
+/// A file or directory of a workload, by its number among them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct FileRef(pub u32);
+
+/// What a rank does next. Offsets and lengths are in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Op {
+    /// Opens a file, making it when missing if `create` says so.
+    Open {
+        /// Which.
+        file: FileRef,
+        /// Whether it is made when missing.
+        create: bool,
+    },
+    /// Closes a file that this rank has open.
+    Close {
+        /// Which.
+        file: FileRef,
+    },
+    /// Reads from an open file.
+    Read {
+        /// Which.
+        file: FileRef,
+        /// From here.
+        offset: u64,
+        /// So much.
+        len: u64,
+        /// As part of a call that all ranks make together.
+        collective: bool,
+    },
+    /// Writes to an open file.
+    Write {
+        /// Which.
+        file: FileRef,
+        /// From here.
+        offset: u64,
+        /// So much.
+        len: u64,
+        /// As part of a call that all ranks make together.
+        collective: bool,
+    },
+    /// Brings an open file's bytes to the disks.
+    Sync {
+        /// Which.
+        file: FileRef,
+    },
+    /// Cuts or extends an open file.
+    SetLen {
+        /// Which.
+        file: FileRef,
+        /// To so much.
+        len: u64,
+    },
+    /// Makes a directory.
+    Mkdir {
+        /// Which.
+        file: FileRef,
+    },
+    /// Makes a file without leaving it open.
+    Create {
+        /// Which.
+        file: FileRef,
+    },
+    /// Asks for attributes by name.
+    Stat {
+        /// Which.
+        file: FileRef,
+    },
+    /// Cuts or extends by name.
+    Resize {
+        /// Which.
+        file: FileRef,
+        /// To so much.
+        len: u64,
+    },
+    /// Removes a file by name.
+    Remove {
+        /// Which.
+        file: FileRef,
+    },
+    /// Removes a directory.
+    Rmdir {
+        /// Which.
+        file: FileRef,
+    },
+    /// Waits until all ranks have come here.
+    Barrier,
+    /// Begins a part of the run that is reported apart, under the name of this number; without waiting for others.
+    Phase(u16),
+    /// Computes for so long.
+    Compute(Nanos),
+}
+
+/// What a parallel program does, as one stream of operations for each rank. Streams take memory that does not grow
+/// with their length, and the same workload always gives the same streams.
+pub trait Workload: Send + Sync {
+    /// Number of processes.
+    fn ranks(&self) -> u32;
+
+    /// The path of each file and directory below the workload's own directory; [`FileRef`] is an index here. Names
+    /// of directories come before those of what is in them.
+    fn name(&self, file: FileRef) -> String;
+
+    /// The name of a phase, as it stands in results.
+    fn phase(&self, phase: u16) -> String;
+
+    /// What `rank` does.
+    fn ops(&self, rank: u32) -> Box<dyn Iterator<Item = Op> + Send + '_>;
+}
