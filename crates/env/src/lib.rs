@@ -333,8 +333,8 @@ pub trait File: Clone + Send + Sync + 'static {
     fn blocking(&self) -> Self::Blocking;
 }
 
-/// A file for code that cannot suspend. In the simulated world the operations happen at once and their modelled
-/// time is owed: the caller awaits a sleep of [`take_owed`](BlockingFile::take_owed) at its next await.
+/// A file for code that cannot suspend. In the simulated world the operations happen at once, and what they ask of the
+/// device is owed: the caller awaits [`settle`](BlockingFile::settle) as soon as it can.
 pub trait BlockingFile: Send + Sync + std::fmt::Debug + 'static {
     /// Fills `buf` from `offset`; `UnexpectedEof` past the end.
     fn read_at(&self, buf: &mut [u8], offset: LocalOffset) -> io::Result<()>;
@@ -350,10 +350,9 @@ pub trait BlockingFile: Send + Sync + std::fmt::Debug + 'static {
     }
     /// Cuts or extends to `len`.
     fn set_len(&self, len: ByteLen) -> io::Result<()>;
-    /// The modelled time of all operations since the last call; always zero in the real world.
-    fn take_owed(&self) -> Nanos {
-        Nanos(0)
-    }
+    /// Waits until the device has done, one after the other, what the operations since the last call ask of it;
+    /// nothing in the real world, where they have waited themselves.
+    async fn settle(&self) {}
 }
 
 /// Room on the file system under a directory.

@@ -1,10 +1,11 @@
 //! What a test does to the simulated world: machines, processes, faults.
 
-use super::disk::{DiskFaults, DiskModel, SimDisk};
+use super::disk::{Device, DiskFaults, SimDisk};
 use super::net::{NetworkFaults, NetworkModel};
 use super::world::{Machine, MachineId, Process, ProcessId, World};
 use super::{Rng, SimEnv};
 use crate::Peer;
+use crate::device::{DeviceCounters, DeviceModel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -81,10 +82,12 @@ impl Control {
     }
 
     /// Puts a disk under `path` of the machine of `env`.
-    pub fn add_disk(&self, env: &SimEnv, path: &Path, model: Box<dyn DiskModel>) {
+    pub fn add_disk(&self, env: &SimEnv, path: &Path, model: Box<dyn DeviceModel>) {
         let mut state = self.world.state();
         let rng = state.rng.fork();
-        let disk = Arc::new(SimDisk::new(model, rng));
+        let device = Arc::new(Device::new(model));
+        let id = state.add_device(Arc::clone(&device));
+        let disk = Arc::new(SimDisk::new(device, id, rng));
         state.machine(env.machine()).disks.insert(path.to_owned(), disk);
     }
 
@@ -95,12 +98,17 @@ impl Control {
 
     /// Sets what goes wrong with the disk that holds `path`.
     pub fn set_disk_faults(&self, env: &SimEnv, path: &Path, faults: DiskFaults) {
-        self.disk(env, path).set_faults(faults);
+        self.disk(env, path).set_faults(&self.world, faults);
     }
 
-    /// Replaces the model of the disk that holds `path`.
-    pub fn set_disk_model(&self, env: &SimEnv, path: &Path, model: Box<dyn DiskModel>) {
-        self.disk(env, path).set_model(model);
+    /// Replaces the model of the disk that holds `path`; what is under way on it ends at once.
+    pub fn set_disk_model(&self, env: &SimEnv, path: &Path, model: Box<dyn DeviceModel>) {
+        self.disk(env, path).set_model(&self.world, model);
+    }
+
+    /// What has reached the device of the disk that holds `path`.
+    pub fn disk_counters(&self, env: &SimEnv, path: &Path) -> DeviceCounters {
+        self.disk(env, path).counters()
     }
 
     /// Replaces the model of the network.

@@ -1,6 +1,6 @@
 //! What all parts of the simulated world share: time, tasks, machines and processes.
 
-use super::disk::SimDisk;
+use super::disk::{Device, SimDisk};
 use super::net::{Link, ListenerKey, Network, Port};
 use super::rng::{Rng, mix};
 use super::{NetworkModel, SimConfig};
@@ -28,6 +28,17 @@ pub(super) struct ProcessId(pub u32);
 /// A machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct MachineId(pub u32);
+
+/// A disk's model, which the heap of the executor rings.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct DeviceId(u32);
+
+/// Whose time comes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Alarm {
+    Task(TaskId),
+    Device(DeviceId),
+}
 
 /// What a task begins with: called on the executor's thread, so that only the closure has to be `Send`.
 pub(super) type Start = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -77,8 +88,13 @@ pub(super) struct Machine {
 
 pub(super) struct State {
     sequence: u64,
-    heap: BinaryHeap<Reverse<(u64, u64, TaskId)>>,
+    heap: BinaryHeap<Reverse<(u64, u64, Alarm)>>,
     ready: VecDeque<TaskId>,
+    /// The models of all disks with the time at which each wants to be rung, [`u64::MAX`] for never. An entry of the
+    /// heap for another time is void.
+    devices: Vec<(Arc<Device>, u64)>,
+    /// Devices whose time has come.
+    due: Vec<(Arc<Device>, DeviceId)>,
     tasks: Vec<Task>,
     free: Vec<u32>,
     /// Tasks of dead processes whose futures are still to be dropped.
@@ -121,6 +137,8 @@ impl World {
                 sequence: 0,
                 heap: BinaryHeap::new(),
                 ready: VecDeque::new(),
+                devices: Vec::new(),
+                due: Vec::new(),
                 tasks: Vec::new(),
                 free: Vec::new(),
                 doomed: Vec::new(),
@@ -177,6 +195,16 @@ impl World {
         }
     }
 
+    /// Has the device rung at `at`, and not before.
+    pub fn ring_device_at(&self, device: DeviceId, at: u64) {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.devices[device.0 as usize].1, at) != at {
+            state.sequence += 1;
+            let sequence = state.sequence;
+            state.heap.push(Reverse((at, sequence, Alarm::Device(device))));
+        }
+    }
+
     /// Waits until `at`.
     pub async fn sleep_until(&self, at: u64) {
         std::future::poll_fn(|_| {
@@ -214,8 +242,16 @@ impl World {
                     if at > limit {
                         return None;
                     }
-                    if state.ring(at) {
-                        self.now.store(at, Relaxed);
+                    if !state.ring(at) {
+                        continue;
+                    }
+                    self.now.store(at, Relaxed);
+                    if !state.due.is_empty() {
+                        let mut due = std::mem::take(&mut state.due);
+                        drop(state);
+                        due.drain(..).for_each(|(device, id)| device.ring(self, id));
+                        state = self.state();
+                        state.due = due;
                     }
                 }
             }
@@ -266,21 +302,36 @@ impl State {
         Some(task)
     }
 
-    /// Wakes all tasks that wait for the time `at`; whether there is one that still lives.
+    /// Wakes all tasks that wait for the time `at`, and notes the devices that do; whether there is any.
     fn ring(&mut self, at: u64) -> bool {
         let mut is_any = false;
-        while let Some(&Reverse((next, _, task))) = self.heap.peek()
+        while let Some(&Reverse((next, _, alarm))) = self.heap.peek()
             && next == at
         {
             self.heap.pop();
-            if self.is_task(task) {
-                let timer = self.tasks[task.index as usize].timers.pop();
-                debug_assert_eq!(timer, Some(at));
-                self.wake(task);
-                is_any = true;
+            match alarm {
+                Alarm::Task(task) if self.is_task(task) => {
+                    let timer = self.tasks[task.index as usize].timers.pop();
+                    debug_assert_eq!(timer, Some(at));
+                    self.wake(task);
+                    is_any = true;
+                }
+                Alarm::Device(id) if self.devices[id.0 as usize].1 == at => {
+                    let (device, time) = &mut self.devices[id.0 as usize];
+                    *time = u64::MAX;
+                    self.due.push((Arc::clone(device), id));
+                    is_any = true;
+                }
+                Alarm::Task(_) | Alarm::Device(_) => {}
             }
         }
         is_any
+    }
+
+    pub fn add_device(&mut self, device: Arc<Device>) -> DeviceId {
+        let id = DeviceId(u32::try_from(self.devices.len()).expect("fewer than 2^32 disks"));
+        self.devices.push((device, u64::MAX));
+        id
     }
 
     pub fn wake(&mut self, task: TaskId) {
@@ -299,7 +350,7 @@ impl State {
         }
         timers.push(at);
         self.sequence += 1;
-        self.heap.push(Reverse((at, self.sequence, task)));
+        self.heap.push(Reverse((at, self.sequence, Alarm::Task(task))));
     }
 
     /// A new task that is runnable at once.

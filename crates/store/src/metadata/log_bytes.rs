@@ -4,7 +4,7 @@ use super::delta::Delta;
 use super::engine::Table;
 use super::log::{append_change, finish_frame, replay, start_frame};
 use std::io;
-use weft_core::{ByteLen, LocalOffset, Nanos};
+use weft_core::{ByteLen, LocalOffset};
 use weft_env::BlockingFile;
 
 /// A row set (`Some`) or removed (`None`).
@@ -62,9 +62,5 @@ impl BlockingFile for Bytes {
 
     fn set_len(&self, _: ByteLen) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn take_owed(&self) -> Nanos {
-        Nanos(0)
     }
 }

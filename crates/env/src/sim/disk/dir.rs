@@ -1,7 +1,8 @@
 //! Directory trees of a simulated disk.
 
 use super::file::inode_meta;
-use super::{DiskAction, DiskRequest, FolderId, SimDisk, SimFile, SimInode};
+use super::{FolderId, SimDisk, SimFile, SimInode};
+use crate::device::{DeviceAction, DeviceRequest};
 use crate::sim::SimEnv;
 use crate::sim::world::ProcessId;
 use crate::{Create, Dir, Env, FileMeta, OpenMode, Space, check_name};
@@ -24,13 +25,13 @@ impl SimDir {
     }
 
     /// Waits as long as an operation on a name takes.
-    async fn name_operation(&self, action: DiskAction) -> io::Result<()> {
+    async fn name_operation(&self, action: DeviceAction) -> io::Result<()> {
         self.env.alive().await;
         let world = self.env.world();
         let request =
-            DiskRequest { action, file: 0, offset: LocalOffset(0), len: ByteLen(0), is_direct: false };
-        let finish = self.disk.begin(world.now(), &request)?;
-        world.sleep_until(finish).await;
+            DeviceRequest { action, file: 0, offset: LocalOffset(0), len: ByteLen(0), is_direct: false };
+        self.disk.check(action)?;
+        self.disk.run(world, &request).await;
         Ok(())
     }
 
@@ -60,27 +61,33 @@ impl Dir for SimDir {
 
     async fn open(&self, name: &str, mode: OpenMode) -> io::Result<SimFile> {
         check_name(name)?;
-        self.name_operation(DiskAction::Name).await?;
+        self.name_operation(DeviceAction::Name).await?;
         let inode = self.find_or_make(name, mode.create)?;
         Ok(SimFile::new(self.env.clone(), Arc::clone(&self.disk), inode, mode.write, mode.direct))
     }
 
     async fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        self.name_operation(DiskAction::Name).await?;
-        self.disk.state.lock().tree.remove(self.base, name)
+        self.name_operation(DeviceAction::Name).await?;
+        let removed = self.disk.state.lock().tree.remove(self.base, name)?;
+        self.disk.tell_removed(self.env.world(), &removed);
+        Ok(())
     }
 
     async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         check_name(from)?;
         check_name(to)?;
-        self.name_operation(DiskAction::Name).await?;
-        self.disk.state.lock().tree.rename(self.base, from, to)
+        self.name_operation(DeviceAction::Name).await?;
+        let replaced = self.disk.state.lock().tree.rename(self.base, from, to)?;
+        if let Some(replaced) = replaced {
+            self.disk.tell_removed(self.env.world(), &replaced);
+        }
+        Ok(())
     }
 
     async fn make_dir(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        self.name_operation(DiskAction::Name).await?;
+        self.name_operation(DeviceAction::Name).await?;
         self.disk.state.lock().tree.make_folder(self.base, name)
     }
 
@@ -89,7 +96,7 @@ impl Dir for SimDir {
             check_name(name)?;
         }
         self.env.sync_point();
-        self.name_operation(DiskAction::SyncNames).await?;
+        self.name_operation(DeviceAction::SyncNames).await?;
         let mut state = self.disk.state.lock();
         let folder = state.tree.find_folder(self.base, name)?;
         state.tree.sync(folder);
@@ -100,14 +107,14 @@ impl Dir for SimDir {
         if !name.is_empty() {
             check_name(name)?;
         }
-        self.name_operation(DiskAction::Name).await?;
+        self.name_operation(DeviceAction::Name).await?;
         let state = self.disk.state.lock();
         Ok(state.tree.list(state.tree.find_folder(self.base, name)?))
     }
 
     async fn meta(&self, name: &str) -> io::Result<FileMeta> {
         check_name(name)?;
-        self.name_operation(DiskAction::Name).await?;
+        self.name_operation(DeviceAction::Name).await?;
         let inode = self.disk.state.lock().tree.find_file(self.base, name)?;
         Ok(inode_meta(&*inode.ok_or(io::ErrorKind::NotFound)?))
     }
@@ -120,7 +127,7 @@ impl Dir for SimDir {
 
     async fn lock(&self, name: &str) -> io::Result<Box<dyn Send + Sync>> {
         check_name(name)?;
-        self.name_operation(DiskAction::Name).await?;
+        self.name_operation(DeviceAction::Name).await?;
         let inode = self.find_or_make(name, Create::IfMissing)?;
         let mut state = self.disk.state.lock();
         if state.locks.get(&inode.number).is_some_and(|(owner, _)| self.env.world().is_alive(*owner)) {

@@ -1,14 +1,15 @@
 //! Open files of a simulated disk.
 
 use super::pages::PAGE_BYTES;
-use super::{DiskAction, DiskRequest, SimDisk, SimInode};
+use super::{SimDisk, SimInode};
+use crate::device::{DeviceAction, DeviceRequest};
 use crate::sim::{SimEnv, SimShared};
 use crate::{BlockingFile, Env, File, FileMeta, Shared};
+use parking_lot::Mutex;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weft_core::{ByteLen, LocalOffset, Nanos};
+use weft_core::{ByteLen, LocalOffset};
 
 /// An open file of the simulated world.
 #[derive(Clone)]
@@ -24,11 +25,6 @@ impl fmt::Debug for SimFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SimFile({})", self.inode.number)
     }
-}
-
-/// An operation that has acted, or still has to when it ends.
-struct Begun {
-    finish: u64,
 }
 
 impl SimFile {
@@ -47,18 +43,13 @@ impl SimFile {
         Self { env: env.clone(), ..self.clone() }
     }
 
-    /// Begins an operation that comes `later` nanoseconds after now.
-    fn begin(&self, later: u64, action: DiskAction, offset: u64, len: u64) -> io::Result<Begun> {
-        let request = DiskRequest {
-            action,
-            file: self.inode.number,
-            offset: LocalOffset(offset),
-            len: ByteLen(len),
-            is_direct: self.is_direct,
-        };
-        let world = self.env.world();
-        world.note(offset ^ (len << 20) ^ ((action as u64) << 60) ^ (self.inode.number << 50));
-        Ok(Begun { finish: self.disk.begin(world.now() + later, &request)? })
+    /// What an operation asks of the device, unless it fails.
+    fn request(&self, action: DeviceAction, offset: u64, len: u64) -> io::Result<DeviceRequest> {
+        let file = self.inode.number;
+        self.env.world().note(offset ^ (len << 20) ^ ((action as u64) << 60) ^ (file << 50));
+        self.disk.check(action)?;
+        let (offset, len) = (LocalOffset(offset), ByteLen(len));
+        Ok(DeviceRequest { action, file, offset, len, is_direct: self.is_direct })
     }
 
     fn writable(&self) -> io::Result<()> {
@@ -70,15 +61,10 @@ impl SimFile {
         end.ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))
     }
 
-    fn read(
-        &self,
-        later: u64,
-        bufs: &mut [IoSliceMut<'_>],
-        offset: LocalOffset,
-    ) -> io::Result<(usize, Begun)> {
+    fn read(&self, bufs: &mut [IoSliceMut<'_>], offset: LocalOffset) -> io::Result<(usize, DeviceRequest)> {
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
         Self::end_of(offset, len)?;
-        let begun = self.begin(later, DiskAction::Read, offset.0, len)?;
+        let request = self.request(DeviceAction::Read, offset.0, len)?;
         let state = self.inode.state.lock();
         let mut done = 0;
         for buf in bufs {
@@ -88,19 +74,18 @@ impl SimFile {
                 break;
             }
         }
-        Ok((done, begun))
+        Ok((done, request))
     }
 
-    fn write(&self, later: u64, mut bytes: Vec<u8>, offset: LocalOffset) -> io::Result<Begun> {
+    fn write(&self, mut bytes: Vec<u8>, offset: LocalOffset) -> io::Result<DeviceRequest> {
         self.writable()?;
         Self::end_of(offset, bytes.len() as u64)?;
         let missing = self.inode.state.lock().content.pages().missing(offset.0, bytes.len());
-        let begun = if self.disk.used_bytes() + missing * PAGE_BYTES > self.disk.capacity_bytes() {
+        if self.disk.used_bytes() + missing * PAGE_BYTES > self.disk.capacity_bytes() {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        } else {
-            self.begin(later, DiskAction::Write, offset.0, bytes.len() as u64)
-        };
-        if begun.is_err() {
+        }
+        let request = self.request(DeviceAction::Write, offset.0, bytes.len() as u64);
+        if request.is_err() {
             bytes.truncate(self.disk.below(bytes.len() as u64 + 1) as usize);
         }
         self.inode.change(self.env.wall(), |content| {
@@ -108,17 +93,17 @@ impl SimFile {
             content.write(offset.0, bytes);
             debug_assert!(content.pages().len() >= end || end == offset.0);
         });
-        begun
+        request
     }
 
     /// A sync that starts now: what it has to make durable when it ends.
-    fn begin_sync(&self, later: u64) -> io::Result<(u64, Begun)> {
+    fn begin_sync(&self) -> io::Result<(u64, DeviceRequest)> {
         let (mark, len) = {
             let state = self.inode.state.lock();
             (state.content.mark(), state.content.unsynced_bytes())
         };
-        match self.begin(later, DiskAction::Sync, 0, len) {
-            Ok(begun) => Ok((mark, begun)),
+        match self.request(DeviceAction::Sync, 0, len) {
+            Ok(request) => Ok((mark, request)),
             Err(error) => {
                 if self.disk.below(2) == 0 {
                     self.inode.state.lock().content.forget_unsynced();
@@ -132,19 +117,19 @@ impl SimFile {
         self.inode.state.lock().content.sync_to(mark);
     }
 
-    fn cut(&self, later: u64, len: ByteLen) -> io::Result<Begun> {
+    fn cut(&self, len: ByteLen) -> io::Result<DeviceRequest> {
         self.writable()?;
         Self::end_of(LocalOffset(0), len.0)?;
         self.inode.change(self.env.wall(), |content| content.set_len(len.0));
-        self.begin(later, DiskAction::Name, 0, 0)
+        self.request(DeviceAction::Cut, len.0, 0)
     }
 
     fn meta_now(&self) -> FileMeta {
         inode_meta(&self.inode)
     }
 
-    async fn finish(&self, begun: Begun) {
-        self.env.world().sleep_until(begun.finish).await;
+    async fn run(&self, request: DeviceRequest) {
+        self.disk.run(self.env.world(), &request).await;
     }
 }
 
@@ -166,15 +151,15 @@ impl File for SimFile {
 
     async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: LocalOffset) -> io::Result<usize> {
         self.env.alive().await;
-        let (count, begun) = self.read(0, bufs, offset)?;
-        self.finish(begun).await;
+        let (count, request) = self.read(bufs, offset)?;
+        self.run(request).await;
         Ok(count)
     }
 
     async fn write_at(&self, bufs: &[IoSlice<'_>], offset: LocalOffset) -> io::Result<()> {
         self.env.alive().await;
-        let begun = self.write(0, gather(bufs), offset)?;
-        self.finish(begun).await;
+        let request = self.write(gather(bufs), offset)?;
+        self.run(request).await;
         Ok(())
     }
 
@@ -188,8 +173,8 @@ impl File for SimFile {
         self.env.alive().await;
         let mut bytes = vec![0; len];
         shared.copy_out(from, &mut bytes);
-        let begun = self.write(0, bytes, offset)?;
-        self.finish(begun).await;
+        let request = self.write(bytes, offset)?;
+        self.run(request).await;
         Ok(())
     }
 
@@ -202,8 +187,8 @@ impl File for SimFile {
     ) -> io::Result<usize> {
         self.env.alive().await;
         let mut bytes = vec![0; len];
-        let (count, begun) = self.read(0, &mut [IoSliceMut::new(&mut bytes)], offset)?;
-        self.finish(begun).await;
+        let (count, request) = self.read(&mut [IoSliceMut::new(&mut bytes)], offset)?;
+        self.run(request).await;
         shared.copy_in(to, &bytes[..count]);
         Ok(count)
     }
@@ -211,36 +196,36 @@ impl File for SimFile {
     async fn sync(&self) -> io::Result<()> {
         self.env.sync_point();
         self.env.alive().await;
-        let (mark, begun) = self.begin_sync(0)?;
-        self.finish(begun).await;
+        let (mark, request) = self.begin_sync()?;
+        self.run(request).await;
         self.end_sync(mark);
         Ok(())
     }
 
     async fn meta(&self) -> io::Result<FileMeta> {
         self.env.alive().await;
-        let begun = self.begin(0, DiskAction::Name, 0, 0)?;
-        self.finish(begun).await;
+        let request = self.request(DeviceAction::Name, 0, 0)?;
+        self.run(request).await;
         Ok(self.meta_now())
     }
 
     async fn set_len(&self, len: ByteLen) -> io::Result<()> {
         self.env.alive().await;
-        let begun = self.cut(0, len)?;
-        self.finish(begun).await;
+        let request = self.cut(len)?;
+        self.run(request).await;
         Ok(())
     }
 
     fn blocking(&self) -> SimBlockingFile {
-        SimBlockingFile { file: self.clone(), owed: AtomicU64::new(0) }
+        SimBlockingFile { file: self.clone(), owed: Mutex::default() }
     }
 }
 
-/// The same file for code that cannot suspend: it acts at once and owes the time.
+/// The same file for code that cannot suspend: it acts at once, and its requests to the device are owed.
 #[derive(Debug)]
 pub struct SimBlockingFile {
     file: SimFile,
-    owed: AtomicU64,
+    owed: Mutex<Vec<DeviceRequest>>,
 }
 
 impl SimBlockingFile {
@@ -248,14 +233,8 @@ impl SimBlockingFile {
         if self.file.env.is_alive() { Ok(()) } else { Err(io::Error::other("this process is dead")) }
     }
 
-    fn owe(&self, begun: &Begun) {
-        let took = begun.finish.saturating_sub(self.file.env.world().now());
-        self.owed.fetch_max(took, Relaxed);
-    }
-
-    /// An operation begins when those before it have ended.
-    fn owed(&self) -> u64 {
-        self.owed.load(Relaxed)
+    fn owe(&self, request: DeviceRequest) {
+        self.owed.lock().push(request);
     }
 }
 
@@ -263,22 +242,22 @@ impl BlockingFile for SimBlockingFile {
     fn read_at(&self, buf: &mut [u8], offset: LocalOffset) -> io::Result<()> {
         self.alive()?;
         let len = buf.len();
-        let (count, begun) = self.file.read(self.owed(), &mut [IoSliceMut::new(buf)], offset)?;
-        self.owe(&begun);
+        let (count, request) = self.file.read(&mut [IoSliceMut::new(buf)], offset)?;
+        self.owe(request);
         if count == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     fn write_at(&self, buf: &[u8], offset: LocalOffset) -> io::Result<()> {
         self.alive()?;
-        self.file.write(self.owed(), buf.to_vec(), offset).map(|begun| self.owe(&begun))
+        self.file.write(buf.to_vec(), offset).map(|request| self.owe(request))
     }
 
     fn sync(&self) -> io::Result<()> {
         self.file.env.sync_point();
         self.alive()?;
-        let (mark, begun) = self.file.begin_sync(self.owed())?;
+        let (mark, request) = self.file.begin_sync()?;
         self.file.end_sync(mark);
-        self.owe(&begun);
+        self.owe(request);
         Ok(())
     }
 
@@ -289,10 +268,13 @@ impl BlockingFile for SimBlockingFile {
 
     fn set_len(&self, len: ByteLen) -> io::Result<()> {
         self.alive()?;
-        self.file.cut(self.owed(), len).map(|begun| self.owe(&begun))
+        self.file.cut(len).map(|request| self.owe(request))
     }
 
-    fn take_owed(&self) -> Nanos {
-        Nanos(self.owed.swap(0, Relaxed))
+    async fn settle(&self) {
+        let owed = std::mem::take(&mut *self.owed.lock());
+        for request in owed {
+            self.file.run(request).await;
+        }
     }
 }

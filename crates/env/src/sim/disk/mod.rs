@@ -1,19 +1,23 @@
 //! Simulated disks: what is on the medium is kept apart from what only the system's memory holds.
 
 mod content;
+mod device;
 mod dir;
 mod file;
-mod model;
 mod pages;
+mod simple;
 mod tree;
 
+pub(super) use device::Device;
 pub use dir::SimDir;
 pub use file::{SimBlockingFile, SimFile};
-pub(crate) use model::transfer;
-pub use model::{DiskAction, DiskModel, DiskRequest, SimpleDisk};
+pub use simple::SimpleDisk;
+pub(crate) use simple::transfer;
 pub(super) use tree::{FolderId, Tree};
 
 use super::rng::Rng;
+use super::world::{DeviceId, World};
+use crate::device::{DeviceAction, DeviceCounters, DeviceModel, DeviceRequest};
 use content::Content;
 use pages::PAGE_BYTES;
 use parking_lot::Mutex;
@@ -21,7 +25,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weft_core::{Nanos, Timestamp};
+use weft_core::{ByteLen, LocalOffset, Timestamp};
 
 /// What goes wrong with a disk, in cases per million requests, and how much room it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,13 +56,14 @@ impl Default for DiskFaults {
 
 /// A disk of a machine.
 pub(super) struct SimDisk {
+    device: Arc<Device>,
+    device_id: DeviceId,
     state: Mutex<DiskState>,
     pages_used: Arc<AtomicU64>,
 }
 
 struct DiskState {
     tree: Tree,
-    model: Box<dyn DiskModel>,
     faults: DiskFaults,
     rng: Rng,
     inodes_made: u64,
@@ -100,25 +105,30 @@ impl SimInode {
 }
 
 impl SimDisk {
-    pub fn new(model: Box<dyn DiskModel>, rng: Rng) -> Self {
+    /// A disk whose model is the device of this number.
+    pub fn new(device: Arc<Device>, device_id: DeviceId, rng: Rng) -> Self {
         let state = DiskState {
             tree: Tree::new(),
-            model,
             faults: DiskFaults::default(),
             rng,
             inodes_made: 0,
             locks: BTreeMap::new(),
             tokens: 0,
         };
-        Self { state: Mutex::new(state), pages_used: Arc::default() }
+        Self { device, device_id, state: Mutex::new(state), pages_used: Arc::default() }
     }
 
-    pub fn set_faults(&self, faults: DiskFaults) {
+    pub fn set_faults(&self, world: &World, faults: DiskFaults) {
         self.state.lock().faults = faults;
+        self.device.set_slowness(world, self.device_id, faults.slowness_percent);
     }
 
-    pub fn set_model(&self, model: Box<dyn DiskModel>) {
-        self.state.lock().model = model;
+    pub fn set_model(&self, world: &World, model: Box<dyn DeviceModel>) {
+        self.device.set_model(world, model);
+    }
+
+    pub fn counters(&self) -> DeviceCounters {
+        self.device.counters()
     }
 
     pub fn lose_power(&self) {
@@ -133,22 +143,38 @@ impl SimDisk {
         }
     }
 
-    /// When the request ends, or how it fails.
-    fn begin(&self, now: u64, request: &DiskRequest) -> io::Result<u64> {
+    /// Whether this request is one that fails.
+    fn check(&self, action: DeviceAction) -> io::Result<()> {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let faults = state.faults;
-        let per_million = match request.action {
-            DiskAction::Read => faults.read_errors_per_million,
-            DiskAction::Write => faults.write_errors_per_million,
-            DiskAction::Sync | DiskAction::SyncNames => faults.sync_errors_per_million,
-            DiskAction::Name => 0,
+        let faults = &state.faults;
+        let per_million = match action {
+            DeviceAction::Read => faults.read_errors_per_million,
+            DeviceAction::Write => faults.write_errors_per_million,
+            DeviceAction::Sync | DeviceAction::SyncNames => faults.sync_errors_per_million,
+            DeviceAction::Name | DeviceAction::Cut => 0,
         };
-        if state.rng.chance(per_million) {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+        match state.rng.chance(per_million) {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
         }
-        let took = state.model.finish(Nanos(now), request).0.saturating_sub(now);
-        Ok(now + (u128::from(took) * u128::from(faults.slowness_percent) / 100) as u64)
+    }
+
+    /// Waits as long as the device takes for `request`.
+    async fn run(&self, world: &World, request: &DeviceRequest) {
+        self.device.submit(world, self.device_id, request).end().await;
+    }
+
+    /// Tells the device that all of a file's room is free.
+    fn tell_removed(&self, world: &World, inode: &SimInode) {
+        let request = DeviceRequest {
+            action: DeviceAction::Cut,
+            file: inode.number,
+            offset: LocalOffset(0),
+            len: ByteLen(0),
+            is_direct: false,
+        };
+        self.device.tell(world, self.device_id, &request);
     }
 
     fn capacity_bytes(&self) -> u64 {

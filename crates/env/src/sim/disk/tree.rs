@@ -129,23 +129,24 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes a file's name.
-    pub fn remove(&mut self, base: FolderId, path: &str) -> io::Result<()> {
-        self.find_file(base, path)?.ok_or_else(|| error(libc::ENOENT))?;
+    /// Removes a file's name; which file that was.
+    pub fn remove(&mut self, base: FolderId, path: &str) -> io::Result<Arc<SimInode>> {
+        let inode = self.find_file(base, path)?.ok_or_else(|| error(libc::ENOENT))?;
         let name = self.name(base, path)?;
         self.change(vec![(name, None)]);
-        Ok(())
+        Ok(inode)
     }
 
-    /// Renames a file, replacing what is there.
-    pub fn rename(&mut self, base: FolderId, from: &str, to: &str) -> io::Result<()> {
+    /// Renames a file; which file was replaced, if any.
+    pub fn rename(&mut self, base: FolderId, from: &str, to: &str) -> io::Result<Option<Arc<SimInode>>> {
         let inode = self.find_file(base, from)?.ok_or_else(|| error(libc::ENOENT))?;
-        self.find_file(base, to)?;
+        let replaced = self.find_file(base, to)?;
         let (from, to) = (self.name(base, from)?, self.name(base, to)?);
-        if from != to {
-            self.change(vec![(from, None), (to, Some(Entry::File(inode)))]);
+        if from == to {
+            return Ok(None);
         }
-        Ok(())
+        self.change(vec![(from, None), (to, Some(Entry::File(inode)))]);
+        Ok(replaced)
     }
 
     /// The names in a folder, sorted.

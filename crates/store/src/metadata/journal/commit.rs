@@ -45,10 +45,7 @@ impl<E: Env> Journal<E> {
             finish_frame(&mut frame, number);
             let log = &shared.logs[file];
             written = log.write_at(&frame, LocalOffset(offset)).and_then(|()| log.sync());
-            let owed = log.take_owed();
-            if owed > Nanos::ZERO {
-                shared.env.sleep(owed).await;
-            }
+            log.settle().await;
         }
         let result = written.map_err(|error| EngineError::Log {
             path: format!("{}/{}", shared.dir_name, LOGS[file]),

@@ -338,11 +338,8 @@ impl<E: Env> Engine for Journal<E> {
 
     async fn pay(&self) {
         let shared = &*self.0;
-        let owed = [shared.base.file(), &shared.logs[0], &shared.logs[1]]
-            .into_iter()
-            .fold(Nanos::ZERO, |sum, file| sum.saturating_add(file.take_owed()));
-        if owed > Nanos::ZERO {
-            shared.env.sleep(owed).await;
+        for file in [shared.base.file(), &shared.logs[0], &shared.logs[1]] {
+            file.settle().await;
         }
     }
 
