@@ -1,5 +1,31 @@
 //! What parallel programs do to files, once: generators used by the twin, by `weft bench` and by replay.
+//!
+//! A [`WorkloadSpec`] is a description as data, with defaults; [`WorkloadSpec::build`] checks it and makes the
+//! [`Workload`]: a stream of [`Op`]s for each rank, computed as it is read, so that a billion operations take no
+//! memory. Nothing here reads a clock or touches a file.
+// Runs in the simulated world too: no clock, file, socket or thread but those of weft-env (see clippy.toml).
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod error;
+mod ior;
+mod mdtest;
+mod mpi_io_test;
+mod mpi_md_test;
 mod op;
+mod passes;
+mod permutation;
+mod size;
+mod spec;
+#[cfg(test)]
+mod testing;
 
+pub use error::SpecError;
+pub use ior::{Ior, IorLayout, IorOrder};
+pub use mdtest::{MdPhase, Mdtest};
+pub use mpi_io_test::MpiIoTest;
+pub use mpi_md_test::{MpiMdMode, MpiMdPhase, MpiMdTest};
 pub use op::{FileRef, Op, Workload};
+pub use passes::{Access, SyncWhen};
+pub use permutation::{Permutation, mix};
+pub use size::Size;
+pub use spec::WorkloadSpec;

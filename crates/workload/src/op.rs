@@ -1,6 +1,7 @@
 //! One rank's operations.
 
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use weft_core::Nanos;
 
 /// A file or directory of a workload, by its number among them.
@@ -88,7 +89,7 @@ pub enum Op {
         /// Which.
         file: FileRef,
     },
-    /// Waits until all ranks have come here.
+    /// Waits until all ranks of this rank's [group](Workload::group) have come here.
     Barrier,
     /// Begins a part of the run that is reported apart, under the name of this number; without waiting for others.
     Phase(u16),
@@ -108,6 +109,19 @@ pub trait Workload: Send + Sync {
 
     /// The name of a phase, as it stands in results.
     fn phase(&self, phase: u16) -> String;
+
+    /// The ranks that a barrier of `rank` waits for, itself among them: one program of a mix.
+    fn group(&self, rank: u32) -> Range<u32> {
+        let _ = rank;
+        0..self.ranks()
+    }
+
+    /// Files that are there, with so many bytes, before the first operation: what a reading program finds. Whoever
+    /// runs the workload makes them, with the directories above them, by the quickest means and outside of all
+    /// phases.
+    fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
+        Box::new(std::iter::empty())
+    }
 
     /// What `rank` does.
     fn ops(&self, rank: u32) -> Box<dyn Iterator<Item = Op> + Send + '_>;

@@ -1,0 +1,356 @@
+//! IOR: segments of blocks of transfers, in one file or in a file of each process.
+
+use crate::error::{Check, SpecError};
+use crate::op::{FileRef, Workload};
+use crate::passes::{Access, Direction, Ops, Style, SyncWhen, pass, phase_name, transfers};
+use crate::permutation::{Permutation, mix};
+use crate::size::Size;
+use serde::{Deserialize, Serialize};
+
+const CHECK: Check = Check("ior");
+
+/// IOR. A file consists of `segments`, a segment of one `block` of each rank, a block of `transfer`s: transfer j of
+/// segment s of rank i of N lies at `(s N + i) block + j transfer`.
+///
+/// Serves CEDA section 2.2 and figure 3 (`layout = "sequential"` against `"strided"`, 4 to 64 KiB, 4 ranks), 6.2.1
+/// and figures 9 to 12 (`order = "random"`), figure 16; iBridge section III-C and figure 8 (ior-mpi-io: `"sequential"`,
+/// 64 ranks, 10 GiB); PSA section IV-B and figures 7 to 10 (512 KiB, 16 ranks, 16 GiB, sequential and random).
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ior {
+    /// Processes, N.
+    pub ranks: u32,
+    /// Bytes of each transfer (`-t`).
+    pub transfer: Size,
+    /// Contiguous bytes of each rank in a segment (`-b`), a multiple of `transfer`. Not with `per_rank`.
+    pub block: Option<Size>,
+    /// Segments (`-s`). Not with `per_rank`.
+    pub segments: Option<u64>,
+    /// Bytes of each rank, instead of `block` and `segments`, laid out as `layout` says; rounded down to whole
+    /// transfers.
+    pub per_rank: Option<Size>,
+    /// How `per_rank` is laid out.
+    pub layout: IorLayout,
+    /// In which order transfers are made.
+    pub order: IorOrder,
+    /// Of random orders and of `reorder_random`.
+    pub seed: u64,
+    /// A file of each process (`-F`).
+    pub file_per_process: bool,
+    /// Which way bytes go.
+    pub access: Access,
+    /// In passes of reading, rank i takes the part of rank (i + `reorder`) mod N (`-C`, `-Q`), so that nobody reads
+    /// what its own node has cached.
+    pub reorder: u32,
+    /// In passes of reading, parts are dealt to ranks at random (`-Z`).
+    pub reorder_random: bool,
+    /// When written bytes are brought to the disks (`-Y` each, `-e` end).
+    pub sync: SyncWhen,
+    /// Whether all wait for each other before each transfer.
+    pub barrier: bool,
+    /// Whether transfers are collective calls (`-c`).
+    pub collective: bool,
+}
+
+/// How the bytes of each rank lie in a shared file.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IorLayout {
+    /// Each rank a contiguous 1/N of the file (one segment).
+    #[default]
+    Sequential,
+    /// The transfers of the ranks interleaved: the stride is N transfers (a block is one transfer).
+    Strided,
+}
+
+/// In which order transfers are made.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IorOrder {
+    /// By rising offsets.
+    #[default]
+    Sequential,
+    /// The transfers of the whole file dealt to the ranks at random, as many to each (`-z` up to IOR 3.2, which deals
+    /// by dice and so gives some ranks a few more); with a file of each process, as `random-own`.
+    Random,
+    /// Each rank its own transfers in random order (`-z` since IOR 3.3).
+    RandomOwn,
+}
+
+impl Default for Ior {
+    fn default() -> Self {
+        Self {
+            ranks: 16,
+            transfer: Size::kib(64),
+            block: None,
+            segments: None,
+            per_rank: None,
+            layout: IorLayout::Sequential,
+            order: IorOrder::Sequential,
+            seed: 1,
+            file_per_process: false,
+            access: Access::Write,
+            reorder: 0,
+            reorder_random: false,
+            sync: SyncWhen::Never,
+            barrier: false,
+            collective: false,
+        }
+    }
+}
+
+/// Of each rank when the description does not say.
+const PER_RANK_DEFAULT: Size = Size::mib(4);
+
+impl Ior {
+    pub(crate) fn build(&self) -> Result<IorRun, SpecError> {
+        CHECK.positive("ranks", u64::from(self.ranks))?;
+        let transfer = CHECK.positive("transfer", self.transfer.0)?;
+        let (block, segments) = match (self.per_rank, self.block, self.segments) {
+            (Some(_), Some(_), _) => {
+                return CHECK.fail("block", "give either per_rank or block and segments");
+            }
+            (Some(_), _, Some(_)) => {
+                return CHECK.fail("segments", "give either per_rank or block and segments");
+            }
+            (None, Some(block), segments) => (block.0, segments.unwrap_or(1)),
+            (None, None, Some(segments)) => (transfer, segments),
+            (per_rank, None, None) => {
+                let count = match per_rank {
+                    Some(per_rank) if per_rank.0 < transfer => {
+                        let message = format!("{per_rank} is less than one transfer of {}", self.transfer);
+                        return CHECK.fail("per_rank", message);
+                    }
+                    Some(per_rank) => per_rank.0 / transfer,
+                    None => (PER_RANK_DEFAULT.0 / transfer).max(1),
+                };
+                match self.layout {
+                    IorLayout::Sequential => (CHECK.product("per_rank", &[count, transfer])?, 1),
+                    IorLayout::Strided => (transfer, count),
+                }
+            }
+        };
+        CHECK.positive("block", block)?;
+        CHECK.positive("segments", segments)?;
+        if !block.is_multiple_of(transfer) {
+            let message = format!("{} is no multiple of the transfer of {}", Size(block), self.transfer);
+            return CHECK.fail("block", message);
+        }
+        if self.reorder != 0 && self.reorder_random {
+            return CHECK.fail("reorder", "give either reorder or reorder_random");
+        }
+        CHECK.product("segments", &[u64::from(self.ranks), block, segments])?;
+        let per_block = block / transfer;
+        let run = IorRun { spec: self.clone(), block, per_block, count: per_block * segments };
+        Ok(run)
+    }
+}
+
+/// A description that was checked.
+#[derive(Debug)]
+pub(crate) struct IorRun {
+    spec: Ior,
+    /// Bytes of a block.
+    block: u64,
+    /// Transfers of a block.
+    per_block: u64,
+    /// Transfers of each rank.
+    count: u64,
+}
+
+impl IorRun {
+    /// The offset of the n-th transfer of the part of `part`, by rising offsets.
+    fn offset(&self, part: u32, n: u64) -> u64 {
+        let (segment, in_block) = (n / self.per_block, n % self.per_block);
+        let blocks =
+            if self.spec.file_per_process { segment } else { segment * self.ranks64() + u64::from(part) };
+        blocks * self.block + in_block * self.spec.transfer.0
+    }
+
+    fn ranks64(&self) -> u64 {
+        u64::from(self.spec.ranks)
+    }
+
+    fn file(&self, part: u32) -> FileRef {
+        FileRef(if self.spec.file_per_process { part } else { 0 })
+    }
+
+    /// Whose part `rank` moves.
+    fn part(&self, rank: u32, direction: Direction) -> u32 {
+        let Ior { ranks, reorder, reorder_random, seed, .. } = self.spec;
+        match direction {
+            Direction::Write => rank,
+            Direction::Read if reorder_random => {
+                // The seed is another one than that of the order of transfers.
+                Permutation::new(u64::from(ranks), mix(seed)).at(u64::from(rank)) as u32
+            }
+            Direction::Read => ((u64::from(rank) + u64::from(reorder)) % u64::from(ranks)) as u32,
+        }
+    }
+
+    /// The offsets of the part of `part`, in order.
+    fn offsets(&self, part: u32) -> Box<dyn Iterator<Item = u64> + Send + '_> {
+        let Ior { order, seed, file_per_process, transfer, .. } = self.spec;
+        match order {
+            IorOrder::Sequential => Box::new((0..self.count).map(move |n| self.offset(part, n))),
+            IorOrder::Random if !file_per_process => {
+                let slots = Permutation::new(self.count * self.ranks64(), seed);
+                let first = u64::from(part) * self.count;
+                Box::new((first..first + self.count).map(move |n| slots.at(n) * transfer.0))
+            }
+            IorOrder::Random | IorOrder::RandomOwn => {
+                let own = Permutation::new(self.count, mix(seed) ^ u64::from(part));
+                Box::new((0..self.count).map(move |n| self.offset(part, own.at(n))))
+            }
+        }
+    }
+}
+
+impl Workload for IorRun {
+    fn ranks(&self) -> u32 {
+        self.spec.ranks
+    }
+
+    fn name(&self, file: FileRef) -> String {
+        if self.spec.file_per_process { format!("ior.{:08}", file.0) } else { "ior".to_owned() }
+    }
+
+    fn phase(&self, phase: u16) -> String {
+        phase_name(phase)
+    }
+
+    fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
+        let own = self.count * self.spec.transfer.0;
+        match (self.spec.access, self.spec.file_per_process) {
+            (Access::Read, true) => Box::new((0..self.spec.ranks).map(move |rank| (FileRef(rank), own))),
+            (Access::Read, false) => Box::new(std::iter::once((FileRef(0), own * self.ranks64()))),
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
+    fn ops(&self, rank: u32) -> Ops<'_> {
+        let Ior { transfer, barrier, sync, collective, access, .. } = self.spec;
+        Box::new(access.directions().iter().flat_map(move |&direction| {
+            let style = Style { direction, barrier, sync, collective };
+            let part = self.part(rank, direction);
+            let extents = self.offsets(part).map(move |offset| (offset, transfer.0));
+            pass(direction, self.file(part), transfers(style, self.file(part), extents))
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{covered_once, extents, placed, well_formed};
+
+    fn run(spec: Ior) -> IorRun {
+        spec.build().expect("sensible")
+    }
+
+    #[test]
+    fn segments_of_blocks_of_transfers_by_hand() {
+        // ior -t 10 -b 30 -s 2 with 4 ranks; rank 1: (s * 4 + 1) * 30 + j * 10.
+        // Segment 0: 30, 40, 50; segment 1: (4 + 1) * 30 = 150, 160, 170.
+        let spec =
+            Ior { ranks: 4, transfer: Size(10), block: Some(Size(30)), segments: Some(2), ..Ior::default() };
+        assert_eq!(extents(&run(spec), 1), [30, 40, 50, 150, 160, 170].map(|offset| (offset, 10)));
+    }
+
+    #[test]
+    fn sequential_and_strided_of_ceda_by_hand() {
+        // 4 ranks, 64 KiB, 256 KiB of each: rank 2 sequentially from 2 * 262,144 = 524,288.
+        let spec = Ior { ranks: 4, per_rank: Some(Size::kib(256)), ..Ior::default() };
+        let expected = [524_288, 589_824, 655_360, 720_896].map(|offset| (offset, 65_536));
+        assert_eq!(extents(&run(spec.clone()), 2), expected);
+        // Strided: (n * 4 + 2) * 65,536: the gap between two is 3 requests, as the paper has it.
+        let spec = Ior { layout: IorLayout::Strided, ..spec };
+        let expected = [131_072, 393_216, 655_360, 917_504].map(|offset| (offset, 65_536));
+        assert_eq!(extents(&run(spec), 2), expected);
+    }
+
+    #[test]
+    fn a_file_of_each_process_by_hand() {
+        let spec = Ior {
+            ranks: 3,
+            transfer: Size(10),
+            block: Some(Size(20)),
+            segments: Some(2),
+            file_per_process: true,
+            access: Access::Both,
+            reorder: 1,
+            ..Ior::default()
+        };
+        let run = run(spec);
+        let own = |file| [0, 10, 20, 30].map(|offset| (FileRef(file), offset, 10));
+        // Rank 2 writes its own file and reads that of rank 0.
+        assert_eq!(placed(&run, 2), [own(2), own(0)].concat());
+        assert_eq!(run.name(FileRef(2)), "ior.00000002");
+        well_formed(&run);
+    }
+
+    #[test]
+    fn every_shared_order_covers_the_file_once() {
+        for order in [IorOrder::Sequential, IorOrder::Random, IorOrder::RandomOwn] {
+            for (block, segments) in [(12, 1), (4, 3), (8, 5)] {
+                let spec = Ior {
+                    ranks: 5,
+                    transfer: Size(4),
+                    block: Some(Size(block)),
+                    segments: Some(segments),
+                    order,
+                    ..Ior::default()
+                };
+                covered_once(&run(spec), FileRef(0), 0..5 * block * segments);
+            }
+        }
+    }
+
+    #[test]
+    fn random_orders_are_the_same_for_a_seed_and_others_for_another() {
+        let spec = Ior { per_rank: Some(Size::mib(16)), order: IorOrder::Random, ..Ior::default() };
+        let (a, b) = (run(spec.clone()), run(spec.clone()));
+        assert_eq!(extents(&a, 3), extents(&b, 3));
+        assert_ne!(extents(&a, 3), extents(&run(Ior { seed: 2, ..spec }), 3));
+        assert_ne!(extents(&a, 3), extents(&a, 4));
+    }
+
+    #[test]
+    fn reading_parts_are_dealt_to_ranks_once_each() {
+        let spec = Ior { ranks: 7, reorder_random: true, access: Access::Read, ..Ior::default() };
+        let run = run(spec);
+        covered_once(&run, FileRef(0), 0..7 << 22);
+        let mut parts: Vec<u32> = (0..7).map(|rank| run.part(rank, Direction::Read)).collect();
+        parts.sort_unstable();
+        assert_eq!(parts, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(run.inputs().collect::<Vec<_>>(), [(FileRef(0), 7 << 22)]);
+    }
+
+    #[test]
+    fn a_billion_transfers_begin_at_once() {
+        for order in [IorOrder::Sequential, IorOrder::Random, IorOrder::RandomOwn] {
+            let spec = Ior {
+                ranks: 8192,
+                transfer: Size::kib(4),
+                layout: IorLayout::Strided,
+                per_rank: Some(Size::gib(4096)),
+                order,
+                ..Ior::default()
+            };
+            let run = run(spec);
+            assert_eq!(run.count, 1 << 30);
+            assert_eq!(run.ops(8191).take(1000).count(), 1000);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |spec: Ior| spec.build().expect_err("nonsense").parameter;
+        assert_eq!(refused(Ior { transfer: Size(0), ..Ior::default() }), "transfer");
+        assert_eq!(refused(Ior { block: Some(Size::kib(65)), ..Ior::default() }), "block");
+        assert_eq!(refused(Ior { per_rank: Some(Size(1)), ..Ior::default() }), "per_rank");
+        let both = Ior { per_rank: Some(Size::mib(1)), segments: Some(1), ..Ior::default() };
+        assert_eq!(refused(both), "segments");
+        assert_eq!(refused(Ior { reorder: 1, reorder_random: true, ..Ior::default() }), "reorder");
+    }
+}
