@@ -134,6 +134,9 @@ impl<E: Env> Core<E> {
         longer: Option<Nanos>,
     ) -> Result<io::Result<MetaReply>, Error> {
         let wire = self.metadata_wire(lent).await?;
+        // A change waits for the disk, and other requests may take long: where the service does that is its own matter.
+        let at_once = wire.local && call.seq == 0 && longer.is_none();
+        wire.link.set_waits_on(if at_once { self.processor() } else { None });
         self.counters.meta_messages.one();
         let result = exchange_within(self.options.request_timeout, wire, call, longer).await;
         if result.is_ok() {

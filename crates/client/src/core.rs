@@ -10,7 +10,7 @@ use crate::server::Server;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use weft_core::{ServerId, TargetId};
-use weft_env::{Env, Notify};
+use weft_env::{Env, Notify, Processor};
 use weft_wire::hello::SessionId;
 use weft_wire::meta::HandleId;
 use weft_wire::{ClusterMap, Errno};
@@ -76,6 +76,11 @@ impl<E: Env> Core<E> {
         const WHY: &str =
             "the file lies on a target that the cluster file does not name: use the servers' cluster file";
         self.map.server_of(target).ok_or(Error::misuse(Errno::EIO, WHY))
+    }
+
+    /// Where the calling task is about to wait, for a server of this machine to work there too.
+    pub(crate) fn processor(&self) -> Option<Processor> {
+        if self.options.same_processor { self.env.processor() } else { None }
     }
 
     pub(crate) fn new_handle(&self) -> HandleId {

@@ -74,6 +74,8 @@ pub(crate) struct Reads<'a, 'b> {
 }
 
 impl<E: Env> Traffic<E> for Reads<'_, '_> {
+    const AT_ONCE: bool = true;
+
     async fn prepare(&mut self, wire: &mut Wire<E>, items: &[usize]) -> io::Result<()> {
         self.area_used = 0;
         prepare_area(wire, self.core_bounds, self.parts, items.iter().map(|&item| self.items[item])).await
@@ -201,6 +203,8 @@ async fn prepare_area<E: Env>(
 }
 
 impl<E: Env> Traffic<E> for Writes<'_, '_> {
+    const AT_ONCE: bool = true;
+
     async fn prepare(&mut self, wire: &mut Wire<E>, items: &[usize]) -> io::Result<()> {
         self.area_used = 0;
         prepare_area(wire, self.core_bounds, self.parts, items.iter().map(|&item| self.items[item])).await

@@ -11,7 +11,7 @@ use crate::pool::Lent;
 use crate::server::Server;
 use std::io;
 use weft_core::ServerId;
-use weft_env::Env;
+use weft_env::{Env, Processor};
 use weft_wire::WireError;
 
 /// Requests under way on one connection at a time. Their replies fit the buffers of any socket, so that neither
@@ -50,6 +50,9 @@ pub(crate) fn all_done(items: Vec<Item>) -> Result<(), Error> {
 
 /// What the items of an exchange say and what they do with the answers.
 pub(crate) trait Traffic<E: Env> {
+    /// Whether a server answers from memory as a rule, so that it may as well do so where the client waits.
+    const AT_ONCE: bool = false;
+
     /// Before the first of `items` is sent on `wire`, which awaits no reply.
     async fn prepare(&mut self, _wire: &mut Wire<E>, _items: &[usize]) -> io::Result<()> {
         Ok(())
@@ -67,6 +70,9 @@ pub(crate) async fn exchange<E: Env, T: Traffic<E>>(core: &Core<E>, items: &mut 
     if let [item] = items {
         // One request: no lists, no order.
         let mut leg = Leg::new(core.server(item.server), &[0]).await;
+        if T::AT_ONCE {
+            leg.waits_on = core.processor();
+        }
         while leg.goes_on() {
             leg.send(core, items, traffic).await;
             leg.receive(core, items, traffic).await;
@@ -99,12 +105,14 @@ struct Leg<'a, E: Env> {
     /// Sent, likewise.
     sent: usize,
     attempt: u32,
+    /// The processor that waits for this leg alone.
+    waits_on: Option<Processor>,
 }
 
 impl<'a, E: Env> Leg<'a, E> {
     async fn new(server: &'a Server<E>, order: &'a [usize]) -> Self {
         let line = server.lines.lend().await;
-        Self { server, line, order, answered: 0, sent: 0, attempt: 1 }
+        Self { server, line, order, answered: 0, sent: 0, attempt: 1, waits_on: None }
     }
 
     fn goes_on(&self) -> bool {
@@ -120,6 +128,7 @@ impl<'a, E: Env> Leg<'a, E> {
             Err(error) => return self.fail(items, &error),
         };
         let window = &self.order[self.answered..self.order.len().min(self.answered + WINDOW)];
+        wire.link.set_waits_on(self.waits_on.filter(|_| wire.local));
         let mut result = traffic.prepare(wire, window).await;
         for &item in window {
             if result.is_err() {

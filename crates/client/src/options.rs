@@ -54,6 +54,9 @@ pub struct ClientOptions {
     pub shared_payload_min: u32,
     /// Those of more than this many bytes do not; also the size of a connection's area. 0 turns it off.
     pub shared_payload_max: u32,
+    /// A server of this machine may answer on the processor on which the client waits. Two wake-ups of other processors
+    /// less, and the bytes are still in the cache.
+    pub same_processor: bool,
     /// Most datafile descriptors held under leases.
     pub leases_max: usize,
     /// A datafile is leased at its n-th use through one open file, so that files that are written once and closed
@@ -81,6 +84,7 @@ impl Default for ClientOptions {
             checksums: Checksums::Auto,
             shared_payload_min: 16 << 10,
             shared_payload_max: 512 << 10,
+            same_processor: true,
             leases_max: 256,
             lease_after_uses: 2,
             lease_at_len: 32 << 10,

@@ -22,6 +22,7 @@ impl Cluster {
             retry_for: own.retry_for,
             connections_max: own.connections_max,
             metadata_connections_max: own.connections_max,
+            same_processor: own.same_processor,
             leases_max: own.leases_max as usize,
             split: match own.fragment_threshold {
                 weft_core::ByteLen(0) => SplitPolicy::Off,

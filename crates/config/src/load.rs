@@ -276,6 +276,7 @@ fn client(section: Section<'_>) -> Result<Client, ConfigError> {
     let fragment = section.size("fragment_threshold", ByteLen(0)..=ByteLen::from_mib(1024))?;
     let checksums = section
         .choice("checksums", &[("auto", Checksums::Auto), ("on", Checksums::On), ("off", Checksums::Off)])?;
+    let same_processor = section.flag("same_processor")?;
     let connections = section.number("connections_max", 1..=4096)?;
     let leases = section.number("leases_max", 0..=1_000_000)?;
     section.finish()?;
@@ -286,6 +287,7 @@ fn client(section: Section<'_>) -> Result<Client, ConfigError> {
         retry_for: retry.unwrap_or(default.retry_for),
         fragment_threshold: fragment.unwrap_or(default.fragment_threshold),
         checksums: checksums.unwrap_or(default.checksums),
+        same_processor: same_processor.unwrap_or(default.same_processor),
         connections_max: connections.map_or(default.connections_max, |item| item.value as u32),
         leases_max: leases.map_or(default.leases_max, |item| item.value as u32),
     })

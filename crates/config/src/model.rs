@@ -108,6 +108,8 @@ pub struct Client {
     pub fragment_threshold: ByteLen,
     /// Whether payloads carry checksums.
     pub checksums: Checksums,
+    /// Whether a server of the same host may answer on the processor on which the client waits.
+    pub same_processor: bool,
     /// Most connections of one process to one server.
     pub connections_max: u32,
     /// Most datafile descriptors that one process holds under leases.
@@ -169,6 +171,7 @@ impl Default for Client {
             retry_for: Nanos::from_s(5),
             fragment_threshold: ByteLen::from_kib(20),
             checksums: Checksums::Auto,
+            same_processor: true,
             connections_max: 64,
             leases_max: 256,
         }

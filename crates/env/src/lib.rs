@@ -69,6 +69,16 @@ pub trait Env: Clone + Send + Sync + 'static {
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = ()> + 'static;
 
+    /// The processor that the calling task runs on; `None` where that means nothing.
+    fn processor(&self) -> Option<Processor> {
+        None
+    }
+
+    /// Wishes the calling task to run on `processor`; `None` takes the wish back. Two tasks that hand work to each
+    /// other and wait for the result do so fastest on one processor: nobody else has to be woken, and the bytes are
+    /// still in its cache. The system fulfills a wish when it can and thinks fit.
+    fn run_on(&self, _processor: Option<Processor>) {}
+
     /// Runs `body` to its end without anybody waiting for it: at once on the calling thread in the real world, as a
     /// task in the simulated one. For the little that a destructor has to say.
     ///
@@ -110,6 +120,10 @@ pub trait Env: Clone + Send + Sync + 'static {
     /// Of the file system.
     fn dir(&self, path: &std::path::Path) -> impl Future<Output = io::Result<Self::Dir>>;
 }
+
+/// A processor of a node, by the system's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Processor(pub u16);
 
 /// An event count: the one way in which tasks wait for each other, without lost wake-ups.
 ///

@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use weft_env::Env;
+use weft_env::{Conn, Env, Peer};
 use weft_wire::{Errno, Family, Incoming, Kind, Link, WireError};
 
 /// Serves a connection until it ends. Whatever happens on the way, what others count on is given back.
@@ -73,9 +73,14 @@ async fn requests<E: Env>(
     data: &mut DataConnection<E>,
     context: Option<&ConnectionContext>,
 ) -> io::Result<()> {
+    let shares_processors = matches!(link.conn().peer(), Peer::Local { .. });
     while !shared.stopping.load(Ordering::SeqCst) {
         let Some(incoming) = link.recv().await? else { return Ok(()) };
         entry.set_busy(true);
+        if shares_processors {
+            // It moves this connection's own task and nobody else's.
+            shared.env.run_on(incoming.header.waits_on);
+        }
         let served = match (incoming.header.kind, incoming.header.family) {
             (Kind::Reply, _) | (_, Family::Hello) => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, "a message that no client sends"))
@@ -114,7 +119,7 @@ async fn requests<E: Env>(
 }
 
 /// Sends a reply without payload, if one is wanted.
-pub(crate) async fn answer<C: weft_env::Conn, M: serde::Serialize>(
+pub(crate) async fn answer<C: Conn, M: serde::Serialize>(
     link: &mut Link<C>,
     entry: &Entry,
     incoming: &Incoming,

@@ -10,7 +10,7 @@ use support::*;
 use weft_core::{ByteLen, LocalOffset, Nanos, ServerId, TargetId};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::sim::Rng;
-use weft_env::{Address, Conn, Shared};
+use weft_env::{Address, Conn, Processor, Shared};
 use weft_server::{ServerConfig, ServerHandle};
 use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, Place, lease};
 use weft_wire::header::encode_message;
@@ -84,6 +84,7 @@ fn garbage_ends_one_connection_and_reserves_nothing() {
                         payload_len: [0, PAYLOAD_LEN_MAX, u32::MAX][round % 3],
                         payload_check: None,
                         attachments: [0, 8, 255][round % 3],
+                        waits_on: [None, Some(Processor(0)), Some(Processor(9_999))][round % 3],
                     };
                     bytes.splice(0..0, header.encode());
                 }
@@ -245,7 +246,12 @@ fn a_damaged_payload_is_told_and_not_written() {
             assert_eq!(client.write(part, 0, b"sound bytes").await, DataReply::Written);
             let mut message = Vec::new();
             let request = write_request(part, client.cap(5), 0, 11);
-            encode_message(&mut message, Kind::Request, Family::Data, 7, &request, 11, Some(1234), 0);
+            let header = Header {
+                payload_len: 11,
+                payload_check: Some(1234),
+                ..Header::new(Kind::Request, Family::Data, 7)
+            };
+            encode_message(&mut message, &header, &request);
             let parts = [IoSlice::new(&message), IoSlice::new(b"other bytes")];
             client.link.conn().send(&parts).await.expect("sent");
             assert_eq!(errno(&client.recv().await.0), Some(Errno::EBADMSG));
@@ -290,7 +296,11 @@ fn who_does_not_greet_or_stalls_is_ended() {
         // The head of a write, of whose payload half never comes.
         let mut message = Vec::new();
         let request = write_request(datafile(0, 5, 0), stalling.cap(5), 0, 1 << 20);
-        encode_message(&mut message, Kind::Request, Family::Data, 7, &request, 1 << 20, None, 0);
+        encode_message(
+            &mut message,
+            &Header { payload_len: 1 << 20, ..Header::new(Kind::Request, Family::Data, 7) },
+            &request,
+        );
         message.resize(message.len() + (1 << 19), 1);
         stalling.link.conn().send(&[IoSlice::new(&message)]).await.expect("sent");
         assert!(silent.is_ended().await);
@@ -393,7 +403,11 @@ fn mutated_messages_are_survived() {
                 client.link.conn().set_timeout(Some(Nanos::from_ms(20))).expect("set");
                 let request = &requests[round % requests.len()];
                 let mut message = Vec::new();
-                encode_message(&mut message, Kind::Request, Family::Data, 7, request, 300, None, 0);
+                encode_message(
+                    &mut message,
+                    &Header { payload_len: 300, ..Header::new(Kind::Request, Family::Data, 7) },
+                    request,
+                );
                 // Damage that the checksums do not catch, because they are made after it.
                 for _ in 0..1 + rng.below(6) {
                     let at = HEADER_LEN + rng.below((message.len() - HEADER_LEN) as u64) as usize;

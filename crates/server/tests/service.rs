@@ -5,7 +5,7 @@ mod support;
 use support::*;
 use weft_core::{ByteLen, LocalOffset, TargetId};
 use weft_env::real::{RealEnv, block_on};
-use weft_env::{Address, Conn, Env, File, Shared};
+use weft_env::{Address, Conn, Env, File, Processor, Shared};
 use weft_wire::data::{DataReply, DataRequest, IoHints, Place, lease};
 use weft_wire::hello::Role;
 use weft_wire::status::{StatusReply, StatusRequest};
@@ -276,5 +276,53 @@ fn an_administrator_ends_the_server_in_order() {
         let mut client = Client::connect(&env, &again.addresses()[0]).await;
         assert_eq!(client.read(datafile(0, 1, 0), 0, 10).await.1, b"kept");
         again.stop().await;
+    });
+}
+
+/// How many connections' threads of this process may run on `processor` alone.
+fn connections_bound_to(processor: Processor) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("tasks");
+    let bound = tasks.filter(|task| {
+        let folder = task.as_ref().expect("a task").path();
+        // One that has ended meanwhile counts as nothing.
+        let read = |name| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let only = format!("Cpus_allowed_list:\t{}", processor.0);
+        read("comm").trim() == "weft conn" && read("status").lines().any(|line| line == only)
+    });
+    bound.count()
+}
+
+#[test]
+fn a_connection_is_served_where_its_client_waits() {
+    if std::thread::available_parallelism().expect("processors").get() == 1 {
+        eprintln!("skipped: there is no choice of processors here");
+        return;
+    }
+    with_server(false, async |env, unix, tcp, _| {
+        let key = secret().identity_key(&me());
+        let mut local = Client::connect(&env, &unix).await;
+        let mut remote = Client::connect_as(&env, &tcp, hello(Role::Client(me()), 2), key).await;
+        let part = datafile(0, 5, 0);
+        local.write(part, 0, b"here").await;
+        let here = env.processor().expect("Linux tells");
+        let wishes = [
+            (Some(here), 1),
+            // Nothing that a client says keeps it from being served.
+            (Some(Processor(9_999)), 1),
+            (None, 0),
+        ];
+        for (wish, bound) in wishes {
+            local.link.set_waits_on(wish);
+            for _ in 0..4 {
+                assert_eq!(local.read(part, 0, 4).await.1, b"here");
+            }
+            assert_eq!(connections_bound_to(here), bound, "{wish:?}");
+        }
+        // On the network the number is that of a processor of another machine.
+        remote.link.set_waits_on(Some(here));
+        for _ in 0..4 {
+            assert_eq!(remote.read(part, 0, 4).await.1, b"here");
+        }
+        assert_eq!(connections_bound_to(here), 0);
     });
 }

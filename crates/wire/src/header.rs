@@ -3,7 +3,7 @@
 //! ```text
 //! offset size field
 //!      0    4 magic        "WEFT"
-//!      4    1 version      1
+//!      4    1 version      2
 //!      5    1 kind         0 request, 1 reply, 2 one-way (no reply follows)
 //!      6    1 family       0 hello, 1 data, 2 metadata, 3 status
 //!      7    1 flags        bit 0: payload_check holds the payload's XXH3-64
@@ -12,7 +12,8 @@
 //!     20    4 payload_len  at most PAYLOAD_LEN_MAX
 //!     24    8 payload_check  zero without the flag
 //!     32    1 attachments  descriptors that travel with this message, at most 8
-//!     33    7 reserved     zero
+//!     33    2 waits_on     1 + the processor that the sender waits on, 0 when it says none
+//!     35    5 reserved     zero
 //!     40    4 body_crc     CRC-32 of the body
 //!     44    4 header_crc   CRC-32 of bytes 0 to 43
 //! ```
@@ -20,6 +21,7 @@
 
 use crate::data::PAYLOAD_LEN_MAX;
 use serde::{Serialize, de::DeserializeOwned};
+use weft_env::Processor;
 
 /// Length of an encoded header in bytes.
 pub const HEADER_LEN: usize = 48;
@@ -30,7 +32,7 @@ pub const ATTACHMENTS_MAX: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"WEFT";
 /// Version of the protocol; both sides must have the same.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 const FLAG_CHECK: u8 = 1;
 
 /// Which way a message goes.
@@ -76,6 +78,9 @@ pub struct Header {
     pub payload_check: Option<u64>,
     /// Descriptors that travel with it.
     pub attachments: u8,
+    /// Of a request between processes of one machine: the processor on which its sender waits for this reply and for
+    /// no other. The work is best done there (see [`weft_env::Env::run_on`]).
+    pub waits_on: Option<Processor>,
 }
 
 /// Why bytes are no message.
@@ -113,6 +118,21 @@ impl From<Malformed> for std::io::Error {
 }
 
 impl Header {
+    /// Of a message without payload; [`encode_message`] fills in what describes its body.
+    pub fn new(kind: Kind, family: Family, request: u64) -> Self {
+        Self {
+            kind,
+            family,
+            request,
+            body_len: 0,
+            body_crc: 0,
+            payload_len: 0,
+            payload_check: None,
+            attachments: 0,
+            waits_on: None,
+        }
+    }
+
     /// The bytes of this header.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
@@ -135,6 +155,8 @@ impl Header {
         out[20..24].copy_from_slice(&self.payload_len.to_le_bytes());
         out[24..32].copy_from_slice(&self.payload_check.unwrap_or(0).to_le_bytes());
         out[32] = self.attachments;
+        let waits_on = self.waits_on.map_or(0, |processor| processor.0.saturating_add(1));
+        out[33..35].copy_from_slice(&waits_on.to_le_bytes());
         out[40..44].copy_from_slice(&self.body_crc.to_le_bytes());
         let crc = crc32fast::hash(&out[..44]);
         out[44..48].copy_from_slice(&crc.to_le_bytes());
@@ -176,7 +198,7 @@ impl Header {
         if bytes[7] & FLAG_CHECK == 0 && u64_at(24) != 0 {
             return Err(Malformed::Field("payload_check"));
         }
-        if bytes[33..40] != [0; 7] {
+        if bytes[35..40] != [0; 5] {
             return Err(Malformed::Field("reserved"));
         }
         let header = Self {
@@ -188,6 +210,7 @@ impl Header {
             payload_len: u32_at(20),
             payload_check: (bytes[7] & FLAG_CHECK != 0).then(|| u64_at(24)),
             attachments: bytes[32],
+            waits_on: u16::from_le_bytes([bytes[33], bytes[34]]).checked_sub(1).map(Processor),
         };
         if header.body_len > BODY_LEN_MAX {
             return Err(Malformed::Field("body_len"));
@@ -217,37 +240,20 @@ impl Header {
 }
 
 /// Writes header and body of a message to `out` (cleared first); the payload is sent after them by the caller.
+/// Length and checksum of the body replace those in `header`.
 ///
 /// # Panics
 /// When the body is longer than [`BODY_LEN_MAX`] or the payload than [`PAYLOAD_LEN_MAX`]: the caller pages.
-#[expect(clippy::too_many_arguments, reason = "the fields of a header")]
-pub fn encode_message<M: Serialize>(
-    out: &mut Vec<u8>,
-    kind: Kind,
-    family: Family,
-    request: u64,
-    message: &M,
-    payload_len: u32,
-    payload_check: Option<u64>,
-    attachments: u8,
-) {
+pub fn encode_message<M: Serialize>(out: &mut Vec<u8>, header: &Header, message: &M) {
     out.clear();
     out.resize(HEADER_LEN, 0);
     let taken = std::mem::take(out);
     *out = postcard::to_extend(message, taken).expect("messages always encode");
     let body_len = out.len() - HEADER_LEN;
     assert!(body_len <= BODY_LEN_MAX as usize, "a message body of {body_len} bytes");
-    assert!(payload_len <= PAYLOAD_LEN_MAX, "a payload of {payload_len} bytes");
-    let header = Header {
-        kind,
-        family,
-        request,
-        body_len: body_len as u32,
-        body_crc: crc32fast::hash(&out[HEADER_LEN..]),
-        payload_len,
-        payload_check,
-        attachments,
-    };
+    assert!(header.payload_len <= PAYLOAD_LEN_MAX, "a payload of {} bytes", header.payload_len);
+    let body_crc = crc32fast::hash(&out[HEADER_LEN..]);
+    let header = Header { body_len: body_len as u32, body_crc, ..*header };
     out[..HEADER_LEN].copy_from_slice(&header.encode());
 }
 
@@ -274,17 +280,18 @@ mod tests {
             payload_len: 65_536,
             payload_check: Some(0x1122_3344_5566_7788),
             attachments: 1,
+            waits_on: Some(Processor(0x0202)),
         }
     }
 
     #[test]
     fn golden_bytes() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x01\x01\x01\x01");
+        expected.extend_from_slice(b"WEFT\x02\x01\x01\x01");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
-        expected.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0, 0xdd, 0xcc, 0xbb, 0xaa]);
+        expected.extend_from_slice(&[1, 3, 2, 0, 0, 0, 0, 0, 0xdd, 0xcc, 0xbb, 0xaa]);
         let crc = crc32fast::hash(&expected);
         expected.extend_from_slice(&crc.to_le_bytes());
         assert_eq!(sample().encode().as_slice(), expected);
@@ -327,7 +334,7 @@ mod tests {
     #[test]
     fn a_body_with_bytes_left_over_is_refused() {
         let mut out = Vec::new();
-        encode_message(&mut out, Kind::Request, Family::Hello, 1, &(1u32, 2u32), 0, None, 0);
+        encode_message(&mut out, &Header::new(Kind::Request, Family::Hello, 1), &(1u32, 2u32));
         let header = Header::decode(out[..HEADER_LEN].try_into().expect("48")).expect("good");
         assert_eq!(header.decode_body::<(u32, u32)>(&out[HEADER_LEN..]), Ok((1, 2)));
         assert_eq!(header.decode_body::<u32>(&out[HEADER_LEN..]), Err(Malformed::Body));

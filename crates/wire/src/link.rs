@@ -6,7 +6,7 @@ use crate::header::{
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, LocalOffset};
-use weft_env::{Attachment, Conn};
+use weft_env::{Attachment, Conn, Processor};
 
 /// Room for a header, the body of any request of the hot path, and a payload of 4 KiB, so that a small message
 /// takes one receive.
@@ -21,6 +21,7 @@ pub struct Link<C: Conn> {
     outbox: Vec<u8>,
     checksums: bool,
     body_len_max: u32,
+    waits_on: Option<Processor>,
 }
 
 /// A received message without its payload. Its payload must be received or skipped before the next message.
@@ -42,6 +43,7 @@ impl<C: Conn> Link<C> {
             outbox: Vec::new(),
             checksums: false,
             body_len_max: BODY_LEN_MAX,
+            waits_on: None,
         }
     }
 
@@ -49,6 +51,12 @@ impl<C: Conn> Link<C> {
     /// server sets [`hello::BODY_LEN_MAX`](crate::hello::BODY_LEN_MAX) until the peer has authenticated itself.
     pub fn limit_bodies(&mut self, body_len_max: u32) {
         self.body_len_max = body_len_max.min(BODY_LEN_MAX);
+    }
+
+    /// The processor that this task waits on for the replies to the requests sent from now on: for when it waits for
+    /// this connection alone, and the peer is of this machine.
+    pub fn set_waits_on(&mut self, processor: Option<Processor>) {
+        self.waits_on = processor;
     }
 
     /// Whether payloads that this side sends carry checksums from now on.
@@ -80,7 +88,13 @@ impl<C: Conn> Link<C> {
     ) -> io::Result<()> {
         let payload_len: usize = payload.iter().map(|piece| piece.len()).sum();
         let check = (self.checksums && payload_len > 0).then(|| payload_check(payload.iter().map(|p| &**p)));
-        encode_message(&mut self.outbox, kind, family, request, message, payload_len as u32, check, 0);
+        let header = Header {
+            payload_len: payload_len as u32,
+            payload_check: check,
+            waits_on: if kind == Kind::Request { self.waits_on } else { None },
+            ..Header::new(kind, family, request)
+        };
+        encode_message(&mut self.outbox, &header, message);
         if payload.is_empty() {
             return self.conn.send(&[IoSlice::new(&self.outbox)]).await;
         }
@@ -106,7 +120,8 @@ impl<C: Conn> Link<C> {
         offset: LocalOffset,
         len: ByteLen,
     ) -> io::Result<()> {
-        encode_message(&mut self.outbox, kind, family, request, message, len.0 as u32, None, 0);
+        let header = Header { payload_len: len.0 as u32, ..Header::new(kind, family, request) };
+        encode_message(&mut self.outbox, &header, message);
         self.conn.send_file(&[IoSlice::new(&self.outbox)], file, offset, len).await
     }
 
@@ -122,7 +137,8 @@ impl<C: Conn> Link<C> {
         message: &M,
         attachments: &[Attachment<C::File, C::Shared>],
     ) -> io::Result<()> {
-        encode_message(&mut self.outbox, kind, family, request, message, 0, None, attachments.len() as u8);
+        let header = Header { attachments: attachments.len() as u8, ..Header::new(kind, family, request) };
+        encode_message(&mut self.outbox, &header, message);
         self.conn.send_attached(&self.outbox, attachments).await
     }
 

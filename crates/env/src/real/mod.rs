@@ -9,6 +9,7 @@ mod dir;
 mod file;
 mod listener;
 mod notify;
+mod processor;
 mod shared;
 mod sys;
 
@@ -19,7 +20,7 @@ pub use listener::RealListener;
 pub use notify::RealNotify;
 pub use shared::RealShared;
 
-use crate::{Address, Env};
+use crate::{Address, Env, Processor};
 use std::future::Future;
 use std::io;
 use std::path::Path;
@@ -116,6 +117,14 @@ impl Env for RealEnv {
         let builder = std::thread::Builder::new().name(name.replace('\0', "?")).stack_size(STACK_BYTES);
         // A host program's signal handlers must not run on these small stacks, nor interrupt our calls.
         sys::without_signals(|| builder.spawn(move || block_on(body()))).map(drop)
+    }
+
+    fn processor(&self) -> Option<Processor> {
+        processor::current()
+    }
+
+    fn run_on(&self, processor: Option<Processor>) {
+        processor::run_on(processor);
     }
 
     fn detach<F, Fut>(&self, _name: &str, body: F) -> io::Result<()>

@@ -49,16 +49,8 @@ where
 }
 
 fn header_of(family: Family, body: &[u8]) -> Header {
-    Header {
-        kind: Kind::Request,
-        family,
-        request: 1,
-        body_len: body.len() as u32,
-        body_crc: crc32fast::hash(body),
-        payload_len: 0,
-        payload_check: None,
-        attachments: 0,
-    }
+    let body_crc = crc32fast::hash(body);
+    Header { body_len: body.len() as u32, body_crc, ..Header::new(Kind::Request, family, 1) }
 }
 
 fn outcome<M>(decoded: Option<M>) -> Outcome {

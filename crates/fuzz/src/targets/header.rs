@@ -1,6 +1,7 @@
 //! The header.
 
 use crate::Outcome;
+use weft_env::Processor;
 use weft_wire::{Family, HEADER_LEN, Header, Kind, Malformed};
 
 pub fn header(data: &[u8]) -> Outcome {
@@ -9,7 +10,7 @@ pub fn header(data: &[u8]) -> Outcome {
     bytes[..len].copy_from_slice(&data[..len]);
     let as_given = check(&bytes);
     // Past the checksum: what a peer that makes its own sums may send.
-    bytes[..5].copy_from_slice(b"WEFT\x01");
+    bytes[..5].copy_from_slice(b"WEFT\x02");
     reseal(&mut bytes);
     let resealed = check(&bytes);
     if as_given == Outcome::Accepted { as_given } else { resealed }
@@ -49,9 +50,16 @@ pub fn seeds() -> Vec<Vec<u8>> {
         payload_len: 65_536,
         payload_check: Some(0x1122_3344_5566_7788),
         attachments: 0,
+        waits_on: Some(Processor(3)),
     };
-    let plain =
-        Header { kind: Kind::Reply, payload_check: None, attachments: 2, family: Family::Meta, ..header };
+    let plain = Header {
+        kind: Kind::Reply,
+        payload_check: None,
+        attachments: 2,
+        family: Family::Meta,
+        waits_on: None,
+        ..header
+    };
     let one_way = Header { kind: Kind::OneWay, payload_len: 0, family: Family::Hello, ..plain };
     let bad = |at: usize, value: u8| {
         let mut bytes = header.encode();

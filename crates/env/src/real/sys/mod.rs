@@ -6,10 +6,12 @@
 mod file;
 pub mod kept;
 mod memory;
+mod processor;
 mod socket;
 
 pub use file::*;
 pub use memory::*;
+pub use processor::*;
 pub use socket::*;
 
 use std::io;
