@@ -39,10 +39,15 @@ impl Part {
         self.ended || self.done == self.sub.local.len.0
     }
 
-    /// The next bytes to ask for.
-    fn begin(&mut self) -> (LocalOffset, u32) {
-        self.asked = (self.sub.local.len.0 - self.done).min(u64::from(PAYLOAD_LEN_MAX)) as u32;
+    /// The next bytes to ask for, at most `max`.
+    fn begin(&mut self, max: u32) -> (LocalOffset, u32) {
+        self.asked = (self.sub.local.len.0 - self.done).min(u64::from(max)) as u32;
         (LocalOffset(self.sub.local.offset.0 + self.done), self.asked)
+    }
+
+    /// Bytes that are left.
+    fn undone(&self) -> u64 {
+        self.sub.local.len.0 - self.done
     }
 
     fn hints(&self) -> IoHints {
@@ -78,12 +83,15 @@ impl<E: Env> Traffic<E> for Reads<'_, '_> {
 
     async fn prepare(&mut self, wire: &mut Wire<E>, items: &[usize]) -> io::Result<()> {
         self.area_used = 0;
-        prepare_area(wire, self.core_bounds, self.parts, items.iter().map(|&item| self.items[item])).await
+        let bounds = self.core_bounds;
+        let wanted = items.iter().any(|&item| self.parts[self.items[item]].undone() >= u64::from(bounds.min));
+        prepare_area(wire, bounds, wanted).await
     }
 
     async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
         let part = &mut self.parts[self.items[item]];
-        let (offset, len) = part.begin();
+        // What is longer than the area goes through it in pieces: copied twice, but out of the cache.
+        let (offset, len) = part.begin(self.core_bounds.piece_max(&wire.area));
         let (hints, cap) = (part.hints(), self.cap);
         let datafile = datafile(self.file, (part.sub.object, part.sub.target));
         part.shared_at = self.core_bounds.reserve(&wire.area, &mut self.area_used, len).map(|(_, to)| to);
@@ -174,6 +182,13 @@ impl SharedBounds {
         u64::from(self.min) <= len && len <= u64::from(self.max)
     }
 
+    /// The most bytes to read by one request.
+    fn piece_max<S>(self, area: &Area<S>) -> u32 {
+        let Area::Attached(_, room) = area else { return PAYLOAD_LEN_MAX };
+        let piece = self.max.min(*room);
+        if piece >= self.min { piece } else { PAYLOAD_LEN_MAX }
+    }
+
     /// Takes `len` bytes of an attached area, of which the first `used` are taken: the area, and where they begin.
     /// `None` when this payload is not to go through it, or there is no room left.
     fn reserve<'a, S>(self, area: &'a Area<S>, used: &mut u32, len: u32) -> Option<(&'a S, u32)> {
@@ -187,15 +202,9 @@ impl SharedBounds {
     }
 }
 
-/// Attaches the shared payload area of a local connection when one of these parts would use it.
-async fn prepare_area<E: Env>(
-    wire: &mut Wire<E>,
-    bounds: SharedBounds,
-    parts: &[Part],
-    mut wanted: impl Iterator<Item = usize>,
-) -> io::Result<()> {
-    let fits = |part: usize| bounds.fit(parts[part].sub.local.len.0 - parts[part].done);
-    if wire.local && matches!(wire.area, Area::Unknown) && wanted.any(fits) {
+/// Attaches the shared payload area of a local connection when it is `wanted`.
+async fn prepare_area<E: Env>(wire: &mut Wire<E>, bounds: SharedBounds, wanted: bool) -> io::Result<()> {
+    if wanted && wire.local && bounds.min <= bounds.max && matches!(wire.area, Area::Unknown) {
         // The lease page that comes with it is the channel's business, not this connection's.
         drop(attach_shared(wire, bounds.max).await?);
     }
@@ -207,12 +216,14 @@ impl<E: Env> Traffic<E> for Writes<'_, '_> {
 
     async fn prepare(&mut self, wire: &mut Wire<E>, items: &[usize]) -> io::Result<()> {
         self.area_used = 0;
-        prepare_area(wire, self.core_bounds, self.parts, items.iter().map(|&item| self.items[item])).await
+        let bounds = self.core_bounds;
+        let wanted = items.iter().any(|&item| bounds.fit(self.parts[self.items[item]].undone()));
+        prepare_area(wire, bounds, wanted).await
     }
 
     async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
         let part = &mut self.parts[self.items[item]];
-        let (offset, len) = part.begin();
+        let (offset, len) = part.begin(PAYLOAD_LEN_MAX);
         let hints = part.hints();
         let datafile = datafile(self.file, (part.sub.object, part.sub.target));
         let cap = self.cap;

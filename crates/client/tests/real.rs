@@ -149,3 +149,33 @@ fn threads_share_one_file() {
         });
     }
 }
+
+#[test]
+fn a_read_longer_than_the_shared_area_goes_through_it_in_pieces() {
+    block_on(async {
+        let cluster = RealCluster::start(Reach::Unix).await;
+        let own = ClientOptions { shared_payload_max: 256 << 10, ..options(Transport::Socket) };
+        let client = cluster.client(own);
+        let file = open(&client, "f", 1 << 20).await;
+        let bytes = pattern((3 << 20) + 5000, 3);
+        write(&file, 0, &bytes).await;
+        let read_counted = async |offset: usize, len: usize| {
+            let before = client.counts().data_messages;
+            assert!(
+                read(&file, offset as u64, len).await == bytes[offset..offset + len],
+                "{len} at {offset}"
+            );
+            client.counts().data_messages - before
+        };
+        read_counted(0, 100_000).await; // attaches the area
+        assert_eq!(read_counted(0, 256 << 10).await, 1);
+        assert_eq!(read_counted(0, 1 << 20).await, 4);
+        // The last piece is too short for shared memory.
+        assert_eq!(read_counted(10, (256 << 10) + 7).await, 2);
+        // Parts on several servers, each in pieces.
+        assert_eq!(read_counted((1 << 20) - (300 << 10), 700 << 10).await, 4);
+        // Its end in the middle of a piece.
+        assert_eq!(read(&file, 3 << 20, 1 << 20).await, bytes[3 << 20..]);
+        cluster.stop().await;
+    });
+}
