@@ -90,6 +90,8 @@ pub enum Command {
     Config(c::config::Config),
     /// Measure speed against the plain local directory
     Bench(c::bench::Bench),
+    /// Run client and servers on a simulated cluster
+    Twin(c::twin::Twin),
     #[command(hide = true)]
     BenchRank(c::bench::BenchRank),
     /// Print shell completions

@@ -21,6 +21,7 @@ pub mod status;
 pub mod stop;
 pub mod stripe;
 pub mod tree;
+pub mod twin;
 
 pub use bytes::shown;
 pub use session::{Held, load, posix};
@@ -56,6 +57,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Config(command) => command.run(file),
         Command::Bench(command) => command.run(file),
         Command::BenchRank(command) => command.run(),
+        Command::Twin(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     }

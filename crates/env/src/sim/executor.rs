@@ -17,24 +17,25 @@ use weft_core::Nanos;
 /// More turns than this without time moving on are a bug of the code under test.
 const TURNS_PER_INSTANT_MAX: u64 = 50_000_000;
 
-type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+type LocalFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// A simulated world and the thread that runs it. Its [`Control`] is reached by dereferencing.
-pub struct Sim {
+/// A simulated world and the thread that runs it. Its [`Control`] is reached by dereferencing. What it runs may borrow
+/// what lives longer than it does.
+pub struct Sim<'a> {
     control: Control,
-    futures: Vec<Option<LocalFuture>>,
+    futures: Vec<Option<LocalFuture<'a>>>,
     turns: u64,
     instant: (u64, u64),
 }
 
-impl Deref for Sim {
+impl Deref for Sim<'_> {
     type Target = Control;
     fn deref(&self) -> &Control {
         &self.control
     }
 }
 
-impl Sim {
+impl<'a> Sim<'a> {
     /// A world without machines, with the simple network.
     pub fn new(config: SimConfig) -> Self {
         let world = World::new(config, Box::new(SimpleNetwork::default()));
@@ -86,8 +87,8 @@ impl Sim {
     /// When the process dies before, or nothing can happen any more.
     pub fn block_on<F>(&mut self, env: &SimEnv, future: F) -> F::Output
     where
-        F: Future + 'static,
-        F::Output: 'static,
+        F: Future + 'a,
+        F::Output: 'a,
     {
         self.try_block_on(env, future).expect("the process died before its task ended")
     }
@@ -98,8 +99,8 @@ impl Sim {
     /// When nothing can happen any more.
     pub fn try_block_on<F>(&mut self, env: &SimEnv, future: F) -> Option<F::Output>
     where
-        F: Future + 'static,
-        F::Output: 'static,
+        F: Future + 'a,
+        F::Output: 'a,
     {
         if !self.control.world.is_alive(env.process()) {
             return None;
@@ -131,7 +132,15 @@ impl Sim {
         }
     }
 
-    fn keep(&mut self, task: TaskId, future: LocalFuture) {
+    /// Starts `future` as a task of the process of `env`; it never runs when the process is dead.
+    pub fn start(&mut self, env: &SimEnv, name: &str, future: impl Future<Output = ()> + 'a) {
+        if self.control.world.is_alive(env.process()) {
+            let task = self.control.world.state().add_task(env.process(), name, None);
+            self.keep(task, Box::pin(future));
+        }
+    }
+
+    fn keep(&mut self, task: TaskId, future: LocalFuture<'a>) {
         let index = task.index as usize;
         if self.futures.len() <= index {
             self.futures.resize_with(index + 1, || None);
@@ -180,7 +189,7 @@ impl Sim {
     }
 }
 
-impl Drop for Sim {
+impl Drop for Sim<'_> {
     fn drop(&mut self) {
         // Tasks and the world hold each other.
         for future in &mut self.futures {

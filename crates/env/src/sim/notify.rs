@@ -33,18 +33,20 @@ impl Notify for SimNotify {
 
     async fn wait(&self, seen: u64, timeout: Option<Nanos>) -> bool {
         let deadline = timeout.map(|timeout| self.world.now().saturating_add(timeout.0));
+        let mut listed = Listed { inner: &self.inner, task: None };
         std::future::poll_fn(|_| {
-            let task = self.world.current();
             let mut inner = self.inner.lock();
             if inner.epoch != seen {
+                listed.task = None;
                 return Poll::Ready(true);
             }
             if deadline.is_some_and(|deadline| self.world.now() >= deadline) {
-                inner.waiters.retain(|&waiter| waiter != task);
                 return Poll::Ready(false);
             }
-            if !inner.waiters.contains(&task) {
+            let task = self.world.current();
+            if listed.task.is_none() {
                 inner.waiters.push(task);
+                listed.task = Some(task);
             }
             drop(inner);
             if let Some(deadline) = deadline {
@@ -63,6 +65,23 @@ impl Notify for SimNotify {
         };
         for waiter in waiters {
             self.world.wake(waiter);
+        }
+    }
+}
+
+/// A task among those that wait; taken out when it gives up.
+struct Listed<'a> {
+    inner: &'a Mutex<Inner>,
+    task: Option<TaskId>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task {
+            let mut inner = self.inner.lock();
+            if let Some(at) = inner.waiters.iter().position(|&waiter| waiter == task) {
+                inner.waiters.remove(at);
+            }
         }
     }
 }

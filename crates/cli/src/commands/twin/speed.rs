@@ -1,0 +1,157 @@
+//! `weft twin speed`: how fast the simulation is, and what more processes and servers cost.
+
+use crate::failure::Failure;
+use crate::table::{Table, human};
+use clap::Args;
+use serde_json::json;
+use std::time::Instant;
+use weft_twin::{ClusterSpec, Outcome, ServerSpec};
+use weft_workload::{Access, MpiIoTest, Size, WorkloadSpec};
+
+const AFTER: &str = "\
+Every rank writes and then reads one shared file in turns (mpi-io-test, 64 KiB a request), payloads as lengths only, on
+one core. The first line is the base case; then come more processes, and more servers. `requests` are operations of the
+workload that asked a server for something; opening connections counts in the time.";
+
+/// Measures how fast the simulation runs.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Speed {
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// A tenth of the requests
+    #[arg(long)]
+    quick: bool,
+    /// Also 8,192 processes on 128 servers
+    #[arg(long)]
+    large: bool,
+    /// Only this many servers and processes, such as 8x64
+    #[arg(long, value_name = "SERVERSxPROCESSES", value_parser = size)]
+    only: Option<(u32, u32)>,
+}
+
+fn size(text: &str) -> Result<(u32, u32), String> {
+    let parts = text.split_once('x').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    parts.filter(|&(a, b)| a > 0 && b > 0).ok_or_else(|| "write two numbers, such as 8x64".to_owned())
+}
+
+/// Requests of all processes together in one measurement.
+const REQUESTS: u64 = 400_000;
+
+const BASE: (u32, u32) = (8, 64);
+const GROWTH: [(u32, u32); 7] = [BASE, (8, 8), (8, 512), (8, 4096), (1, 64), (32, 64), (128, 64)];
+const LARGE: (u32, u32) = (128, 8192);
+
+/// One measurement.
+struct Point {
+    servers: u32,
+    processes: u32,
+    wall_s: f64,
+    memory: u64,
+    outcome: Outcome,
+}
+
+impl Point {
+    fn requests_per_s(&self) -> f64 {
+        self.outcome.file_requests as f64 / self.wall_s
+    }
+
+    fn turns_per_request(&self) -> f64 {
+        self.outcome.turns as f64 / self.outcome.file_requests as f64
+    }
+}
+
+impl Speed {
+    pub fn run(self) -> Result<u8, Failure> {
+        let points: Vec<_> = match self.only {
+            Some(point) => vec![point],
+            None => GROWTH.into_iter().chain(self.large.then_some(LARGE)).collect(),
+        };
+        let requests = if self.quick { REQUESTS / 10 } else { REQUESTS };
+        let mut table = Table::new([
+            "servers",
+            "processes",
+            "requests",
+            "wall s",
+            "requests/s",
+            "of base",
+            "turns/request",
+            "memory",
+            "hash",
+        ]);
+        let mut base = None;
+        for (servers, processes) in points {
+            let point = measure(servers, processes, requests)?;
+            let base = *base.get_or_insert(point.requests_per_s());
+            if self.json {
+                outln!("{}", row(&point));
+                continue;
+            }
+            table.row([
+                servers.to_string(),
+                processes.to_string(),
+                point.outcome.file_requests.to_string(),
+                format!("{:.2}", point.wall_s),
+                format!("{:.0}", point.requests_per_s()),
+                format!("{:.2}", point.requests_per_s() / base),
+                format!("{:.1}", point.turns_per_request()),
+                human(point.memory),
+                format!("{:016x}", point.outcome.event_hash),
+            ]);
+        }
+        if !self.json {
+            out!("{}", table.render());
+        }
+        Ok(0)
+    }
+}
+
+fn row(point: &Point) -> serde_json::Value {
+    json!({
+        "servers": point.servers,
+        "processes": point.processes,
+        "requests": point.outcome.file_requests,
+        "wall_s": point.wall_s,
+        "requests_per_s": point.requests_per_s(),
+        "turns_per_request": point.turns_per_request(),
+        "memory_bytes": point.memory,
+        "virtual_s": point.outcome.elapsed.0 as f64 / 1e9,
+        "event_hash": format!("{:016x}", point.outcome.event_hash),
+    })
+}
+
+fn measure(servers: u32, processes: u32, requests: u64) -> Result<Point, Failure> {
+    let cluster = ClusterSpec {
+        processes_per_node: 16,
+        servers: vec![ServerSpec { count: servers, ..ServerSpec::default() }],
+        ..ClusterSpec::default()
+    };
+    let workload = WorkloadSpec::MpiIoTest(MpiIoTest {
+        ranks: processes,
+        size: Size::kib(64),
+        iterations: Some((requests / 2).div_ceil(u64::from(processes)).max(4)),
+        access: Access::Both,
+        ..MpiIoTest::default()
+    });
+    let workload = workload.build().map_err(|error| Failure::misuse("twin speed", error))?;
+    forget_peak_memory();
+    let start = Instant::now();
+    let outcome = weft_twin::run(&cluster, &*workload).map_err(|error| Failure::new("twin speed", error))?;
+    let wall_s = start.elapsed().as_secs_f64();
+    Ok(Point { servers, processes, wall_s, memory: peak_memory(), outcome })
+}
+
+/// Has the system count the most memory of this process from now on.
+fn forget_peak_memory() {
+    // Without it the figure is that of the largest point so far.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// The most memory of this process in bytes; 0 where unknown.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}

@@ -1,0 +1,269 @@
+//! A simulated cluster: machines, disks, servers and clients.
+
+use crate::device;
+use crate::outcome::{DeviceOutcome, RunError};
+use crate::spec::{ClusterSpec, Module, ServerSpec, SpecError};
+use std::path::PathBuf;
+use weft_client::{Checksums, Client, ClientOptions, Credentials, Identity, Key};
+use weft_core::{ByteLen, Nanos, ServerId, SplitPolicy, TargetId};
+use weft_env::sim::{Control, DiskFaults, SimEnv};
+use weft_env::{Address, Dir, Env};
+use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_wire::cluster::{ClusterMap, ServerEntry, TargetEntry};
+use weft_wire::{ClusterSecret, meta};
+
+/// The user of everything in a simulated cluster.
+const USER: u32 = 1000;
+const PORT: u16 = 4000;
+const METADATA_MOUNT: &str = "/meta";
+
+/// A simulated cluster. Its machines are numbered from 0: first the servers, then the compute nodes.
+pub struct Cluster {
+    spec: ClusterSpec,
+    control: Control,
+    map: ClusterMap,
+    secret: ClusterSecret,
+    servers: Vec<SimEnv>,
+    nodes: Vec<SimEnv>,
+    disks: Vec<Disk>,
+    credentials: Credentials,
+}
+
+/// A disk and what is on it.
+struct Disk {
+    server: u32,
+    mount: PathBuf,
+    target: Option<TargetId>,
+    class: String,
+    profile: String,
+}
+
+impl Cluster {
+    /// Builds the machines of this cluster with `nodes` compute nodes in the world of `control`. Nothing runs yet.
+    ///
+    /// # Errors
+    /// When the description is wrong.
+    pub fn build(control: &Control, spec: &ClusterSpec, nodes: u32) -> Result<Self, SpecError> {
+        spec.check()?;
+        control.set_network(device::network(&spec.network)?);
+        let data: Vec<&ServerSpec> = spec.data_servers().collect();
+        let metadata = spec.metadata.server.unwrap_or(data.len() as u32);
+        let count = (data.len() as u32).max(metadata + 1);
+        let secret = ClusterSecret::new(&[7; 32]);
+        let identity = Identity { uid: USER, gid: USER, groups: vec![] };
+        let key = Key::Identity(secret.identity_key(&identity));
+        let server_name = |id: u32| format!("s{id}");
+        let mut cluster = Self {
+            spec: spec.clone(),
+            control: control.clone(),
+            map: ClusterMap {
+                name: "twin".into(),
+                servers: (0..count)
+                    .map(|id| ServerEntry {
+                        name: server_name(id),
+                        addresses: vec![Address::Tcp(server_name(id), PORT)],
+                    })
+                    .collect(),
+                targets: Vec::new(),
+                metadata: ServerId(metadata),
+            },
+            secret,
+            servers: (0..count).map(|id| control.add_machine(&server_name(id))).collect(),
+            nodes: (0..nodes).map(|id| control.add_machine(&format!("n{id}"))).collect(),
+            disks: Vec::new(),
+            credentials: Credentials::user(USER, USER, vec![]).with_key(key),
+        };
+        for (server, group) in (0..).zip(&data) {
+            cluster.add_targets(server, group)?;
+        }
+        if let Some(profile) = &spec.metadata.profile {
+            let model = device::disk(profile, spec.seed)?;
+            control.add_disk(&cluster.servers[metadata as usize], METADATA_MOUNT.as_ref(), model);
+            cluster.disks.push(Disk {
+                server: metadata,
+                mount: METADATA_MOUNT.into(),
+                target: None,
+                class: "metadata".into(),
+                profile: profile.clone(),
+            });
+        }
+        Ok(cluster)
+    }
+
+    fn add_targets(&mut self, server: u32, group: &ServerSpec) -> Result<(), SpecError> {
+        for target in &group.targets {
+            let id = TargetId(self.map.targets.len() as u32);
+            let mount = PathBuf::from(format!("/t{}", id.0));
+            let env = &self.servers[server as usize];
+            // Each disk has a seed of its own: equal ones would turn in step.
+            let seed = self.spec.seed ^ (u64::from(id.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.control.add_disk(env, &mount, device::disk(&target.profile, seed)?);
+            let faults = DiskFaults { capacity_bytes: target.capacity.0, ..DiskFaults::default() };
+            self.control.set_disk_faults(env, &mount, faults);
+            let class = target.class.clone();
+            self.map.targets.push(TargetEntry { id, server: ServerId(server), class: class.clone() });
+            let profile = target.profile.clone();
+            self.disks.push(Disk { server, mount, target: Some(id), class, profile });
+        }
+        Ok(())
+    }
+
+    /// The servers' machines, by number.
+    pub fn servers(&self) -> &[SimEnv] {
+        &self.servers
+    }
+
+    /// The compute nodes.
+    pub fn nodes(&self) -> &[SimEnv] {
+        &self.nodes
+    }
+
+    /// Where the targets and their servers are.
+    pub fn map(&self) -> &ClusterMap {
+        &self.map
+    }
+
+    /// Makes the folders of all servers and starts them.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub async fn start(&self) -> Result<Vec<ServerHandle<SimEnv>>, RunError> {
+        let mut handles = Vec::with_capacity(self.servers.len());
+        for disk in &self.disks {
+            let folder = disk.target.map_or("database", |_| "target");
+            self.make_folder(disk, folder).await?;
+        }
+        if self.spec.metadata.profile.is_none() {
+            let metadata = self.map.metadata.0;
+            let first = self.disks.iter().find(|disk| disk.server == metadata).expect("it has a target");
+            self.make_folder(first, "database").await?;
+        }
+        for (id, env) in (0..).zip(&self.servers) {
+            handles.push(self.start_server(id, env).await?);
+        }
+        Ok(handles)
+    }
+
+    async fn make_folder(&self, disk: &Disk, folder: &str) -> Result<(), RunError> {
+        let made = async {
+            let root = self.servers[disk.server as usize].dir(&disk.mount).await?;
+            root.make_dir(folder).await?;
+            root.sync("").await
+        };
+        let server = disk.server;
+        made.await.map_err(|error| RunError::Server { server, why: error.to_string() })
+    }
+
+    /// Starts server `id` as process `env` of its machine: the first one, or the one after a crash.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_server(&self, id: u32, env: &SimEnv) -> Result<ServerHandle<SimEnv>, RunError> {
+        let config = self.server_config(id);
+        let started = Server::start(env.clone(), config).await;
+        started.map_err(|error| RunError::Server { server: id, why: error.to_string() })
+    }
+
+    /// What server `id` is told at its start.
+    pub fn server_config(&self, id: u32) -> ServerConfig {
+        let group = self.spec.data_servers().nth(id as usize);
+        let targets = self.disks.iter().filter(|disk| disk.server == id);
+        let targets = targets.filter_map(|disk| Some((disk, disk.target?)));
+        let of_group = group.iter().flat_map(|group| &group.targets);
+        let targets = of_group.zip(targets).map(|(spec, (disk, id))| TargetConfig {
+            id,
+            class: spec.class.clone(),
+            path: disk.mount.join("target"),
+            module: match spec.module {
+                Module::Buffered => weft_store::target::Module::Buffered,
+                Module::Direct => weft_store::target::Module::Direct,
+                Module::Null => weft_store::target::Module::Null,
+            },
+            queue_depth: spec.queue_depth,
+            leases: true,
+        });
+        let limits = Limits { connections_max: u32::MAX, ..Limits::default() };
+        ServerConfig {
+            server: ServerId(id),
+            name: self.map.servers[id as usize].name.clone(),
+            cluster: self.map.name.clone(),
+            addresses: self.map.servers[id as usize].addresses.clone(),
+            secret: self.secret.clone(),
+            targets: targets.collect(),
+            metadata: (self.map.metadata == ServerId(id)).then(|| self.metadata_config()),
+            limits: match group {
+                None => limits,
+                Some(group) => Limits {
+                    payload_memory_max: ByteLen(group.payload_memory.0),
+                    open_datafiles_max: group.open_datafiles as usize,
+                    ..limits
+                },
+            },
+            checksums_remote: self.spec.client.checksums,
+            idle_exit: None,
+            hooks: Hooks { uid: USER, ..Hooks::none() },
+        }
+    }
+
+    fn metadata_config(&self) -> metadata::Config {
+        let path = match &self.spec.metadata.profile {
+            Some(_) => PathBuf::from(METADATA_MOUNT),
+            None => {
+                let first = self.disks.iter().find(|disk| disk.server == self.map.metadata.0);
+                first.expect("it has a target").mount.clone()
+            }
+        };
+        let mut config = metadata::Config::new(path.join("database"), self.map.clone());
+        config.options.placement.stripe_size = ByteLen(self.spec.layout.stripe_size.0);
+        config
+    }
+
+    /// A client in process `env`.
+    pub fn client(&self, env: SimEnv) -> Client<SimEnv> {
+        let client = &self.spec.client;
+        let options = ClientOptions {
+            request_timeout: Nanos::from_s(client.request_timeout_s),
+            split: match client.fragments_below.0 {
+                0 => SplitPolicy::Off,
+                below => SplitPolicy::Below(ByteLen(below)),
+            },
+            checksums: if client.checksums { Checksums::Auto } else { Checksums::Off },
+            ..ClientOptions::default()
+        };
+        Client::new(env, self.map.clone(), options, self.credentials.clone())
+    }
+
+    /// A new client process on the node of `rank`.
+    pub fn rank(&self, rank: u32) -> SimEnv {
+        let node = &self.nodes[(rank / self.spec.processes_per_node) as usize];
+        self.control.process(node, "rank", USER, USER)
+    }
+
+    /// What new files are to look like.
+    pub fn layout(&self) -> meta::LayoutSpec {
+        let layout = &self.spec.layout;
+        let strips = self.map.targets.iter().filter_map(|target| {
+            let size = layout.stripe_sizes.get(&target.class).filter(|size| size.0 > 0)?;
+            Some((target.id, ByteLen(size.0)))
+        });
+        meta::LayoutSpec {
+            stripe_size: Some(ByteLen(layout.stripe_size.0)),
+            stripe_count: layout.stripe_count,
+            first: None,
+            class: layout.class.clone(),
+            strips: (!layout.stripe_sizes.is_empty()).then(|| strips.collect()),
+        }
+    }
+
+    /// What has reached the disks so far.
+    pub fn devices(&self) -> Vec<DeviceOutcome> {
+        let outcome = |disk: &Disk| DeviceOutcome {
+            server: disk.server,
+            target: disk.target.map(|target| target.0),
+            class: disk.class.clone(),
+            profile: disk.profile.clone(),
+            counters: self.control.disk_counters(&self.servers[disk.server as usize], &disk.mount),
+        };
+        self.disks.iter().map(outcome).collect()
+    }
+}

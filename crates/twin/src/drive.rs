@@ -1,0 +1,407 @@
+//! Runs a workload on a simulated cluster: a real client for each rank does what the rank does.
+
+use crate::barrier::Barrier;
+use crate::cluster::Cluster;
+use crate::outcome::{DeviceOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
+use crate::spec::ClusterSpec;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::rc::Rc;
+use weft_client::{Client, Error, OpenFile, OpenFlags, Place, ROOT};
+use weft_core::{ByteLen, FileOffset, Nanos};
+use weft_env::device::DeviceCounters;
+use weft_env::sim::{Control, Sim, SimConfig, SimEnv, SimNotify};
+use weft_env::{Env, Notify};
+use weft_wire::meta;
+use weft_workload::{FileRef, Op, Workload};
+
+/// The directory that holds a workload's files.
+const FOLDER: &str = "workload";
+/// Files that are there before the start are written in pieces of this many bytes.
+const INPUT_PIECE: u64 = 4 << 20;
+
+/// Builds the cluster and runs the workload on it to its end.
+///
+/// # Errors
+/// The first thing that goes wrong.
+pub fn run(spec: &ClusterSpec, workload: &dyn Workload) -> Result<Outcome, RunError> {
+    spec.check()?;
+    let ranks = workload.ranks();
+    let mut sim = Sim::new(SimConfig { seed: spec.seed, shuffle: spec.shuffle });
+    let nodes = ranks.div_ceil(spec.processes_per_node);
+    // The last node makes what has to be there before the start.
+    let cluster = Cluster::build(&sim.control(), spec, nodes + 1)?;
+    let outside = cluster.nodes()[nodes as usize].clone();
+    let drive = Rc::new(Drive {
+        workload,
+        control: sim.control(),
+        layout: cluster.layout(),
+        barriers: barriers(spec, workload, &outside),
+        tally: RefCell::new(Tally { left: ranks, ..Tally::default() }),
+        done: outside.notify(),
+        cluster,
+    });
+    let prepared = Rc::clone(&drive);
+    let env = outside.clone();
+    let _servers = sim.block_on(&outside, async move {
+        let servers = prepared.cluster.start().await?;
+        prepared.prepare(&env).await?;
+        Ok::<_, RunError>(servers)
+    })?;
+    let before = drive.cluster.devices();
+    drive.tally.borrow_mut().start = sim.elapsed();
+    for rank in 0..ranks {
+        let env = drive.cluster.rank(rank);
+        sim.start(&env, "rank", Rc::clone(&drive).rank(rank, env.clone()));
+    }
+    let waiting = Rc::clone(&drive);
+    sim.block_on(&outside, async move { waiting.end().await });
+    let tally = std::mem::take(&mut *drive.tally.borrow_mut());
+    if let Some(failure) = tally.failure {
+        return Err(failure);
+    }
+    let start = tally.start;
+    Ok(Outcome {
+        elapsed: tally.end.saturating_sub(start),
+        file_requests: tally.phases.values().map(|phase| count(&phase.kinds)).sum(),
+        data_messages: tally.data_messages,
+        phases: tally.phases.into_iter().map(|(id, phase)| phase.outcome(workload, id, start)).collect(),
+        event_hash: sim.event_hash(),
+        devices: since(before, drive.cluster.devices()),
+        turns: sim.turns(),
+    })
+}
+
+fn count(kinds: &BTreeMap<OpKind, Measure>) -> u64 {
+    kinds.values().map(|measure| measure.latency.count()).sum()
+}
+
+/// A barrier for each group of ranks, by its first.
+fn barriers(spec: &ClusterSpec, workload: &dyn Workload, env: &SimEnv) -> BTreeMap<u32, Barrier> {
+    let mut barriers = BTreeMap::new();
+    let mut rank = 0;
+    while rank < workload.ranks() {
+        let group = workload.group(rank);
+        assert!(group.contains(&rank), "a rank is one of its own group");
+        let ranks = group.end - group.start;
+        barriers.insert(group.start, Barrier::new(env, ranks, spec.barrier_cost(ranks)));
+        rank = group.end;
+    }
+    barriers
+}
+
+/// What reached the devices since `before`.
+fn since(before: Vec<DeviceOutcome>, mut now: Vec<DeviceOutcome>) -> Vec<DeviceOutcome> {
+    for (now, before) in now.iter_mut().zip(before) {
+        let DeviceCounters { reads, writes, read_bytes, write_bytes, busy, block_sizes } = before.counters;
+        let counters = &mut now.counters;
+        counters.reads -= reads;
+        counters.writes -= writes;
+        counters.read_bytes -= read_bytes;
+        counters.write_bytes -= write_bytes;
+        counters.busy.0 -= busy.0;
+        for (len, count) in block_sizes {
+            *counters.block_sizes.entry(len).or_default() -= count;
+        }
+        counters.block_sizes.retain(|_, count| *count > 0);
+    }
+    now
+}
+
+/// What the tasks of all ranks share.
+struct Drive<'w> {
+    workload: &'w dyn Workload,
+    control: Control,
+    cluster: Cluster,
+    layout: meta::LayoutSpec,
+    barriers: BTreeMap<u32, Barrier>,
+    tally: RefCell<Tally>,
+    done: SimNotify,
+}
+
+/// What has been done so far.
+#[derive(Default)]
+struct Tally {
+    /// Ranks that have not ended.
+    left: u32,
+    start: Nanos,
+    end: Nanos,
+    phases: BTreeMap<Option<u16>, Phase>,
+    data_messages: u64,
+    failure: Option<RunError>,
+}
+
+struct Phase {
+    start: Nanos,
+    end: Nanos,
+    kinds: BTreeMap<OpKind, Measure>,
+}
+
+impl Phase {
+    fn outcome(self, workload: &dyn Workload, id: Option<u16>, start: Nanos) -> PhaseOutcome {
+        PhaseOutcome {
+            name: id.map_or_else(String::new, |id| workload.phase(id)),
+            start: self.start.saturating_sub(start),
+            end: self.end.saturating_sub(start),
+            kinds: self.kinds,
+        }
+    }
+}
+
+/// One rank on its way.
+struct Rank<'d, 'w> {
+    drive: &'d Drive<'w>,
+    rank: u32,
+    env: SimEnv,
+    client: Client<SimEnv>,
+    open: BTreeMap<FileRef, OpenFile<SimEnv>>,
+    phase: Option<u16>,
+    buffer: Vec<u8>,
+}
+
+/// What an operation came to.
+enum Done {
+    /// Nothing that a server was asked for.
+    Waited,
+    /// This, with so many bytes.
+    Did(OpKind, u64),
+}
+
+impl<'w> Drive<'w> {
+    /// Makes the workload's directory, and the files that are to be there.
+    async fn prepare(&self, env: &SimEnv) -> Result<(), RunError> {
+        let client = self.cluster.client(env.clone());
+        let failed = |what: &str, error: Error| RunError::Op {
+            rank: 0,
+            op: format!("preparing {what}"),
+            why: error.to_string(),
+        };
+        client.mkdir(&place(FOLDER.into()), 0o777).await.map_err(|error| failed(FOLDER, error))?;
+        for (file, len) in self.workload.inputs() {
+            let name = self.workload.name(file);
+            self.make_input(&client, &name, len).await.map_err(|error| failed(&name, error))?;
+        }
+        Ok(())
+    }
+
+    async fn make_input(&self, client: &Client<SimEnv>, name: &str, len: u64) -> Result<(), Error> {
+        let mut folder = String::from(FOLDER);
+        let parts: Vec<&str> = name.split('/').collect();
+        for part in &parts[..parts.len() - 1] {
+            folder = format!("{folder}/{part}");
+            if client.stat(&place(folder.clone())).await.is_err() {
+                client.mkdir(&place(folder.clone()), 0o777).await?;
+            }
+        }
+        let at = place(format!("{FOLDER}/{name}"));
+        let file = client.open(&at, READ_WRITE_CREATE, 0o666, &self.layout).await?;
+        let mut buffer = Vec::new();
+        let mut offset = 0;
+        while offset < len {
+            let piece = INPUT_PIECE.min(len - offset) as usize;
+            buffer.resize(piece, 0);
+            file.write_at(&[IoSlice::new(&buffer)], FileOffset(offset)).await?;
+            offset += piece as u64;
+        }
+        file.sync().await?;
+        file.close().await
+    }
+
+    async fn end(&self) {
+        loop {
+            let epoch = self.done.epoch();
+            {
+                let tally = self.tally.borrow();
+                if tally.left == 0 || tally.failure.is_some() {
+                    return;
+                }
+            }
+            self.done.wait(epoch, None).await;
+        }
+    }
+
+    async fn rank(self: Rc<Self>, number: u32, env: SimEnv) {
+        let client = self.cluster.client(env.clone());
+        let mut rank = Rank {
+            drive: &self,
+            rank: number,
+            env,
+            client,
+            open: BTreeMap::new(),
+            phase: None,
+            buffer: Vec::new(),
+        };
+        let result = rank.run().await;
+        let mut tally = self.tally.borrow_mut();
+        tally.left -= 1;
+        tally.data_messages += rank.client.counts().data_messages;
+        if let Err(failure) = result {
+            tally.failure.get_or_insert(failure);
+        }
+        if tally.left == 0 || tally.failure.is_some() {
+            self.done.notify_all();
+        }
+    }
+
+    fn count(&self, phase: Option<u16>, kind: OpKind, bytes: u64, start: Nanos) {
+        let now = self.control.elapsed();
+        let mut tally = self.tally.borrow_mut();
+        tally.end = tally.end.max(now);
+        let fresh = || Phase { start, end: now, kinds: BTreeMap::new() };
+        let phase = tally.phases.entry(phase).or_insert_with(fresh);
+        phase.start = phase.start.min(start);
+        phase.end = phase.end.max(now);
+        let measure = phase.kinds.entry(kind).or_default();
+        measure.bytes += bytes;
+        measure.latency.add(now.saturating_sub(start));
+    }
+}
+
+const READ_WRITE: OpenFlags =
+    OpenFlags { read: true, write: true, create: false, exclusive: false, truncate: false, directory: false };
+const READ_WRITE_CREATE: OpenFlags = OpenFlags { create: true, ..READ_WRITE };
+
+fn place(path: String) -> Place {
+    Place { base: ROOT, path: path.into(), follow: true }
+}
+
+/// Why an operation was not done.
+enum Failed {
+    Client(Error),
+    Workload(&'static str),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl Rank<'_, '_> {
+    async fn run(&mut self) -> Result<(), RunError> {
+        for op in self.drive.workload.ops(self.rank) {
+            let start = self.drive.control.elapsed();
+            let (rank, what) = (self.rank, || format!("{op:?}"));
+            match self.step(op).await {
+                Ok(Done::Did(kind, bytes)) => self.drive.count(self.phase, kind, bytes, start),
+                Ok(Done::Waited) => {}
+                Err(Failed::Client(error)) => {
+                    return Err(RunError::Op { rank, op: what(), why: error.to_string() });
+                }
+                Err(Failed::Workload(why)) => return Err(RunError::Workload { rank, op: what(), why }),
+            }
+        }
+        let mut tally = self.drive.tally.borrow_mut();
+        tally.end = tally.end.max(self.drive.control.elapsed());
+        Ok(())
+    }
+
+    fn place(&self, file: FileRef) -> Place {
+        place(format!("{FOLDER}/{}", self.drive.workload.name(file)))
+    }
+
+    fn file(&self, file: FileRef) -> Result<&OpenFile<SimEnv>, Failed> {
+        self.open.get(&file).ok_or(Failed::Workload("the rank does not have this file open"))
+    }
+
+    async fn step(&mut self, op: Op) -> Result<Done, Failed> {
+        let (kind, bytes) = match op {
+            Op::Barrier => {
+                let group = self.drive.workload.group(self.rank).start;
+                self.drive.barriers[&group].wait(&self.env).await;
+                return Ok(Done::Waited);
+            }
+            Op::Phase(phase) => {
+                self.phase = Some(phase);
+                return Ok(Done::Waited);
+            }
+            Op::Compute(time) => {
+                self.env.sleep(time).await;
+                return Ok(Done::Waited);
+            }
+            Op::Open { file, create } => {
+                let opened = self.open_now(file, create).await?;
+                if self.open.insert(file, opened).is_some() {
+                    return Err(Failed::Workload("the rank has this file open already"));
+                }
+                (OpKind::Open, 0)
+            }
+            Op::Close { file } => {
+                let open = self.open.remove(&file);
+                open.ok_or(Failed::Workload("the rank does not have this file open"))?.close().await?;
+                (OpKind::Close, 0)
+            }
+            Op::Read { file, offset, len, .. } => (OpKind::Read, self.read(file, offset, len).await?),
+            Op::Write { file, offset, len, .. } => (OpKind::Write, self.write(file, offset, len).await?),
+            Op::Sync { file } => {
+                self.file(file)?.sync().await?;
+                (OpKind::Sync, 0)
+            }
+            Op::SetLen { file, len } => {
+                self.file(file)?.truncate(ByteLen(len)).await?;
+                (OpKind::SetLen, 0)
+            }
+            Op::Mkdir { file } => {
+                self.client.mkdir(&self.place(file), 0o777).await?;
+                (OpKind::Mkdir, 0)
+            }
+            Op::Create { file } => {
+                self.open_now(file, true).await?.close().await?;
+                (OpKind::Create, 0)
+            }
+            Op::Stat { file } => {
+                self.client.stat(&self.place(file)).await?;
+                (OpKind::Stat, 0)
+            }
+            Op::Resize { file, len } => {
+                let open = self.open_now(file, false).await?;
+                open.truncate(ByteLen(len)).await?;
+                open.close().await?;
+                (OpKind::Resize, 0)
+            }
+            Op::Remove { file } => {
+                self.client.unlink(&self.place(file)).await?;
+                (OpKind::Remove, 0)
+            }
+            Op::Rmdir { file } => {
+                self.client.rmdir(&self.place(file)).await?;
+                (OpKind::Rmdir, 0)
+            }
+        };
+        Ok(Done::Did(kind, bytes))
+    }
+
+    async fn open_now(&self, file: FileRef, create: bool) -> Result<OpenFile<SimEnv>, Error> {
+        let flags = if create { READ_WRITE_CREATE } else { READ_WRITE };
+        self.client.open(&self.place(file), flags, 0o666, &self.drive.layout).await
+    }
+
+    fn room(&mut self, len: u64) {
+        if (self.buffer.len() as u64) < len {
+            self.buffer.resize(len as usize, 0);
+        }
+    }
+
+    async fn read(&mut self, file: FileRef, offset: u64, len: u64) -> Result<u64, Failed> {
+        self.room(len);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let bufs = &mut [IoSliceMut::new(&mut buffer[..len as usize])];
+        let got = match self.file(file) {
+            Ok(open) => open.read_at(bufs, FileOffset(offset)).await.map_err(Failed::Client),
+            Err(error) => Err(error),
+        };
+        self.buffer = buffer;
+        Ok(got? as u64)
+    }
+
+    async fn write(&mut self, file: FileRef, offset: u64, len: u64) -> Result<u64, Failed> {
+        self.room(len);
+        let bytes = &self.buffer[..len as usize];
+        let wrote = self.file(file)?.write_at(&[IoSlice::new(bytes)], FileOffset(offset)).await? as u64;
+        if wrote < len {
+            return Err(Failed::Workload("a disk is full: give the targets more capacity"));
+        }
+        Ok(wrote)
+    }
+}

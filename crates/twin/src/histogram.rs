@@ -1,0 +1,101 @@
+//! How long operations took, in classes of time.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weft_core::Nanos;
+
+/// Classes per doubling: each is at most 1/8 wide of its beginning.
+const FINE_BITS: u32 = 3;
+
+/// Times in classes that are at most an eighth wide, so that quantiles are that exact.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Histogram {
+    classes: BTreeMap<u16, u64>,
+    count: u64,
+    sum: u128,
+    max: u64,
+}
+
+fn class(time: u64) -> u16 {
+    if time < 1 << FINE_BITS {
+        return time as u16;
+    }
+    let shift = time.ilog2() - FINE_BITS;
+    ((u64::from(shift + 1) << FINE_BITS) + ((time >> shift) & ((1 << FINE_BITS) - 1))) as u16
+}
+
+/// The longest time in a class.
+fn last(class: u16) -> u64 {
+    let (octave, fine) = (class >> FINE_BITS, u128::from(class & ((1 << FINE_BITS) - 1)));
+    match octave {
+        0 => fine as u64,
+        _ => ((((1 << FINE_BITS) + fine + 1) << (octave - 1)) - 1) as u64,
+    }
+}
+
+impl Histogram {
+    /// Counts one time.
+    pub fn add(&mut self, time: Nanos) {
+        *self.classes.entry(class(time.0)).or_default() += 1;
+        self.count += 1;
+        self.sum += u128::from(time.0);
+        self.max = self.max.max(time.0);
+    }
+
+    /// How many times were counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean; zero of none.
+    pub fn mean(&self) -> Nanos {
+        Nanos((self.sum / u128::from(self.count.max(1))) as u64)
+    }
+
+    /// The longest.
+    pub fn max(&self) -> Nanos {
+        Nanos(self.max)
+    }
+
+    /// The time that `share` (0 to 1) of all stay below or meet, at most an eighth too long; zero of none.
+    pub fn quantile(&self, share: f64) -> Nanos {
+        let wanted = (self.count as f64 * share).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (&class, &count) in &self.classes {
+            seen += count;
+            if seen >= wanted {
+                return Nanos(last(class).min(self.max));
+            }
+        }
+        Nanos::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_follow_each_other_without_gaps() {
+        let mut before = None;
+        for time in (0..5000).chain([u64::MAX / 2, u64::MAX - 1, u64::MAX]) {
+            let class = class(time);
+            assert!(time <= last(class) && last(class) - time <= time / 8 + 1, "{time} in {class}");
+            assert!(before.is_none_or(|before| before <= class));
+            before = Some(class);
+        }
+        assert!((1..400).all(|it| class(last(it)) == it && class(last(it) + 1) == it + 1));
+    }
+
+    #[test]
+    fn quantiles_are_an_eighth_too_long_at_most() {
+        let mut times = Histogram::default();
+        assert_eq!((times.quantile(0.5), times.mean()), (Nanos(0), Nanos(0)));
+        (1..=1000).for_each(|time| times.add(Nanos(time * 1000)));
+        assert_eq!((times.count(), times.mean(), times.max()), (1000, Nanos(500_500), Nanos(1_000_000)));
+        for (share, exact) in [(0.5, 500_000), (0.99, 990_000), (1.0, 1_000_000), (0.0, 1_000)] {
+            let found = times.quantile(share).0;
+            assert!(found >= exact && found - exact <= exact / 8, "{share}: {found}");
+        }
+    }
+}

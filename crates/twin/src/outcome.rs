@@ -1,0 +1,161 @@
+//! What a run came to.
+
+use crate::histogram::Histogram;
+use crate::spec::SpecError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weft_core::Nanos;
+use weft_env::device::DeviceCounters;
+
+/// What a run came to. The same cluster, workload and seed give the same.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// Virtual time from the first rank's start to the last one's end.
+    pub elapsed: Nanos,
+    /// The phases, in the order of their numbers; operations before the first are in one without a name.
+    pub phases: Vec<PhaseOutcome>,
+    /// A number that everything that happened determines.
+    pub event_hash: u64,
+    /// The disks: those of the targets, then that of the metadata if it has one of its own.
+    pub devices: Vec<DeviceOutcome>,
+    /// Operations of the workload that asked a server for something.
+    pub file_requests: u64,
+    /// Messages that clients sent to data services.
+    pub data_messages: u64,
+    /// How often the simulation polled a task: what the run cost, without a clock.
+    pub turns: u64,
+}
+
+/// One phase of a workload.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PhaseOutcome {
+    /// Its name.
+    pub name: String,
+    /// Virtual time, from the start of the ranks, at which its first operation began.
+    pub start: Nanos,
+    /// And at which its last one ended.
+    pub end: Nanos,
+    /// What was done, by kind.
+    pub kinds: BTreeMap<OpKind, Measure>,
+}
+
+impl PhaseOutcome {
+    /// How long it took.
+    pub fn elapsed(&self) -> Nanos {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Bytes read and written.
+    pub fn bytes(&self) -> u64 {
+        self.kinds.values().map(|measure| measure.bytes).sum()
+    }
+
+    /// Operations other than waiting.
+    pub fn ops(&self) -> u64 {
+        self.kinds.values().map(|measure| measure.latency.count()).sum()
+    }
+
+    /// Bytes per second of virtual time; zero when it took none.
+    pub fn bytes_per_s(&self) -> f64 {
+        per_second(self.bytes(), self.elapsed())
+    }
+
+    /// Operations per second of virtual time; zero when it took none.
+    pub fn ops_per_s(&self) -> f64 {
+        per_second(self.ops(), self.elapsed())
+    }
+}
+
+fn per_second(count: u64, time: Nanos) -> f64 {
+    if time == Nanos::ZERO { 0.0 } else { count as f64 * 1e9 / time.0 as f64 }
+}
+
+/// What operations do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OpKind {
+    /// Opening by name.
+    Open,
+    /// Closing.
+    Close,
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Bringing to the disks.
+    Sync,
+    /// Cutting or extending an open file.
+    SetLen,
+    /// Making a directory.
+    Mkdir,
+    /// Making a file.
+    Create,
+    /// Asking for attributes.
+    Stat,
+    /// Cutting or extending by name.
+    Resize,
+    /// Removing a file.
+    Remove,
+    /// Removing a directory.
+    Rmdir,
+}
+
+/// Operations of one kind.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Measure {
+    /// Bytes that they moved.
+    pub bytes: u64,
+    /// How long each took.
+    pub latency: Histogram,
+}
+
+/// A disk.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DeviceOutcome {
+    /// Its server.
+    pub server: u32,
+    /// Number of its target; none for a disk of metadata alone.
+    pub target: Option<u32>,
+    /// Class of the target; `metadata` for a disk of metadata alone.
+    pub class: String,
+    /// Its profile.
+    pub profile: String,
+    /// What reached it between the start of the ranks and their end.
+    pub counters: DeviceCounters,
+}
+
+/// Why a run came to nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunError {
+    /// The description of the cluster.
+    #[error("{0}")]
+    Spec(#[from] SpecError),
+    /// A server did not start.
+    #[error("server {server} did not start: {why}")]
+    Server {
+        /// Its number.
+        server: u32,
+        /// As it says.
+        why: String,
+    },
+    /// An operation failed.
+    #[error("rank {rank}: {op}: {why}")]
+    Op {
+        /// Who.
+        rank: u32,
+        /// What it did.
+        op: String,
+        /// As the client says.
+        why: String,
+    },
+    /// The workload asks for what cannot be.
+    #[error("rank {rank}: {op}: {why}")]
+    Workload {
+        /// Who.
+        rank: u32,
+        /// What it was about to do.
+        op: String,
+        /// What is wrong with that.
+        why: &'static str,
+    },
+}
