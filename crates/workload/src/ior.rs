@@ -1,5 +1,6 @@
 //! IOR: segments of blocks of transfers, in one file or in a file of each process.
 
+use crate::collective::{Calls, Party, TwoPhase, Union, body, check_collective};
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Workload};
 use crate::passes::{Access, Direction, Ops, Style, SyncWhen, pass, phase_name, transfers};
@@ -50,6 +51,9 @@ pub struct Ior {
     pub barrier: bool,
     /// Whether transfers are collective calls (`-c`).
     pub collective: bool,
+    /// What MPI-IO makes of collective calls; in a shared file by rising offsets only. Ranks that follow each other
+    /// (`layout`) are left alone without `force` there.
+    pub two_phase: Option<TwoPhase>,
 }
 
 /// How the bytes of each rank lie in a shared file.
@@ -95,6 +99,7 @@ impl Default for Ior {
             sync: SyncWhen::Never,
             barrier: false,
             collective: false,
+            two_phase: None,
         }
     }
 }
@@ -140,6 +145,10 @@ impl Ior {
             return CHECK.fail("reorder", "give either reorder or reorder_random");
         }
         CHECK.product("segments", &[u64::from(self.ranks), block, segments])?;
+        check_collective(CHECK, self.ranks, self.collective, self.two_phase.as_ref())?;
+        if self.two_phase.is_some() && (self.file_per_process || self.order != IorOrder::Sequential) {
+            return CHECK.fail("two_phase", "is for one shared file by rising offsets");
+        }
         let per_block = block / transfer;
         let run = IorRun { spec: self.clone(), block, per_block, count: per_block * segments };
         Ok(run)
@@ -206,6 +215,23 @@ impl IorRun {
     }
 }
 
+/// The n-th transfers of all ranks as one call.
+impl Calls for IorRun {
+    fn calls(&self) -> u64 {
+        self.count
+    }
+
+    fn union(&self, call: u64) -> Union {
+        let transfer = self.spec.transfer.0;
+        let end = self.offset(self.spec.ranks - 1, call) + transfer;
+        Union { start: self.offset(0, call), end, run: transfer, period: self.block, interleaved: false }
+    }
+
+    fn pieces(&self, call: u64, part: u32) -> Box<dyn Iterator<Item = (u64, u64)> + Send + '_> {
+        Box::new(std::iter::once((self.offset(part, call), self.spec.transfer.0)))
+    }
+}
+
 impl Workload for IorRun {
     fn ranks(&self) -> u32 {
         self.spec.ranks
@@ -229,12 +255,20 @@ impl Workload for IorRun {
     }
 
     fn ops(&self, rank: u32) -> Ops<'_> {
-        let Ior { transfer, barrier, sync, collective, access, .. } = self.spec;
+        let Ior { ranks, transfer, barrier, sync, collective, access, ref two_phase, .. } = self.spec;
         Box::new(access.directions().iter().flat_map(move |&direction| {
-            let style = Style { direction, barrier, sync, collective };
             let part = self.part(rank, direction);
-            let extents = self.offsets(part).map(move |offset| (offset, transfer.0));
-            pass(direction, self.file(part), transfers(style, self.file(part), extents))
+            let file = self.file(part);
+            let moved: Ops<'_> = if two_phase.is_some() {
+                let style = Style { direction, barrier, sync, collective };
+                let party = Party { rank, part, ranks, two_phase: two_phase.as_ref(), before: None };
+                body(self, style, file, party)
+            } else {
+                let style = Style { direction, barrier: barrier || collective, sync, collective };
+                let extents = self.offsets(part).map(move |offset| (offset, transfer.0));
+                Box::new(transfers(style, file, extents))
+            };
+            pass(direction, file, moved)
         }))
     }
 }
@@ -324,6 +358,26 @@ mod tests {
         parts.sort_unstable();
         assert_eq!(parts, [0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(run.inputs().collect::<Vec<_>>(), [(FileRef(0), 7 << 22)]);
+    }
+
+    #[test]
+    fn collective_calls_by_hand() {
+        // 4 ranks, transfers of 10: call n covers 40 n to 40 n + 40; 2 aggregators (ranks 0 and 2) of 20 bytes each.
+        let two_phase = TwoPhase { cb_nodes: Some(2), force: true, ..TwoPhase::default() };
+        let spec = Ior {
+            ranks: 4,
+            transfer: Size(10),
+            segments: Some(2),
+            collective: true,
+            two_phase: Some(two_phase),
+            ..Ior::default()
+        };
+        assert_eq!(extents(&run(spec.clone()), 2), [(20, 20), (60, 20)]);
+        well_formed(&run(spec.clone()));
+        // Ranks 100 bytes apart: the calls have holes, so windows are read and written: 0..110 and 200..310 hold the
+        // transfers of ranks 0, 1 and 2, 3 at first; domains are 155 bytes: 0..155 and 155..310.
+        let spec = Ior { block: Some(Size(100)), segments: Some(1), ..spec };
+        assert_eq!(extents(&run(spec), 0)[..2], [(0, 110), (0, 110)]);
     }
 
     #[test]

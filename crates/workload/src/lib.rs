@@ -6,26 +6,44 @@
 // Runs in the simulated world too: no clock, file, socket or thread but those of weft-env (see clippy.toml).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod btio;
+mod collective;
 mod error;
+mod flash_io;
+mod flash_layout;
+mod hpio;
 mod ior;
 mod mdtest;
+mod mix;
 mod mpi_io_test;
 mod mpi_md_test;
 mod op;
 mod passes;
 mod permutation;
+mod s3d_io;
+mod server_span;
 mod size;
 mod spec;
+mod subarray;
 #[cfg(test)]
 mod testing;
+mod tile_io;
 
+pub use btio::{Btio, BtioClass, BtioSubtype};
+pub use collective::TwoPhase;
 pub use error::SpecError;
+pub use flash_io::{FlashFile, FlashFormat, FlashIo};
+pub use hpio::{Hpio, HpioArrangement};
 pub use ior::{Ior, IorLayout, IorOrder};
 pub use mdtest::{MdPhase, Mdtest};
+pub use mix::{Mix, Part};
 pub use mpi_io_test::MpiIoTest;
 pub use mpi_md_test::{MpiMdMode, MpiMdPhase, MpiMdTest};
 pub use op::{FileRef, Op, Workload};
 pub use passes::{Access, SyncWhen};
 pub use permutation::{Permutation, mix};
+pub use s3d_io::S3dIo;
+pub use server_span::{ServerSpan, SpanOrder};
 pub use size::Size;
 pub use spec::WorkloadSpec;
+pub use tile_io::MpiTileIo;

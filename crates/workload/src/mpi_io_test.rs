@@ -1,5 +1,6 @@
 //! mpi-io-test of PVFS2 and OrangeFS: ranks take turns along one file.
 
+use crate::collective::{Calls, Party, TwoPhase, Union, body, check_collective};
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Workload};
 use crate::passes::{Access, Ops, Style, SyncWhen, pass, phase_name, transfers};
@@ -35,6 +36,8 @@ pub struct MpiIoTest {
     pub sync: SyncWhen,
     /// Whether requests are collective calls.
     pub collective: bool,
+    /// What MPI-IO makes of collective calls: nothing without `force` there, because ranks follow each other.
+    pub two_phase: Option<TwoPhase>,
 }
 
 impl Default for MpiIoTest {
@@ -49,6 +52,7 @@ impl Default for MpiIoTest {
             access: Access::Write,
             sync: SyncWhen::Never,
             collective: false,
+            two_phase: None,
         }
     }
 }
@@ -78,6 +82,7 @@ impl MpiIoTest {
         };
         let bytes = CHECK.product("total", &[round, iterations])?;
         CHECK.product("offset", &[bytes.saturating_add(self.offset.0)])?;
+        check_collective(CHECK, self.ranks, self.collective, self.two_phase.as_ref())?;
         Ok(MpiIoTestRun { spec: self.clone(), iterations })
     }
 }
@@ -93,6 +98,20 @@ impl MpiIoTestRun {
     fn offset(&self, rank: u32, iteration: u64) -> u64 {
         let MpiIoTest { ranks, size, offset, .. } = &self.spec;
         offset.0 + (iteration * u64::from(*ranks) + u64::from(rank)) * size.0
+    }
+}
+
+impl Calls for MpiIoTestRun {
+    fn calls(&self) -> u64 {
+        self.iterations
+    }
+
+    fn union(&self, call: u64) -> Union {
+        Union::dense(self.offset(0, call), self.offset(0, call + 1), false)
+    }
+
+    fn pieces(&self, call: u64, rank: u32) -> Box<dyn Iterator<Item = (u64, u64)> + Send + '_> {
+        Box::new(std::iter::once((self.offset(rank, call), self.spec.size.0)))
     }
 }
 
@@ -115,11 +134,17 @@ impl Workload for MpiIoTestRun {
     }
 
     fn ops(&self, rank: u32) -> Ops<'_> {
-        let MpiIoTest { size, barrier, sync, collective, access, .. } = self.spec;
+        let MpiIoTest { ranks, size, barrier, sync, collective, access, ref two_phase, .. } = self.spec;
         Box::new(access.directions().iter().flat_map(move |&direction| {
             let style = Style { direction, barrier, sync, collective };
-            let extents = (0..self.iterations).map(move |k| (self.offset(rank, k), size.0));
-            pass(direction, FILE, transfers(style, FILE, extents))
+            let moved: Ops<'_> = if collective {
+                let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before: None };
+                body(self, style, FILE, party)
+            } else {
+                let extents = (0..self.iterations).map(move |k| (self.offset(rank, k), size.0));
+                Box::new(transfers(style, FILE, extents))
+            };
+            pass(direction, FILE, moved)
         }))
     }
 }
@@ -206,6 +231,22 @@ mod tests {
             Op::Barrier,
         ];
         assert_eq!(run(spec).ops(1).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn collective_calls_are_aggregated_when_forced() {
+        let spec = |force| MpiIoTest {
+            ranks: 4,
+            size: Size(100),
+            iterations: Some(2),
+            collective: true,
+            two_phase: Some(TwoPhase { cb_nodes: Some(2), force, ..TwoPhase::default() }),
+            ..MpiIoTest::default()
+        };
+        // 400 bytes each call: domains 0..200 and 200..400 of ranks 0 and 2.
+        assert_eq!(extents(&run(spec(true)), 2), [(200, 200), (600, 200)]);
+        assert_eq!(extents(&run(spec(true)), 1), []);
+        assert_eq!(extents(&run(spec(false)), 1), [(100, 100), (500, 100)]);
     }
 
     #[test]

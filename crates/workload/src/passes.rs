@@ -80,7 +80,17 @@ pub(crate) fn pass<'a>(
     file: FileRef,
     body: impl Iterator<Item = Op> + Send + 'a,
 ) -> impl Iterator<Item = Op> + Send + 'a {
-    let first = direction.first_phase();
+    pass_from(0, direction, file, body)
+}
+
+/// The same, with phases numbered from `base` on.
+pub(crate) fn pass_from<'a>(
+    base: u16,
+    direction: Direction,
+    file: FileRef,
+    body: impl Iterator<Item = Op> + Send + 'a,
+) -> impl Iterator<Item = Op> + Send + 'a {
+    let first = base + direction.first_phase();
     let create = direction == Direction::Write;
     [Op::Phase(first), Op::Open { file, create }, Op::Barrier, Op::Phase(first + 1)]
         .into_iter()

@@ -1,11 +1,18 @@
 //! Workloads as data.
 
+use crate::btio::Btio;
 use crate::error::SpecError;
+use crate::flash_io::FlashIo;
+use crate::hpio::Hpio;
 use crate::ior::Ior;
 use crate::mdtest::Mdtest;
+use crate::mix::Mix;
 use crate::mpi_io_test::MpiIoTest;
 use crate::mpi_md_test::MpiMdTest;
 use crate::op::Workload;
+use crate::s3d_io::S3dIo;
+use crate::server_span::ServerSpan;
+use crate::tile_io::MpiTileIo;
 use serde::{Deserialize, Serialize};
 
 /// A workload as an experiment or a command names it: `kind = "…"` and that kind's parameters, all of which have
@@ -18,10 +25,24 @@ pub enum WorkloadSpec {
     MpiIoTest(MpiIoTest),
     /// Segments of blocks of transfers.
     Ior(Ior),
+    /// Regions at regular distances.
+    Hpio(Hpio),
+    /// A two-dimensional array dealt out in tiles.
+    MpiTileIo(MpiTileIo),
+    /// A solution written every few time steps, cells dealt out in diagonals.
+    Btio(Btio),
+    /// A checkpoint and two plot files.
+    FlashIo(FlashIo),
+    /// Checkpoints of four arrays.
+    S3dIo(S3dIo),
+    /// Requests that touch chosen servers.
+    ServerSpan(ServerSpan),
     /// Files of each rank made, looked at and removed.
     Mdtest(Mdtest),
     /// Files made, opened, resized and removed by collective calls.
     MpiMdTest(MpiMdTest),
+    /// Several of the others at once.
+    Mix(Mix),
 }
 
 impl WorkloadSpec {
@@ -30,8 +51,15 @@ impl WorkloadSpec {
         vec![
             Self::MpiIoTest(MpiIoTest::default()),
             Self::Ior(Ior::default()),
+            Self::Hpio(Hpio::default()),
+            Self::MpiTileIo(MpiTileIo::default()),
+            Self::Btio(Btio::default()),
+            Self::FlashIo(FlashIo::default()),
+            Self::S3dIo(S3dIo::default()),
+            Self::ServerSpan(ServerSpan::default()),
             Self::Mdtest(Mdtest::default()),
             Self::MpiMdTest(MpiMdTest::default()),
+            Self::Mix(Mix::default()),
         ]
     }
 
@@ -45,18 +73,48 @@ impl WorkloadSpec {
         match self {
             Self::MpiIoTest(_) => "mpi-io-test",
             Self::Ior(_) => "ior",
+            Self::Hpio(_) => "hpio",
+            Self::MpiTileIo(_) => "mpi-tile-io",
+            Self::Btio(_) => "btio",
+            Self::FlashIo(_) => "flash-io",
+            Self::S3dIo(_) => "s3d-io",
+            Self::ServerSpan(_) => "server-span",
             Self::Mdtest(_) => "mdtest",
             Self::MpiMdTest(_) => "mpi-md-test",
+            Self::Mix(_) => "mix",
         }
     }
 
-    /// The number of processes, which a sweep changes.
+    /// The number of processes, which a sweep changes; a mix has none of its own.
     pub fn ranks_mut(&mut self) -> Option<&mut u32> {
         match self {
             Self::MpiIoTest(spec) => Some(&mut spec.ranks),
             Self::Ior(spec) => Some(&mut spec.ranks),
+            Self::Hpio(spec) => Some(&mut spec.ranks),
+            Self::MpiTileIo(spec) => Some(&mut spec.ranks),
+            Self::Btio(spec) => Some(&mut spec.ranks),
+            Self::FlashIo(spec) => Some(&mut spec.ranks),
+            Self::S3dIo(spec) => Some(&mut spec.ranks),
+            Self::ServerSpan(spec) => Some(&mut spec.ranks),
             Self::Mdtest(spec) => Some(&mut spec.ranks),
             Self::MpiMdTest(spec) => Some(&mut spec.ranks),
+            Self::Mix(_) => None,
+        }
+    }
+
+    /// At least as many as the workload has files and directories: numbers of files are below this.
+    pub(crate) fn files(&self) -> u64 {
+        match self {
+            Self::Ior(spec) if spec.file_per_process => u64::from(spec.ranks),
+            Self::FlashIo(_) => 3,
+            Self::S3dIo(spec) => u64::from(spec.checkpoints),
+            Self::Mdtest(spec) => {
+                let ranks = u64::from(spec.ranks);
+                ranks.saturating_mul(spec.files).saturating_add(ranks)
+            }
+            Self::MpiMdTest(spec) => spec.files.saturating_add(1),
+            Self::Mix(spec) => spec.files(),
+            _ => 1,
         }
     }
 
@@ -68,8 +126,15 @@ impl WorkloadSpec {
         Ok(match self {
             Self::MpiIoTest(spec) => Box::new(spec.build()?),
             Self::Ior(spec) => Box::new(spec.build()?),
+            Self::Hpio(spec) => Box::new(spec.build()?),
+            Self::MpiTileIo(spec) => Box::new(spec.build()?),
+            Self::Btio(spec) => Box::new(spec.build()?),
+            Self::FlashIo(spec) => Box::new(spec.build()?),
+            Self::S3dIo(spec) => Box::new(spec.build()?),
+            Self::ServerSpan(spec) => Box::new(spec.build()?),
             Self::Mdtest(spec) => Box::new(spec.build()?),
             Self::MpiMdTest(spec) => Box::new(spec.build()?),
+            Self::Mix(spec) => Box::new(spec.build()?),
         })
     }
 }

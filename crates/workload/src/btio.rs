@@ -1,0 +1,321 @@
+//! BTIO of the NAS Parallel Benchmarks: a solution written every few time steps, cells dealt out in diagonals.
+
+use crate::collective::{Calls, Party, TwoPhase, Union, body};
+use crate::error::{Check, SpecError};
+use crate::op::{FileRef, Op, Workload};
+use crate::passes::{Access, Direction, Ops, Style, SyncWhen, pass, phase_name};
+use crate::subarray::Subarray;
+use serde::{Deserialize, Serialize};
+use weft_core::Nanos;
+
+const CHECK: Check = Check("btio");
+const FILE: FileRef = FileRef(0);
+
+/// Five double-precision numbers of each point.
+const POINT_BYTES: u64 = 5 * 8;
+
+/// BTIO. The N x N x N points of the class are divided into p x p x p cells, p the root of the number of ranks; each
+/// rank has p cells, one in each layer along z, on a diagonal (multi-partitioning). Every fifth time step all points
+/// are appended to one file, 40 bytes each, x fastest; at the end everything is read back and checked.
+///
+/// * `subtype = "simple"`: a request for each row of each cell, `40 N / p` bytes: iBridge section III-D and figures 9
+///   to 11 (class C, 9 to 100 ranks, 2160 to 640 bytes), III-F; CEDA section 6.2.3 and figure 14 (which says class A
+///   and 1.69 GB: that is what class B writes).
+/// * `subtype = "full"`: one collective call for each step: PSA section IV-E and figure 13 (class C), IODC section
+///   IV-A and figure 7 (162 and 102 points: classes C and B).
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Btio {
+    /// Processes; a square.
+    pub ranks: u32,
+    /// S, W, A, B, C or D: 12, 24, 64, 102, 162 or 408 points in each direction.
+    pub class: BtioClass,
+    /// How steps are written.
+    pub subtype: BtioSubtype,
+    /// Steps that are written; the class's number (40 for A to C) when missing.
+    pub dumps: Option<u64>,
+    /// Which way bytes go; the benchmark does both.
+    pub access: Access,
+    /// Computing between dumps, in microseconds.
+    pub compute_us: u64,
+    /// When written bytes are brought to the disks.
+    pub sync: SyncWhen,
+    /// What MPI-IO makes of collective calls (`full`); without it, each rank moves its own rows.
+    pub two_phase: Option<TwoPhase>,
+}
+
+/// The problem size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum BtioClass {
+    /// 12 points, 12 dumps.
+    S,
+    /// 24 points, 40 dumps.
+    W,
+    /// 64 points, 40 dumps: 0.42 GB.
+    A,
+    /// 102 points, 40 dumps: 1.70 GB.
+    B,
+    /// 162 points, 40 dumps: 6.80 GB.
+    C,
+    /// 408 points, 50 dumps: 136 GB.
+    D,
+}
+
+impl BtioClass {
+    /// Points in each direction, time steps.
+    fn size(self) -> (u64, u64) {
+        match self {
+            Self::S => (12, 60),
+            Self::W => (24, 200),
+            Self::A => (64, 200),
+            Self::B => (102, 200),
+            Self::C => (162, 200),
+            Self::D => (408, 250),
+        }
+    }
+}
+
+/// Time steps from one dump to the next.
+const WRITE_INTERVAL: u64 = 5;
+
+/// How steps are written.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BtioSubtype {
+    /// Row by row.
+    Simple,
+    /// One collective call.
+    #[default]
+    Full,
+}
+
+impl Default for Btio {
+    fn default() -> Self {
+        Self {
+            ranks: 16,
+            class: BtioClass::S,
+            subtype: BtioSubtype::Full,
+            dumps: None,
+            access: Access::Both,
+            compute_us: 0,
+            sync: SyncWhen::Never,
+            two_phase: None,
+        }
+    }
+}
+
+impl Btio {
+    pub(crate) fn build(&self) -> Result<BtioRun, SpecError> {
+        let ranks = CHECK.positive("ranks", u64::from(self.ranks))?;
+        let p = ranks.isqrt();
+        if p * p != ranks {
+            let (below, above) = (p * p, (p + 1) * (p + 1));
+            return CHECK.fail("ranks", format!("{ranks} is no square: give {below} or {above}"));
+        }
+        let (points, steps) = self.class.size();
+        if p > points {
+            let most = points * points;
+            return CHECK.fail("ranks", format!("class {:?} has cells for at most {most}", self.class));
+        }
+        let dumps = CHECK.positive("dumps", self.dumps.unwrap_or(steps / WRITE_INTERVAL))?;
+        CHECK.product("dumps", &[dumps, points.pow(3), POINT_BYTES])?;
+        if let Some(two_phase) = &self.two_phase {
+            if self.subtype == BtioSubtype::Simple {
+                return CHECK.fail("two_phase", "the simple subtype makes no collective calls: use full");
+            }
+            two_phase.check(CHECK, self.ranks)?;
+        }
+        Ok(BtioRun { spec: self.clone(), p, points, dumps })
+    }
+}
+
+/// A description that was checked.
+#[derive(Debug)]
+pub(crate) struct BtioRun {
+    spec: Btio,
+    /// Cells in each direction, and cells of each rank.
+    p: u64,
+    /// Points in each direction.
+    points: u64,
+    dumps: u64,
+}
+
+impl BtioRun {
+    /// Bytes of one dump.
+    fn dump_bytes(&self) -> u64 {
+        self.points.pow(3) * POINT_BYTES
+    }
+
+    /// First point and number of points of cells at `coordinate` in one direction: the first cells have one more
+    /// when the points cannot be divided evenly.
+    fn span(&self, coordinate: u64) -> (u64, u64) {
+        let (size, excess) = (self.points / self.p, self.points % self.p);
+        if coordinate < excess {
+            (coordinate * (size + 1), size + 1)
+        } else {
+            (excess * (size + 1) + (coordinate - excess) * size, size)
+        }
+    }
+
+    /// The cell of `rank` in layer `layer`: from one layer to the next a rank's cell goes one to the right in x and
+    /// one back in y, around the ends.
+    fn cell(&self, rank: u32, layer: u64) -> Subarray {
+        let rank = u64::from(rank);
+        let x = (rank % self.p + layer) % self.p;
+        let y = (rank / self.p + self.p - layer) % self.p;
+        let (low_x, size_x) = self.span(x);
+        let (low_y, size_y) = self.span(y);
+        let (low_z, size_z) = self.span(layer);
+        Subarray {
+            whole: [1, self.points, self.points, self.points],
+            part: [1, size_z, size_y, size_x],
+            start: [0, low_z, low_y, low_x],
+            element: POINT_BYTES,
+        }
+    }
+
+    fn compute(&self, direction: Direction) -> Option<Op> {
+        let wanted = self.spec.compute_us > 0 && direction == Direction::Write;
+        wanted.then_some(Op::Compute(Nanos(self.spec.compute_us * 1000)))
+    }
+}
+
+/// All dumps as a pass.
+impl Calls for BtioRun {
+    fn calls(&self) -> u64 {
+        self.dumps
+    }
+
+    fn union(&self, call: u64) -> Union {
+        let start = call * self.dump_bytes();
+        Union::dense(start, start + self.dump_bytes(), self.p > 1)
+    }
+
+    fn pieces(&self, call: u64, rank: u32) -> Box<dyn Iterator<Item = (u64, u64)> + Send + '_> {
+        let base = call * self.dump_bytes();
+        let rows = (0..self.p).flat_map(move |layer| self.cell(rank, layer).rows());
+        Box::new(rows.map(move |(offset, len)| (base + offset, len)))
+    }
+}
+
+impl Workload for BtioRun {
+    fn ranks(&self) -> u32 {
+        self.spec.ranks
+    }
+
+    fn name(&self, _file: FileRef) -> String {
+        "btio.out".to_owned()
+    }
+
+    fn phase(&self, phase: u16) -> String {
+        phase_name(phase)
+    }
+
+    fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
+        let there = self.spec.access == Access::Read;
+        Box::new(there.then(|| (FILE, self.dumps * self.dump_bytes())).into_iter())
+    }
+
+    fn ops(&self, rank: u32) -> Ops<'_> {
+        let Btio { ranks, subtype, access, sync, ref two_phase, .. } = self.spec;
+        let collective = subtype == BtioSubtype::Full;
+        Box::new(access.directions().iter().flat_map(move |&direction| {
+            let style = Style { direction, barrier: false, sync, collective };
+            let before = self.compute(direction);
+            let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before };
+            pass(direction, FILE, body(self, style, FILE, party))
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size::Size;
+    use crate::testing::{covered_once, extents, well_formed};
+
+    fn simple(ranks: u32, class: BtioClass, dumps: u64) -> BtioRun {
+        let subtype = BtioSubtype::Simple;
+        Btio { ranks, class, subtype, dumps: Some(dumps), access: Access::Write, ..Btio::default() }
+            .build()
+            .expect("sensible")
+    }
+
+    #[test]
+    fn rows_by_hand() {
+        // Class S on 4 ranks: 12 points, p = 2, cells of 6. Rank 1 = (1, 0): in layer 0 the cell x 6.., y 0.., z 0..;
+        // in layer 1 x (1 + 1) mod 2 = 0, y (0 - 1) mod 2 = 1: x 0.., y 6.., z 6...
+        let places = extents(&simple(4, BtioClass::S, 2), 1);
+        assert_eq!(places.len(), 2 * 2 * 6 * 6);
+        // ((0 * 12 + 0) * 12 + 6) * 40 = 240, ((0 * 12 + 1) * 12 + 6) * 40 = 720; the next plane, z = 1:
+        // ((12 + 0) * 12 + 6) * 40 = 6,000.
+        assert_eq!(places[..2], [(240, 240), (720, 240)]);
+        assert_eq!(places[6], (6_000, 240));
+        // Layer 1: ((6 * 12 + 6) * 12 + 0) * 40 = 37,440.
+        assert_eq!(places[36], (37_440, 240));
+        // The second dump lies 12^3 * 40 = 69,120 B further on.
+        assert_eq!(places[72], (69_360, 240));
+    }
+
+    #[test]
+    fn request_sizes_of_ibridge() {
+        // Class C: 162 / 3 = 54 points of 40 B on 9 ranks, 162 / 10 = 16 or 17 points on 100.
+        assert!(extents(&simple(9, BtioClass::C, 1), 4).iter().all(|&(_, len)| len == 2160));
+        let sizes: std::collections::BTreeSet<u64> = (0..100)
+            .flat_map(|rank| extents(&simple(100, BtioClass::C, 1), rank))
+            .map(|(_, len)| len)
+            .collect();
+        assert!(sizes.into_iter().eq([640, 680]));
+    }
+
+    #[test]
+    fn uneven_cells_by_hand() {
+        // 102 = 26 + 26 + 25 + 25.
+        let run = simple(16, BtioClass::B, 1);
+        assert_eq!([0, 1, 2, 3].map(|c| run.span(c)), [(0, 26), (26, 26), (52, 25), (77, 25)]);
+    }
+
+    #[test]
+    fn file_sizes_of_the_papers() {
+        let bytes = |class| {
+            let run = Btio { class, ..Btio::default() }.build().expect("sensible");
+            run.dumps * run.dump_bytes()
+        };
+        assert_eq!(bytes(BtioClass::C), 6_802_444_800); // 6.8 GB of iBridge
+        assert_eq!(bytes(BtioClass::B), 1_697_932_800); // 1.69 GB of CEDA, who call it class A
+        assert_eq!(bytes(BtioClass::A), 419_430_400);
+    }
+
+    #[test]
+    fn every_dump_is_covered_once() {
+        for ranks in [1, 4, 9, 25] {
+            let run = simple(ranks, BtioClass::S, 2);
+            covered_once(&run, FILE, 0..2 * 69_120);
+            well_formed(&run);
+        }
+    }
+
+    #[test]
+    fn two_phases_cover_every_dump_once() {
+        let two_phase = TwoPhase { cb_nodes: Some(4), cb_buffer_size: Size::kib(16), ..TwoPhase::default() };
+        let spec =
+            Btio { access: Access::Write, two_phase: Some(two_phase), compute_us: 5, ..Btio::default() };
+        let run = spec.build().unwrap();
+        covered_once(&run, FILE, 0..12 * 69_120);
+        well_formed(&run);
+        assert_eq!(run.ops(3).filter(|op| *op == Op::Compute(Nanos(5000))).count(), 12);
+        // Aggregators are ranks 0, 4, 8 and 12: 69,120 / 4 = 17,280 B in windows of 16,384 and 896.
+        assert_eq!(extents(&run, 4)[..2], [(17_280, 16_384), (33_664, 896)]);
+        assert_eq!(extents(&run, 5), []);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let error = Btio { ranks: 6, ..Btio::default() }.build().expect_err("no square");
+        assert_eq!(error.to_string(), "workload btio: ranks: 6 is no square: give 4 or 9");
+        let refused = |spec: Btio| spec.build().expect_err("nonsense").parameter;
+        assert_eq!(refused(Btio { ranks: 169, ..Btio::default() }), "ranks");
+        let two_phase = Some(TwoPhase::default());
+        assert_eq!(refused(Btio { subtype: BtioSubtype::Simple, two_phase, ..Btio::default() }), "two_phase");
+    }
+}

@@ -1,0 +1,219 @@
+//! HPIO: regions at regular distances.
+
+use crate::collective::{Calls, Party, TwoPhase, Union, body, check_collective};
+use crate::error::{Check, SpecError};
+use crate::op::{FileRef, Workload};
+use crate::passes::{Access, Ops, Style, SyncWhen, pass, phase_name};
+use crate::size::Size;
+use serde::{Deserialize, Serialize};
+
+const CHECK: Check = Check("hpio");
+const FILE: FileRef = FileRef(0);
+
+/// HPIO of Northwestern University and Sandia: each rank moves `region_count` regions of `region_size` bytes with
+/// `region_spacing` bytes between neighbors, all in one call.
+///
+/// Region k of rank i of N lies at `(k N + i) (size + spacing)` when ranks are interleaved, at
+/// `(i count + k) (size + spacing)` when each has an area of its own. Whether regions are contiguous in memory makes
+/// no difference to a file system and is no parameter.
+///
+/// Serves CEDA section 6.2.2 and figure 13 (32 ranks, 4096 regions of 16 KiB, spacing 1 to 8 KiB) and PSA section
+/// IV-C and figure 11 (32 ranks, 1024 regions of 64 to 512 KiB, spacing 0).
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Hpio {
+    /// Processes, N.
+    pub ranks: u32,
+    /// Regions of each rank.
+    pub region_count: u64,
+    /// Bytes of each region.
+    pub region_size: Size,
+    /// Bytes between regions that are neighbors in the file, which nobody touches.
+    pub region_spacing: Size,
+    /// How the regions of the ranks lie to each other.
+    pub arrangement: HpioArrangement,
+    /// Which way bytes go.
+    pub access: Access,
+    /// When written bytes are brought to the disks.
+    pub sync: SyncWhen,
+    /// Whether the call is a collective one.
+    pub collective: bool,
+    /// What MPI-IO makes of a collective call; without it, each rank moves its own regions.
+    pub two_phase: Option<TwoPhase>,
+}
+
+/// How the regions of the ranks lie to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HpioArrangement {
+    /// In turns.
+    #[default]
+    Interleaved,
+    /// Those of each rank together.
+    Own,
+}
+
+impl Default for Hpio {
+    fn default() -> Self {
+        Self {
+            ranks: 32,
+            region_count: 64,
+            region_size: Size::kib(16),
+            region_spacing: Size::kib(1),
+            arrangement: HpioArrangement::Interleaved,
+            access: Access::Write,
+            sync: SyncWhen::Never,
+            collective: false,
+            two_phase: None,
+        }
+    }
+}
+
+impl Hpio {
+    pub(crate) fn build(&self) -> Result<HpioRun, SpecError> {
+        CHECK.positive("ranks", u64::from(self.ranks))?;
+        CHECK.positive("region_count", self.region_count)?;
+        CHECK.positive("region_size", self.region_size.0)?;
+        let period = self.region_size.0.saturating_add(self.region_spacing.0);
+        CHECK.product("region_count", &[u64::from(self.ranks), self.region_count, period])?;
+        check_collective(CHECK, self.ranks, self.collective, self.two_phase.as_ref())?;
+        Ok(HpioRun { spec: self.clone() })
+    }
+}
+
+/// A description that was checked.
+#[derive(Debug)]
+pub(crate) struct HpioRun {
+    spec: Hpio,
+}
+
+impl HpioRun {
+    fn period(&self) -> u64 {
+        self.spec.region_size.0 + self.spec.region_spacing.0
+    }
+}
+
+impl Calls for HpioRun {
+    fn calls(&self) -> u64 {
+        1
+    }
+
+    fn union(&self, _call: u64) -> Union {
+        let Hpio { ranks, region_count, region_size, region_spacing, arrangement, .. } = self.spec;
+        let end = u64::from(ranks) * region_count * self.period() - region_spacing.0;
+        let interleaved = arrangement == HpioArrangement::Interleaved && ranks > 1;
+        Union { start: 0, end, run: region_size.0, period: self.period(), interleaved }
+    }
+
+    fn pieces(&self, _call: u64, rank: u32) -> Box<dyn Iterator<Item = (u64, u64)> + Send + '_> {
+        let Hpio { ranks, region_count, region_size, arrangement, .. } = self.spec;
+        let (ranks, rank) = (u64::from(ranks), u64::from(rank));
+        let index = move |k| match arrangement {
+            HpioArrangement::Interleaved => k * ranks + rank,
+            HpioArrangement::Own => rank * region_count + k,
+        };
+        Box::new((0..region_count).map(move |k| (index(k) * self.period(), region_size.0)))
+    }
+}
+
+impl Workload for HpioRun {
+    fn ranks(&self) -> u32 {
+        self.spec.ranks
+    }
+
+    fn name(&self, _file: FileRef) -> String {
+        "hpio".to_owned()
+    }
+
+    fn phase(&self, phase: u16) -> String {
+        phase_name(phase)
+    }
+
+    fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
+        let there = self.spec.access == Access::Read;
+        Box::new(there.then(|| (FILE, self.union(0).end)).into_iter())
+    }
+
+    fn ops(&self, rank: u32) -> Ops<'_> {
+        let Hpio { ranks, sync, collective, access, ref two_phase, .. } = self.spec;
+        let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before: None };
+        Box::new(access.directions().iter().flat_map(move |&direction| {
+            let style = Style { direction, barrier: false, sync, collective };
+            pass(direction, FILE, body(self, style, FILE, party))
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Op;
+    use crate::testing::{covered_once, extents, well_formed};
+
+    #[test]
+    fn interleaved_regions_by_hand() {
+        // 16 KiB regions, 1 KiB between: a period of 17,408 B. Rank 3 of 32: (k 32 + 3) 17,408.
+        let run = Hpio { region_count: 3, ..Hpio::default() }.build().unwrap();
+        // k = 0: 3 -> 52,224; k = 1: 35 -> 609,280; k = 2: 67 -> 1,166,336.
+        assert_eq!(extents(&run, 3), [(52_224, 16_384), (609_280, 16_384), (1_166_336, 16_384)]);
+    }
+
+    #[test]
+    fn own_regions_by_hand() {
+        let spec = Hpio { region_count: 2, arrangement: HpioArrangement::Own, ..Hpio::default() };
+        // Rank 3: (3 * 2 + k) 17,408 = 104,448 and 121,856.
+        assert_eq!(extents(&spec.build().unwrap(), 3), [(104_448, 16_384), (121_856, 16_384)]);
+    }
+
+    #[test]
+    fn without_spacing_the_file_is_covered_once() {
+        for arrangement in [HpioArrangement::Interleaved, HpioArrangement::Own] {
+            let spec = Hpio {
+                ranks: 5,
+                region_count: 7,
+                region_size: Size(10),
+                region_spacing: Size(0),
+                arrangement,
+                ..Hpio::default()
+            };
+            covered_once(&spec.build().unwrap(), FILE, 0..350);
+        }
+    }
+
+    #[test]
+    fn two_phases_read_holes_before_they_write_over_them() {
+        // 2 ranks, 2 regions of 10 with 5 between: wanted 0..10, 15..25, 30..40, 45..55; one aggregator.
+        let spec = Hpio {
+            ranks: 2,
+            region_count: 2,
+            region_size: Size(10),
+            region_spacing: Size(5),
+            collective: true,
+            two_phase: Some(TwoPhase { cb_nodes: Some(1), ..TwoPhase::default() }),
+            ..Hpio::default()
+        };
+        let run = spec.build().unwrap();
+        let moved: Vec<Op> =
+            run.ops(0).filter(|op| matches!(op, Op::Read { .. } | Op::Write { .. })).collect();
+        let (file, offset, len, collective) = (FILE, 0, 55, true);
+        assert_eq!(
+            moved,
+            [Op::Read { file, offset, len, collective }, Op::Write { file, offset, len, collective }]
+        );
+        assert_eq!(extents(&run, 1), []);
+        well_formed(&run);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |spec: Hpio| spec.build().expect_err("nonsense").parameter;
+        assert_eq!(refused(Hpio { region_size: Size(0), ..Hpio::default() }), "region_size");
+        assert_eq!(refused(Hpio { region_count: u64::MAX, ..Hpio::default() }), "region_count");
+        assert_eq!(refused(Hpio { two_phase: Some(TwoPhase::default()), ..Hpio::default() }), "two_phase");
+        let nodes = Some(TwoPhase { cb_nodes: Some(33), ..TwoPhase::default() });
+        assert_eq!(
+            refused(Hpio { collective: true, two_phase: nodes, ..Hpio::default() }),
+            "two_phase.cb_nodes"
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! S3D-IO: checkpoints of a combustion code, four arrays in one file.
+
+use crate::collective::{Calls, Party, TwoPhase, Union, body, check_collective};
+use crate::error::{Check, SpecError};
+use crate::op::{FileRef, Op, Workload};
+use crate::passes::{Access, Direction, Ops, Style, SyncWhen, pass, phase_name};
+use crate::size::Size;
+use crate::subarray::Subarray;
+use serde::{Deserialize, Serialize};
+use weft_core::Nanos;
+
+const CHECK: Check = Check("s3d-io");
+
+/// A double-precision number.
+const ELEMENT_BYTES: u64 = 8;
+
+/// Length of the fourth dimension of mass, velocity, pressure and temperature, in the order of the file.
+const COMPONENTS: [u64; 4] = [11, 3, 1, 1];
+
+/// S3D-IO: in each checkpoint four arrays of X x Y x Z points of 8 bytes (mass with 11 components, velocity with 3,
+/// pressure, temperature), x fastest and components slowest, are written one after the other into a file of its own,
+/// each by one collective call. Space is divided into blocks along x, y and z; components are not divided. Rank i has
+/// block `(i mod px, i / px mod py, i / (px py))`.
+///
+/// Serves IODC section IV-C and figures 7 to 9 (blocks of 25^3 and 35^3 points, 128 to 400 ranks: 1.9 and 5.2 MiB of
+/// each rank in each checkpoint).
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct S3dIo {
+    /// Processes.
+    pub ranks: u32,
+    /// Processes along x, y and z; the most cubic division, largest first, when missing.
+    pub processes: Option<[u32; 3]>,
+    /// Points of each rank along x, y and z.
+    pub block: [u64; 3],
+    /// Checkpoints (the program's own default is 5).
+    pub checkpoints: u32,
+    /// Bytes before the first array: none where arrays are written by MPI-IO, some hundred in netCDF files.
+    pub header: Size,
+    /// Write, read, or write all and then read all.
+    pub access: Access,
+    /// Computing before each checkpoint, in microseconds.
+    pub compute_us: u64,
+    /// When written bytes are brought to the disks.
+    pub sync: SyncWhen,
+    /// Whether arrays are written by collective calls.
+    pub collective: bool,
+    /// What MPI-IO makes of collective calls; without it, each rank moves its own rows.
+    pub two_phase: Option<TwoPhase>,
+}
+
+impl Default for S3dIo {
+    fn default() -> Self {
+        Self {
+            ranks: 8,
+            processes: None,
+            block: [25; 3],
+            checkpoints: 2,
+            header: Size(0),
+            access: Access::Write,
+            compute_us: 0,
+            sync: SyncWhen::Never,
+            collective: true,
+            two_phase: None,
+        }
+    }
+}
+
+impl S3dIo {
+    pub(crate) fn build(&self) -> Result<S3dIoRun, SpecError> {
+        let ranks = CHECK.positive("ranks", u64::from(self.ranks))?;
+        let processes = self.processes.map_or_else(|| cubic(ranks), |p| p.map(u64::from));
+        let [px, py, pz] = processes;
+        if px.checked_mul(py).and_then(|pxy| pxy.checked_mul(pz)) != Some(ranks) {
+            return CHECK
+                .fail("processes", format!("{px} x {py} x {pz} are not {ranks}, the number of ranks"));
+        }
+        for points in self.block {
+            CHECK.positive("block", points)?;
+        }
+        CHECK.positive("checkpoints", u64::from(self.checkpoints))?;
+        let [x, y, z] = self.block;
+        CHECK.product("block", &[x, y, z, ranks, ELEMENT_BYTES, COMPONENTS.iter().sum()])?;
+        check_collective(CHECK, self.ranks, self.collective, self.two_phase.as_ref())?;
+        Ok(S3dIoRun { spec: self.clone(), processes })
+    }
+}
+
+/// The division of `ranks` into three factors that differ least, the largest first.
+fn cubic(ranks: u64) -> [u64; 3] {
+    let divides = |of: u64, by: u64| of.is_multiple_of(by);
+    let pz = (1..=ranks).take_while(|z| z * z * z <= ranks).filter(|&z| divides(ranks, z)).max().unwrap_or(1);
+    let rest = ranks / pz;
+    let py = (1..=rest.isqrt()).filter(|&y| divides(rest, y)).max().unwrap_or(1);
+    [rest / py, py, pz]
+}
+
+/// A description that was checked.
+#[derive(Debug)]
+pub(crate) struct S3dIoRun {
+    spec: S3dIo,
+    /// Ranks along x, y and z.
+    processes: [u64; 3],
+}
+
+impl S3dIoRun {
+    /// The block of a rank in an array of `components`.
+    fn block(&self, rank: u32, components: u64) -> Subarray {
+        let rank = u64::from(rank);
+        let [px, py, pz] = self.processes;
+        let [nx, ny, nz] = self.spec.block;
+        let (ix, iy, iz) = (rank % px, rank / px % py, rank / (px * py));
+        Subarray {
+            whole: [components, nz * pz, ny * py, nx * px],
+            part: [components, nz, ny, nx],
+            start: [0, nz * iz, ny * iy, nx * ix],
+            element: ELEMENT_BYTES,
+        }
+    }
+
+    /// Bytes of one component of an array.
+    fn plane_bytes(&self) -> u64 {
+        self.spec.block.iter().product::<u64>() * u64::from(self.spec.ranks) * ELEMENT_BYTES
+    }
+
+    /// Where array `index` begins.
+    fn begin(&self, index: usize) -> u64 {
+        self.spec.header.0 + COMPONENTS[..index].iter().sum::<u64>() * self.plane_bytes()
+    }
+}
+
+impl Calls for S3dIoRun {
+    fn calls(&self) -> u64 {
+        COMPONENTS.len() as u64
+    }
+
+    fn union(&self, call: u64) -> Union {
+        let index = call as usize;
+        // Blocks that follow each other along the slowest dimension alone do not interleave, if there is one component.
+        let [px, py, pz] = self.processes;
+        let interleaved = px * py > 1 || (pz > 1 && COMPONENTS[index] > 1);
+        Union::dense(self.begin(index), self.begin(index + 1), interleaved)
+    }
+
+    fn pieces(&self, call: u64, rank: u32) -> Box<dyn Iterator<Item = (u64, u64)> + Send + '_> {
+        let index = call as usize;
+        let base = self.begin(index);
+        let runs = self.block(rank, COMPONENTS[index]).runs();
+        Box::new(runs.map(move |(offset, len)| (base + offset, len)))
+    }
+}
+
+impl Workload for S3dIoRun {
+    fn ranks(&self) -> u32 {
+        self.spec.ranks
+    }
+
+    fn name(&self, file: FileRef) -> String {
+        format!("s3d.{:04}.field", file.0)
+    }
+
+    fn phase(&self, phase: u16) -> String {
+        phase_name(phase)
+    }
+
+    fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
+        let there = if self.spec.access == Access::Read { self.spec.checkpoints } else { 0 };
+        Box::new((0..there).map(|number| (FileRef(number), self.begin(COMPONENTS.len()))))
+    }
+
+    fn ops(&self, rank: u32) -> Ops<'_> {
+        let S3dIo { ranks, checkpoints, access, compute_us, sync, collective, ref two_phase, .. } = self.spec;
+        let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before: None };
+        let files =
+            access.directions().iter().flat_map(move |&d| (0..checkpoints).map(move |n| (d, FileRef(n))));
+        Box::new(files.flat_map(move |(direction, file)| {
+            let style = Style { direction, barrier: false, sync, collective };
+            let computes = compute_us > 0 && direction == Direction::Write;
+            let compute = computes.then_some(Op::Compute(Nanos(compute_us * 1000)));
+            compute.into_iter().chain(pass(direction, file, body(self, style, file, party)))
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{covered_once, placed, well_formed};
+
+    fn spec() -> S3dIo {
+        S3dIo { processes: Some([2, 2, 2]), block: [5, 4, 3], checkpoints: 1, ..S3dIo::default() }
+    }
+
+    #[test]
+    fn rows_by_hand() {
+        // 8 ranks, 10 x 8 x 6 points. Rank 5 = (1, 0, 1): x from 5, y from 0, z from 3. A component has 480 points
+        // of 8 B = 3,840 B.
+        let places = placed(&spec().build().unwrap(), 5);
+        assert_eq!(places.len(), (11 + 3 + 1 + 1) * 3 * 4);
+        // Mass, component 0: ((3 * 8 + 0) * 10 + 5) * 8 = 1,960, then the next y: + 80.
+        assert_eq!(places[..2], [(FileRef(0), 1_960, 40), (FileRef(0), 2_040, 40)]);
+        // Component 1 lies 3,840 B further on.
+        assert_eq!(places[12], (FileRef(0), 5_800, 40));
+        // Temperature is the last array: 15 components before it: 57,600 + 1,960.
+        assert_eq!(places[15 * 12], (FileRef(0), 59_560, 40));
+    }
+
+    #[test]
+    fn bytes_of_iodc() {
+        // 25^3 * 16 * 8 B = 2,000,000 B = 1.9 MiB; 35^3 * 128 B = 5,488,000 B = 5.2 MiB of each rank.
+        for (points, bytes) in [(25, 2_000_000u64), (35, 5_488_000)] {
+            let run =
+                S3dIo { ranks: 128, block: [points; 3], checkpoints: 1, ..S3dIo::default() }.build().unwrap();
+            assert_eq!(placed(&run, 77).iter().map(|place| place.2).sum::<u64>(), bytes);
+        }
+    }
+
+    #[test]
+    fn every_checkpoint_is_covered_once() {
+        let two_phase = TwoPhase { cb_nodes: Some(3), cb_buffer_size: Size(1000), ..TwoPhase::default() };
+        for two_phase in [None, Some(two_phase)] {
+            let run = S3dIo { checkpoints: 2, header: Size(100), two_phase, ..spec() }.build().unwrap();
+            covered_once(&run, FileRef(1), 100..100 + 16 * 3_840);
+            well_formed(&run);
+        }
+    }
+
+    #[test]
+    fn ranks_are_divided_into_cubes() {
+        assert_eq!(cubic(128), [8, 4, 4]);
+        assert_eq!(cubic(400), [10, 8, 5]);
+        assert_eq!(cubic(7), [7, 1, 1]);
+        assert_eq!(cubic(1), [1, 1, 1]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |spec: S3dIo| spec.build().expect_err("nonsense").parameter;
+        assert_eq!(refused(S3dIo { processes: Some([3, 1, 1]), ..S3dIo::default() }), "processes");
+        assert_eq!(refused(S3dIo { block: [0, 1, 1], ..S3dIo::default() }), "block");
+        assert_eq!(refused(S3dIo { checkpoints: 0, ..S3dIo::default() }), "checkpoints");
+    }
+}
