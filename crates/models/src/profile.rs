@@ -1,0 +1,239 @@
+//! Profiles: the figures of one device and of the system in front of it, by name or from a file.
+
+use crate::block::{BlockSpec, Elevator};
+use crate::disk::Disk;
+use crate::drive::Drive;
+use crate::files::FilesSpec;
+use crate::hdd::{Hdd, HddSpec};
+use crate::ssd::{Ssd, SsdSpec};
+use serde::{Deserialize, Serialize};
+use weft_env::device::DeviceModel;
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../profiles/", $name, ".toml")))),*]
+    };
+}
+
+/// What comes with Weft.
+const BUILT_IN: &[(&str, &str)] = built_in![
+    "ceda-hdd",
+    "ceda-ssd",
+    "hdd-7200",
+    "hdd-nearline",
+    "ibridge-hdd",
+    "ibridge-ssd",
+    "nvme",
+    "psa-hdd",
+    "psa-ssd",
+    "sata-ssd",
+    "thesis-hdd",
+    "thesis-ssd",
+];
+
+/// A device and the system in front of it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Its name.
+    pub name: String,
+    /// What it describes.
+    pub about: String,
+    /// Where its figures come from.
+    #[serde(default)]
+    pub source: String,
+    /// The figures of a hard disk; either these or those of a solid-state disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hdd: Option<HddSpec>,
+    /// The figures of a solid-state disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssd: Option<SsdSpec>,
+    /// The queue in front of the device.
+    #[serde(default)]
+    pub block: BlockSpec,
+    /// The local file system.
+    #[serde(default)]
+    pub files: FilesSpec,
+}
+
+/// Why a profile cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// No profile has this name.
+    #[error("there is no profile named {name:?}: use one of {}, or the path of a profile that `weft profile` wrote", names().join(", "))]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The text is no profile.
+    #[error("this is no profile: {0}")]
+    Syntax(String),
+    /// A figure is out of bounds.
+    #[error("profile {profile:?}: {what} must {wanted}")]
+    Figure {
+        /// The profile's name.
+        profile: String,
+        /// The figure.
+        what: &'static str,
+        /// What would be right.
+        wanted: &'static str,
+    },
+}
+
+/// The names of the profiles that come with Weft, sorted.
+pub fn names() -> Vec<&'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name).collect()
+}
+
+impl Profile {
+    /// A profile that comes with Weft.
+    ///
+    /// # Errors
+    /// When there is none of this name; the message lists those that there are.
+    pub fn by_name(name: &str) -> Result<Self, ProfileError> {
+        let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+        let (_, text) = found.ok_or_else(|| ProfileError::Unknown { name: name.to_owned() })?;
+        Self::from_toml(text)
+    }
+
+    /// Reads a profile and checks its figures.
+    ///
+    /// # Errors
+    /// When the text is no profile, or a figure makes no device.
+    pub fn from_toml(text: &str) -> Result<Self, ProfileError> {
+        let profile: Self = toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string()))?;
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// As text that [`from_toml`](Self::from_toml) reads.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a profile has no figure that TOML cannot hold")
+    }
+
+    /// Checks all figures.
+    ///
+    /// # Errors
+    /// The first figure that makes no device.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        let refuse = |what, wanted| Err(ProfileError::Figure { profile: self.name.clone(), what, wanted });
+        let is_speed = |value: f64| value.is_finite() && value > 0.0;
+        let is_time = |value: f64| (0.0..=1e10).contains(&value);
+        match (&self.hdd, &self.ssd) {
+            (Some(hdd), None) => {
+                let orders =
+                    hdd.seek_track_us <= hdd.seek_average_us && hdd.seek_average_us <= hdd.seek_full_us;
+                if !(1.0..=1e6).contains(&hdd.capacity_gb) {
+                    return refuse("capacity_gb", "lie between 1 and 1,000,000");
+                } else if !(60..=100_000).contains(&hdd.rpm) {
+                    return refuse("rpm", "lie between 60 and 100,000");
+                } else if !(1..=64).contains(&hdd.heads) || !(1..=1000).contains(&hdd.zones) {
+                    return refuse("heads and zones", "be at least 1, and at most 64 and 1,000");
+                } else if !is_speed(hdd.outer_mb_s)
+                    || !is_speed(hdd.inner_mb_s)
+                    || !is_speed(hdd.interface_mb_s)
+                {
+                    return refuse("outer_mb_s, inner_mb_s and interface_mb_s", "be more than 0");
+                } else if hdd.inner_mb_s > hdd.outer_mb_s {
+                    return refuse("inner_mb_s", "be at most outer_mb_s");
+                } else if !orders || !is_time(hdd.seek_track_us) || !is_time(hdd.seek_full_us) {
+                    return refuse("seek_track_us, seek_average_us, seek_full_us", "not fall, in this order");
+                }
+                let others = [
+                    hdd.head_switch_us,
+                    hdd.cylinder_switch_us,
+                    hdd.write_settle_us,
+                    hdd.command_us,
+                    hdd.queue_age_ms,
+                ];
+                if !others.into_iter().all(is_time) {
+                    return refuse("its times", "be 0 or more, and no more than 10^10");
+                }
+            }
+            (None, Some(ssd)) => {
+                if !(0.1..=1e6).contains(&ssd.capacity_gb) {
+                    return refuse("capacity_gb", "lie between 0.1 and 1,000,000");
+                } else if !(0.01..=10.0).contains(&ssd.spare) {
+                    return refuse("spare", "lie between 0.01 and 10");
+                } else if !(0.0..=1.0).contains(&ssd.used) {
+                    return refuse("used", "lie between 0 and 1");
+                } else if !(1..=256).contains(&ssd.channels) || !(1..=256).contains(&ssd.dies_per_channel) {
+                    return refuse("channels and dies_per_channel", "lie between 1 and 256");
+                } else if ssd.page_kib == 0 || ssd.page_kib % 4 != 0 || ssd.page_kib > 1024 {
+                    return refuse("page_kib", "be a multiple of 4, and at most 1,024");
+                } else if !(1..=65_536).contains(&ssd.pages_per_block) {
+                    return refuse("pages_per_block", "lie between 1 and 65,536");
+                } else if !is_speed(ssd.channel_mb_s) || !is_speed(ssd.interface_mb_s) {
+                    return refuse("channel_mb_s and interface_mb_s", "be more than 0");
+                }
+                let others = [
+                    ssd.read_us,
+                    ssd.program_us,
+                    ssd.erase_us,
+                    ssd.suspend_us,
+                    ssd.command_us,
+                    ssd.latency_us,
+                    ssd.flush_us,
+                ];
+                if !others.into_iter().all(is_time) {
+                    return refuse("its times", "be 0 or more, and no more than 10^10");
+                }
+                if ssd.capacity_gb * 1e9 / 4096.0 * (1.0 + ssd.spare) > 4e9 {
+                    return refuse("capacity_gb", "be at most 16,000 with what is spare");
+                }
+            }
+            _ => return refuse("a profile", "have one of the sections [hdd] and [ssd]"),
+        }
+        let block = &self.block;
+        if !(4..=1 << 20).contains(&block.request_kib) || !block.request_kib.is_multiple_of(4) {
+            return refuse("block.request_kib", "be a multiple of 4, and at most 1,048,576");
+        }
+        let times = [block.read_deadline_ms, block.write_deadline_ms, block.plug_us, block.anticipation_us];
+        let files = &self.files;
+        let more = [files.write_back_ms, files.call_us, files.name_us];
+        if !times.into_iter().chain(more).all(is_time) {
+            return refuse("the times of block and files", "be 0 or more, and no more than 10^10");
+        } else if !is_speed(files.copy_mb_s) {
+            return refuse("files.copy_mb_s", "be more than 0");
+        } else if !(0.0..=1.0).contains(&files.journal_at) {
+            return refuse("files.journal_at", "lie between 0 and 1");
+        } else if files.stretch_mib == 0 || files.journal_mib == 0 {
+            return refuse("files.stretch_mib and files.journal_mib", "be at least 1");
+        }
+        Ok(())
+    }
+
+    /// Whether it is a disk with an arm.
+    pub fn is_hard_disk(&self) -> bool {
+        self.hdd.is_some()
+    }
+
+    /// A device of this kind; `seed` is what differs between two of them (where the platters stand).
+    ///
+    /// # Panics
+    /// When the profile was not [checked](Self::check).
+    pub fn build(&self, seed: u64) -> Box<dyn DeviceModel> {
+        Box::new(self.disk(seed))
+    }
+
+    /// The same with its own type.
+    ///
+    /// # Panics
+    /// When the profile was not [checked](Self::check).
+    pub fn disk(&self, seed: u64) -> Disk {
+        let drive: Box<dyn Drive> = match (&self.hdd, &self.ssd) {
+            (Some(hdd), _) => Box::new(Hdd::new(hdd, seed)),
+            (None, Some(ssd)) => Box::new(Ssd::new(ssd)),
+            (None, None) => panic!("profile {:?} was not checked", self.name),
+        };
+        Disk::new(&self.files, &self.block, drive)
+    }
+
+    /// The same device without the system's memory and elevator in front of it: requests go to it as they come.
+    #[must_use]
+    pub fn bare(mut self) -> Self {
+        self.files.page_cache_mib = 0;
+        self.block.elevator = Elevator::Noop;
+        self
+    }
+}

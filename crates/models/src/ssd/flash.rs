@@ -1,0 +1,182 @@
+//! The flash translation: pages are written where there is room, and what they replace becomes invalid.
+
+use super::collect::{self, Victim};
+use super::map::{Aged, Map, NONE};
+use super::times::Times;
+use super::{SsdSpec, UNIT};
+use std::collections::VecDeque;
+
+/// Erased blocks that are kept: below this, garbage is collected.
+const FREE_MIN: usize = 4;
+
+/// A block across all dies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block {
+    /// Units that hold what their logical unit reads.
+    pub valid: u32,
+    /// Logical units in the order of their writing, as stretches (first, count); empty for a block as it was at the
+    /// start.
+    pub written: Vec<(u32, u32)>,
+    /// It takes no more units.
+    pub is_closed: bool,
+    /// It is erased.
+    pub is_free: bool,
+    /// It has not been erased since the start.
+    pub is_aged: bool,
+}
+
+/// Where units go: a block that is filled from its beginning.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    block: u32,
+    units: u64,
+}
+
+/// A page that is being programmed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pub end: u64,
+    /// Bytes of the host's that it holds.
+    pub bytes: u64,
+}
+
+/// Who writes: the host, or garbage collection. Each has a block of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writer {
+    Host = 0,
+    Collector = 1,
+}
+
+pub(super) struct Flash {
+    pub map: Map,
+    pub blocks: Vec<Block>,
+    pub free: VecDeque<u32>,
+    open: [Option<Open>; 2],
+    /// The host's units in its page that is not full.
+    pending: u64,
+    pub victim: Option<Victim>,
+    /// Units of a page and of a block.
+    pub page: u64,
+    pub block: u64,
+    ended: Vec<Program>,
+}
+
+impl Flash {
+    pub fn new(spec: &SsdSpec, units: u64) -> Self {
+        let page = (spec.page_kib * 1024 / UNIT).max(1);
+        let dies = u64::from(spec.channels.max(1) * spec.dies_per_channel.max(1));
+        let block = page * spec.pages_per_block.max(1) * dies;
+        let wanted = (units as f64 * (1.0 + spec.spare) / block as f64) as usize;
+        // Room for what is valid, for the two open blocks and for those that are kept erased.
+        let count = wanted.max(units.div_ceil(block) as usize + FREE_MIN + 3);
+        assert!(count as u64 * block < u64::from(NONE), "physical units have 32 bits");
+        let in_use = count - FREE_MIN;
+        let filled = (units as f64 * spec.used.clamp(0.0, 1.0)) as u64;
+        let aged = Aged { starts: collect::age(filled, in_use as u64, block), block };
+        let mut blocks = vec![Block { is_free: true, ..Block::default() }; count];
+        let mut free = VecDeque::new();
+        for (number, state) in blocks.iter_mut().enumerate() {
+            let range = aged.units(number as u64);
+            if range.is_empty() {
+                free.push_back(number as u32);
+            } else {
+                let valid = (range.end - range.start) as u32;
+                *state = Block { valid, is_closed: true, is_aged: true, ..Block::default() };
+            }
+        }
+        Self {
+            map: Map::new(units, aged),
+            blocks,
+            free,
+            open: [None; 2],
+            pending: 0,
+            victim: None,
+            page,
+            block,
+            ended: Vec::new(),
+        }
+    }
+
+    /// The physical page that a read of a logical unit goes to. What was never written is read from where it would
+    /// have been written in order.
+    pub fn page_of(&self, unit: u64) -> u64 {
+        match self.map.get(unit) {
+            NONE => unit / self.page,
+            physical => u64::from(physical) / self.page,
+        }
+    }
+
+    /// Writes `count` logical units from `first`; the pages that this filled.
+    pub fn write(&mut self, first: u64, count: u64, now: u64, times: &mut Times) -> Vec<Program> {
+        self.ended.clear();
+        for unit in first..first + count {
+            self.collect(now, times);
+            self.append(Writer::Host, unit, now, times);
+        }
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Programs the page that is not full; `None` when there is none.
+    pub fn pad(&mut self, now: u64, times: &mut Times) -> Option<Program> {
+        let bytes = self.pending * UNIT;
+        let open = self.open[Writer::Host as usize].as_mut()?;
+        if self.pending == 0 {
+            return None;
+        }
+        let page = (u64::from(open.block) * self.block + open.units) / self.page;
+        // What is left of the page is lost until the block is collected.
+        open.units = open.units.next_multiple_of(self.page);
+        self.pending = 0;
+        Some(Program { end: times.program(now, page), bytes })
+    }
+
+    /// Writes one unit at the end of the writer's block.
+    pub fn append(&mut self, writer: Writer, unit: u64, now: u64, times: &mut Times) {
+        let slot = writer as usize;
+        let open = match self.open[slot] {
+            Some(open) if open.units < self.block => open,
+            full => {
+                if let Some(full) = full {
+                    self.blocks[full.block as usize].is_closed = true;
+                }
+                let block = self.free.pop_front().expect("garbage collection keeps erased blocks");
+                self.blocks[block as usize] = Block::default();
+                Open { block, units: 0 }
+            }
+        };
+        let physical = u64::from(open.block) * self.block + open.units;
+        self.invalidate(unit);
+        self.map.set(unit, physical as u32);
+        let block = &mut self.blocks[open.block as usize];
+        block.valid += 1;
+        match block.written.last_mut() {
+            Some((first, count)) if u64::from(*first) + u64::from(*count) == unit => *count += 1,
+            _ => block.written.push((unit as u32, 1)),
+        }
+        let units = open.units + 1;
+        self.open[slot] = Some(Open { block: open.block, units });
+        let is_full = units.is_multiple_of(self.page);
+        match writer {
+            Writer::Collector if is_full => drop(times.program(now, physical / self.page)),
+            Writer::Collector => {}
+            Writer::Host => {
+                self.pending += 1;
+                if is_full {
+                    let bytes = std::mem::take(&mut self.pending) * UNIT;
+                    self.ended.push(Program { end: times.program(now, physical / self.page), bytes });
+                }
+            }
+        }
+    }
+
+    fn invalidate(&mut self, unit: u64) {
+        let before = self.map.get(unit);
+        if before != NONE {
+            self.blocks[(u64::from(before) / self.block) as usize].valid -= 1;
+        }
+    }
+
+    pub fn is_short_of_blocks(&self) -> bool {
+        self.free.len() < FREE_MIN
+    }
+}

@@ -1,0 +1,88 @@
+//! Which physical unit holds a logical one, in memory that grows with what has been written since the start.
+
+/// Units of a chunk of the map.
+const CHUNK: u64 = 1024;
+/// No unit.
+pub(super) const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Debug, Default)]
+enum Chunk {
+    /// As the device was at the start.
+    #[default]
+    Untouched,
+    /// The first units lie one after another; the others are untouched.
+    Run { at: u32, len: u32 },
+    /// Every unit by itself; [`NONE`] is untouched.
+    Mixed(Box<[u32; CHUNK as usize]>),
+}
+
+/// What a used device holds at the start: blocks one after another, each with a stretch of logical units at its
+/// beginning and invalid ones after it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Aged {
+    /// First logical unit of each block, and the end of the last.
+    pub starts: Vec<u64>,
+    /// Units of a block.
+    pub block: u64,
+}
+
+impl Aged {
+    fn physical(&self, unit: u64) -> u32 {
+        let block = self.starts.partition_point(|&start| start <= unit);
+        if block == 0 || block == self.starts.len() {
+            return NONE;
+        }
+        ((block as u64 - 1) * self.block + unit - self.starts[block - 1]) as u32
+    }
+
+    /// The logical units of a block.
+    pub fn units(&self, block: u64) -> std::ops::Range<u64> {
+        match (self.starts.get(block as usize), self.starts.get(block as usize + 1)) {
+            (Some(&start), Some(&end)) => start..end,
+            _ => 0..0,
+        }
+    }
+}
+
+/// The page map.
+#[derive(Clone, Debug)]
+pub(super) struct Map {
+    chunks: Vec<Chunk>,
+    pub aged: Aged,
+}
+
+impl Map {
+    pub fn new(units: u64, aged: Aged) -> Self {
+        Self { chunks: vec![Chunk::default(); units.div_ceil(CHUNK) as usize], aged }
+    }
+
+    /// The physical unit of a logical one, or [`NONE`].
+    pub fn get(&self, unit: u64) -> u32 {
+        let within = unit % CHUNK;
+        let now = match &self.chunks[(unit / CHUNK) as usize] {
+            Chunk::Run { at, len } if within < u64::from(*len) => at + within as u32,
+            Chunk::Mixed(units) => units[within as usize],
+            _ => NONE,
+        };
+        if now == NONE { self.aged.physical(unit) } else { now }
+    }
+
+    /// Moves a logical unit.
+    pub fn set(&mut self, unit: u64, physical: u32) {
+        let within = (unit % CHUNK) as u32;
+        let chunk = &mut self.chunks[(unit / CHUNK) as usize];
+        match chunk {
+            Chunk::Untouched if within == 0 => *chunk = Chunk::Run { at: physical, len: 1 },
+            Chunk::Run { at, len } if *len == within && *at + within == physical => *len += 1,
+            Chunk::Mixed(units) => units[within as usize] = physical,
+            Chunk::Untouched | Chunk::Run { .. } => {
+                let mut units = Box::new([NONE; CHUNK as usize]);
+                if let Chunk::Run { at, len } = chunk {
+                    (0..*len).for_each(|index| units[index as usize] = *at + index);
+                }
+                units[within as usize] = physical;
+                *chunk = Chunk::Mixed(units);
+            }
+        }
+    }
+}
