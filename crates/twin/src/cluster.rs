@@ -3,14 +3,16 @@
 use crate::device;
 use crate::outcome::{DeviceOutcome, RunError};
 use crate::spec::{ClusterSpec, Module, ServerSpec, SpecError};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weft_client::{Checksums, Client, ClientOptions, Credentials, Identity, Key};
-use weft_core::{ByteLen, Nanos, ServerId, SplitPolicy, TargetId};
+use weft_core::{ByteLen, FileOffset, Nanos, ServerId, SplitPolicy, TargetId};
 use weft_env::sim::{Control, DiskFaults, SimEnv};
 use weft_env::{Address, Dir, Env};
 use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_wire::cluster::{ClusterMap, ServerEntry, TargetEntry};
 use weft_wire::{ClusterSecret, meta};
+use weft_workload::Size;
 
 /// The user of everything in a simulated cluster.
 const USER: u32 = 1000;
@@ -242,16 +244,20 @@ impl Cluster {
     /// What new files are to look like.
     pub fn layout(&self) -> meta::LayoutSpec {
         let layout = &self.spec.layout;
-        let strips = self.map.targets.iter().filter_map(|target| {
-            let size = layout.stripe_sizes.get(&target.class).filter(|size| size.0 > 0)?;
-            Some((target.id, ByteLen(size.0)))
-        });
+        let strips = |sizes: &BTreeMap<String, Size>| -> Vec<_> {
+            let strip = |target: &TargetEntry| {
+                let size = sizes.get(&target.class).filter(|size| size.0 > 0)?;
+                Some((target.id, ByteLen(size.0)))
+            };
+            self.map.targets.iter().filter_map(strip).collect()
+        };
         meta::LayoutSpec {
             stripe_size: Some(ByteLen(layout.stripe_size.0)),
             stripe_count: layout.stripe_count,
             first: None,
             class: layout.class.clone(),
-            strips: (!layout.stripe_sizes.is_empty()).then(|| strips.collect()),
+            strips: (!layout.stripe_sizes.is_empty()).then(|| strips(&layout.stripe_sizes)),
+            tail: layout.tail.as_ref().map(|tail| (FileOffset(tail.from.0), strips(&tail.stripe_sizes))),
         }
     }
 

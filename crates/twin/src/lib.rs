@@ -25,5 +25,6 @@ pub use drive::run;
 pub use histogram::Histogram;
 pub use outcome::{DeviceOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
 pub use spec::{
-    ClientSpec, ClusterSpec, LayoutSpec, MetadataSpec, Module, Payload, ServerSpec, SpecError, TargetSpec,
+    ClientSpec, ClusterSpec, LayoutSpec, MetadataSpec, Module, Payload, ServerSpec, SpecError, TailSpec,
+    TargetSpec,
 };

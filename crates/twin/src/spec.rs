@@ -161,11 +161,29 @@ pub struct LayoutSpec {
     /// Stripe size by class over all targets, instead of the three above; a class of size 0 or without one gets
     /// nothing.
     pub stripe_sizes: BTreeMap<String, Size>,
+    /// What comes after the part of the file for which the targets of `stripe_sizes` have room.
+    pub tail: Option<TailSpec>,
+}
+
+/// The rest of a file.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TailSpec {
+    /// Where it begins.
+    pub from: Size,
+    /// Stripe size by class, as in the first part.
+    pub stripe_sizes: BTreeMap<String, Size>,
 }
 
 impl Default for LayoutSpec {
     fn default() -> Self {
-        Self { stripe_size: Size::kib(64), stripe_count: None, class: None, stripe_sizes: BTreeMap::new() }
+        Self {
+            stripe_size: Size::kib(64),
+            stripe_count: None,
+            class: None,
+            stripe_sizes: BTreeMap::new(),
+            tail: None,
+        }
     }
 }
 
@@ -312,8 +330,23 @@ impl ClusterSpec {
         if let Some(class) = self.layout.stripe_sizes.keys().find(|class| !known(class)) {
             return Err(unknown("layout.stripe_sizes", class));
         }
-        if !self.layout.stripe_sizes.is_empty() && self.layout.stripe_sizes.values().all(|size| size.0 == 0) {
+        let nothing = |sizes: &BTreeMap<String, Size>| sizes.values().all(|size| size.0 == 0);
+        if !self.layout.stripe_sizes.is_empty() && nothing(&self.layout.stripe_sizes) {
             return Err(SpecError::new("layout.stripe_sizes", "one class at least needs more than 0 bytes"));
+        }
+        if let Some(tail) = &self.layout.tail {
+            positive("layout.tail.from", tail.from.0)?;
+            if self.layout.stripe_sizes.is_empty() {
+                let why = "it follows `stripe_sizes`: say these, too";
+                return Err(SpecError::new("layout.tail", why));
+            }
+            if let Some(class) = tail.stripe_sizes.keys().find(|class| !known(class)) {
+                return Err(unknown("layout.tail.stripe_sizes", class));
+            }
+            if nothing(&tail.stripe_sizes) {
+                let why = "one class at least needs more than 0 bytes";
+                return Err(SpecError::new("layout.tail.stripe_sizes", why));
+            }
         }
         positive("layout.stripe_size", self.layout.stripe_size.0)
     }

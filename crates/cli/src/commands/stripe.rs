@@ -113,6 +113,7 @@ impl Setstripe {
             },
             class: self.class.clone(),
             strips: None,
+            tail: None,
         })
     }
 }

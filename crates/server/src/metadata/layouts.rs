@@ -2,10 +2,16 @@
 
 use super::fault::{Fault, Outcome};
 use std::num::NonZeroU16;
-use weft_core::{ByteLen, Candidate, ClassFilter, Factor, FileId, Layout, Placement, Start, TargetId};
+use weft_core::{
+    ByteLen, Candidate, ClassFilter, Component, Factor, FileId, FileOffset, Layout, Placement, Start, Strip,
+    TargetId,
+};
 use weft_store::metadata::LayoutChoice;
 use weft_wire::meta::LayoutSpec;
 use weft_wire::{ClusterMap, Errno};
+
+/// A target and its stripe size.
+type Strips = (TargetId, ByteLen);
 
 /// The targets of the cluster and its default.
 #[derive(Clone, Debug)]
@@ -38,10 +44,12 @@ impl Layouts {
         let strips =
             wish.strips.as_ref().or(directory.strips.as_ref().filter(|_| plain && wish.first.is_none()));
         if let Some(strips) = strips {
-            for (target, _) in strips {
-                self.require_target(*target)?;
-            }
-            return Layout::variable(strips).map_err(invalid);
+            // The tail belongs to the strips: both come from the wish, or both from the directory.
+            let tail = if wish.strips.is_some() { &wish.tail } else { &directory.tail };
+            return self.exactly(strips, tail.as_ref());
+        }
+        if wish.tail.is_some() {
+            return Err(Fault::new(Errno::EINVAL, "a tail needs the strips that it follows"));
         }
         let class = wish.class.as_ref().or(directory.class.as_ref());
         if let Some(class) = class {
@@ -87,6 +95,26 @@ impl Layouts {
         Layout::striped(&targets, stripe_size).map_err(invalid)
     }
 
+    /// These strips, and from an offset on perhaps others.
+    fn exactly(&self, strips: &[Strips], tail: Option<&(FileOffset, Vec<Strips>)>) -> Outcome<Layout> {
+        let followed = tail.map_or(&[][..], |(_, strips)| strips);
+        for (target, _) in strips.iter().chain(followed) {
+            self.require_target(*target)?;
+        }
+        let part = |start, end, strips: &[Strips]| Component {
+            start,
+            end,
+            strips: strips.iter().map(|&(target, stripe_size)| Strip { target, stripe_size }).collect(),
+        };
+        let parts = match tail {
+            None => vec![part(FileOffset(0), None, strips)],
+            Some((from, after)) => {
+                vec![part(FileOffset(0), Some(*from), strips), part(*from, None, after)]
+            }
+        };
+        Layout::from_components(parts).map_err(invalid)
+    }
+
     fn require_target(&self, target: TargetId) -> Outcome<()> {
         if self.cluster.server_of(target).is_some() {
             return Ok(());
@@ -120,6 +148,7 @@ pub(super) fn choice(spec: &LayoutSpec) -> LayoutChoice {
         first: spec.first,
         class: spec.class.clone(),
         strips: spec.strips.clone(),
+        tail: spec.tail.clone(),
     }
 }
 
@@ -130,6 +159,7 @@ pub(super) fn spec(choice: &LayoutChoice) -> LayoutSpec {
         first: choice.first,
         class: choice.class.clone(),
         strips: choice.strips.clone(),
+        tail: choice.tail.clone(),
     }
 }
 
@@ -185,6 +215,21 @@ mod tests {
         assert_eq!((targets(&layout), stripes(&layout).0), (vec![3, 2], ByteLen(65536)));
         let one = LayoutChoice { stripe_count: Some(1), first: Some(2), ..Default::default() };
         assert_eq!(targets(&layouts.choose(&one, None, FileId(9)).expect("fits")), [2]);
+    }
+
+    #[test]
+    fn a_tail_follows_strips() {
+        let strips = vec![(TargetId(0), ByteLen(64)), (TargetId(2), ByteLen(64))];
+        let tail = Some((FileOffset(1024), vec![(TargetId(0), ByteLen(128)), (TargetId(1), ByteLen(128))]));
+        let choice = LayoutChoice { strips: Some(strips), tail, ..Default::default() };
+        let layout = layouts().choose(&choice, None, FileId(9)).expect("fits");
+        assert_eq!(describe(&layout), "0-1024: 0x64 2x64; 1024-: 0x128 1x128");
+        let alone = LayoutChoice { strips: None, ..choice.clone() };
+        assert!(layouts().check(&alone).is_err());
+        let nowhere = LayoutChoice { tail: Some((FileOffset(1024), vec![])), ..choice.clone() };
+        assert!(layouts().check(&nowhere).is_err());
+        let unknown = LayoutChoice { tail: Some((FileOffset(1), vec![(TargetId(9), ByteLen(1))])), ..choice };
+        assert!(layouts().check(&unknown).is_err());
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! | sessions | session | nothing |
 
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, FileId, Layout, TargetId, Timestamp};
+use weft_core::{ByteLen, FileId, FileOffset, Layout, TargetId, Timestamp};
 
 /// What an inode is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,6 +47,8 @@ pub struct LayoutChoice {
     pub class: Option<String>,
     /// Exactly these.
     pub strips: Option<Vec<(TargetId, ByteLen)>>,
+    /// From this offset on, these instead.
+    pub tail: Option<(FileOffset, Vec<(TargetId, ByteLen)>)>,
 }
 
 /// What only some kinds of inode have.

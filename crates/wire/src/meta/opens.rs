@@ -3,7 +3,7 @@
 use super::{Attr, HandleId};
 use crate::capability::Capability;
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, FileId, Layout, TargetId, Timestamp};
+use weft_core::{ByteLen, FileId, FileOffset, Layout, TargetId, Timestamp};
 
 /// How to open.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub struct LayoutSpec {
     pub class: Option<String>,
     /// Exactly these targets and stripe sizes (overrides the others).
     pub strips: Option<Vec<(TargetId, ByteLen)>>,
+    /// From this offset on, these targets and stripe sizes instead; only with `strips`.
+    pub tail: Option<(FileOffset, Vec<(TargetId, ByteLen)>)>,
 }
 
 /// An open file, as the metadata service hands it out.
