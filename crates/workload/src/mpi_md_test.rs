@@ -11,7 +11,7 @@ const CHECK: Check = Check("mpi-md-test");
 const RESIZED: FileRef = FileRef(0);
 
 /// mpi-md-test: all ranks together open `files` files of one directory one after the other, which makes them
-/// (`create`) or finds them (`open`); give one file so many different lengths (`resize`); and remove the files, each
+/// (`create`) or finds them (`open`), by the same call; give one file so many different lengths (`resize`); and remove the files, each
 /// rank its share (`delete`, which the thesis added).
 ///
 /// Serves tables 4.1 to 4.8 and figures 4.1 to 4.4 of the thesis.
@@ -122,16 +122,17 @@ impl MpiMdTestRun {
         FileRef(1 + index as u32)
     }
 
-    /// One file opened and closed by a call of all ranks: what `rank` does.
-    fn open_close(&self, rank: u32, file: FileRef, makes: bool) -> impl Iterator<Item = Op> + use<> {
-        let open = |create| Some(Op::Open { file, create });
+    /// One file opened and closed by a call of all ranks: what `rank` does. Always for writing, and always with leave
+    /// to make it, as the program has it; only whoever comes first in phase `create` makes one.
+    fn open_close(&self, rank: u32, file: FileRef) -> impl Iterator<Item = Op> + use<> {
+        let open = Some(Op::Open { file, create: true });
         let close = Some(Op::Close { file });
         let ops = match (self.spec.mode, rank) {
-            (MpiMdMode::Independent, _) => [open(makes), close, None, None],
-            (MpiMdMode::OneOpens, 0) => [open(makes), Some(Op::Barrier), close, None],
+            (MpiMdMode::Independent, _) => [open, close, None, None],
+            (MpiMdMode::OneOpens, 0) => [open, Some(Op::Barrier), close, None],
             (MpiMdMode::OneOpens, _) => [Some(Op::Barrier), None, None, None],
-            (MpiMdMode::AllOpen, 0) => [open(makes), Some(Op::Barrier), close, Some(Op::Barrier)],
-            (MpiMdMode::AllOpen, _) => [Some(Op::Barrier), open(false), close, Some(Op::Barrier)],
+            (MpiMdMode::AllOpen, 0) => [open, Some(Op::Barrier), close, Some(Op::Barrier)],
+            (MpiMdMode::AllOpen, _) => [Some(Op::Barrier), open, close, Some(Op::Barrier)],
         };
         ops.into_iter().flatten()
     }
@@ -141,8 +142,7 @@ impl MpiMdTestRun {
         let files = self.spec.files;
         match phase {
             MpiMdPhase::Create | MpiMdPhase::Open => {
-                let makes = phase == MpiMdPhase::Create;
-                let each = move |index| self.open_close(rank, Self::file(index), makes);
+                let each = move |index| self.open_close(rank, Self::file(index));
                 Box::new(begin.chain((0..files).flat_map(each)).chain([Op::Barrier]))
             }
             MpiMdPhase::Resize => Box::new(self.resize(rank)),
@@ -159,8 +159,7 @@ impl MpiMdTestRun {
         let speaks = rank == 0 || independent;
         let opens = speaks || self.spec.mode == MpiMdMode::AllOpen;
         let one = |op: Op, when: bool| when.then_some(op).into_iter();
-        let first = Op::Open { file: RESIZED, create: true };
-        let other = Op::Open { file: RESIZED, create: false };
+        let open = Op::Open { file: RESIZED, create: true };
         let lengths = (0..self.spec.files).flat_map(move |index| {
             let len = mix(self.spec.seed ^ mix(index)) >> 33;
             let cut = speaks.then_some(Op::SetLen { file: RESIZED, len });
@@ -168,9 +167,9 @@ impl MpiMdTestRun {
         });
         [Op::Phase(SETUP)]
             .into_iter()
-            .chain(one(first, rank == 0))
+            .chain(one(open, rank == 0))
             .chain([Op::Barrier])
-            .chain(one(other, opens && rank != 0))
+            .chain(one(open, opens && rank != 0))
             .chain([Op::Barrier, Op::Phase(MpiMdPhase::Resize as u16)])
             .chain(lengths)
             .chain([Op::Barrier, Op::Phase(CLEANUP)])
@@ -258,7 +257,7 @@ mod tests {
     fn all_open_after_the_first() {
         let run = run(2, 1, &[MpiMdPhase::Open], MpiMdMode::AllOpen);
         let file = FileRef(1);
-        let open = Op::Open { file, create: false };
+        let open = Op::Open { file, create: true };
         let close = Op::Close { file };
         let end = [close, Op::Barrier, Op::Barrier];
         assert_eq!(run.ops(0).collect::<Vec<_>>(), [&[Op::Phase(1), open, Op::Barrier][..], &end].concat());

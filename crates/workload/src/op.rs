@@ -11,11 +11,11 @@ pub struct FileRef(pub u32);
 /// What a rank does next. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Op {
-    /// Opens a file, making it when missing if `create` says so.
+    /// Opens a file.
     Open {
         /// Which.
         file: FileRef,
-        /// Whether it is made when missing.
+        /// For reading and writing, and made when missing; otherwise it is there, and is opened for reading alone.
         create: bool,
     },
     /// Closes a file that this rank has open.
@@ -23,7 +23,7 @@ pub enum Op {
         /// Which.
         file: FileRef,
     },
-    /// Reads from an open file.
+    /// Reads from an open file. Bytes beyond its end may be asked for, and are none.
     Read {
         /// Which.
         file: FileRef,
