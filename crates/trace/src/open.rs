@@ -1,0 +1,95 @@
+//! Opens a trace of any kind, told by its content.
+
+use crate::csv;
+use crate::darshan::{self, Helper};
+use crate::error::{Result, TraceError};
+use crate::stream::RecordStream;
+use crate::wtrace;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::path::Path;
+
+/// What a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Weft's own format.
+    Wtrace,
+    /// CSV with a heading that makes sense.
+    Csv,
+    /// A log of Darshan 3.
+    Darshan,
+}
+
+/// How to read what Weft does not read by itself.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// The program that reads Darshan logs.
+    pub helper: Helper,
+    /// Make a likely course of events from the counters of a Darshan log that has no DXT.
+    pub reconstruct: bool,
+}
+
+/// A stream of any kind.
+pub type AnyStream = Box<dyn RecordStream>;
+
+/// What the file is.
+///
+/// # Errors
+/// What the system refuses; a file of no kind that is known here.
+pub fn kind(path: &Path) -> Result<Kind> {
+    let mut file = File::open(path).map_err(|error| TraceError::io(path, error))?;
+    sniff(path, &mut file)
+}
+
+fn sniff(path: &Path, file: &mut File) -> Result<Kind> {
+    let mut begin = Vec::new();
+    let read = file.by_ref().take(8192).read_to_end(&mut begin);
+    read.and_then(|_| file.rewind()).map_err(|error| TraceError::io(path, error))?;
+    let unknown = |what: &str| Err(TraceError::Unknown { path: path.to_owned(), what: what.to_owned() });
+    if begin.starts_with(wtrace::MAGIC) {
+        return Ok(Kind::Wtrace);
+    }
+    if darshan::is_log(&begin) {
+        return Ok(Kind::Darshan);
+    }
+    if begin.starts_with(&[0x1f, 0x8b]) || begin.starts_with(b"BZh") {
+        return unknown(
+            "compressed by gzip or bzip2: uncompress it first; a log of Darshan 2 is brought to Darshan 3 by \
+             darshan-convert",
+        );
+    }
+    // The last character may be cut off.
+    let text = match std::str::from_utf8(&begin) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&begin[..error.valid_up_to()]).expect("checked")
+        }
+        Err(_) => "\0",
+    };
+    if text.contains('\0') {
+        return unknown("neither .wtrace, CSV nor a Darshan 3 log");
+    }
+    if begin.is_empty() {
+        return unknown("it is empty");
+    }
+    if csv::has_heading(text.trim_start_matches('\u{feff}')) {
+        return Ok(Kind::Csv);
+    }
+    unknown(&format!("text without the heading of a trace; CSV needs one, such as {}", csv::HEADING))
+}
+
+/// Opens a trace.
+///
+/// # Errors
+/// What the system refuses; a file of no kind that is known here; what its own reader refuses.
+pub fn open(path: &Path, options: &OpenOptions) -> Result<AnyStream> {
+    let mut file = File::open(path).map_err(|error| TraceError::io(path, error))?;
+    match sniff(path, &mut file)? {
+        Kind::Wtrace => Ok(Box::new(wtrace::Reader::open(path)?)),
+        Kind::Csv => {
+            let len = file.metadata().map_err(|error| TraceError::io(path, error))?.len();
+            Ok(Box::new(csv::Reader::new(path, BufReader::new(file), len)?))
+        }
+        Kind::Darshan => darshan::open(path, options),
+    }
+}

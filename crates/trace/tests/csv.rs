@@ -1,0 +1,104 @@
+//! CSV: round trips, columns in any order, units, and what is wrong with lines.
+
+mod common;
+
+use common::{Dice, all, any_record, names};
+use std::path::Path;
+use weft_trace::csv::{HEADING, Reader, Writer};
+use weft_trace::{Level, Operation, Rank, Record, RecordStream, TraceError};
+
+fn read(text: &str) -> (Vec<Record>, Option<TraceError>) {
+    match Reader::new(Path::new("test"), text.as_bytes(), 0) {
+        Ok(reader) => all(reader),
+        Err(error) => (Vec::new(), Some(error)),
+    }
+}
+
+fn wrong(text: &str) -> String {
+    read(text).1.expect("refused").to_string()
+}
+
+#[test]
+fn any_records_come_back() {
+    for seed in 0..5 {
+        println!("seed {seed}");
+        let mut dice = Dice(seed);
+        let names = names(6);
+        let mut records: Vec<Record> = (0..3_000).map(|_| any_record(&mut dice, 6, 6)).collect();
+        for record in &mut records {
+            record.len.0 = record.len.0.min(u64::MAX - record.offset.0);
+        }
+        let mut writer = Writer::new(Path::new("test"), Vec::new()).expect("memory takes it");
+        for record in &records {
+            writer.push(record, &names).expect("memory takes it");
+        }
+        let bytes = writer.finish().expect("memory takes it");
+        let mut reader = Reader::new(Path::new("test"), &bytes[..], 0).expect("a heading");
+        for record in &records {
+            let read = reader.next().expect("as many").expect("sound");
+            let there = reader.names();
+            if record.op.has_file() {
+                assert_eq!(there.file_name(read.file), names.file_name(record.file));
+            }
+            assert_eq!(there.host_name(read.host), names.host_name(record.host));
+            assert_eq!(Record { file: record.file, host: record.host, ..read }, *record);
+        }
+        assert!(reader.next().is_none());
+    }
+}
+
+#[test]
+fn columns_in_any_order_with_units() {
+    let text = "\u{feff}Duration_us, LENGTH ,color,path,op,begin_ms,process,module,collective\r\n\
+                # a comment, of whatever\r\n\
+                1.5,64 KiB,red,/a,pwrite,2.000001,3,X_MPIIO,Yes\r\n\
+                \r\n\
+                ,-,,/b,OPEN,,,,\r\n";
+    let (records, error) = read(text);
+    assert!(error.is_none(), "{error:?}");
+    let first = records[0];
+    assert_eq!((first.rank, first.op, first.level), (Rank(3), Operation::Write, Level::MpiIo));
+    assert_eq!((first.len.0, first.offset.0, first.collective), (65_536, 0, true));
+    assert_eq!((first.start.0, first.end.0), (2_000_001, 2_001_501));
+    assert_eq!((records[1].op, records[1].rank, records[1].end.0), (Operation::Open, Rank(0), 0));
+    assert_eq!(records.len(), 2);
+}
+
+#[test]
+fn times_are_exact_and_small_ones_may_be_floats() {
+    let (records, _) =
+        read("op,file,start,end\nread,a,1234567890.123456789,1.234567891e9\nread,a,1e-9,0.000000002\n");
+    assert_eq!(records[0].start.0, 1_234_567_890_123_456_789);
+    assert_eq!((records[1].start.0, records[1].end.0), (1, 2));
+}
+
+#[test]
+fn refusals_name_the_line_and_what_is_wrong() {
+    let line = |line: &str| wrong(&format!("{HEADING}\n0,,posix,read,no,/a,0,1,0,1\n{line}\n"));
+    for (text, what) in [
+        ("0,,posix,frobnicate,no,/a,0,1,0,1", "line 3: `frobnicate` is no operation"),
+        ("x,,posix,read,no,/a,0,1,0,1", "line 3: `x` is no rank"),
+        ("0,,posix,read,no,,0,1,0,1", "line 3: no file"),
+        ("0,,posix,read,no,/a,-5,1,0,1", "line 3: `-5` is no offset"),
+        ("0,,posix,read,no,/a,0,1 parsec,0,1", "line 3: `1 parsec` is no length"),
+        ("0,,posix,read,no,/a,18446744073709551615,1,0,1", "past the largest offset"),
+        ("0,,posix,read,no,/a,0,1,5,4", "ends before it begins"),
+        ("0,,posix,read,perhaps,/a,0,1,0,1", "`perhaps` is no yes or no"),
+        ("0,,hdf5,read,no,/a,0,1,0,1", "`hdf5` is no level"),
+    ] {
+        let error = line(text);
+        assert!(error.contains(what), "{text}: {error}");
+    }
+    assert!(wrong("rank,offset\n1,2\n").contains("no column `operation`"));
+    assert!(wrong("op,file,end,duration\n").contains("`end` and `duration`"));
+    assert!(wrong("op,file,len,size\n").contains("`size` says again"));
+    assert!(wrong("op,file,start_ns,start_ms\n").contains("`start_ms` says again"));
+}
+
+#[test]
+fn a_line_without_an_end_does_not_fill_the_memory() {
+    let endless = std::io::Read::chain("op,file\nread,".as_bytes(), std::io::repeat(b'x'));
+    let (records, error) = all(Reader::new(Path::new("test"), endless, 0).expect("a heading"));
+    assert!(records.is_empty());
+    assert!(error.expect("refused").to_string().contains("longer than 65536 bytes"));
+}
