@@ -2,7 +2,7 @@
 # Makes sure that what a make target needs is installed; installs Debian packages where it may, and says clearly what
 # to install where it may not.
 #
-# usage: scripts/deps.sh build|demo|test...
+# usage: scripts/deps.sh build|demo|test|bench|lint|darshan...
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -11,6 +11,10 @@ say() { printf '%s\n' "$*" >&2; }
 build=(cc:gcc ld:binutils)
 demo=("${build[@]}" mpicc.mpich:libmpich-dev mpiexec.mpich:mpich h5pcc.mpich:libhdf5-mpich-dev h5dump:hdf5-tools)
 test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 git:git)
+# pip alone: Darshan's library is in no Debian package
+darshan=(pip3:python3-pip)
+# the release whose libdarshan-util the tests are run with; see docs/decisions/darshan.md
+darshan_release=3.5.0
 
 need_rust() {
     if ! command -v cargo >/dev/null; then
@@ -67,14 +71,35 @@ install() {
     rm -f "$log"
 }
 
+# Darshan's library, which reads its logs, from its wheel: without the Python packages that the wheel asks for.
+install_darshan() {
+    local dir=${XDG_DATA_HOME:-$HOME/.local/share}/weft/darshan log
+    if compgen -G "$dir/darshan-$darshan_release.dist-info" >/dev/null; then
+        return
+    fi
+    log=$(mktemp)
+    say "weft: installing darshan $darshan_release into $dir"
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    pip3 install --quiet --disable-pip-version-check --no-deps --target "$dir" "darshan==$darshan_release" >"$log" 2>&1 || {
+        tail -20 "$log" >&2
+        say "weft: pip could not install darshan $darshan_release; logs of Darshan cannot be read without it"
+        exit 1
+    }
+    rm -f "$log"
+}
+
 for kind in "${@:-build}"; do
     case $kind in
         build | lint) list=("${build[@]}") ;;
         demo) list=("${demo[@]}") ;;
-        test | bench) list=("${test[@]}") ;;
-        *) say "usage: $0 build|demo|test|bench|lint..."; exit 2 ;;
+        test) list=("${test[@]}" "${darshan[@]}") ;;
+        bench) list=("${test[@]}") ;;
+        darshan) list=("${darshan[@]}") ;;
+        *) say "usage: $0 build|demo|test|bench|lint|darshan..."; exit 2 ;;
     esac
-    need_rust
+    [ "$kind" = darshan ] || need_rust
     packages=$(missing_packages "${list[@]}")
     [ -z "$packages" ] || install "$packages"
+    case $kind in test | darshan) install_darshan ;; esac
 done

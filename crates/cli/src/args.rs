@@ -19,6 +19,7 @@ Environment:
   WEFT_CLUSTER   the cluster file (else ~/.config/weft/cluster.toml, /etc/weft/cluster.toml, the embedded cluster)
   WEFT_STATE     where the embedded cluster lies (else ~/.local/state/weft/default)
   WEFT_KEY       this user's key file (else ~/.config/weft/key, else the cluster's)
+  WEFT_DARSHAN_LIB  libdarshan-util or its folder, for Darshan logs (else where `make deps` puts it)
   WEFT_PRELOAD   the preload library that `weft run` uses (else the one installed with this program)
 
 Exit codes:
@@ -94,6 +95,10 @@ pub enum Command {
     Twin(c::twin::Twin),
     #[command(hide = true)]
     BenchRank(c::bench::BenchRank),
+    /// Look at traces of programs: Darshan logs, CSV, Weft's own
+    Trace(c::trace::Trace),
+    #[command(hide = true)]
+    DarshanReader(c::trace::DarshanReader),
     /// Print shell completions
     Completions(c::docs::Completions),
     /// Write manual pages

@@ -20,6 +20,7 @@ pub mod stat;
 pub mod status;
 pub mod stop;
 pub mod stripe;
+pub mod trace;
 pub mod tree;
 pub mod twin;
 
@@ -58,6 +59,8 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Bench(command) => command.run(file),
         Command::BenchRank(command) => command.run(),
         Command::Twin(command) => command.run(),
+        Command::Trace(command) => command.run(),
+        Command::DarshanReader(command) => Ok(command.run()),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     }
