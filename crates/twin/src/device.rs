@@ -3,28 +3,29 @@
 use crate::spec::SpecError;
 use weft_env::device::DeviceModel;
 use weft_env::sim::{NetworkModel, SimpleDisk, SimpleNetwork};
+use weft_models::{NetworkSpec, Profile};
 
 /// The simplest disk or network: a fixed time per request and a time per byte.
 pub(crate) const SIMPLE: &str = "simple";
 
 /// A new disk of this profile.
-pub(crate) fn disk(profile: &str, _seed: u64) -> Result<Box<dyn DeviceModel>, SpecError> {
-    match profile {
-        SIMPLE => Ok(Box::new(SimpleDisk::default())),
-        _ => Err(SpecError::new(
-            "profile",
-            format!("no disk has the profile {profile:?}; there is {SIMPLE:?}"),
-        )),
+pub(crate) fn disk(profile: &str, seed: u64) -> Result<Box<dyn DeviceModel>, SpecError> {
+    if profile == SIMPLE {
+        return Ok(Box::new(SimpleDisk::default()));
+    }
+    match Profile::by_name(profile) {
+        Ok(profile) => Ok(profile.build(seed)),
+        Err(error) => Err(SpecError::new("profile", format!("{error}; or {SIMPLE:?}"))),
     }
 }
 
 /// A new network of this profile.
 pub(crate) fn network(profile: &str) -> Result<Box<dyn NetworkModel>, SpecError> {
-    match profile {
-        SIMPLE => Ok(Box::new(SimpleNetwork::default())),
-        _ => Err(SpecError::new(
-            "network",
-            format!("no network has the profile {profile:?}; there is {SIMPLE:?}"),
-        )),
+    if profile == SIMPLE {
+        return Ok(Box::new(SimpleNetwork::default()));
+    }
+    match NetworkSpec::by_name(profile) {
+        Ok(network) => Ok(network.build()),
+        Err(error) => Err(SpecError::new("network", format!("{error}; or {SIMPLE:?}"))),
     }
 }
