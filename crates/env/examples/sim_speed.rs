@@ -16,7 +16,7 @@ fn report(what: &str, sim: &Sim, start: Instant, requests: u64) {
 }
 
 fn sleepers(tasks: u64, rounds: u64) {
-    let mut sim = Sim::new(SimConfig { seed: 1, shuffle: false });
+    let mut sim = Sim::new(SimConfig { shuffle: false, ..SimConfig::default() });
     let node = sim.node("a");
     for task in 0..tasks {
         let env = node.clone();
@@ -33,7 +33,7 @@ fn sleepers(tasks: u64, rounds: u64) {
 }
 
 fn notifiers(rounds: u64) {
-    let mut sim = Sim::new(SimConfig { seed: 1, shuffle: false });
+    let mut sim = Sim::new(SimConfig { shuffle: false, ..SimConfig::default() });
     let node = sim.node("a");
     let (ping, pong) = (node.notify(), node.notify());
     let (a, b) = (ping.clone(), pong.clone());
@@ -71,7 +71,7 @@ async fn serve(env: SimEnv) {
 }
 
 fn messages(servers: u64, clients: u64, rounds: u64) {
-    let mut sim = Sim::new(SimConfig { seed: 1, shuffle: false });
+    let mut sim = Sim::new(SimConfig { shuffle: false, ..SimConfig::default() });
     for server in 0..servers {
         let node = sim.node(&format!("server{server}"));
         let env = node.clone();

@@ -14,12 +14,14 @@
 
 mod address;
 pub mod device;
+mod hollow;
 mod name;
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)] // The one place where they belong.
 pub mod real;
 pub mod sim;
 
 pub use address::{Address, BadAddress};
+pub use hollow::Hollow;
 use name::check_name;
 
 use std::future::Future;
@@ -94,6 +96,11 @@ pub trait Env: Clone + Send + Sync + 'static {
 
     /// A new event count.
     fn notify(&self) -> Self::Notify;
+
+    /// A buffer for payloads of which this world carries lengths only, where it does: see [`Hollow`].
+    fn hollow(&self, _len: usize) -> Option<Hollow> {
+        None
+    }
 
     /// New zeroed shared memory of `len` bytes (rounded up to whole pages).
     ///

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weft_core::ByteLen;
-use weft_env::{Env, Notify};
+use weft_env::{Env, Hollow, Notify};
 use weft_store::aligned::AlignedBuf;
 use weft_wire::data::PAYLOAD_LEN_MAX;
 
@@ -23,6 +23,19 @@ const fn class_len(class: usize) -> usize {
     LEN_MIN << class
 }
 
+/// The memory of one payload.
+enum Buffer {
+    Bytes(AlignedBuf),
+    /// Where payloads are lengths only.
+    Hollow(Hollow),
+}
+
+impl Buffer {
+    fn new<E: Env>(env: &E, len: usize) -> Self {
+        env.hollow(len).map_or_else(|| Self::Bytes(AlignedBuf::zeroed(len)), Self::Hollow)
+    }
+}
+
 /// Buffers that connections borrow. Who waits is served in the order of asking, so that a long payload is not
 /// passed over by short ones for ever.
 pub(crate) struct PayloadPool<E: Env> {
@@ -36,7 +49,7 @@ struct Inner<E: Env> {
     lent: usize,
     /// Bytes of buffers kept.
     kept: usize,
-    free: [Vec<AlignedBuf>; CLASSES],
+    free: [Vec<Buffer>; CLASSES],
     /// The fewest that were free since the last trim: so many were of no use.
     idle: [usize; CLASSES],
     waiters: VecDeque<Arc<Waiter<E>>>,
@@ -79,7 +92,7 @@ impl<E: Env> PayloadPool<E> {
         // From here on `need` bytes are accounted for; `lease` gives them back.
         let mut lease = Payload { pool: self, class, len, buf: None };
         let kept = self.inner.lock().take(class, self.total);
-        lease.buf = Some(kept.unwrap_or_else(|| AlignedBuf::zeroed(need)));
+        lease.buf = Some(kept.unwrap_or_else(|| Buffer::new(&self.env, need)));
         lease
     }
 
@@ -129,7 +142,7 @@ impl<E: Env> PayloadPool<E> {
 
 impl<E: Env> Inner<E> {
     /// A kept buffer of this class, whose bytes are then lent and not kept; without one, room for a new one.
-    fn take(&mut self, class: usize, total: usize) -> Option<AlignedBuf> {
+    fn take(&mut self, class: usize, total: usize) -> Option<Buffer> {
         if let Some(buf) = self.free[class].pop() {
             self.kept -= class_len(class);
             self.idle[class] = self.idle[class].min(self.free[class].len());
@@ -188,19 +201,25 @@ pub(crate) struct Payload<'a, E: Env> {
     pool: &'a PayloadPool<E>,
     class: usize,
     len: usize,
-    buf: Option<AlignedBuf>,
+    buf: Option<Buffer>,
 }
 
 impl<E: Env> Deref for Payload<'_, E> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.buf.as_ref().expect("there until dropped")[..self.len]
+        match self.buf.as_ref().expect("there until dropped") {
+            Buffer::Bytes(buf) => &buf[..self.len],
+            Buffer::Hollow(buf) => &buf[..self.len],
+        }
     }
 }
 
 impl<E: Env> DerefMut for Payload<'_, E> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.buf.as_mut().expect("there until dropped")[..self.len]
+        match self.buf.as_mut().expect("there until dropped") {
+            Buffer::Bytes(buf) => &mut buf[..self.len],
+            Buffer::Hollow(buf) => &mut buf[..self.len],
+        }
     }
 }
 

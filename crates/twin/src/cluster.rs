@@ -2,7 +2,7 @@
 
 use crate::device;
 use crate::outcome::{DeviceOutcome, RunError};
-use crate::spec::{ClusterSpec, Module, ServerSpec, SpecError};
+use crate::spec::{ClusterSpec, Module, Payload, ServerSpec, SpecError};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weft_client::{Checksums, Client, ClientOptions, Credentials, Identity, Key};
@@ -102,6 +102,9 @@ impl Cluster {
             self.control.add_disk(env, &mount, device::disk(&target.profile, seed)?);
             let faults = DiskFaults { capacity_bytes: target.capacity.0, ..DiskFaults::default() };
             self.control.set_disk_faults(env, &mount, faults);
+            if self.spec.payload == Payload::Lengths {
+                self.control.keep_lengths(env, &mount, weft_store::datafile::OBJECTS);
+            }
             let class = target.class.clone();
             self.map.targets.push(TargetEntry { id, server: ServerId(server), class: class.clone() });
             let profile = target.profile.clone();

@@ -3,7 +3,7 @@
 use crate::barrier::Barrier;
 use crate::cluster::Cluster;
 use crate::outcome::{DeviceOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
-use crate::spec::ClusterSpec;
+use crate::spec::{ClusterSpec, Payload};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -11,8 +11,8 @@ use std::rc::Rc;
 use weft_client::{Client, Error, OpenFile, OpenFlags, Place, ROOT};
 use weft_core::{ByteLen, FileOffset, Nanos};
 use weft_env::device::DeviceCounters;
-use weft_env::sim::{Control, Sim, SimConfig, SimEnv, SimNotify};
-use weft_env::{Env, Notify};
+use weft_env::sim::{self, Control, Sim, SimConfig, SimEnv, SimNotify};
+use weft_env::{Env, Hollow, Notify};
 use weft_wire::meta;
 use weft_workload::{FileRef, Op, Workload};
 
@@ -28,7 +28,11 @@ const INPUT_PIECE: u64 = 4 << 20;
 pub fn run(spec: &ClusterSpec, workload: &dyn Workload) -> Result<Outcome, RunError> {
     spec.check()?;
     let ranks = workload.ranks();
-    let mut sim = Sim::new(SimConfig { seed: spec.seed, shuffle: spec.shuffle });
+    let payload = match spec.payload {
+        Payload::Bytes => sim::Payload::Bytes,
+        Payload::Lengths => sim::Payload::Lengths,
+    };
+    let mut sim = Sim::new(SimConfig { seed: spec.seed, shuffle: spec.shuffle, payload });
     let nodes = ranks.div_ceil(spec.processes_per_node);
     // The last node makes what has to be there before the start.
     let cluster = Cluster::build(&sim.control(), spec, nodes + 1)?;
@@ -157,7 +161,7 @@ struct Rank<'d, 'w> {
     client: Client<SimEnv>,
     open: BTreeMap<FileRef, OpenFile<SimEnv>>,
     phase: Option<u16>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
 }
 
 /// What an operation came to.
@@ -196,12 +200,11 @@ impl<'w> Drive<'w> {
         }
         let at = place(format!("{FOLDER}/{name}"));
         let file = client.open(&at, READ_WRITE_CREATE, 0o666, &self.layout).await?;
-        let mut buffer = Vec::new();
+        let buffer = Buffer::new(client.env(), INPUT_PIECE.min(len) as usize);
         let mut offset = 0;
         while offset < len {
             let piece = INPUT_PIECE.min(len - offset) as usize;
-            buffer.resize(piece, 0);
-            file.write_at(&[IoSlice::new(&buffer)], FileOffset(offset)).await?;
+            file.write_at(&[IoSlice::new(&buffer.bytes()[..piece])], FileOffset(offset)).await?;
             offset += piece as u64;
         }
         file.sync().await?;
@@ -223,15 +226,9 @@ impl<'w> Drive<'w> {
 
     async fn rank(self: Rc<Self>, number: u32, env: SimEnv) {
         let client = self.cluster.client(env.clone());
-        let mut rank = Rank {
-            drive: &self,
-            rank: number,
-            env,
-            client,
-            open: BTreeMap::new(),
-            phase: None,
-            buffer: Vec::new(),
-        };
+        let buffer = Buffer::new(&env, 0);
+        let open = BTreeMap::new();
+        let mut rank = Rank { drive: &self, rank: number, env, client, open, phase: None, buffer };
         let result = rank.run().await;
         let mut tally = self.tally.borrow_mut();
         tally.left -= 1;
@@ -272,6 +269,34 @@ enum Failed {
     Workload(&'static str),
 }
 
+const NOT_OPEN: Failed = Failed::Workload("the rank does not have this file open");
+
+/// What a rank reads into and writes from.
+enum Buffer {
+    Bytes(Vec<u8>),
+    Hollow(Hollow),
+}
+
+impl Buffer {
+    fn new(env: &SimEnv, len: usize) -> Self {
+        env.hollow(len).map_or_else(|| Self::Bytes(vec![0; len]), Self::Hollow)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Hollow(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Hollow(bytes) => bytes,
+        }
+    }
+}
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         Self::Client(error)
@@ -302,7 +327,7 @@ impl Rank<'_, '_> {
     }
 
     fn file(&self, file: FileRef) -> Result<&OpenFile<SimEnv>, Failed> {
-        self.open.get(&file).ok_or(Failed::Workload("the rank does not have this file open"))
+        self.open.get(&file).ok_or(NOT_OPEN)
     }
 
     async fn step(&mut self, op: Op) -> Result<Done, Failed> {
@@ -329,7 +354,7 @@ impl Rank<'_, '_> {
             }
             Op::Close { file } => {
                 let open = self.open.remove(&file);
-                open.ok_or(Failed::Workload("the rank does not have this file open"))?.close().await?;
+                open.ok_or(NOT_OPEN)?.close().await?;
                 (OpKind::Close, 0)
             }
             Op::Read { file, offset, len, .. } => (OpKind::Read, self.read(file, offset, len).await?),
@@ -378,26 +403,21 @@ impl Rank<'_, '_> {
     }
 
     fn room(&mut self, len: u64) {
-        if (self.buffer.len() as u64) < len {
-            self.buffer.resize(len as usize, 0);
+        if (self.buffer.bytes().len() as u64) < len {
+            self.buffer = Buffer::new(&self.env, len as usize);
         }
     }
 
     async fn read(&mut self, file: FileRef, offset: u64, len: u64) -> Result<u64, Failed> {
         self.room(len);
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let bufs = &mut [IoSliceMut::new(&mut buffer[..len as usize])];
-        let got = match self.file(file) {
-            Ok(open) => open.read_at(bufs, FileOffset(offset)).await.map_err(Failed::Client),
-            Err(error) => Err(error),
-        };
-        self.buffer = buffer;
-        Ok(got? as u64)
+        let open = self.open.get(&file).ok_or(NOT_OPEN)?;
+        let bufs = &mut [IoSliceMut::new(&mut self.buffer.bytes_mut()[..len as usize])];
+        Ok(open.read_at(bufs, FileOffset(offset)).await? as u64)
     }
 
     async fn write(&mut self, file: FileRef, offset: u64, len: u64) -> Result<u64, Failed> {
         self.room(len);
-        let bytes = &self.buffer[..len as usize];
+        let bytes = &self.buffer.bytes()[..len as usize];
         let wrote = self.file(file)?.write_at(&[IoSlice::new(bytes)], FileOffset(offset)).await? as u64;
         if wrote < len {
             return Err(Failed::Workload("a disk is full: give the targets more capacity"));

@@ -36,6 +36,17 @@ fn one_seed_is_one_course_of_events() {
 }
 
 #[test]
+fn lengths_take_the_time_of_bytes() {
+    for size in [1000, 4096, 65_536, 100_001, 3_000_000] {
+        let workload = transfers(6, Size(size), 4);
+        let with = |payload| outcome(&ClusterSpec { payload, ..cluster(3) }, &workload);
+        let (lengths, bytes) = (with(Payload::Lengths), with(Payload::Bytes));
+        assert_eq!(lengths.elapsed, bytes.elapsed, "{size} bytes");
+        assert_eq!((lengths.phases, lengths.devices), (bytes.phases, bytes.devices), "{size} bytes");
+    }
+}
+
+#[test]
 fn everything_is_counted() {
     let outcome = outcome(&cluster(4), &transfers(8, Size::kib(100), 6));
     let bytes = 8 * 6 * 100 * 1024;

@@ -106,6 +106,11 @@ impl Control {
         self.disk(env, path).set_model(&self.world, model);
     }
 
+    /// Files made from now on below `folder` of any directory on the disk that holds `path` keep their lengths only.
+    pub fn keep_lengths(&self, env: &SimEnv, path: &Path, folder: &str) {
+        self.disk(env, path).keep_lengths(folder);
+    }
+
     /// What has reached the device of the disk that holds `path`.
     pub fn disk_counters(&self, env: &SimEnv, path: &Path) -> DeviceCounters {
         self.disk(env, path).counters()

@@ -3,8 +3,8 @@
 use super::disk::{SimDir, SimDisk, SimFile};
 use super::net::{self, SimConn, SimListener};
 use super::world::{MachineId, ProcessId, World};
-use super::{SimNotify, SimShared};
-use crate::{Address, Env};
+use super::{Payload, SimNotify, SimShared};
+use crate::{Address, Env, Hollow};
 use std::future::Future;
 use std::io;
 use std::path::Path;
@@ -139,6 +139,13 @@ impl Env for SimEnv {
 
     fn notify(&self) -> SimNotify {
         SimNotify::new(Arc::clone(&self.world))
+    }
+
+    fn hollow(&self, len: usize) -> Option<Hollow> {
+        match self.world.config.payload {
+            Payload::Bytes => None,
+            Payload::Lengths => Hollow::new(len),
+        }
     }
 
     fn shared(&self, len: usize) -> io::Result<SimShared> {

@@ -41,10 +41,23 @@ pub struct SimConfig {
     pub seed: u64,
     /// Tasks that can run at the same instant run in an order of the seed instead of first come, first served.
     pub shuffle: bool,
+    /// What payloads are.
+    pub payload: Payload,
+}
+
+/// What the payloads of a world are.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Payload {
+    /// Bytes: whatever is written is read again.
+    #[default]
+    Bytes,
+    /// Lengths only: programs are given [`Hollow`](crate::Hollow) buffers for payloads, of which connections carry, and
+    /// folders that [`Control::keep_lengths`] names store, the lengths. Everything else keeps its bytes.
+    Lengths,
 }
 
 impl Default for SimConfig {
     fn default() -> Self {
-        Self { seed: 1, shuffle: true }
+        Self { seed: 1, shuffle: true, payload: Payload::Bytes }
     }
 }

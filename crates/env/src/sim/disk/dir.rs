@@ -1,7 +1,8 @@
 //! Directory trees of a simulated disk.
 
+use super::body::Body;
 use super::file::inode_meta;
-use super::{FolderId, SimDisk, SimFile, SimInode};
+use super::{FolderId, InodeState, SimDisk, SimFile, SimInode};
 use crate::device::{DeviceAction, DeviceRequest};
 use crate::sim::SimEnv;
 use crate::sim::world::ProcessId;
@@ -43,12 +44,13 @@ impl SimDir {
             (None, Create::No) => Err(io::ErrorKind::NotFound.into()),
             (None, _) => {
                 state.inodes_made += 1;
+                let is_hollow = state.hollow.as_ref().is_some_and(|folder| name.starts_with(folder));
+                let content = if is_hollow { Body::hollow() } else { Body::default() };
                 let inode = Arc::new(SimInode {
                     number: state.inodes_made,
-                    state: Mutex::default(),
+                    state: Mutex::new(InodeState { content, mtime: self.env.wall() }),
                     pages_used: Arc::clone(&self.disk.pages_used),
                 });
-                inode.state.lock().mtime = self.env.wall();
                 state.tree.add_file(self.base, name, Arc::clone(&inode))?;
                 Ok(inode)
             }

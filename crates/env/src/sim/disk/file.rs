@@ -1,5 +1,6 @@
 //! Open files of a simulated disk.
 
+use super::body::Body;
 use super::pages::PAGE_BYTES;
 use super::{SimDisk, SimInode};
 use crate::device::{DeviceAction, DeviceRequest};
@@ -68,7 +69,7 @@ impl SimFile {
         let state = self.inode.state.lock();
         let mut done = 0;
         for buf in bufs {
-            let count = state.content.pages().read(offset.0 + done as u64, buf);
+            let count = state.content.read(offset.0 + done as u64, buf);
             done += count;
             if count < buf.len() {
                 break;
@@ -77,22 +78,22 @@ impl SimFile {
         Ok((done, request))
     }
 
-    fn write(&self, mut bytes: Vec<u8>, offset: LocalOffset) -> io::Result<DeviceRequest> {
+    fn write(&self, bufs: &[IoSlice<'_>], offset: LocalOffset) -> io::Result<DeviceRequest> {
         self.writable()?;
-        Self::end_of(offset, bytes.len() as u64)?;
-        let missing = self.inode.state.lock().content.pages().missing(offset.0, bytes.len());
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        Self::end_of(offset, len)?;
+        let (missing, mut written) = {
+            let state = self.inode.state.lock();
+            (state.content.missing(offset.0, len), state.content.gather(bufs))
+        };
         if self.disk.used_bytes() + missing * PAGE_BYTES > self.disk.capacity_bytes() {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
-        let request = self.request(DeviceAction::Write, offset.0, bytes.len() as u64);
+        let request = self.request(DeviceAction::Write, offset.0, len);
         if request.is_err() {
-            bytes.truncate(self.disk.below(bytes.len() as u64 + 1) as usize);
+            written.truncate(self.disk.below(len + 1));
         }
-        self.inode.change(self.env.wall(), |content| {
-            let end = offset.0 + bytes.len() as u64;
-            content.write(offset.0, bytes);
-            debug_assert!(content.pages().len() >= end || end == offset.0);
-        });
+        self.inode.change(self.env.wall(), |content| content.write(offset.0, written));
         request
     }
 
@@ -128,6 +129,21 @@ impl SimFile {
         inode_meta(&self.inode)
     }
 
+    /// Whether the file keeps its length only.
+    pub(in crate::sim) fn keeps_length(&self) -> bool {
+        matches!(self.inode.state.lock().content, Body::Length(_))
+    }
+
+    /// Takes the time of reading `len` bytes; how many are there.
+    pub(in crate::sim) async fn read_length(&self, offset: LocalOffset, len: usize) -> io::Result<usize> {
+        self.env.alive().await;
+        Self::end_of(offset, len as u64)?;
+        let request = self.request(DeviceAction::Read, offset.0, len as u64)?;
+        let left = self.inode.state.lock().content.len().saturating_sub(offset.0);
+        self.run(request).await;
+        Ok(usize::try_from(left).unwrap_or(usize::MAX).min(len))
+    }
+
     async fn run(&self, request: DeviceRequest) {
         self.disk.run(self.env.world(), &request).await;
     }
@@ -135,14 +151,12 @@ impl SimFile {
 
 pub(super) fn inode_meta(inode: &SimInode) -> FileMeta {
     let state = inode.state.lock();
-    let pages = state.content.pages();
-    FileMeta { len: ByteLen(pages.len()), blocks_512: pages.count() * PAGE_BYTES / 512, mtime: state.mtime }
-}
-
-fn gather(bufs: &[IoSlice<'_>]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(bufs.iter().map(|buf| buf.len()).sum());
-    bufs.iter().for_each(|buf| bytes.extend_from_slice(buf));
-    bytes
+    let content = &state.content;
+    FileMeta {
+        len: ByteLen(content.len()),
+        blocks_512: content.pages() * PAGE_BYTES / 512,
+        mtime: state.mtime,
+    }
 }
 
 impl File for SimFile {
@@ -158,7 +172,7 @@ impl File for SimFile {
 
     async fn write_at(&self, bufs: &[IoSlice<'_>], offset: LocalOffset) -> io::Result<()> {
         self.env.alive().await;
-        let request = self.write(gather(bufs), offset)?;
+        let request = self.write(bufs, offset)?;
         self.run(request).await;
         Ok(())
     }
@@ -173,7 +187,7 @@ impl File for SimFile {
         self.env.alive().await;
         let mut bytes = vec![0; len];
         shared.copy_out(from, &mut bytes);
-        let request = self.write(bytes, offset)?;
+        let request = self.write(&[IoSlice::new(&bytes)], offset)?;
         self.run(request).await;
         Ok(())
     }
@@ -203,9 +217,11 @@ impl File for SimFile {
     }
 
     async fn meta(&self) -> io::Result<FileMeta> {
+        // The system knows it of an open file, so that the disk has no part in it; others may come between all the same.
         self.env.alive().await;
-        let request = self.request(DeviceAction::Name, 0, 0)?;
-        self.run(request).await;
+        if self.env.world().config.shuffle {
+            self.env.world().step_back().await;
+        }
         Ok(self.meta_now())
     }
 
@@ -249,7 +265,7 @@ impl BlockingFile for SimBlockingFile {
 
     fn write_at(&self, buf: &[u8], offset: LocalOffset) -> io::Result<()> {
         self.alive()?;
-        self.file.write(buf.to_vec(), offset).map(|request| self.owe(request))
+        self.file.write(&[IoSlice::new(buf)], offset).map(|request| self.owe(request))
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Simulated disks: what is on the medium is kept apart from what only the system's memory holds.
 
+mod body;
 mod content;
 mod device;
 mod dir;
@@ -18,7 +19,7 @@ pub(super) use tree::{FolderId, Tree};
 use super::rng::Rng;
 use super::world::{DeviceId, World};
 use crate::device::{DeviceAction, DeviceCounters, DeviceModel, DeviceRequest};
-use content::Content;
+use body::Body;
 use pages::PAGE_BYTES;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ pub(super) struct SimDisk {
 struct DiskState {
     tree: Tree,
     faults: DiskFaults,
+    /// Files made below this folder, which ends in `/`, keep their lengths only.
+    hollow: Option<String>,
     rng: Rng,
     inodes_made: u64,
     /// Who has the lock of a file: its number, and a token of the guard.
@@ -81,23 +84,23 @@ pub(super) struct SimInode {
 
 #[derive(Default)]
 struct InodeState {
-    content: Content,
+    content: Body,
     mtime: Timestamp,
 }
 
 impl Drop for SimInode {
     fn drop(&mut self) {
-        self.pages_used.fetch_sub(self.state.get_mut().content.pages().count(), Relaxed);
+        self.pages_used.fetch_sub(self.state.get_mut().content.pages(), Relaxed);
     }
 }
 
 impl SimInode {
     /// Changes the contents and keeps the account of pages.
-    fn change<R>(&self, mtime: Timestamp, change: impl FnOnce(&mut Content) -> R) -> R {
+    fn change<R>(&self, mtime: Timestamp, change: impl FnOnce(&mut Body) -> R) -> R {
         let mut state = self.state.lock();
-        let before = state.content.pages().count();
+        let before = state.content.pages();
         let result = change(&mut state.content);
-        let after = state.content.pages().count();
+        let after = state.content.pages();
         state.mtime = state.mtime.max(mtime);
         self.pages_used.fetch_add(after.wrapping_sub(before), Relaxed);
         result
@@ -110,6 +113,7 @@ impl SimDisk {
         let state = DiskState {
             tree: Tree::new(),
             faults: DiskFaults::default(),
+            hollow: None,
             rng,
             inodes_made: 0,
             locks: BTreeMap::new(),
@@ -125,6 +129,10 @@ impl SimDisk {
 
     pub fn set_model(&self, world: &World, model: Box<dyn DeviceModel>) {
         self.device.set_model(world, model);
+    }
+
+    pub fn keep_lengths(&self, folder: &str) {
+        self.state.lock().hollow = Some(format!("{folder}/"));
     }
 
     pub fn counters(&self) -> DeviceCounters {

@@ -1,10 +1,10 @@
 //! One end of a simulated connection.
 
-use super::link::{Link, Progress, SimAttachment};
+use super::link::{Link, Message, Progress, SimAttachment};
 use super::listener::ListenerKey;
 use crate::sim::world::MachineId;
 use crate::sim::{SimEnv, SimFile, SimShared};
-use crate::{Address, Attachment, Closer, Conn, File, Peer, Shared};
+use crate::{Address, Attachment, Closer, Conn, File, Hollow, Peer, Shared};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -105,14 +105,12 @@ impl SimConn {
         }
     }
 
-    async fn send_all(&mut self, bytes: &[u8], mut attached: Vec<SimAttachment>) -> io::Result<()> {
+    async fn send_all(&mut self, mut message: Message) -> io::Result<()> {
         self.env.alive().await;
-        let mut done = 0;
-        while done < bytes.len() {
+        while message.left() > 0 {
             let deadline = self.deadline();
-            done += std::future::poll_fn(|_| {
-                let rest = &bytes[done..];
-                let sent = self.link.send(self.end, rest.len(), &mut attached, |len| rest[..len].to_vec());
+            std::future::poll_fn(|_| {
+                let sent = self.link.send(self.end, &mut message);
                 self.settle(deadline, sent)
             })
             .await?;
@@ -130,6 +128,17 @@ impl SimConn {
     }
 }
 
+/// The first of `parts`, as many as one message holds: bytes, then hollow ones.
+fn gather(parts: &[IoSlice<'_>]) -> (Message, usize) {
+    let first_hollow = parts.iter().position(|part| Hollow::holds(part)).unwrap_or(parts.len());
+    let (real, rest) = parts.split_at(first_hollow);
+    let hollow = rest.iter().take_while(|part| Hollow::holds(part));
+    let (count, hollow) = hollow.fold((0, 0), |(count, len), part| (count + 1, len + part.len()));
+    let mut bytes = Vec::with_capacity(real.iter().map(|part| part.len()).sum());
+    real.iter().for_each(|part| bytes.extend_from_slice(part));
+    (Message { bytes, hollow, sent: 0, attached: Vec::new() }, first_hollow + count)
+}
+
 impl Drop for SimConn {
     fn drop(&mut self) {
         // What the system does for a dead process it has done; a machine without power says nothing.
@@ -144,12 +153,13 @@ impl Conn for SimConn {
     type Shared = SimShared;
 
     async fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        if let [one] = parts {
-            return self.send_all(one, Vec::new()).await;
+        let mut rest = parts;
+        while !rest.is_empty() {
+            let (message, count) = gather(rest);
+            rest = &rest[count..];
+            self.send_all(message).await?;
         }
-        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
-        self.send_all(&bytes, Vec::new()).await
+        Ok(())
     }
 
     async fn send_file(
@@ -159,14 +169,17 @@ impl Conn for SimConn {
         offset: LocalOffset,
         len: ByteLen,
     ) -> io::Result<()> {
-        let head: usize = parts.iter().map(|part| part.len()).sum();
-        let mut bytes = Vec::with_capacity(head + len.0 as usize);
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
-        bytes.resize(head + len.0 as usize, 0);
-        if len.0 > 0 {
-            file.read_at(&mut [IoSliceMut::new(&mut bytes[head..])], offset).await?;
+        let mut message = Message { bytes: Vec::new(), hollow: 0, sent: 0, attached: Vec::new() };
+        parts.iter().for_each(|part| message.bytes.extend_from_slice(part));
+        let len = len.0 as usize;
+        if file.keeps_length() {
+            message.hollow = file.read_length(offset, len).await.map(|_| len)?;
+        } else if len > 0 {
+            let head = message.bytes.len();
+            message.bytes.resize(head + len, 0);
+            file.read_at(&mut [IoSliceMut::new(&mut message.bytes[head..])], offset).await?;
         }
-        self.send_all(&bytes, Vec::new()).await
+        self.send_all(message).await
     }
 
     async fn send_attached(
@@ -188,7 +201,7 @@ impl Conn for SimConn {
                 Attachment::Shared(shared) => Attachment::Shared(shared.clone()),
             })
             .collect();
-        self.send_all(bytes, attached).await
+        self.send_all(Message { bytes: bytes.to_vec(), hollow: 0, sent: 0, attached }).await
     }
 
     async fn recv(&mut self, buf: &mut [u8]) -> io::Result<usize> {

@@ -1,8 +1,8 @@
 //! A connection between two processes: one pipe in each direction.
 
-use crate::Attachment;
 use crate::sim::world::{MachineId, ProcessId, TaskId, World};
 use crate::sim::{SimFile, SimShared};
+use crate::{Attachment, Hollow};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
@@ -20,8 +20,63 @@ pub type SimAttachment = Attachment<SimFile, SimShared>;
 struct Segment {
     at: u64,
     bytes: Vec<u8>,
+    /// Bytes behind `bytes` of which only the number matters.
+    hollow: usize,
     read: usize,
     attached: Vec<SimAttachment>,
+}
+
+impl Segment {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.hollow
+    }
+
+    /// Moves what is left of it into `out`; how much. Where bytes end and hollow ones begin it stops once, so that who
+    /// reads ahead of a hollow payload finds it whole.
+    fn take(&mut self, out: &mut [u8], is_hollow: bool) -> usize {
+        let bytes = &self.bytes[self.read.min(self.bytes.len())..];
+        let count = if bytes.is_empty() { self.len() - self.read } else { bytes.len() }.min(out.len());
+        if !is_hollow && bytes.is_empty() {
+            out[..count].fill(0);
+        } else if !is_hollow {
+            out[..count].copy_from_slice(&bytes[..count]);
+        }
+        self.read += count;
+        count
+    }
+}
+
+/// What is still to be sent: bytes, and behind them hollow ones.
+pub struct Message {
+    pub bytes: Vec<u8>,
+    pub hollow: usize,
+    /// How much of it has been sent.
+    pub sent: usize,
+    pub attached: Vec<SimAttachment>,
+}
+
+impl Message {
+    pub fn left(&self) -> usize {
+        self.bytes.len() + self.hollow - self.sent
+    }
+
+    /// The next `count` bytes of it.
+    fn take(&mut self, at: u64, count: usize) -> Segment {
+        let start = self.sent.min(self.bytes.len());
+        let end = (self.sent + count).min(self.bytes.len());
+        let hollow = count - (end - start);
+        let is_all_bytes = start == 0 && end == self.bytes.len();
+        self.sent += count;
+        let bytes = match is_all_bytes {
+            // What is sent of the rest is hollow.
+            true => {
+                self.hollow += self.bytes.len();
+                std::mem::take(&mut self.bytes)
+            }
+            false => self.bytes[start..end].to_vec(),
+        };
+        Segment { at, bytes, hollow, read: 0, attached: std::mem::take(&mut self.attached) }
+    }
 }
 
 /// One direction. The sender's own end of it and the receiver's may wait for it.
@@ -104,6 +159,7 @@ impl Link {
         attached: &mut VecDeque<SimAttachment>,
     ) -> io::Result<Progress> {
         let (now, task) = (self.world.now(), self.world.current());
+        let is_hollow = Hollow::holds(out);
         let mut state = self.state.lock();
         self.check_reset(&state, task)?;
         if state.is_closed[end] {
@@ -115,11 +171,11 @@ impl Link {
             && let Some(segment) = pipe.segments.front_mut().filter(|segment| segment.at <= now)
         {
             attached.extend(segment.attached.drain(..));
-            let count = (segment.bytes.len() - segment.read).min(out.len() - done);
-            out[done..done + count].copy_from_slice(&segment.bytes[segment.read..segment.read + count]);
-            segment.read += count;
-            done += count;
-            if segment.read == segment.bytes.len() {
+            if done > 0 && !is_hollow && segment.hollow > 0 && segment.read == segment.bytes.len() {
+                break;
+            }
+            done += segment.take(&mut out[done..], is_hollow);
+            if segment.read == segment.len() {
                 pipe.segments.pop_front();
             }
         }
@@ -140,14 +196,8 @@ impl Link {
         Ok(Progress::Wait)
     }
 
-    /// Takes from `end` as many of `len` bytes, which `fill` gives, as there is room for.
-    pub fn send(
-        &self,
-        end: usize,
-        len: usize,
-        attached: &mut Vec<SimAttachment>,
-        fill: impl FnOnce(usize) -> Vec<u8>,
-    ) -> io::Result<Progress> {
+    /// Takes from `end` as much of `message` as there is room for.
+    pub fn send(&self, end: usize, message: &mut Message) -> io::Result<Progress> {
         let (now, task) = (self.world.now(), self.world.current());
         let is_parted = self.is_parted();
         let mut state = self.state.lock();
@@ -155,7 +205,7 @@ impl Link {
         if state.is_closed[end] || state.pipes[end].is_refused {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let count = len.min(PIPE_BYTES - state.pipes[end].bytes);
+        let count = message.left().min(PIPE_BYTES - state.pipes[end].bytes);
         if count == 0 {
             state.pipes[end].writer = Some(task);
             return Ok(Progress::Wait);
@@ -175,8 +225,7 @@ impl Link {
         let pipe = &mut state.pipes[end];
         let at = at.max(pipe.last_arrival);
         pipe.last_arrival = at;
-        let attached = std::mem::take(attached);
-        pipe.segments.push_back(Segment { at, bytes: fill(count), read: 0, attached });
+        pipe.segments.push_back(message.take(at, count));
         pipe.bytes += count;
         let reader = pipe.reader.take();
         drop(state);
@@ -236,7 +285,7 @@ impl Link {
             let mut last = 0;
             for segment in &mut pipe.segments {
                 if segment.at == HELD {
-                    let at = self.world.network.lock().arrival(now, from, to, segment.bytes.len());
+                    let at = self.world.network.lock().arrival(now, from, to, segment.len());
                     segment.at = at.unwrap_or(now);
                 }
                 segment.at = segment.at.max(last);
