@@ -93,6 +93,8 @@ pub enum Command {
     Bench(c::bench::Bench),
     /// Run client and servers on a simulated cluster
     Twin(c::twin::Twin),
+    /// Run the experiments of papers on simulated clusters
+    Lab(c::lab::Lab),
     #[command(hide = true)]
     BenchRank(c::bench::BenchRank),
     /// Look at traces of programs: Darshan logs, CSV, Weft's own

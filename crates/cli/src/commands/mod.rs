@@ -10,6 +10,7 @@ pub mod docs;
 pub mod du;
 pub mod fsck;
 pub mod key;
+pub mod lab;
 pub mod ls;
 pub mod mount;
 pub mod names;
@@ -57,6 +58,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Key(command) => command.run(file),
         Command::Config(command) => command.run(file),
         Command::Bench(command) => command.run(file),
+        Command::Lab(command) => command.run(),
         Command::BenchRank(command) => command.run(),
         Command::Twin(command) => command.run(),
         Command::Trace(command) => command.run(),

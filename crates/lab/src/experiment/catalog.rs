@@ -1,0 +1,86 @@
+//! The experiments that the program carries with it.
+
+use super::Experiment;
+use std::sync::OnceLock;
+
+macro_rules! carried {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../experiments/", $name, ".toml")))),*]
+    };
+}
+
+const FILES: &[(&str, &str)] = carried![
+    "ibridge-fig2a",
+    "ibridge-fig2b",
+    "ibridge-fig2c",
+    "ibridge-fig2d",
+    "ibridge-fig2e",
+    "ibridge-fig3",
+    "ceda-fig3",
+    "thesis-tab4.1",
+    "thesis-tab4.2",
+    "thesis-tab4.3",
+    "thesis-tab4.4",
+    "thesis-tab4.5",
+    "thesis-tab4.6",
+    "thesis-tab4.7",
+    "thesis-tab4.8",
+    "thesis-fig4.5",
+    "psa-fig7",
+    "psa-fig8",
+    "psa-fig9",
+    "psa-fig10",
+    "psa-fig11",
+    "psa-fig12",
+    "psa-fig13",
+];
+
+/// All of them, in the order of papers and figures.
+pub fn all() -> &'static [Experiment] {
+    static ALL: OnceLock<Vec<Experiment>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let read = |(name, text): &(&str, &str)| match Experiment::parse(name, text) {
+            Ok(experiment) => experiment,
+            Err(error) => panic!("{error}"),
+        };
+        FILES.iter().map(read).collect()
+    })
+}
+
+/// The one of this name.
+pub fn by_name(name: &str) -> Option<&'static Experiment> {
+    all().iter().find(|experiment| experiment.name == name)
+}
+
+/// Their names.
+pub fn names() -> Vec<&'static str> {
+    FILES.iter().map(|(name, _)| *name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that nobody lists would never be run, and nobody would know.
+    #[test]
+    fn each_file_is_carried() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
+        let mut there: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .map(|file| file.strip_suffix(".toml").expect("an experiment is TOML").to_owned())
+            .collect();
+        let mut carried: Vec<String> = names().into_iter().map(str::to_owned).collect();
+        there.sort();
+        carried.sort();
+        assert_eq!(there, carried);
+    }
+
+    #[test]
+    fn each_file_is_well() {
+        for (experiment, name) in all().iter().zip(names()) {
+            assert_eq!(experiment.name, name);
+            assert!(!experiment.claims.is_empty(), "{name} claims nothing");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Formulas: the arithmetic of experiments' parameters and the claims about their results.
+//!
+//! | form | means |
+//! | --- | --- |
+//! | `3.5`, `64KiB`, `10GiB` | a number; bytes in binary units |
+//! | `servers` | a parameter |
+//! | `"aligned"` | the value of a series at the x of the claim |
+//! | `"aligned"[16]`, `"sizes"["64 KiB"]` | the value of a series at an x |
+//! | `published("aligned")` | what the paper prints for it |
+//! | `mean(e)`, `least(e)`, `most(e)` | over all x at which the formula has a value |
+//! | `below("sizes", 64)` | the sum of a series over all x below a number |
+//! | `min(a, b)`, `max(a, b)`, `floor(a)`, `ceil(a)`, `abs(a)` | as usual |
+//! | `+ - * /`, `< <= > >= ==`, `not`, `and`, `or` | as usual, binding in this order |
+//! | `… at 16, 64`, `… at each` | a claim that holds at these x, or at each x of the experiment |
+
+mod eval;
+mod lex;
+mod parse;
+mod tree;
+
+pub use eval::{EvalError, Scope, number, shown, truth};
+pub use parse::{parse_claim, parse_number};
+pub use tree::{At, Claimed, Tree, X};
+
+/// Why a formula cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("formula `{formula}`: {why}")]
+pub struct FormulaError {
+    /// The whole text.
+    pub formula: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Values out of what was seen.
+
+use crate::experiment::Measure;
+use crate::formula::X;
+use crate::world::{Kind, Observation, Phase};
+use std::collections::BTreeMap;
+use weft_core::Nanos;
+
+/// One value, with its x where the measurement gives that itself.
+pub type Value = (Option<X>, f64);
+
+/// What an experiment measures of a run; the error says what is not there.
+pub fn values(measure: &Measure, seen: &Observation) -> Result<Vec<Value>, String> {
+    let one = |value: f64| Ok(vec![(None, value)]);
+    match measure {
+        Measure::Bandwidth { phase } => {
+            let part = Part::of(seen, phase.as_deref(), None)?;
+            one(part.all.bytes as f64 / 1e6 / seconds(part.elapsed)?)
+        }
+        Measure::Rate { phase, op } => {
+            let part = Part::of(seen, phase.as_deref(), op.as_deref())?;
+            one(part.all.ops as f64 / seconds(part.elapsed)?)
+        }
+        Measure::RunTime { phase } => one(seconds(Part::of(seen, phase.as_deref(), None)?.elapsed)?),
+        Measure::MeanLatency { phase, op } => {
+            let Kind { ops, latency, .. } = Part::of(seen, phase.as_deref(), op.as_deref())?.all;
+            if ops == 0 {
+                return Err("no operation was made".into());
+            }
+            one(latency.0 as f64 / 1e6 / ops as f64)
+        }
+        Measure::BlockSizes { least } => block_sizes(seen, *least),
+    }
+}
+
+/// A phase, or the whole run.
+struct Part {
+    elapsed: Nanos,
+    all: Kind,
+}
+
+impl Part {
+    fn of(seen: &Observation, phase: Option<&str>, op: Option<&str>) -> Result<Self, String> {
+        let phases: Vec<&Phase> =
+            seen.phases.iter().filter(|of| phase.is_none_or(|name| of.name == name)).collect();
+        let elapsed = match (phase, phases.first()) {
+            (None, _) => seen.elapsed,
+            (Some(_), Some(phase)) => phase.elapsed,
+            (Some(name), None) => {
+                let there: Vec<&str> = seen.phases.iter().map(|phase| phase.name.as_str()).collect();
+                return Err(format!("there is no phase `{name}`, only: {}", there.join(", ")));
+            }
+        };
+        let kinds = phases.iter().flat_map(|phase| &phase.kinds);
+        let mut all = Kind::default();
+        for (_, kind) in kinds.filter(|(name, _)| op.is_none_or(|op| op == *name)) {
+            all.ops += kind.ops;
+            all.bytes += kind.bytes;
+            all.latency.0 += kind.latency.0;
+        }
+        Ok(Self { elapsed, all })
+    }
+}
+
+fn seconds(time: Nanos) -> Result<f64, String> {
+    if time.0 == 0 { Err("it took no time".into()) } else { Ok(time.0 as f64 / 1e9) }
+}
+
+/// In KiB, as the papers have it; with halves, which are sectors.
+fn block_sizes(seen: &Observation, least: f64) -> Result<Vec<Value>, String> {
+    let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
+    for disk in seen.disks.iter().filter(|disk| disk.is_data) {
+        for (size, count) in &disk.counters.block_sizes {
+            *sizes.entry(*size).or_default() += count;
+        }
+    }
+    let all: u64 = sizes.values().sum();
+    if all == 0 {
+        return Err("nothing reached a disk".into());
+    }
+    let share = |count: u64| 100.0 * count as f64 / all as f64;
+    let values = sizes.iter().map(|(size, count)| (Some(X::Number(*size as f64 / 1024.0)), share(*count)));
+    Ok(values.filter(|(_, share)| *share >= least).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Disk;
+    use weft_env::device::DeviceCounters;
+
+    fn seen() -> Observation {
+        let sizes = |sizes: &[(u64, u64)]| DeviceCounters {
+            block_sizes: sizes.iter().copied().collect(),
+            ..Default::default()
+        };
+        let disk = |is_data, counters| Disk { name: "d".into(), is_data, counters };
+        let phase = |name: &str, ms: u64, kinds: &[(&str, u64, u64)]| Phase {
+            name: name.into(),
+            elapsed: Nanos(ms * 1_000_000),
+            kinds: kinds
+                .iter()
+                .map(|(name, ops, bytes)| {
+                    let latency = Nanos(ops * 500_000);
+                    (name.to_string(), Kind { ops: *ops, bytes: *bytes, latency })
+                })
+                .collect(),
+        };
+        Observation {
+            elapsed: Nanos(2_000_000_000),
+            phases: vec![
+                phase("read", 500, &[("read", 100, 10_000_000), ("open", 50, 0)]),
+                phase("write", 1000, &[("write", 250, 20_000_000)]),
+            ],
+            disks: vec![
+                disk(true, sizes(&[(65_536, 60), (1024, 1)])),
+                disk(true, sizes(&[(65_536, 20), (512, 19)])),
+                disk(false, sizes(&[(4096, 1000)])),
+            ],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn each_measure_by_hand() {
+        let phase = || Some("read".to_owned());
+        for (measure, expected) in [
+            (Measure::Bandwidth { phase: None }, 15.0),
+            (Measure::Bandwidth { phase: phase() }, 20.0),
+            (Measure::Rate { phase: None, op: None }, 200.0),
+            (Measure::Rate { phase: phase(), op: None }, 300.0),
+            (Measure::Rate { phase: phase(), op: Some("open".into()) }, 100.0),
+            (Measure::RunTime { phase: phase() }, 0.5),
+            (Measure::MeanLatency { phase: None, op: None }, 0.5),
+        ] {
+            assert_eq!(values(&measure, &seen()), Ok(vec![(None, expected)]), "{measure:?}");
+        }
+        let shares = vec![(Some(X::Number(0.5)), 19.0), (Some(X::Number(64.0)), 80.0)];
+        assert_eq!(values(&Measure::BlockSizes { least: 1.5 }, &seen()), Ok(shares));
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let error = values(&Measure::Bandwidth { phase: Some("none".into()) }, &seen()).unwrap_err();
+        assert_eq!(error, "there is no phase `none`, only: read, write");
+        assert!(values(&Measure::RunTime { phase: None }, &Observation::default()).is_err());
+        assert!(values(&Measure::BlockSizes { least: 1.0 }, &Observation::default()).is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! Results as rows, and whole results as files.
+
+use crate::experiment::{Experiment, series_name};
+use crate::formula::X;
+use serde::{Deserialize, Serialize};
+
+/// One value of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Whose.
+    pub experiment: String,
+    /// Curve or group of bars.
+    pub series: String,
+    /// Place on the x axis.
+    pub x: X,
+    /// What was measured.
+    pub value: f64,
+    /// In this unit.
+    pub unit: String,
+    /// What it is divided by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<f64>,
+    /// The quotient.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// What the paper prints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<f64>,
+    /// What quotient the paper prints, or its printed values give.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_ratio: Option<f64>,
+    /// What has to be said of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// A value before it is set beside others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Series, with its policy.
+    pub series: String,
+    /// Place.
+    pub x: X,
+    /// Value.
+    pub value: f64,
+}
+
+/// Sets each value beside its baseline and what the paper prints.
+pub fn rows(experiment: &Experiment, measured: &[Measured]) -> Vec<Row> {
+    let of = |series: &str, x: &X| measured.iter().find(|m| m.series == series && m.x == *x).map(|m| m.value);
+    let row = |m: &Measured| {
+        let base = base(experiment, &m.series, &m.x);
+        let baseline = base.as_ref().and_then(|(series, x)| of(series, x));
+        let published = published(experiment, &m.series, &m.x);
+        let published_base = base.and_then(|(series, x)| self::published(experiment, &series, &x));
+        let printed =
+            experiment.published.iter().filter(|p| p.series == m.series).find_map(|p| p.ratio(&m.x));
+        Row {
+            experiment: experiment.name.clone(),
+            series: m.series.clone(),
+            x: m.x.clone(),
+            value: m.value,
+            unit: experiment.measure.unit().to_owned(),
+            baseline,
+            ratio: baseline.filter(|base| *base != 0.0).map(|base| m.value / base),
+            published,
+            published_ratio: printed
+                .or_else(|| Some(published? / published_base.filter(|base| *base != 0.0)?)),
+            note: None,
+        }
+    };
+    measured.iter().map(row).collect()
+}
+
+/// What the paper prints for a series at an x.
+pub fn published(experiment: &Experiment, series: &str, x: &X) -> Option<f64> {
+    experiment.published.iter().filter(|published| published.series == series).find_map(|p| p.value(x))
+}
+
+/// Series and x by which a value is divided; `None` for the baseline itself.
+fn base(experiment: &Experiment, series: &str, x: &X) -> Option<(String, X)> {
+    let baseline = experiment.baseline.as_ref()?;
+    let (own, policy) = experiment.series.iter().find_map(|known| {
+        let policy = experiment.policies.iter().find(|p| series_name(&known.name, &p.name) == series)?;
+        Some((&known.name, &policy.name))
+    })?;
+    let name =
+        series_name(baseline.series.as_ref().unwrap_or(own), baseline.policy.as_ref().unwrap_or(policy));
+    let at = baseline.x.clone().unwrap_or_else(|| x.clone());
+    if name == series && at == *x { None } else { Some((name, at)) }
+}

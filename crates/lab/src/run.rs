@@ -1,0 +1,152 @@
+//! Experiments run, several points at once.
+
+use crate::claim::{Finding, Verdict, findings};
+use crate::experiment::Experiment;
+use crate::measure;
+use crate::plan::{self, Point};
+use crate::rows::{Measured, Row, rows};
+use crate::world::{Observation, World};
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+/// How to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Less data, fewer places.
+    pub quick: bool,
+    /// Decides all that is left to chance.
+    pub seed: u64,
+    /// So many points at once; each takes one core.
+    pub jobs: usize,
+}
+
+/// What an experiment gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Whose.
+    pub experiment: String,
+    /// Whether it was the quick form.
+    pub quick: bool,
+    /// The seed.
+    pub seed: u64,
+    /// Its values.
+    pub rows: Vec<Row>,
+    /// Its claims.
+    pub findings: Vec<Finding>,
+    /// What each run was like.
+    pub runs: Vec<RunNote>,
+}
+
+/// What one run was like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunNote {
+    /// Its series and x.
+    pub what: String,
+    /// Virtual seconds.
+    pub virtual_s: f64,
+    /// Seconds on the host.
+    pub wall_s: f64,
+    /// Simulated requests for file data or metadata.
+    pub requests: u64,
+    /// Changes with anything that happened, in hexadecimal.
+    pub event_hash: String,
+}
+
+impl Outcome {
+    /// The claims that failed without a reason.
+    pub fn failed(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.verdict == Verdict::Failed)
+    }
+}
+
+/// A run that could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{experiment}, {point}: {why}")]
+pub struct RunError {
+    /// Whose.
+    pub experiment: String,
+    /// Its series and x.
+    pub point: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// Runs an experiment; `progress` hears of each point that is done: how many of how many, and which.
+pub fn run(
+    experiment: &Experiment,
+    world: &dyn World,
+    options: &Options,
+    progress: &mut dyn FnMut(usize, usize, &str),
+) -> Result<Outcome, RunError> {
+    let failed =
+        |point: &str, why| RunError { experiment: experiment.name.clone(), point: point.into(), why };
+    let points = plan::points(experiment, options.quick).map_err(|why| failed("plan", why))?;
+    for point in &points {
+        // Before hours are spent on those before it.
+        world.check(&point.cluster, &point.workload).map_err(|why| failed(&label(point), why))?;
+    }
+    let seen = run_all(&points, world, options, progress);
+    let (mut measured, mut runs) = (Vec::new(), Vec::new());
+    for (point, seen) in points.iter().zip(seen) {
+        let seen = seen.map_err(|why| failed(&label(point), why))?;
+        let values = measure::values(&experiment.measure, &seen).map_err(|why| failed(&label(point), why))?;
+        for (x, value) in values {
+            let x = point.x.clone().or(x).expect("either the axis or the measurement has places");
+            measured.push(Measured { series: point.series.clone(), x, value });
+        }
+        runs.push(RunNote {
+            what: label(point),
+            virtual_s: seen.elapsed.0 as f64 / 1e9,
+            wall_s: seen.wall.as_secs_f64(),
+            requests: seen.requests,
+            event_hash: format!("{:016x}", seen.event_hash),
+        });
+    }
+    let rows = rows(experiment, &measured);
+    let findings = findings(experiment, &rows, options.quick);
+    let Options { quick, seed, .. } = *options;
+    Ok(Outcome { experiment: experiment.name.clone(), quick, seed, rows, findings, runs })
+}
+
+fn label(point: &Point) -> String {
+    match &point.x {
+        Some(x) => format!("{} at {x}", point.series),
+        None => point.series.clone(),
+    }
+}
+
+/// Runs all points by `jobs` threads; results stand in the order of the points.
+fn run_all(
+    points: &[Point],
+    world: &dyn World,
+    options: &Options,
+    progress: &mut dyn FnMut(usize, usize, &str),
+) -> Vec<Result<Observation, String>> {
+    let next = AtomicUsize::new(0);
+    let mut results: Vec<Option<Result<Observation, String>>> = points.iter().map(|_| None).collect();
+    std::thread::scope(|scope| {
+        let (tell, hear) = mpsc::channel();
+        for _ in 0..options.jobs.clamp(1, points.len().max(1)) {
+            let (tell, next) = (tell.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(point) = points.get(index) else { return };
+                    let result = world.run(&point.cluster, &point.workload, options.seed);
+                    if tell.send((index, result)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(tell);
+        let mut done = 0;
+        while let Ok((index, result)) = hear.recv() {
+            results[index] = Some(result);
+            done += 1;
+            progress(done, points.len(), &label(&points[index]));
+        }
+    });
+    results.into_iter().map(|result| result.unwrap_or_else(|| Err("the run fell over".into()))).collect()
+}

@@ -1,0 +1,68 @@
+//! The world of experiments: simulated clusters.
+
+use crate::world::{Disk, Kind, Observation, Phase, World};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use toml::{Table, Value};
+use weft_core::Nanos;
+use weft_twin::{ClusterSpec, Outcome, PhaseOutcome};
+use weft_workload::{Workload, WorkloadSpec};
+
+/// The twin: the real client and servers on modeled disks and networks, under virtual time.
+pub struct Twin;
+
+impl World for Twin {
+    fn check(&self, cluster: &Table, workload: &Table) -> Result<(), String> {
+        read(cluster, workload).map(|_| ())
+    }
+
+    fn run(&self, cluster: &Table, workload: &Table, seed: u64) -> Result<Observation, String> {
+        let (mut cluster, workload) = read(cluster, workload)?;
+        cluster.seed = seed;
+        let begin = Instant::now();
+        let outcome = weft_twin::run(&cluster, &*workload).map_err(|error| error.to_string())?;
+        Ok(Observation { wall: begin.elapsed(), ..seen(outcome) })
+    }
+}
+
+fn read(cluster: &Table, workload: &Table) -> Result<(ClusterSpec, Box<dyn Workload>), String> {
+    let spec: ClusterSpec = parsed("cluster", cluster)?;
+    spec.check().map_err(|error| error.to_string())?;
+    let workload: WorkloadSpec = parsed("workload", workload)?;
+    Ok((spec, workload.build().map_err(|error| error.to_string())?))
+}
+
+fn parsed<T: DeserializeOwned>(what: &str, table: &Table) -> Result<T, String> {
+    Value::Table(table.clone())
+        .try_into()
+        .map_err(|error: toml::de::Error| format!("{what}: {}", error.message()))
+}
+
+fn seen(outcome: Outcome) -> Observation {
+    let disk = |device: weft_twin::DeviceOutcome| Disk {
+        name: format!("server {} {} {}", device.server, device.class, device.profile),
+        is_data: device.target.is_some(),
+        counters: device.counters,
+    };
+    Observation {
+        elapsed: outcome.elapsed,
+        phases: outcome.phases.iter().map(phase).collect(),
+        disks: outcome.devices.into_iter().map(disk).collect(),
+        event_hash: outcome.event_hash,
+        requests: outcome.file_requests,
+        ..Observation::default()
+    }
+}
+
+fn phase(phase: &PhaseOutcome) -> Phase {
+    let mut kinds = BTreeMap::new();
+    for (kind, measure) in &phase.kinds {
+        let name = serde_json::to_value(kind).ok().and_then(|name| name.as_str().map(str::to_owned));
+        let name = name.expect("a kind of operation is a word");
+        let ops = measure.latency.count();
+        let latency = Nanos(measure.latency.mean().0 * ops);
+        kinds.insert(name, Kind { ops, bytes: measure.bytes, latency });
+    }
+    Phase { name: phase.name.clone(), elapsed: phase.elapsed(), kinds }
+}

@@ -1,0 +1,66 @@
+//! Where experiments run, and what is seen there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use toml::Table;
+use weft_core::Nanos;
+use weft_env::device::DeviceCounters;
+
+/// Something that runs workloads on clusters.
+pub trait World: Sync {
+    /// Checks that both can be read, without running them.
+    fn check(&self, cluster: &Table, workload: &Table) -> Result<(), String>;
+
+    /// Runs one.
+    fn run(&self, cluster: &Table, workload: &Table, seed: u64) -> Result<Observation, String>;
+}
+
+/// What was seen of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    /// From the first operation of any process to the last end.
+    pub elapsed: Nanos,
+    /// Phases, in the order of their first beginning.
+    pub phases: Vec<Phase>,
+    /// The disks.
+    pub disks: Vec<Disk>,
+    /// Changes with anything that happened in the run.
+    pub event_hash: u64,
+    /// Operations that asked a server for something.
+    pub requests: u64,
+    /// How long the run took its host.
+    pub wall: Duration,
+}
+
+/// A phase of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Phase {
+    /// Its name.
+    pub name: String,
+    /// From its first operation to its last end.
+    pub elapsed: Nanos,
+    /// What was done, by the name of the operation.
+    pub kinds: BTreeMap<String, Kind>,
+}
+
+/// Operations of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kind {
+    /// How many.
+    pub ops: u64,
+    /// Payload bytes.
+    pub bytes: u64,
+    /// Time of all of these together.
+    pub latency: Nanos,
+}
+
+/// A disk, after a run.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    /// What lies on it.
+    pub name: String,
+    /// Whether it is under a target, and not under metadata.
+    pub is_data: bool,
+    /// What reached it.
+    pub counters: DeviceCounters,
+}
