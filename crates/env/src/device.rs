@@ -69,6 +69,10 @@ pub trait DeviceModel: Send {
     /// Moves on to `now` and appends the tickets that have ended, in the order of their ends.
     fn advance(&mut self, now: Nanos, done: &mut Vec<Ticket>);
 
+    /// Forgets what its host's memory holds of files and need not be written back, as after a long time of other
+    /// work.
+    fn forget(&mut self) {}
+
     /// What has reached the device so far.
     fn counters(&self) -> DeviceCounters {
         DeviceCounters::default()

@@ -619,6 +619,16 @@ impl DeviceModel for Disk {
         }
     }
 
+    fn forget(&mut self) {
+        self.cache.clear();
+        for (number, file) in &mut self.files {
+            for (start, end) in file.dirty.iter() {
+                self.cache.insert(*number, start, end);
+            }
+            (file.next_read, file.window, file.ahead_to) = (0, 0, 0);
+        }
+    }
+
     fn counters(&self) -> DeviceCounters {
         self.block.counters(self.time)
     }

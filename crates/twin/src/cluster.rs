@@ -264,6 +264,13 @@ impl Cluster {
         }
     }
 
+    /// The servers' systems forget what they hold of files in memory, as papers have it before each run.
+    pub fn forget(&self) {
+        for disk in &self.disks {
+            self.control.forget(&self.servers[disk.server as usize], &disk.mount);
+        }
+    }
+
     /// What has reached the disks so far.
     pub fn devices(&self) -> Vec<DeviceOutcome> {
         let outcome = |disk: &Disk| DeviceOutcome {

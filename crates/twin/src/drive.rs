@@ -51,6 +51,7 @@ pub fn run(spec: &ClusterSpec, workload: &dyn Workload) -> Result<Outcome, RunEr
     let _servers = sim.block_on(&outside, async move {
         let servers = prepared.cluster.start().await?;
         prepared.prepare(&env).await?;
+        prepared.cluster.forget();
         Ok::<_, RunError>(servers)
     })?;
     let before = drive.cluster.devices();

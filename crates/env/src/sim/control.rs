@@ -111,6 +111,11 @@ impl Control {
         self.disk(env, path).keep_lengths(folder);
     }
 
+    /// The system's memory forgets what it holds of the files of the disk that holds `path`.
+    pub fn forget(&self, env: &SimEnv, path: &Path) {
+        self.disk(env, path).forget();
+    }
+
     /// What has reached the device of the disk that holds `path`.
     pub fn disk_counters(&self, env: &SimEnv, path: &Path) -> DeviceCounters {
         self.disk(env, path).counters()

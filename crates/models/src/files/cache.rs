@@ -95,6 +95,13 @@ impl PageCache {
         }
     }
 
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.chunks.clear();
+        self.order.clear();
+        self.pages = 0;
+    }
+
     /// Forgets what lies behind `len` bytes of a file.
     pub fn cut(&mut self, file: u64, len: u64) {
         let first = len.div_ceil(PAGE);

@@ -8,6 +8,11 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
+    /// The ranges in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.by_start.iter().map(|(&start, &end)| (start, end))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_start.is_empty()
     }

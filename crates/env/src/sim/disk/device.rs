@@ -78,6 +78,10 @@ impl Device {
         state.go_on(world, id);
     }
 
+    pub fn forget(&self) {
+        self.state.lock().model.forget();
+    }
+
     pub fn counters(&self) -> DeviceCounters {
         self.state.lock().model.counters()
     }

@@ -135,6 +135,10 @@ impl SimDisk {
         self.state.lock().hollow = Some(format!("{folder}/"));
     }
 
+    pub fn forget(&self) {
+        self.device.forget();
+    }
+
     pub fn counters(&self) -> DeviceCounters {
         self.device.counters()
     }
