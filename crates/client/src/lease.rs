@@ -108,6 +108,13 @@ impl<E: Env> Lease<E> {
         self.operations.store(self.operations.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Some(inside)
     }
+
+    /// Ends an operation whose [`InFlight`] was forgotten.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        let words = self.page.shared.words();
+        drop(InFlight { word: &words[lease::in_flight(self.slot as usize)] });
+    }
 }
 
 impl Drop for InFlight<'_> {

@@ -2,9 +2,11 @@
 
 mod support;
 
+use std::io::IoSliceMut;
 use support::{Reach, RealCluster, at, model, open, options, pattern, read, write};
-use weft_client::{ClientOptions, Transport};
-use weft_core::Nanos;
+use weft_client::{ClientOptions, Loan, Transport};
+use weft_core::{Extent, Nanos};
+use weft_env::File;
 use weft_env::real::block_on;
 
 fn model_over(reach: Reach, transport: Transport, check: impl Fn(weft_client::Counts)) {
@@ -176,6 +178,68 @@ fn a_read_longer_than_the_shared_area_goes_through_it_in_pieces() {
         assert_eq!(read_counted((1 << 20) - (300 << 10), 700 << 10).await, 4);
         // Its end in the middle of a piece.
         assert_eq!(read(&file, 3 << 20, 1 << 20).await, bytes[3 << 20..]);
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn lent_bytes_are_those_of_the_file_in_its_order() {
+    block_on(async {
+        let cluster = RealCluster::start(Reach::Unix).await;
+        let client = cluster.client(options(Transport::Descriptor));
+        let file = open(&client, "f", 4096).await;
+        let bytes = pattern(100_000, 5);
+        write(&file, 0, &bytes).await;
+        let mut loan = Loan::default();
+        // Across all servers several times, within one stripe, and behind the end, where runs are longer than datafiles.
+        for (at, len) in [(100, 70_000), (5000, 1000), (90_000, 50_000)] {
+            assert!(file.lend(Extent::new(at, len), &mut loan).await);
+            let mut got = Vec::new();
+            for (datafile, offset, len) in loan.runs() {
+                let mut part = vec![0; len.0 as usize];
+                let count = datafile.read_at(&mut [IoSliceMut::new(&mut part)], offset).await.expect("read");
+                got.extend_from_slice(&part[..count]);
+            }
+            assert_eq!(loan.runs().map(|(_, _, len)| len.0).sum::<u64>(), len);
+            assert!(got == bytes[at as usize..(at + len).min(100_000) as usize], "{len} at {at}");
+        }
+        assert!(!file.lend(Extent::new(0, 0), &mut loan).await && loan.runs().count() == 0, "nothing");
+        assert!(!file.lend(Extent::new(u64::MAX - 5, 10), &mut loan).await, "beyond every file");
+        let by_message = cluster.client(options(Transport::Socket));
+        let file = open(&by_message, "f", 4096).await;
+        assert!(!file.lend(Extent::new(0, 4096), &mut loan).await, "no leases");
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn a_lease_is_taken_back_when_what_was_lent_by_it_is_given_back() {
+    block_on(async {
+        let cluster = RealCluster::start(Reach::Unix).await;
+        let client = cluster.client(options(Transport::Auto));
+        let file = open(&client, "f", 4096).await;
+        write(&file, 0, &pattern(4096, 5)).await;
+        let mut loan = Loan::default();
+        let whole = Extent::new(0, 4096);
+        // The lease comes with use.
+        while !file.lend(whole, &mut loan).await {
+            read(&file, 0, 4096).await;
+        }
+        let (sent, taken_back) = std::sync::mpsc::channel();
+        let target = file.layout().expect("a layout").objects().next().expect("an object").1;
+        std::thread::scope(|threads| {
+            let client = &client;
+            threads.spawn(move || {
+                block_on(client.revoke_leases(target)).expect("taken back");
+                sent.send(()).expect("waited for");
+            });
+            let early = taken_back.recv_timeout(std::time::Duration::from_millis(50));
+            assert!(early.is_err(), "while bytes were on loan");
+            loan.end();
+            taken_back.recv().expect("then");
+        });
+        assert!(!file.lend(whole, &mut loan).await, "not at once again");
+        assert_eq!(read(&file, 0, 4096).await, pattern(4096, 5));
         cluster.stop().await;
     });
 }

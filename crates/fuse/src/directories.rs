@@ -1,9 +1,16 @@
-//! Positions in open directories.
+//! Open directories, and positions in them.
 //!
 //! The kernel asks for entries by a number that it was given with an earlier entry. The metadata service lists by name.
 //! So an open directory remembers, for each page that it fetched, the number of its first entry and the name after
 //! which it began: going on is exact however many names were removed meanwhile, and going back is possible.
 
+use crate::answer::Answer;
+use crate::convert::{inode, kind};
+use crate::filesystem::WeftFilesystem;
+use fuser::{Errno, FileHandle, FileType, INodeNo, ReplyDirectory, Request};
+use parking_lot::Mutex;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use weft_client::{Client, Error};
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::{Entry, Place};
@@ -65,5 +72,48 @@ impl Listing {
     pub fn rewind(&mut self) {
         self.marks.truncate(1);
         self.held = None;
+    }
+}
+
+impl WeftFilesystem {
+    /// Opens a directory for the caller, if he may read it.
+    pub fn open_directory(&self, request: &Request, ino: INodeNo) -> Answer<FileHandle> {
+        let at = inode(ino);
+        block_on(self.client(request).access(&at, libc::R_OK as u32))?;
+        Ok(FileHandle(self.directories.insert(Mutex::new(Listing::new(at)))))
+    }
+
+    /// Adds entries from number `first` on until the kernel has no more room.
+    pub fn add_entries(
+        &self,
+        ino: INodeNo,
+        fh: FileHandle,
+        first: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Answer<()> {
+        let listing = self.directories.get(fh.0).ok_or(Errno::EBADF)?;
+        let mut listing = listing.lock();
+        if first == 0 {
+            listing.rewind();
+        }
+        for number in first.. {
+            let full = match number {
+                // The kernel only shows these two; it never looks them up by number.
+                0 => reply.add(ino, 1, FileType::Directory, "."),
+                1 => reply.add(ino, 2, FileType::Directory, ".."),
+                // Permission was checked at opendir, as POSIX has it.
+                _ => match listing.entry(&self.client, number - 2)? {
+                    Some(entry) => {
+                        let name = OsStr::from_bytes(&entry.name);
+                        reply.add(INodeNo(entry.file.0), number + 1, kind(entry.kind), name)
+                    }
+                    None => break,
+                },
+            };
+            if full {
+                break;
+            }
+        }
+        Ok(())
     }
 }

@@ -1,12 +1,19 @@
 //! The kernel's requests, each as one call of the client library.
+//!
+//! Here is what each request is; what takes more than a line is in the files by kind of request: [`crate::open`],
+//! [`crate::data`], [`crate::attributes`], [`crate::directories`], [`crate::locks`].
 
 use crate::MountOptions;
+use crate::answer::{self, Answer, Refusal, done};
+use crate::attributes::{self, Changes};
 use crate::caller::identity;
-use crate::convert::{attr, child, errno, inode, kind, kind_of_mode, open_flags, set_time};
+use crate::convert::{attr, child, inode, kind_of_mode};
 use crate::directories::Listing;
 use crate::handles::Handles;
-use crate::locks::{self, HandleLocks, LockCall};
+use crate::locks::LockCall;
+use crate::open::OpenHandle;
 use crate::pages::Pages;
+use crate::splice::Splicer;
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -14,82 +21,56 @@ use fuser::{
     TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
-use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, SystemTime};
-use weft_client::{Client, Error, OpenFile};
-use weft_core::{ByteLen, FileOffset};
-use weft_env::Address;
+use weft_client::{Client, Error};
+use weft_core::{Extent, FileOffset};
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{Attr, LayoutSpec, SetAttr};
+use weft_wire::meta::Attr;
 
-/// The longest write that the kernel may send, in bytes.
-const WRITE_LEN_MAX: u32 = 1 << 20;
-/// Waits for locks that may go on at the same time; each takes a thread.
-const LOCK_WAITS_MAX: u32 = 256;
-/// Files of at least this length are read past the kernel's pages where the servers are on this host: their bytes are in
-/// its memory already, and a second copy takes longer to make than it saves.
-const PAGES_LEN_MAX: ByteLen = ByteLen(32 << 20);
-/// The bits that make a program run as its owner or group.
-const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
-/// Block size in which `statfs` counts.
-const STATFS_BLOCK: u32 = 4096;
-
-/// An open file of the kernel.
-struct OpenHandle {
-    file: OpenFile<RealEnv>,
-    append: bool,
-    /// The kernel keeps pages for this open.
-    pages: bool,
-    /// The file may have set-id bits, which go with a write by somebody without privilege.
-    set_ids: AtomicBool,
-    locks: HandleLocks,
-}
+/// The longest write that the kernel may send, and the longest read that it may ask for, in bytes.
+pub const TRANSFER_LEN_MAX: u32 = 1 << 20;
 
 /// The file system that the kernel sees.
 pub struct WeftFilesystem {
-    client: Client<RealEnv>,
+    pub client: Client<RealEnv>,
     options: MountOptions,
     /// All servers are on this host.
-    colocated: bool,
-    files: Handles<OpenHandle>,
-    directories: Handles<Mutex<Listing>>,
-    pages: Arc<Pages>,
-    lock_waits: Arc<AtomicU32>,
-}
-
-thread_local! {
-    /// What `read` fills; one for each serving thread, so that no read allocates.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    pub colocated: bool,
+    pub splicer: Arc<Splicer>,
+    pub files: Handles<OpenHandle>,
+    pub directories: Handles<Mutex<Listing>>,
+    pub pages: Arc<Pages>,
+    /// Waits for locks that go on.
+    pub lock_waits: Arc<AtomicU32>,
 }
 
 impl WeftFilesystem {
-    pub fn new(client: Client<RealEnv>, options: MountOptions) -> Self {
-        let pages = Pages::new(client.clone());
-        let here = |address: &Address| matches!(address, Address::Unix(path) if path.exists());
-        let colocated = client.map().servers.iter().all(|server| server.addresses.iter().any(here));
+    pub fn new(
+        client: Client<RealEnv>,
+        options: MountOptions,
+        colocated: bool,
+        splicer: Arc<Splicer>,
+    ) -> Self {
         Self {
             colocated,
+            splicer,
+            pages: Pages::new(client.clone()),
             client,
             options,
             files: Handles::new(),
             directories: Handles::new(),
-            pages,
             lock_waits: Arc::default(),
         }
     }
 
-    pub fn pages(&self) -> Arc<Pages> {
-        self.pages.clone()
-    }
-
     /// The client in the name of the caller.
-    fn client(&self, request: &Request) -> Client<RealEnv> {
+    pub fn client(&self, request: &Request) -> Client<RealEnv> {
         self.client.on_behalf(identity(request))
     }
 
@@ -98,87 +79,16 @@ impl WeftFilesystem {
     }
 
     fn entry(&self, result: Result<Attr, Error>, reply: ReplyEntry) {
-        match result {
-            Ok(found) => reply.entry(&self.ttl(), &attr(&found), Generation(0)),
-            Err(error) => reply.error(errno(&error)),
-        }
+        answer::entry(result.map_err(Refusal::from), self.ttl(), reply);
     }
 
-    fn attr(&self, result: Result<Attr, Error>, reply: ReplyAttr) {
-        match result {
-            Ok(found) => reply.attr(&self.ttl(), &attr(&found)),
-            Err(error) => reply.error(errno(&error)),
-        }
-    }
-
-    fn handle(&self, fh: FileHandle) -> Result<Arc<OpenHandle>, Errno> {
-        self.files.get(fh.0).ok_or(Errno::EBADF)
-    }
-
-    /// Keeps an open file and says how the kernel may treat it.
-    fn opened(&self, file: OpenFile<RealEnv>, flags: i32) -> (FileHandle, FopenFlags) {
-        // The server alone knows where appended bytes go: the kernel would put them where it thinks that the end is.
-        let past = flags & (libc::O_DIRECT | libc::O_APPEND) != 0
-            || self.colocated && file.attr_at_open().size >= PAGES_LEN_MAX;
-        let pages = !past && file.may_cache() && self.pages.may_keep();
-        let kernel = if pages {
-            if self.pages.opened_with(file.file(), file.epoch()) {
-                FopenFlags::FOPEN_KEEP_CACHE
-            } else {
-                FopenFlags::empty()
-            }
-        } else {
-            self.pages.forget(file.file());
-            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
-        };
-        let append = flags & libc::O_APPEND != 0;
-        let set_ids = AtomicBool::new(file.attr_at_open().mode & SET_IDS != 0);
-        let handle = OpenHandle { file, append, pages, set_ids, locks: HandleLocks::default() };
-        (FileHandle(self.files.insert(handle)), kernel)
-    }
-
-    /// Takes the set-id bits away before somebody without privilege writes. Should it fail, the close does it.
-    fn take_set_ids(&self, handle: &OpenHandle) {
-        let Ok(attr) = block_on(handle.file.attr()) else { return };
-        let group = if attr.mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-        let mode = attr.mode & 0o7777 & !(libc::S_ISUID | group);
-        if mode != attr.mode & 0o7777 {
-            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-            let _ = block_on(self.client.set_attr(&handle.file.place(), set));
-        }
-    }
-
-    fn open_file(
-        &self,
-        request: &Request,
-        at: &weft_wire::meta::Place,
-        flags: i32,
-        mode: u32,
-    ) -> Result<OpenFile<RealEnv>, Error> {
-        block_on(self.client(request).open(at, open_flags(flags), mode, &LayoutSpec::default()))
+    fn attr(&self, result: Answer<Attr>, reply: ReplyAttr) {
+        answer::attributes(result, self.ttl(), reply);
     }
 }
 
-fn done(result: Result<(), Error>, reply: ReplyEmpty) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-/// Answers a question for an extended attribute: its size, or the bytes when they fit.
-fn sized(bytes: &[u8], size: u32, reply: ReplyXattr) {
-    if size == 0 {
-        reply.size(bytes.len() as u32);
-    } else if bytes.len() > size as usize {
-        reply.error(Errno::ERANGE);
-    } else {
-        reply.data(bytes);
-    }
-}
-
-fn name_text(name: &OsStr) -> Result<&str, Errno> {
-    name.to_str().ok_or(Errno::EINVAL)
+fn finished(result: Result<(), Error>, reply: ReplyEmpty) {
+    done(result.map_err(Refusal::from), reply);
 }
 
 impl Drop for WeftFilesystem {
@@ -189,8 +99,8 @@ impl Drop for WeftFilesystem {
 
 impl Filesystem for WeftFilesystem {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let _ = config.set_max_write(WRITE_LEN_MAX);
-        let _ = config.set_max_readahead(WRITE_LEN_MAX);
+        let _ = config.set_max_write(TRANSFER_LEN_MAX);
+        let _ = config.set_max_readahead(TRANSFER_LEN_MAX);
         let _ = config.set_max_background(64);
         // Each is of use alone; an old kernel may lack some.
         for wanted in [
@@ -216,12 +126,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        let open = fh.and_then(|fh| self.files.get(fh.0));
-        let result = match open {
-            Some(handle) => block_on(handle.file.attr()),
-            None => block_on(self.client(request).stat(&inode(ino))),
-        };
-        self.attr(result, reply);
+        self.attr(self.attributes_of(request, ino, fh), reply);
     }
 
     fn setattr(
@@ -242,45 +147,14 @@ impl Filesystem for WeftFilesystem {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let client = self.client(request);
-        let at = inode(ino);
-        if let Some(size) = size {
-            let open = fh.and_then(|fh| self.files.get(fh.0));
-            let cut = match open {
-                Some(handle) => block_on(handle.file.truncate(ByteLen(size))),
-                None => block_on(client.truncate(&at, ByteLen(size))),
-            };
-            if let Err(error) = cut {
-                return reply.error(errno(&error));
-            }
-        }
-        if mode.is_some_and(|mode| mode & SET_IDS != 0) {
-            let same = |handle: &OpenHandle| handle.file.file().0 == ino.0;
-            self.files.each(|handle| {
-                if same(handle) {
-                    handle.set_ids.store(true, Ordering::Relaxed);
-                }
-            });
-        }
-        let set = SetAttr {
-            mode: mode.map(|mode| mode & 0o7777),
-            uid,
-            gid,
-            atime: atime.map(set_time),
-            mtime: mtime.map(set_time),
-        };
-        let result = if set == SetAttr::default() {
-            block_on(client.stat(&at))
-        } else {
-            block_on(client.set_attr(&at, set)).and_then(|_| block_on(client.stat(&at)))
-        };
-        self.attr(result, reply);
+        let changes = Changes { mode, uid, gid, size, atime, mtime };
+        self.attr(self.change(request, ino, fh, changes), reply);
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
         match block_on(self.client(request).readlink(&inode(ino))) {
             Ok(target) => reply.data(&target),
-            Err(error) => reply.error(errno(&error)),
+            Err(error) => reply.error(Refusal::from(error).0),
         }
     }
 
@@ -314,11 +188,11 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(block_on(self.client(request).unlink(&child(parent, name))), reply);
+        finished(block_on(self.client(request).unlink(&child(parent, name))), reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(block_on(self.client(request).rmdir(&child(parent, name))), reply);
+        finished(block_on(self.client(request).rmdir(&child(parent, name))), reply);
     }
 
     fn symlink(
@@ -350,7 +224,7 @@ impl Filesystem for WeftFilesystem {
         let exchange = flags.contains(RenameFlags::RENAME_EXCHANGE);
         let client = self.client(request);
         let (from, to) = (child(parent, name), child(newparent, newname));
-        done(block_on(client.rename(&from, &to, no_replace, exchange)), reply);
+        finished(block_on(client.rename(&from, &to, no_replace, exchange)), reply);
     }
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
@@ -360,12 +234,12 @@ impl Filesystem for WeftFilesystem {
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         // The kernel has made and, with its own setattr, cut the file already.
         let flags = flags.0 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
-        match self.open_file(request, &inode(ino), flags, 0) {
+        match self.open_at(request, &inode(ino), flags, 0) {
             Ok(file) => {
-                let (fh, kernel) = self.opened(file, flags);
+                let (fh, kernel) = self.keep(file, flags);
                 reply.opened(fh, kernel);
             }
-            Err(error) => reply.error(errno(&error)),
+            Err(Refusal(errno)) => reply.error(errno),
         }
     }
 
@@ -381,20 +255,19 @@ impl Filesystem for WeftFilesystem {
     ) {
         let mode = mode & 0o7777 & !umask;
         let flags = flags | libc::O_CREAT;
-        let opened = self.open_file(request, &child(parent, name), flags, mode);
-        match opened {
+        match self.open_at(request, &child(parent, name), flags, mode) {
             Ok(file) => {
                 let found = file.attr_at_open().clone();
-                let (fh, kernel) = self.opened(file, flags);
+                let (fh, kernel) = self.keep(file, flags);
                 reply.created(&self.ttl(), &attr(&found), Generation(0), fh, kernel);
             }
-            Err(error) => reply.error(errno(&error)),
+            Err(Refusal(errno)) => reply.error(errno),
         }
     }
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -403,23 +276,11 @@ impl Filesystem for WeftFilesystem {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let handle = match self.handle(fh) {
-            Ok(handle) => handle,
-            Err(error) => return reply.error(error),
-        };
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
+        match self.handle(fh) {
+            Ok(handle) => {
+                self.read_for(request.unique(), &handle, Extent::new(offset, u64::from(size)), reply);
             }
-            let mut bufs = [IoSliceMut::new(&mut buffer[..size])];
-            match block_on(handle.file.read_at(&mut bufs, FileOffset(offset))) {
-                Ok(got) => reply.data(&buffer[..got]),
-                Err(error) => reply.error(errno(&error)),
-            }
-        });
-        if handle.pages {
-            self.pages.after_read(&handle.file);
+            Err(Refusal(errno)) => reply.error(errno),
         }
     }
 
@@ -435,30 +296,14 @@ impl Filesystem for WeftFilesystem {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let handle = match self.handle(fh) {
-            Ok(handle) => handle,
-            Err(error) => return reply.error(error),
-        };
-        if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
-            && handle.set_ids.load(Ordering::Relaxed)
-            && handle.set_ids.swap(false, Ordering::Relaxed)
-        {
-            self.take_set_ids(&handle);
-        }
-        let bufs = [IoSlice::new(data)];
-        let result = if handle.append {
-            block_on(handle.file.append(&bufs)).map(|(_, written)| written)
-        } else {
-            block_on(handle.file.write_at(&bufs, FileOffset(offset)))
-        };
-        let answer = move || match result {
-            Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(errno(&error)),
-        };
-        if handle.pages {
-            answer();
-        } else {
-            self.pages.after_write_past(handle.file.file(), answer);
+        match self.handle(fh) {
+            Ok(handle) => {
+                if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                    self.take_set_ids(&handle);
+                }
+                self.write_for(&handle, FileOffset(offset), data, reply);
+            }
+            Err(Refusal(errno)) => reply.error(errno),
         }
     }
 
@@ -470,9 +315,7 @@ impl Filesystem for WeftFilesystem {
         lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        if let Some(handle) = self.files.get(fh.0) {
-            locks::release(&handle.file, &handle.locks, lock_owner.0);
-        }
+        self.flush_handle(fh, lock_owner);
         reply.ok();
     }
 
@@ -486,32 +329,18 @@ impl Filesystem for WeftFilesystem {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        if let Some(handle) = self.files.remove(fh.0) {
-            if let Some(owner) = lock_owner {
-                locks::release(&handle.file, &handle.locks, owner.0);
-            }
-            if handle.pages {
-                self.pages.closed(handle.file.file());
-            }
-        }
+        self.close_handle(fh, lock_owner);
         reply.ok();
     }
 
     fn fsync(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        match self.handle(fh) {
-            Ok(handle) => done(block_on(handle.file.sync()), reply),
-            Err(error) => reply.error(error),
-        }
+        done(self.handle(fh).and_then(|handle| Ok(block_on(handle.file.sync())?)), reply);
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let at = inode(ino);
-        match block_on(self.client(request).access(&at, libc::R_OK as u32)) {
-            Ok(()) => {
-                let number = self.directories.insert(Mutex::new(Listing::new(at)));
-                reply.opened(FileHandle(number), FopenFlags::empty());
-            }
-            Err(error) => reply.error(errno(&error)),
+        match self.open_directory(request, ino) {
+            Ok(fh) => reply.opened(fh, FopenFlags::empty()),
+            Err(Refusal(errno)) => reply.error(errno),
         }
     }
 
@@ -523,33 +352,10 @@ impl Filesystem for WeftFilesystem {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let Some(listing) = self.directories.get(fh.0) else { return reply.error(Errno::EBADF) };
-        let mut listing = listing.lock();
-        if offset == 0 {
-            listing.rewind();
+        match self.add_entries(ino, fh, offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(Refusal(errno)) => reply.error(errno),
         }
-        let mut next = offset;
-        loop {
-            let full = match next {
-                // The kernel only shows these two; it never looks them up by number.
-                0 => reply.add(ino, 1, fuser::FileType::Directory, "."),
-                1 => reply.add(ino, 2, fuser::FileType::Directory, ".."),
-                // Permission was checked at opendir, as POSIX has it.
-                _ => match listing.entry(&self.client, next - 2) {
-                    Ok(Some(entry)) => {
-                        let name = OsStr::from_bytes(&entry.name);
-                        reply.add(INodeNo(entry.file.0), next + 1, kind(entry.kind), name)
-                    }
-                    Ok(None) => break,
-                    Err(error) => return reply.error(errno(&error)),
-                },
-            };
-            if full {
-                break;
-            }
-            next += 1;
-        }
-        reply.ok();
     }
 
     fn releasedir(
@@ -578,23 +384,8 @@ impl Filesystem for WeftFilesystem {
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         match block_on(self.client.statfs()) {
-            Ok(space) => {
-                let blocks = |len: ByteLen| len.0 / u64::from(STATFS_BLOCK);
-                let free = blocks(space.free);
-                // Inodes are limited by the room of the metadata device only.
-                let files_free = space.inodes_free;
-                reply.statfs(
-                    blocks(space.total),
-                    free,
-                    free,
-                    space.inodes + files_free,
-                    files_free,
-                    STATFS_BLOCK,
-                    255,
-                    STATFS_BLOCK,
-                );
-            }
-            Err(error) => reply.error(errno(&error)),
+            Ok(space) => attributes::statfs(&space, reply),
+            Err(error) => reply.error(Refusal::from(error).0),
         }
     }
 
@@ -608,46 +399,23 @@ impl Filesystem for WeftFilesystem {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let name = match name_text(name) {
-            Ok(name) => name,
-            Err(error) => return reply.error(error),
-        };
-        let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
-        done(block_on(self.client(request).set_xattr(&inode(ino), name, value, create, replace)), reply);
+        done(self.set_xattr(request, ino, name, value, flags), reply);
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let name = match name_text(name) {
-            // The kernel asks for this one on its own, often, and a mount without set-id programs has no use for it.
-            Ok("security.capability") => return reply.error(Errno::ENODATA),
-            Ok(name) => name,
-            Err(error) => return reply.error(error),
-        };
-        match block_on(self.client(request).get_xattr(&inode(ino), name)) {
-            Ok(value) => sized(&value, size, reply),
-            Err(error) => reply.error(errno(&error)),
-        }
+        answer::sized(self.xattr(request, ino, name), size, reply);
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        match block_on(self.client(request).list_xattr(&inode(ino))) {
-            Ok(names) => {
-                let bytes: Vec<u8> = names.iter().flat_map(|name| name.bytes().chain([0])).collect();
-                sized(&bytes, size, reply);
-            }
-            Err(error) => reply.error(errno(&error)),
-        }
+        answer::sized(self.xattr_names(request, ino), size, reply);
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        match name_text(name) {
-            Ok(name) => done(block_on(self.client(request).remove_xattr(&inode(ino), name)), reply),
-            Err(error) => reply.error(error),
-        }
+        done(self.remove_xattr(request, ino, name), reply);
     }
 
     fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        done(block_on(self.client(request).access(&inode(ino), mask.bits() as u32)), reply);
+        finished(block_on(self.client(request).access(&inode(ino), mask.bits() as u32)), reply);
     }
 
     fn getlk(
@@ -664,12 +432,9 @@ impl Filesystem for WeftFilesystem {
     ) {
         let call =
             LockCall { owner: lock_owner.0, start, end, kind: typ, thread: request.pid(), wait: false };
-        match self.handle(fh).and_then(|handle| locks::test(&handle.file, call)) {
-            Ok(found) => {
-                let (start, end, typ, pid) = locks::to_kernel(found);
-                reply.locked(start, end, typ, pid);
-            }
-            Err(error) => reply.error(error),
+        match self.lock_in_the_way(fh, call) {
+            Ok((start, end, typ, pid)) => reply.locked(start, end, typ, pid),
+            Err(Refusal(errno)) => reply.error(errno),
         }
     }
 
@@ -686,33 +451,9 @@ impl Filesystem for WeftFilesystem {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let handle = match self.handle(fh) {
-            Ok(handle) => handle,
-            Err(error) => return reply.error(error),
-        };
         let call =
             LockCall { owner: lock_owner.0, start, end, kind: typ, thread: request.pid(), wait: sleep };
-        let answer = move |reply: ReplyEmpty| match locks::set(&handle.file, &handle.locks, call) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        };
-        if !sleep {
-            return answer(reply);
-        }
-        // A wait may be long: it must not hold a thread that serves the kernel.
-        if self.lock_waits.fetch_add(1, Ordering::AcqRel) >= LOCK_WAITS_MAX {
-            self.lock_waits.fetch_sub(1, Ordering::AcqRel);
-            return reply.error(Errno::ENOLCK);
-        }
-        let waits = self.lock_waits.clone();
-        let spawned = std::thread::Builder::new().name("weft-lock".to_owned()).spawn(move || {
-            answer(reply);
-            waits.fetch_sub(1, Ordering::AcqRel);
-        });
-        if spawned.is_err() {
-            // The reply went with the closure, whose end answered EIO.
-            self.lock_waits.fetch_sub(1, Ordering::AcqRel);
-        }
+        self.lock_for(fh, call, reply);
     }
 
     fn fallocate(
@@ -725,27 +466,7 @@ impl Filesystem for WeftFilesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        // Room is not reserved on the targets: only a plain extension is done, the rest says that it is not supported,
-        // and callers fall back to writing.
-        if mode != 0 {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
-        let result = self.handle(fh).and_then(|handle| {
-            let wanted =
-                offset.checked_add(length).filter(|&end| end <= i64::MAX as u64).ok_or(Errno::EFBIG)?;
-            let grow = async {
-                if handle.file.size().await? < ByteLen(wanted) {
-                    handle.file.truncate(ByteLen(wanted)).await
-                } else {
-                    Ok(())
-                }
-            };
-            block_on(grow).map_err(|error| errno(&error))
-        });
-        match result {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        }
+        done(self.allocate(fh, offset, length, mode), reply);
     }
 
     fn lseek(
@@ -757,19 +478,9 @@ impl Filesystem for WeftFilesystem {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        // Holes are not told: the whole file counts as data, which POSIX allows.
-        let result = self.handle(fh).and_then(|handle| {
-            let size = block_on(handle.file.size()).map_err(|error| errno(&error))?.0 as i64;
-            match whence {
-                libc::SEEK_DATA if (0..size).contains(&offset) => Ok(offset),
-                libc::SEEK_HOLE if (0..size).contains(&offset) => Ok(size),
-                libc::SEEK_DATA | libc::SEEK_HOLE => Err(Errno::ENXIO),
-                _ => Err(Errno::EINVAL),
-            }
-        });
-        match result {
+        match self.seek(fh, offset, whence) {
             Ok(at) => reply.offset(at),
-            Err(error) => reply.error(error),
+            Err(Refusal(errno)) => reply.error(errno),
         }
     }
 }

@@ -6,21 +6,30 @@
 //!
 //! Attributes and names are never cached by default, so that what one node changed every other node sees at once.
 
+mod answer;
+mod attributes;
 mod caller;
 mod convert;
+mod data;
 mod directories;
 mod dropper;
 mod filesystem;
 mod handles;
 mod locks;
+mod open;
 mod pages;
+mod splice;
 
-use filesystem::WeftFilesystem;
+use filesystem::{TRANSFER_LEN_MAX, WeftFilesystem};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use splice::Splicer;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use weft_client::Client;
+use weft_env::Address;
 use weft_env::real::RealEnv;
 
 /// How to mount.
@@ -31,8 +40,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// No changes.
     pub read_only: bool,
-    /// Threads that serve the kernel.
-    pub threads: usize,
+    /// Threads that serve the kernel; `None`: by the number of processors.
+    pub threads: Option<usize>,
     /// How long the kernel may keep names and attributes; zero sees every change of other nodes at once.
     pub attribute_ttl: Duration,
     /// Whether the kernel may keep pages of files that no other node writes.
@@ -44,7 +53,7 @@ impl Default for MountOptions {
         Self {
             allow_other: false,
             read_only: false,
-            threads: 8,
+            threads: None,
             attribute_ttl: Duration::ZERO,
             page_cache: true,
         }
@@ -95,13 +104,34 @@ pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io:
     if options.read_only {
         config.mount_options.push(MountOption::RO);
     }
+    // No server of which this host is not the host can be on loan.
+    let colocated = is_colocated(&client);
+    let splicer = Arc::new(if colocated { Splicer::new(TRANSFER_LEN_MAX) } else { Splicer::off() });
+    if let Some(len) = splicer.read_len_max(TRANSFER_LEN_MAX) {
+        config.mount_options.push(MountOption::CUSTOM(format!("max_read={len}")));
+    }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = true;
-    let filesystem = WeftFilesystem::new(client, options.clone());
-    let pages = filesystem.pages();
+    config.n_threads = Some(options.threads.unwrap_or_else(|| default_threads(colocated)).max(1));
+    // A connection of its own for each thread gains nothing, and splicing needs to know by which to answer.
+    config.clone_fd = !colocated;
+    let filesystem = WeftFilesystem::new(client, options.clone(), colocated, Arc::clone(&splicer));
+    let pages = Arc::clone(&filesystem.pages);
     let session = Session::new(filesystem, dir, &config)?;
+    splicer.begin(session.as_fd())?;
     let session = session.spawn()?;
     pages.serve(session.notifier())?;
     Ok(Mount { session })
+}
+
+/// Whether all servers are on this host.
+fn is_colocated(client: &Client<RealEnv>) -> bool {
+    let here = |address: &Address| matches!(address, Address::Unix(path) if path.exists());
+    client.map().servers.iter().all(|server| server.addresses.iter().any(here))
+}
+
+/// Threads that serve the kernel unless told otherwise. Where requests wait for the network there are some more; where they
+/// do not, more threads than processors only take turns, each with less of what it needs in its processor's cache.
+fn default_threads(colocated: bool) -> usize {
+    let processors = std::thread::available_parallelism().map_or(4, usize::from);
+    if colocated { processors.clamp(4, 16) } else { 8 }
 }

@@ -5,14 +5,19 @@
 //! `flock` and `fcntl` locks by other nodes and by the preload library, and a program that uses both kinds on one whole
 //! file at once would wait for itself.
 
+use crate::answer::{Answer, Refusal, done};
 use crate::caller::{interrupted, system_call};
-use fuser::Errno;
+use crate::filesystem::WeftFilesystem;
+use fuser::{Errno, FileHandle, ReplyEmpty};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use weft_client::{Error, OpenFile, Wait};
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, OpenFlags};
 
+/// Waits that may go on at the same time; each takes a thread.
+const WAITS_MAX: u32 = 256;
 /// The kernel's end of a lock that reaches to the end of any file.
 const KERNEL_END: u64 = i64::MAX as u64;
 
@@ -76,14 +81,46 @@ impl LockCall {
     }
 }
 
+impl WeftFilesystem {
+    /// The lock that would be in the way, in the kernel's form.
+    pub fn lock_in_the_way(&self, fh: FileHandle, call: LockCall) -> Answer<(u64, u64, i32, u32)> {
+        Ok(to_kernel(test(&self.handle(fh)?.file, call)?))
+    }
+
+    /// Takes, changes or gives back a lock, and answers.
+    pub fn lock_for(&self, fh: FileHandle, call: LockCall, reply: ReplyEmpty) {
+        let handle = match self.handle(fh) {
+            Ok(handle) => handle,
+            Err(Refusal(errno)) => return reply.error(errno),
+        };
+        let answer = move |reply| done(set(&handle.file, &handle.locks, call), reply);
+        if !call.wait {
+            return answer(reply);
+        }
+        // A wait may be long: it must not hold a thread that serves the kernel.
+        if self.lock_waits.fetch_add(1, Ordering::AcqRel) >= WAITS_MAX {
+            self.lock_waits.fetch_sub(1, Ordering::AcqRel);
+            return reply.error(Errno::ENOLCK);
+        }
+        let waits = self.lock_waits.clone();
+        let spawned = std::thread::Builder::new().name("weft-lock".to_owned()).spawn(move || {
+            answer(reply);
+            waits.fetch_sub(1, Ordering::AcqRel);
+        });
+        if spawned.is_err() {
+            // The reply went with the closure, whose end answered EIO.
+            self.lock_waits.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
 /// Takes, changes or gives back a lock.
-pub fn set(file: &OpenFile<RealEnv>, held: &HandleLocks, call: LockCall) -> Result<(), Errno> {
+fn set(file: &OpenFile<RealEnv>, held: &HandleLocks, call: LockCall) -> Answer<()> {
     let owner = LockOwner::Process(call.owner);
     let Some(kind) = call.lock_kind() else {
         // An owner has locks of one kind only.
         for space in [LockSpace::Record, LockSpace::Flock] {
-            block_on(file.unlock(space, owner, call.range()))
-                .map_err(|error| crate::convert::errno(&error))?;
+            block_on(file.unlock(space, owner, call.range()))?;
         }
         return Ok(());
     };
@@ -97,18 +134,17 @@ pub fn set(file: &OpenFile<RealEnv>, held: &HandleLocks, call: LockCall) -> Resu
             for &space in &spaces[..taken] {
                 let _ = block_on(file.unlock(space, owner, call.range()));
             }
-            return Err(crate::convert::errno(&error));
+            return Err(error.into());
         }
     }
     Ok(())
 }
 
 /// The lock that would be in the way.
-pub fn test(file: &OpenFile<RealEnv>, call: LockCall) -> Result<Option<HeldLock>, Errno> {
+fn test(file: &OpenFile<RealEnv>, call: LockCall) -> Answer<Option<HeldLock>> {
     let Some(kind) = call.lock_kind() else { return Ok(None) };
     let owner = LockOwner::Process(call.owner);
-    block_on(file.test_lock(LockSpace::Record, owner, kind, call.range()))
-        .map_err(|error| crate::convert::errno(&error))
+    Ok(block_on(file.test_lock(LockSpace::Record, owner, kind, call.range()))?)
 }
 
 /// What closing a descriptor does: the owner's locks on the file end.
@@ -124,7 +160,7 @@ pub fn release(file: &OpenFile<RealEnv>, held: &HandleLocks, owner: u64) {
 }
 
 /// The kernel's form of a lock: first byte, last byte, kind, process.
-pub fn to_kernel(lock: Option<HeldLock>) -> (u64, u64, i32, u32) {
+fn to_kernel(lock: Option<HeldLock>) -> (u64, u64, i32, u32) {
     match lock {
         None => (0, 0, libc::F_UNLCK, 0),
         Some(lock) => {

@@ -35,9 +35,9 @@ pub struct Mount {
     /// Allow no changes
     #[arg(long)]
     read_only: bool,
-    /// Threads that serve the kernel
-    #[arg(long, default_value_t = 8, value_name = "N")]
-    threads: usize,
+    /// Threads that serve the kernel; else as many as processors (4 to 16), or 8 where servers are on other hosts
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
     /// How long the kernel may keep names and attributes; 0 sees every change of other nodes at once
     #[arg(long, default_value = "0", value_name = "TIME", value_parser = super::duration)]
     attribute_ttl: Nanos,
@@ -96,7 +96,9 @@ impl Mount {
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.arg("--cluster").arg(std::path::absolute(&cluster.file).map_err(failed)?);
         command.args(["mount", "-f", "--announce"]);
-        command.args(["--threads", &self.threads.to_string()]);
+        if let Some(threads) = self.threads {
+            command.args(["--threads", &threads.to_string()]);
+        }
         command.args(["--attribute-ttl", &weft_config::format_duration(self.attribute_ttl)]);
         for (given, flag) in [
             (self.allow_other, "--allow-other"),

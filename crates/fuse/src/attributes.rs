@@ -1,0 +1,120 @@
+//! Attributes, extended ones too, and the room there is.
+
+use crate::answer::Answer;
+use crate::convert::{inode, set_time};
+use crate::filesystem::WeftFilesystem;
+use crate::open::SET_IDS;
+use fuser::{Errno, FileHandle, INodeNo, ReplyStatfs, Request, TimeOrNow};
+use std::ffi::OsStr;
+use std::sync::atomic::Ordering;
+use weft_client::StatFs;
+use weft_core::ByteLen;
+use weft_env::real::block_on;
+use weft_wire::meta::{Attr, SetAttr};
+
+/// Block size in which `statfs` counts.
+const STATFS_BLOCK: u32 = 4096;
+
+/// What `setattr` is asked to change.
+#[derive(Clone, Copy, Default)]
+pub struct Changes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<TimeOrNow>,
+    pub mtime: Option<TimeOrNow>,
+}
+
+impl WeftFilesystem {
+    /// Attributes, by the open file if it is one.
+    pub fn attributes_of(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>) -> Answer<Attr> {
+        match fh.and_then(|fh| self.files.get(fh.0)) {
+            Some(handle) => Ok(block_on(handle.file.attr())?),
+            None => Ok(block_on(self.client(request).stat(&inode(ino)))?),
+        }
+    }
+
+    /// Changes attributes, the size among them; the attributes then.
+    pub fn change(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: Option<FileHandle>,
+        changes: Changes,
+    ) -> Answer<Attr> {
+        let client = self.client(request);
+        let at = inode(ino);
+        if let Some(size) = changes.size {
+            match fh.and_then(|fh| self.files.get(fh.0)) {
+                Some(handle) => block_on(handle.file.truncate(ByteLen(size)))?,
+                None => block_on(client.truncate(&at, ByteLen(size)))?,
+            }
+        }
+        if changes.mode.is_some_and(|mode| mode & SET_IDS != 0) {
+            self.files.each(|handle| {
+                if handle.file.file().0 == ino.0 {
+                    handle.set_ids.store(true, Ordering::Relaxed);
+                }
+            });
+        }
+        let set = SetAttr {
+            mode: changes.mode.map(|mode| mode & 0o7777),
+            uid: changes.uid,
+            gid: changes.gid,
+            atime: changes.atime.map(set_time),
+            mtime: changes.mtime.map(set_time),
+        };
+        if set != SetAttr::default() {
+            block_on(client.set_attr(&at, set))?;
+        }
+        Ok(block_on(client.stat(&at))?)
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+    ) -> Answer<()> {
+        let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
+        let (client, name) = (self.client(request), text(name)?);
+        Ok(block_on(client.set_xattr(&inode(ino), name, value, create, replace))?)
+    }
+
+    /// The value of an extended attribute.
+    pub fn xattr(&self, request: &Request, ino: INodeNo, name: &OsStr) -> Answer<Vec<u8>> {
+        // The kernel asks for this one on its own, often, and a mount without set-id programs has no use for it.
+        if name == "security.capability" {
+            return Err(Errno::ENODATA.into());
+        }
+        Ok(block_on(self.client(request).get_xattr(&inode(ino), text(name)?))?)
+    }
+
+    /// The names of all extended attributes, each with a zero byte behind it.
+    pub fn xattr_names(&self, request: &Request, ino: INodeNo) -> Answer<Vec<u8>> {
+        let names = block_on(self.client(request).list_xattr(&inode(ino)))?;
+        Ok(names.iter().flat_map(|name| name.bytes().chain([0])).collect())
+    }
+
+    /// Takes an extended attribute away.
+    pub fn remove_xattr(&self, request: &Request, ino: INodeNo, name: &OsStr) -> Answer<()> {
+        Ok(block_on(self.client(request).remove_xattr(&inode(ino), text(name)?))?)
+    }
+}
+
+/// Tells how much room there is.
+pub fn statfs(space: &StatFs, reply: ReplyStatfs) {
+    let blocks = |len: ByteLen| len.0 / u64::from(STATFS_BLOCK);
+    let free = blocks(space.free);
+    // Inodes are limited by the room of the metadata device only.
+    let inodes = space.inodes + space.inodes_free;
+    reply.statfs(blocks(space.total), free, free, inodes, space.inodes_free, STATFS_BLOCK, 255, STATFS_BLOCK);
+}
+
+fn text(name: &OsStr) -> Answer<&str> {
+    Ok(name.to_str().ok_or(Errno::EINVAL)?)
+}

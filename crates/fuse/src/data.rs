@@ -1,0 +1,118 @@
+//! The bytes of files.
+
+use crate::answer::{Answer, Refusal};
+use crate::filesystem::WeftFilesystem;
+use crate::open::OpenHandle;
+use crate::splice::Spliced;
+use fuser::{Errno, FileHandle, ReplyData, ReplyWrite, RequestId};
+use std::cell::RefCell;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::Ordering::Relaxed;
+use weft_core::{ByteLen, Extent, FileOffset};
+use weft_env::real::block_on;
+
+thread_local! {
+    /// What reads fill that are not spliced; one for each serving thread, so that no read allocates.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl WeftFilesystem {
+    /// Reads and answers.
+    pub fn read_for(&self, unique: RequestId, handle: &OpenHandle, extent: Extent, reply: ReplyData) {
+        if let Some(reply) = self.splice_for(unique, handle, extent, reply) {
+            copy_for(handle, extent, reply);
+        }
+        if handle.pages {
+            self.pages.after_read(&handle.file);
+        }
+    }
+
+    /// Answers without a buffer; gives `reply` back where that cannot be.
+    fn splice_for(
+        &self,
+        unique: RequestId,
+        handle: &OpenHandle,
+        extent: Extent,
+        reply: ReplyData,
+    ) -> Option<ReplyData> {
+        if !handle.splices.load(Relaxed) || end_of(extent) > handle.there_until.load(Relaxed) {
+            return Some(reply);
+        }
+        match self.splicer.answer(unique, &handle.file, extent, reply) {
+            Spliced::Answered => None,
+            Spliced::Not(reply) => Some(reply),
+            Spliced::Never(reply) => {
+                handle.splices.store(false, Relaxed);
+                Some(reply)
+            }
+        }
+    }
+
+    /// Writes and answers.
+    pub fn write_for(&self, handle: &OpenHandle, offset: FileOffset, data: &[u8], reply: ReplyWrite) {
+        let bufs = [IoSlice::new(data)];
+        let result = if handle.append {
+            block_on(handle.file.append(&bufs)).map(|(_, written)| written)
+        } else {
+            block_on(handle.file.write_at(&bufs, offset))
+        };
+        let answer = move || match result {
+            Ok(written) => reply.written(written as u32),
+            Err(error) => reply.error(Refusal::from(error).0),
+        };
+        if handle.pages {
+            answer();
+        } else {
+            self.pages.after_write_past(handle.file.file(), answer);
+        }
+    }
+
+    /// Room is not reserved on the targets: only a plain extension is done, the rest says that it is not supported, and
+    /// callers fall back to writing.
+    pub fn allocate(&self, fh: FileHandle, offset: u64, len: u64, mode: i32) -> Answer<()> {
+        if mode != 0 {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        let handle = self.handle(fh)?;
+        let end = offset.checked_add(len).filter(|&end| end <= i64::MAX as u64).ok_or(Errno::EFBIG)?;
+        if block_on(handle.file.size())? < ByteLen(end) {
+            block_on(handle.file.truncate(ByteLen(end)))?;
+        }
+        Ok(())
+    }
+
+    /// Holes are not told: the whole file counts as data, which POSIX allows.
+    pub fn seek(&self, fh: FileHandle, offset: i64, whence: i32) -> Answer<i64> {
+        let size = block_on(self.handle(fh)?.file.size())?.0 as i64;
+        match whence {
+            libc::SEEK_DATA if (0..size).contains(&offset) => Ok(offset),
+            libc::SEEK_HOLE if (0..size).contains(&offset) => Ok(size),
+            libc::SEEK_DATA | libc::SEEK_HOLE => Err(Errno::ENXIO.into()),
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+}
+
+fn end_of(extent: Extent) -> u64 {
+    extent.offset.0.saturating_add(extent.len.0)
+}
+
+/// Answers by way of a buffer.
+fn copy_for(handle: &OpenHandle, extent: Extent, reply: ReplyData) {
+    READ_BUFFER.with_borrow_mut(|buffer| {
+        let len = extent.len.0 as usize;
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let mut bufs = [IoSliceMut::new(&mut buffer[..len])];
+        match block_on(handle.file.read_at(&mut bufs, extent.offset)) {
+            Ok(got) => {
+                if got == len {
+                    handle.there_until.fetch_max(end_of(extent), Relaxed);
+                }
+                reply.data(&buffer[..got]);
+            }
+            Err(error) => reply.error(Refusal::from(error).0),
+        }
+    });
+}

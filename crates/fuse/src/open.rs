@@ -1,0 +1,104 @@
+//! Opening, creating and closing files.
+
+use crate::answer::Answer;
+use crate::convert::open_flags;
+use crate::filesystem::WeftFilesystem;
+use crate::locks::{self, HandleLocks};
+use fuser::{Errno, FileHandle, FopenFlags, LockOwner, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_client::OpenFile;
+use weft_core::ByteLen;
+use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::{LayoutSpec, Place, SetAttr};
+
+/// Files of at least this length are read past the kernel's pages where the servers are on this host: their bytes are in
+/// its memory already, and a second copy takes longer to make than it saves.
+const PAGES_LEN_MAX: ByteLen = ByteLen(32 << 20);
+/// The bits that make a program run as its owner or group.
+pub const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
+
+/// An open file of the kernel.
+pub struct OpenHandle {
+    pub file: OpenFile<RealEnv>,
+    pub append: bool,
+    /// The kernel keeps pages for this open.
+    pub pages: bool,
+    /// The file may have set-id bits, which go with a write by somebody without privilege.
+    pub set_ids: AtomicBool,
+    /// Its reads are worth an attempt to splice where they end before `there_until`.
+    pub splices: AtomicBool,
+    /// The file has reached this far at some time.
+    pub there_until: AtomicU64,
+    pub locks: HandleLocks,
+}
+
+impl WeftFilesystem {
+    /// The open file of a number that the kernel was given.
+    pub fn handle(&self, fh: FileHandle) -> Answer<Arc<OpenHandle>> {
+        Ok(self.files.get(fh.0).ok_or(Errno::EBADF)?)
+    }
+
+    /// Opens or creates in the name of the caller.
+    pub fn open_at(&self, request: &Request, at: &Place, flags: i32, mode: u32) -> Answer<OpenFile<RealEnv>> {
+        let client = self.client(request);
+        Ok(block_on(client.open(at, open_flags(flags), mode, &LayoutSpec::default()))?)
+    }
+
+    /// Keeps an open file and says how the kernel may treat it.
+    pub fn keep(&self, file: OpenFile<RealEnv>, flags: i32) -> (FileHandle, FopenFlags) {
+        let at_open = file.attr_at_open();
+        // The server alone knows where appended bytes go: the kernel would put them where it thinks that the end is.
+        let past =
+            flags & (libc::O_DIRECT | libc::O_APPEND) != 0 || self.colocated && at_open.size >= PAGES_LEN_MAX;
+        let pages = !past && file.may_cache() && self.pages.may_keep();
+        let kernel = if pages {
+            if self.pages.opened_with(file.file(), file.epoch()) {
+                FopenFlags::FOPEN_KEEP_CACHE
+            } else {
+                FopenFlags::empty()
+            }
+        } else {
+            self.pages.forget(file.file());
+            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+        };
+        let append = flags & libc::O_APPEND != 0;
+        let set_ids = AtomicBool::new(at_open.mode & SET_IDS != 0);
+        let there_until = AtomicU64::new(at_open.size.0);
+        let (splices, locks) = (AtomicBool::new(true), HandleLocks::default());
+        let handle = OpenHandle { file, append, pages, set_ids, splices, there_until, locks };
+        (FileHandle(self.files.insert(handle)), kernel)
+    }
+
+    /// Takes the set-id bits away before somebody without privilege writes. Should it fail, the close does it.
+    pub fn take_set_ids(&self, handle: &OpenHandle) {
+        if !handle.set_ids.load(Ordering::Relaxed) || !handle.set_ids.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let Ok(attr) = block_on(handle.file.attr()) else { return };
+        let group = if attr.mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
+        let mode = attr.mode & 0o7777 & !(libc::S_ISUID | group);
+        if mode != attr.mode & 0o7777 {
+            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            let _ = block_on(self.client.set_attr(&handle.file.place(), set));
+        }
+    }
+
+    /// A descriptor is closed, perhaps not the last one of this open.
+    pub fn flush_handle(&self, fh: FileHandle, owner: LockOwner) {
+        if let Some(handle) = self.files.get(fh.0) {
+            locks::release(&handle.file, &handle.locks, owner.0);
+        }
+    }
+
+    /// The last descriptor of this open is closed.
+    pub fn close_handle(&self, fh: FileHandle, owner: Option<LockOwner>) {
+        let Some(handle) = self.files.remove(fh.0) else { return };
+        if let Some(owner) = owner {
+            locks::release(&handle.file, &handle.locks, owner.0);
+        }
+        if handle.pages {
+            self.pages.closed(handle.file.file());
+        }
+    }
+}
