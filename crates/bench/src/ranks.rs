@@ -1,6 +1,9 @@
-//! The parent's side of the ranks: starts them, leads them through phases, and ends them.
+//! The parent's side of the ranks: starts them, leads them through tasks, and ends them.
 
-use crate::rank::{Phase, PhaseResult, RankSpec, Reach};
+use crate::meeting::{MeetingFile, OTHER_FAILED};
+use crate::player::PhaseResult;
+use crate::rank::{RankSpec, Reach, Task, TaskResult};
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,6 +11,8 @@ use std::time::{Duration, Instant};
 /// The processes of one run.
 pub struct Ranks {
     children: Vec<RankProcess>,
+    /// Open as long as ranks may ask for it.
+    _meeting: MeetingFile,
 }
 
 struct RankProcess {
@@ -16,9 +21,9 @@ struct RankProcess {
 }
 
 /// A phase over all ranks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// From the first rank's begin to the last one's end, in seconds.
+    /// From the first rank's begin to the last one's end, in seconds; the sum of them if it comes several times.
     pub seconds: f64,
     /// Operations of all ranks.
     pub ops: u64,
@@ -27,6 +32,9 @@ pub struct Outcome {
     /// Processor time of all ranks, in seconds.
     pub cpu_s: f64,
 }
+
+/// What came of each phase of a task, by its number.
+pub type Outcomes = BTreeMap<u16, Outcome>;
 
 impl Outcome {
     /// MiB per second.
@@ -45,11 +53,12 @@ impl Ranks {
     ///
     /// # Errors
     /// When they cannot be started.
-    pub fn start(ranks: u64, reach: &Reach, environment: &[(String, String)]) -> io::Result<Self> {
+    pub fn start(ranks: u32, reach: &Reach, environment: &[(String, String)]) -> io::Result<Self> {
         let program = std::env::current_exe()?;
+        let meeting = MeetingFile::new(ranks)?;
         let mut children = Vec::new();
         for rank in 0..ranks {
-            let spec = RankSpec { rank, ranks, reach: reach.clone() };
+            let spec = RankSpec { rank, ranks, reach: reach.clone(), meeting: meeting.path() };
             let mut child = Command::new(&program)
                 .arg("bench-rank")
                 .arg(serde_json::to_string(&spec)?)
@@ -60,15 +69,15 @@ impl Ranks {
             let stdout = BufReader::new(child.stdout.take().expect("piped"));
             children.push(RankProcess { child, stdout });
         }
-        Ok(Self { children })
+        Ok(Self { children, _meeting: meeting })
     }
 
-    /// One phase on all ranks.
+    /// One task on all ranks: what came of each phase, by its number.
     ///
     /// # Errors
     /// What any rank reports, with its number; a rank that ended.
-    pub fn phase(&mut self, phase: &Phase) -> io::Result<Outcome> {
-        let line = serde_json::to_string(phase)?;
+    pub fn run(&mut self, task: &Task) -> io::Result<Outcomes> {
+        let line = serde_json::to_string(task)?;
         for process in &mut self.children {
             process.say(&line)?;
         }
@@ -81,23 +90,41 @@ impl Ranks {
         for process in &mut self.children {
             process.say("go")?;
         }
-        let mut results: Vec<PhaseResult> = Vec::new();
+        let mut results: Vec<TaskResult> = Vec::new();
         for (rank, process) in self.children.iter_mut().enumerate() {
             let answer = process.hear(rank)?;
             results.push(serde_json::from_str(&answer)?);
         }
-        if let Some((rank, bad)) = results.iter().enumerate().find(|(_, result)| !result.error.is_empty()) {
+        let failed = |(_, result): &(usize, &TaskResult)| !result.error.is_empty();
+        let first_cause = |(_, result): &(usize, &TaskResult)| result.error == OTHER_FAILED;
+        if let Some((rank, bad)) = results.iter().enumerate().filter(failed).min_by_key(first_cause) {
             return Err(io::Error::other(format!("rank {rank}: {}", bad.error)));
         }
-        let begin = results.iter().map(|r| r.begin_ns).min().unwrap_or(0);
-        let end = results.iter().map(|r| r.end_ns).max().unwrap_or(0);
-        Ok(Outcome {
-            seconds: (end - begin).max(1) as f64 / 1e9,
-            ops: results.iter().map(|r| r.ops).sum(),
-            bytes: results.iter().map(|r| r.bytes).sum(),
-            cpu_s: results.iter().map(|r| r.cpu_us).sum::<u64>() as f64 / 1e6,
-        })
+        Ok(over_all_ranks(results.into_iter().map(|result| result.phases)))
     }
+}
+
+/// Puts together what the ranks tell: the n-th time of a phase on one rank is the n-th time on every other.
+fn over_all_ranks(ranks: impl Iterator<Item = Vec<PhaseResult>>) -> Outcomes {
+    let mut times: BTreeMap<(u16, usize), (u64, u64)> = BTreeMap::new();
+    let mut outcomes = Outcomes::new();
+    for phases in ranks {
+        let mut seen: BTreeMap<u16, usize> = BTreeMap::new();
+        for part in phases {
+            let nth = seen.entry(part.phase).or_default();
+            let time = times.entry((part.phase, *nth)).or_insert((part.begin_ns, part.end_ns));
+            *time = (time.0.min(part.begin_ns), time.1.max(part.end_ns));
+            *nth += 1;
+            let outcome = outcomes.entry(part.phase).or_default();
+            outcome.ops += part.ops;
+            outcome.bytes += part.bytes;
+            outcome.cpu_s += part.cpu_us as f64 / 1e6;
+        }
+    }
+    for ((phase, _), (begin, end)) in times {
+        outcomes.entry(phase).or_default().seconds += (end - begin).max(1) as f64 / 1e9;
+    }
+    outcomes
 }
 
 impl RankProcess {
@@ -136,5 +163,30 @@ impl Drop for Ranks {
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_over_all_ranks_by_hand() {
+        let part = |phase, begin_ns, end_ns, ops| PhaseResult {
+            phase,
+            begin_ns,
+            end_ns,
+            cpu_us: 1_000_000,
+            ops,
+            bytes: 10,
+        };
+        let a = vec![part(1, 100, 200, 1), part(2, 250, 300, 2), part(1, 400, 500, 3)];
+        let b = vec![part(1, 150, 260, 4), part(1, 390, 450, 5)];
+        let got = over_all_ranks([a, b].into_iter());
+        // Phase 1: 100 to 260 and 390 to 500, 270 ns together; phase 2 on one rank only.
+        assert!((got[&1].seconds - 270e-9).abs() < 1e-15);
+        assert_eq!((got[&1].ops, got[&1].bytes), (13, 40));
+        assert!((got[&1].cpu_s - 4.0).abs() < 1e-12);
+        assert!((got[&2].seconds - 50e-9).abs() < 1e-15);
     }
 }

@@ -6,15 +6,15 @@ use std::io::{self, Write};
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which workload: `ior-segmented`, `ior-interleaved`, `ior-file-per-process`, `mdtest`.
+    /// Which workload: `ior-segmented`, `ior-interleaved`, `ior-file-per-process`, `mdtest`, or a kind of workload.
     pub case: String,
-    /// Which interface: `library`, `preload`, `fuse`.
+    /// Which interface: `library`, `preload`, `fuse`, or `path` for another file system.
     pub interface: String,
-    /// `descriptor`, `socket`, or `auto`.
+    /// `descriptor`, `socket`, `auto`, or `-` for another file system.
     pub transport: String,
-    /// Bytes of one transfer; 0 for operations without.
+    /// Bytes of one transfer, on the average; 0 for operations without.
     pub transfer_bytes: u64,
-    /// `write`, `write+sync`, `read`, `create`, `stat`, `remove`.
+    /// `write`, `write+sync`, `read`, `create`, `stat`, `remove`, or the name of a workload's phase.
     pub operation: String,
     /// The figure: median over the rounds.
     pub value: f64,
@@ -47,13 +47,13 @@ pub fn median(values: &[f64]) -> f64 {
 pub fn table_head(out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:<22} {:<8} {:<10} {:>9} {:<10} {:>10} {:>10} {:<6} {:>6} {:>8} {:>8} {:>6}",
+        "{:<22} {:<8} {:<10} {:>9} {:<14} {:>10} {:>10} {:<6} {:>6} {:>8} {:>8} {:>6}",
         "case",
         "by",
         "transport",
         "transfer",
         "operation",
-        "weft",
+        "measured",
         "local",
         "unit",
         "ratio",
@@ -67,7 +67,7 @@ pub fn table_head(out: &mut impl Write) -> io::Result<()> {
 pub fn table_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
     writeln!(
         out,
-        "{:<22} {:<8} {:<10} {:>9} {:<10} {:>10.0} {:>10.0} {:<6} {:>6.2} {:>8.1} {:>8.1} {:>6.2}",
+        "{:<22} {:<8} {:<10} {:>9} {:<14} {:>10.0} {:>10.0} {:<6} {:>6.2} {:>8.1} {:>8.1} {:>6.2}",
         row.case,
         row.interface,
         row.transport,

@@ -4,7 +4,7 @@ use crate::rank::Reach;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use weft_client::{Client, OpenFile};
-use weft_core::FileOffset;
+use weft_core::{ByteLen, FileOffset};
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::{LayoutSpec, OpenFlags, Place, ROOT};
 
@@ -43,7 +43,7 @@ impl Target {
         }
     }
 
-    /// Opens, and makes when it is for writing.
+    /// Opens for reading and writing, made when missing; or for reading alone.
     pub fn open(&mut self, path: &str, write: bool) -> io::Result<OpenData> {
         match self {
             Self::Calls => {
@@ -83,6 +83,38 @@ impl Target {
         }
     }
 
+    /// Cuts or extends a file.
+    pub fn resize(&mut self, path: &str, len: u64) -> io::Result<()> {
+        match self {
+            Self::Calls => {
+                let path = std::ffi::CString::new(path)?;
+                let len = i64::try_from(len).map_err(io::Error::other)?;
+                // SAFETY: the path is a C string for the call.
+                match unsafe { libc::truncate(path.as_ptr(), len) } {
+                    0 => Ok(()),
+                    _ => Err(io::Error::last_os_error()),
+                }
+            }
+            Self::Library(client) => block_on(client.truncate(&place(path), ByteLen(len))).map_err(to_io),
+        }
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&mut self, path: &str) -> io::Result<()> {
+        match self {
+            Self::Calls => std::fs::create_dir(path),
+            Self::Library(client) => block_on(client.mkdir(&place(path), 0o755)).map(drop).map_err(to_io),
+        }
+    }
+
+    /// Removes a directory.
+    pub fn rmdir(&mut self, path: &str) -> io::Result<()> {
+        match self {
+            Self::Calls => std::fs::remove_dir(path),
+            Self::Library(client) => block_on(client.rmdir(&place(path))).map_err(to_io),
+        }
+    }
+
     /// Removes a file.
     pub fn remove(&mut self, path: &str) -> io::Result<()> {
         match self {
@@ -105,16 +137,34 @@ impl OpenData {
         }
     }
 
-    /// Fills all of `buf`.
-    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        match self {
-            Self::Calls(file) => file.read_exact_at(buf, offset),
-            Self::Library(file) => {
-                let len = buf.len();
-                let got =
-                    block_on(file.read_at(&mut [IoSliceMut::new(buf)], FileOffset(offset))).map_err(to_io)?;
-                if got == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    /// Reads until `buf` is full or the file ends; how many bytes that were.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut got = 0;
+        while got < buf.len() {
+            let rest = &mut buf[got..];
+            let at = offset + got as u64;
+            let more = match self {
+                Self::Calls(file) => match file.read_at(rest, at) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    read => read?,
+                },
+                Self::Library(file) => {
+                    block_on(file.read_at(&mut [IoSliceMut::new(rest)], FileOffset(at))).map_err(to_io)?
+                }
+            };
+            if more == 0 {
+                break;
             }
+            got += more;
+        }
+        Ok(got)
+    }
+
+    /// Cuts or extends the file.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        match self {
+            Self::Calls(file) => file.set_len(len),
+            Self::Library(file) => block_on(file.truncate(ByteLen(len))).map_err(to_io),
         }
     }
 

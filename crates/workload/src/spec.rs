@@ -168,6 +168,22 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_of_the_documentation_build() {
+        let page = include_str!("../../../docs/workloads.md");
+        let mut kinds = std::collections::BTreeSet::new();
+        for part in page.split("```toml\n").skip(1) {
+            let text = part.split("```").next().unwrap();
+            let spec: WorkloadSpec = toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            spec.build().unwrap_or_else(|error| panic!("{text}: {error}"));
+            kinds.insert(spec.kind());
+        }
+        for spec in WorkloadSpec::all() {
+            assert!(kinds.contains(spec.kind()), "docs/workloads.md shows no {}", spec.kind());
+            assert!(page.contains(&format!("### {}\n", spec.kind())), "{}", spec.kind());
+        }
+    }
+
+    #[test]
     fn slips_of_the_pen_are_told() {
         for (text, told) in [
             ("kind = \"iro\"", "unknown variant `iro`"),

@@ -14,11 +14,17 @@ Every figure stands beside a control: the same work by as many processes on a fr
 time taken.
 
 Columns: processor time in the ranks (cli us) and in the servers (srv us) per operation, and requests to servers per
-operation (msg/op; transfers by leased descriptors send none).
+operation (msg/op; opening is among them, transfers by leased descriptors send none).
+
+--workload plays what a parallel program does to files: mpi-io-test, ior, hpio, mpi-tile-io, btio, flash-io, s3d-io,
+server-span, mdtest, mpi-md-test, or what a file describes (`weft workload list`, docs/workloads.md). A figure is
+printed for each of its phases; a last round compares every byte.
 
 Examples:
   weft bench                                            on the configured or the embedded cluster
   weft bench --interfaces preload --transfers 47008 --json
+  weft bench --workload mpi-io-test --set size=65KiB --ranks 8
+  weft bench --workload btio.toml --path /mnt/other       no Weft: another file system beside the local directory
   weft mount /mnt/w && weft bench --interfaces fuse --mount /mnt/w";
 
 /// Measures speed against the plain local directory.
@@ -32,6 +38,11 @@ pub struct Bench {
 impl Bench {
     /// Measures; the code to end with.
     pub fn run(mut self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let failed = |error: std::io::Error| Failure::new("bench", error);
+        if self.args.path.is_some() {
+            weft_bench::run(&self.args, None, &mut std::io::stdout()).map_err(failed)?;
+            return Ok(0);
+        }
         let cluster = match file.or_else(Cluster::configured) {
             Some(file) => Cluster::load(&file)?,
             None => Run::embedded_cluster()?,
@@ -47,8 +58,7 @@ impl Bench {
             preload: preload_library()?,
             prefix: cluster.mount.display().to_string(),
         };
-        weft_bench::run(&self.args, &context, &mut std::io::stdout())
-            .map_err(|error| Failure::new("bench", error))?;
+        weft_bench::run(&self.args, Some(&context), &mut std::io::stdout()).map_err(failed)?;
         Ok(0)
     }
 }

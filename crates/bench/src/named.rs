@@ -1,0 +1,80 @@
+//! Workloads by name: a kind, or a file that describes one, with parameters set on the command line.
+
+use weft_workload::WorkloadSpec;
+
+/// The workload that `name` means: a kind with its defaults, or the file of that name; with `set`, parameters such as
+/// `size="65 KiB"` or `two_phase.cb_nodes=4`.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn workload(name: &str, set: &[String]) -> Result<WorkloadSpec, String> {
+    let kinds = || WorkloadSpec::all().iter().map(WorkloadSpec::kind).collect::<Vec<_>>().join(", ");
+    let text = match WorkloadSpec::of_kind(name) {
+        Some(_) if name == "mix" => {
+            return Err("a mix is described by a file; see docs/workloads.md".to_owned());
+        }
+        Some(spec) => format!("kind = {:?}", spec.kind()),
+        None => std::fs::read_to_string(name).map_err(|error| {
+            format!("{name}: no such kind of workload, and no file to read ({error}); kinds are {}", kinds())
+        })?,
+    };
+    let told = |error: toml::de::Error| format!("{name}: {}", error.to_string().trim_end());
+    if set.is_empty() {
+        return toml::from_str(&text).map_err(told);
+    }
+    let mut table: toml::Table = toml::from_str(&text).map_err(told)?;
+    for one in set {
+        let Some((path, value)) = one.split_once('=') else {
+            return Err(format!("--set {one}: write NAME=VALUE"));
+        };
+        insert(&mut table, path.trim(), parsed(value.trim()))
+            .map_err(|error| format!("--set {one}: {error}"))?;
+    }
+    table.try_into().map_err(told)
+}
+
+/// A value as TOML has it; text needs no quotes.
+fn parsed(text: &str) -> toml::Value {
+    let read = toml::from_str::<toml::Table>(&format!("value = {text}")).ok();
+    read.and_then(|mut table| table.remove("value")).unwrap_or_else(|| toml::Value::String(text.to_owned()))
+}
+
+fn insert(table: &mut toml::Table, path: &str, value: toml::Value) -> Result<(), String> {
+    let Some((first, rest)) = path.split_once('.') else {
+        table.insert(path.to_owned(), value);
+        return Ok(());
+    };
+    match table.entry(first).or_insert_with(|| toml::Value::Table(toml::Table::new())) {
+        toml::Value::Table(inner) => insert(inner, rest, value),
+        _ => Err(format!("{first} has no parameters of its own")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_set_over_the_defaults() {
+        let set = |list: &[&str]| list.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
+        let spec = workload(
+            "mpi-io-test",
+            &set(&["size=65 KiB", "ranks=8", "access=\"read\"", "collective=true", "two_phase.cb_nodes=2"]),
+        )
+        .unwrap();
+        let WorkloadSpec::MpiIoTest(spec) = spec else { panic!("{spec:?}") };
+        assert_eq!((spec.size.0, spec.ranks), (66_560, 8));
+        assert_eq!(spec.two_phase.unwrap().cb_nodes, Some(2));
+        for (bad, told) in [
+            ("size", "write NAME=VALUE"),
+            ("size.x.y=1", "invalid type"),
+            ("sise=1", "unknown field `sise`"),
+            ("size=64 KB", "is no size"),
+        ] {
+            let error = workload("mpi-io-test", &set(&[bad])).unwrap_err();
+            assert!(error.contains(told), "{bad}: {error}");
+        }
+        let error = workload("no-such-thing", &[]).unwrap_err();
+        assert!(error.contains("kinds are mpi-io-test, ior, hpio"), "{error}");
+    }
+}

@@ -1,0 +1,146 @@
+//! `weft workload`: what programs do to files, to look at.
+
+use crate::failure::Failure;
+use clap::{Args, Subcommand};
+use weft_bench::named;
+use weft_workload::{FileRef, Op, Workload as _, WorkloadSpec};
+
+/// Shows workloads: what parallel programs do to files.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  weft workload list
+  weft workload example flash-io > mine.toml
+  weft workload show mine.toml --rank 3
+  weft workload show btio --set class=A --set subtype=simple | head
+
+docs/workloads.md tells of every kind and parameter.")]
+pub struct Workload {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The kinds, with how much each does by default
+    List,
+    /// A description of a kind with all its parameters, as TOML
+    Example {
+        /// Which
+        kind: String,
+    },
+    /// Every operation, as CSV: rank, phase, operation, file, offset, length
+    Show {
+        /// A kind, or a file that describes a workload
+        #[arg(value_name = "KIND|FILE.toml")]
+        workload: String,
+        /// A parameter, such as size="65 KiB"; several times
+        #[arg(long = "set", value_name = "NAME=VALUE")]
+        set: Vec<String>,
+        /// Of this rank alone
+        #[arg(long)]
+        rank: Option<u32>,
+        /// Only sums over all ranks: operations and bytes of each phase
+        #[arg(long, conflicts_with = "rank")]
+        sums: bool,
+    },
+}
+
+impl Workload {
+    /// Shows; the code to end with.
+    pub fn run(self) -> Result<u8, Failure> {
+        let failed = |error: String| Failure::new("workload", error);
+        match self.what {
+            What::List => {
+                outln!("{:<12} {:>6} {:>10} {:>12}", "kind", "ranks", "operations", "MiB");
+                for spec in WorkloadSpec::all() {
+                    let workload = spec.build().map_err(|error| failed(error.to_string()))?;
+                    let ranks = workload.ranks();
+                    let sum = (0..ranks).flat_map(|rank| workload.ops(rank)).fold(Sum::default(), Sum::and);
+                    let mib = sum.bytes as f64 / 1_048_576.0;
+                    outln!("{:<12} {ranks:>6} {:>10} {mib:>12.1}", spec.kind(), sum.ops);
+                }
+            }
+            What::Example { kind } => {
+                let spec = WorkloadSpec::of_kind(&kind).ok_or_else(|| {
+                    failed(format!("{kind:?} is no kind of workload; `weft workload list` shows them"))
+                })?;
+                let text = toml::to_string(&spec).map_err(|error| failed(error.to_string()))?;
+                outln!("{}", text.trim_end());
+            }
+            What::Show { workload, set, rank, sums } => {
+                let spec = named::workload(&workload, &set).map_err(failed)?;
+                let workload = spec.build().map_err(|error| failed(error.to_string()))?;
+                let ranks = workload.ranks();
+                if rank.is_some_and(|rank| rank >= ranks) {
+                    return Err(failed(format!("--rank: ranks are numbered 0 to {}", ranks - 1)));
+                }
+                if sums { show_sums(&*workload) } else { show(&*workload, rank) }
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Operations and bytes of something.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    ops: u64,
+    bytes: u64,
+}
+
+impl Sum {
+    fn and(self, op: Op) -> Self {
+        let bytes = if let Op::Read { len, .. } | Op::Write { len, .. } = op { len } else { 0 };
+        let counts = !matches!(op, Op::Phase(_) | Op::Barrier | Op::Compute(_));
+        Self { ops: self.ops + u64::from(counts), bytes: self.bytes + bytes }
+    }
+}
+
+fn show_sums(workload: &dyn weft_workload::Workload) {
+    let mut phases: std::collections::BTreeMap<u16, Sum> = std::collections::BTreeMap::new();
+    for rank in 0..workload.ranks() {
+        let mut phase = 0;
+        for op in workload.ops(rank) {
+            if let Op::Phase(next) = op {
+                phase = next;
+            }
+            let sum = phases.entry(phase).or_default();
+            *sum = sum.and(op);
+        }
+    }
+    outln!("phase,operations,bytes");
+    for (phase, sum) in phases {
+        outln!("{},{},{}", workload.phase(phase), sum.ops, sum.bytes);
+    }
+}
+
+fn show(workload: &dyn weft_workload::Workload, only: Option<u32>) {
+    outln!("rank,phase,operation,file,offset,length");
+    let ranks = only.map_or(0..workload.ranks(), |rank| rank..rank + 1);
+    for rank in ranks {
+        let mut phase = String::new();
+        for op in workload.ops(rank) {
+            let name = |file: FileRef| workload.name(file);
+            let line = |what: &str, file: FileRef, offset: &str, len: &str| {
+                outln!("{rank},{phase},{what},{},{offset},{len}", name(file));
+            };
+            match op {
+                Op::Phase(next) => phase = workload.phase(next),
+                Op::Barrier => outln!("{rank},{phase},barrier,,,"),
+                Op::Compute(time) => outln!("{rank},{phase},compute,,,{}", time.0),
+                Op::Open { file, create } => line(if create { "open-write" } else { "open-read" }, file, "", ""),
+                Op::Close { file } => line("close", file, "", ""),
+                Op::Read { file, offset, len, .. } => line("read", file, &offset.to_string(), &len.to_string()),
+                Op::Write { file, offset, len, .. } => line("write", file, &offset.to_string(), &len.to_string()),
+                Op::Sync { file } => line("sync", file, "", ""),
+                Op::SetLen { file, len } => line("set-length", file, "", &len.to_string()),
+                Op::Mkdir { file } => line("mkdir", file, "", ""),
+                Op::Create { file } => line("create", file, "", ""),
+                Op::Stat { file } => line("stat", file, "", ""),
+                Op::Resize { file, len } => line("resize", file, "", &len.to_string()),
+                Op::Remove { file } => line("remove", file, "", ""),
+                Op::Rmdir { file } => line("rmdir", file, "", ""),
+            }
+        }
+    }
+}
