@@ -91,6 +91,8 @@ pub enum Command {
     Config(c::config::Config),
     /// Measure speed against the plain local directory
     Bench(c::bench::Bench),
+    /// Show what parallel programs do to files, as the benchmarks of this field do it
+    Workload(c::workload::Workload),
     /// Run client and servers on a simulated cluster
     Twin(c::twin::Twin),
     /// Run the experiments of papers on simulated clusters

@@ -24,6 +24,7 @@ pub mod stripe;
 pub mod trace;
 pub mod tree;
 pub mod twin;
+pub mod workload;
 
 pub use bytes::shown;
 pub use session::{Held, load, posix};
@@ -59,6 +60,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Config(command) => command.run(file),
         Command::Bench(command) => command.run(file),
         Command::Lab(command) => command.run(),
+        Command::Workload(command) => command.run(),
         Command::BenchRank(command) => command.run(),
         Command::Twin(command) => command.run(),
         Command::Trace(command) => command.run(),

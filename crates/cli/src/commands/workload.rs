@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
 use weft_bench::named;
-use weft_workload::{FileRef, Op, Workload as _, WorkloadSpec};
+use weft_workload::{FileRef, Op, WorkloadSpec};
 
 /// Shows workloads: what parallel programs do to files.
 #[derive(Args)]
@@ -23,7 +23,7 @@ pub struct Workload {
 enum What {
     /// The kinds, with how much each does by default
     List,
-    /// A description of a kind with all its parameters, as TOML
+    /// A description of a kind with its defaults, as TOML
     Example {
         /// Which
         kind: String,
@@ -128,10 +128,16 @@ fn show(workload: &dyn weft_workload::Workload, only: Option<u32>) {
                 Op::Phase(next) => phase = workload.phase(next),
                 Op::Barrier => outln!("{rank},{phase},barrier,,,"),
                 Op::Compute(time) => outln!("{rank},{phase},compute,,,{}", time.0),
-                Op::Open { file, create } => line(if create { "open-write" } else { "open-read" }, file, "", ""),
+                Op::Open { file, create } => {
+                    line(if create { "open-write" } else { "open-read" }, file, "", "")
+                }
                 Op::Close { file } => line("close", file, "", ""),
-                Op::Read { file, offset, len, .. } => line("read", file, &offset.to_string(), &len.to_string()),
-                Op::Write { file, offset, len, .. } => line("write", file, &offset.to_string(), &len.to_string()),
+                Op::Read { file, offset, len, .. } => {
+                    line("read", file, &offset.to_string(), &len.to_string())
+                }
+                Op::Write { file, offset, len, .. } => {
+                    line("write", file, &offset.to_string(), &len.to_string())
+                }
                 Op::Sync { file } => line("sync", file, "", ""),
                 Op::SetLen { file, len } => line("set-length", file, "", &len.to_string()),
                 Op::Mkdir { file } => line("mkdir", file, "", ""),
