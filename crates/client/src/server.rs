@@ -74,7 +74,7 @@ impl<E: Env> Server<E> {
         if !self.troubled.load(Ordering::Relaxed) {
             return Ok(Patience::Retry);
         }
-        let mut outage = self.outage.lock();
+        let outage = self.outage.lock();
         match outage.dead_until {
             None => Ok(Patience::Retry),
             Some(until) if now < until => {
@@ -82,11 +82,9 @@ impl<E: Env> Server<E> {
                 drop(outage);
                 Err(self.unreachable(cause))
             }
-            Some(_) => {
-                // One probes; the others go on failing until it knows.
-                outage.dead_until = Some(now.saturating_add(outage.dead_for));
-                Ok(Patience::Probe)
-            }
+            // Nobody knows whether it is well again: each tries once, because to fail for a probe of somebody else
+            // that succeeds a moment later would be an error without a cause.
+            Some(_) => Ok(Patience::Probe),
         }
     }
 
@@ -94,9 +92,12 @@ impl<E: Env> Server<E> {
     pub(crate) fn found_dead(&self, now: Nanos, cause: String, dead_for: Nanos) -> Error {
         let say = {
             let mut outage = self.outage.lock();
-            let longer = Nanos((outage.dead_for.0 * 2).min(DEAD_FOR_MAX.0));
-            outage.dead_for = dead_for.max(longer);
-            outage.dead_until = Some(now.saturating_add(outage.dead_for));
+            // Others may have found the same at the same time: that makes the outage no longer.
+            if outage.dead_until.is_none_or(|until| until <= now) {
+                let longer = Nanos((outage.dead_for.0 * 2).min(DEAD_FOR_MAX.0));
+                outage.dead_for = dead_for.max(longer);
+                outage.dead_until = Some(now.saturating_add(outage.dead_for));
+            }
             outage.cause.clone_from(&cause);
             let say = outage.said_at.is_none_or(|at| now.saturating_sub(at) >= SAY_AGAIN_AFTER);
             if say {
