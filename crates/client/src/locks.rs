@@ -49,7 +49,7 @@ impl<E: Env> OpenFile<E> {
             let waits = matches!(wait, Wait::Until(_));
             let request = MetaRequest::Lock { handle, space, owner, kind, range, wait: waits, ticket, pid };
             let reply = state.client.call(Effect::Repeatable, request).await;
-            match reply.map_err(|error| error.about(&state.path))? {
+            match reply.map_err(|error| state.explained(error))? {
                 MetaReply::Locked => {
                     let lock = ReclaimLock { file: self.file(), space, owner, kind, range };
                     state.client.core.registry.locked(lock);
@@ -79,12 +79,7 @@ impl<E: Env> OpenFile<E> {
         core.registry.unlocked(self.file(), space, owner, range);
         core.until_reclaimed().await;
         let request = MetaRequest::Unlock { handle: self.handle(), space, owner, range };
-        match state
-            .client
-            .call(Effect::Repeatable, request)
-            .await
-            .map_err(|error| error.about(&state.path))?
-        {
+        match state.client.call(Effect::Repeatable, request).await.map_err(|error| state.explained(error))? {
             MetaReply::Done => Ok(()),
             _ => Err(odd_reply()),
         }
@@ -104,12 +99,7 @@ impl<E: Env> OpenFile<E> {
         let state = &self.state;
         state.check()?;
         let request = MetaRequest::TestLock { handle: self.handle(), space, owner, kind, range };
-        match state
-            .client
-            .call(Effect::Repeatable, request)
-            .await
-            .map_err(|error| error.about(&state.path))?
-        {
+        match state.client.call(Effect::Repeatable, request).await.map_err(|error| state.explained(error))? {
             MetaReply::Holder(holder) => Ok(holder),
             _ => Err(odd_reply()),
         }

@@ -37,7 +37,7 @@ impl<E: Env> State<E> {
     pub(crate) async fn renew(&self) -> Result<Capability> {
         let request = MetaRequest::Renew { handle: self.record.handle };
         let answer = self.client.call(Effect::Repeatable, request).await;
-        match answer.map_err(|error| error.about(&self.path))? {
+        match answer.map_err(|error| self.explained(error))? {
             MetaReply::Capability(cap) => {
                 *self.record.cap.write() = Some(cap);
                 self.renew_at_s.store(renew_at(&cap, self.client.core.env.wall()), Relaxed);

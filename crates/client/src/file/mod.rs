@@ -98,6 +98,15 @@ impl<E: Env> State<E> {
         Ok(())
     }
 
+    /// What to tell of an error of the metadata service about this open, which may have been found to be lost on the
+    /// way there: the service does not know it then.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        match self.check() {
+            Err(lost) if error.errno() == Errno::EBADF.0 => lost,
+            _ => error.about(&self.path),
+        }
+    }
+
     /// Whether a kernel somewhere caches pages of this file.
     pub(crate) fn cached_elsewhere(&self) -> bool {
         self.opened.cached_elsewhere
@@ -277,7 +286,7 @@ impl<E: Env> OpenFile<E> {
             state.written.unsure();
         }
         state.cut_or_grown(size).await;
-        result.map_err(|error| error.about(&state.path))
+        result.map_err(|error| state.explained(error))
     }
 
     /// Makes what was written by anybody, and the file itself, survive loss of power. Changes of metadata have
