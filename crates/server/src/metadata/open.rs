@@ -288,7 +288,9 @@ impl Op<'_> {
                 return Err(Fault::new(Errno::EACCES, detail));
             }
             if flags.write {
-                known = *settled;
+                // What it will tell at its close is about all that it ever wrote, and others may have cut the file
+                // while it was cut off: the datafiles keep the word.
+                known = false;
                 if *settled {
                     urgency = Urgency::Durable;
                 }
