@@ -9,6 +9,8 @@
 //! cluster   machines, disks, servers, clients         barrier   ranks wait for each other
 //! drive     one rank's operations                     outcome   what they came to
 //! ```
+//!
+//! [`search`] looks for broken promises under random faults.
 // Runs in the simulated world: no clock, file, socket or thread (see clippy.toml).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -18,6 +20,7 @@ mod device;
 mod drive;
 mod histogram;
 mod outcome;
+pub mod search;
 mod spec;
 
 pub use cluster::Cluster;

@@ -1,5 +1,6 @@
 //! `weft twin`: the same code on a simulated cluster.
 
+mod search;
 mod speed;
 
 use crate::failure::Failure;
@@ -21,6 +22,8 @@ pub struct Twin {
 enum Command {
     /// Measure how fast the simulation runs
     Speed(speed::Speed),
+    /// Look for broken promises under random faults
+    Search(search::Search),
 }
 
 impl Twin {
@@ -28,6 +31,7 @@ impl Twin {
     pub fn run(self) -> Result<u8, Failure> {
         match self.command {
             Command::Speed(speed) => speed.run(),
+            Command::Search(search) => search.run(),
         }
     }
 }

@@ -1,0 +1,221 @@
+//! `weft twin search`: random workloads and faults, and checkers of every promise.
+
+use crate::failure::Failure;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use weft_twin::search::{self, Coverage, Options, Report};
+
+/// Something was found.
+const FOUND: u8 = 1;
+
+const AFTER: &str = "\
+Each seed is a small cluster of its own under virtual time, with clients that do random things and faults that happen to
+them: processes die, machines lose power, networks part, disks fail, slow down and fill up. Whatever a client is told is
+checked against what may be so. See docs/twin.md.
+
+Exit codes:
+  0  every promise holds in every seed
+  1  some promise is broken
+  2  wrong arguments
+
+Examples:
+  weft twin search --seeds 1000
+  weft twin search --seed 17 --verbose
+  weft twin search --seed 17 --shrink";
+
+/// How thorough a search is.
+#[derive(Clone, Copy, ValueEnum)]
+enum Profile {
+    /// Tens of operations of each program
+    Quick,
+    /// Several times as many, with more faults
+    Long,
+}
+
+/// Looks for broken promises under random faults.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Search {
+    /// How many seeds
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0, value_name = "SEED")]
+    from: u64,
+    /// Only this seed
+    #[arg(long, conflicts_with_all = ["seeds", "from", "jobs"])]
+    seed: Option<u64>,
+    /// How many seeds run at once [default: one for each processor]
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// How thorough
+    #[arg(long, value_enum, default_value_t = Profile::Quick)]
+    profile: Profile,
+    /// Print all that happened in the seed
+    #[arg(long, requires = "seed")]
+    verbose: bool,
+    /// Look for fewer faults and steps with which the seed finds something
+    #[arg(long, requires = "seed")]
+    shrink: bool,
+    /// At most so many faults in each seed
+    #[arg(long, value_name = "COUNT")]
+    faults_max: Option<u32>,
+    /// At most so many steps of each program
+    #[arg(long, value_name = "COUNT")]
+    steps_max: Option<u32>,
+    /// One JSON object per line: each seed that found something, and the sum
+    #[arg(long)]
+    json: bool,
+}
+
+/// What all seeds together came to.
+#[derive(Default)]
+struct Sum {
+    seeds: u64,
+    broken: Vec<u64>,
+    coverage: Coverage,
+    virtual_s: f64,
+}
+
+impl Search {
+    /// Searches; the code to end with.
+    pub fn run(self) -> Result<u8, Failure> {
+        // What clients and servers say goes into the history.
+        weft_client::set_log(|_| ());
+        let profile = match self.profile {
+            Profile::Quick => search::Profile::Quick,
+            Profile::Long => search::Profile::Long,
+        };
+        let options = Options {
+            profile,
+            verbose: self.verbose,
+            steps_max: self.steps_max,
+            faults_max: self.faults_max,
+        };
+        match self.seed {
+            Some(seed) => self.one(seed, options),
+            None => self.many(options),
+        }
+    }
+
+    fn one(&self, seed: u64, mut options: Options) -> Result<u8, Failure> {
+        if self.shrink {
+            match search::shrink(seed, options) {
+                Some(fewer) => options = fewer,
+                None => outln!("seed {seed} finds nothing: there is nothing to shrink"),
+            }
+        }
+        let report = search::run(seed, options);
+        report.lines.iter().for_each(|line| outln!("{line}"));
+        self.tell(&report, options);
+        if !self.json {
+            outln!(
+                "seed {seed}: event hash {:016x}, {:.1} s of virtual time, longest operation {:.1} s",
+                report.event_hash,
+                report.elapsed.0 as f64 / 1e9,
+                report.longest.0 as f64 / 1e9
+            );
+        }
+        Ok(if report.violation.is_some() { FOUND } else { 0 })
+    }
+
+    fn many(&self, options: Options) -> Result<u8, Failure> {
+        let bar = if std::io::stderr().is_terminal() {
+            let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {msg} broken, {eta} left");
+            ProgressBar::new(self.seeds).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        } else {
+            ProgressBar::hidden()
+        };
+        bar.set_message("0");
+        let jobs = self.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let (next, sum) = (AtomicU64::new(self.from), Mutex::new(Sum::default()));
+        let end = self.from.saturating_add(self.seeds);
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..jobs.clamp(1, 1024) {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= end {
+                            return;
+                        }
+                        let report = search::run(seed, options);
+                        let mut sum = sum.lock().expect("nobody panics with it");
+                        sum.seeds += 1;
+                        sum.coverage.merge(&report.coverage);
+                        sum.virtual_s += report.elapsed.0 as f64 / 1e9;
+                        if report.violation.is_some() {
+                            sum.broken.push(seed);
+                            bar.set_message(sum.broken.len().to_string());
+                            bar.suspend(|| self.tell(&report, options));
+                        }
+                        bar.inc(1);
+                    }
+                });
+            }
+        });
+        bar.finish_and_clear();
+        let mut sum = sum.into_inner().expect("nobody panics with it");
+        sum.broken.sort_unstable();
+        self.summary(&sum, start.elapsed().as_secs_f64());
+        Ok(if sum.broken.is_empty() { 0 } else { FOUND })
+    }
+
+    /// What a seed found, and how to see it again.
+    fn tell(&self, report: &Report, options: Options) {
+        let Some(violation) = &report.violation else { return };
+        let seed = report.seed;
+        let mut repeat = format!("weft twin search --seed {seed} --verbose");
+        if options.profile == search::Profile::Long {
+            repeat.push_str(" --profile long");
+        }
+        for (name, max) in [("faults-max", options.faults_max), ("steps-max", options.steps_max)] {
+            if let Some(max) = max {
+                repeat.push_str(&format!(" --{name} {max}"));
+            }
+        }
+        if self.json {
+            outln!(
+                "{}",
+                json!({
+                    "seed": seed, "promise": violation.promise, "what": violation.what,
+                    "at_s": violation.at.0 as f64 / 1e9, "repeat": repeat,
+                })
+            );
+        } else {
+            outln!("seed {seed}: broken: {}", violation.promise);
+            outln!("  {}", violation.what);
+            outln!("  again: {repeat}");
+        }
+    }
+
+    fn summary(&self, sum: &Sum, wall_s: f64) {
+        let Sum { seeds, broken, coverage, virtual_s } = sum;
+        if self.json {
+            let coverage: serde_json::Map<_, _> =
+                coverage.iter().map(|(what, count)| (what.to_owned(), count.into())).collect();
+            outln!(
+                "{}",
+                json!({
+                    "seeds": seeds, "broken": broken, "wall_s": wall_s, "virtual_s": virtual_s,
+                    "coverage": coverage,
+                })
+            );
+            return;
+        }
+        for (what, count) in coverage.iter() {
+            outln!("{count:>10}  {what}");
+        }
+        outln!(
+            "{seeds} seeds, {} with broken promises; {:.0} s of virtual time in {wall_s:.1} s, {:.1} ms for each seed",
+            broken.len(),
+            virtual_s,
+            wall_s * 1e3 / (*seeds).max(1) as f64
+        );
+    }
+}

@@ -1,0 +1,687 @@
+//! A program of the search: random operations on a few files, each told to the judge before and after.
+
+use super::bytes::{Fill, fill};
+use super::cluster::Cluster;
+use super::file::HandleKey;
+use super::judge::Judge;
+use super::locks::Held;
+use super::names::{Answer, DIRS, NAMES, Request, Spot};
+use super::plan::pick;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+use weft_client::{Client, Error, OpenFile, Place, ROOT, Wait};
+use weft_core::{ByteLen, FileId, FileOffset, Nanos};
+use weft_env::Env;
+use weft_env::sim::{Rng, SimEnv};
+use weft_wire::meta::{LayoutSpec, LockKind, LockOwner, LockRange, LockSpace, OpenFlags};
+
+/// Files that a program keeps open.
+const OPEN_MAX: usize = 4;
+/// The extended attribute of the search.
+const ATTRIBUTE: &str = "user.value";
+
+/// An open file of a program.
+pub struct Handle {
+    /// It.
+    pub file: OpenFile<SimEnv>,
+    /// Its number in the search.
+    pub key: HandleKey,
+    write: bool,
+}
+
+/// One program.
+pub struct Actor {
+    cluster: Arc<Cluster>,
+    judge: Judge,
+    client: Client<SimEnv>,
+    number: u32,
+    /// Locks of a process are told apart by this.
+    process: u64,
+    rng: Rng,
+    handles: Vec<Handle>,
+}
+
+/// The path of a directory.
+pub fn dir_path(dir: u8) -> String {
+    if dir == 0 { String::new() } else { format!("d{dir}") }
+}
+
+/// The path of a name.
+pub fn path(spot: Spot) -> String {
+    match spot.dir {
+        0 => format!("f{}", spot.name),
+        dir => format!("d{dir}/f{}", spot.name),
+    }
+}
+
+fn place(path: &str) -> Place {
+    Place { base: ROOT, path: path.into(), follow: true }
+}
+
+fn by_number(file: FileId) -> Place {
+    Place { base: file, path: Vec::new(), follow: false }
+}
+
+fn short<T>(result: &Result<T, Error>) -> String {
+    match result {
+        Ok(_) => "ok".into(),
+        Err(error) => format!("{error}"),
+    }
+}
+
+impl Actor {
+    /// A program of client `number`.
+    pub fn new(cluster: Arc<Cluster>, judge: Judge, client: Client<SimEnv>, number: u32, rng: Rng) -> Self {
+        let process = u64::from(judge.id());
+        Self { cluster, judge, client, number, process, rng, handles: Vec::new() }
+    }
+
+    /// The client that it uses.
+    pub fn client(&self) -> &Client<SimEnv> {
+        &self.client
+    }
+
+    /// Random operations, with pauses.
+    pub async fn run(&mut self, steps: u32) {
+        for _ in 0..steps {
+            if self.judge.violation().is_some() {
+                return;
+            }
+            let pause = self.rng.below(self.cluster.plan.pause.0 + 1);
+            if self.rng.below(3) > 0 {
+                self.client.env().sleep(Nanos(pause)).await;
+            }
+            self.step().await;
+        }
+    }
+
+    /// One operation.
+    async fn step(&mut self) {
+        if self.handles.is_empty() {
+            return self.open().await;
+        }
+        match self.rng.below(100) {
+            0..10 => self.open().await,
+            10..34 => self.write().await,
+            34..56 => self.read().await,
+            56..62 => self.append().await,
+            62..67 => self.truncate().await,
+            67..74 => self.sync(false).await,
+            74..79 => self.size().await,
+            79..82 => self.sync(true).await,
+            82..94 => self.names().await,
+            _ => self.lock().await,
+        }
+    }
+
+    fn begins(&self, what: impl FnOnce() -> String) -> u32 {
+        self.judge.begins(self.number, what)
+    }
+
+    fn ends<T>(&self, id: u32, result: &Result<T, Error>) {
+        self.judge.ends(id, || short(result));
+    }
+
+    fn spot(&mut self) -> Spot {
+        let dir = if self.rng.below(2) == 0 { 0 } else { self.rng.below(u64::from(DIRS)) as u8 };
+        Spot { dir, name: self.rng.below(u64::from(NAMES)) as u8 }
+    }
+
+    fn offset(&mut self) -> u64 {
+        let span = self.cluster.plan.span;
+        match self.rng.below(4) {
+            0 => self.rng.below(span),
+            1 => self.rng.below(span / 4096 + 1) * 4096,
+            2 => self.rng.below(span / 1000 + 1) * 1000,
+            _ => self.rng.below(span / 4),
+        }
+    }
+
+    fn len(&mut self) -> usize {
+        let span = self.cluster.plan.span;
+        (match self.rng.below(8) {
+            0 => 0,
+            1 => 1 + self.rng.below(64),
+            2 => 4096,
+            3 => 1 + self.rng.below(span),
+            _ => 1 + self.rng.below(span / 6),
+        }) as usize
+    }
+
+    fn some_handle(&mut self) -> usize {
+        self.rng.below(self.handles.len() as u64) as usize
+    }
+
+    fn writer(&mut self) -> Option<usize> {
+        let writers: Vec<usize> = (0..self.handles.len()).filter(|at| self.handles[*at].write).collect();
+        (!writers.is_empty()).then(|| pick(&mut self.rng, &writers))
+    }
+
+    /// After an error: a handle that was lost over an outage is of no more use.
+    async fn judged(&mut self, at: usize, error: &Error, legal: &[i32]) {
+        let mut legal = legal.to_vec();
+        if self.cluster.plan.faults.contains(&super::plan::Fault::FullDisk) {
+            legal.push(libc::ENOSPC);
+        }
+        if error.errno() == libc::ESTALE {
+            // After an outage that was too long.
+            self.judge.hit("actor: a lost handle");
+            if self.judge.had_outage() {
+                legal.push(libc::ESTALE);
+            }
+        }
+        self.judge.excused(error, &legal);
+        if error.errno() == libc::ESTALE {
+            self.close(at).await;
+        }
+    }
+
+    // Bytes.
+
+    async fn open(&mut self) {
+        if self.handles.len() >= OPEN_MAX {
+            let at = self.some_handle();
+            return self.close(at).await;
+        }
+        if self.rng.below(5) == 0 && !self.handles.is_empty() {
+            return self.open_again().await;
+        }
+        let at = self.spot();
+        let create = self.rng.below(4) > 0;
+        let exclusive = create && self.rng.below(3) == 0;
+        let write = self.rng.below(4) > 0;
+        let read = !write || self.rng.below(5) > 0;
+        let flags = OpenFlags { read, write, create, exclusive, truncate: false, directory: false };
+        let stripe = pick(&mut self.rng, &self.cluster.plan.stripes);
+        let spec = LayoutSpec { stripe_size: Some(ByteLen(stripe)), ..LayoutSpec::default() };
+        let path = path(at);
+        let id = self.begins(|| format!("open {path} {flags:?}"));
+        self.judge.hit("op: open");
+        self.judge.asks(id, Request::Open { at, create, exclusive });
+        let began = self.judge.moment();
+        let result = self.client.open(&place(&path), flags, 0o644, &spec).await;
+        self.judge.ends(id, || match &result {
+            Ok(file) => format!("file {} created {}", file.file(), file.created()),
+            Err(error) => error.to_string(),
+        });
+        match result {
+            Ok(file) => {
+                self.judge.told(id, &Answer::Opened { file: file.file().0, made: file.created() });
+                self.opened(file, write, began);
+            }
+            Err(error) => self.name_error(id, &error),
+        }
+    }
+
+    fn opened(&mut self, file: OpenFile<SimEnv>, write: bool, began: u64) {
+        let known_at = self.judge.file(file.file(), |model, _| {
+            if model.layout.is_none() {
+                model.layout = file.layout().cloned();
+            }
+            model.known_at
+        });
+        if file.created() && known_at < began {
+            self.judge.violated("file ids are not used again", format!("file {}", file.file()));
+        }
+        let key = u64::from(self.judge.id());
+        self.handles.push(Handle { file, key, write });
+    }
+
+    /// Opens a file by its number, perhaps to cut it.
+    async fn open_again(&mut self) {
+        let at = self.some_handle();
+        let file = self.handles[at].file.file();
+        let (write, truncate) = (self.rng.below(2) == 0, self.rng.below(2) == 0);
+        let flags =
+            OpenFlags { read: true, write, create: false, exclusive: false, truncate, directory: false };
+        let id = self.begins(|| format!("open file {file} {flags:?}"));
+        self.judge.hit(if truncate { "op: open with O_TRUNC" } else { "op: open by number" });
+        let began = self.judge.moment();
+        if truncate {
+            self.judge.file(file, |model, now| model.begin_cut(id, 0, now));
+        }
+        let result = self.client.open(&by_number(file), flags, 0, &LayoutSpec::default()).await;
+        self.ends(id, &result);
+        match result {
+            Ok(again) => {
+                if truncate {
+                    self.judge.file(file, |model, now| model.end_cut(id, began, now));
+                }
+                self.opened(again, write, began);
+            }
+            // Removed and not open any more after an outage.
+            Err(error) => self.judged(at, &error, &[libc::ESTALE]).await,
+        }
+    }
+
+    async fn close(&mut self, at: usize) {
+        let handle = self.handles.swap_remove(at);
+        let file = handle.file.file();
+        let id = self.begins(|| format!("close file {file}"));
+        self.judge.hit("op: close");
+        if self.handles.iter().all(|other| other.file.file() != file) {
+            self.judge.now(|state, _| state.locks.closed(self.number, file));
+        }
+        let own = (self.number, handle.key);
+        self.judge.now(|state, _| state.locks.released(own, file, LockSpace::Flock, (0, u64::MAX)));
+        let result = handle.file.close().await;
+        self.ends(id, &result);
+        if let Err(error) = result {
+            self.judge.excused(&error, &[]);
+        }
+    }
+
+    async fn write(&mut self) {
+        let Some(at) = self.writer() else { return };
+        let (offset, len) = (self.offset(), self.len());
+        let (handle, key) = (self.handles[at].file.clone(), self.handles[at].key);
+        let file = handle.file();
+        let id = self.begins(|| format!("write file {file} {offset}..{}", offset + len as u64));
+        self.judge.hit(if len == 0 { "op: write of nothing" } else { "op: write" });
+        let mut bytes = vec![0; len];
+        fill(id, Fill::Placed, offset, &mut bytes);
+        let end = offset + len as u64;
+        let began = self.judge.file(file, |model, now| {
+            if len > 0 {
+                model.begin_write(id, offset, end, now);
+            }
+            now
+        });
+        // As two pieces of memory now and then.
+        let (first, second) = bytes.split_at(if self.rng.below(3) == 0 { len / 3 } else { len });
+        let parts = [IoSlice::new(first), IoSlice::new(second)];
+        let result = handle.write_at(&parts, FileOffset(offset)).await;
+        self.ends(id, &result);
+        drop(handle);
+        match result {
+            Ok(count) => {
+                if count < len && !self.cluster.plan.faults.contains(&super::plan::Fault::FullDisk) {
+                    self.judge.violated("writes are whole", format!("#{id}: {count} of {len}"));
+                }
+                self.judge.file(file, |model, now| {
+                    if len > 0 {
+                        model.end_write(id, key, (offset, end, count as u64), began, now);
+                    }
+                });
+            }
+            Err(error) => self.judged(at, &error, &[]).await,
+        }
+    }
+
+    async fn append(&mut self) {
+        let Some(at) = self.writer() else { return };
+        let len = self.len().clamp(1, 9000);
+        let (handle, key) = (self.handles[at].file.clone(), self.handles[at].key);
+        let file = handle.file();
+        let id = self.begins(|| format!("append to file {file} {len} bytes"));
+        self.judge.hit("op: append");
+        let mut bytes = vec![0; len];
+        fill(id, Fill::Flat, 0, &mut bytes);
+        let began = self.judge.file(file, |model, now| {
+            model.begin_append(id, now);
+            now
+        });
+        let result = handle.append(&[IoSlice::new(&bytes)]).await;
+        self.judge.ends(id, || match &result {
+            Ok((offset, count)) => format!("{count} bytes at {offset}"),
+            Err(error) => error.to_string(),
+        });
+        drop(handle);
+        match result {
+            Ok((offset, count)) => {
+                self.judge.appended(id, file, began, offset.0, len as u64);
+                let (len, count) = (len as u64, count as u64);
+                self.judge.file(file, |model, now| {
+                    model.end_append(id, key, (offset.0, len, count), began, now);
+                });
+            }
+            Err(error) => {
+                self.judge.file(file, |model, now| model.fail_append(id, len as u64, now));
+                self.judged(at, &error, &[]).await;
+            }
+        }
+    }
+
+    async fn read(&mut self) {
+        let at = self.some_handle();
+        let handle = self.handles[at].file.clone();
+        if !handle.flags().read {
+            return;
+        }
+        let (offset, len) = (self.offset(), self.len());
+        if let Err(error) = self.read_range(&handle, offset, len).await {
+            drop(handle);
+            self.judged(at, &error, &[]).await;
+        }
+    }
+
+    /// Reads and checks.
+    pub async fn read_range(
+        &self,
+        handle: &OpenFile<SimEnv>,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize, Error> {
+        let file = handle.file();
+        let id = self.begins(|| format!("read file {file} {offset}..{}", offset + len as u64));
+        self.judge.hit("op: read");
+        // What a read leaves alone must not look like data.
+        let mut buf = vec![0xee; len];
+        let began = self.judge.begin_read(file);
+        let result = handle.read_at(&mut [IoSliceMut::new(&mut buf)], FileOffset(offset)).await;
+        self.judge.ends(id, || match &result {
+            Ok(count) => format!("{count} bytes"),
+            Err(error) => error.to_string(),
+        });
+        match &result {
+            Ok(count) => {
+                buf.truncate(*count);
+                if *count < len {
+                    self.judge.hit("op: read across the end");
+                }
+                self.judge.end_read(id, file, began, offset, len, &buf);
+            }
+            Err(_) => self.judge.fail_read(file, began),
+        }
+        result
+    }
+
+    async fn truncate(&mut self) {
+        let by_handle = self.rng.below(3) > 0;
+        let at = if by_handle { self.writer() } else { Some(self.some_handle()) };
+        let Some(at) = at else { return };
+        let handle = self.handles[at].file.clone();
+        let (file, size) = (handle.file(), self.offset());
+        let id = self.begins(|| format!("truncate file {file} to {size}, by handle {by_handle}"));
+        self.judge.hit(if by_handle { "op: truncate" } else { "op: truncate by name" });
+        let began = self.judge.file(file, |model, now| {
+            model.begin_cut(id, size, now);
+            now
+        });
+        let result = match by_handle {
+            true => handle.truncate(ByteLen(size)).await,
+            false => self.client.truncate(&by_number(file), ByteLen(size)).await,
+        };
+        self.ends(id, &result);
+        drop(handle);
+        match result {
+            Ok(()) => self.judge.file(file, |model, now| model.end_cut(id, began, now)),
+            Err(error) => self.judged(at, &error, if by_handle { &[] } else { &[libc::ENOENT] }).await,
+        }
+    }
+
+    async fn sync(&mut self, and_close: bool) {
+        let at = self.some_handle();
+        let (handle, key) = (self.handles[at].file.clone(), self.handles[at].key);
+        let file = handle.file();
+        let id = self.begins(|| format!("sync file {file}"));
+        self.judge.hit("op: sync");
+        let began = self.judge.file(file, |_, now| now);
+        let result = handle.sync().await;
+        self.ends(id, &result);
+        self.judge.end_sync(file, key, began, result.is_ok());
+        drop(handle);
+        match result {
+            Ok(()) if and_close => self.close(at).await,
+            Ok(()) => {}
+            // A datafile whose sync has failed once is never called safe again.
+            Err(error) if self.cluster.plan.faults.contains(&super::plan::Fault::DiskErrors) => {
+                self.judged(at, &error, &[libc::EIO]).await;
+            }
+            Err(error) => self.judged(at, &error, &[]).await,
+        }
+    }
+
+    async fn size(&mut self) {
+        let at = self.some_handle();
+        let handle = self.handles[at].file.clone();
+        if let Err(error) = self.size_of(&handle).await {
+            drop(handle);
+            self.judged(at, &error, &[]).await;
+        }
+    }
+
+    /// Asks for a file's length and checks it.
+    pub async fn size_of(&self, handle: &OpenFile<SimEnv>) -> Result<u64, Error> {
+        let file = handle.file();
+        let by_stat = self.judge.moment().is_multiple_of(2);
+        let id = self.begins(|| format!("size of file {file}, by stat {by_stat}"));
+        self.judge.hit(if by_stat { "op: stat by handle" } else { "op: size" });
+        let began = self.judge.file(file, |_, now| now);
+        let result = match by_stat {
+            true => handle.attr().await.map(|attr| attr.size.0),
+            false => handle.size().await.map(|size| size.0),
+        };
+        self.judge.ends(id, || format!("{result:?}"));
+        if let Ok(size) = &result {
+            self.judge.size_told(id, file, began, *size);
+        }
+        result
+    }
+
+    // Names.
+
+    fn name_error(&mut self, id: u32, error: &Error) {
+        match error.errno() {
+            errno @ (libc::ENOENT | libc::EEXIST | libc::ENOTEMPTY) => {
+                self.judge.told(id, &Answer::Errno(errno));
+            }
+            _ => {
+                self.judge.never_told(id);
+                self.judge.excused(error, &[]);
+            }
+        }
+    }
+
+    fn name_told(&mut self, id: u32, result: Result<Answer, Error>) {
+        self.judge.ends(id, || match &result {
+            Ok(answer) => format!("{answer:?}"),
+            Err(error) => error.to_string(),
+        });
+        match result {
+            Ok(answer) => self.judge.told(id, &answer),
+            Err(error) => self.name_error(id, &error),
+        }
+    }
+
+    async fn names(&mut self) {
+        let (a, b) = (self.spot(), self.spot());
+        let (from, to) = (place(&path(a)), place(&path(b)));
+        let dir = 1 + self.rng.below(u64::from(DIRS - 1)) as u8;
+        let request = match self.rng.below(16) {
+            0..3 => Request::Rename(a, b),
+            3..5 => Request::Link(a, b),
+            5..8 => Request::Unlink(a),
+            8 | 9 => Request::Mkdir(dir),
+            10 => Request::Rmdir(dir),
+            11 | 12 => Request::Stat(a),
+            13 => Request::SetValue(a, self.judge.id()),
+            14 => Request::GetValue(a),
+            _ => Request::List(self.rng.below(u64::from(DIRS)) as u8),
+        };
+        let id = self.begins(|| format!("{request:?}"));
+        self.judge.asks(id, request.clone());
+        let client = self.client.clone();
+        let result = match request {
+            Request::Rename(..) => {
+                self.judge.hit("op: rename");
+                client.rename(&from, &to, false, false).await.map(|()| Answer::Done)
+            }
+            Request::Link(..) => {
+                self.judge.hit("op: link");
+                client
+                    .link(&from, &to)
+                    .await
+                    .map(|attr| Answer::Attr { file: attr.file.0, nlink: attr.nlink })
+            }
+            Request::Unlink(_) => {
+                self.judge.hit("op: unlink");
+                client.unlink(&from).await.map(|()| Answer::Done)
+            }
+            Request::Mkdir(dir) => {
+                self.judge.hit("op: mkdir");
+                client.mkdir(&place(&dir_path(dir)), 0o755).await.map(|_| Answer::Done)
+            }
+            Request::Rmdir(dir) => {
+                self.judge.hit("op: rmdir");
+                client.rmdir(&place(&dir_path(dir))).await.map(|()| Answer::Done)
+            }
+            Request::SetValue(_, value) => {
+                self.judge.hit("op: set an attribute");
+                let value = value.to_le_bytes();
+                client.set_xattr(&from, ATTRIBUTE, &value, false, false).await.map(|()| Answer::Done)
+            }
+            Request::GetValue(_) => {
+                self.judge.hit("op: get an attribute");
+                match client.get_xattr(&from, ATTRIBUTE).await {
+                    Ok(value) => Ok(Answer::Value(value.try_into().ok().map(u32::from_le_bytes))),
+                    Err(error) if error.errno() == libc::ENODATA => Ok(Answer::Value(None)),
+                    Err(error) => Err(error),
+                }
+            }
+            Request::List(dir) => {
+                self.judge.hit("op: list");
+                self.list(dir).await
+            }
+            Request::Stat(_) | Request::Open { .. } => {
+                self.judge.hit("op: stat");
+                self.stat(id, &from).await
+            }
+        };
+        self.name_told(id, result);
+    }
+
+    async fn stat(&self, id: u32, at: &Place) -> Result<Answer, Error> {
+        let began = self.judge.moment();
+        let attr = self.client.stat(at).await?;
+        self.judge.size_told(id, attr.file, began, attr.size.0);
+        Ok(Answer::Attr { file: attr.file.0, nlink: attr.nlink })
+    }
+
+    async fn list(&self, dir: u8) -> Result<Answer, Error> {
+        let (entries, _) = self.client.list(&place(&dir_path(dir)), b"", 100, false).await?;
+        let names = entries.iter().filter_map(|entry| entry.name.strip_prefix(b"f"));
+        Ok(Answer::Names(names.filter_map(|digit| digit.first().map(|digit| digit - b'0')).collect()))
+    }
+
+    /// Looks at every name and compares; everything is quiet.
+    pub async fn check_names(&mut self) {
+        for dir in 0..DIRS {
+            let id = self.begins(|| format!("list directory {dir}"));
+            self.judge.asks(id, Request::List(dir));
+            let result = self.list(dir).await;
+            self.name_told(id, result);
+            for name in 0..NAMES {
+                let at = Spot { dir, name };
+                let path = path(at);
+                let id = self.begins(|| format!("stat {path}"));
+                self.judge.asks(id, Request::Stat(at));
+                let result = self.stat(id, &place(&path)).await;
+                self.name_told(id, result);
+            }
+        }
+    }
+
+    /// Opens a file by its number for reading.
+    pub async fn open_to_read(&self, file: FileId) -> Result<OpenFile<SimEnv>, Error> {
+        let flags = OpenFlags {
+            read: true,
+            write: false,
+            create: false,
+            exclusive: false,
+            truncate: false,
+            directory: false,
+        };
+        self.client.open(&by_number(file), flags, 0, &LayoutSpec::default()).await
+    }
+
+    /// Checks all that it has open and closes it.
+    pub async fn finish(&mut self) {
+        while let Some(last) = self.handles.len().checked_sub(1) {
+            let handle = self.handles[last].file.clone();
+            let result = match self.size_of(&handle).await {
+                Ok(size) if handle.flags().read => {
+                    self.read_range(&handle, 0, size as usize + 10).await.map(drop)
+                }
+                result => result.map(drop),
+            };
+            drop(handle);
+            if let Err(error) = result {
+                self.judged(last, &error, &[]).await;
+            }
+            if self.handles.len() > last {
+                self.close(last).await;
+            }
+        }
+    }
+
+    // Locks.
+
+    async fn lock(&mut self) {
+        let at = self.some_handle();
+        let (handle, key) = (self.handles[at].file.clone(), self.handles[at].key);
+        let file = handle.file();
+        let whole = self.rng.below(3) == 0;
+        let (space, owner, owner_key, range) = match whole {
+            true => (LockSpace::Flock, LockOwner::Handle(handle.handle()), key, (0, u64::MAX)),
+            false => {
+                let start = self.rng.below(8) * 10;
+                (
+                    LockSpace::Record,
+                    LockOwner::Process(self.process),
+                    self.process,
+                    (start, start + 10 + self.rng.below(3) * 10),
+                )
+            }
+        };
+        let wire_range = LockRange { start: range.0, end: range.1 };
+        let own = (self.number, owner_key);
+        if self.rng.below(5) < 2 {
+            let id = self.begins(|| format!("unlock file {file} {space:?} {range:?}"));
+            self.judge.hit("op: unlock");
+            self.judge.now(|state, _| state.locks.released(own, file, space, range));
+            let result = handle.unlock(space, owner, wire_range).await;
+            self.ends(id, &result);
+            drop(handle);
+            if let Err(error) = result {
+                self.judged(at, &error, &[]).await;
+            }
+            return;
+        }
+        // As fcntl has it, one has to read what one locks shared, and write the rest.
+        let (read, write) = (self.handles[at].file.flags().read, self.handles[at].write);
+        let shared = !write || (read && self.rng.below(3) == 0);
+        let kind = if shared { LockKind::Shared } else { LockKind::Exclusive };
+        let id = self.begins(|| format!("lock file {file} {space:?} {kind:?} {range:?}"));
+        self.judge.hit("op: lock");
+        let troubles = self.judge.link_troubles();
+        let mut asked = 0;
+        let patience = self.rng.below(8);
+        let mut interrupted = || {
+            asked += 1;
+            asked > patience
+        };
+        let wait = if patience == 0 { Wait::No } else { Wait::Until(&mut interrupted) };
+        // From here on what it held of the range may be replaced.
+        self.judge.now(|state, _| state.locks.released(own, file, space, range));
+        let result = handle.lock(space, owner, kind, wire_range, wait).await;
+        self.ends(id, &result);
+        drop(handle);
+        match result {
+            Ok(()) => {
+                let in_doubt = self.judge.link_troubles() != troubles || self.judge.link_is_troubled();
+                let lock = Held { owner: own, file, space, kind, range, in_doubt };
+                if let Some(other) = self.judge.now(|state, _| state.locks.granted(lock)) {
+                    self.judge.violated("locks exclude", format!("#{id} got a lock that {other:?} excludes"));
+                }
+                self.judge.hit("lock: granted");
+            }
+            Err(error) => {
+                if error.errno() == libc::EINTR || error.errno() == libc::EAGAIN {
+                    self.judge.hit("lock: somebody had it");
+                }
+                self.judged(at, &error, &[libc::EAGAIN, libc::EINTR, libc::EDEADLK]).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The cluster of a search: machines, servers that can be started again, clients.
+
+use super::judge::Judge;
+use super::plan::Plan;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_client::{Client, ClientOptions, ClusterMap, Credentials, Key};
+use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_env::sim::{Control, Sim, SimEnv};
+use weft_env::{Address, Env};
+use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_wire::ClusterSecret;
+use weft_wire::cluster::{ServerEntry, TargetEntry};
+
+/// The user who runs everything.
+const USER: u32 = 1000;
+/// A server that does not start is tried again after this long.
+const START_AGAIN: Nanos = Nanos::from_ms(300);
+
+/// What runs of a server, if it does.
+type Running = Arc<Mutex<Option<ServerHandle<SimEnv>>>>;
+
+struct Process {
+    env: SimEnv,
+    running: Running,
+}
+
+/// All of it.
+pub struct Cluster {
+    /// What the seed decided.
+    pub plan: Plan,
+    /// What controls the world.
+    pub control: Control,
+    judge: Judge,
+    map: ClusterMap,
+    /// One process for each machine that never runs anything: to name the machine by.
+    pub machines: Vec<SimEnv>,
+    servers: Mutex<Vec<Process>>,
+}
+
+fn secret() -> ClusterSecret {
+    ClusterSecret::new(&[7; 32])
+}
+
+/// Where a target lies.
+pub fn target_path(server: usize) -> PathBuf {
+    format!("/t{server}").into()
+}
+
+/// Where the metadata lies.
+pub const METADATA: &str = "/meta";
+
+impl Cluster {
+    /// Machines and disks; nothing runs yet.
+    pub fn new(sim: &Sim, plan: Plan, judge: Judge) -> Self {
+        let control = sim.control();
+        let machines: Vec<SimEnv> =
+            (0..plan.machines).map(|machine| sim.node(&format!("m{machine}"))).collect();
+        let disk = || Box::new(weft_env::sim::SimpleDisk::default());
+        for (server, &machine) in plan.servers.iter().enumerate() {
+            control.add_disk(&machines[machine], &target_path(server), disk());
+        }
+        control.add_disk(&machines[plan.servers[0]], Path::new(METADATA), disk());
+        let addresses = |server: usize, machine: usize| {
+            // Who is on the machine takes the socket, everybody else the network.
+            let host = format!("m{machine}");
+            vec![Address::Unix(format!("/s{server}").into()), Address::Tcp(host, 4000 + server as u16)]
+        };
+        let servers = plan.servers.iter().enumerate();
+        let map = ClusterMap {
+            name: "search".into(),
+            servers: servers
+                .clone()
+                .map(|(id, &machine)| ServerEntry {
+                    name: format!("s{id}"),
+                    addresses: addresses(id, machine),
+                })
+                .collect(),
+            targets: servers
+                .map(|(id, _)| TargetEntry {
+                    id: TargetId(id as u32),
+                    server: ServerId(id as u32),
+                    class: "disk".into(),
+                })
+                .collect(),
+            metadata: ServerId(0),
+        };
+        let processes = plan.servers.iter().enumerate().map(|(id, &machine)| Process {
+            env: control.process(&machines[machine], &format!("s{id}"), USER, USER),
+            running: Running::default(),
+        });
+        let servers = Mutex::new(processes.collect());
+        Self { plan, control, judge, map, machines, servers }
+    }
+
+    /// How many servers there are.
+    pub fn len(&self) -> usize {
+        self.plan.servers.len()
+    }
+
+    /// The targets on a machine.
+    pub fn targets_on(&self, machine: usize) -> Vec<TargetId> {
+        let servers = (0..).zip(&self.plan.servers);
+        servers.filter(|(_, on)| **on == machine).map(|(id, _)| TargetId(id)).collect()
+    }
+
+    fn config(&self, id: usize) -> ServerConfig {
+        let plan = &self.plan;
+        let entry = &self.map.servers[id];
+        let judge = self.judge.clone();
+        let name = entry.name.clone();
+        let log = move |line: &str| {
+            judge.say(|| format!("server {name}: {line}"));
+            if line.starts_with("a bug in the server") {
+                judge.violated("no panic", format!("server {name}: {line}"));
+            }
+        };
+        ServerConfig {
+            server: ServerId(id as u32),
+            name: entry.name.clone(),
+            cluster: self.map.name.clone(),
+            addresses: entry.addresses.clone(),
+            secret: secret(),
+            targets: vec![TargetConfig {
+                id: TargetId(id as u32),
+                class: "disk".into(),
+                path: target_path(id),
+                module: plan.modules[id],
+                queue_depth: plan.queue_depths[id],
+                leases: plan.leases,
+            }],
+            metadata: (id == 0).then(|| {
+                let mut config = metadata::Config::new(METADATA.into(), self.map.clone());
+                config.options.capability_life = plan.capability_life;
+                config.options.journal.log_len = ByteLen(plan.log_len);
+                config.options.journal.cache_len = ByteLen(1 << 20);
+                config
+            }),
+            limits: Limits {
+                open_datafiles_max: plan.open_datafiles,
+                payload_memory_max: ByteLen::from_mib(4),
+                ..Limits::default()
+            },
+            checksums_remote: true,
+            idle_exit: None,
+            hooks: Hooks { memory: || ByteLen(1), log: Arc::new(log), pid: 1, uid: USER },
+        }
+    }
+
+    /// Starts a server in its process, again and again until it runs or the process dies.
+    pub fn start(&self, id: usize) {
+        let (env, running) = {
+            let servers = self.servers.lock();
+            (servers[id].env.clone(), Arc::clone(&servers[id].running))
+        };
+        let config = self.config(id);
+        let judge = self.judge.clone();
+        let starter = env.clone();
+        let start = move || async move {
+            loop {
+                match Server::start(starter.clone(), config.clone()).await {
+                    Ok(handle) => {
+                        judge.say(|| format!("server s{id} runs"));
+                        *running.lock() = Some(handle);
+                        return;
+                    }
+                    Err(error) => {
+                        judge.say(|| format!("server s{id} does not start: {error}"));
+                        judge.hit("fault: a server did not start at once");
+                        if !judge.in_trouble() {
+                            judge.violated("a server starts", error.to_string());
+                            return;
+                        }
+                    }
+                }
+                starter.sleep(START_AGAIN).await;
+            }
+        };
+        // A process that died meanwhile is started again by whoever sees that.
+        let _ = env.spawn("start", start);
+    }
+
+    /// Whether a server's process lives and its server runs.
+    pub fn runs(&self, id: usize) -> bool {
+        let servers = self.servers.lock();
+        self.control.is_alive(&servers[id].env) && servers[id].running.lock().is_some()
+    }
+
+    /// Whether a server's process lives.
+    pub fn lives(&self, id: usize) -> bool {
+        self.control.is_alive(&self.servers.lock()[id].env)
+    }
+
+    /// Ends a server's process.
+    pub fn kill(&self, id: usize) {
+        let servers = self.servers.lock();
+        self.control.kill(&servers[id].env);
+        *servers[id].running.lock() = None;
+    }
+
+    /// Starts a server's process again, and its machine where that is down.
+    pub fn restart(&self, id: usize) {
+        {
+            let mut servers = self.servers.lock();
+            let env = self.control.restart(&servers[id].env);
+            servers[id] = Process { env, running: Running::default() };
+        }
+        self.start(id);
+    }
+
+    /// A client process on `machine`.
+    pub fn client(&self, machine: usize, number: u32, which: usize) -> Client<SimEnv> {
+        let env = self.control.process(&self.machines[machine], &format!("c{number}"), USER, USER);
+        let plan = &self.plan;
+        let options = ClientOptions {
+            transport: plan.transports[which % plan.transports.len()],
+            connect_timeout: Nanos::from_ms(500),
+            request_timeout: plan.request_timeout,
+            retry_for: plan.retry_for,
+            lease_after_uses: plan.lease_after_uses,
+            shared_payload_min: plan.shared_min,
+            leases_max: 4,
+            pid: number,
+            ..ClientOptions::default()
+        };
+        let credentials = Credentials::user(USER, USER, vec![]).with_key(Key::Cluster(Box::new(secret())));
+        Client::new(env, self.map.clone(), options, credentials)
+    }
+}

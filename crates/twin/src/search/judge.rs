@@ -1,0 +1,437 @@
+//! What everybody in a search tells, and what is wrong with it.
+
+use super::bytes::{ChangeId, Moment};
+use super::coverage::Coverage;
+use super::file::{FileModel, HandleKey};
+use super::locks::Locks;
+use super::names::{Answer, Names, Request};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weft_client::Error;
+use weft_core::{FileId, Nanos, TargetId};
+use weft_env::sim::Control;
+
+/// For so long after the last fault errors may still come of it.
+const AFTERMATH: Nanos = Nanos::from_s(90);
+/// An operation may take this long while there are faults.
+const PATIENCE_IN_TROUBLE: Nanos = Nanos::from_s(400);
+/// And this long when all is well.
+const PATIENCE: Nanos = Nanos::from_s(30);
+/// Lines of history kept when nobody asked for all.
+const LINES_MAX: usize = 100_000;
+
+/// What was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which promise does not hold.
+    pub promise: &'static str,
+    /// What happened.
+    pub what: String,
+    /// When, in virtual time.
+    pub at: Nanos,
+}
+
+/// An operation under way.
+struct UnderWay {
+    client: u32,
+    what: String,
+    since: Nanos,
+}
+
+/// The state of the checkers.
+pub struct State {
+    moment: Moment,
+    ids: u32,
+    /// All files that anybody opened.
+    pub files: BTreeMap<FileId, FileModel>,
+    /// The namespace.
+    pub names: Names,
+    /// Locks.
+    pub locks: Locks,
+    /// What was reached.
+    pub coverage: Coverage,
+    violation: Option<Violation>,
+    under_way: BTreeMap<u32, UnderWay>,
+    /// Faults that last.
+    lasting: u32,
+    trouble_until: Nanos,
+    had_outage: bool,
+    /// What happened to connections to the metadata service so far, and what lasts.
+    link_troubles: (u64, u32),
+    /// The longest that an operation took.
+    longest: Nanos,
+    verbose: bool,
+    lines: Vec<String>,
+}
+
+/// The checkers, shared by all tasks of a search.
+#[derive(Clone)]
+pub struct Judge {
+    control: Control,
+    state: Arc<Mutex<State>>,
+}
+
+impl Judge {
+    /// Nothing has happened yet.
+    pub fn new(control: Control, verbose: bool) -> Self {
+        let state = State {
+            moment: 1,
+            ids: 0,
+            files: BTreeMap::new(),
+            names: Names::default(),
+            locks: Locks::default(),
+            coverage: Coverage::default(),
+            violation: None,
+            under_way: BTreeMap::new(),
+            lasting: 0,
+            trouble_until: Nanos::ZERO,
+            had_outage: false,
+            link_troubles: (0, 0),
+            longest: Nanos::ZERO,
+            verbose,
+            lines: Vec::new(),
+        };
+        Self { control, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The state, and a new moment.
+    pub fn now<R>(&self, f: impl FnOnce(&mut State, Moment) -> R) -> R {
+        let mut state = self.state.lock();
+        state.moment += 1;
+        let moment = state.moment;
+        f(&mut state, moment)
+    }
+
+    /// A new number.
+    pub fn id(&self) -> u32 {
+        self.now(|state, _| {
+            state.ids += 1;
+            state.ids
+        })
+    }
+
+    /// Writes a line of history.
+    pub fn say(&self, line: impl FnOnce() -> String) {
+        let mut state = self.state.lock();
+        if state.verbose && state.lines.len() < LINES_MAX {
+            let at = self.control.elapsed();
+            state.lines.push(format!("{:>14.6} {}", at.0 as f64 / 1e9, line()));
+        }
+    }
+
+    /// The history so far.
+    pub fn lines(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().lines)
+    }
+
+    /// Something does not hold. The first is kept.
+    pub fn violated(&self, promise: &'static str, what: String) {
+        self.say(|| format!("VIOLATION of {promise}: {what}"));
+        let at = self.control.elapsed();
+        self.state.lock().violation.get_or_insert(Violation { promise, what, at });
+    }
+
+    /// What does not hold.
+    pub fn violation(&self) -> Option<Violation> {
+        self.state.lock().violation.clone()
+    }
+
+    /// Counts.
+    pub fn hit(&self, what: &'static str) {
+        self.state.lock().coverage.hit(what);
+    }
+
+    // Faults.
+
+    /// A fault that is over at once.
+    pub fn fault(&self) {
+        let until = self.control.elapsed().saturating_add(AFTERMATH);
+        let mut state = self.state.lock();
+        state.trouble_until = state.trouble_until.max(until);
+    }
+
+    /// Sessions may have lost what they had in the metadata service.
+    pub fn outage(&self) {
+        let mut state = self.state.lock();
+        state.had_outage = true;
+        state.link_troubles.0 += 1;
+        state.locks.doubt(|_| true);
+    }
+
+    /// The same goes on from now on, or ends.
+    pub fn outage_lasts(&self, begins: bool) {
+        self.outage();
+        let mut state = self.state.lock();
+        state.link_troubles.1 = if begins { state.link_troubles.1 + 1 } else { state.link_troubles.1 - 1 };
+    }
+
+    /// Whether open files may have been lost.
+    pub fn had_outage(&self) -> bool {
+        self.state.lock().had_outage
+    }
+
+    /// Counts outages.
+    pub fn link_troubles(&self) -> u64 {
+        self.state.lock().link_troubles.0
+    }
+
+    /// Whether one lasts.
+    pub fn link_is_troubled(&self) -> bool {
+        self.state.lock().link_troubles.1 > 0
+    }
+
+    /// The present moment.
+    pub fn moment(&self) -> Moment {
+        self.now(|_, now| now)
+    }
+
+    /// A fault that lasts begins.
+    pub fn fault_begins(&self) {
+        self.state.lock().lasting += 1;
+    }
+
+    /// It ends.
+    pub fn fault_ends(&self) {
+        self.state.lock().lasting -= 1;
+        self.fault();
+    }
+
+    /// Whether errors may come of faults.
+    pub fn in_trouble(&self) -> bool {
+        let state = self.state.lock();
+        state.lasting > 0 || self.control.elapsed() < state.trouble_until
+    }
+
+    /// A machine with these targets lost power.
+    pub fn power_lost(&self, targets: &[TargetId], with_metadata: bool) {
+        self.now(|state, now| {
+            state.files.values_mut().for_each(|file| file.lost_power(targets, now));
+            if with_metadata {
+                state.names.lost_power();
+            }
+        });
+    }
+
+    // Operations.
+
+    /// A client begins something.
+    pub fn begins(&self, client: u32, what: impl FnOnce() -> String) -> u32 {
+        let since = self.control.elapsed();
+        let what = what();
+        let id = self.id();
+        self.say(|| format!("client {client} #{id} {what}"));
+        self.state.lock().under_way.insert(id, UnderWay { client, what, since });
+        id
+    }
+
+    /// It ended.
+    pub fn ends(&self, id: u32, how: impl FnOnce() -> String) {
+        let now = self.control.elapsed();
+        {
+            let mut state = self.state.lock();
+            if let Some(under_way) = state.under_way.remove(&id) {
+                state.longest = state.longest.max(now.saturating_sub(under_way.since));
+            }
+        }
+        self.say(|| format!("         #{id} -> {}", how()));
+    }
+
+    /// A client died: what it did is never answered.
+    pub fn client_died(&self, client: u32) {
+        let mut state = self.state.lock();
+        let lost: Vec<u32> =
+            state.under_way.iter().filter(|(_, op)| op.client == client).map(|(id, _)| *id).collect();
+        for id in lost {
+            state.under_way.remove(&id);
+            state.names.unknown(id);
+        }
+        state.locks.died(client);
+    }
+
+    /// Whether something takes too long.
+    pub fn check_liveness(&self) {
+        let patience = if self.in_trouble() { PATIENCE_IN_TROUBLE } else { PATIENCE };
+        let now = self.control.elapsed();
+        let late = {
+            let state = self.state.lock();
+            let late = state.under_way.iter().find(|(_, op)| now.saturating_sub(op.since) > patience);
+            late.map(|(id, op)| format!("#{id} {} of client {} since {}", op.what, op.client, op.since))
+        };
+        if let Some(late) = late {
+            self.violated("no hang", late);
+        }
+    }
+
+    /// The longest operation.
+    pub fn longest(&self) -> Nanos {
+        self.state.lock().longest
+    }
+
+    /// An error came: whether one may come of the faults there are. One that may not is a violation.
+    pub fn excused(&self, error: &Error, legal: &[i32]) -> bool {
+        let errno = error.errno();
+        self.now(|state, _| {
+            state.coverage.hit(match errno {
+                libc::EIO => "error EIO",
+                libc::ENOSPC => "error ENOSPC",
+                libc::ESTALE => "error ESTALE",
+                _ => "error other",
+            });
+        });
+        if legal.contains(&errno) || (self.in_trouble() && [libc::EIO, libc::ESTALE].contains(&errno)) {
+            return true;
+        }
+        self.violated("errors only of faults", error.to_string());
+        false
+    }
+
+    // Names.
+
+    /// A request about names is sent.
+    pub fn asks(&self, id: u32, request: Request) {
+        self.now(|state, _| state.names.begin(id, request));
+    }
+
+    /// Its answer.
+    pub fn told(&self, id: u32, answer: &Answer) {
+        let fits = self.now(|state, _| {
+            let before = state.names.states();
+            let fits = state.names.answered(id, answer);
+            if before > 1 {
+                state.coverage.hit("names: more than one state");
+            }
+            fits
+        });
+        if !fits {
+            self.violated("names change once and in order", format!("#{id} was told {answer:?}"));
+        }
+    }
+
+    /// There is none.
+    pub fn never_told(&self, id: u32) {
+        self.now(|state, _| {
+            state.names.unknown(id);
+            state.coverage.hit("names: unknown outcome");
+        });
+    }
+
+    // Bytes.
+
+    /// A file that a client has open.
+    pub fn file<R>(&self, file: FileId, f: impl FnOnce(&mut FileModel, Moment) -> R) -> R {
+        self.now(|state, now| {
+            let model = state.files.entry(file).or_insert_with(|| FileModel::new(now));
+            f(model, now)
+        })
+    }
+
+    /// A read begins.
+    pub fn begin_read(&self, file: FileId) -> Moment {
+        self.file(file, |model, now| {
+            model.reads.insert(now);
+            now
+        })
+    }
+
+    /// A read from `offset` of up to `wanted` bytes gave `bytes`.
+    pub fn end_read(&self, id: u32, file: FileId, began: Moment, offset: u64, wanted: usize, bytes: &[u8]) {
+        let (wrong, bounds, uncertain) = self.file(file, |model, now| {
+            model.reads.remove(&began);
+            let bounds = model.sizes.bounds(began);
+            let wrong = model.bytes.check(offset, bytes, began, now).err();
+            let end = offset + bytes.len() as u64;
+            if !bytes.is_empty() {
+                model.sizes.seen(end, began, now);
+            }
+            (wrong, bounds, model.bytes.uncertain())
+        });
+        if uncertain > 0 {
+            self.hit("bytes: uncertain ranges at a read");
+        }
+        if let Some(wrong) = wrong {
+            let of = |id: ChangeId| if id == 0 { "a hole".to_owned() } else { format!("#{id}") };
+            let legal: Vec<String> = wrong.legal.iter().map(|id| of(*id)).collect();
+            let belongs = wrong.belongs_to.map_or("nothing that was written there".to_owned(), of);
+            let place = self.file(file, |model, _| {
+                let place = |layout: &weft_core::Layout| layout.locate(weft_core::FileOffset(wrong.offset));
+                model.layout.as_ref().map(place)
+            });
+            let place = place.map_or(String::new(), |at| format!(" ({} of {})", at.local, at.target));
+            let what = format!(
+                "#{id}: file {file} at {}{place}: {} bytes ({:#04x}..) of {belongs}, legal: {}",
+                wrong.offset,
+                wrong.run,
+                wrong.got,
+                legal.join(", ")
+            );
+            self.violated("the newest bytes", what);
+        }
+        let end = offset + bytes.len() as u64;
+        if bytes.len() < wanted && end < bounds.0.min(offset + wanted as u64) {
+            let what = format!("#{id}: file {file}: a read ends at {end}, the size is at least {}", bounds.0);
+            self.violated("sizes shrink by cuts alone", what);
+        }
+        if !bytes.is_empty() && end > bounds.1 {
+            let what = format!("#{id}: file {file}: a read ends at {end}, the size is at most {}", bounds.1);
+            self.violated("no bytes behind the end", what);
+        }
+    }
+
+    /// A read failed.
+    pub fn fail_read(&self, file: FileId, began: Moment) {
+        self.file(file, |model, _| model.reads.remove(&began));
+    }
+
+    /// Somebody who asked from `began` was told that the file is `size` long.
+    pub fn size_told(&self, id: u32, file: FileId, began: Moment, size: u64) {
+        let (least, most) = self.file(file, |model, now| {
+            let bounds = model.sizes.bounds(began);
+            model.sizes.seen(size, began, now);
+            bounds
+        });
+        if size < least || size > most {
+            let what = format!("#{id}: file {file} has {size} bytes, and at least {least}, at most {most}");
+            self.violated("sizes shrink by cuts alone", what);
+        }
+        if least != most {
+            self.hit("sizes: uncertain at a look");
+        }
+    }
+
+    /// An append was told where it went.
+    pub fn appended(&self, id: u32, file: FileId, began: Moment, offset: u64, len: u64) {
+        let no_trouble = self.link_troubles() == 0;
+        let (bounds, over) = self.file(file, |model, _| {
+            model.sizes.amend(id, 0);
+            let over = model.append_at(offset, offset + len).filter(|_| no_trouble);
+            (model.sizes.bounds(began), over)
+        });
+        if let Some((start, end)) = over {
+            let what =
+                format!("#{id}: file {file}: {len} bytes at {offset} lie over those at {start}..{end}");
+            self.violated("appends lie behind each other", what);
+        }
+        if offset < bounds.0 || offset > bounds.1 {
+            let what =
+                format!("#{id}: file {file}: appended at {offset}, between {} and {}", bounds.0, bounds.1);
+            self.violated("appends go to the end", what);
+        }
+    }
+
+    /// A sync by `handle` has ended.
+    pub fn end_sync(&self, file: FileId, handle: HandleKey, began: Moment, ok: bool) {
+        self.file(file, |model, now| match ok {
+            true => model.synced(handle, began, now),
+            false => model.not_synced(handle),
+        });
+    }
+
+    /// Nothing is under way any more.
+    pub fn quiet(&self) {
+        self.now(|state, now| {
+            state.files.values_mut().for_each(|file| file.quiet(now));
+            state.names.quiet();
+        });
+    }
+}

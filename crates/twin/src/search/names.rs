@@ -1,0 +1,491 @@
+//! What names there may be: all orders in which the requests that overlapped may have been served.
+//!
+//! A small namespace (a few directories, a few names in each) is kept in every state that what was answered so far
+//! allows. When a request is answered, those orders stay in which it was served between its beginning and its end and
+//! would have got this answer. A request whose outcome nobody knows may be served at any later time, once, or never.
+//! When the metadata service loses power, what was served and not answered yet may be undone, latest first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Directories, the root among them as 0.
+pub const DIRS: u8 = 3;
+/// Names in each.
+pub const NAMES: u8 = 4;
+/// More states than this are not followed.
+const STATES_MAX: usize = 4000;
+
+/// A request, by its number; also the file that it made.
+pub type RequestId = u32;
+
+/// Where a name stands.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Spot {
+    /// Which directory.
+    pub dir: u8,
+    /// Which name.
+    pub name: u8,
+}
+
+/// A request about names.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Request {
+    /// Opens a file.
+    Open { at: Spot, create: bool, exclusive: bool },
+    /// Removes a name.
+    Unlink(Spot),
+    /// A further name.
+    Link(Spot, Spot),
+    /// Renames, replacing.
+    Rename(Spot, Spot),
+    /// Makes a directory.
+    Mkdir(u8),
+    /// Removes one.
+    Rmdir(u8),
+    /// Asks for attributes.
+    Stat(Spot),
+    /// Sets the one extended attribute.
+    SetValue(Spot, u32),
+    /// Asks for it.
+    GetValue(Spot),
+    /// Lists a directory's files.
+    List(u8),
+}
+
+impl Request {
+    fn changes(&self) -> bool {
+        match self {
+            Self::Open { create, .. } => *create,
+            Self::Stat(_) | Self::GetValue(_) | Self::List(_) => false,
+            _ => true,
+        }
+    }
+}
+
+/// What a server answered. Files are named by the numbers that the servers gave them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It was done.
+    Done,
+    /// An error that only the names decide.
+    Errno(i32),
+    /// This file, which the request made or not.
+    Opened { file: u64, made: bool },
+    /// This file, with so many names.
+    Attr { file: u64, nlink: u32 },
+    /// The extended attribute.
+    Value(Option<u32>),
+    /// The names in a directory.
+    Names(Vec<u8>),
+}
+
+/// What a state of the namespace answers. Files are named by who made them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Told {
+    /// Nobody waits for it.
+    Nobody,
+    Done,
+    Errno(i32),
+    Opened {
+        file: RequestId,
+        made: bool,
+    },
+    Attr {
+        file: RequestId,
+        nlink: u32,
+    },
+    Value(Option<u32>),
+    Names(Vec<u8>),
+}
+
+/// One state of the namespace.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Tree {
+    dirs: [bool; DIRS as usize],
+    /// Who made what stands there; 0 for nothing.
+    names: [[RequestId; NAMES as usize]; DIRS as usize],
+    values: BTreeMap<RequestId, u32>,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        let mut dirs = [false; DIRS as usize];
+        dirs[0] = true;
+        Self { dirs, names: Default::default(), values: BTreeMap::new() }
+    }
+}
+
+impl Tree {
+    fn at(&self, spot: Spot) -> Option<RequestId> {
+        let there = self.names[spot.dir as usize][spot.name as usize];
+        (self.dirs[spot.dir as usize] && there != 0).then_some(there)
+    }
+
+    fn set(&mut self, spot: Spot, file: RequestId) {
+        self.names[spot.dir as usize][spot.name as usize] = file;
+    }
+
+    fn nlink(&self, file: RequestId) -> u32 {
+        self.names.iter().flatten().filter(|there| **there == file).count() as u32
+    }
+
+    fn has_dir(&self, dir: u8) -> bool {
+        self.dirs[dir as usize]
+    }
+
+    /// Serves a request.
+    fn serve(&mut self, id: RequestId, request: &Request) -> Told {
+        self.try_serve(id, request).unwrap_or_else(Told::Errno)
+    }
+
+    fn try_serve(&mut self, id: RequestId, request: &Request) -> Result<Told, i32> {
+        let found = |tree: &Self, spot| tree.at(spot).ok_or(libc::ENOENT);
+        match *request {
+            Request::Open { at, create, exclusive } => match self.at(at) {
+                Some(_) if create && exclusive => Err(libc::EEXIST),
+                Some(file) => Ok(Told::Opened { file, made: false }),
+                None if !create || !self.has_dir(at.dir) => Err(libc::ENOENT),
+                None => {
+                    self.set(at, id);
+                    Ok(Told::Opened { file: id, made: true })
+                }
+            },
+            Request::Unlink(at) => {
+                found(self, at)?;
+                self.set(at, 0);
+                Ok(Told::Done)
+            }
+            Request::Link(from, to) => {
+                let file = found(self, from)?;
+                if !self.has_dir(to.dir) {
+                    return Err(libc::ENOENT);
+                }
+                if self.at(to).is_some() {
+                    return Err(libc::EEXIST);
+                }
+                self.set(to, file);
+                Ok(Told::Attr { file, nlink: self.nlink(file) })
+            }
+            Request::Rename(from, to) => {
+                let file = found(self, from)?;
+                if !self.has_dir(to.dir) {
+                    return Err(libc::ENOENT);
+                }
+                if self.at(to) != Some(file) {
+                    self.set(from, 0);
+                    self.set(to, file);
+                }
+                Ok(Told::Done)
+            }
+            Request::Mkdir(dir) => {
+                if std::mem::replace(&mut self.dirs[dir as usize], true) {
+                    return Err(libc::EEXIST);
+                }
+                Ok(Told::Done)
+            }
+            Request::Rmdir(dir) => {
+                if !self.has_dir(dir) {
+                    return Err(libc::ENOENT);
+                }
+                if self.names[dir as usize].iter().any(|file| *file != 0) {
+                    return Err(libc::ENOTEMPTY);
+                }
+                self.dirs[dir as usize] = false;
+                Ok(Told::Done)
+            }
+            Request::Stat(at) => {
+                let file = found(self, at)?;
+                Ok(Told::Attr { file, nlink: self.nlink(file) })
+            }
+            Request::SetValue(at, value) => {
+                let file = found(self, at)?;
+                self.values.insert(file, value);
+                Ok(Told::Done)
+            }
+            Request::GetValue(at) => {
+                let file = found(self, at)?;
+                Ok(Told::Value(self.values.get(&file).copied()))
+            }
+            Request::List(dir) => {
+                if !self.has_dir(dir) {
+                    return Err(libc::ENOENT);
+                }
+                let names = (0..NAMES).filter(|name| self.at(Spot { dir, name: *name }).is_some());
+                Ok(Told::Names(names.collect()))
+            }
+        }
+    }
+}
+
+/// One possible course of events so far.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+struct State {
+    tree: Tree,
+    /// The servers' numbers of files, by who made them.
+    numbers: BTreeMap<RequestId, u64>,
+    /// Served and not answered yet (or never), with what they will be told.
+    served: BTreeMap<RequestId, Told>,
+    /// Served and perhaps not durable yet, in this order, each with the tree before it.
+    fresh: Vec<(RequestId, Tree)>,
+}
+
+impl State {
+    fn serve(&self, id: RequestId, request: &Request, is_awaited: bool) -> Option<Self> {
+        let mut next = self.clone();
+        let told = next.tree.serve(id, request);
+        if !is_awaited {
+            // Nobody hears it: only what changes something matters.
+            if next.tree == self.tree {
+                return None;
+            }
+            next.served.insert(id, Told::Nobody);
+        } else {
+            next.served.insert(id, told);
+        }
+        if next.tree != self.tree {
+            next.fresh.push((id, self.tree.clone()));
+        }
+        Some(next)
+    }
+
+    fn same_file(&mut self, made_by: RequestId, number: u64) -> bool {
+        if self.numbers.iter().any(|(by, other)| *other == number && *by != made_by) {
+            return false;
+        }
+        *self.numbers.entry(made_by).or_insert(number) == number
+    }
+
+    /// The state after `answer` came for `id`, if it fits.
+    fn answered(&self, id: RequestId, answer: &Answer) -> Option<Self> {
+        let mut next = self.clone();
+        let told = next.served.remove(&id)?;
+        let fits = match (told, answer) {
+            (Told::Done, Answer::Done) => true,
+            (Told::Errno(a), Answer::Errno(b)) => a == *b,
+            (Told::Opened { file, made }, Answer::Opened { file: number, made: was_made }) => {
+                made == *was_made && next.same_file(file, *number)
+            }
+            (Told::Attr { file, nlink }, Answer::Attr { file: number, nlink: links }) => {
+                nlink == *links && next.same_file(file, *number)
+            }
+            (Told::Value(a), Answer::Value(b)) => a == *b,
+            (Told::Names(a), Answer::Names(b)) => a == *b,
+            _ => false,
+        };
+        // What was served before something that is durable is durable.
+        if let Some(at) = next.fresh.iter().position(|(fresh, _)| *fresh == id) {
+            next.fresh.drain(..=at);
+        }
+        fits.then_some(next)
+    }
+
+    /// All that loss of power may leave of it.
+    fn after_power_loss(&self, out: &mut BTreeSet<Self>) {
+        for kept in 0..=self.fresh.len() {
+            let mut next = self.clone();
+            if let Some((_, tree)) = self.fresh.get(kept) {
+                next.tree = tree.clone();
+            }
+            for (id, _) in next.fresh.drain(kept..) {
+                next.served.remove(&id);
+            }
+            next.fresh.clear();
+            out.insert(next);
+        }
+    }
+}
+
+/// A request that was not answered yet.
+#[derive(Clone, Debug)]
+struct Open {
+    request: Request,
+    is_awaited: bool,
+}
+
+/// All possible states of the namespace.
+#[derive(Clone, Debug)]
+pub struct Names {
+    states: BTreeSet<State>,
+    open: BTreeMap<RequestId, Open>,
+    /// There were too many states.
+    pub gave_up: bool,
+    /// The most states at once.
+    pub states_max: usize,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let states = BTreeSet::from([State::default()]);
+        Self { states, open: BTreeMap::new(), gave_up: false, states_max: 1 }
+    }
+}
+
+impl Names {
+    /// A request is sent.
+    pub fn begin(&mut self, id: RequestId, request: Request) {
+        self.open.insert(id, Open { request, is_awaited: true });
+    }
+
+    /// It was answered. `false` when no order of events gives that answer.
+    pub fn answered(&mut self, id: RequestId, answer: &Answer) -> bool {
+        if !self.open.contains_key(&id) {
+            return true;
+        }
+        if self.gave_up {
+            self.open.remove(&id);
+            return true;
+        }
+        let mut todo: Vec<State> = std::mem::take(&mut self.states).into_iter().collect();
+        let mut seen: BTreeSet<State> = todo.iter().cloned().collect();
+        let mut next = BTreeSet::new();
+        while let Some(state) = todo.pop() {
+            if state.served.contains_key(&id) {
+                next.extend(state.answered(id, answer));
+                continue;
+            }
+            // Itself, or something else first.
+            for (&other, open) in &self.open {
+                if state.served.contains_key(&other) {
+                    continue;
+                }
+                if let Some(after) = state.serve(other, &open.request, open.is_awaited)
+                    && seen.insert(after.clone())
+                {
+                    todo.push(after);
+                }
+            }
+            if seen.len() > STATES_MAX * 8 || next.len() > STATES_MAX {
+                self.give_up();
+                return true;
+            }
+        }
+        self.open.remove(&id);
+        self.states_max = self.states_max.max(next.len());
+        let fits = !next.is_empty();
+        self.states = next;
+        fits
+    }
+
+    /// Nobody will ever know what became of it.
+    pub fn unknown(&mut self, id: RequestId) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let changes = open.request.changes();
+        open.is_awaited = false;
+        if !changes {
+            self.open.remove(&id);
+        }
+        let forget = |mut state: State| {
+            if let Some(told) = state.served.get_mut(&id) {
+                *told = Told::Nobody;
+            }
+            if !changes {
+                state.served.remove(&id);
+            }
+            state
+        };
+        self.states = std::mem::take(&mut self.states).into_iter().map(forget).collect();
+    }
+
+    /// The metadata service has lost power.
+    pub fn lost_power(&mut self) {
+        let mut left = BTreeSet::new();
+        self.states.iter().for_each(|state| state.after_power_loss(&mut left));
+        self.states = left;
+        if self.states.len() > STATES_MAX {
+            self.give_up();
+        }
+    }
+
+    /// Nothing is under way any more: what was not served never is.
+    pub fn quiet(&mut self) {
+        let done: Vec<RequestId> = self.open.keys().copied().collect();
+        self.open.clear();
+        let forget = |mut state: State| {
+            done.iter().for_each(|id| drop(state.served.remove(id)));
+            state.fresh.clear();
+            state
+        };
+        self.states = std::mem::take(&mut self.states).into_iter().map(forget).collect();
+    }
+
+    /// How many states there may be.
+    pub fn states(&self) -> usize {
+        self.states.len()
+    }
+
+    fn give_up(&mut self) {
+        self.gave_up = true;
+        self.states.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Spot = Spot { dir: 0, name: 0 };
+    const B: Spot = Spot { dir: 0, name: 1 };
+    const MAKE: Request = Request::Open { at: A, create: true, exclusive: true };
+
+    fn ask(names: &mut Names, id: RequestId, request: Request, answer: Answer) -> bool {
+        names.begin(id, request);
+        names.answered(id, &answer)
+    }
+
+    #[test]
+    fn one_after_the_other_there_is_one_answer() {
+        let mut names = Names::default();
+        assert!(ask(&mut names, 1, MAKE, Answer::Opened { file: 70, made: true }));
+        assert!(ask(&mut names, 2, MAKE, Answer::Errno(libc::EEXIST)));
+        assert!(ask(&mut names, 3, Request::Link(A, B), Answer::Attr { file: 70, nlink: 2 }));
+        assert!(ask(&mut names, 4, Request::Unlink(A), Answer::Done));
+        let mut other = names.clone();
+        assert!(!ask(&mut other, 5, Request::Stat(A), Answer::Attr { file: 70, nlink: 1 }));
+        assert!(ask(&mut names, 5, Request::Stat(B), Answer::Attr { file: 70, nlink: 1 }));
+        assert!(!ask(&mut names, 6, Request::Unlink(B), Answer::Errno(libc::ENOENT)));
+    }
+
+    #[test]
+    fn of_two_at_once_one_wins() {
+        for (first, second, fits) in [(true, false, true), (false, true, true), (true, true, false)] {
+            let mut names = Names::default();
+            names.begin(1, MAKE);
+            names.begin(2, MAKE);
+            let answer = |made, file| {
+                if made { Answer::Opened { file, made } } else { Answer::Errno(libc::EEXIST) }
+            };
+            let got = names.answered(1, &answer(first, 70)) && names.answered(2, &answer(second, 71));
+            assert_eq!(got, fits, "{first} {second}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_knows_happens_once_or_never() {
+        let mut names = Names::default();
+        assert!(ask(&mut names, 1, MAKE, Answer::Opened { file: 70, made: true }));
+        names.begin(2, Request::Rename(A, B));
+        names.unknown(2);
+        let mut other = names.clone();
+        assert!(ask(&mut other, 3, Request::Stat(A), Answer::Attr { file: 70, nlink: 1 }), "not yet");
+        assert!(ask(&mut names, 3, Request::Stat(B), Answer::Attr { file: 70, nlink: 1 }), "done");
+        assert!(ask(&mut names, 4, MAKE, Answer::Opened { file: 71, made: true }));
+        assert!(!ask(&mut names, 5, Request::Stat(B), Answer::Attr { file: 71, nlink: 1 }), "not twice");
+        other.quiet();
+        assert!(!ask(&mut other, 4, Request::Stat(B), Answer::Attr { file: 70, nlink: 1 }), "never");
+    }
+
+    #[test]
+    fn power_takes_back_what_was_not_answered() {
+        let mut names = Names::default();
+        names.begin(1, MAKE);
+        assert!(ask(&mut names, 2, Request::Stat(A), Answer::Attr { file: 70, nlink: 1 }), "seen early");
+        let mut kept = names.clone();
+        assert!(!ask(&mut kept, 3, Request::Stat(A), Answer::Errno(libc::ENOENT)));
+        names.lost_power();
+        let mut other = names.clone();
+        assert!(ask(&mut names, 3, Request::Stat(A), Answer::Errno(libc::ENOENT)));
+        assert!(ask(&mut other, 3, Request::Stat(A), Answer::Attr { file: 70, nlink: 1 }));
+        assert!(other.answered(1, &Answer::Opened { file: 70, made: true }));
+        other.lost_power();
+        assert!(!ask(&mut other, 4, Request::Stat(A), Answer::Errno(libc::ENOENT)), "answered, so durable");
+    }
+}

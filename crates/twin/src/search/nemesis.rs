@@ -1,0 +1,255 @@
+//! What goes wrong, and how it is mended.
+
+use super::cluster::{Cluster, METADATA, target_path};
+use super::judge::Judge;
+use super::plan::{Fault, pick};
+use std::path::PathBuf;
+use std::sync::Arc;
+use weft_core::Nanos;
+use weft_env::Env;
+use weft_env::sim::{DiskFaults, NetworkFaults, Rng, SimEnv};
+
+/// Something that is to end.
+enum Lasting {
+    Down(usize),
+    Parted(usize, usize),
+    Network,
+    Disk(usize, PathBuf),
+    Armed(usize),
+}
+
+/// Brings faults and takes them away.
+pub struct Nemesis {
+    cluster: Arc<Cluster>,
+    judge: Judge,
+    rng: Rng,
+    lasting: Vec<(Nanos, Lasting)>,
+    /// Servers of which it is known that they are down.
+    down: Vec<bool>,
+    /// Machines that are to lose power at a sync.
+    armed: Vec<bool>,
+    /// The metadata service must be started again: its disk has failed.
+    metadata_is_broken: bool,
+}
+
+impl Nemesis {
+    /// For a cluster.
+    pub fn new(cluster: Arc<Cluster>, judge: Judge, rng: Rng) -> Self {
+        let (down, armed) = (vec![false; cluster.len()], vec![false; cluster.machines.len()]);
+        Self { cluster, judge, rng, lasting: Vec::new(), down, armed, metadata_is_broken: false }
+    }
+
+    fn elapsed(&self) -> Nanos {
+        self.cluster.control.elapsed()
+    }
+
+    fn lasts(&mut self, what: Lasting, choices: &[u64]) {
+        let ms = pick(&mut self.rng, choices);
+        let until = self.elapsed().saturating_add(Nanos::from_ms(1 + self.rng.below(ms)));
+        self.judge.fault_begins();
+        self.lasting.push((until, what));
+    }
+
+    /// One fault. `kill_client` ends a client.
+    pub fn strike(&mut self, kill_client: impl FnOnce(&mut Rng)) {
+        let faults = self.cluster.plan.faults.clone();
+        if faults.is_empty() {
+            return;
+        }
+        let server = self.rng.below(self.cluster.len() as u64) as usize;
+        let machine = self.cluster.plan.servers[server];
+        let other = self.rng.below(self.cluster.machines.len() as u64) as usize;
+        match pick(&mut self.rng, &faults) {
+            Fault::KillServer if !self.down[server] => {
+                self.judge.hit("fault: kill a server");
+                self.cluster.kill(server);
+                self.judge.say(|| format!("FAULT: server s{server} is killed"));
+                self.went_down(server);
+            }
+            Fault::KillClient => {
+                self.judge.fault();
+                kill_client(&mut self.rng);
+            }
+            Fault::PowerCut if self.cluster.lives(server) => {
+                self.judge.hit("fault: cut the power");
+                self.judge.say(|| format!("FAULT: machine m{machine} loses power"));
+                self.cluster.control.power_cut(&self.cluster.machines[machine]);
+                self.power_is_gone(machine);
+            }
+            Fault::PowerCutAtSync if self.cluster.lives(server) && !self.armed[machine] => {
+                let env = self.cluster.machines[machine].clone();
+                let at = self.cluster.control.sync_points(&env) + 1 + self.rng.below(6);
+                self.judge.say(|| format!("FAULT: machine m{machine} loses power at its sync {at}"));
+                self.cluster.control.power_cut_at_sync(&env, at);
+                self.armed[machine] = true;
+                self.lasts(Lasting::Armed(machine), &[3000]);
+            }
+            Fault::Partition if machine != other => {
+                self.judge.hit("fault: part two machines");
+                self.judge.say(|| format!("FAULT: m{machine} and m{other} cannot reach each other"));
+                let [a, b] = [machine, other].map(|at| &self.cluster.machines[at]);
+                self.cluster.control.partition(a, b);
+                self.judge.outage_lasts(true);
+                self.lasts(Lasting::Parted(machine, other), &[100, 2_000, 10_000, 50_000]);
+            }
+            Fault::Reset if machine != other => {
+                self.judge.hit("fault: reset connections");
+                self.judge.say(|| format!("FAULT: connections between m{machine} and m{other} are reset"));
+                let [a, b] = [machine, other].map(|at| &self.cluster.machines[at]);
+                self.cluster.control.reset_connections(a, b);
+                self.judge.outage();
+                self.judge.fault();
+            }
+            Fault::Network => {
+                self.judge.hit("fault: bad network");
+                let faults = NetworkFaults {
+                    losses_per_million: pick(&mut self.rng, &[0, 10_000, 100_000]),
+                    jitter: Nanos(pick(&mut self.rng, &[0, 100_000, 20_000_000])),
+                    resets_per_million: pick(&mut self.rng, &[0, 1000, 30_000]),
+                };
+                self.judge.say(|| format!("FAULT: {faults:?}"));
+                self.cluster.control.set_network_faults(faults);
+                self.judge.outage_lasts(true);
+                self.lasts(Lasting::Network, &[500, 5_000]);
+            }
+            Fault::DiskErrors => {
+                self.judge.hit("fault: disk errors");
+                let some = [0, 0, 5_000, 200_000];
+                let faults = DiskFaults {
+                    read_errors_per_million: pick(&mut self.rng, &some),
+                    write_errors_per_million: pick(&mut self.rng, &some),
+                    sync_errors_per_million: pick(&mut self.rng, &some),
+                    ..DiskFaults::default()
+                };
+                self.disk(server, faults);
+            }
+            Fault::SlowDisk => {
+                self.judge.hit("fault: slow disk");
+                let slowness_percent = pick(&mut self.rng, &[1_000, 20_000, 400_000]);
+                self.disk(server, DiskFaults { slowness_percent, ..DiskFaults::default() });
+            }
+            Fault::FullDisk => {
+                self.judge.hit("fault: full disk");
+                let capacity_bytes = pick(&mut self.rng, &[0, 20_000, 200_000]);
+                self.disk(server, DiskFaults { capacity_bytes, ..DiskFaults::default() });
+            }
+            _ => {}
+        }
+    }
+
+    fn disk(&mut self, server: usize, faults: DiskFaults) {
+        let path = match server == 0 && self.rng.below(3) == 0 {
+            true => METADATA.into(),
+            false => target_path(server),
+        };
+        let machine = self.cluster.plan.servers[server];
+        self.judge.say(|| format!("FAULT: disk {} of m{machine}: {faults:?}", path.display()));
+        if path.as_path() == std::path::Path::new(METADATA) {
+            self.judge.hit("fault: metadata disk");
+            self.metadata_is_broken = true;
+            self.judge.outage();
+        }
+        self.cluster.control.set_disk_faults(&self.cluster.machines[machine], &path, faults);
+        self.lasts(Lasting::Disk(machine, path), &[500, 5_000]);
+    }
+
+    fn went_down(&mut self, server: usize) {
+        self.down[server] = true;
+        if server == 0 {
+            // What was in memory and not answered goes with the process, too.
+            self.judge.power_lost(&[], true);
+            self.judge.outage();
+        }
+        self.lasts(Lasting::Down(server), &[20, 400, 4_000, 8_000]);
+    }
+
+    fn power_is_gone(&mut self, machine: usize) {
+        let with_metadata = self.cluster.plan.servers[0] == machine;
+        self.judge.power_lost(&self.cluster.targets_on(machine), with_metadata);
+        for server in 0..self.cluster.len() {
+            if self.cluster.plan.servers[server] == machine && !self.down[server] {
+                self.cluster.kill(server);
+                self.went_down(server);
+            }
+        }
+    }
+
+    /// Sees what happened by itself, and ends what has lasted long enough.
+    pub fn look(&mut self) {
+        for machine in 0..self.armed.len() {
+            let gone = |server: usize| {
+                self.cluster.plan.servers[server] == machine
+                    && !self.down[server]
+                    && !self.cluster.lives(server)
+            };
+            if self.armed[machine] && (0..self.cluster.len()).any(gone) {
+                self.judge.hit("fault: cut the power at a sync");
+                self.judge.say(|| format!("FAULT: machine m{machine} has lost power at a sync"));
+                self.power_is_gone(machine);
+            }
+        }
+        let now = self.elapsed();
+        while let Some(at) = self.lasting.iter().position(|(until, _)| *until <= now) {
+            let (_, what) = self.lasting.swap_remove(at);
+            self.mend(what);
+        }
+    }
+
+    fn mend(&mut self, what: Lasting) {
+        let cluster = Arc::clone(&self.cluster);
+        match what {
+            Lasting::Down(server) => {
+                self.judge.say(|| format!("MENDED: server s{server} starts again"));
+                self.down[server] = false;
+                cluster.restart(server);
+            }
+            Lasting::Parted(a, b) => {
+                self.judge.say(|| format!("MENDED: m{a} and m{b} reach each other"));
+                let is_parted = |what: &Lasting| matches!(*what, Lasting::Parted(c, d) if (c, d) == (a, b) || (d, c) == (a, b));
+                if !self.lasting.iter().any(|(_, what)| is_parted(what)) {
+                    cluster.control.heal(&cluster.machines[a], &cluster.machines[b]);
+                }
+                self.judge.outage_lasts(false);
+            }
+            Lasting::Network => {
+                self.judge.say(|| "MENDED: the network".into());
+                cluster.control.set_network_faults(NetworkFaults::default());
+                self.judge.outage_lasts(false);
+            }
+            Lasting::Disk(machine, path) => {
+                self.judge.say(|| format!("MENDED: disk {} of m{machine}", path.display()));
+                cluster.control.set_disk_faults(&cluster.machines[machine], &path, DiskFaults::default());
+            }
+            Lasting::Armed(machine) => {
+                self.armed[machine] = false;
+                cluster.control.power_cut_at_sync(&cluster.machines[machine], u64::MAX);
+            }
+        }
+        self.judge.fault_ends();
+    }
+
+    /// Mends everything and waits until all servers run.
+    pub async fn mend_all(&mut self, env: &SimEnv) {
+        self.look();
+        // What is armed first, so that nothing goes down any more.
+        self.lasting.sort_by_key(|(_, what)| !matches!(what, Lasting::Armed(_)));
+        for (_, what) in std::mem::take(&mut self.lasting) {
+            self.mend(what);
+        }
+        if self.metadata_is_broken {
+            self.judge.say(|| "the metadata service is started again after its disk failed".into());
+            self.cluster.kill(0);
+            self.judge.power_lost(&[], true);
+            self.cluster.restart(0);
+            self.judge.outage();
+            self.judge.fault();
+        }
+        let until = self.elapsed().saturating_add(Nanos::from_s(60));
+        while (0..self.cluster.len()).any(|server| !self.cluster.runs(server)) {
+            if self.elapsed() > until {
+                return self.judge.violated("a server starts", "not within a minute".into());
+            }
+            env.sleep(Nanos::from_ms(50)).await;
+        }
+    }
+}

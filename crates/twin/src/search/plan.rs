@@ -1,0 +1,169 @@
+//! What a seed decides before anything happens: the cluster, its clients, what may go wrong.
+
+use weft_client::Transport;
+use weft_core::Nanos;
+use weft_env::sim::Rng;
+use weft_store::target::Module;
+
+/// How thorough a search is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Profile {
+    /// A second of virtual time or a few.
+    #[default]
+    Quick,
+    /// Several times that.
+    Long,
+}
+
+/// What may go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fault {
+    /// A server process dies.
+    KillServer,
+    /// A client process dies.
+    KillClient,
+    /// A machine loses power.
+    PowerCut,
+    /// A machine loses power just before a sync takes effect.
+    PowerCutAtSync,
+    /// Two machines cannot reach each other.
+    Partition,
+    /// Connections are reset.
+    Reset,
+    /// The network is late, loses and reorders.
+    Network,
+    /// Disks fail.
+    DiskErrors,
+    /// A disk is slow.
+    SlowDisk,
+    /// A disk is full.
+    FullDisk,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::KillServer,
+        Self::KillClient,
+        Self::PowerCut,
+        Self::PowerCutAtSync,
+        Self::Partition,
+        Self::Reset,
+        Self::Network,
+        Self::DiskErrors,
+        Self::SlowDisk,
+        Self::FullDisk,
+    ];
+}
+
+/// One seed's plan.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The machine of each server; the first is the metadata service's, which has a target, too.
+    pub servers: Vec<usize>,
+    /// Machines with and without servers.
+    pub machines: usize,
+    /// How each target is read and written.
+    pub modules: Vec<Module>,
+    /// Most requests at once on each target.
+    pub queue_depths: Vec<u32>,
+    /// Whether descriptors are lent.
+    pub leases: bool,
+    /// The machine of each client.
+    pub clients: Vec<usize>,
+    /// Programs of each client that run at once.
+    pub tasks: usize,
+    /// How each client's bytes travel.
+    pub transports: Vec<Transport>,
+    /// Steps of each task.
+    pub steps: u32,
+    /// Longest pause between steps.
+    pub pause: Nanos,
+    /// Stripe sizes to choose from.
+    pub stripes: Vec<u64>,
+    /// Offsets lie below this.
+    pub span: u64,
+    /// What goes wrong in this seed.
+    pub faults: Vec<Fault>,
+    /// Longest pause between faults.
+    pub fault_pause: Nanos,
+    /// Most faults.
+    pub faults_max: u32,
+    /// How long a capability holds.
+    pub capability_life: Nanos,
+    /// Length of a metadata log.
+    pub log_len: u64,
+    /// Datafiles held open on each target.
+    pub open_datafiles: usize,
+    /// How long a client waits for a silent server.
+    pub request_timeout: Nanos,
+    /// How long it goes on trying to connect.
+    pub retry_for: Nanos,
+    /// Leases at the so-manieth use.
+    pub lease_after_uses: u32,
+    /// Bytes from which on shared memory is used.
+    pub shared_min: u32,
+}
+
+/// One of `choices`.
+pub fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
+    choices[rng.below(choices.len() as u64) as usize]
+}
+
+impl Plan {
+    /// What `rng` decides.
+    pub fn draw(rng: &mut Rng, profile: Profile) -> Self {
+        let long = profile == Profile::Long;
+        let count = 2 + rng.below(5) as usize;
+        let machines_with_servers = 1 + rng.below(count as u64) as usize;
+        let servers = (0..count)
+            .map(|server| {
+                if server < machines_with_servers {
+                    server
+                } else {
+                    rng.below(machines_with_servers as u64) as usize
+                }
+            })
+            .collect();
+        let machines = machines_with_servers + rng.below(3) as usize;
+        let clients: Vec<usize> =
+            (0..1 + rng.below(4)).map(|_| rng.below(machines as u64) as usize).collect();
+        let transports = clients
+            .iter()
+            .map(|_| pick(rng, &[Transport::Auto, Transport::Auto, Transport::Socket]))
+            .collect();
+        let modules =
+            (0..count).map(|_| pick(rng, &[Module::Buffered, Module::Buffered, Module::Direct])).collect();
+        let queue_depths = (0..count).map(|_| pick(rng, &[1, 2, 16])).collect();
+        let faults = match rng.below(8) {
+            0 => Vec::new(),
+            1 => vec![pick(rng, &Fault::ALL)],
+            _ => Fault::ALL.into_iter().filter(|_| rng.below(3) == 0).collect(),
+        };
+        let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
+        Self {
+            servers,
+            machines,
+            modules,
+            queue_depths,
+            leases: rng.below(4) > 0,
+            transports,
+            tasks: 1 + rng.below(2) as usize,
+            clients,
+            steps: (15 + rng.below(30) as u32) * if long { 6 } else { 1 },
+            pause: Nanos(pick(rng, &[200_000, 5_000_000, 50_000_000])),
+            stripes,
+            span: pick(rng, &[6_000, 40_000, 200_000]),
+            faults,
+            fault_pause: Nanos(pick(rng, &[3_000_000, 50_000_000, 400_000_000])),
+            faults_max: 2 + rng.below(if long { 40 } else { 12 }) as u32,
+            capability_life: Nanos::from_s(pick(rng, &[3, 3600, 3600])),
+            log_len: pick(rng, &[1_500, 20_000, 1 << 20]),
+            open_datafiles: pick(rng, &[1, 3, 100]),
+            request_timeout: Nanos::from_ms(pick(rng, &[700, 3_000, 10_000])),
+            retry_for: Nanos::from_ms(pick(rng, &[500, 3_000])),
+            lease_after_uses: pick(rng, &[1, 2]),
+            shared_min: pick(rng, &[1, 16 << 10]),
+        }
+    }
+}

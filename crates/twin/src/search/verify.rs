@@ -1,0 +1,94 @@
+//! The end of a search: everything is mended and quiet, and everything must be right.
+
+use super::actor::Actor;
+use super::cluster::Cluster;
+use super::judge::Judge;
+use std::collections::{BTreeMap, BTreeSet};
+use weft_client::{Client, Error};
+use weft_core::{ByteLen, FileId, ObjectId, TargetId};
+use weft_env::sim::SimEnv;
+use weft_wire::meta::FileType;
+
+/// Asked for at a time.
+const PAGE: u32 = 1000;
+
+/// Looks at all names, reads all files that are left, and checks metadata and datafiles against each other.
+pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
+    actor.check_names().await;
+    let files: Vec<FileId> = judge.now(|state, _| state.files.keys().copied().collect());
+    for file in files {
+        let handle = match actor.open_to_read(file).await {
+            Ok(handle) => handle,
+            // Removed.
+            Err(error) if [libc::ENOENT, libc::ESTALE].contains(&error.errno()) => continue,
+            Err(error) => return judge.violated("everything proceeds after the faults", error.to_string()),
+        };
+        judge.hit("verify: a file read whole");
+        let checked = async {
+            let size = actor.size_of(&handle).await?;
+            actor.read_range(&handle, 0, size as usize + 1).await
+        };
+        if let Err(error) = checked.await {
+            return judge.violated("everything proceeds after the faults", error.to_string());
+        }
+        // Not waited for: fsck must not mind.
+        drop(handle);
+    }
+    if let Err(error) = actor.client().flush().await {
+        return judge.violated("everything proceeds after the faults", error.to_string());
+    }
+    match fsck(cluster, judge, actor.client()).await {
+        Ok(problems) if problems.is_empty() => {}
+        Ok(problems) => judge.violated("fsck finds nothing", problems.join("; ")),
+        Err(error) => judge.violated("everything proceeds after the faults", error.to_string()),
+    }
+}
+
+type Parts = BTreeMap<(ObjectId, TargetId), ByteLen>;
+
+/// What `weft fsck` looks for.
+async fn fsck(cluster: &Cluster, judge: &Judge, client: &Client<SimEnv>) -> Result<Vec<String>, Error> {
+    let mut problems = client.check_namespace(false).await?.problems;
+    let mut parts: BTreeMap<FileId, Parts> = BTreeMap::new();
+    for target in (0..cluster.len() as u32).map(TargetId) {
+        let mut after = None;
+        loop {
+            let page = client.list_datafiles(target, after, PAGE).await?;
+            let Some((file, object, _)) = page.last() else { break };
+            after = Some((*file, *object));
+            for (file, object, len) in page {
+                judge.hit("verify: a datafile");
+                parts.entry(file).or_default().insert((object, target), len);
+            }
+        }
+    }
+    let mut after = FileId(0);
+    loop {
+        let page = client.scan_inodes(after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = last.file;
+        for inode in page {
+            let own = parts.remove(&inode.file).unwrap_or_default();
+            if inode.doomed {
+                problems.push(format!("inode {} is to be removed and still there", inode.file));
+                continue;
+            }
+            let layout = match (&inode.layout, inode.kind) {
+                (Some(layout), FileType::Regular) => layout,
+                _ => continue,
+            };
+            let places: BTreeSet<_> = layout.objects().collect();
+            for part in own.keys().filter(|part| !places.contains(part)) {
+                problems.push(format!("inode {}: {part:?} is not of its layout", inode.file));
+            }
+            let lens = places.iter().map(|part| (part.0, own.get(part).copied().unwrap_or_default()));
+            let size = layout.file_size(lens);
+            judge.hit(if inode.settled { "verify: a settled inode" } else { "verify: an open inode" });
+            if inode.settled && size.0 != inode.size.0 {
+                problems.push(format!("inode {} has {} bytes, its datafiles {size}", inode.file, inode.size));
+            }
+        }
+    }
+    problems.extend(parts.keys().map(|file| format!("datafiles of {file} belong to no file")));
+    Ok(problems)
+}
