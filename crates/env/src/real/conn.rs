@@ -61,6 +61,9 @@ impl RealConn {
         let fd = sys::socket_for(address)?.lifted(fd_floor);
         set_timeouts(&fd, Some(timeout))?;
         sys::connect(&fd, address)?;
+        if is_its_own_peer(&fd)? {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         Ok(fd)
     }
 
@@ -174,6 +177,13 @@ impl RealConn {
     }
 }
 
+/// Whether a socket is connected to itself: the kernel may give an outgoing connection the very port that it is to go
+/// to, if nobody listens there, and TCP then connects the two ends that are one.
+fn is_its_own_peer(fd: &Fd) -> io::Result<bool> {
+    let own = sys::local_address(fd)?.to_inet();
+    Ok(own.is_some() && own == sys::peer_address(fd)?.to_inet())
+}
+
 /// Sets the time-out of connecting, sending and receiving.
 fn set_timeouts(fd: &Fd, timeout: Option<Nanos>) -> io::Result<()> {
     // The kernel takes zero as "for ever", and counts in microseconds.
@@ -276,7 +286,7 @@ impl Conn for RealConn {
 
     fn take_shared(&mut self, len_min: usize) -> io::Result<RealShared> {
         let fd = self.attached.pop_front().ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "the peer sent no shared memory where it had to")
+            io::Error::new(io::ErrorKind::NotFound, "no shared memory came with the message")
         })?;
         RealShared::received(fd, len_min)
     }
@@ -304,5 +314,30 @@ pub(super) struct SocketCloser(pub(super) Arc<Fd>);
 impl Closer for SocketCloser {
     fn close(&self) {
         sys::shutdown(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{SocketAddr, TcpListener};
+
+    fn loopback(address: SocketAddr) -> (Fd, RawAddress) {
+        let raw = RawAddress::inet(address);
+        (sys::socket_for(&raw).expect("a socket"), raw)
+    }
+
+    #[test]
+    fn a_socket_that_is_connected_to_itself_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (fd, address) = loopback(listener.local_addr().expect("bound"));
+        sys::connect(&fd, &address).expect("somebody listens");
+        assert!(!is_its_own_peer(&fd).expect("connected"));
+        // Bound to a free port, as the kernel does it when it picks the one that is wanted.
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        let (fd, address) = loopback(free);
+        sys::bind_only(&fd, &address).expect("nobody has it");
+        sys::connect(&fd, &address).expect("TCP allows it");
+        assert!(is_its_own_peer(&fd).expect("connected"));
     }
 }

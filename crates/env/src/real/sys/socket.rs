@@ -69,6 +69,17 @@ impl RawAddress {
         }
     }
 
+    /// What a call tells, which is given room for an address and for its length.
+    fn told(
+        call: impl FnOnce(*mut libc::sockaddr_storage, *mut libc::socklen_t) -> io::Result<usize>,
+    ) -> io::Result<Self> {
+        // SAFETY: zeros are a valid `sockaddr_storage`.
+        let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        call(&raw mut storage, &raw mut len)?;
+        Ok(Self { storage, len })
+    }
+
     /// As an internet address, if it is one.
     pub fn to_inet(self) -> Option<SocketAddr> {
         match i32::from(self.storage.ss_family) {
@@ -111,10 +122,15 @@ pub fn connect(fd: &Fd, address: &RawAddress) -> io::Result<()> {
     }
 }
 
+/// Binds.
+pub fn bind_only(fd: &Fd, address: &RawAddress) -> io::Result<()> {
+    // SAFETY: `address` is a valid socket address of its length.
+    unsafe { call!(SYS_bind, fd.0, &raw const address.storage, address.len) }.map(drop)
+}
+
 /// Binds and listens.
 pub fn bind(fd: &Fd, address: &RawAddress) -> io::Result<()> {
-    // SAFETY: `address` is a valid socket address of its length.
-    unsafe { call!(SYS_bind, fd.0, &raw const address.storage, address.len) }?;
+    bind_only(fd, address)?;
     // SAFETY: no memory is involved. The kernel lowers the length of the queue to its own limit.
     unsafe { call!(SYS_listen, fd.0, 4096) }.map(drop)
 }
@@ -138,12 +154,14 @@ pub fn accept(fd: &Fd) -> io::Result<(Fd, RawAddress)> {
 
 /// The address that a socket is bound to.
 pub fn local_address(fd: &Fd) -> io::Result<RawAddress> {
-    // SAFETY: zeros are a valid `sockaddr_storage`.
-    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `storage`, and the length to `len`.
-    unsafe { call!(SYS_getsockname, fd.0, &raw mut storage, &raw mut len) }?;
-    Ok(RawAddress { storage, len })
+    // SAFETY: the kernel writes at most as many bytes as it is told.
+    RawAddress::told(|storage, len| unsafe { call!(SYS_getsockname, fd.0, storage, len) })
+}
+
+/// The address that a socket is connected to.
+pub fn peer_address(fd: &Fd) -> io::Result<RawAddress> {
+    // SAFETY: the kernel writes at most as many bytes as it is told.
+    RawAddress::told(|storage, len| unsafe { call!(SYS_getpeername, fd.0, storage, len) })
 }
 
 /// Ends both directions of a connection, or the waiting on a listener.
