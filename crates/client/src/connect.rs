@@ -96,7 +96,7 @@ impl<E: Env> Wire<E> {
 /// Has `line` connected, with the patience that the server's past deserves.
 ///
 /// # Errors
-/// `Unreachable`; `Refused` when the greeting was (wrong cluster or key).
+/// `Unreachable`; `Hindered`; `Refused` when the greeting was (wrong cluster or key).
 pub(crate) async fn connected<'l, E: Env>(
     core: &Core<E>,
     server: &Server<E>,
@@ -125,6 +125,7 @@ pub(crate) async fn connect<E: Env>(
                 return Ok(wire);
             }
             Err(Failed::Refused(error)) => return Err(server.refused(error)),
+            Err(Failed::Own(errno)) => return Err(server.found_hindered(core.env.now(), errno)),
             Err(Failed::Io(error)) => describe(&error),
         };
         let now = core.env.now();
@@ -152,6 +153,19 @@ enum Failed {
     Io(io::Error),
     /// It will not.
     Refused(WireError),
+    /// It will when this process is allowed to, or has given something back.
+    Own(Errno),
+}
+
+impl Failed {
+    /// Why `address` could not be connected to.
+    fn connecting(address: &Address, error: io::Error) -> Self {
+        match (error.raw_os_error().map(Errno), address) {
+            (Some(errno @ (Errno::EMFILE | Errno::ENFILE)), _) => Self::Own(errno),
+            (Some(errno @ (Errno::EACCES | Errno::EPERM)), Address::Unix(_)) => Self::Own(errno),
+            _ => Self::Io(error),
+        }
+    }
 }
 
 impl From<io::Error> for Failed {
@@ -167,14 +181,14 @@ impl From<Malformed> for Failed {
 }
 
 async fn attempt<E: Env>(core: &Core<E>, server: &Server<E>, number: u32) -> Result<Wire<E>, Failed> {
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let mut last = Failed::Io(io::ErrorKind::AddrNotAvailable.into());
     for address in &server.entry.addresses {
         match core.env.connect(address, core.options.connect_timeout).await {
             Ok(conn) => return greet(core, server, number, address, conn).await,
-            Err(error) => last = error,
+            Err(error) => last = Failed::connecting(address, error),
         }
     }
-    Err(last.into())
+    Err(last)
 }
 
 async fn greet<E: Env>(
@@ -266,4 +280,27 @@ async fn say<C: Conn, M: Serialize>(
     link.send(Kind::Request, Family::Hello, request, message, &[]).await?;
     let incoming = link.recv().await?.ok_or(io::ErrorKind::UnexpectedEof).map_err(io::Error::from)?;
     Ok(link.decode(&incoming)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_with_this_process_is_told_from_what_lies_with_the_server() {
+        let unix = Address::Unix("/run/s0".into());
+        let tcp = Address::Tcp("node".into(), 4000);
+        let own = |address: &Address, errno: Errno| match Failed::connecting(
+            address,
+            io::Error::from_raw_os_error(errno.0),
+        ) {
+            Failed::Own(found) => found == errno,
+            _ => false,
+        };
+        assert!(own(&unix, Errno::EMFILE) && own(&tcp, Errno::EMFILE) && own(&tcp, Errno::ENFILE));
+        assert!(own(&unix, Errno::EACCES));
+        // On the network it may be a filter on the way.
+        assert!(!own(&tcp, Errno::EACCES));
+        assert!(!own(&unix, Errno::ECONNREFUSED) && !own(&unix, Errno::ENOENT));
+    }
 }

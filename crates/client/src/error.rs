@@ -13,6 +13,8 @@ pub enum Error {
     Refused(Box<Refused>),
     /// A server could not be reached, or did not answer in time.
     Unreachable(Box<Unreachable>),
+    /// This process cannot reach a server for a reason that lies with itself.
+    Hindered(Box<Hindered>),
     /// A symbolic link leads out of the namespace: the caller goes on from `target` with `rest` behind it.
     Elsewhere {
         /// The directory in which the link lies, as a path from the root.
@@ -59,6 +61,36 @@ pub struct Unreachable {
     pub path: Vec<u8>,
 }
 
+/// What keeps this process from a server that may be well.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hindered {
+    /// Its name in the cluster file.
+    pub server: String,
+    /// The address that was tried.
+    pub address: String,
+    /// What the operating system said.
+    pub errno: Errno,
+    /// The path or file that the request was about; may be empty.
+    pub path: Vec<u8>,
+}
+
+impl Hindered {
+    /// What to do about it.
+    fn remedy(&self) -> &'static str {
+        match self.errno {
+            Errno::EMFILE => {
+                "this process has all of its descriptors in use: raise its limit of open files (ulimit -n), or have it \
+                 close some"
+            }
+            Errno::ENFILE => "this machine has all of its descriptors in use: raise fs.file-max",
+            _ => {
+                "only some users may use the server's socket: run the program as the user who runs the server, or open \
+                 the folder of the socket to others"
+            }
+        }
+    }
+}
+
 /// An error of a leased datafile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
@@ -78,6 +110,7 @@ impl Error {
         match self {
             Self::Refused(refused) => refused.error.errno.0,
             Self::Unreachable(_) => Errno::EIO.0,
+            Self::Hindered(hindered) => hindered.errno.0,
             // An interface that cannot follow the link says so as for one that leads nowhere.
             Self::Elsewhere { .. } => Errno::EXDEV.0,
             Self::Interrupted => Errno::EINTR.0,
@@ -96,6 +129,7 @@ impl Error {
         let place = match &mut self {
             Self::Refused(refused) => &mut refused.path,
             Self::Unreachable(unreachable) => &mut unreachable.path,
+            Self::Hindered(hindered) => &mut hindered.path,
             Self::Device(device) => &mut device.path,
             _ => return self,
         };
@@ -127,6 +161,15 @@ impl fmt::Display for Error {
                 u.server,
                 u.address,
                 u.cause
+            ),
+            Self::Hindered(h) => write!(
+                f,
+                "{}cannot connect to server {} at {}: {}; {}",
+                About(&h.path),
+                h.server,
+                h.address,
+                std::io::Error::from_raw_os_error(h.errno.0),
+                h.remedy()
             ),
             Self::Elsewhere { from, target, .. } => write!(
                 f,
@@ -176,6 +219,23 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(error.errno(), 5);
+    }
+
+    #[test]
+    fn what_hinders_this_process_is_not_blamed_on_the_server() {
+        for (errno, remedy) in [
+            (Errno::EMFILE, "ulimit -n"),
+            (Errno::ENFILE, "fs.file-max"),
+            (Errno::EACCES, "as the user who runs the server"),
+        ] {
+            let hindered =
+                Hindered { server: "s2".into(), address: "unix:/run/s2".into(), errno, path: vec![] };
+            let error = Error::Hindered(Box::new(hindered)).about(b"a/b");
+            let text = error.to_string();
+            assert!(text.starts_with("a/b: cannot connect to server s2 at unix:/run/s2: "), "{text}");
+            assert!(text.contains(remedy) && !text.contains("weft status"), "{text}");
+            assert_eq!(error.errno(), errno.0);
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use weft_core::Nanos;
 use weft_env::{Conn, Env, Shared};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, lease};
-use weft_wire::{Capability, Errno, Family, Malformed};
+use weft_wire::{Capability, Errno, Family};
 
 /// A server that gives no leases at all is asked again after this long.
 const ASK_AGAIN_AFTER: Nanos = Nanos::from_s(30);
@@ -150,7 +150,7 @@ pub(crate) enum Answer<E: Env> {
     Leased(Arc<Lease<E>>),
     /// The server does not lease this one now.
     No,
-    /// Not through this server (not on this node, no leases).
+    /// Not through this server (not on this node, no leases, no descriptor left here).
     Never,
     /// Another task is asking at the moment.
     Busy,
@@ -232,16 +232,21 @@ pub(crate) async fn ask<E: Env>(
         let taken = channel.open.lock().take();
         let mut open = match taken {
             Some(open) => open,
-            None => match attach(core, server).await? {
-                Some(open) => open,
-                None => return useless(),
+            None => match attach(core, server).await {
+                Ok(Some(open)) => open,
+                Ok(None) => return useless(),
+                // Messages may do without another descriptor.
+                Err(Error::Hindered(_)) if core.options.transport != Transport::Descriptor => {
+                    return useless();
+                }
+                Err(error) => return Err(error),
             },
         };
         match ask_on(core, &mut open, datafile, cap, write).await {
             Ok(Ok(answer)) => {
                 *channel.open.lock() = Some(open);
                 drop(inside);
-                return Ok(answer);
+                return if matches!(answer, Answer::Never) { useless() } else { Ok(answer) };
             }
             Ok(Err(error)) => {
                 *channel.open.lock() = Some(open);
@@ -274,7 +279,9 @@ async fn ask_on<E: Env>(
     match reply {
         DataReply::Leased { slot } if (slot as usize) < lease::SLOTS => {
             let Some(file) = open.wire.link.conn().take_file() else {
-                return Err(Malformed::Field("attachments").into());
+                // It did not arrive: this process has no number left for it.
+                open.page.released.lock().push(slot);
+                return Ok(Ok(Answer::Never));
             };
             core.counters.leases.one();
             let page = Arc::clone(&open.page);
@@ -321,11 +328,17 @@ pub(crate) async fn attach_shared<E: Env>(
     match wire.exchange(Family::Data, &DataRequest::AttachShared { payload_len }).await? {
         DataReply::Attached { payload_len } => {
             let conn = wire.link.conn();
-            if payload_len > 0 {
-                let shared = conn.take_shared(payload_len as usize)?;
+            // What does not arrive finds no descriptor left in this process, which does without.
+            let mut take = |len| match conn.take_shared(len) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                result => result.map(Some),
+            };
+            if payload_len > 0
+                && let Some(shared) = take(payload_len as usize)?
+            {
                 wire.area = Area::Attached(shared, payload_len);
             }
-            Ok(Some(wire.link.conn().take_shared(lease::PAGE_LEN)?))
+            take(lease::PAGE_LEN)
         }
         DataReply::Failed(_) => Ok(None),
         _ => Err(crate::call::unexpected()),

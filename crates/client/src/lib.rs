@@ -50,7 +50,7 @@ mod write;
 pub use admin::StatFs;
 pub use client::Client;
 pub use counters::Counts;
-pub use error::{Device, Error, Refused, Result, Unreachable};
+pub use error::{Device, Error, Hindered, Refused, Result, Unreachable};
 pub use file::OpenFile;
 pub use lend::Loan;
 pub use locks::Wait;

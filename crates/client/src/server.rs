@@ -1,6 +1,6 @@
 //! What a client knows of one server: its name and addresses, its connections, and whether it answers.
 
-use crate::error::{Error, Refused, Unreachable};
+use crate::error::{Error, Hindered, Refused, Unreachable};
 use crate::lease::Channel;
 use crate::log;
 use crate::options::ClientOptions;
@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{Nanos, ServerId};
 use weft_env::Env;
-use weft_wire::WireError;
 use weft_wire::cluster::ServerEntry;
+use weft_wire::{Errno, WireError};
 
 /// An outage is said again when it goes on for this long.
 const SAY_AGAIN_AFTER: Nanos = Nanos::from_s(60);
@@ -45,6 +45,17 @@ struct Outage {
     dead_for: Nanos,
     said_at: Option<Nanos>,
     cause: String,
+}
+
+impl Outage {
+    /// Whether it has not been said lately; from now on it has.
+    fn is_to_be_said(&mut self, now: Nanos) -> bool {
+        let say = self.said_at.is_none_or(|at| now.saturating_sub(at) >= SAY_AGAIN_AFTER);
+        if say {
+            self.said_at = Some(now);
+        }
+        say
+    }
 }
 
 /// How patiently a connection is to be made.
@@ -99,14 +110,30 @@ impl<E: Env> Server<E> {
                 outage.dead_until = Some(now.saturating_add(outage.dead_for));
             }
             outage.cause.clone_from(&cause);
-            let say = outage.said_at.is_none_or(|at| now.saturating_sub(at) >= SAY_AGAIN_AFTER);
-            if say {
-                outage.said_at = Some(now);
-            }
             self.troubled.store(true, Ordering::Relaxed);
-            say
+            outage.is_to_be_said(now)
         };
         let error = self.unreachable(cause);
+        if say {
+            log::note(&error.to_string());
+        }
+        error
+    }
+
+    /// Says, not too often, what keeps this process from the server, and makes the error. The next request tries again
+    /// at once: the server may be well.
+    pub(crate) fn found_hindered(&self, now: Nanos, errno: Errno) -> Error {
+        let error = Error::Hindered(Box::new(Hindered {
+            server: self.entry.name.clone(),
+            address: self.addresses(),
+            errno,
+            path: Vec::new(),
+        }));
+        let say = {
+            let mut outage = self.outage.lock();
+            self.troubled.store(true, Ordering::Relaxed);
+            outage.is_to_be_said(now)
+        };
         if say {
             log::note(&error.to_string());
         }
@@ -140,11 +167,14 @@ impl<E: Env> Server<E> {
         }
     }
 
+    fn addresses(&self) -> String {
+        self.entry.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+    }
+
     pub(crate) fn unreachable(&self, cause: String) -> Error {
-        let address = self.entry.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         Error::Unreachable(Box::new(Unreachable {
             server: self.entry.name.clone(),
-            address,
+            address: self.addresses(),
             cause,
             path: Vec::new(),
         }))

@@ -234,7 +234,8 @@ pub trait Conn: Send + 'static {
     /// The next received attachment as a file. `None` when none is left or it cannot be one.
     fn take_file(&mut self) -> Option<Self::File>;
 
-    /// The next received attachment as shared memory; its length is checked against `len_min`.
+    /// The next received attachment as shared memory; its length is checked against `len_min`. An error of kind
+    /// `NotFound` when there is none: the peer sent none, or this process had no descriptor left for it.
     fn take_shared(&mut self, len_min: usize) -> io::Result<Self::Shared>;
 
     /// Who is at the other end.

@@ -52,3 +52,43 @@ fn a_mount_elsewhere_is_served_there_and_only_there() {
         .env("WEFT_MOUNT", "/some/where/"));
     assert_eq!(text(&served), "exit status: 0\n--- stdout\ntext\n\n--- stderr\n");
 }
+
+/// With every descriptor in use the library can connect to no further server: the error says that, not that the server
+/// is gone, comes at once, and is over when the program has closed some. With a few it does as well as it can.
+#[test]
+fn a_program_without_free_descriptors_is_told_so() {
+    let script = "\
+import errno, os, resource, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+fd = os.open('/weft/f', os.O_RDWR | os.O_CREAT)
+taken = []
+try:
+    while True: taken.append(os.dup(0))
+except OSError as full:
+    assert full.errno == errno.EMFILE
+for free in range(int(sys.argv[1])): os.close(taken.pop())
+begin = time.monotonic()
+seen = set()
+for part in range(8):
+    try: seen.add(os.pwrite(fd, b'x' * 65536, part % 4 << 20))
+    except OSError as error: seen.add(errno.errorcode[error.errno])
+assert time.monotonic() - begin < 4, 'it waited'
+assert seen <= {65536, 'EMFILE'}, seen
+for number in taken: os.close(number)
+print({os.pwrite(fd, b'x' * 65536, part << 20) for part in range(4)}, len(os.pread(fd, 65536, 1 << 20)))
+print('all well' if seen == {65536} else 'told' if seen == {'EMFILE'} else 'some')
+";
+    let world = World::new();
+    for transport in ["auto", "socket"] {
+        for (free, outcome) in [(0, "told"), (1, ""), (2, ""), (3, ""), (5, ""), (30, "all well")] {
+            let output = run(world
+                .serve(&mut Command::new("python3"))
+                .args(["-c", script, &free.to_string()])
+                .env("WEFT_TRANSPORT", transport));
+            let said = format!("{transport} with {free} free: {}", text(&output));
+            assert!(output.status.success() && said.contains("{65536} 65536"), "{said}");
+            assert!(said.contains(outcome) && !said.contains("weft status"), "{said}");
+            assert_eq!(said.contains("ulimit -n"), !said.contains("all well"), "{said}");
+        }
+    }
+}

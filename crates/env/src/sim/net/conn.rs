@@ -236,6 +236,7 @@ impl Conn for SimConn {
     fn take_shared(&mut self, len_min: usize) -> io::Result<SimShared> {
         match self.attached.pop_front() {
             Some(Attachment::Shared(shared)) if shared.len() >= len_min => Ok(shared),
+            None => Err(io::ErrorKind::NotFound.into()),
             _ => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the peer sent no shared memory of the length that it had to",
