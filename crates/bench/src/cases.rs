@@ -89,6 +89,11 @@ impl<'a, W: Write> Bench<'a, W> {
         Ok(Self { args, ranks, weft, path, control, out, head_done: false })
     }
 
+    /// What of the cluster is emulated.
+    fn emulated(&self) -> &'a [String] {
+        self.weft.as_ref().map_or(&[], |(context, _)| &context.emulated)
+    }
+
     fn weft(&self) -> &(&'a Context, Client<RealEnv>) {
         self.weft.as_ref().expect("the caller gives a cluster or a path")
     }
@@ -312,11 +317,15 @@ impl<'a, W: Write> Bench<'a, W> {
             client_cpu_us_per_op: per_op(series.client_cpu_s * 1e6),
             server_cpu_us_per_op: per_op(series.server.cpu_s * 1e6),
             messages_per_op: per_op(series.server.requests as f64),
+            emulated: !self.emulated().is_empty(),
         };
         if self.args.json {
             writeln!(self.out, "{}", serde_json::to_string(&row)?)?;
         } else {
             if !self.head_done {
+                if !self.emulated().is_empty() {
+                    writeln!(self.out, "emulated devices: {}", self.emulated().join(", "))?;
+                }
                 table_head(self.out)?;
                 self.head_done = true;
             }

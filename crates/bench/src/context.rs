@@ -14,6 +14,8 @@ pub struct Context {
     pub preload: PathBuf,
     /// The prefix of paths that the preload library serves, such as `/weft`.
     pub prefix: String,
+    /// What of the cluster is emulated, one phrase for each device.
+    pub emulated: Vec<String>,
 }
 
 /// What all servers together have done so far.

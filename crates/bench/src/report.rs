@@ -30,6 +30,9 @@ pub struct Row {
     pub server_cpu_us_per_op: f64,
     /// Requests that data and metadata servers got, per operation.
     pub messages_per_op: f64,
+    /// The figure is that of emulated devices.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub emulated: bool,
 }
 
 /// The middle value; the mean of the two middle ones for an even number.

@@ -159,6 +159,7 @@ impl Servers {
                 module: weft_store::target::Module::Buffered,
                 queue_depth: target.queue_depth,
                 leases: target.leases,
+                emulate: None,
             };
             let config = ServerConfig {
                 server: id,

@@ -25,7 +25,9 @@ mod section;
 pub use embedded::{EmbeddedOptions, default_state_dir, embedded_toml, write_embedded};
 pub use error::ConfigError;
 pub use key::{Key, KeyError, make_cluster_key, read_key};
-pub use model::{Checksums, Client, Cluster, LogLevel, Metadata, Module, Server, Target, TransportChoice};
+pub use model::{
+    Checksums, Client, Cluster, Emulate, LogLevel, Metadata, Module, Server, Target, TransportChoice,
+};
 pub use quantity::{format_duration, format_size, parse_duration, parse_size};
 
 /// The whole cluster file with comments; `weft config example` prints it.

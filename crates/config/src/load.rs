@@ -2,7 +2,9 @@
 
 use crate::check::{self, Placed};
 use crate::error::ConfigError;
-use crate::model::{Checksums, Client, Cluster, LogLevel, Metadata, Module, Server, Target, TransportChoice};
+use crate::model::{
+    Checksums, Client, Cluster, Emulate, LogLevel, Metadata, Module, Server, Target, TransportChoice,
+};
 use crate::section::{Item, Section, Source};
 use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
@@ -186,6 +188,7 @@ fn metadata(
     let delay = section.duration("commit_delay", Nanos(0)..=Nanos::from_s(1))?;
     let most = section.number("commit_max", 1..=65_536)?;
     let grace = section.duration("grace", Nanos(0)..=Nanos::from_s(600))?;
+    let emulate = section.parsed("emulate", "hdd-7200", emulated)?;
     section.finish()?;
     let metadata = Metadata {
         path: path.value.clone(),
@@ -193,6 +196,7 @@ fn metadata(
         commit_delay: delay.unwrap_or(Nanos(0)),
         commit_max: most.map_or(1024, |item| item.value as u32),
         grace: grace.unwrap_or(Nanos::from_s(3)),
+        emulate: emulate.map(|item| item.value),
     };
     Ok((metadata, path.value, path.span))
 }
@@ -216,6 +220,7 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
     )?;
     let depth = section.number("queue_depth", 1..=65_536)?;
     let leases = section.flag("leases")?;
+    let emulate = section.parsed("emulate", "hdd-7200", emulated)?;
     section.finish()?;
     let target = Target {
         id: TargetId(id.value as _),
@@ -224,8 +229,25 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
         module: module.unwrap_or(Module::Buffered),
         queue_depth: depth.map_or(64, |item| item.value as u32),
         leases: leases.unwrap_or(true),
+        emulate: emulate.map(|item| item.value),
     };
     Ok((target, check::TargetPlaces { id: id.span, path: path.span }))
+}
+
+/// A profile's name, or the path of one.
+fn emulated(text: &str) -> Result<Emulate, String> {
+    if !text.contains('/') {
+        return weft_models::Profile::by_name(text)
+            .map(|_| Emulate::Named(text.to_owned()))
+            .map_err(|error| error.to_string());
+    }
+    let path = std::path::PathBuf::from(text);
+    if !path.is_absolute() {
+        return Err(
+            "a relative path means another place in every process: write one that begins with /".into()
+        );
+    }
+    Ok(Emulate::File(path))
 }
 
 /// The placement, and where its classes stand.

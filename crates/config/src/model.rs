@@ -63,6 +63,8 @@ pub struct Metadata {
     pub commit_max: u32,
     /// After an unclean end, how long clients may reclaim what they had before others get it.
     pub grace: Nanos,
+    /// The device whose time its database takes; `None` the one below.
+    pub emulate: Option<Emulate>,
 }
 
 /// One storage path.
@@ -78,8 +80,28 @@ pub struct Target {
     pub module: Module,
     /// Requests that run at a time; others wait their turn.
     pub queue_depth: u32,
-    /// Whether clients of the same node may get datafile descriptors.
+    /// Whether clients of the same node may get datafile descriptors; those of an emulated target never do.
     pub leases: bool,
+    /// The device whose time its requests take; `None` the one below.
+    pub emulate: Option<Emulate>,
+}
+
+/// The device whose time requests take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Emulate {
+    /// A profile that comes with Weft.
+    Named(String),
+    /// A profile in a file of the server's host, as `weft profile` writes one.
+    File(PathBuf),
+}
+
+impl std::fmt::Display for Emulate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// How a target's bytes are written.
@@ -149,6 +171,22 @@ pub enum LogLevel {
     Info,
     /// Every request.
     Debug,
+}
+
+impl Cluster {
+    /// What is emulated, one phrase for each device: its figures are not those of this hardware.
+    pub fn emulated(&self) -> Vec<String> {
+        let of_server = |server: &Server| {
+            let metadata = server.metadata.as_ref().and_then(|metadata| metadata.emulate.as_ref());
+            let metadata = metadata.map(|device| format!("metadata of {}: {device}", server.name));
+            let targets = server.targets.iter();
+            let targets = targets.filter_map(|target| {
+                target.emulate.as_ref().map(|device| format!("target {}: {device}", target.id.0))
+            });
+            metadata.into_iter().chain(targets).collect::<Vec<_>>()
+        };
+        self.servers.iter().flat_map(of_server).collect()
+    }
 }
 
 impl Module {

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use weft_config::{Checksums, Cluster, EXAMPLE, Module, TransportChoice};
+use weft_config::{Checksums, Cluster, EXAMPLE, Emulate, Module, TransportChoice};
 use weft_core::placement::{ClassFilter, Factor};
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
 use weft_env::Address;
@@ -336,4 +336,21 @@ fn an_embedded_cluster_is_not_begun_under_a_path_that_its_file_cannot_hold() {
         assert!(error.remedy.contains("--state"), "{error}");
     }
     assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "nothing was made");
+}
+
+#[test]
+fn emulated_devices_are_profiles_by_name_or_absolute_paths() {
+    let with =
+        |place: &str, emulate: &str| GOOD.replacen(place, &format!("{place}\nemulate = {emulate:?}"), 1);
+    let target = "path = \"/a/target\"";
+    let cluster = parse(&with(target, "hdd-7200")).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(cluster.servers[0].targets[0].emulate, Some(Emulate::Named("hdd-7200".into())));
+    assert_eq!(cluster.emulated(), ["target 0: hdd-7200"]);
+    let cluster = parse(&with("path = \"/a/metadata\"", "/etc/weft/disk.toml"));
+    let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(cluster.emulated(), ["metadata of a: /etc/weft/disk.toml"]);
+    let to = format!("{target}\nemulate = \"hdd\"");
+    refused(target, &to, "emulate = \"hdd\"", "cannot be used", "hdd-7200, hdd-nearline, ibridge-hdd");
+    let to = format!("{target}\nemulate = \"./disk.toml\"");
+    refused(target, &to, "emulate = \"./", "cannot be used", "begins with /");
 }

@@ -62,6 +62,12 @@ pub trait Env: Clone + Send + Sync + 'static {
     /// Waits for `duration`.
     fn sleep(&self, duration: Nanos) -> impl Future<Output = ()>;
 
+    /// Waits until `notify` has counted on from `seen` (true) or it is `at` on the clock of [`now`](Env::now) (false), as
+    /// exactly as this world can: in the real one the last 50 us pass awake, because the system wakes late by so much.
+    fn wait_until(&self, notify: &Self::Notify, seen: u64, at: Nanos) -> impl Future<Output = bool> {
+        async move { notify.wait(seen, Some(at.saturating_sub(self.now()))).await }
+    }
+
     /// Starts a task: a named thread with a small stack in the real world.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ enum Kind {
     Plain,
     /// A buffered write that waits for pages to be read or for room in memory.
     Buffered { file: u64, start: u64, end: u64 },
-    /// A file's bytes on their way to the medium; then its names, then the device's memory.
+    /// Writes that came before, a file's bytes on their way to the medium, then its names or the device's memory.
     Sync { file: u64, stage: SyncStage },
     /// Names on their way to the medium.
     Names,
@@ -33,6 +33,7 @@ enum Kind {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SyncStage {
+    Writes,
     Bytes,
     Flush,
 }
@@ -55,6 +56,8 @@ struct FileState {
     /// Its room or length has changed since the last sync.
     is_changed: bool,
     dirty: Ranges,
+    /// Buffered writes that are not in memory yet.
+    coming: Vec<u32>,
     /// Operations of write-back and of reading ahead that are under way.
     writing: Vec<u32>,
     reading: Vec<(u64, u64, u32)>,
@@ -280,12 +283,11 @@ impl Disk {
             if page >= old_len || is_dirty {
                 continue;
             }
-            let mut gaps = Vec::new();
-            self.cache.gaps(file, page, page + PAGE, &mut gaps);
-            if !gaps.is_empty() {
+            if !self.cache.has(file, page) {
                 self.issue(now, op, Verb::Read, file, page, page + PAGE);
             }
         }
+        self.files.entry(file).or_default().coming.push(op);
         if self.ops[op as usize].left == 0 {
             self.admit(now, op);
         }
@@ -313,9 +315,17 @@ impl Disk {
         let (from, to) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
         self.note_growth(file, end, false);
         let state = self.files.get_mut(&file).expect("noted just now");
+        state.coming.retain(|&other| other != op);
         self.dirty += state.dirty.insert(from, to);
         self.cache.insert(file, from, to);
+        if start > from {
+            self.cache.keep(file, from, from + PAGE);
+        }
+        if end < to {
+            self.cache.keep(file, to - PAGE, to);
+        }
         self.dirty_since.get_or_insert(now);
+        self.wake_waiters(now, op);
         self.finish(now, op);
         if self.dirty + self.writing > self.dirty_background {
             self.goal = Some(self.goal.map_or(self.dirty_background, |goal| goal.min(self.dirty_background)));
@@ -360,7 +370,19 @@ impl Disk {
     }
 
     fn sync(&mut self, now: u64, ticket: Ticket, file: u64) {
-        let op = self.start_op(Kind::Sync { file, stage: SyncStage::Bytes }, Some(ticket), self.call);
+        let op = self.start_op(Kind::Sync { file, stage: SyncStage::Writes }, Some(ticket), self.call);
+        if let Some(state) = self.files.get(&file) {
+            for &other in &state.coming {
+                self.ops[other as usize].waiters.push(op);
+                self.ops[op as usize].left += 1;
+            }
+        }
+        self.check(now, op);
+    }
+
+    /// Sends what memory holds of a file, and waits for that.
+    fn sync_bytes(&mut self, now: u64, op: u32, file: u64) {
+        self.ops[op as usize].kind = Kind::Sync { file, stage: SyncStage::Bytes };
         let most = self.block.request_max();
         while let Some((start, end)) = self.files.get(&file).and_then(|state| state.dirty.next(0, most)) {
             self.send_dirty(now, file, start, end);
@@ -467,6 +489,7 @@ impl Disk {
             Kind::Plain | Kind::Names => self.finish(now, op),
             Kind::Buffered { .. } => self.admit(now, op),
             Kind::Commit => self.commit_next(now, op),
+            Kind::Sync { file, stage: SyncStage::Writes } => self.sync_bytes(now, op, file),
             Kind::Sync { file, stage: SyncStage::Bytes } => {
                 self.ops[op as usize].kind = Kind::Sync { file, stage: SyncStage::Flush };
                 let is_changed =

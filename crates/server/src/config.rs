@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
 use weft_env::Address;
+use weft_store::emulate::Emulation;
 use weft_store::target::Module;
 use weft_wire::ClusterSecret;
 
@@ -49,8 +50,10 @@ pub struct TargetConfig {
     pub module: Module,
     /// Most requests that run on it at once; others wait, sessions taking turns.
     pub queue_depth: u32,
-    /// Whether co-located clients may get the descriptors of its datafiles.
+    /// Whether co-located clients may get the descriptors of its datafiles. Those of an emulated target never do.
     pub leases: bool,
+    /// The device whose time its requests take; `None` the one below.
+    pub emulate: Option<Emulation>,
 }
 
 /// Bounds of a server's memory and patience.

@@ -77,6 +77,7 @@ impl<E: Env> DataService<E> {
                 path: wanted.path.clone(),
                 module: wanted.module,
                 open_datafiles_max: config.limits.open_datafiles_max,
+                emulate: wanted.emulate.clone(),
             };
             let target = Target::open(env, &spec).await?;
             after_crash |= target.had_leases();
@@ -201,7 +202,10 @@ impl<E: Env> DataService<E> {
                 target: id,
                 class: served.class.clone(),
                 path: served.target.path().display().to_string(),
-                module: served.target.module().name().to_owned(),
+                module: match served.target.emulates() {
+                    Some(profile) => format!("{}, emulates {profile}", served.target.module().name()),
+                    None => served.target.module().name().to_owned(),
+                },
                 total: space.total,
                 free: space.free,
                 bytes_read: count(&served.counters.bytes_read),

@@ -5,6 +5,7 @@
 
 pub mod aligned;
 pub mod datafile;
+pub mod emulate;
 pub mod error;
 pub mod identity;
 pub mod metadata;

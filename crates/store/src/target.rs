@@ -1,10 +1,12 @@
 //! One storage path of a server: its identity, its lock, and the operations on its datafiles.
 
+mod device;
 mod format;
 mod lend;
 mod list;
 
 use crate::datafile::{Datafile, DatafileKey, DirectParts, OpenDatafiles, fan_name};
+use crate::emulate::{self, Emulation, Emulator};
 use crate::error::{DatafileError, TargetError};
 use crate::module_direct;
 use crate::module_null::NullModule;
@@ -16,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weft_core::{ByteLen, LocalOffset, TargetId};
+use weft_env::device::DeviceAction;
 use weft_env::{Create, Dir, Env, File, FileMeta, OpenMode, Shared, Space};
 
 /// The longest datafile, in bytes: what the system's offsets hold.
@@ -56,6 +59,8 @@ pub struct TargetSpec {
     pub module: Module,
     /// Most datafiles held open.
     pub open_datafiles_max: usize,
+    /// The device whose time requests take; `None` the one below.
+    pub emulate: Option<Emulation>,
 }
 
 /// A target that this process has for itself.
@@ -68,6 +73,7 @@ pub struct Target<E: Env> {
     module: Module,
     open: OpenDatafiles<E>,
     null: NullModule,
+    emulator: Option<Emulator<E>>,
     /// Datafiles that a sync failed for. The system may have dropped what was written and call the next sync a
     /// success, so no sync of them succeeds until they are emptied or removed.
     unsafe_datafiles: Mutex<BTreeSet<DatafileKey>>,
@@ -107,6 +113,7 @@ impl<E: Env> Target<E> {
             module: spec.module,
             open: OpenDatafiles::new(spec.open_datafiles_max),
             null: NullModule::default(),
+            emulator: spec.emulate.as_ref().map(|emulation| Emulator::new(env, emulation)),
             unsafe_datafiles: Mutex::default(),
             unclean,
             leases_marked: AtomicBool::new(unclean),
@@ -159,14 +166,19 @@ impl<E: Env> Target<E> {
         buf: &mut [u8],
     ) -> Result<(usize, ByteLen), DatafileError> {
         if self.module == Module::Null {
-            return Ok(self.null.read(key, offset, buf));
+            let charge = self.begin(DeviceAction::Read, key, offset, buf.len());
+            let got = self.null.read(key, offset, buf);
+            emulate::end(charge).await;
+            return Ok(got);
         }
         let Some(datafile) = self.existing(key).await? else { return Ok((0, ByteLen(0))) };
         let read = async {
+            let charge = self.begin_read(&datafile, offset, buf.len()).await?;
             let got = match self.module {
                 Module::Direct => module_direct::read(&datafile, offset, buf).await?,
                 _ => datafile.file.read_at(&mut [IoSliceMut::new(buf)], offset).await?,
             };
+            emulate::end(charge).await;
             let reached = ByteLen(if got == 0 { 0 } else { offset.0 + got as u64 });
             Ok((got, datafile.file.meta().await?.len.max(reached)))
         };
@@ -179,7 +191,7 @@ impl<E: Env> Target<E> {
     /// # Errors
     /// Of the device.
     pub async fn file_to_send(&self, key: DatafileKey) -> Result<Option<(E::File, ByteLen)>, DatafileError> {
-        if self.module != Module::Buffered {
+        if !self.sends_files() {
             return Ok(None);
         }
         let Some(datafile) = self.existing(key).await? else { return Ok(None) };
@@ -201,21 +213,22 @@ impl<E: Env> Target<E> {
         bytes: &[u8],
     ) -> Result<(), DatafileError> {
         let end = end_of(offset, bytes.len());
+        let charge = self.begin(DeviceAction::Write, key, offset, bytes.len());
         match self.module {
-            Module::Null => {
-                self.null.write(key, end, self.env.wall());
-                Ok(())
-            }
+            Module::Null => self.null.write(key, end, self.env.wall()),
             Module::Direct => {
                 let datafile = self.made(key).await?;
-                module_direct::write(&datafile, offset, bytes).await.map_err(|e| self.error(key, "write", e))
+                let written = module_direct::write(&datafile, offset, bytes).await;
+                written.map_err(|error| self.error(key, "write", error))?;
             }
             Module::Buffered => {
                 let datafile = self.made(key).await?;
                 let written = datafile.file.write_at(&[IoSlice::new(bytes)], offset).await;
-                written.map_err(|error| self.error(key, "write", error))
+                written.map_err(|error| self.error(key, "write", error))?;
             }
         }
+        emulate::end(charge).await;
+        Ok(())
     }
 
     /// The same from shared memory, without a copy where the module allows.
@@ -237,7 +250,9 @@ impl<E: Env> Target<E> {
         assert!(from.checked_add(len).is_some_and(|end| end <= shared.len()), "inside the shared area");
         match self.module {
             Module::Null => {
+                let charge = self.begin(DeviceAction::Write, key, offset, len);
                 self.null.write(key, end, self.env.wall());
+                emulate::end(charge).await;
                 Ok(())
             }
             Module::Direct => {
@@ -247,9 +262,12 @@ impl<E: Env> Target<E> {
                 self.write(key, offset, &copy).await
             }
             Module::Buffered => {
+                let charge = self.begin(DeviceAction::Write, key, offset, len);
                 let datafile = self.made(key).await?;
                 let written = datafile.file.write_shared_at(shared, from, len, offset).await;
-                written.map_err(|error| self.error(key, "write", error))
+                written.map_err(|error| self.error(key, "write", error))?;
+                emulate::end(charge).await;
+                Ok(())
             }
         }
     }
@@ -278,8 +296,13 @@ impl<E: Env> Target<E> {
             return Ok((count, (count < len).then_some(datafile_len)));
         }
         let Some(datafile) = self.existing(key).await? else { return Ok((0, Some(ByteLen(0)))) };
-        let count = datafile.file.read_shared_at(shared, to, len, offset).await;
-        let count = count.map_err(|error| self.error(key, "read", error))?;
+        let read = async {
+            let charge = self.begin_read(&datafile, offset, len).await?;
+            let count = datafile.file.read_shared_at(shared, to, len, offset).await?;
+            emulate::end(charge).await;
+            Ok(count)
+        };
+        let count = read.await.map_err(|error| self.error(key, "read", error))?;
         if count == len {
             return Ok((count, None));
         }
@@ -323,11 +346,13 @@ impl<E: Env> Target<E> {
             },
             _ => self.made(key).await?,
         };
+        let charge = self.begin(DeviceAction::Cut, key, LocalOffset(len.0), 0);
         let set = match self.module {
             Module::Direct => module_direct::set_len(&datafile, len).await,
             _ => datafile.file.set_len(len).await,
         };
         set.map_err(|error| self.error(key, "set the length", error))?;
+        emulate::end(charge).await;
         if len == ByteLen(0) {
             self.unsafe_datafiles.lock().remove(&key);
         }
@@ -348,9 +373,13 @@ impl<E: Env> Target<E> {
         }
         let Some(datafile) = self.existing(key).await? else { return Ok(()) };
         let sync = async {
+            let charge = self.begin(DeviceAction::Sync, key, LocalOffset(0), 0);
             datafile.file.sync().await?;
+            emulate::end(charge).await;
             if !datafile.name_synced.load(Ordering::Acquire) {
+                let charge = self.begin(DeviceAction::SyncNames, key, LocalOffset(0), 0);
                 self.dir.sync(&fan_name(key.fan())).await?;
+                emulate::end(charge).await;
                 datafile.name_synced.store(true, Ordering::Release);
             }
             Ok(())
@@ -372,6 +401,10 @@ impl<E: Env> Target<E> {
             return Ok(());
         }
         self.open.remove(key);
+        let charge = self.begin(DeviceAction::Name, key, LocalOffset(0), 0);
+        if let Some(emulator) = &self.emulator {
+            emulator.tell(&emulate::request(DeviceAction::Cut, device::number(key), LocalOffset(0), 0));
+        }
         let removed = match self.dir.remove(&key.name()).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result.map_err(|error| self.error(key, "remove", error)),
@@ -379,6 +412,7 @@ impl<E: Env> Target<E> {
         // Somebody may have opened it again before its name was gone.
         self.open.remove(key);
         self.unsafe_datafiles.lock().remove(&key);
+        emulate::end(charge).await;
         removed
     }
 
@@ -397,8 +431,12 @@ impl<E: Env> Target<E> {
         if let Some(datafile) = self.open.get(key) {
             return Ok(datafile);
         }
+        let charge = self.begin(DeviceAction::Name, key, LocalOffset(0), 0);
         match self.open_file(key, Create::IfMissing).await {
-            Ok(datafile) => Ok(self.open.insert(datafile)),
+            Ok(datafile) => {
+                emulate::end(charge).await;
+                Ok(self.open.insert(datafile))
+            }
             Err(error) => Err(self.error(key, "create", error)),
         }
     }

@@ -23,6 +23,7 @@ fn spec(path: &Path, module: Module) -> TargetSpec {
         path: path.to_owned(),
         module,
         open_datafiles_max: OPEN_MAX,
+        emulate: None,
     }
 }
 

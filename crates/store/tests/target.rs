@@ -18,6 +18,7 @@ fn spec(path: &Path, cluster: &str, id: u32) -> TargetSpec {
         path: path.to_owned(),
         module: Module::Buffered,
         open_datafiles_max: 10,
+        emulate: None,
     }
 }
 

@@ -186,6 +186,7 @@ impl Cluster {
             },
             queue_depth: spec.queue_depth,
             leases: true,
+            emulate: None,
         });
         let limits = Limits { connections_max: u32::MAX, ..Limits::default() };
         ServerConfig {

@@ -57,6 +57,7 @@ impl Bench {
             cluster_file: cluster.file.clone(),
             preload: preload_library()?,
             prefix: cluster.mount.display().to_string(),
+            emulated: cluster.emulated(),
         };
         weft_bench::run(&self.args, Some(&context), &mut std::io::stdout()).map_err(failed)?;
         Ok(0)

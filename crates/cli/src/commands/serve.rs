@@ -9,11 +9,14 @@ use std::io::Write;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weft_config::{Cluster, Module, Server};
+use std::sync::atomic::{AtomicU64, Ordering};
+use weft_config::{Cluster, Emulate, Module, Server};
 use weft_core::{ByteLen, ServerId};
 use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
+use weft_models::Profile;
 use weft_server::{Hooks, Limits, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_store::emulate::Emulation;
 use weft_wire::ClusterSecret;
 
 const AFTER: &str = "\
@@ -123,8 +126,8 @@ fn start(
         cluster: cluster.name.clone(),
         addresses: server.addresses.clone(),
         secret: secret.clone(),
-        targets: server.targets.iter().map(target).collect(),
-        metadata: server.metadata.as_ref().map(|found| metadata_config(cluster, found)),
+        targets: server.targets.iter().map(target).collect::<Result<_, _>>()?,
+        metadata: server.metadata.as_ref().map(|found| metadata_config(cluster, found)).transpose()?,
         limits: Limits {
             connections_max: server.connections_max,
             payload_memory_max: server.payload_memory,
@@ -144,7 +147,7 @@ fn start(
         .map_err(|error| Failure::new(format!("server {}", server.name), error))
 }
 
-fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> metadata::Config {
+fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> Result<metadata::Config, Failure> {
     let mut config = metadata::Config::new(found.path.clone(), cluster.map());
     let options = &mut config.options;
     options.placement = cluster.placement.clone();
@@ -152,11 +155,31 @@ fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> metadata
     options.journal.cache_len = found.cache;
     options.journal.commit_delay = found.commit_delay;
     options.journal.commit_changes_max = found.commit_max;
-    config
+    options.emulate = found.emulate.as_ref().map(emulation).transpose()?;
+    Ok(config)
 }
 
-fn target(target: &weft_config::Target) -> TargetConfig {
-    TargetConfig {
+/// The device that is to be emulated.
+fn emulation(device: &Emulate) -> Result<Emulation, Failure> {
+    let profile = match device {
+        Emulate::Named(name) => Profile::by_name(name),
+        Emulate::File(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                Failure::new(path.display(), error).remedy("write one with `weft profile --output FILE PATH`")
+            })?;
+            Profile::from_toml(&text)
+        }
+    };
+    let profile = profile.map_err(|error| Failure::misuse(format!("emulate = \"{device}\""), error))?;
+    // Where the platters stand differs from disk to disk.
+    let seed = Arc::new(AtomicU64::new(std::process::id().into()));
+    let name = profile.name.clone();
+    let build = move || profile.build(seed.fetch_add(0x9e37_79b9, Ordering::Relaxed));
+    Ok(Emulation { profile: name, build: Arc::new(build) })
+}
+
+fn target(target: &weft_config::Target) -> Result<TargetConfig, Failure> {
+    Ok(TargetConfig {
         id: target.id,
         class: target.class.clone(),
         path: target.path.clone(),
@@ -167,7 +190,8 @@ fn target(target: &weft_config::Target) -> TargetConfig {
         },
         queue_depth: target.queue_depth,
         leases: target.leases,
-    }
+        emulate: target.emulate.as_ref().map(emulation).transpose()?,
+    })
 }
 
 /// Makes a directory, but never those above it: under a mount that is missing, data would go to the wrong disk.

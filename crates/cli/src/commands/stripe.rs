@@ -257,6 +257,16 @@ fn datafiles(weft: &Weft, inside: &str) -> Result<Vec<DatafileMeta>, Failure> {
     block_on(open.datafiles()).map_err(|error| Failure::new(weft.shown(inside), why(&error)))
 }
 
+/// Which of these targets are not the devices that they seem to be.
+fn emulated(weft: &Weft, objects: &[(ObjectId, TargetId)]) -> String {
+    let targets = weft.cluster.servers.iter().flat_map(|server| &server.targets);
+    let here = targets.filter(|target| objects.iter().any(|(_, id)| *id == target.id));
+    let devices: Vec<_> = here
+        .filter_map(|target| target.emulate.as_ref().map(|device| format!("{} {device}", target.id.0)))
+        .collect();
+    if devices.is_empty() { String::new() } else { format!("  emulated: {}\n", devices.join(", ")) }
+}
+
 fn describe(weft: &Weft, layout: &Layout, datafiles: Option<&[DatafileMeta]>) -> String {
     let map = weft.cluster.map();
     let mut out = String::new();
@@ -295,6 +305,7 @@ fn describe(weft: &Weft, layout: &Layout, datafiles: Option<&[DatafileMeta]>) ->
         }
         out += &table.render();
     }
+    out += &emulated(weft, &objects);
     debug_assert_eq!(next, objects.len());
     if datafiles.is_some() {
         out += &format!("  {total} bytes ({}) on {} targets\n", human(total), objects.len());

@@ -75,6 +75,7 @@ impl Plan {
                 module: Module::Buffered,
                 queue_depth: 16,
                 leases: self.leases,
+                emulate: None,
             }],
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(self.metadata.clone(), self.map.clone());

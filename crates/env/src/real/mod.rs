@@ -32,6 +32,9 @@ use weft_core::{Nanos, Timestamp};
 /// optimization.
 const STACK_BYTES: usize = if cfg!(debug_assertions) { 1024 * 1024 } else { 256 * 1024 };
 
+/// The system's timers are late by so much (the default slack of a thread's timers), in nanoseconds.
+const AWAKE: u64 = 50_000;
+
 /// Runs `future` to its end on this thread.
 ///
 /// # Panics
@@ -107,6 +110,24 @@ impl Env for RealEnv {
 
     async fn sleep(&self, duration: Nanos) {
         std::thread::sleep(duration.as_duration());
+    }
+
+    async fn wait_until(&self, notify: &RealNotify, seen: u64, at: Nanos) -> bool {
+        use crate::Notify;
+        loop {
+            let left = at.saturating_sub(self.now()).0;
+            if left > AWAKE {
+                if notify.wait(seen, Some(Nanos(left - AWAKE))).await {
+                    return true;
+                }
+            } else if notify.epoch() != seen {
+                return true;
+            } else if left == 0 {
+                return false;
+            } else {
+                std::hint::spin_loop();
+            }
+        }
     }
 
     fn spawn<F, Fut>(&self, name: &str, body: F) -> io::Result<()>

@@ -13,7 +13,10 @@ struct Chunk {
     is_used: bool,
 }
 
-/// The page cache; with a limit of zero it holds nothing.
+/// The least that is kept: a system without room for pages still has those that are being written at hand.
+const LEAST: u64 = 4 << 20;
+
+/// The page cache. With a limit of zero it answers no reads, and holds only pages that were written in part.
 #[derive(Clone, Debug)]
 pub(crate) struct PageCache {
     chunks: BTreeMap<(u64, u64), Chunk>,
@@ -21,15 +24,13 @@ pub(crate) struct PageCache {
     order: VecDeque<(u64, u64)>,
     pages: u64,
     pages_max: u64,
+    is_off: bool,
 }
 
 impl PageCache {
     pub fn new(bytes: u64) -> Self {
-        Self { chunks: BTreeMap::new(), order: VecDeque::new(), pages: 0, pages_max: bytes / PAGE }
-    }
-
-    pub fn is_off(&self) -> bool {
-        self.pages_max == 0
+        let pages_max = bytes.max(LEAST) / PAGE;
+        Self { chunks: BTreeMap::new(), order: VecDeque::new(), pages: 0, pages_max, is_off: bytes == 0 }
     }
 
     /// Each chunk of a range and the bits of its pages.
@@ -44,7 +45,14 @@ impl PageCache {
     }
 
     pub fn insert(&mut self, file: u64, start: u64, end: u64) {
-        if self.is_off() || start >= end {
+        if !self.is_off {
+            self.keep(file, start, end);
+        }
+    }
+
+    /// Keeps pages that were written in part, for the next write to them.
+    pub fn keep(&mut self, file: u64, start: u64, end: u64) {
+        if start >= end {
             return;
         }
         for (number, bits) in Self::chunks(start, end) {
@@ -71,7 +79,7 @@ impl PageCache {
 
     /// Appends the parts of a range (of whole pages) that are not in memory.
     pub fn gaps(&mut self, file: u64, start: u64, end: u64, out: &mut Vec<(u64, u64)>) {
-        if self.is_off() {
+        if self.is_off {
             out.push((start, end));
             return;
         }
@@ -100,6 +108,13 @@ impl PageCache {
         self.chunks.clear();
         self.order.clear();
         self.pages = 0;
+    }
+
+    /// Whether the page at `at` is in memory.
+    pub fn has(&self, file: u64, at: u64) -> bool {
+        let page = at / PAGE;
+        let chunk = self.chunks.get(&(file, page / CHUNK_PAGES));
+        chunk.is_some_and(|chunk| chunk.pages >> (page % CHUNK_PAGES) & 1 == 1)
     }
 
     /// Forgets what lies behind `len` bytes of a file.

@@ -6,7 +6,7 @@ use crate::connections::Entry;
 use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::{Env, Shared};
-use weft_store::target::{DATAFILE_LEN_MAX, Module};
+use weft_store::target::DATAFILE_LEN_MAX;
 use weft_wire::data::{DataReply, DatafileId, IoHints, PAYLOAD_LEN_MAX};
 use weft_wire::{Capability, Errno, Family, Incoming, Kind, Link, Malformed, Rights, WireError};
 
@@ -68,7 +68,7 @@ impl<E: Env> DataService<E> {
         };
         count(&served.counters, read.hints);
         let (family, kind) = (Family::Data, Kind::Reply);
-        if served.target.module() == Module::Buffered && !link.checksums() {
+        if served.target.sends_files() && !link.checksums() {
             let permit = served.admission.enter(connection.session).await;
             let file = match served.target.file_to_send(key(datafile)).await {
                 Ok(file) => file,

@@ -52,6 +52,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{Nanos, Placement};
 use weft_env::{Dir, Env};
+use weft_store::emulate::Emulation;
 use weft_store::metadata::{Engine, Journal, JournalOptions};
 use weft_wire::ClusterMap;
 use weft_wire::hello::{Identity, SessionId};
@@ -88,6 +89,8 @@ pub struct Options {
     pub grace: Nanos,
     /// Owner, group and mode of the root directory when it is made.
     pub root: RootOptions,
+    /// The device whose time the database takes; `None` the one below.
+    pub emulate: Option<Emulation>,
 }
 
 /// Owner, group and mode of the root directory when it is made.
@@ -109,6 +112,7 @@ impl Default for Options {
             capability_life: Nanos::from_s(3600),
             grace: Nanos::from_s(3),
             root: RootOptions { uid: None, gid: 0, mode: 0o755 },
+            emulate: None,
         }
     }
 }

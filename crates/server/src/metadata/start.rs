@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::{ByteLen, FileId, Nanos, Timestamp};
 use weft_env::Env;
+use weft_store::emulate::Emulator;
 use weft_store::metadata::{
     AllocatorRow, Engine, EngineError, Identity, Inode, Journal, Node, Scan, Snapshot, Table, Transaction,
 };
@@ -69,9 +70,11 @@ impl<E: Env> Service<E> {
         let told = |error: &dyn std::fmt::Display| format!("metadata path {name}: {error}");
         let dir = env.dir(&path).await.map_err(|error| told(&error))?;
         let identity = Identity { cluster: cluster.name.clone() };
-        let journal = Journal::open(env.clone(), dir.clone(), &name, &identity, options.journal)
-            .await
-            .map_err(|error| told(&error))?;
+        let device = options.emulate.as_ref().map(|emulation| Emulator::new(&env, emulation));
+        let journal =
+            Journal::open_emulated(env.clone(), dir.clone(), &name, &identity, options.journal, device)
+                .await
+                .map_err(|error| told(&error))?;
         let wall = env.wall();
         let (before, point) = journal
             .write(|t| begin(t, &options, hooks.uid, wall))

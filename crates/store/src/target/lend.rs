@@ -1,6 +1,6 @@
 //! Datafiles' own descriptors, for co-located clients.
 
-use super::{Module, Target, format};
+use super::{Target, format};
 use crate::datafile::DatafileKey;
 use crate::error::DatafileError;
 use std::io;
@@ -18,7 +18,7 @@ impl<E: Env> Target<E> {
         key: DatafileKey,
         write: bool,
     ) -> Result<Option<E::File>, DatafileError> {
-        if self.module != Module::Buffered {
+        if !self.sends_files() {
             return Ok(None);
         }
         if !self.leases_marked.load(Ordering::Acquire) {

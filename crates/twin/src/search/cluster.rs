@@ -129,6 +129,7 @@ impl Cluster {
                 module: plan.modules[id],
                 queue_depth: plan.queue_depths[id],
                 leases: plan.leases,
+                emulate: None,
             }],
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(METADATA.into(), self.map.clone());

@@ -14,6 +14,7 @@ use super::delta::Delta;
 use super::engine::{Engine, EngineError, EngineStats, Point, Snapshot, Table, Transaction};
 use super::identity::{Identity, IdentityError};
 use super::log::{append_change, start_frame};
+use crate::emulate::{Emulated, Emulator};
 use files::{BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, check_empty, format, read_all, recover};
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -50,7 +51,7 @@ impl Default for JournalOptions {
     }
 }
 
-type Blocking<E> = <<E as Env>::File as File>::Blocking;
+type Blocking<E> = Emulated<E, <<E as Env>::File as File>::Blocking>;
 
 /// The embedded engine. Clones share it.
 pub struct Journal<E: Env>(Arc<Shared<E>>);
@@ -151,6 +152,21 @@ impl<E: Env> Journal<E> {
         identity: &Identity,
         options: JournalOptions,
     ) -> Result<Self, OpenError> {
+        Self::open_emulated(env, dir, dir_name, identity, options, None).await
+    }
+
+    /// The same on an emulated device: commits, and reads of the base, take its time. Making a database does not.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open_emulated(
+        env: E,
+        dir: E::Dir,
+        dir_name: &str,
+        identity: &Identity,
+        options: JournalOptions,
+        device: Option<Emulator<E>>,
+    ) -> Result<Self, OpenError> {
         let lock = match dir.lock(LOCK).await {
             Ok(lock) => lock,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(OpenError::InUse),
@@ -168,17 +184,17 @@ impl<E: Env> Journal<E> {
         let found = read_all(&dir.open(IDENTITY, OpenMode::READ).await?).await?;
         identity.check(&Identity::decode(&found)?)?;
 
-        let open = async |name| match dir.open(name, OpenMode::WRITE).await {
-            Ok(file) => Ok(file.blocking()),
+        let open = async |name, number| match dir.open(name, OpenMode::WRITE).await {
+            Ok(file) => Ok(Emulated::new(file.blocking(), device.clone().map(|device| (device, number)))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let what = format!("{name} is gone; restore the metadata path from a copy");
                 Err(io::Error::new(error.kind(), what))
             }
             Err(error) => Err(error),
         };
-        let logs = [open(LOGS[0]).await?, open(LOGS[1]).await?];
+        let logs = [open(LOGS[0], 1).await?, open(LOGS[1], 2).await?];
         let cache = usize::try_from(options.cache_len.0).unwrap_or(usize::MAX);
-        let base = Base::open(open(BASE).await?, format!("{dir_name}/{BASE}"), cache)?;
+        let base = Base::open(open(BASE, 3).await?, format!("{dir_name}/{BASE}"), cache)?;
         let frame = recover(&base, &logs)? + 1;
         let this = Self(Arc::new(Shared {
             state: RwLock::new(State {
