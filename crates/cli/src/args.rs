@@ -101,6 +101,10 @@ pub enum Command {
     BenchRank(c::bench::BenchRank),
     /// Look at traces of programs: Darshan logs, CSV, Weft's own
     Trace(c::trace::Trace),
+    /// Do again what a traced program did, on real files or on the twin
+    Replay(c::replay::Replay),
+    #[command(hide = true)]
+    ReplayWorker(c::replay::ReplayWorker),
     #[command(hide = true)]
     DarshanReader(c::trace::DarshanReader),
     /// Print shell completions

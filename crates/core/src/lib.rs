@@ -6,6 +6,7 @@
 
 pub mod access;
 mod geometry;
+mod histogram;
 pub mod layout;
 pub mod locks;
 pub mod placement;
@@ -15,6 +16,7 @@ pub mod split;
 pub mod units;
 
 pub use access::{Access, AccessHistory};
+pub use histogram::Histogram;
 pub use layout::{Component, Layout, LayoutError, RawLayout, Strip};
 pub use placement::{Candidate, ClassFilter, Factor, Placement, PlacementError, Start};
 pub use ranges::{ByteRange, RangeSet};

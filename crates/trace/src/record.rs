@@ -167,7 +167,7 @@ pub struct Record {
     pub collective: bool,
     /// First byte; the new length for [`Operation::Truncate`]; else 0.
     pub offset: FileOffset,
-    /// Bytes asked for; 0 for what moves none.
+    /// Bytes that it moved: of a read at the end of a file those that there were. 0 for what moves none.
     pub len: ByteLen,
     /// When it began.
     pub start: Nanos,

@@ -18,16 +18,15 @@ mod barrier;
 mod cluster;
 mod device;
 mod drive;
-mod histogram;
 mod outcome;
 pub mod search;
 mod spec;
 
 pub use cluster::Cluster;
 pub use drive::run;
-pub use histogram::Histogram;
 pub use outcome::{DeviceOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
 pub use spec::{
     ClientSpec, ClusterSpec, LayoutSpec, MetadataSpec, Module, Payload, ServerSpec, SpecError, TailSpec,
     TargetSpec,
 };
+pub use weft_core::Histogram;

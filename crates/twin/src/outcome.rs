@@ -1,10 +1,9 @@
 //! What a run came to.
 
-use crate::histogram::Histogram;
 use crate::spec::SpecError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weft_core::Nanos;
+use weft_core::{Histogram, Nanos};
 use weft_env::device::DeviceCounters;
 
 /// What a run came to. The same cluster, workload and seed give the same.

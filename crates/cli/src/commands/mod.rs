@@ -14,6 +14,7 @@ pub mod lab;
 pub mod ls;
 pub mod mount;
 pub mod names;
+pub mod replay;
 pub mod run;
 pub mod serve;
 mod session;
@@ -64,6 +65,8 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::BenchRank(command) => command.run(),
         Command::Twin(command) => command.run(),
         Command::Trace(command) => command.run(),
+        Command::Replay(command) => command.run(file),
+        Command::ReplayWorker(command) => command.run(),
         Command::DarshanReader(command) => Ok(command.run()),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),

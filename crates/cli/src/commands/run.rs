@@ -119,7 +119,7 @@ impl Run {
 }
 
 /// What the program needs beside the cluster file.
-fn environment(command: &mut Command, library: &OsStr, mount: &Path) {
+pub(super) fn environment(command: &mut Command, library: &OsStr, mount: &Path) {
     let mut preload = library.to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         // A run inside a run loads the library once.

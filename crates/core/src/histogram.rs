@@ -1,8 +1,8 @@
 //! How long operations took, in classes of time.
 
+use crate::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weft_core::Nanos;
 
 /// Classes per doubling: each is at most 1/8 wide of its beginning.
 const FINE_BITS: u32 = 3;
@@ -40,6 +40,16 @@ impl Histogram {
         self.count += 1;
         self.sum += u128::from(time.0);
         self.max = self.max.max(time.0);
+    }
+
+    /// Counts all that another counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (class, count) in &other.classes {
+            *self.classes.entry(*class).or_default() += count;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
     }
 
     /// How many times were counted.
@@ -85,6 +95,18 @@ mod tests {
             before = Some(class);
         }
         assert!((1..400).all(|it| class(last(it)) == it && class(last(it) + 1) == it + 1));
+    }
+
+    #[test]
+    fn merged_is_as_if_counted_by_one() {
+        let (mut all, mut parts) = (Histogram::default(), [Histogram::default(), Histogram::default()]);
+        for time in (0..3000).map(|n| Nanos(n * n)) {
+            all.add(time);
+            parts[(time.0 % 2) as usize].add(time);
+        }
+        let [mut merged, other] = parts;
+        merged.merge(&other);
+        assert_eq!(merged, all);
     }
 
     #[test]

@@ -1,0 +1,103 @@
+//! A replay on real files.
+
+use super::Replay;
+use super::rows::Rows;
+use crate::commands::run::{Run, environment, preload_library};
+use crate::embedded;
+use crate::failure::Failure;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use weft_config::Cluster;
+use weft_trace::prepared::Prepared;
+use weft_trace::replay::{Options, Progress, run};
+
+impl Replay {
+    pub(super) fn on_files(&self, prepared: &Prepared, cluster: Option<PathBuf>) -> Result<u8, Failure> {
+        let path = self.path.as_deref().expect("asked for by clap");
+        let cluster = weft_cluster(path, cluster)?;
+        let _held = cluster.as_ref().map(embedded::hold).transpose()?;
+        let mut environment_of_workers = Vec::new();
+        if let Some(cluster) = &cluster {
+            let mut command = Command::new("true");
+            command.env("WEFT_CLUSTER", &cluster.file);
+            environment(&mut command, preload_library()?.as_os_str(), &cluster.mount);
+            for (name, value) in command.get_envs() {
+                environment_of_workers.extend(value.map(|value| (name.to_owned(), value.to_owned())));
+            }
+        }
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::new("finding this program's own file", error))?;
+        let options = Options {
+            dir: path.join(format!("weft-replay-{}", std::process::id())),
+            processes: self.processes,
+            threads: self.threads,
+            timing: self.timing(),
+            verify: self.verify,
+            check_room: !self.no_room_check,
+            keep: self.keep,
+            worker: vec![program.into(), "replay-worker".into()],
+            environment: environment_of_workers,
+        };
+        let shown = bar();
+        let outcome = run(prepared, &options, |progress| tell(&shown, &progress));
+        shown.finish_and_clear();
+        let outcome = outcome.map_err(|why| {
+            Failure::new("replay", why)
+                .remedy(format!("what was made may be left in {}", options.dir.display()))
+        })?;
+        let place = match &cluster {
+            Some(_) => format!("{} (Weft, by the preload library)", path.display()),
+            None => path.display().to_string(),
+        };
+        let rows = Rows::of_files(prepared, &outcome, &place);
+        if self.json {
+            rows.json()?
+        } else {
+            rows.text(self.files)
+        }
+        if self.keep && !self.json {
+            outln!("files are in {}", options.dir.display());
+        }
+        Ok(0)
+    }
+}
+
+/// The cluster that serves `path` to programs under the preload library, if one does.
+fn weft_cluster(path: &Path, file: Option<PathBuf>) -> Result<Option<Cluster>, Failure> {
+    if std::env::var_os("WEFT_MOUNT").is_some() {
+        // Under `weft run` this program's own environment has all.
+        return Ok(None);
+    }
+    match file.or_else(Cluster::configured) {
+        Some(file) => {
+            let cluster = Cluster::load(&file)?;
+            if !path.starts_with(&cluster.mount) {
+                return Ok(None);
+            }
+            embedded::revive(&cluster)?;
+            Ok(Some(cluster))
+        }
+        None if path.starts_with("/weft") => Run::embedded_cluster().map(Some),
+        None => Ok(None),
+    }
+}
+
+fn bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}");
+    ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+}
+
+fn tell(bar: &ProgressBar, progress: &Progress) {
+    let bytes = crate::table::human(progress.bytes);
+    let text = match progress.operations {
+        0 => format!("{}: {bytes}", progress.part),
+        operations => format!("{}: {operations} operations, {bytes}", progress.part),
+    };
+    bar.set_message(text);
+    bar.tick();
+}
