@@ -256,9 +256,15 @@ impl<'w> Drive<'w> {
     }
 }
 
-const READ_WRITE: OpenFlags =
-    OpenFlags { read: true, write: true, create: false, exclusive: false, truncate: false, directory: false };
-const READ_WRITE_CREATE: OpenFlags = OpenFlags { create: true, ..READ_WRITE };
+const READ: OpenFlags = OpenFlags {
+    read: true,
+    write: false,
+    create: false,
+    exclusive: false,
+    truncate: false,
+    directory: false,
+};
+const READ_WRITE_CREATE: OpenFlags = OpenFlags { write: true, create: true, ..READ };
 
 fn place(path: String) -> Place {
     Place { base: ROOT, path: path.into(), follow: true }
@@ -381,9 +387,7 @@ impl Rank<'_, '_> {
                 (OpKind::Stat, 0)
             }
             Op::Resize { file, len } => {
-                let open = self.open_now(file, false).await?;
-                open.truncate(ByteLen(len)).await?;
-                open.close().await?;
+                self.client.truncate(&self.place(file), ByteLen(len)).await?;
                 (OpKind::Resize, 0)
             }
             Op::Remove { file } => {
@@ -399,7 +403,7 @@ impl Rank<'_, '_> {
     }
 
     async fn open_now(&self, file: FileRef, create: bool) -> Result<OpenFile<SimEnv>, Error> {
-        let flags = if create { READ_WRITE_CREATE } else { READ_WRITE };
+        let flags = if create { READ_WRITE_CREATE } else { READ };
         self.client.open(&self.place(file), flags, 0o666, &self.drive.layout).await
     }
 
