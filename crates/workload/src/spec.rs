@@ -158,6 +158,43 @@ mod tests {
     }
 
     #[test]
+    fn the_same_description_gives_the_same_streams() {
+        for spec in WorkloadSpec::all() {
+            let (a, b) = (spec.build().unwrap(), spec.build().unwrap());
+            let last = a.ranks() - 1;
+            assert!(a.ops(last).eq(b.ops(last)), "{}", spec.kind());
+            // A stream may be begun again while another of the same rank is read.
+            let (mut first, mut second) = (a.ops(0), a.ops(0));
+            assert_eq!(first.nth(3), second.nth(3), "{}", spec.kind());
+            assert!(first.eq(second), "{}", spec.kind());
+        }
+    }
+
+    #[test]
+    fn enormous_workloads_begin_at_once() {
+        // More operations of each rank than could be counted, let alone held.
+        for text in [
+            "kind = \"mpi-io-test\"\nranks = 8192\niterations = 1_000_000_000\ncollective = true",
+            "kind = \"ior\"\nranks = 8192\ntransfer = 4096\nper_rank = \"512 TiB\"\norder = \"random\"",
+            "kind = \"hpio\"\nregion_count = 1_000_000_000\ncollective = true",
+            "kind = \"hpio\"\nregion_count = 1_000_000_000\ncollective = true\n[two_phase]\ncb_buffer_size = 4096",
+            "kind = \"mpi-tile-io\"\ntile_x = 1000\ntile_y = 1_000_000_000\nelement = 8",
+            "kind = \"btio\"\nclass = \"D\"\ndumps = 1_000_000\nsubtype = \"simple\"",
+            "kind = \"btio\"\nclass = \"D\"\ndumps = 1_000_000\n[two_phase]\ncb_buffer_size = 4096",
+            "kind = \"flash-io\"\nblocks = 1_000_000_000\n[two_phase]\nforce = true\ncb_buffer_size = 4096",
+            "kind = \"s3d-io\"\nblock = [10, 10000, 100000]\ncheckpoints = 1_000_000",
+            "kind = \"server-span\"\nrequests = 1_000_000_000\norder = \"random\"",
+            "kind = \"mdtest\"\nfiles = 1_000_000_000",
+            "kind = \"mpi-md-test\"\nfiles = 4_000_000_000",
+        ] {
+            let spec: WorkloadSpec = toml::from_str(text).unwrap();
+            let workload = spec.build().unwrap_or_else(|error| panic!("{error}"));
+            let last = workload.ranks() - 1;
+            assert_eq!(workload.ops(last).take(10_000).count(), 10_000, "{text}");
+        }
+    }
+
+    #[test]
     fn a_description_in_toml() {
         let spec: WorkloadSpec = toml::from_str(
             "kind = \"mpi-io-test\"\nranks = 512\nsize = \"65 KiB\"\noffset = 1024\ntotal = \"10 GiB\"\naccess = \"read\"",
