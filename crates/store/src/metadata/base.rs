@@ -2,6 +2,7 @@
 
 use super::delta::Delta;
 use super::engine::{EngineError, TABLES, Table};
+use super::log::LogKey;
 use super::record::Untrusted;
 use parking_lot::Mutex;
 use redb::{
@@ -14,8 +15,12 @@ use std::sync::Arc;
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::BlockingFile;
 
-/// The one row of redb's own bookkeeping table: number of the last log frame that the base holds.
+/// The base's own table: what it says about the logs.
 const APPLIED: TableDefinition<'static, u8, u64> = TableDefinition::new("applied");
+/// Its row with the number of the last log frame that the base holds.
+const LAST_FRAME: u8 = 0;
+/// Its row with the key of the frames after that; absent in bases of before there were keys.
+const LOG_KEY: u8 = 1;
 
 /// The system's number for "no space left on device".
 const ENOSPC: i32 = 28;
@@ -83,10 +88,20 @@ impl<B: BlockingFile> Base<B> {
 
     /// Number of the last log frame in it; 0 in an empty one.
     pub(super) fn applied(&self) -> Result<u64, EngineError> {
+        self.own(LAST_FRAME)
+    }
+
+    /// The key of the frames that are not in it.
+    pub(super) fn log_key(&self) -> Result<LogKey, EngineError> {
+        self.own(LOG_KEY).map(LogKey)
+    }
+
+    /// A row of its own table; 0 where there is none.
+    fn own(&self, row: u8) -> Result<u64, EngineError> {
         let read = self.begin_read()?;
         match read.open_table(APPLIED) {
             Ok(table) => {
-                let row = table.get(0).map_err(|error| failure(&self.path, &error))?;
+                let row = table.get(row).map_err(|error| failure(&self.path, &error))?;
                 Ok(row.map_or(0, |row| row.value()))
             }
             Err(TableError::TableDoesNotExist(_)) => Ok(0),
@@ -94,10 +109,10 @@ impl<B: BlockingFile> Base<B> {
         }
     }
 
-    /// Brings it up to log frame `applied` in one durable transaction.
-    pub(super) fn apply(&self, delta: &Delta, applied: u64) -> Result<(), EngineError> {
+    /// Brings it up to log frame `applied` in one durable transaction; frames after that are written under `key`.
+    pub(super) fn apply(&self, delta: &Delta, applied: u64, key: LogKey) -> Result<(), EngineError> {
         match &*self.db.lock() {
-            Some(db) => Self::try_apply(db, delta, applied).map_err(|error| refusal(&self.path, error)),
+            Some(db) => Self::try_apply(db, delta, applied, key).map_err(|error| refusal(&self.path, error)),
             None => Err(failure(&self.path, &"closed")),
         }
     }
@@ -114,7 +129,7 @@ impl<B: BlockingFile> Base<B> {
         *self.db.lock() = None;
     }
 
-    fn try_apply(db: &Database, delta: &Delta, applied: u64) -> Result<(), redb::Error> {
+    fn try_apply(db: &Database, delta: &Delta, applied: u64, key: LogKey) -> Result<(), redb::Error> {
         let mut write = db.begin_write()?;
         // A checkpoint is rare and large: two phases and the allocator's state cost little here, and make the
         // start after a crash as fast as after an orderly end, however large the base is.
@@ -132,7 +147,11 @@ impl<B: BlockingFile> Base<B> {
                 }
             }
         }
-        write.open_table(APPLIED)?.insert(0, applied)?;
+        {
+            let mut own = write.open_table(APPLIED)?;
+            own.insert(LAST_FRAME, applied)?;
+            own.insert(LOG_KEY, key.0)?;
+        }
         write.commit()?;
         Ok(())
     }

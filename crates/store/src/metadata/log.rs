@@ -16,8 +16,11 @@
 //!      8    k key
 //!    8+k    v value
 //! ```
-//! Numbers are little-endian. A frame whose number does not follow on the one before it is left over from an earlier
-//! use of the file: the log ends before it. So does one that is damaged: it was never acknowledged.
+//! Numbers are little-endian. Both checksums are mixed with the [`LogKey`] under which the frame was written.
+//!
+//! A frame whose number does not follow on the one before it is left over from an earlier use of the file: the log ends
+//! before it. So does one that is damaged, if none comes after it: it was cut short, and never acknowledged. A later
+//! one was written when it had reached the device, so that it was damaged since: then the log is refused.
 
 use super::delta::Delta;
 use super::engine::Table;
@@ -25,10 +28,32 @@ use std::io;
 use weft_core::LocalOffset;
 use weft_env::BlockingFile;
 
-pub(super) const FRAME_HEADER_LEN: usize = 24;
+const FRAME_HEADER_LEN: usize = 24;
 const MAGIC: [u8; 4] = *b"WLOG";
 /// The longest body: far above what mutations between two commits can make, far below what memory cannot take.
 const BODY_LEN_MAX: u32 = 256 << 20;
+
+/// What the search for frames behind a damaged place reads at a time.
+const SEARCH_LEN: usize = 64 << 10;
+
+/// A random number that the base keeps. Behind the end of a log lie remains of frames with
+/// bytes that users chose (names, extended attributes): without the key nobody can make them look like a frame. Logs of before there
+/// were keys, and those that are made to be read without a base, have [`LogKey::NONE`].
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct LogKey(pub u64);
+
+impl LogKey {
+    /// No key.
+    pub const NONE: Self = Self(0);
+
+    fn header_crc(self, header: &[u8]) -> u32 {
+        crc32fast::hash(&header[..20]) ^ self.0 as u32
+    }
+
+    fn body_crc(self, body: &[u8]) -> u32 {
+        crc32fast::hash(body) ^ (self.0 >> 32) as u32
+    }
+}
 
 /// Starts a frame in `out`, which must be empty; its header is filled in by [`finish_frame`].
 pub(super) fn start_frame(out: &mut Vec<u8>) {
@@ -48,15 +73,15 @@ pub(super) fn append_change(out: &mut Vec<u8>, table: Table, key: &[u8], value: 
 }
 
 /// Fills in the header of the frame in `out`.
-pub(super) fn finish_frame(out: &mut [u8], number: u64) {
+pub(super) fn finish_frame(out: &mut [u8], number: u64, key: LogKey) {
     let body_len = u32::try_from(out.len() - FRAME_HEADER_LEN).expect("a frame is bounded");
     assert!(body_len <= BODY_LEN_MAX, "a frame is bounded");
-    let body_crc = crc32fast::hash(&out[FRAME_HEADER_LEN..]);
+    let body_crc = key.body_crc(&out[FRAME_HEADER_LEN..]);
     out[0..4].copy_from_slice(&MAGIC);
     out[4..8].copy_from_slice(&body_len.to_le_bytes());
     out[8..16].copy_from_slice(&number.to_le_bytes());
     out[16..20].copy_from_slice(&body_crc.to_le_bytes());
-    let header_crc = crc32fast::hash(&out[..20]);
+    let header_crc = key.header_crc(out);
     out[20..24].copy_from_slice(&header_crc.to_le_bytes());
 }
 
@@ -67,12 +92,11 @@ struct FoundHeader {
     body_crc: u32,
 }
 
-fn decode_header(bytes: &[u8; FRAME_HEADER_LEN]) -> Option<FoundHeader> {
+fn decode_header(bytes: &[u8; FRAME_HEADER_LEN], key: LogKey) -> Option<FoundHeader> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let number = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
     let header = FoundHeader { body_len: u32_at(4), number, body_crc: u32_at(16) };
-    let good =
-        bytes[..4] == MAGIC && crc32fast::hash(&bytes[..20]) == u32_at(20) && header.body_len <= BODY_LEN_MAX;
+    let good = bytes[..4] == MAGIC && key.header_crc(bytes) == u32_at(20) && header.body_len <= BODY_LEN_MAX;
     good.then_some(header)
 }
 
@@ -95,47 +119,51 @@ fn decode_body(mut body: &[u8], delta: &mut Delta) -> Option<()> {
     Some(())
 }
 
-/// The number of the first frame in a log; `None` when it holds none.
-pub(super) fn first_frame(file: &impl BlockingFile) -> io::Result<Option<u64>> {
-    let mut header = [0; FRAME_HEADER_LEN];
-    if file.len()?.0 < FRAME_HEADER_LEN as u64 {
+/// The number of the first frame in a log; `None` when it holds none, or a damaged one.
+pub(super) fn first_frame(file: &impl BlockingFile, key: LogKey) -> io::Result<Option<u64>> {
+    let found = header_at(file, 0)?;
+    Ok(found.and_then(|bytes| decode_header(&bytes, key)).map(|header| header.number))
+}
+
+/// Whether a log has ever been used since it was made.
+pub(super) fn is_used(file: &impl BlockingFile) -> io::Result<bool> {
+    Ok(header_at(file, 0)?.is_some_and(|bytes| bytes[..4] == MAGIC))
+}
+
+fn header_at(file: &impl BlockingFile, at: u64) -> io::Result<Option<[u8; FRAME_HEADER_LEN]>> {
+    let mut bytes = [0; FRAME_HEADER_LEN];
+    if file.len()?.0 < at + FRAME_HEADER_LEN as u64 {
         return Ok(None);
     }
-    file.read_at(&mut header, LocalOffset(0))?;
-    Ok(decode_header(&header).map(|header| header.number))
+    file.read_at(&mut bytes, LocalOffset(at))?;
+    Ok(Some(bytes))
 }
 
 /// Takes all changes of frames after `applied` into `delta`; the number of the last frame taken, or `applied`.
-/// Frames must follow on one another without a gap, from `applied + 1` or earlier on; where frames are missing that
-/// must have been there, it fails.
-pub(super) fn replay(file: &impl BlockingFile, applied: u64, delta: &mut Delta) -> io::Result<u64> {
+/// Frames must follow on one another without a gap, from `applied + 1` or earlier on; where frames are missing or
+/// damaged that must have been there, it fails.
+pub(super) fn replay(
+    file: &impl BlockingFile,
+    key: LogKey,
+    applied: u64,
+    delta: &mut Delta,
+) -> io::Result<u64> {
     let len = file.len()?.0;
     let (mut at, mut last, mut before) = (0u64, applied, None);
     let mut body = Vec::new();
-    while at + FRAME_HEADER_LEN as u64 <= len {
-        let mut bytes = [0; FRAME_HEADER_LEN];
-        file.read_at(&mut bytes, LocalOffset(at))?;
-        let Some(header) = decode_header(&bytes) else { break };
-        at += FRAME_HEADER_LEN as u64;
+    while let Some(bytes) = header_at(file, at)? {
+        let Some(header) = decode_header(&bytes, key) else { break };
+        let body_at = at + FRAME_HEADER_LEN as u64;
         if before.is_none() && header.number > last + 1 {
             return Err(damaged(last + 1));
         }
         let follows = before.is_none_or(|before| header.number == before + 1);
-        if !follows || u64::from(header.body_len) > len - at {
+        if !follows || u64::from(header.body_len) > len - body_at {
             break;
         }
         body.resize(header.body_len as usize, 0);
-        file.read_at(&mut body, LocalOffset(at))?;
-        if crc32fast::hash(&body) != header.body_crc {
-            // The last frame may have been cut short by a crash. One that another follows was whole: each is on the
-            // device before the next is written.
-            let next = at + u64::from(header.body_len);
-            if header.number > last && next + FRAME_HEADER_LEN as u64 <= len {
-                file.read_at(&mut bytes, LocalOffset(next))?;
-                if decode_header(&bytes).is_some_and(|next| next.number == header.number + 1) {
-                    return Err(damaged(header.number));
-                }
-            }
+        file.read_at(&mut body, LocalOffset(body_at))?;
+        if key.body_crc(&body) != header.body_crc {
             break;
         }
         if header.number > last {
@@ -149,14 +177,60 @@ pub(super) fn replay(file: &impl BlockingFile, applied: u64, delta: &mut Delta) 
             last = header.number;
         }
         before = Some(header.number);
-        at += u64::from(header.body_len);
+        at = body_at + u64::from(header.body_len);
     }
-    Ok(last)
+    // Where the frames end may be one that was cut short by a crash, which is the newest, or one that is damaged.
+    if later_frame(file, key, at, last)? { Err(damaged(last + 1)) } else { Ok(last) }
+}
+
+/// Whether a whole frame newer than `last` begins anywhere from `from` on.
+fn later_frame(file: &impl BlockingFile, key: LogKey, from: u64, last: u64) -> io::Result<bool> {
+    let len = file.len()?.0;
+    let mut buffer = vec![0; SEARCH_LEN.min(len.saturating_sub(from) as usize)];
+    let mut at = from;
+    while len.saturating_sub(at) >= FRAME_HEADER_LEN as u64 {
+        let part = buffer.len().min((len - at) as usize);
+        let bytes = &mut buffer[..part];
+        file.read_at(bytes, LocalOffset(at))?;
+        let (mut start, end) = (0, part - FRAME_HEADER_LEN + 1);
+        while let Some(skip) = find(&bytes[start..end], MAGIC[0]) {
+            start += skip;
+            let header = bytes[start..start + FRAME_HEADER_LEN].try_into().expect("as long");
+            let header = decode_header(header, key).filter(|header| header.number > last);
+            if let Some(header) = header
+                && is_whole(file, key, &header, at + start as u64)?
+            {
+                return Ok(true);
+            }
+            start += 1;
+        }
+        // A header may lie across the end of this part.
+        at += end as u64;
+    }
+    Ok(false)
+}
+
+/// Where `byte` first is. Looks at blocks first: nearly all there is are zeros.
+fn find(bytes: &[u8], byte: u8) -> Option<usize> {
+    const BLOCK_LEN: usize = 4096;
+    let (block, found) = bytes.chunks(BLOCK_LEN).enumerate().find(|(_, block)| block.contains(&byte))?;
+    Some(block * BLOCK_LEN + found.iter().position(|found| *found == byte)?)
+}
+
+fn is_whole(file: &impl BlockingFile, key: LogKey, header: &FoundHeader, at: u64) -> io::Result<bool> {
+    let body_at = at + FRAME_HEADER_LEN as u64;
+    if u64::from(header.body_len) > file.len()?.0 - body_at {
+        return Ok(false);
+    }
+    let mut body = vec![0; header.body_len as usize];
+    file.read_at(&mut body, LocalOffset(body_at))?;
+    Ok(key.body_crc(&body) == header.body_crc)
 }
 
 fn damaged(number: u64) -> io::Error {
     let what = format!(
-        "frame {number} is damaged or missing, and later ones are there; restore the metadata path from a copy"
+        "frame {number} of its log is damaged or missing, and later ones are there: nothing was changed; restore the \
+         metadata path from a copy and then run `weft fsck`"
     );
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
@@ -170,7 +244,7 @@ mod tests {
         start_frame(&mut out);
         append_change(&mut out, Table::Inodes, &[0, 1], Some(b"xyz"));
         append_change(&mut out, Table::Orphans, &[9], None);
-        finish_frame(&mut out, 5);
+        finish_frame(&mut out, 5, LogKey::NONE);
         out
     }
 
@@ -194,7 +268,7 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            let header = decode_header(bad[..FRAME_HEADER_LEN].try_into().expect("24"));
+            let header = decode_header(bad[..FRAME_HEADER_LEN].try_into().expect("24"), LogKey::NONE);
             let intact = header.is_some_and(|header| {
                 bad.len() - FRAME_HEADER_LEN == header.body_len as usize
                     && crc32fast::hash(&bad[FRAME_HEADER_LEN..]) == header.body_crc

@@ -2,7 +2,7 @@
 
 use super::delta::Delta;
 use super::engine::Table;
-use super::log::{append_change, finish_frame, replay, start_frame};
+use super::log::{LogKey, append_change, finish_frame, replay, start_frame};
 use std::io;
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::BlockingFile;
@@ -10,24 +10,24 @@ use weft_env::BlockingFile;
 /// A row set (`Some`) or removed (`None`).
 pub type Change = (Table, Vec<u8>, Option<Vec<u8>>);
 
-/// One frame.
+/// One frame, under no key.
 pub fn frame(number: u64, changes: &[Change]) -> Vec<u8> {
     let mut out = Vec::new();
     start_frame(&mut out);
     for (table, key, value) in changes {
         append_change(&mut out, *table, key, value.as_deref());
     }
-    finish_frame(&mut out, number);
+    finish_frame(&mut out, number, LogKey::NONE);
     out
 }
 
 /// Reads a log as a start does: the number of the last frame taken, and what its rows are after it.
 ///
 /// # Errors
-/// When a frame that holds is of another version.
+/// When a frame that holds is of another version, or when a later one shows that frames are damaged.
 pub fn read(log: &[u8], applied: u64) -> io::Result<(u64, Vec<Change>)> {
     let mut delta = Delta::default();
-    let last = replay(&Bytes(log.to_vec()), applied, &mut delta)?;
+    let last = replay(&Bytes(log.to_vec()), LogKey::NONE, applied, &mut delta)?;
     let rows = |table: Table| {
         let rows = delta.rows(table).iter();
         rows.map(move |(key, value)| (table, key.to_vec(), value.as_ref().map(|value| value.to_vec())))

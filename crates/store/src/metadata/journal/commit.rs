@@ -42,7 +42,7 @@ impl<E: Env> Journal<E> {
         };
         let mut written = Ok(());
         if !frame.is_empty() {
-            finish_frame(&mut frame, number);
+            finish_frame(&mut frame, number, shared.key);
             let log = &shared.logs[file];
             written = log.write_at(&frame, LocalOffset(offset)).and_then(|()| log.sync());
             log.settle().await;

@@ -4,7 +4,7 @@ use super::{JournalOptions, OpenError};
 use crate::metadata::base::Base;
 use crate::metadata::delta::Delta;
 use crate::metadata::identity::Identity;
-use crate::metadata::log::{first_frame, replay};
+use crate::metadata::log::{LogKey, first_frame, is_used, replay};
 use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::{BlockingFile, Create, Dir, File, OpenMode};
@@ -27,7 +27,7 @@ where
     D::File: File,
 {
     for name in LOGS.into_iter().filter(|log| names.iter().any(|name| name == log)) {
-        if first_frame(&dir.open(name, OpenMode::READ).await?.blocking())?.is_some() {
+        if is_used(&dir.open(name, OpenMode::READ).await?.blocking())? {
             return Err(OpenError::Unidentified);
         }
     }
@@ -90,27 +90,33 @@ pub(super) async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Brings the base up with what the logs hold; the number of the last frame.
-pub(super) fn recover<B: BlockingFile>(base: &Base<B>, logs: &[B; 2]) -> Result<u64, OpenError> {
+/// Brings the base up with what the logs hold; the number of the last frame, and the key of those after it: `fresh` where
+/// the base has none yet.
+pub(super) fn recover<B: BlockingFile>(
+    base: &Base<B>,
+    logs: &[B; 2],
+    fresh: LogKey,
+) -> Result<(u64, LogKey), OpenError> {
     let applied = base.applied()?;
+    let key = base.log_key()?;
     let mut found = Vec::new();
     for (log, name) in logs.iter().zip(LOGS) {
         if log.len()? == ByteLen(0) {
             let what = format!("{name} is empty; restore the metadata path from a copy");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
         }
-        if let Some(first) = first_frame(log)? {
-            found.push((first, log));
-        }
+        // One whose beginning is damaged comes last: should it have newer frames than the other, they are found.
+        found.push((first_frame(log, key)?.unwrap_or(u64::MAX), log));
     }
     found.sort_by_key(|(first, _)| *first);
     let mut delta = Delta::default();
     let mut last = applied;
     for (_, log) in found {
-        last = replay(log, last, &mut delta)?;
+        last = replay(log, key, last, &mut delta)?;
     }
-    if last > applied {
-        base.apply(&delta, last)?;
+    let next_key = if key == LogKey::NONE { fresh } else { key };
+    if last > applied || next_key != key {
+        base.apply(&delta, last, next_key)?;
     }
-    Ok(last)
+    Ok((last, next_key))
 }

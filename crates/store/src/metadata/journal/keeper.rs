@@ -61,7 +61,7 @@ impl<E: Env> Journal<E> {
 
     async fn checkpoint(&self, delta: &Delta, frame: u64) {
         let shared = &*self.0;
-        let brought = shared.base.apply(delta, frame).and_then(|()| shared.base.snapshot());
+        let brought = shared.base.apply(delta, frame, shared.key).and_then(|()| shared.base.snapshot());
         let brought = brought.map_err(|error| {
             let again = shared.base.reopen().and_then(|()| shared.base.snapshot());
             (error, again.ok())

@@ -13,7 +13,7 @@ use super::base::{Base, BaseSnapshot};
 use super::delta::Delta;
 use super::engine::{Engine, EngineError, EngineStats, Point, Snapshot, Table, Transaction};
 use super::identity::{Identity, IdentityError};
-use super::log::{append_change, start_frame};
+use super::log::{LogKey, append_change, start_frame};
 use crate::emulate::{Emulated, Emulator};
 use files::{BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, check_empty, format, read_all, recover};
 use parking_lot::{Mutex, RwLock};
@@ -73,6 +73,8 @@ struct Shared<E: Env> {
     work: E::Notify,
     base: Base<Blocking<E>>,
     logs: [Blocking<E>; 2],
+    /// Of the frames.
+    key: LogKey,
     dir_name: String,
     log_len: u64,
     commit_delay: Nanos,
@@ -195,7 +197,10 @@ impl<E: Env> Journal<E> {
         let logs = [open(LOGS[0], 1).await?, open(LOGS[1], 2).await?];
         let cache = usize::try_from(options.cache_len.0).unwrap_or(usize::MAX);
         let base = Base::open(open(BASE, 3).await?, format!("{dir_name}/{BASE}"), cache)?;
-        let frame = recover(&base, &logs)? + 1;
+        let mut fresh = [0; 8];
+        env.random(&mut fresh);
+        let (last, key) = recover(&base, &logs, LogKey(u64::from_le_bytes(fresh)))?;
+        let frame = last + 1;
         let this = Self(Arc::new(Shared {
             state: RwLock::new(State {
                 delta: Delta::default(),
@@ -223,6 +228,7 @@ impl<E: Env> Journal<E> {
             work: env.notify(),
             base,
             logs,
+            key,
             dir_name: dir_name.to_owned(),
             log_len: options.log_len.0,
             commit_delay: options.commit_delay,
