@@ -14,7 +14,7 @@ use weft_env::device::DeviceCounters;
 use weft_env::sim::{self, Control, Sim, SimConfig, SimEnv, SimNotify};
 use weft_env::{Env, Hollow, Notify};
 use weft_wire::meta;
-use weft_workload::{FileRef, Op, Workload};
+use weft_workload::{FileRef, Op, Workload, mix};
 
 /// The directory that holds a workload's files.
 const FOLDER: &str = "workload";
@@ -42,6 +42,8 @@ pub fn run(spec: &ClusterSpec, workload: &dyn Workload) -> Result<Outcome, RunEr
         control: sim.control(),
         layout: cluster.layout(),
         barriers: barriers(spec, workload, &outside),
+        pause_us: spec.client.pause_us,
+        seed: spec.seed,
         tally: RefCell::new(Tally { left: ranks, ..Tally::default() }),
         done: outside.notify(),
         cluster,
@@ -121,6 +123,8 @@ struct Drive<'w> {
     cluster: Cluster,
     layout: meta::LayoutSpec,
     barriers: BTreeMap<u32, Barrier>,
+    pause_us: f64,
+    seed: u64,
     tally: RefCell<Tally>,
     done: SimNotify,
 }
@@ -163,6 +167,8 @@ struct Rank<'d, 'w> {
     open: BTreeMap<FileRef, OpenFile<SimEnv>>,
     phase: Option<u16>,
     buffer: Buffer,
+    /// How often it has paused.
+    pauses: u64,
 }
 
 /// What an operation came to.
@@ -229,7 +235,7 @@ impl<'w> Drive<'w> {
         let client = self.cluster.client(env.clone());
         let buffer = Buffer::new(&env, 0);
         let open = BTreeMap::new();
-        let mut rank = Rank { drive: &self, rank: number, env, client, open, phase: None, buffer };
+        let mut rank = Rank { drive: &self, rank: number, env, client, open, phase: None, buffer, pauses: 0 };
         let result = rank.run().await;
         let mut tally = self.tally.borrow_mut();
         tally.left -= 1;
@@ -313,6 +319,9 @@ impl From<Error> for Failed {
 impl Rank<'_, '_> {
     async fn run(&mut self) -> Result<(), RunError> {
         for op in self.drive.workload.ops(self.rank) {
+            if !matches!(op, Op::Barrier | Op::Phase(_) | Op::Compute(_)) {
+                self.pause().await;
+            }
             let start = self.drive.control.elapsed();
             let (rank, what) = (self.rank, || format!("{op:?}"));
             match self.step(op).await {
@@ -327,6 +336,18 @@ impl Rank<'_, '_> {
         let mut tally = self.drive.tally.borrow_mut();
         tally.end = tally.end.max(self.drive.control.elapsed());
         Ok(())
+    }
+
+    /// What the process does on its own before an operation.
+    async fn pause(&mut self) {
+        let mean = self.drive.pause_us;
+        if mean > 0.0 {
+            self.pauses += 1;
+            let number = mix(mix(u64::from(self.rank) ^ self.drive.seed) ^ self.pauses);
+            // In (0, 1]: of equally likely numbers, the logarithm makes exponentially distributed times.
+            let chance = ((number >> 11) + 1) as f64 / (1u64 << 53) as f64;
+            self.env.sleep(Nanos((-chance.ln() * mean * 1e3) as u64)).await;
+        }
     }
 
     fn place(&self, file: FileRef) -> Place {

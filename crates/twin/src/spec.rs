@@ -201,6 +201,10 @@ pub struct ClientSpec {
     /// Processor time of one hop of a barrier, in nanoseconds: all ranks leave a barrier that many times the
     /// logarithm of their number after the last has come.
     pub barrier_hop_ns: u64,
+    /// What a process spends on its own before each operation, in microseconds: so much on average, each time as much
+    /// as chance says (exponentially distributed). Without it processes that do the same stay in step for ever, which
+    /// no real ones do.
+    pub pause_us: f64,
 }
 
 impl Default for ClientSpec {
@@ -210,6 +214,7 @@ impl Default for ClientSpec {
             checksums: false,
             request_timeout_s: 3600,
             barrier_hop_ns: 10_000,
+            pause_us: 0.0,
         }
     }
 }
@@ -268,6 +273,9 @@ impl ClusterSpec {
         if self.client.checksums && self.payload == Payload::Lengths {
             let why = "payloads of lengths only have no bytes to check: write false, or payload = \"bytes\"";
             return Err(SpecError::new("client.checksums", why));
+        }
+        if !(0.0..=1e9).contains(&self.client.pause_us) {
+            return Err(SpecError::new("client.pause_us", "give 0 to 10^9"));
         }
         positive("client.request_timeout_s", self.client.request_timeout_s)
     }
