@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod output;
+mod preloadable;
 
 mod args;
 mod commands;

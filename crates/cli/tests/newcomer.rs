@@ -43,6 +43,36 @@ fn two_first_runs_at_once_share_one_cluster() {
 }
 
 #[test]
+fn programs_that_cannot_see_the_mount_are_named() {
+    let cluster = Embedded::started();
+    let said = |program: &std::path::Path| {
+        let output = cluster.running([program]).output().expect("weft starts");
+        assert!(output.status.success(), "{}", shown(&output));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let source = cluster.local("tiny.c");
+    std::fs::write(&source, "int main(void) { return 0; }").expect("written");
+    for (kind, warned) in [("-static", true), ("-static-pie", true), ("-pie", false), ("-no-pie", false)] {
+        let program = cluster.local("tiny");
+        succeeded(Command::new("cc").arg(kind).arg("-o").arg(&program).arg(&source));
+        let warning = said(&program);
+        assert_eq!(warning.contains("will not see /weft"), warned, "{kind}: {warning}");
+        assert!(!warned || warning.contains("weft mount") && warning.contains("statically"), "{warning}");
+        // A script is what its interpreter is.
+        let script = cluster.local("script");
+        std::fs::write(&script, format!("#!{}\n", program.display())).expect("written");
+        succeeded(Command::new("chmod").arg("+x").arg(&script));
+        assert_eq!(said(&script).contains("will not see /weft"), warned, "{kind}, script");
+    }
+    // A set-group-id program of another group: only root can make one for sure.
+    let program = cluster.local("tiny");
+    if Command::new("chgrp").arg("1").arg(&program).output().is_ok_and(|output| output.status.success()) {
+        succeeded(Command::new("chmod").arg("2755").arg(&program));
+        assert!(said(&program).contains("other rights than yours"));
+    }
+}
+
+#[test]
 fn exit_codes_and_signals_are_passed_on() {
     let cluster = Embedded::new();
     let code = |program: &[&str]| {

@@ -2,6 +2,7 @@
 
 use crate::embedded;
 use crate::failure::{FAILED, Failure};
+use crate::preloadable;
 use crate::signals::{self, Blocked};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
@@ -67,6 +68,14 @@ impl Run {
         let mut command = Command::new(name);
         command.args(&self.program[1..]).env("WEFT_CLUSTER", &cluster.file);
         environment(&mut command, library.as_os_str(), &cluster.mount);
+        if let Some((file, why)) = preloadable::hindrance(name) {
+            let mount = cluster.mount.display();
+            eprintln!(
+                "{}",
+                Failure::new(file.display(), format!("this program will not see {mount}: {why}"))
+                    .remedy("`weft mount DIR` shows the same files to every program")
+            );
+        }
         let mut child = signals.spawn(&mut command).map_err(|error| {
             let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
             Failure::new(name.to_string_lossy(), error)
