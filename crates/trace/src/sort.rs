@@ -130,9 +130,12 @@ impl Sorted {
     }
 }
 
+/// The next record of a run: its place in the order, the run's number, itself.
+type Head = ((Nanos, Rank), usize, [u8; PACKED_LEN]);
+
 /// Sorted records of all runs.
 pub struct Merge<'a> {
-    heads: BinaryHeap<Reverse<((Nanos, Rank), usize, [u8; PACKED_LEN])>>,
+    heads: BinaryHeap<Reverse<Head>>,
     runs: Vec<Slice<'a>>,
 }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Dice, all, data, helper, options};
+use common::{Dice, HELPER, all, data, helper, options};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -126,14 +126,15 @@ fn a_likely_course_of_events_has_the_numbers_of_the_counters() {
 
 #[test]
 fn a_missing_library_names_its_remedy() {
-    let program = env!("CARGO_BIN_EXE_weft-darshan-reader");
-    let nowhere = ["-c", "WEFT_DARSHAN_LIB=/nonexistent/lib.so exec \"$0\" \"$@\"", program].map(Into::into);
+    let nowhere = ["-c", "WEFT_DARSHAN_LIB=/nonexistent/lib.so exec \"$0\" darshan-reader \"$@\"", HELPER]
+        .map(Into::into);
     let options = OpenOptions { helper: Helper::program("/bin/sh", nowhere), reconstruct: false };
     let error =
         open(&data("mpi-io-test-32ranks-dxt.darshan"), &options).err().expect("no library").to_string();
     assert!(error.contains("/nonexistent/lib.so") && error.contains("scripts/deps.sh darshan"), "{error}");
-    let log = ["-c", "WEFT_DARSHAN_LIB=/lib/x86_64-linux-gnu/libc.so.6 exec \"$0\" \"$@\"", program]
-        .map(Into::into);
+    let log =
+        ["-c", "WEFT_DARSHAN_LIB=/lib/x86_64-linux-gnu/libc.so.6 exec \"$0\" darshan-reader \"$@\"", HELPER]
+            .map(Into::into);
     let options = OpenOptions { helper: Helper::program("/bin/sh", log), reconstruct: false };
     let error =
         open(&data("mpi-io-test-32ranks-dxt.darshan"), &options).err().expect("no library").to_string();
@@ -144,9 +145,8 @@ fn a_missing_library_names_its_remedy() {
 fn a_stream_that_is_dropped_ends_its_reader() {
     let dir = tempfile::tempdir().expect("a directory");
     let pid = dir.path().join("pid");
-    let program = env!("CARGO_BIN_EXE_weft-darshan-reader");
-    let script = format!("echo $$ > '{}'; exec \"$0\" \"$@\"", pid.display());
-    let helper = Helper::program("/bin/sh", ["-c", &script, program].map(Into::into));
+    let script = format!("echo $$ > '{}'; exec \"$0\" darshan-reader \"$@\"", pid.display());
+    let helper = Helper::program("/bin/sh", ["-c", &script, HELPER].map(Into::into));
     let options = OpenOptions { helper, reconstruct: false };
     let mut stream = open(&data("mpi-io-test-32ranks-dxt.darshan"), &options).expect("a log");
     assert!(stream.next().is_some());

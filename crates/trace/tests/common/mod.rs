@@ -6,6 +6,8 @@ use weft_core::{ByteLen, FileOffset, Nanos};
 use weft_trace::darshan::Helper;
 use weft_trace::{FileId, HostId, Level, Names, OpenOptions, Operation, Rank, Record, Result};
 
+pub const HELPER: &str = env!("CARGO_BIN_EXE_weft-trace-helper");
+
 pub fn data(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data")).join(name)
 }
@@ -16,7 +18,7 @@ pub fn options() -> OpenOptions {
 }
 
 pub fn helper() -> Helper {
-    Helper::program(env!("CARGO_BIN_EXE_weft-darshan-reader"), [])
+    Helper::program(HELPER, ["darshan-reader".into()])
 }
 
 /// SplitMix64.

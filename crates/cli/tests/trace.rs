@@ -1,0 +1,160 @@
+//! Traces by the command: shown, brought into other forms, replayed on Weft and on the twin.
+//!
+//! They read Darshan logs: `make test` installs the library for that, `scripts/deps.sh darshan` alone.
+
+mod common;
+
+use common::{Embedded, WEFT, root, succeeded};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+
+fn log(name: &str) -> PathBuf {
+    root().join("crates/trace/tests/data").join(name)
+}
+
+fn weft(args: &[&str]) -> String {
+    succeeded(Command::new(WEFT).args(args))
+}
+
+fn rows(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// The row of a kind of operation.
+fn kind<'a>(rows: &'a [Value], operation: &str) -> &'a Value {
+    let is = |row: &&Value| row["row"] == "operation" && row["operation"] == operation;
+    rows.iter().find(is).unwrap_or_else(|| panic!("no row of {operation}: {rows:?}"))
+}
+
+#[test]
+fn a_trace_is_the_same_in_every_form() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = log("hdf5-diagonal-write-10ranks-dxt.darshan");
+    let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let (wtrace, csv, again) = (path("a.wtrace"), path("a.csv"), path("b.wtrace"));
+    weft(&["trace", "export", log.to_str().expect("text"), "--wtrace", &wtrace]);
+    weft(&["trace", "export", &wtrace, "--csv", &csv]);
+    weft(&["trace", "export", &csv, "--wtrace", &again]);
+    let show = |path: &str| -> Value {
+        let mut shown: Value = serde_json::from_str(&weft(&["trace", "show", path, "--json"])).expect("JSON");
+        // What the program was CSV does not say.
+        for key in ["source", "program", "processes", "began_unix_ns"] {
+            shown.as_object_mut().expect("an object").remove(key);
+        }
+        shown
+    };
+    let first = show(log.to_str().expect("text"));
+    assert_eq!((&first["records"], &first["ranks"]), (&440.into(), &10.into()));
+    assert_eq!(first["levels"][0]["reads"]["bytes"], 2_627_610);
+    for other in [&wtrace, &csv, &again] {
+        assert_eq!(show(other), first, "{other}");
+    }
+    let piped = weft(&["trace", "export", &again, "--csv", "-"]);
+    assert_eq!(piped, std::fs::read_to_string(&csv).expect("text"));
+}
+
+#[test]
+fn a_log_without_operations_shows_counters_and_says_what_is_missing() {
+    let log = log("mpi-io-test-4ranks-counters.darshan");
+    let log = log.to_str().expect("text");
+    let shown = weft(&["trace", "show", log]);
+    for part in ["counters only", "DXT_ENABLE_IO_TRACE=1", "64.0 MiB", "MPI-IO"] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    let refused = Command::new(WEFT).args(["replay", log, "/tmp"]).output().expect("weft starts");
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(why.contains("--reconstruct") && why.contains("counters only"), "{why}");
+    let shown: Value =
+        serde_json::from_str(&weft(&["trace", "show", log, "--reconstruct", "--json"])).expect("JSON");
+    assert_eq!((&shown["source"], &shown["ranks"]), (&"darshan-counters".into(), &4.into()));
+}
+
+#[test]
+fn a_real_log_is_replayed_on_weft_and_every_byte_is_right() {
+    let cluster = Embedded::started();
+    let log = log("hdf5-diagonal-write-10ranks-dxt.darshan");
+    let args = ["replay", log.to_str().expect("text"), "/weft", "--verify", "--json", "--processes", "5"];
+    let rows = rows(&cluster.weft(args));
+    assert_eq!((&rows[0]["ranks"], &rows[0]["processes"]), (&10.into(), &5.into()));
+    assert_eq!(rows[0]["compared_bytes"], 16_470);
+    assert_eq!(
+        (&kind(&rows, "read")["count"], &kind(&rows, "read")["bytes"]),
+        (&400.into(), &2_627_610.into())
+    );
+    assert_eq!((&kind(&rows, "write")["count"], &kind(&rows, "read")["short"]), (&40.into(), &0.into()));
+    assert!(
+        rows.iter()
+            .any(|row| row["row"] == "file" && row["file"].as_str().is_some_and(|f| f.ends_with(".pyc")))
+    );
+    assert_eq!(cluster.weft(["ls", "/weft"]), "", "nothing is left");
+    // Under `weft run` its own environment serves it.
+    let mut command = vec![WEFT];
+    command.extend(["replay", log.to_str().expect("text"), "/weft", "--verify"]);
+    assert!(cluster.run(command).contains("every byte that was read was right"));
+    let why = cluster.fails(1, ["replay", log.to_str().expect("text"), "/weft/nowhere"]);
+    assert!(why.contains("/weft/nowhere"), "{why}");
+}
+
+#[test]
+fn a_file_system_that_loses_bytes_is_found_out() {
+    let cluster = Embedded::started();
+    cluster.weft(["stop"]);
+    let file = std::fs::read_to_string(cluster.file()).expect("a cluster file");
+    let null = file.replace("[[server.target]]\n", "[[server.target]]\nmodule = \"null\"\n");
+    assert_ne!(null, file);
+    std::fs::write(cluster.file(), null).expect("written");
+    let trace = cluster.local("trace.csv");
+    std::fs::write(&trace, "op,file,offset,length\nwrite,a,0,100000\nwrite,a,100000,100000\n")
+        .expect("written");
+    let trace = trace.to_str().expect("text");
+    cluster.weft(["replay", trace, "/weft"]);
+    let why = cluster.fails(1, ["replay", trace, "/weft", "--verify"]);
+    assert!(why.contains("comparing /weft/weft-replay-"), "{why}");
+}
+
+#[test]
+fn the_twin_replays_a_log_the_same_way_twice() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let spec = dir.path().join("cluster.toml");
+    std::fs::write(&spec, "seed = 5\n[[servers]]\ncount = 3\n").expect("written");
+    let log = log("hdf5-diagonal-write-10ranks-dxt.darshan");
+    let (log, spec) = (log.to_str().expect("text"), spec.to_str().expect("text"));
+    let replay = |more: &[&str]| rows(&weft(&[&["replay", log, "--twin", spec, "--json"], more].concat()));
+    let (first, again) = (replay(&[]), replay(&[]));
+    assert_eq!(first[0]["event_hash"], again[0]["event_hash"]);
+    assert_eq!(
+        (&kind(&first, "read")["count"], &kind(&first, "read")["bytes"]),
+        (&400.into(), &2_627_610.into())
+    );
+    assert_eq!(
+        (&kind(&first, "write")["count"], &kind(&first, "write")["bytes"]),
+        (&40.into(), &16_470.into())
+    );
+    // The program computed for seconds between its operations.
+    let seconds = |rows: &[Value]| rows[0]["seconds"].as_f64().expect("a number");
+    assert!(seconds(&first) < 1.0, "{first:?}");
+    let paced = replay(&["--speed", "1"]);
+    assert!((2.0..4.0).contains(&seconds(&paced)), "{paced:?}");
+    std::fs::write(spec, "servers = 7").expect("written");
+    let refused = Command::new(WEFT).args(["replay", log, "--twin", spec]).output().expect("weft starts");
+    assert_eq!(refused.status.code(), Some(2), "{}", common::shown(&refused));
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_what_one_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("x");
+    for (bytes, why) in [
+        (&b""[..], "it is empty"),
+        (b"hello\nworld\n", "CSV needs one, such as rank,host"),
+        (&[0x1f, 0x8b, 8, 0], "uncompress it first"),
+        (&[0; 100], "neither .wtrace, CSV nor a Darshan 3 log"),
+    ] {
+        std::fs::write(&file, bytes).expect("written");
+        let shown = Command::new(WEFT).args(["trace", "show"]).arg(&file).output().expect("weft starts");
+        let said = String::from_utf8_lossy(&shown.stderr);
+        assert!(shown.status.code() == Some(1) && said.contains(why), "{said}");
+    }
+}
