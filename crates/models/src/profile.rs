@@ -161,6 +161,8 @@ impl Profile {
                     return refuse("channels and dies_per_channel", "lie between 1 and 256");
                 } else if ssd.page_kib == 0 || ssd.page_kib % 4 != 0 || ssd.page_kib > 1024 {
                     return refuse("page_kib", "be a multiple of 4, and at most 1,024");
+                } else if ssd.map_kib == 0 || ssd.map_kib % 4 != 0 || ssd.page_kib % ssd.map_kib != 0 {
+                    return refuse("map_kib", "be a multiple of 4 that divides page_kib");
                 } else if !(1..=65_536).contains(&ssd.pages_per_block) {
                     return refuse("pages_per_block", "lie between 1 and 65,536");
                 } else if !is_speed(ssd.channel_mb_s) || !is_speed(ssd.interface_mb_s) {

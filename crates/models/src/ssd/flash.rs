@@ -1,9 +1,9 @@
 //! The flash translation: pages are written where there is room, and what they replace becomes invalid.
 
+use super::SsdSpec;
 use super::collect::{self, Victim};
 use super::map::{Aged, Map, NONE};
 use super::times::Times;
-use super::{SsdSpec, UNIT};
 use std::collections::VecDeque;
 
 /// Erased blocks that are kept: below this, garbage is collected.
@@ -55,15 +55,16 @@ pub(super) struct Flash {
     /// The host's units in its page that is not full.
     pending: u64,
     pub victim: Option<Victim>,
+    /// Bytes of a unit.
+    unit: u64,
     /// Units of a page and of a block.
     pub page: u64,
     pub block: u64,
-    ended: Vec<Program>,
 }
 
 impl Flash {
     pub fn new(spec: &SsdSpec, units: u64) -> Self {
-        let page = (spec.page_kib * 1024 / UNIT).max(1);
+        let page = (spec.page_kib / spec.map_kib).max(1);
         let dies = u64::from(spec.channels.max(1) * spec.dies_per_channel.max(1));
         let block = page * spec.pages_per_block.max(1) * dies;
         let wanted = (units as f64 * (1.0 + spec.spare) / block as f64) as usize;
@@ -91,9 +92,9 @@ impl Flash {
             open: [None; 2],
             pending: 0,
             victim: None,
+            unit: spec.map_kib * 1024,
             page,
             block,
-            ended: Vec::new(),
         }
     }
 
@@ -106,19 +107,15 @@ impl Flash {
         }
     }
 
-    /// Writes `count` logical units from `first`; the pages that this filled.
-    pub fn write(&mut self, first: u64, count: u64, now: u64, times: &mut Times) -> Vec<Program> {
-        self.ended.clear();
-        for unit in first..first + count {
-            self.collect(now, times);
-            self.append(Writer::Host, unit, now, times);
-        }
-        std::mem::take(&mut self.ended)
+    /// Writes a logical unit; the page that this filled, if it did.
+    pub fn write(&mut self, unit: u64, now: u64, times: &mut Times) -> Option<Program> {
+        self.collect(now, times);
+        self.append(Writer::Host, unit, now, times)
     }
 
     /// Programs the page that is not full; `None` when there is none.
     pub fn pad(&mut self, now: u64, times: &mut Times) -> Option<Program> {
-        let bytes = self.pending * UNIT;
+        let bytes = self.pending * self.unit;
         let open = self.open[Writer::Host as usize].as_mut()?;
         if self.pending == 0 {
             return None;
@@ -131,7 +128,7 @@ impl Flash {
     }
 
     /// Writes one unit at the end of the writer's block.
-    pub fn append(&mut self, writer: Writer, unit: u64, now: u64, times: &mut Times) {
+    pub fn append(&mut self, writer: Writer, unit: u64, now: u64, times: &mut Times) -> Option<Program> {
         let slot = writer as usize;
         let open = match self.open[slot] {
             Some(open) if open.units < self.block => open,
@@ -156,16 +153,16 @@ impl Flash {
         let units = open.units + 1;
         self.open[slot] = Some(Open { block: open.block, units });
         let is_full = units.is_multiple_of(self.page);
+        if writer == Writer::Host {
+            self.pending += 1;
+        }
+        if !is_full {
+            return None;
+        }
+        let end = times.program(now, physical / self.page);
         match writer {
-            Writer::Collector if is_full => drop(times.program(now, physical / self.page)),
-            Writer::Collector => {}
-            Writer::Host => {
-                self.pending += 1;
-                if is_full {
-                    let bytes = std::mem::take(&mut self.pending) * UNIT;
-                    self.ended.push(Program { end: times.program(now, physical / self.page), bytes });
-                }
-            }
+            Writer::Host => Some(Program { end, bytes: std::mem::take(&mut self.pending) * self.unit }),
+            Writer::Collector => None,
         }
     }
 

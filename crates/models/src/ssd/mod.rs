@@ -3,18 +3,17 @@
 mod collect;
 mod flash;
 mod map;
+mod partial;
 mod times;
 
 use crate::drive::{Command, Drive, Verb};
 use crate::time::{from_us, transfer};
-use flash::Flash;
+use flash::{Flash, Program};
+use partial::{Joined, Partial};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use times::Times;
-
-/// Bytes of a unit of the map.
-pub(crate) const UNIT: u64 = 4096;
 
 /// The figures of a solid-state disk.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -33,6 +32,9 @@ pub struct SsdSpec {
     pub dies_per_channel: u32,
     /// What a die reads or programs at once (all its planes), KiB; a multiple of 4.
     pub page_kib: u64,
+    /// What the map keeps apart, KiB: a write of less is put together in the buffer, and when the rest does not come
+    /// in time it is read. A multiple of 4 that divides `page_kib`.
+    pub map_kib: u64,
     /// Pages of an erase block (all planes).
     pub pages_per_block: u64,
     /// Reading a page into its register, microseconds.
@@ -65,6 +67,8 @@ pub struct SsdSpec {
 pub(crate) struct Ssd {
     flash: Flash,
     times: Times,
+    partial: Partial,
+    unit: u64,
     capacity: u64,
     interface_mb_s: f64,
     command: u64,
@@ -84,10 +88,14 @@ pub(crate) struct Ssd {
 
 impl Ssd {
     pub fn new(spec: &SsdSpec) -> Self {
-        let capacity = (spec.capacity_gb * 1e9) as u64 / UNIT * UNIT;
+        let unit = spec.map_kib * 1024;
+        let capacity = (spec.capacity_gb * 1e9) as u64 / unit * unit;
         Self {
-            flash: Flash::new(spec, capacity / UNIT),
+            flash: Flash::new(spec, capacity / unit),
             times: Times::new(spec),
+            // Half of the buffer may wait for the rest of its units.
+            partial: Partial::new(unit, (spec.buffer_kib / spec.map_kib / 2) as usize),
+            unit,
             capacity,
             interface_mb_s: spec.interface_mb_s,
             command: from_us(spec.command_us),
@@ -105,17 +113,16 @@ impl Ssd {
         }
     }
 
-    /// Moves bytes between host and device from `at` on; a link lost to others is made up for, never run ahead of.
-    fn cross(&mut self, now: u64, at: u64, len: u64, is_write: bool) -> u64 {
-        let took = transfer(len, self.interface_mb_s);
+    /// Moves bytes between host and device: the first are ready at `first`, the last `tail` of them at `last`.
+    fn cross(&mut self, (first, last): (u64, u64), len: u64, tail: u64, is_write: bool) -> u64 {
         let link = &mut self.links_free[usize::from(is_write)];
-        *link = (*link).max(now) + took;
-        (*link).max(at + took)
+        *link = (*link).max(first) + transfer(len, self.interface_mb_s);
+        (*link).max(last + transfer(tail, self.interface_mb_s))
     }
 
     fn read(&mut self, now: u64, command: &Command) -> u64 {
-        let (first, last) = (command.at / UNIT, command.end().div_ceil(UNIT));
-        let mut ready = now;
+        let (first, last) = (command.at / self.unit, command.end().div_ceil(self.unit));
+        let (mut earliest, mut latest, mut tail) = (u64::MAX, now, 0);
         let mut unit = first;
         while unit < last {
             let page = self.flash.page_of(unit);
@@ -123,10 +130,12 @@ impl Ssd {
             while end < last && self.flash.page_of(end) == page {
                 end += 1;
             }
-            ready = ready.max(self.times.read(now, page, (end - unit) * UNIT));
+            let bytes = command.end().min(end * self.unit) - command.at.max(unit * self.unit);
+            let ready = self.times.read(now, page, bytes);
+            (earliest, latest, tail) = (earliest.min(ready), latest.max(ready), bytes);
             unit = end;
         }
-        self.cross(now, ready, command.len, false)
+        self.cross((earliest, latest), command.len, tail, false)
     }
 
     /// Room of programs that have ended by `now`.
@@ -140,12 +149,33 @@ impl Ssd {
     }
 
     fn write(&mut self, now: u64, command: &Command) -> u64 {
-        let (first, last) = (command.at / UNIT, command.end().div_ceil(UNIT));
-        let here = self.cross(now, now, command.len, true);
+        let (first, last) = (command.at / self.unit, command.end().div_ceil(self.unit));
+        let here = self.cross((now, now), command.len, command.len, true);
         self.free_buffer(now);
-        // The bytes move into the buffer as programs free it.
-        let bytes = (last - first) * UNIT;
-        let mut over = (self.buffered + bytes).saturating_sub(self.buffer);
+        let before = self.buffered;
+        let mut unit = first;
+        while unit < last {
+            let start = unit * self.unit;
+            let (from, to) = (command.at.max(start) - start, command.end().min(start + self.unit) - start);
+            if to - from == self.unit {
+                if !self.partial.take(unit) {
+                    self.buffered += self.unit;
+                }
+                self.program(unit, now);
+            } else {
+                match self.partial.add(unit, from, to) {
+                    Joined::Begun => self.buffered += self.unit,
+                    Joined::More => {}
+                    Joined::Whole => self.program(unit, now),
+                }
+            }
+            unit += 1;
+        }
+        while let Some(unit) = self.partial.evict(false) {
+            self.complete(unit, now);
+        }
+        // The bytes moved into the buffer as programs freed it.
+        let mut over = self.buffered.max(before).saturating_sub(self.buffer);
         let mut accepted = here;
         for &(at, freed) in &self.programs {
             if over == 0 {
@@ -153,21 +183,38 @@ impl Ssd {
             }
             (accepted, over) = (accepted.max(at), over.saturating_sub(freed));
         }
-        self.buffered += bytes;
-        for program in self.flash.write(first, last - first, now, &mut self.times) {
-            let at = self.programs.back().map_or(0, |&(at, _)| at).max(program.end);
-            self.programs.push_back((at, program.bytes));
-        }
         accepted
+    }
+
+    /// Writes a unit of which all is in the buffer.
+    fn program(&mut self, unit: u64, now: u64) {
+        if let Some(program) = self.flash.write(unit, now, &mut self.times) {
+            self.note(&program);
+        }
+    }
+
+    /// Writes a unit of which only a part is in the buffer: the rest is read first.
+    fn complete(&mut self, unit: u64, now: u64) {
+        let page = self.flash.page_of(unit);
+        self.times.read_to_move(now, page);
+        self.program(unit, now);
+    }
+
+    /// A program is under way.
+    fn note(&mut self, program: &Program) {
+        let at = self.programs.back().map_or(0, |&(at, _)| at).max(program.end);
+        self.programs.push_back((at, program.bytes));
     }
 
     fn sync(&mut self, now: u64) -> u64 {
         if self.is_power_safe {
             return now + self.flush;
         }
+        while let Some(unit) = self.partial.evict(true) {
+            self.complete(unit, now);
+        }
         if let Some(program) = self.flash.pad(now, &mut self.times) {
-            let at = self.programs.back().map_or(0, |&(at, _)| at).max(program.end);
-            self.programs.push_back((at, program.bytes));
+            self.note(&program);
         }
         self.programs.back().map_or(now, |&(at, _)| at.max(now)) + self.flush
     }

@@ -1,6 +1,6 @@
 //! When dies and channels are free.
 
-use super::{SsdSpec, UNIT};
+use super::SsdSpec;
 use crate::time::{from_us, transfer};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ impl Times {
             program: from_us(spec.program_us),
             erase: from_us(spec.erase_us),
             suspend: from_us(spec.suspend_us),
-            page_transfer: transfer((spec.page_kib * 1024).max(UNIT), spec.channel_mb_s),
+            page_transfer: transfer(spec.page_kib * 1024, spec.channel_mb_s),
             channel_mb_s: spec.channel_mb_s,
         }
     }
@@ -69,7 +69,8 @@ impl Times {
         let die = self.die_of(page);
         let sensed = self.sense(now, die);
         let took = transfer(bytes, self.channel_mb_s);
-        self.cross(now, die, sensed, took)
+        // Nothing that is asked for now can be there earlier.
+        self.cross(now + self.read, die, sensed, took)
     }
 
     /// Reads a page for moving it.

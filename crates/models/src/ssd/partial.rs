@@ -1,0 +1,94 @@
+//! Units of the map that have been written in part only and wait in the buffer for the rest.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Parts of a unit that are told apart.
+const PARTS: u64 = 64;
+
+/// Units written in part, a bounded number of them.
+#[derive(Clone, Debug)]
+pub(super) struct Partial {
+    written: BTreeMap<u64, u64>,
+    order: VecDeque<u64>,
+    max: usize,
+    unit: u64,
+}
+
+/// What a write of part of a unit leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Joined {
+    /// The unit was new here.
+    Begun,
+    /// Some of it was here.
+    More,
+    /// Now all of it is: it can be written.
+    Whole,
+}
+
+impl Partial {
+    pub fn new(unit: u64, max: usize) -> Self {
+        Self { written: BTreeMap::new(), order: VecDeque::new(), max: max.max(1), unit }
+    }
+
+    /// Adds the bytes `from..to` of a unit.
+    pub fn add(&mut self, unit: u64, from: u64, to: u64) -> Joined {
+        let part = self.unit.div_ceil(PARTS);
+        let (low, high) = (from / part, to.div_ceil(part).min(PARTS));
+        let upto = if high == PARTS { u64::MAX } else { (1 << high) - 1 };
+        let bits = upto & !((1u64 << low) - 1);
+        let before = self.written.get(&unit).copied();
+        if before.unwrap_or(0) | bits == u64::MAX {
+            self.take(unit);
+            return Joined::Whole;
+        }
+        self.written.insert(unit, before.unwrap_or(0) | bits);
+        match before {
+            Some(_) => Joined::More,
+            None => {
+                self.order.push_back(unit);
+                Joined::Begun
+            }
+        }
+    }
+
+    /// Takes a unit out; whether it was here.
+    pub fn take(&mut self, unit: u64) -> bool {
+        self.written.remove(&unit).is_some()
+    }
+
+    /// The unit that came first, if there are too many, or `all` have to go.
+    pub fn evict(&mut self, all: bool) -> Option<u64> {
+        while self.written.len() > self.max || all {
+            let unit = self.order.pop_front()?;
+            if self.take(unit) {
+                return Some(unit);
+            }
+        }
+        // Units that became whole stay in the order until they would be next.
+        while self.order.len() > 4 * self.max.max(16) {
+            let keep = &self.written;
+            self.order.retain(|unit| keep.contains_key(unit));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_whole_when_all_its_parts_have_come_in_any_order() {
+        let mut partial = Partial::new(16_384, 2);
+        assert_eq!(partial.add(5, 4096, 8192), Joined::Begun);
+        assert_eq!(partial.add(5, 12_288, 16_384), Joined::More);
+        assert_eq!(partial.add(5, 0, 4096), Joined::More);
+        assert_eq!(partial.add(5, 8192, 12_288), Joined::Whole);
+        assert_eq!(partial.add(7, 0, 512), Joined::Begun);
+        assert_eq!(partial.add(8, 0, 512), Joined::Begun);
+        assert_eq!(partial.evict(false), None, "two have room");
+        assert_eq!(partial.add(9, 0, 512), Joined::Begun);
+        assert_eq!(partial.evict(false), Some(7), "the oldest that is not whole");
+        assert_eq!([partial.evict(true), partial.evict(true), partial.evict(true)], [Some(8), Some(9), None]);
+    }
+}
