@@ -7,8 +7,6 @@ use std::sync::OnceLock;
 pub struct Config {
     /// The mount prefix, without a slash at its end.
     pub mount: Vec<u8>,
-    /// A FUSE mount of the same tree, whose descriptors make better placeholders.
-    pub fuse: Option<Vec<u8>>,
     /// Whether shared writable mappings are emulated by writing changed pages back, instead of refused.
     pub mmap_writeback: bool,
 }
@@ -50,10 +48,6 @@ pub fn config() -> &'static Config {
             crate::sys::complain("WEFT_MOUNT must be an absolute path below /; using /weft");
             mount = b"/weft".to_vec();
         }
-        Config {
-            mount,
-            fuse: variable("WEFT_FUSE").filter(|value| !value.is_empty()).map(<[u8]>::to_vec),
-            mmap_writeback: variable("WEFT_MMAP_SHARED") == Some(b"writeback"),
-        }
+        Config { mount, mmap_writeback: variable("WEFT_MMAP_SHARED") == Some(b"writeback") }
     })
 }

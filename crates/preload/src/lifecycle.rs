@@ -24,7 +24,7 @@ static AT_START: unsafe extern "C" fn() = at_start;
 static SETTINGS: OnceLock<Vec<CString>> = OnceLock::new();
 
 fn keep_settings() {
-    let names = ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_KEY", "WEFT_FUSE", "WEFT_TRANSPORT"];
+    let names = ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_KEY", "WEFT_TRANSPORT"];
     let keep = |name: &str| {
         Some(CString::new([name.as_bytes(), b"=", variable(name)?].concat()).unwrap_or_default())
     };

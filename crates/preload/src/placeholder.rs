@@ -3,9 +3,8 @@
 //! A placeholder is a write-only description of one sealed, empty memory file: its offset can be moved, shared by
 //! dup and inherited, but a raw system call can neither read from it nor write to it.
 
-use crate::config::config;
 use crate::errno::Res;
-use crate::{pathname, sys};
+use crate::sys;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -24,16 +23,9 @@ pub fn floor() -> c_int {
     (limit.rlim_cur.min(4096 + 192) as c_int - 192).max(64)
 }
 
-/// A new placeholder with its own offset at 0, for the file at `text` of the mount.
-pub fn new(text: &[u8], flags: c_int) -> Res<c_int> {
+/// A new placeholder with its own offset at 0, which keeps `O_CLOEXEC` of `flags`.
+pub fn new(flags: c_int) -> Res<c_int> {
     let keep = flags & libc::O_CLOEXEC;
-    if let Some(fuse) = &config().fuse {
-        let path = sys::c(&pathname::join(fuse, text));
-        let access = flags & (libc::O_ACCMODE | libc::O_DIRECTORY | libc::O_NOFOLLOW);
-        if let Ok(fd) = sys::open(&path, access | keep, 0) {
-            return Ok(fd);
-        }
-    }
     for _ in 0..2 {
         let source = SOURCE.load(Ordering::Acquire);
         if source >= 0 {
@@ -76,10 +68,7 @@ fn sealed() -> Res<c_int> {
 /// Whether `fd` is a placeholder, of whatever process.
 pub fn is_one(fd: c_int) -> bool {
     let link = sys::readlinkat(libc::AT_FDCWD, &sys::c(format!("/proc/self/fd/{fd}").as_bytes()));
-    link.is_ok_and(|target| {
-        target.starts_with(b"/memfd:weft ")
-            || config().fuse.as_ref().is_some_and(|fuse| target.starts_with(fuse))
-    })
+    link.is_ok_and(|target| target.starts_with(b"/memfd:weft "))
 }
 
 /// The library's own descriptors, ascending.

@@ -2,8 +2,7 @@
 //!
 //! A private or read-only mapping is a snapshot. A shared writable one is refused with `ENODEV`, which programs know
 //! how to work around, unless `WEFT_MMAP_SHARED=writeback`: then pages that changed are written back at `msync` and
-//! `munmap` and at the end of the process, and are visible to others only then. On a FUSE mount of the same tree
-//! (`WEFT_FUSE`) the kernel does all of it.
+//! `munmap` and at the end of the process, and are visible to others only then.
 
 use crate::config::config;
 use crate::errno::{self, Res};
@@ -22,7 +21,7 @@ type Map = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t)
 
 hook! { [mmap, mmap64]
     (address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
-    if flags & libc::MAP_ANONYMOUS != 0 || !table::is_ours(fd) || config().fuse.is_some() {
+    if flags & libc::MAP_ANONYMOUS != 0 || !table::is_ours(fd) {
         None
     } else {
         let real: Map = real!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);

@@ -2,7 +2,6 @@
 
 use super::{Open, give_up_locks};
 use crate::backend::{How, backend};
-use crate::config::config;
 use crate::errno::Res;
 use crate::route::Spot;
 use crate::{placeholder, sys, table};
@@ -49,30 +48,15 @@ pub fn open(spot: &Spot, flags: c_int, mode: u32) -> Res<c_int> {
         spec,
     };
     // The placeholder first: when descriptors have run out nothing must have been made.
-    let fd = placeholder::new(b"/", flags & libc::O_CLOEXEC)?;
+    let fd = placeholder::new(flags)?;
     let opened = backend().and_then(|backend| backend.open(spot, &how));
     match opened {
-        Ok(file) => {
-            let fd = better_placeholder(fd, spot, flags);
-            install(fd, Arc::new(Open::new(file, spot.text.clone(), flags)))
-        }
+        Ok(file) => install(fd, Arc::new(Open::new(file, spot.text.clone(), flags))),
         Err(fail) => {
             sys::close(fd);
             Err(fail)
         }
     }
-}
-
-/// With a FUSE mount at hand the file is there by now: its descriptor takes the placeholder's number.
-fn better_placeholder(fd: c_int, spot: &Spot, flags: c_int) -> c_int {
-    if config().fuse.is_some()
-        && let Ok(better) =
-            placeholder::new(&spot.text, flags & !(libc::O_CREAT | libc::O_TRUNC | libc::O_EXCL))
-    {
-        let _ = sys::dup3(better, fd, flags & libc::O_CLOEXEC);
-        sys::close(better);
-    }
-    fd
 }
 
 /// Makes the placeholder `fd` lead to `open`.
