@@ -83,6 +83,10 @@ fn the_example_loads_and_names_every_default_truly() {
     assert_eq!(told.idle_exit, Some(Nanos::from_s(600)), "the lines were taken in");
     told.idle_exit = None; // its default is never
     told.servers[0].host = None; // as derived
+    // Nothing is emulated unless it is asked for.
+    assert_eq!(told.emulated(), ["metadata of node0: hdd-7200", "target 0: hdd-7200"]);
+    told.servers[0].targets[0].emulate = None;
+    told.servers[0].metadata.as_mut().expect("metadata").emulate = None;
     assert_eq!(told, example);
 }
 
