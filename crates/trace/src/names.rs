@@ -66,14 +66,14 @@ impl Names {
         self.files.list.iter().map(|name| &**name)
     }
 
-    /// Adds a file under the next number, though another of that name may be there; for decoders.
-    pub(crate) fn push_file(&mut self, name: &str) -> Option<FileId> {
-        self.files.push(name).map(FileId)
+    /// Adds a file that must be new; for decoders.
+    pub(crate) fn new_file(&mut self, name: &str) -> Option<FileId> {
+        self.files.push_new(name).map(FileId)
     }
 
-    /// Adds a host under the next number.
-    pub(crate) fn push_host(&mut self, name: &str) -> Option<HostId> {
-        self.hosts.push(name).map(|number| HostId(number + 1))
+    /// Adds a host that must be new.
+    pub(crate) fn new_host(&mut self, name: &str) -> Option<HostId> {
+        self.hosts.push_new(name).map(|number| HostId(number + 1))
     }
 }
 
@@ -87,18 +87,18 @@ impl Table {
     fn intern(&mut self, name: &str) -> Option<u32> {
         match self.numbers.get(name) {
             Some(&number) => Some(number),
-            None => self.push(name),
+            None => self.push_new(name),
         }
     }
 
-    fn push(&mut self, name: &str) -> Option<u32> {
+    fn push_new(&mut self, name: &str) -> Option<u32> {
         let number = self.len();
-        if number >= NAMES_MAX {
+        if number >= NAMES_MAX || self.numbers.contains_key(name) {
             return None;
         }
         let name: Arc<str> = name.into();
         self.list.push(name.clone());
-        self.numbers.entry(name).or_insert(number);
+        self.numbers.insert(name, number);
         Some(number)
     }
 

@@ -198,6 +198,9 @@ fn levels_files_ranks_and_times_are_chosen() {
     assert!(error.to_string().contains("nothing in it is to be replayed"), "{error}");
 }
 
+/// Begin, place in the source, whether a write, file, offset, length.
+type Expected = (u64, u64, bool, String, u64, u64);
+
 /// Any trace, in any order, through runs of any length: each rank does exactly its records, in their order.
 #[test]
 fn nothing_is_lost_or_swapped() {
@@ -206,7 +209,7 @@ fn nothing_is_lost_or_swapped() {
         let mut dice = Dice(seed);
         let (ranks, files) = (1 + dice.below(9), 1 + dice.below(30));
         let mut text = String::from("op,rank,file,offset,length,start_ns,end_ns\n");
-        let mut expected: BTreeMap<u64, Vec<(u64, u64, bool, String, u64, u64)>> = BTreeMap::new();
+        let mut expected: BTreeMap<u64, Vec<Expected>> = BTreeMap::new();
         for index in 0..dice.below(3_000) + 1 {
             let (rank, file) = (dice.below(ranks), dice.below(files));
             let (start, len, offset) = (dice.below(500), dice.below(100), dice.below(1_000));

@@ -10,6 +10,7 @@ mod metadata;
 mod service;
 mod store;
 mod text;
+mod trace;
 
 use crate::Outcome;
 use crate::mutate::Shape;
@@ -86,6 +87,12 @@ targets! {
     metadata_identity = metadata, metadata::metadata_identity_seeds, Shape::Binary;
     /// Tokens of open files, as a program image gives them to the next.
     handle_token = metadata, metadata::handle_token_seeds, Shape::Binary;
+    /// Weft's own traces.
+    wtrace = trace, trace::wtrace_seeds, Shape::Binary;
+    /// Traces as CSV.
+    trace_csv = trace, trace::trace_csv_seeds, Shape::Text(trace::WORDS);
+    /// What lies in the DXT modules of a Darshan log.
+    darshan_dxt = trace, trace::darshan_dxt_seeds, Shape::Binary;
     /// A metadata service, asked anything.
     meta_service = service, service::meta_service_seeds, Shape::Binary;
 }

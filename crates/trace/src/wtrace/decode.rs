@@ -209,12 +209,12 @@ pub fn decode_names(plain: &[u8], items: u32, names: &mut Names) -> Result<(), &
         let name = cursor.bytes(len as usize).ok_or("a name is cut off")?;
         let name = std::str::from_utf8(name).map_err(|_| "a name that is not UTF-8")?;
         let known = match kind {
-            0 => names.push_file(name).is_some(),
-            1 => names.push_host(name).is_some(),
+            0 => names.new_file(name).is_some(),
+            1 => !name.is_empty() && names.new_host(name).is_some(),
             _ => return Err("a name of an unknown kind"),
         };
         if !known {
-            return Err("more names than any trace has");
+            return Err("a name that is there already, or more than any trace has");
         }
     }
     if cursor.is_empty() { Ok(()) } else { Err("bytes after the last name") }

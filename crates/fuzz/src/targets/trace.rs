@@ -1,0 +1,298 @@
+//! Traces of programs.
+
+use crate::Outcome;
+use crate::alloc::bounded;
+use std::path::Path;
+use weft_core::{ByteLen, FileOffset, Nanos};
+use weft_trace::darshan::dxt::{Decoder, Format, Item};
+use weft_trace::wtrace::{self, BLOCK_HEADER_LEN, HEADER_LEN};
+use weft_trace::{FileId, HostId, Level, Names, Operation, Rank, Record, RecordStream, TraceError, csv};
+
+const PATH: &str = "input";
+
+/// A block and the records in it, and for names what LZ4 may make of a byte.
+const PER_BYTE: usize = 4096;
+const BESIDES: usize = 64 << 20;
+
+pub fn wtrace(data: &[u8]) -> Outcome {
+    // Blocks as they are given, and with checksums that hold, behind a good header.
+    let mut outcome = read_wtrace(data);
+    for repaired in [false, true] {
+        let mut bytes = wtrace::header().to_vec();
+        bytes.extend_from_slice(data);
+        let ends = if repaired { repair(&mut bytes) } else { Vec::new() };
+        outcome = bounded(bytes.len(), PER_BYTE, BESIDES, || read_wtrace(&bytes));
+        for end in ends {
+            damage(&bytes[end.0..end.1]);
+        }
+    }
+    outcome
+}
+
+/// Makes checksums hold; where blocks begin and end.
+fn repair(bytes: &mut [u8]) -> Vec<(usize, usize)> {
+    let mut blocks = Vec::new();
+    let mut at = HEADER_LEN;
+    while let Some(head) = bytes.get(at..at + BLOCK_HEADER_LEN) {
+        let stored = u32::from_le_bytes([head[12], head[13], head[14], head[15]]) as usize;
+        let Some(end) = at.checked_add(BLOCK_HEADER_LEN + stored).filter(|end| *end <= bytes.len()) else {
+            break;
+        };
+        bytes[at..at + 4].copy_from_slice(wtrace::MARKER);
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&bytes[at..at + 20]);
+        hasher.update(&bytes[at + BLOCK_HEADER_LEN..end]);
+        let crc = hasher.finalize();
+        bytes[at + 20..at + 24].copy_from_slice(&crc.to_le_bytes());
+        blocks.push((at, end));
+        at = end;
+    }
+    blocks
+}
+
+fn damage(block: &[u8]) {
+    let Ok(decoded) = wtrace::decode_block(block) else { return };
+    assert_eq!(decoded.len, block.len());
+    let bit = crc32fast::hash(block) as usize % (block.len() * 8);
+    let mut damaged = block.to_vec();
+    damaged[bit / 8] ^= 1 << (bit % 8);
+    assert!(wtrace::decode_block(&damaged).is_err(), "bit {bit} flipped and not noticed");
+}
+
+fn read_wtrace(bytes: &[u8]) -> Outcome {
+    let Ok(mut reader) = wtrace::Reader::new(Path::new(PATH), bytes, 0) else { return Outcome::Refused };
+    let mut records = Vec::new();
+    let outcome = drain(&mut reader, &mut records);
+    let mut writer = wtrace::Writer::to(Path::new(PATH), Vec::new()).expect("memory takes it");
+    for file in reader.names().all_files() {
+        writer.file(file).expect("as many as there were");
+    }
+    for host in 1..=reader.names().hosts() {
+        writer
+            .host(reader.names().host_name(HostId(host)).expect("one of them"))
+            .expect("as many as there were");
+    }
+    for record in &records {
+        writer.push(record).expect("memory takes it");
+    }
+    let written = writer.finish().expect("memory takes it");
+    let mut again = Vec::new();
+    let mut reader = wtrace::Reader::new(Path::new(PATH), &written[..], 0).expect("just written");
+    assert_eq!(drain(&mut reader, &mut again), Outcome::Accepted);
+    assert!(again == records, "what is read is the same after it was written");
+    outcome
+}
+
+/// Most records that are kept to compare.
+const KEPT: usize = 100_000;
+
+fn drain(stream: &mut dyn RecordStream, into: &mut Vec<Record>) -> Outcome {
+    while let Some(record) = stream.next() {
+        match record {
+            Ok(record) => {
+                assert!(record.end >= record.start);
+                assert!(!record.op.has_file() || stream.names().file_name(record.file).is_some());
+                assert!(stream.names().host_name(record.host).is_some());
+                if into.len() < KEPT {
+                    into.push(record);
+                }
+            }
+            Err(error) => {
+                assert!(!matches!(error, TraceError::Io { .. }), "memory can be read: {error}");
+                assert!(stream.next().is_none(), "nothing comes after an error");
+                return Outcome::Refused;
+            }
+        }
+    }
+    Outcome::Accepted
+}
+
+pub const WORDS: &[&str] = &[
+    "rank",
+    "operation",
+    "file",
+    "offset",
+    "length",
+    "start_ns",
+    "end_us",
+    "duration_s",
+    "level",
+    "collective",
+    "read",
+    "write",
+    "barrier",
+    "mpi-io",
+    ",",
+    "\n",
+    "\"",
+    "KiB",
+    "1e-9",
+    "18446744073709551615",
+    "-",
+    "#",
+];
+
+pub fn trace_csv(data: &[u8]) -> Outcome {
+    // A line, the names, and what the reader of CSV keeps for itself.
+    bounded(data.len(), 256, 4 << 20, || {
+        let Ok(mut reader) = csv::Reader::new(Path::new(PATH), data, 0) else { return Outcome::Refused };
+        let mut records = Vec::new();
+        let outcome = match drain_csv(&mut reader, &mut records) {
+            Ok(()) => Outcome::Accepted,
+            Err(()) => Outcome::Refused,
+        };
+        let mut writer = csv::Writer::new(Path::new(PATH), Vec::new()).expect("memory takes it");
+        for record in &records {
+            writer.push(record, reader.names()).expect("memory takes it");
+        }
+        let written = writer.finish().expect("memory takes it");
+        let mut reader_again = csv::Reader::new(Path::new(PATH), &written[..], 0).expect("just written");
+        for record in &records {
+            let again = reader_again.next().expect("as many").expect("just written");
+            same(record, reader.names(), &again, reader_again.names());
+        }
+        assert!(reader_again.next().is_none());
+        outcome
+    })
+}
+
+fn drain_csv(reader: &mut csv::Reader<&[u8]>, into: &mut Vec<Record>) -> Result<(), ()> {
+    for record in reader.by_ref() {
+        let record = record.map_err(drop)?;
+        assert!(record.end >= record.start);
+        into.push(record);
+    }
+    Ok(())
+}
+
+fn same(a: &Record, a_names: &Names, b: &Record, b_names: &Names) {
+    if a.op.has_file() {
+        let (a, b) = (a_names.file_name(a.file), b_names.file_name(b.file));
+        assert_eq!(a.map(plain), b.map(plain));
+    }
+    assert_eq!(a_names.host_name(a.host).map(plain), b_names.host_name(b.host).map(plain));
+    assert_eq!(Record { file: b.file, host: b.host, ..*a }, *b);
+}
+
+/// White space around a cell does not belong to it.
+fn plain(name: &str) -> &str {
+    name.trim()
+}
+
+pub fn darshan_dxt(data: &[u8]) -> Outcome {
+    let Some((&choice, data)) = data.split_first() else { return Outcome::Refused };
+    let level = if choice & 1 == 0 { Level::Posix } else { Level::MpiIo };
+    let Some(format) = Format::of(level, i32::from(choice >> 2 & 7), choice & 2 != 0) else {
+        return Outcome::Refused;
+    };
+    let whole = bounded(data.len(), 8, 4096, || items(format, data, usize::MAX));
+    for piece in [1, 7, 104, 151] {
+        assert_eq!(items(format, data, piece), whole, "in pieces of {piece}");
+    }
+    if whole.1 { Outcome::Accepted } else { Outcome::Refused }
+}
+
+/// All items, from bytes that come in pieces, and whether the end is one.
+fn items(format: Format, data: &[u8], piece: usize) -> (Vec<Item>, bool) {
+    let mut decoder = Decoder::new(format);
+    let (mut kept, mut items) = (Vec::new(), Vec::new());
+    for piece in data.chunks(piece.min(data.len().max(1))) {
+        kept.extend_from_slice(piece);
+        let mut rest = &kept[..];
+        loop {
+            match decoder.take(rest) {
+                Ok(Some((item, after))) => {
+                    if let Item::Segment(segment) = &item {
+                        assert!(segment.end_ns >= segment.start_ns);
+                        assert!(segment.offset.checked_add(segment.len).is_some());
+                    }
+                    items.push(item);
+                    rest = after;
+                }
+                Ok(None) => break,
+                Err(_) => return (items, false),
+            }
+        }
+        kept = rest.to_vec();
+    }
+    let whole = kept.is_empty() && decoder.between_files();
+    (items, whole)
+}
+
+fn some(count: u64) -> impl Iterator<Item = Record> {
+    (0..count).map(|n| {
+        let op = Operation::ALL[n as usize % Operation::ALL.len()];
+        Record {
+            rank: Rank((n % 5) as u32),
+            host: HostId((n % 3) as u32),
+            file: FileId(if op.has_file() { (n % 4) as u32 } else { 0 }),
+            op,
+            level: if n % 2 == 0 { Level::Posix } else { Level::MpiIo },
+            collective: n % 7 == 0,
+            offset: FileOffset(if op.moves_bytes() { n * 4096 } else { 0 }),
+            len: ByteLen(if op.moves_bytes() { 4096 + n % 2 } else { 0 }),
+            start: Nanos(n * 1000),
+            end: Nanos(n * 1000 + 700),
+        }
+    })
+}
+
+pub fn wtrace_seeds() -> Vec<Vec<u8>> {
+    [1, 40, 2000]
+        .map(|count| {
+            let mut writer = wtrace::Writer::to(Path::new(PATH), Vec::new()).expect("memory takes it");
+            for number in 0..4 {
+                writer.file(&format!("/data/file {number}")).expect("few");
+                writer.host(&format!("node{number}")).expect("few");
+            }
+            writer.info(&weft_trace::Info::default()).expect("memory takes it");
+            for record in some(count) {
+                writer.push(&record).expect("memory takes it");
+            }
+            writer.finish().expect("memory takes it")[HEADER_LEN..].to_vec()
+        })
+        .into()
+}
+
+pub fn trace_csv_seeds() -> Vec<Vec<u8>> {
+    let mut names = Names::default();
+    for number in 0..4 {
+        names.file(&format!("/data/file {number}")).expect("few");
+        names.host(&format!("node{number}")).expect("few");
+    }
+    let mut writer = csv::Writer::new(Path::new(PATH), Vec::new()).expect("memory takes it");
+    for record in some(30) {
+        writer.push(&record, &names).expect("memory takes it");
+    }
+    let written = writer.finish().expect("memory takes it");
+    let short =
+        b"op,file,len,start_ms,duration_us\nread,\"a,\n\"\"b\",4 KiB,1.5,2e-3\n# comment\nbarrier,,,9,\n"
+            .to_vec();
+    vec![written, short]
+}
+
+pub fn darshan_dxt_seeds() -> Vec<Vec<u8>> {
+    let module = |choice: u8, threads: bool| {
+        let mut out = vec![choice];
+        let words = |words: &[u64]| -> Vec<u8> {
+            let swap = |word: &u64| if choice & 2 != 0 { word.swap_bytes() } else { *word };
+            words.iter().flat_map(|word| swap(word).to_ne_bytes()).collect()
+        };
+        for rank in 0..3 {
+            out.extend(words(&[77, rank, u64::MAX]));
+            let mut host = [0; 64];
+            host[..5].copy_from_slice(b"node7");
+            out.extend(host);
+            out.extend(words(&[2, 1]));
+            for segment in 0..3u64 {
+                let begin = segment as f64;
+                out.extend(words(&[segment * 4096, 4096, begin.to_bits(), (begin + 0.25).to_bits()]));
+                if threads {
+                    out.extend(words(&[1]));
+                }
+            }
+        }
+        out
+    };
+    vec![module(1 << 2, false), module(2 << 2, true), module(1 | 2 | 3 << 2, true), module(1 | 2 << 2, false)]
+}
