@@ -6,11 +6,11 @@ use clap::Args;
 use serde_json::json;
 use std::time::Instant;
 use weft_twin::{ClusterSpec, Outcome, ServerSpec};
-use weft_workload::{Access, MpiIoTest, Size, WorkloadSpec};
+use weft_workload::{Access, Ior, IorOrder, Size, WorkloadSpec};
 
 const AFTER: &str = "\
-Every rank writes and then reads one shared file in turns (mpi-io-test, 64 KiB a request), payloads as lengths only, on
-one core. The first line is the base case; then come more processes, and more servers. `requests` are operations of the
+Every rank writes and then reads its part of one shared file in an order of its own (IOR, 64 KiB a request), so that
+every process talks to every server; payloads are lengths only. All of it runs on one core. The first line is the base case; then come more processes, and more servers. `requests` are operations of the
 workload that asked a server for something; opening connections counts in the time.";
 
 /// Measures how fast the simulation runs.
@@ -38,6 +38,9 @@ fn size(text: &str) -> Result<(u32, u32), String> {
 
 /// Requests of all processes together in one measurement.
 const REQUESTS: u64 = 400_000;
+
+/// Bytes of each request.
+const TRANSFER: Size = Size::kib(64);
 
 const BASE: (u32, u32) = (8, 64);
 const GROWTH: [(u32, u32); 7] = [BASE, (8, 8), (8, 512), (8, 4096), (1, 64), (32, 64), (128, 64)];
@@ -127,12 +130,15 @@ fn measure(servers: u32, processes: u32, requests: u64) -> Result<Point, Failure
         servers: vec![ServerSpec { count: servers, ..ServerSpec::default() }],
         ..ClusterSpec::default()
     };
-    let workload = WorkloadSpec::MpiIoTest(MpiIoTest {
+    // Consecutive stripes of each rank, at least as many as there are servers: everybody talks to everybody.
+    let transfers = (requests / 2).div_ceil(u64::from(processes)).max(u64::from(servers));
+    let workload = WorkloadSpec::Ior(Ior {
         ranks: processes,
-        size: Size::kib(64),
-        iterations: Some((requests / 2).div_ceil(u64::from(processes)).max(4)),
+        transfer: TRANSFER,
+        per_rank: Some(Size(transfers * TRANSFER.0)),
+        order: IorOrder::RandomOwn,
         access: Access::Both,
-        ..MpiIoTest::default()
+        ..Ior::default()
     });
     let workload = workload.build().map_err(|error| Failure::misuse("twin speed", error))?;
     forget_peak_memory();
