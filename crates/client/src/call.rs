@@ -220,7 +220,7 @@ impl<E: Env> Core<E> {
                         "{} open files and {} locks were lost while server {} was away",
                         lost_opens.len(),
                         lost_locks.len(),
-                        self.metadata_server().entry.name
+                        self.metadata_server().entry().name
                     ));
                 }
                 Ok(())

@@ -36,8 +36,13 @@ impl<E: Env> std::fmt::Debug for Client<E> {
 
 impl<E: Env> Client<E> {
     /// A session that connects when it is first needed.
-    pub fn new(env: E, map: ClusterMap, options: ClientOptions, credentials: Credentials) -> Self {
-        Self { core: Arc::new(Core::new(env, map, options, credentials)), on_behalf: None }
+    pub fn new(
+        env: E,
+        map: impl Into<Arc<ClusterMap>>,
+        options: ClientOptions,
+        credentials: Credentials,
+    ) -> Self {
+        Self { core: Arc::new(Core::new(env, map.into(), options, credentials)), on_behalf: None }
     }
 
     /// The session's number.
@@ -83,8 +88,12 @@ impl<E: Env> Client<E> {
     pub fn after_fork_in_child(&self) -> Self {
         self.core.abandon();
         let core = &self.core;
-        let fresh =
-            Core::new(core.env.clone(), core.map.clone(), core.options.clone(), core.credentials.clone());
+        let fresh = Core::new(
+            core.env.clone(),
+            Arc::clone(&core.map),
+            core.options.clone(),
+            core.credentials.clone(),
+        );
         Self { core: Arc::new(fresh), on_behalf: self.on_behalf.clone() }
     }
 

@@ -103,7 +103,7 @@ pub(crate) async fn connected<'l, E: Env>(
     line: &'l mut Line<E>,
 ) -> Result<&'l mut Wire<E>, Error> {
     if line.wire.is_none() {
-        line.wire = Some(connect(core, server, line.number).await?);
+        line.wire = Some(Box::new(connect(core, server, line.number).await?));
     }
     Ok(line.wire.as_mut().expect("connected above"))
 }
@@ -182,7 +182,7 @@ impl From<Malformed> for Failed {
 
 async fn attempt<E: Env>(core: &Core<E>, server: &Server<E>, number: u32) -> Result<Wire<E>, Failed> {
     let mut last = Failed::Io(io::ErrorKind::AddrNotAvailable.into());
-    for address in &server.entry.addresses {
+    for address in &server.entry().addresses {
         match core.env.connect(address, core.options.connect_timeout).await {
             Ok(conn) => return greet(core, server, number, address, conn).await,
             Err(error) => last = Failed::connecting(address, error),
@@ -221,14 +221,14 @@ async fn greet<E: Env>(
         let Some(key) = core.credentials.proving_key() else {
             let text = format!(
                 "server {} at {address} wants a key: give the cluster file's key_file or a user's key from 'weft key'",
-                server.entry.name
+                server.entry().name
             );
             return Err(Failed::Refused(WireError::new(Errno::EACCES, text)));
         };
         if !proof_holds(&key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
             let text = format!(
                 "server {} at {address} has another cluster key: compare the key files of both sides",
-                server.entry.name
+                server.entry().name
             );
             return Err(Failed::Refused(WireError::new(Errno::EACCES, text)));
         }
@@ -254,7 +254,8 @@ async fn greet<E: Env>(
     if welcome.server != server.id {
         let text = format!(
             "{address} is answered by {} instead of {}: check the addresses in the cluster file",
-            welcome.server, server.entry.name
+            welcome.server,
+            server.entry().name
         );
         return Err(Failed::Refused(WireError::new(Errno::EPROTO, text)));
     }

@@ -18,7 +18,7 @@ use weft_wire::{ClusterMap, Errno};
 /// One session: its servers, connections, opens and leases.
 pub(crate) struct Core<E: Env> {
     pub(crate) env: E,
-    pub(crate) map: ClusterMap,
+    pub(crate) map: Arc<ClusterMap>,
     pub(crate) options: ClientOptions,
     pub(crate) credentials: Credentials,
     pub(crate) session: SessionId,
@@ -39,11 +39,16 @@ pub(crate) struct Core<E: Env> {
 }
 
 impl<E: Env> Core<E> {
-    pub(crate) fn new(env: E, map: ClusterMap, options: ClientOptions, credentials: Credentials) -> Self {
+    pub(crate) fn new(
+        env: E,
+        map: Arc<ClusterMap>,
+        options: ClientOptions,
+        credentials: Credentials,
+    ) -> Self {
         let mut session = [0; 16];
         env.random(&mut session);
-        let servers = (0..).zip(&map.servers);
-        let servers = servers.map(|(id, entry)| Server::new(&env, ServerId(id), entry.clone(), &options));
+        let servers = (0..map.servers.len() as u32).map(ServerId);
+        let servers = servers.map(|id| Server::new(&env, id, Arc::clone(&map), &options));
         Self {
             servers: servers.collect(),
             metadata: Pool::new(&env, 0, options.metadata_connections_max),

@@ -134,7 +134,7 @@ impl<E: Env> Drop for Lease<E> {
 /// The connection on which the leases of one server hang.
 pub(crate) struct Channel<E: Env> {
     gate: Gate<E>,
-    open: Mutex<Option<Open<E>>>,
+    open: Mutex<Option<Box<Open<E>>>>,
     /// Until when there is no point in asking, in nanoseconds of the monotonic clock.
     useless_until: AtomicU64,
 }
@@ -184,7 +184,7 @@ impl<E: Env> Channel<E> {
         let many = |open: &Open<E>| open.page.released.lock().len() >= RELEASE_BATCH;
         let open = {
             let mut place = self.open.lock();
-            if place.as_ref().is_some_and(many) { place.take() } else { None }
+            if place.as_ref().is_some_and(|open| many(open)) { place.take() } else { None }
         };
         if let Some(mut open) = open {
             // On an error the next one who asks notices and makes a new channel.
@@ -213,6 +213,9 @@ pub(crate) async fn ask<E: Env>(
     cap: Capability,
     write: bool,
 ) -> Result<Answer<E>, Error> {
+    if !server.may_be_local() {
+        return Ok(Answer::Never);
+    }
     let channel = &server.channel;
     let inside = if core.options.transport == Transport::Descriptor {
         channel.gate.enter().await
@@ -303,7 +306,7 @@ async fn ask_on<E: Env>(
 }
 
 /// A new channel; `None` when this server gives no leases to us.
-async fn attach<E: Env>(core: &Core<E>, server: &Server<E>) -> Result<Option<Open<E>>, Error> {
+async fn attach<E: Env>(core: &Core<E>, server: &Server<E>) -> Result<Option<Box<Open<E>>>, Error> {
     let mut wire = connect(core, server, LEASE_LINE).await?;
     if !wire.local {
         return Ok(None);
@@ -311,7 +314,7 @@ async fn attach<E: Env>(core: &Core<E>, server: &Server<E>) -> Result<Option<Ope
     match attach_shared(&mut wire, 0).await {
         Ok(Some(shared)) => {
             let page = Arc::new(Page { shared, released: Mutex::default() });
-            Ok(Some(Open { wire, page }))
+            Ok(Some(Box::new(Open { wire, page })))
         }
         Ok(None) => Ok(None),
         Err(error) => Err(server.unreachable(crate::connect::describe(&error))),

@@ -14,7 +14,7 @@ pub(crate) struct Line<E: Env> {
     /// Number of the last mutating request.
     pub(crate) seq: u64,
     /// The connection; `None` before the first use and after a loss.
-    pub(crate) wire: Option<Wire<E>>,
+    pub(crate) wire: Option<Box<Wire<E>>>,
     /// What was said without waiting since the last reply: said again if the connection is lost, because nobody
     /// knows whether it was heard.
     pub(crate) told: Vec<MetaCall>,

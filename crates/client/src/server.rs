@@ -6,10 +6,11 @@ use crate::log;
 use crate::options::ClientOptions;
 use crate::pool::Pool;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{Nanos, ServerId};
-use weft_env::Env;
-use weft_wire::cluster::ServerEntry;
+use weft_env::{Address, Env};
+use weft_wire::cluster::{ClusterMap, ServerEntry};
 use weft_wire::{Errno, WireError};
 
 /// An outage is said again when it goes on for this long.
@@ -25,7 +26,7 @@ pub(crate) const LEASE_LINE: u32 = 1 << 17;
 /// One server.
 pub(crate) struct Server<E: Env> {
     pub(crate) id: ServerId,
-    pub(crate) entry: ServerEntry,
+    map: Arc<ClusterMap>,
     /// Connections for data.
     pub(crate) lines: Pool<E>,
     /// The connection that leases hang on.
@@ -68,16 +69,26 @@ pub(crate) enum Patience {
 }
 
 impl<E: Env> Server<E> {
-    pub(crate) fn new(env: &E, id: ServerId, entry: ServerEntry, options: &ClientOptions) -> Self {
+    pub(crate) fn new(env: &E, id: ServerId, map: Arc<ClusterMap>, options: &ClientOptions) -> Self {
         Self {
             id,
-            entry,
+            map,
             lines: Pool::new(env, DATA_LINES, options.connections_max),
             channel: Channel::new(env),
             troubled: AtomicBool::new(false),
             outage: Mutex::default(),
             incarnation: AtomicU64::new(0),
         }
+    }
+
+    /// Its name and addresses.
+    pub(crate) fn entry(&self) -> &ServerEntry {
+        &self.map.servers[self.id.0 as usize]
+    }
+
+    /// Whether it may be on this node: only then can memory and descriptors be shared.
+    pub(crate) fn may_be_local(&self) -> bool {
+        self.entry().addresses.iter().any(|address| matches!(address, Address::Unix(_)))
     }
 
     /// Whether to try at all.
@@ -124,7 +135,7 @@ impl<E: Env> Server<E> {
     /// at once: the server may be well.
     pub(crate) fn found_hindered(&self, now: Nanos, errno: Errno) -> Error {
         let error = Error::Hindered(Box::new(Hindered {
-            server: self.entry.name.clone(),
+            server: self.entry().name.clone(),
             address: self.addresses(),
             errno,
             path: Vec::new(),
@@ -151,7 +162,7 @@ impl<E: Env> Server<E> {
             std::mem::take(&mut *outage).said_at.is_some()
         };
         if said {
-            log::note(&format!("server {} answers again", self.entry.name));
+            log::note(&format!("server {} answers again", self.entry().name));
         }
     }
 
@@ -168,12 +179,12 @@ impl<E: Env> Server<E> {
     }
 
     fn addresses(&self) -> String {
-        self.entry.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+        self.entry().addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
     }
 
     pub(crate) fn unreachable(&self, cause: String) -> Error {
         Error::Unreachable(Box::new(Unreachable {
-            server: self.entry.name.clone(),
+            server: self.entry().name.clone(),
             address: self.addresses(),
             cause,
             path: Vec::new(),
@@ -181,6 +192,6 @@ impl<E: Env> Server<E> {
     }
 
     pub(crate) fn refused(&self, error: WireError) -> Error {
-        Error::Refused(Box::new(Refused { server: self.entry.name.clone(), path: Vec::new(), error }))
+        Error::Refused(Box::new(Refused { server: self.entry().name.clone(), path: Vec::new(), error }))
     }
 }

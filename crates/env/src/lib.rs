@@ -100,6 +100,12 @@ pub trait Env: Clone + Send + Sync + 'static {
         self.spawn(name, body)
     }
 
+    /// Runs a part of a task. Where there may be a million tasks, which is in the simulated world, its memory is taken
+    /// only while it runs; in the real world it lies with the rest on a thread's stack.
+    fn apart<F: Future>(future: F) -> impl Future<Output = F::Output> {
+        future
+    }
+
     /// A new event count.
     fn notify(&self) -> Self::Notify;
 
@@ -209,6 +215,10 @@ pub trait Conn: Send + 'static {
     type File;
     /// The shared memory type of this world.
     type Shared;
+
+    /// How many bytes a reader of messages had best ask for at once: a header, the body of any request of the hot path,
+    /// and a payload of 4 KiB, so that a small message takes one system call.
+    const READ_LEN: usize = 4096 + 512;
 
     /// Sends all of `parts`, in order.
     async fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()>;

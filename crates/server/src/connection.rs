@@ -3,7 +3,7 @@
 use crate::connections::Entry;
 use crate::data::DataConnection;
 use crate::greeting::{Greeted, NotGreeted, greet};
-use crate::metadata::ConnectionContext;
+use crate::metadata::{self, ConnectionContext};
 use crate::server::Shared;
 use crate::status;
 use std::future::Future;
@@ -20,7 +20,7 @@ use weft_wire::{Errno, Family, Incoming, Kind, Link, WireError};
 pub(crate) async fn run<E: Env>(shared: Arc<Shared<E>>, entry: Arc<Entry>, conn: E::Conn) {
     let _registered = Registered { shared: &shared, id: entry.id };
     let mut link = Link::new(conn);
-    match caught(greet(&shared, &mut link, entry.refused)).await {
+    match caught(E::apart(greet(&shared, &mut link, entry.refused))).await {
         Some(Ok(greeted)) => serve(&shared, &entry, &mut link, greeted).await,
         Some(Err(NotGreeted::Refused(why))) => shared.log(&format!("refused a connection: {why}")),
         Some(Err(NotGreeted::Gone)) => {} // a peer that left, or a scan of the port: not worth a line
@@ -48,7 +48,7 @@ async fn serve<E: Env>(shared: &Shared<E>, entry: &Entry, link: &mut Link<E::Con
     });
     let context = metadata.as_ref().map(|(_, context)| context);
     let mut data = DataConnection::new(entry.id, &greeted, shared.is_administrator(&greeted));
-    match caught(requests(shared, entry, link, &mut data, context)).await {
+    match caught(E::apart(requests(shared, entry, link, &mut data, context))).await {
         Some(Ok(())) => {}
         Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
             shared.log(&format!("ended a connection of user {}: {error}", greeted.identity.uid));
@@ -60,7 +60,7 @@ async fn serve<E: Env>(shared: &Shared<E>, entry: &Entry, link: &mut Link<E::Con
         service.disconnected(data);
     }
     if let Some((service, context)) = metadata
-        && caught(service.disconnected(context)).await.is_none()
+        && caught(E::apart(service.disconnected(context))).await.is_none()
     {
         shared.panicked("ending a session");
     }
@@ -86,36 +86,49 @@ async fn requests<E: Env>(
                 Err(io::Error::new(io::ErrorKind::InvalidData, "a message that no client sends"))
             }
             (_, Family::Data) => match &shared.data {
-                Some(service) => service.serve(link, entry, data, &incoming).await,
-                None => refuse_role(shared, link, &incoming).await,
+                Some(service) => E::apart(service.serve(link, entry, data, &incoming)).await,
+                None => E::apart(refuse_role(shared, link, &incoming)).await,
             },
             (_, Family::Meta) => match (&shared.metadata, context) {
                 (Some(service), Some(context)) => {
-                    let header = incoming.header;
-                    let reply = match link.decode(&incoming) {
-                        Ok(call) => {
-                            link.skip_payload(header.payload_len.into()).await?;
-                            service.call(context, call).await
-                        }
-                        Err(bad) => {
-                            link.skip_payload(header.payload_len.into()).await?;
-                            weft_wire::meta::MetaReply::Failed(malformed(bad))
-                        }
-                    };
-                    answer(link, entry, &incoming, &reply).await
+                    E::apart(about_metadata(service, context, link, entry, &incoming)).await
                 }
-                _ => refuse_role(shared, link, &incoming).await,
+                _ => E::apart(refuse_role(shared, link, &incoming)).await,
             },
-            (_, Family::Status) => {
-                let reply = status::reply(shared, link, &incoming, data).await?;
-                answer(link, entry, &incoming, &reply).await
-            }
+            (_, Family::Status) => E::apart(about_status(shared, link, entry, &incoming, data)).await,
         };
         entry.at_ease();
         entry.set_busy(false);
         served?;
     }
     Ok(())
+}
+
+async fn about_metadata<E: Env>(
+    service: &metadata::Service<E>,
+    context: &ConnectionContext,
+    link: &mut Link<E::Conn>,
+    entry: &Entry,
+    incoming: &Incoming,
+) -> io::Result<()> {
+    let call = link.decode(incoming);
+    link.skip_payload(incoming.header.payload_len.into()).await?;
+    let reply = match call {
+        Ok(call) => service.call(context, call).await,
+        Err(bad) => weft_wire::meta::MetaReply::Failed(malformed(bad)),
+    };
+    answer(link, entry, incoming, &reply).await
+}
+
+async fn about_status<E: Env>(
+    shared: &Shared<E>,
+    link: &mut Link<E::Conn>,
+    entry: &Entry,
+    incoming: &Incoming,
+    data: &DataConnection<E>,
+) -> io::Result<()> {
+    let reply = status::reply(shared, link, incoming, data).await?;
+    answer(link, entry, incoming, &reply).await
 }
 
 /// Sends a reply without payload, if one is wanted.

@@ -5,6 +5,7 @@ use crate::outcome::{DeviceOutcome, RunError};
 use crate::spec::{ClusterSpec, Module, Payload, ServerSpec, SpecError};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use weft_client::{Checksums, Client, ClientOptions, Credentials, Identity, Key};
 use weft_core::{ByteLen, FileOffset, Nanos, ServerId, SplitPolicy, TargetId};
 use weft_env::sim::{Control, DiskFaults, SimEnv};
@@ -23,7 +24,7 @@ const METADATA_MOUNT: &str = "/meta";
 pub struct Cluster {
     spec: ClusterSpec,
     control: Control,
-    map: ClusterMap,
+    map: Arc<ClusterMap>,
     secret: ClusterSecret,
     servers: Vec<SimEnv>,
     nodes: Vec<SimEnv>,
@@ -58,7 +59,7 @@ impl Cluster {
         let mut cluster = Self {
             spec: spec.clone(),
             control: control.clone(),
-            map: ClusterMap {
+            map: Arc::new(ClusterMap {
                 name: "twin".into(),
                 servers: (0..count)
                     .map(|id| ServerEntry {
@@ -68,7 +69,7 @@ impl Cluster {
                     .collect(),
                 targets: Vec::new(),
                 metadata: ServerId(metadata),
-            },
+            }),
             secret,
             servers: (0..count).map(|id| control.add_machine(&server_name(id))).collect(),
             nodes: (0..nodes).map(|id| control.add_machine(&format!("n{id}"))).collect(),
@@ -106,7 +107,11 @@ impl Cluster {
                 self.control.keep_lengths(env, &mount, weft_store::datafile::OBJECTS);
             }
             let class = target.class.clone();
-            self.map.targets.push(TargetEntry { id, server: ServerId(server), class: class.clone() });
+            Arc::make_mut(&mut self.map).targets.push(TargetEntry {
+                id,
+                server: ServerId(server),
+                class: class.clone(),
+            });
             let profile = target.profile.clone();
             self.disks.push(Disk { server, mount, target: Some(id), class, profile });
         }
@@ -219,7 +224,7 @@ impl Cluster {
                 first.expect("it has a target").mount.clone()
             }
         };
-        let mut config = metadata::Config::new(path.join("database"), self.map.clone());
+        let mut config = metadata::Config::new(path.join("database"), (*self.map).clone());
         config.options.placement.stripe_size = ByteLen(self.spec.layout.stripe_size.0);
         config
     }
@@ -236,7 +241,7 @@ impl Cluster {
             checksums: if client.checksums { Checksums::Auto } else { Checksums::Off },
             ..ClientOptions::default()
         };
-        Client::new(env, self.map.clone(), options, self.credentials.clone())
+        Client::new(env, Arc::clone(&self.map), options, self.credentials.clone())
     }
 
     /// A new client process on the node of `rank`.

@@ -8,10 +8,6 @@ use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::{Attachment, Conn, Processor};
 
-/// Room for a header, the body of any request of the hot path, and a payload of 4 KiB, so that a small message
-/// takes one receive.
-const INBOX_LEN: usize = 4096 + 512;
-
 /// A connection on which messages travel. Used by one task at a time.
 pub struct Link<C: Conn> {
     conn: C,
@@ -37,7 +33,7 @@ impl<C: Conn> Link<C> {
     pub fn new(conn: C) -> Self {
         Self {
             conn,
-            inbox: vec![0; INBOX_LEN],
+            inbox: vec![0; C::READ_LEN],
             start: 0,
             end: 0,
             outbox: Vec::new(),
@@ -248,8 +244,8 @@ impl<C: Conn> Link<C> {
             self.start = 0;
             self.end = 0;
             // A long body is rare: give its room back.
-            if self.inbox.len() > INBOX_LEN && len <= INBOX_LEN {
-                self.inbox.truncate(INBOX_LEN);
+            if self.inbox.len() > C::READ_LEN && len <= C::READ_LEN {
+                self.inbox.truncate(C::READ_LEN);
                 self.inbox.shrink_to_fit();
             }
         }

@@ -137,6 +137,10 @@ impl Env for SimEnv {
         Ok(())
     }
 
+    fn apart<F: Future>(future: F) -> impl Future<Output = F::Output> {
+        Box::pin(future)
+    }
+
     fn notify(&self) -> SimNotify {
         SimNotify::new(Arc::clone(&self.world))
     }

@@ -20,7 +20,7 @@ pub(crate) struct DataConnection<E: Env> {
     pub(super) payload_area: Option<E::Shared>,
     /// Whether the shared areas were handed out.
     pub(super) attached: bool,
-    caps: [Option<Capability>; CAPS_KEPT],
+    caps: Vec<Capability>,
     next: usize,
 }
 
@@ -35,7 +35,7 @@ impl<E: Env> DataConnection<E> {
             is_administrator,
             payload_area: None,
             attached: false,
-            caps: [None; CAPS_KEPT],
+            caps: Vec::new(),
             next: 0,
         }
     }
@@ -76,12 +76,15 @@ impl<E: Env> DataConnection<E> {
         if !cap.rights.allow(needed) || cap.rights == Rights::default() {
             return refuse(Errno::EACCES, "it does not allow this");
         }
-        if !self.caps.contains(&Some(*cap)) {
+        if !self.caps.contains(cap) {
             // Any time before its end will do here: the time is checked below.
             if !secret.verify(cap, file, Rights::default(), Timestamp(i128::MIN)) {
                 return refuse(Errno::EACCES, "it was not made by this cluster");
             }
-            self.caps[self.next] = Some(*cap);
+            match self.caps.get_mut(self.next) {
+                Some(oldest) => *oldest = *cap,
+                None => self.caps.push(*cap),
+            }
             self.next = (self.next + 1) % CAPS_KEPT;
         }
         if i128::from(cap.expires_s) * 1_000_000_000 <= now.0 {
