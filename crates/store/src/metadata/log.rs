@@ -34,7 +34,10 @@ const MAGIC: [u8; 4] = *b"WLOG";
 const BODY_LEN_MAX: u32 = 256 << 20;
 
 /// What the search for frames behind a damaged place reads at a time.
-const SEARCH_LEN: usize = 64 << 10;
+const SEARCH_PART: usize = 512 << 10;
+/// How far it goes: eight times what is gathered at the most before it is written. All of a log would take a good part of a
+/// second on a hard disk, at each start.
+const SEARCH_LEN: u64 = 2 << 20;
 
 /// A random number that the base keeps. Behind the end of a log lie remains of frames with
 /// bytes that users chose (names, extended attributes): without the key nobody can make them look like a frame. Logs of before there
@@ -180,13 +183,23 @@ pub(super) fn replay(
         at = body_at + u64::from(header.body_len);
     }
     // Where the frames end may be one that was cut short by a crash, which is the newest, or one that is damaged.
-    if later_frame(file, key, at, last)? { Err(damaged(last + 1)) } else { Ok(last) }
+    let mut later = later_frame(file, key, at, last)?;
+    if let Some(header) = header_at(file, at)?.and_then(|bytes| decode_header(&bytes, key)) {
+        // Its header says where the next one is, however long it is.
+        later |= later_frame(
+            file,
+            key,
+            at + FRAME_HEADER_LEN as u64 + u64::from(header.body_len),
+            last.max(header.number),
+        )?;
+    }
+    if later { Err(damaged(last + 1)) } else { Ok(last) }
 }
 
-/// Whether a whole frame newer than `last` begins anywhere from `from` on.
+/// Whether a whole frame newer than `last` begins anywhere near `from`, or behind it.
 fn later_frame(file: &impl BlockingFile, key: LogKey, from: u64, last: u64) -> io::Result<bool> {
-    let len = file.len()?.0;
-    let mut buffer = vec![0; SEARCH_LEN.min(len.saturating_sub(from) as usize)];
+    let len = file.len()?.0.min(from.saturating_add(SEARCH_LEN));
+    let mut buffer = vec![0; SEARCH_PART.min(len.saturating_sub(from) as usize)];
     let mut at = from;
     while len.saturating_sub(at) >= FRAME_HEADER_LEN as u64 {
         let part = buffer.len().min((len - at) as usize);
