@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::log;
 use crate::pool::Lent;
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 use weft_core::Nanos;
 use weft_env::{Conn, Env};
 use weft_wire::hello::Identity;
@@ -138,8 +139,10 @@ impl<E: Env> Core<E> {
         let at_once = wire.local && call.seq == 0 && longer.is_none();
         wire.link.set_waits_on(if at_once { self.processor() } else { None });
         self.counters.meta_messages.one();
+        let asked = self.env.now();
         let result = exchange_within(self.options.request_timeout, wire, call, longer).await;
         if result.is_ok() {
+            self.heard.fetch_max(asked.0, Relaxed);
             // Requests of one connection are served in their order.
             lent.told.clear();
         }

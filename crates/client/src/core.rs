@@ -34,6 +34,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) leases: Held<E>,
     pub(crate) counters: Arc<Counters>,
     handles: AtomicU64,
+    /// When the metadata service was last asked something that it answered, by the monotonic clock.
+    pub(crate) heard: AtomicU64,
     /// Set in a forked child: everything here belongs to the parent.
     abandoned: AtomicBool,
 }
@@ -59,6 +61,7 @@ impl<E: Env> Core<E> {
             leases: Held::new(options.leases_max),
             counters: Arc::default(),
             handles: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             abandoned: AtomicBool::new(false),
             session: SessionId(u128::from_le_bytes(session)),
             env,

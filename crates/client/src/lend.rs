@@ -77,6 +77,9 @@ impl<E: Env> OpenFile<E> {
         if !fits || !state.record.flags.read || state.check().is_err() {
             return false;
         }
+        if state.check_locks().await.is_err() {
+            return false;
+        }
         let Some(layout) = &state.layout else { return false };
         // No server hears of this request, so that what its policies would want to know does not matter.
         let split = state.client.core.options.split;

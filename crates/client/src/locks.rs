@@ -1,13 +1,24 @@
 //! Byte-range locks: bounded waits at the server, so that a caller can be interrupted and nothing hangs.
+//!
+//! A metadata service that crashed lets others have locks only after its grace time, which must be longer than
+//! [`HEARD_WITHIN`] and an operation together. Who holds a lock has told of it again by then if he asked anything. Who did
+//! nothing but compute is made to ask before he next touches the file, and gets an error if the lock is gone.
 
 use crate::call::Effect;
 use crate::control::odd_reply;
 use crate::error::{Error, Result};
-use crate::file::OpenFile;
+use crate::file::{OpenFile, State};
+use crate::registry::LocksOn;
+use std::sync::atomic::Ordering::Relaxed;
+use weft_core::Nanos;
 use weft_env::Env;
+use weft_wire::Errno;
 use weft_wire::meta::{
     HeldLock, LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest, ReclaimLock,
 };
+
+/// Bytes under a lock are touched only when the metadata service has answered within this time.
+const HEARD_WITHIN: Nanos = Nanos::from_s(1);
 
 /// Whether to wait for a lock.
 pub enum Wait<'a> {
@@ -23,6 +34,34 @@ impl std::fmt::Debug for Wait<'_> {
             Self::No => "No",
             Self::Until(_) => "Until(..)",
         })
+    }
+}
+
+impl<E: Env> State<E> {
+    /// Before bytes are touched: the locks that this session has on the file must still be its own.
+    #[inline]
+    pub(crate) async fn check_locks(&self) -> Result<()> {
+        if self.client.core.registry.has_locks() { self.check_own_locks().await } else { Ok(()) }
+    }
+
+    async fn check_own_locks(&self) -> Result<()> {
+        let core = &*self.client.core;
+        let file = self.record.file;
+        if core.registry.locks_on(file) == LocksOn::Held {
+            let heard = Nanos(core.heard.load(Relaxed));
+            if core.env.now() < heard.saturating_add(HEARD_WITHIN) {
+                return Ok(());
+            }
+            // Over a connection made after a restart all locks are told again first.
+            let asked = core.call(None, Effect::Repeatable, MetaRequest::Flush).await;
+            asked.map_err(|error| error.about(&self.path))?;
+        }
+        if core.registry.locks_on(file) == LocksOn::Lost {
+            const WHY: &str = "a lock on the file was lost while the metadata server was away, and others may have had it: \
+                               give it up, and take it again before going on";
+            return Err(Error::misuse(Errno::EIO, WHY).about(&self.path));
+        }
+        Ok(())
     }
 }
 

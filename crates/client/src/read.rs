@@ -25,6 +25,7 @@ impl<E: Env> OpenFile<E> {
     pub async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: FileOffset) -> Result<usize> {
         let state = &self.state;
         state.check()?;
+        state.check_locks().await?;
         if !state.record.flags.read {
             return Err(Error::misuse(Errno::EBADF, "the file is not open for reading"));
         }

@@ -37,10 +37,53 @@ impl OpenRecord {
 #[derive(Default, Debug)]
 pub(crate) struct Registry {
     opens: Mutex<BTreeMap<HandleId, Arc<OpenRecord>>>,
-    locks: Mutex<Vec<ReclaimLock>>,
+    locks: Mutex<Locks>,
+    /// Whether there are any in `locks`.
+    any_locks: AtomicBool,
+}
+
+#[derive(Default, Debug)]
+struct Locks {
+    held: Vec<ReclaimLock>,
+    /// Not to be had again after the service had been away, and not given up yet by who thinks that he has them.
+    lost: Vec<ReclaimLock>,
+}
+
+/// What this session has of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LocksOn {
+    None,
+    Held,
+    /// One was lost: another may have had it.
+    Lost,
 }
 
 impl Registry {
+    /// Changes the locks.
+    fn change(&self, change: impl FnOnce(&mut Locks)) {
+        let mut locks = self.locks.lock();
+        change(&mut locks);
+        self.any_locks.store(!(locks.held.is_empty() && locks.lost.is_empty()), Relaxed);
+    }
+
+    /// Whether there is any lock, held or lost.
+    #[inline]
+    pub(crate) fn has_locks(&self) -> bool {
+        self.any_locks.load(Relaxed)
+    }
+
+    pub(crate) fn locks_on(&self, file: FileId) -> LocksOn {
+        let locks = self.locks.lock();
+        let on_file = |lock: &ReclaimLock| lock.file == file;
+        if locks.lost.iter().any(on_file) {
+            LocksOn::Lost
+        } else if locks.held.iter().any(on_file) {
+            LocksOn::Held
+        } else {
+            LocksOn::None
+        }
+    }
+
     pub(crate) fn opened(&self, record: &Arc<OpenRecord>) {
         self.opens.lock().insert(record.handle, Arc::clone(record));
     }
@@ -54,28 +97,37 @@ impl Registry {
         };
         // With the last open of a file the session's locks on it end.
         let stays = |lock: &ReclaimLock| lock.owner != LockOwner::Handle(handle) && Some(lock.file) != gone;
-        let mut locks = self.locks.lock();
-        if !locks.is_empty() {
-            locks.retain(stays);
+        if self.has_locks() {
+            self.change(|locks| {
+                locks.held.retain(stays);
+                locks.lost.retain(stays);
+            });
         }
     }
 
     pub(crate) fn locked(&self, lock: ReclaimLock) {
-        let mut locks = self.locks.lock();
-        cut(&mut locks, lock.file, lock.space, lock.owner, lock.range);
-        locks.push(lock);
+        self.change(|locks| {
+            for part in [&mut locks.held, &mut locks.lost] {
+                cut(part, lock.file, lock.space, lock.owner, lock.range);
+            }
+            locks.held.push(lock);
+        });
     }
 
     pub(crate) fn unlocked(&self, file: FileId, space: LockSpace, owner: LockOwner, range: LockRange) {
-        cut(&mut self.locks.lock(), file, space, owner, range);
+        self.change(|locks| {
+            for part in [&mut locks.held, &mut locks.lost] {
+                cut(part, file, space, owner, range);
+            }
+        });
     }
 
     pub(crate) fn snapshot(&self) -> (Vec<ReclaimOpen>, Vec<ReclaimLock>) {
         let opens = self.opens.lock().values().map(|record| record.to_reclaim()).collect();
-        (opens, self.locks.lock().clone())
+        (opens, self.locks.lock().held.clone())
     }
 
-    /// Takes out what could not be had again. The number of opens and locks.
+    /// Takes out what could not be had again.
     pub(crate) fn lost(&self, opens: &[HandleId], locks: &[ReclaimLock]) {
         {
             let mut all = self.opens.lock();
@@ -85,7 +137,12 @@ impl Registry {
                 }
             }
         }
-        self.locks.lock().retain(|lock| !locks.contains(lock));
+        self.change(|all| {
+            let (lost, held) =
+                std::mem::take(&mut all.held).into_iter().partition(|lock| locks.contains(lock));
+            all.held = held;
+            all.lost.extend::<Vec<_>>(lost);
+        });
     }
 
     /// Nobody will tell of writes to these any more.
@@ -148,5 +205,36 @@ mod tests {
         let mut left = registry.snapshot().1;
         left.sort_by_key(|lock| lock.range.start);
         assert_eq!(left, [lock(1, 0, 10), lock(1, 10, 20), lock(1, 20, 40), lock(2, 200, 300)]);
+    }
+
+    #[test]
+    fn a_lost_lock_stays_known_until_its_owner_gives_it_up_or_has_another() {
+        let registry = Registry::default();
+        assert!(!registry.has_locks());
+        registry.locked(lock(1, 0, 100));
+        registry.locked(lock(2, 200, 300));
+        assert_eq!(registry.locks_on(FileId(1)), LocksOn::Held);
+        registry.lost(&[], &[lock(1, 0, 100), lock(2, 200, 300)]);
+        assert_eq!(
+            (registry.locks_on(FileId(1)), registry.locks_on(FileId(2))),
+            (LocksOn::Lost, LocksOn::None)
+        );
+        assert!(registry.snapshot().1.is_empty(), "it is not asked for again");
+        registry.unlocked(
+            FileId(1),
+            LockSpace::Record,
+            LockOwner::Process(1),
+            LockRange { start: 0, end: u64::MAX },
+        );
+        assert_eq!(registry.locks_on(FileId(1)), LocksOn::Lost, "the other owner's");
+        registry.locked(lock(2, 200, 300));
+        assert_eq!(registry.locks_on(FileId(1)), LocksOn::Held);
+        registry.unlocked(
+            FileId(1),
+            LockSpace::Record,
+            LockOwner::Process(2),
+            LockRange { start: 0, end: u64::MAX },
+        );
+        assert!(!registry.has_locks());
     }
 }

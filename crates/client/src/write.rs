@@ -23,6 +23,7 @@ impl<E: Env> OpenFile<E> {
     pub async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
         let state = &self.state;
         state.check()?;
+        state.check_locks().await?;
         if !state.record.flags.write {
             return Err(Error::misuse(Errno::EBADF, "the file is not open for writing"));
         }

@@ -2,15 +2,19 @@
 
 mod support;
 
+use std::io::{IoSlice, IoSliceMut};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::{Plan, SERVERS, model, options, secret};
-use weft_client::{Client, Counts, Credentials, Key, Transport};
-use weft_core::Nanos;
+use weft_client::{
+    Client, Counts, Credentials, Key, LockKind, LockOwner, LockRange, LockSpace, Transport, Wait,
+};
+use weft_core::{ByteLen, FileOffset, Nanos};
 use weft_env::sim::{Sim, SimEnv};
 use weft_env::{Address, Dir, Env};
 use weft_server::{Server, ServerHandle};
+use weft_wire::Errno;
 
 /// A simulated cluster: machines, and what runs on them.
 struct World {
@@ -225,4 +229,68 @@ fn changes_happen_once_over_crashes_of_the_metadata_server() {
         });
         assert!(repeated > 3, "seed {seed}: the crashes hit nothing");
     }
+}
+
+/// A client that has a lock only computes while the metadata server crashes and starts again.
+fn lock_over_an_outage(others_lock_it: bool) {
+    let mut sim = Sim::with_seed(9);
+    let world = World::new(&sim, true);
+    let control = sim.control();
+    let main = control.process(&world.machines[0], "test", 1000, 1000);
+    let env = main.clone();
+    sim.block_on(&main, async move {
+        let mut servers = world.start().await;
+        let clients =
+            [world.client(&control, "a", Transport::Auto), world.client(&control, "b", Transport::Auto)];
+        let mine = support::open(&clients[0], "f", 65_536).await;
+        let bytes = support::pattern(100_000, 1);
+        support::write(&mine, 0, &bytes).await;
+        let whole = LockRange { start: 0, end: u64::MAX };
+        let (space, owner, kind) = (LockSpace::Record, LockOwner::Process(1), LockKind::Exclusive);
+        mine.lock(space, owner, kind, whole, Wait::No).await.expect("free");
+
+        control.kill(&world.machines[0]);
+        let machine = control.restart(&world.machines[0]);
+        servers[0] = world.start_server(&machine, 0).await;
+        if others_lock_it {
+            let theirs = support::open(&clients[1], "f", 65_536).await;
+            theirs
+                .lock(space, owner, kind, whole, Wait::Until(&mut || false))
+                .await
+                .expect("after the grace");
+            theirs.unlock(space, owner, whole).await.expect("given up");
+        }
+        env.sleep(Nanos::from_s(10)).await;
+
+        let written = mine.write_at(&[IoSlice::new(&bytes)], FileOffset(0)).await;
+        if !others_lock_it {
+            assert_eq!(written.expect("the lock is there again"), bytes.len());
+            let taken = support::open(&clients[1], "f", 65_536).await;
+            assert!(taken.lock(space, owner, kind, whole, Wait::No).await.is_err());
+            return;
+        }
+        assert_eq!(written.expect_err("without the lock").errno(), Errno::EIO.0);
+        let mut part = [0; 10];
+        let read = mine.read_at(&mut [IoSliceMut::new(&mut part)], FileOffset(0)).await;
+        assert_eq!(read.expect_err("without the lock").errno(), Errno::EIO.0);
+        assert!(mine.truncate(ByteLen(5)).await.is_err());
+        // Another open of the same session is no way around.
+        let again = support::open(&clients[0], "f", 65_536).await;
+        assert!(again.write_at(&[IoSlice::new(b"x")], FileOffset(0)).await.is_err());
+        mine.unlock(space, owner, whole).await.expect("given up");
+        assert_eq!(support::read(&mine, 0, bytes.len()).await, bytes);
+        mine.lock(space, owner, kind, whole, Wait::No).await.expect("free");
+        support::write(&mine, 0, &bytes).await;
+        drop(servers);
+    });
+}
+
+#[test]
+fn a_lock_that_nobody_took_during_an_outage_is_held_on() {
+    lock_over_an_outage(false);
+}
+
+#[test]
+fn a_lock_that_somebody_took_during_an_outage_is_an_error_for_who_had_it() {
+    lock_over_an_outage(true);
 }

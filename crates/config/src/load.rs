@@ -187,7 +187,7 @@ fn metadata(
     let cache = section.size("cache", MEMORY)?;
     let delay = section.duration("commit_delay", Nanos(0)..=Nanos::from_s(1))?;
     let most = section.number("commit_max", 1..=65_536)?;
-    let grace = section.duration("grace", Nanos(0)..=Nanos::from_s(600))?;
+    let grace = section.duration("grace", Nanos::from_s(2)..=Nanos::from_s(600))?;
     let emulate = section.parsed("emulate", "hdd-7200", emulated)?;
     section.finish()?;
     let metadata = Metadata {

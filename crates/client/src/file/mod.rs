@@ -278,6 +278,7 @@ impl<E: Env> OpenFile<E> {
     pub async fn truncate(&self, size: ByteLen) -> Result<()> {
         let state = &self.state;
         state.check()?;
+        state.check_locks().await?;
         if !state.record.flags.write {
             return Err(Error::misuse(Errno::EINVAL, "the file is not open for writing"));
         }

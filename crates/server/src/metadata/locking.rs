@@ -46,10 +46,43 @@ fn mode(kind: LockKind) -> LockMode {
     }
 }
 
+/// Files of which it is remembered who has had locks; beyond it nothing is believed of any.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// Who has had locks on which file since the start, so that nobody gets one back that was another's meanwhile.
+#[derive(Default)]
+struct Past {
+    /// `None`: several sessions.
+    files: BTreeMap<FileId, Option<SessionId>>,
+    /// There were more files than are remembered.
+    overflowed: bool,
+}
+
+impl Past {
+    fn note(&mut self, file: FileId, session: SessionId) {
+        if self.files.len() >= REMEMBERED_MAX && !self.files.contains_key(&file) {
+            self.overflowed = true;
+            return;
+        }
+        let only = self.files.entry(file).or_insert(Some(session));
+        if *only != Some(session) {
+            *only = None;
+        }
+    }
+
+    fn others_had(&self, file: FileId, session: SessionId) -> bool {
+        match self.files.get(&file) {
+            Some(only) => *only != Some(session),
+            None => self.overflowed,
+        }
+    }
+}
+
 /// All locks of the service.
 #[derive(Default)]
 pub(super) struct Locks {
     table: LockTable<Key, Owner>,
+    past: Past,
     /// Owners that have asked for something, with the process behind each.
     owners: BTreeMap<SessionId, BTreeMap<LockOwner, u32>>,
     /// When each ticket was last asked for.
@@ -77,7 +110,10 @@ impl Locks {
             self.asked.remove(&ticket);
         }
         match answer {
-            Acquire::Granted => LockAnswer::Granted,
+            Acquire::Granted => {
+                self.past.note(file, session);
+                LockAnswer::Granted
+            }
             Acquire::Queued(ticket) => {
                 self.asked.insert(ticket, (session, now));
                 LockAnswer::Wait(ticket.0 + 1)
@@ -86,6 +122,20 @@ impl Locks {
             Acquire::Deadlock => LockAnswer::Refused(Errno::EDEADLK),
             Acquire::Full => LockAnswer::Refused(Errno::ENOLCK),
         }
+    }
+
+    /// Gives a lock to a session that had it when it was last connected; `false` when it is another's, or has been
+    /// since.
+    pub(super) fn get_back(&mut self, request: LockRequest, now: Nanos) -> bool {
+        let LockRequest { session, file, space, owner, kind, range, .. } = request;
+        let held = self.table.locks(&(file, space)).any(|held| {
+            held.owner == (session, owner)
+                && held.range.start() <= range.start()
+                && range.end() <= held.range.end()
+                && held.mode == mode(kind)
+        });
+        held || !self.past.others_had(file, session)
+            && self.ask(request, false, 0, now) == LockAnswer::Granted
     }
 
     fn drop_stale_tickets(&mut self, now: Nanos) {
@@ -183,6 +233,33 @@ mod tests {
         let LockAnswer::Wait(_) = locks.ask(a, true, 0, Nanos(1)) else { panic!("queued") };
         assert!(locks.ended(SessionId(2)));
         assert_eq!(locks.count(), 0);
+    }
+
+    #[test]
+    fn what_another_session_has_had_meanwhile_is_not_given_back() {
+        let mut locks = Locks::default();
+        let (a, b) = (request(1, 1, 0, 10), request(2, 2, 0, 10));
+        assert!(locks.get_back(a, Nanos(0)), "nobody had it");
+        assert!(locks.get_back(a, Nanos(0)), "it has it");
+        assert!(!locks.get_back(b, Nanos(0)));
+        locks.ended(SessionId(1));
+        assert!(locks.get_back(a, Nanos(0)), "nobody had it in between");
+        locks.ended(SessionId(1));
+        assert_eq!(locks.ask(b, false, 0, Nanos(0)), LockAnswer::Granted);
+        locks.ended(SessionId(2));
+        assert!(!locks.get_back(a, Nanos(0)), "free, but it has been another's");
+        assert_eq!(locks.ask(a, false, 0, Nanos(0)), LockAnswer::Granted, "asked for as a new one");
+        assert!(locks.get_back(a, Nanos(0)), "still has it");
+    }
+
+    #[test]
+    fn beyond_what_is_remembered_nothing_is_given_back() {
+        let mut past = Past::default();
+        for file in 0..=REMEMBERED_MAX as u64 {
+            past.note(FileId(file), SessionId(1));
+        }
+        assert!(!past.others_had(FileId(5), SessionId(1)) && past.others_had(FileId(5), SessionId(2)));
+        assert!(past.others_had(FileId(REMEMBERED_MAX as u64), SessionId(1)), "who knows");
     }
 
     #[test]

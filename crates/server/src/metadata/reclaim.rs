@@ -2,7 +2,7 @@
 
 use super::Service;
 use super::fault::{Fault, Outcome};
-use super::locking::{LockAnswer, LockRequest, byte_range};
+use super::locking::{LockRequest, byte_range};
 use super::op::Op;
 use super::open::Urgency;
 use super::serve::Call;
@@ -55,7 +55,7 @@ impl<E: Env> Service<E> {
                     range,
                     pid: call.ctx.pid,
                 };
-                self.locks.lock().ask(request, false, 0, self.env.now()) == LockAnswer::Granted
+                self.locks.lock().get_back(request, self.env.now())
             };
             if !got {
                 lost_locks.push(lock.clone());
