@@ -5,6 +5,7 @@
 //! cargo run --release --example metadata_rate -- [FILES [CLIENTS [DIRECTORY]]]
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,8 +23,8 @@ use weft_wire::{ClusterMap, ClusterSecret};
 struct Nowhere;
 
 impl Removal for Nowhere {
-    async fn remove(&mut self, _: ServerId, _: Vec<DatafileId>) -> Result<(), String> {
-        Ok(())
+    async fn remove(&mut self, _: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String> {
+        BTreeMap::new()
     }
 }
 

@@ -446,3 +446,31 @@ fn after_a_crash_clients_get_back_what_they_had_before_others_get_it() {
         service.shutdown().await;
     });
 }
+
+#[test]
+fn the_room_of_a_large_file_is_free_when_its_removal_returns() {
+    with_service(async |env, service, removed| {
+        let mut a = Peer::new(&service, 1, user(0));
+        env.sleep(Nanos::from_s(10)).await; // the reaper has begun
+        let len = 1 << 30;
+        for name in ["large", "other"] {
+            let (handle, _) = a.open(name, CREATE).await.expect("made");
+            a.close(handle, wrote(len, env.wall())).await.expect("open");
+        }
+        let before = removed.0.lock().datafiles.len();
+        a.unlink("large").await.expect("removed");
+        assert_eq!(removed.0.lock().datafiles.len(), before + 4);
+        // While a server is down nobody is kept: at most once, until that is known.
+        removed.0.lock().down.insert(ServerId(2));
+        let start = env.now();
+        a.unlink("other").await.expect("removed");
+        assert!(env.now().saturating_sub(start) <= Nanos::from_s(3), "bounded");
+        for name in ["third", "fourth"] {
+            let (handle, _) = a.open(name, CREATE).await.expect("made");
+            a.close(handle, wrote(len, env.wall())).await.expect("open");
+            let start = env.now();
+            a.unlink(name).await.expect("removed");
+            assert!(env.now().saturating_sub(start) < Nanos::from_ms(100), "{name} waited");
+        }
+    });
+}

@@ -3,6 +3,7 @@
 use super::bodies::meta_request_seeds;
 use crate::Outcome;
 use crate::seeds::encoded;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use weft_core::{ByteLen, FileId, ServerId, TargetId};
@@ -73,8 +74,8 @@ async fn ask(env: &SimEnv, calls: Vec<(usize, MetaCall)>) {
 struct Gone;
 
 impl Removal for Gone {
-    async fn remove(&mut self, _: ServerId, _: Vec<DatafileId>) -> Result<(), String> {
-        Ok(())
+    async fn remove(&mut self, _: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String> {
+        BTreeMap::new()
     }
 }
 

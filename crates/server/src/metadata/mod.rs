@@ -151,6 +151,8 @@ pub struct Service<E: Env> {
     event_changed: E::Notify,
     /// There is something to remove, or the service ends.
     reap_work: E::Notify,
+    /// Room has become free, or is not to be waited for.
+    freed: E::Notify,
     /// The reaper has ended.
     reaper_ended: E::Notify,
     reaper_runs: AtomicBool,

@@ -4,6 +4,7 @@ use super::fault::Outcome;
 use super::layouts::Layouts;
 use super::opens::Opens;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{ByteLen, FileId, Timestamp};
 use weft_store::metadata::{Inode, Node, NodeKind, Table, Transaction, file_key};
@@ -13,6 +14,10 @@ use weft_wire::{Capability, ClusterSecret, Rights};
 
 /// Nominal length of a directory.
 const DIRECTORY_LEN: ByteLen = ByteLen(4096);
+
+/// Who removes a file of this length waits until its room is free: giving it back takes so long that whoever writes the
+/// next one would run into it, and into a full target. Smaller ones are more often many.
+const LARGE: ByteLen = ByteLen::from_mib(16);
 
 /// What the service knows beside the database.
 pub(super) struct Core {
@@ -30,6 +35,36 @@ pub(super) struct Core {
     pub reaping: AtomicU64,
     /// Something was added to `reap`.
     pub reap_wanted: AtomicBool,
+    /// Large files among them.
+    pub freeing: Mutex<Freeing>,
+}
+
+/// Large files whose room is being given back, and for which their removers wait.
+#[derive(Default)]
+pub(super) struct Freeing {
+    pub files: BTreeSet<FileId>,
+    /// The reaper gets on: there is a point in waiting.
+    pub runs: bool,
+}
+
+impl Freeing {
+    /// The reaper begins a pass; what is there now will not be there after it.
+    pub fn begin(&mut self) -> BTreeSet<FileId> {
+        self.runs = true;
+        self.files.clone()
+    }
+
+    /// The room of these files is free.
+    pub fn freed<'a>(&mut self, files: impl IntoIterator<Item = &'a FileId>) {
+        for file in files {
+            self.files.remove(file);
+        }
+    }
+
+    /// Nobody is to wait until the reaper gets on again.
+    pub fn stalled(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// One request.
@@ -96,6 +131,12 @@ impl Core {
         if super::tables::destroy(t, file, inode)? {
             self.reaping.fetch_add(1, Ordering::Relaxed);
             self.reap_wanted.store(true, Ordering::Relaxed);
+            if inode.size >= LARGE {
+                let mut freeing = self.freeing.lock();
+                if freeing.runs {
+                    freeing.files.insert(file);
+                }
+            }
         }
         Ok(())
     }

@@ -24,11 +24,9 @@ pub(super) const BACKOFF_MAX: Nanos = Nanos::from_s(30);
 
 /// How the service reaches data servers.
 pub trait Removal: Send + 'static {
-    /// Removes datafiles on one server; those that are missing are as good as removed.
-    ///
-    /// # Errors
-    /// A sentence for the log when it did not answer.
-    async fn remove(&mut self, server: ServerId, datafiles: Vec<DatafileId>) -> Result<(), String>;
+    /// Removes these datafiles on these servers, on all at the same time; those that are missing are as good as
+    /// removed. The servers that did not do it, each with a sentence for the log.
+    async fn remove(&mut self, wanted: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String>;
 }
 
 /// A batch of files to remove.
@@ -124,21 +122,56 @@ impl<E: Env> LinkRemoval<E> {
     }
 }
 
-impl<E: Env> Removal for LinkRemoval<E> {
-    async fn remove(&mut self, server: ServerId, datafiles: Vec<DatafileId>) -> Result<(), String> {
-        let request = DataRequest::Remove { datafiles };
-        self.requests += 1;
-        // A kept connection may have ended meanwhile: then once more over a fresh one.
+impl<E: Env> LinkRemoval<E> {
+    /// Sends `request` over the kept connection or, for want of one that lives, a fresh one.
+    async fn begin(&mut self, server: ServerId, request: &DataRequest) -> Result<Link<E::Conn>, String> {
         if let Some(mut link) = self.links.remove(&server)
-            && let Ok(reply) = ask::<_, _, DataReply>(&mut link, Family::Data, self.requests, &request).await
+            && send(&mut link, Family::Data, self.requests, request).await.is_ok()
         {
-            self.links.insert(server, link);
-            return removed(reply);
+            return Ok(link);
         }
         let mut link = self.connect(server).await?;
-        let reply = ask::<_, _, DataReply>(&mut link, Family::Data, self.requests, &request).await?;
+        send(&mut link, Family::Data, self.requests, request).await?;
+        Ok(link)
+    }
+
+    /// Receives the reply. A kept connection may have ended meanwhile: then once more over a fresh one.
+    async fn finish(
+        &mut self,
+        server: ServerId,
+        mut link: Link<E::Conn>,
+        request: &DataRequest,
+    ) -> Result<(), String> {
+        let mut reply = receive(&mut link, Family::Data, self.requests).await;
+        if reply.is_err() {
+            link = self.begin(server, request).await?;
+            reply = receive(&mut link, Family::Data, self.requests).await;
+        }
+        let reply = reply?;
         self.links.insert(server, link);
         removed(reply)
+    }
+}
+
+impl<E: Env> Removal for LinkRemoval<E> {
+    async fn remove(&mut self, wanted: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String> {
+        self.requests += 1;
+        let mut asked = Vec::with_capacity(wanted.len());
+        for (server, datafiles) in wanted {
+            let request = DataRequest::Remove { datafiles };
+            asked.push((server, self.begin(server, &request).await, request));
+        }
+        let mut failed = BTreeMap::new();
+        for (server, link, request) in asked {
+            let result = match link {
+                Ok(link) => self.finish(server, link, &request).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = result {
+                failed.insert(server, error);
+            }
+        }
+        failed
     }
 }
 
@@ -156,9 +189,25 @@ async fn ask<C: Conn, M: serde::Serialize, R: serde::de::DeserializeOwned>(
     request: u64,
     message: &M,
 ) -> Result<R, String> {
-    let failed = |error: std::io::Error| error.to_string();
-    link.send(Kind::Request, family, request, message, &[]).await.map_err(failed)?;
-    let incoming = link.recv().await.map_err(failed)?.ok_or("it closed the connection")?;
+    send(link, family, request, message).await?;
+    receive(link, family, request).await
+}
+
+async fn send<C: Conn, M: serde::Serialize>(
+    link: &mut Link<C>,
+    family: Family,
+    request: u64,
+    message: &M,
+) -> Result<(), String> {
+    link.send(Kind::Request, family, request, message, &[]).await.map_err(|error| error.to_string())
+}
+
+async fn receive<C: Conn, R: serde::de::DeserializeOwned>(
+    link: &mut Link<C>,
+    family: Family,
+    request: u64,
+) -> Result<R, String> {
+    let incoming = link.recv().await.map_err(|error| error.to_string())?.ok_or("it closed the connection")?;
     if incoming.header.family != family || incoming.header.request != request {
         return Err("it answers out of turn".into());
     }

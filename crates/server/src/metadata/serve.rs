@@ -54,7 +54,12 @@ impl<E: Env> Service<E> {
             }
             R::Symlink { at, target } => self.change(call, |t, op| op.symlink(t, &at, &target)).await,
             R::Link { from, to } => self.change(call, |t, op| op.link(t, &from, &to)).await,
-            R::Unlink { at } => self.change(call, |t, op| op.unlink(t, &at)).await,
+            R::Unlink { at } => {
+                let reply = self.change(call, |t, op| op.unlink(t, &at)).await?;
+                self.wake_reaper();
+                self.wait_until_freed().await;
+                Ok(reply)
+            }
             R::Rmdir { at } => self.change(call, |t, op| op.rmdir(t, &at)).await,
             R::Rename { from, to, no_replace, exchange } => {
                 self.change(call, |t, op| op.rename(t, &from, &to, no_replace, exchange)).await

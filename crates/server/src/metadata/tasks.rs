@@ -9,25 +9,35 @@ use weft_core::{FileId, Nanos};
 use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, Table, file_key};
 
+/// The longest wait of a remover for the room of a large file.
+const FREED_WITHIN: Nanos = Nanos::from_s(2);
+
 impl<E: Env> Service<E> {
     pub(super) async fn reap<R: Removal>(&self, mut removal: R) {
         self.sleep_out_grace().await;
         let mut backoff = BACKOFF_MIN;
         while !self.is_stopping() {
             let epoch = self.reap_work.epoch();
+            let before = self.core.freeing.lock().begin();
             let failed = self.reap_all(&mut removal).await;
             if self.is_stopping() {
                 break;
             }
             if failed.is_empty() {
                 backoff = BACKOFF_MIN;
+                self.core.freeing.lock().freed(&before);
+                self.freed.notify_all();
                 self.reap_work.wait(epoch, None).await;
             } else {
+                self.core.freeing.lock().stalled();
+                self.freed.notify_all();
                 // Not woken by more to remove: the server that is down would be asked without end.
                 self.wait_unless_stopping(backoff).await;
                 backoff = BACKOFF_MAX.min(Nanos(backoff.0 * 2));
             }
         }
+        self.core.freeing.lock().stalled();
+        self.freed.notify_all();
         self.reaper_runs.store(false, Ordering::SeqCst);
         self.reaper_ended.notify_all();
     }
@@ -69,14 +79,11 @@ impl<E: Env> Service<E> {
             };
             let Some((last, _)) = batch.files.last() else { break };
             after = *last;
-            for (server, datafiles) in batch.by_server {
-                if down.contains(&server) {
-                    continue;
-                }
-                if let Err(error) = removal.remove(server, datafiles).await {
-                    down.insert(server);
-                    failures.push(format!("datafiles of removed files stay for now: {error}"));
-                }
+            let mut wanted = batch.by_server;
+            wanted.retain(|server, _| !down.contains(server));
+            for (server, error) in removal.remove(wanted).await {
+                down.insert(server);
+                failures.push(format!("datafiles of removed files stay for now: {error}"));
             }
             let done: Vec<FileId> = batch
                 .files
@@ -84,6 +91,8 @@ impl<E: Env> Service<E> {
                 .filter(|(_, servers)| servers.is_disjoint(&down))
                 .map(|(file, _)| file)
                 .collect();
+            self.core.freeing.lock().freed(&done);
+            self.freed.notify_all();
             let removed = self.journal.write(|t| -> Outcome<()> {
                 done.iter().for_each(|file| t.delete(Table::Reap, &file_key(*file)));
                 Ok(())
@@ -97,6 +106,20 @@ impl<E: Env> Service<E> {
         }
         failures.iter().for_each(|failure| self.log(failure));
         failures
+    }
+
+    /// Waits until the room of large files that are removed now is free, but not for long.
+    pub(super) async fn wait_until_freed(&self) {
+        let pending = self.core.freeing.lock().files.clone();
+        let until = self.env.now().saturating_add(FREED_WITHIN);
+        loop {
+            let epoch = self.freed.epoch();
+            let left = until.saturating_sub(self.env.now());
+            if left == Nanos::ZERO || pending.is_disjoint(&self.core.freeing.lock().files) {
+                return;
+            }
+            self.freed.wait(epoch, Some(left)).await;
+        }
     }
 
     pub(super) async fn wait_for_reaper(&self) {

@@ -4,7 +4,7 @@
 pub mod model;
 
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::{ByteLen, FileId, ServerId, TargetId};
@@ -47,14 +47,18 @@ pub struct RemovedState {
 }
 
 impl Removal for Removed {
-    async fn remove(&mut self, server: ServerId, datafiles: Vec<DatafileId>) -> Result<(), String> {
+    async fn remove(&mut self, wanted: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String> {
         let mut state = self.0.lock();
-        state.asked += 1;
-        if state.down.contains(&server) {
-            return Err(format!("{server} is down"));
+        let mut failed = BTreeMap::new();
+        for (server, datafiles) in wanted {
+            state.asked += 1;
+            if state.down.contains(&server) {
+                failed.insert(server, format!("{server} is down"));
+            } else {
+                state.datafiles.extend(datafiles);
+            }
         }
-        state.datafiles.extend(datafiles);
-        Ok(())
+        failed
     }
 }
 
