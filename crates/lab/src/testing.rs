@@ -26,7 +26,9 @@ impl World for Flat {
             DeviceCounters { block_sizes: [(65_536, 75), (131_072, 25)].into(), ..Default::default() };
         Ok(Observation {
             elapsed: Nanos(1_000_000_000),
-            phases: ["read", "write", "create", "open", "resize", "delete"].map(phase).to_vec(),
+            phases: ["read", "write", "create", "open", "resize", "delete", "spanning/read"]
+                .map(phase)
+                .to_vec(),
             disks: vec![Disk { name: "data".into(), is_data: true, counters }],
             event_hash: seed,
             requests: 1000,

@@ -28,7 +28,9 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "psa-ssd",
     "sata-ssd",
     "thesis-hdd",
+    "thesis-hdd-barrier",
     "thesis-ssd",
+    "thesis-ssd-barrier",
 ];
 
 /// A device and the system in front of it.

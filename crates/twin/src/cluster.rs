@@ -270,9 +270,10 @@ impl Cluster {
         }
     }
 
-    /// The servers' systems forget what they hold of files in memory, as papers have it before each run.
+    /// The servers' systems forget what they hold of datafiles in memory, as papers have it before each run. A
+    /// metadata service that runs has its files in memory all the time.
     pub fn forget(&self) {
-        for disk in &self.disks {
+        for disk in self.disks.iter().filter(|disk| disk.target.is_some()) {
             self.control.forget(&self.servers[disk.server as usize], &disk.mount);
         }
     }
