@@ -1,0 +1,139 @@
+//! Little cases whose virtual time one can work out by hand, on the simple disk (50,000 ns and half a nanosecond per
+//! byte; into memory 1,000 ns and a tenth) and the simple network (20,000 ns and 0.08 ns per byte).
+
+use weft_core::Nanos;
+use weft_twin::{ClusterSpec, Module, OpKind, Outcome, ServerSpec, TargetSpec, run};
+use weft_workload::{FileRef, Op, Size, Workload};
+
+const FILE: FileRef = FileRef(0);
+const OPEN: Op = Op::Open { file: FILE, create: true };
+/// The heads of a request and its reply have fewer bytes than 400: at most so many nanoseconds.
+const HEADS_MAX: u64 = 32;
+
+/// Each rank does what stands there.
+struct Script(Vec<Vec<Op>>);
+
+impl Workload for Script {
+    fn ranks(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    fn name(&self, file: FileRef) -> String {
+        format!("f{}", file.0)
+    }
+
+    fn phase(&self, phase: u16) -> String {
+        phase.to_string()
+    }
+
+    fn ops(&self, rank: u32) -> Box<dyn Iterator<Item = Op> + Send + '_> {
+        Box::new(self.0[rank as usize].iter().copied())
+    }
+}
+
+fn write(offset: u64, len: u64) -> Op {
+    Op::Write { file: FILE, offset, len, collective: false }
+}
+
+fn read(offset: u64, len: u64) -> Op {
+    Op::Read { file: FILE, offset, len, collective: false }
+}
+
+fn cluster(servers: u32, module: Module) -> ClusterSpec {
+    let targets = vec![TargetSpec { module, ..TargetSpec::default() }];
+    let mut spec = ClusterSpec {
+        servers: vec![ServerSpec { count: servers, targets, ..ServerSpec::default() }],
+        processes_per_node: 1,
+        ..ClusterSpec::default()
+    };
+    spec.layout.stripe_size = Size::mib(1);
+    spec
+}
+
+fn outcome(spec: &ClusterSpec, ranks: Vec<Vec<Op>>) -> Outcome {
+    run(spec, &Script(ranks)).expect("runs to its end")
+}
+
+/// How long phase 1 took; before it come what connects and opens.
+fn phase(outcome: &Outcome) -> u64 {
+    let phase = outcome.phases.iter().find(|phase| phase.name == "1").expect("there is one");
+    phase.elapsed().0
+}
+
+fn network(len: u64) -> u64 {
+    (len as f64 * 0.08) as u64
+}
+
+#[track_caller]
+fn assert_time(took: u64, expected: u64, messages: u64) {
+    let most = expected + messages * HEADS_MAX;
+    assert!((expected..=most).contains(&took), "{took} ns instead of {expected} ns and {messages} heads");
+}
+
+#[test]
+fn computing_and_barriers_take_what_they_say() {
+    let compute = |us: u64| Op::Compute(Nanos(1_000 * us));
+    let ranks = (1..=5).map(|rank| vec![compute(rank * 100), Op::Barrier, compute(7), Op::Barrier]).collect();
+    // The slowest computes for 500 us; a barrier of five ranks has three hops of 10 us.
+    assert_eq!(outcome(&cluster(1, Module::Buffered), ranks).elapsed, Nanos(1_000 * (500 + 30 + 7 + 30)));
+}
+
+#[test]
+fn a_write_takes_the_network_both_ways_and_the_copy() {
+    for len in [1, 4096, 65_536, 500_000] {
+        let ops = vec![OPEN, write(0, 1), Op::Phase(1), write(0, len)];
+        let took = phase(&outcome(&cluster(1, Module::Buffered), vec![ops]));
+        assert_time(took, 2 * 20_000 + network(len) + 1_000 + len / 10, 2);
+    }
+}
+
+#[test]
+fn a_direct_write_takes_the_medium() {
+    for blocks in [1, 16, 120] {
+        let len = blocks * 4096;
+        let ops = vec![OPEN, write(0, 1 << 19), Op::Phase(1), write(0, len)];
+        let took = phase(&outcome(&cluster(1, Module::Direct), vec![ops]));
+        assert_time(took, 2 * 20_000 + network(len) + 50_000 + len / 2, 2);
+    }
+}
+
+#[test]
+fn a_sync_takes_the_medium_for_what_was_not_synced() {
+    let ops = vec![
+        OPEN,
+        write(0, 1),
+        Op::Sync { file: FILE },
+        write(0, 200_000),
+        Op::Phase(1),
+        Op::Sync { file: FILE },
+    ];
+    let took = phase(&outcome(&cluster(1, Module::Buffered), vec![ops]));
+    // The name of the datafile is durable since the first one.
+    assert_time(took, 2 * 20_000 + 50_000 + 100_000, 2);
+}
+
+#[test]
+fn a_read_over_four_servers_takes_one_disk_and_all_bytes_over_one_link() {
+    let piece = 256 << 10;
+    let mut spec = cluster(4, Module::Buffered);
+    spec.layout.stripe_size = Size(piece);
+    let ops = vec![OPEN, write(0, 4 * piece), Op::Phase(1), read(0, 4 * piece)];
+    let took = phase(&outcome(&spec, vec![ops]));
+    // All four disks read their piece at once; what they sent comes in over the one link of the client.
+    assert_time(took, 2 * 20_000 + 50_000 + piece / 2 + 4 * network(piece), 8);
+}
+
+#[test]
+fn readers_of_one_disk_stand_in_its_queue() {
+    let len = 65_536;
+    let rank = |number: u64| {
+        vec![OPEN, write(number * len, len), Op::Barrier, Op::Phase(1), read(number * len, len)]
+    };
+    let outcome = outcome(&cluster(1, Module::Buffered), (0..4).map(rank).collect());
+    // Each has a node and so a link of its own; the server's link carries one while the disk reads the next.
+    assert_time(phase(&outcome), 2 * 20_000 + 4 * (50_000 + len / 2) + network(len), 2);
+    let reads = &outcome.phases.iter().find(|phase| phase.name == "1").expect("it").kinds[&OpKind::Read];
+    assert_eq!(reads.latency.count(), 4);
+    let disk = &outcome.devices[0].counters;
+    assert_eq!((disk.reads, disk.read_bytes, disk.busy.0), (4, 4 * len, 4 * (50_000 + len / 2)));
+}
