@@ -93,6 +93,8 @@ pub enum Command {
     Bench(c::bench::Bench),
     /// Show what parallel programs do to files, as the benchmarks of this field do it
     Workload(c::workload::Workload),
+    /// Measure a path and write the profile of a device that behaves like it
+    Profile(c::profile::ProfileArgs),
     /// Run client and servers on a simulated cluster
     Twin(c::twin::Twin),
     /// Run the experiments of papers on simulated clusters

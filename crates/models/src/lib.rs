@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod block;
+pub mod calibrate;
 mod disk;
 mod drive;
 mod files;

@@ -14,6 +14,7 @@ pub mod lab;
 pub mod ls;
 pub mod mount;
 pub mod names;
+pub mod profile;
 pub mod replay;
 pub mod run;
 pub mod serve;
@@ -64,6 +65,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Workload(command) => command.run(),
         Command::BenchRank(command) => command.run(),
         Command::Twin(command) => command.run(),
+        Command::Profile(command) => command.run(),
         Command::Trace(command) => command.run(),
         Command::Replay(command) => command.run(file),
         Command::ReplayWorker(command) => command.run(),

@@ -1,0 +1,181 @@
+//! `weft profile`: measures a path and writes the profile of a modelled device that behaves like it.
+
+mod measure;
+
+use crate::failure::Failure;
+use crate::table::Table;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use measure::Measured;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weft_core::ByteLen;
+use weft_models::calibrate::{self, Fit, Sample};
+
+const AFTER: &str = "\
+A file without a name is made on the path's file system (so nothing is left behind, whatever happens), written and read
+past the page cache where the file system can, one request at a time and several, over sizes and distances, and synced.
+Then the figures of a modelled disk or SSD are searched with which the model agrees. Requests to which nothing was
+fitted show how well it predicts.
+
+The profile can be named by its path: emulate = \"/etc/weft/disk.toml\" in the cluster file, profile = … on the twin. It
+describes the device as it was found: with other load at that time, and over this much of it.
+
+Examples:
+  weft profile /data/weft --output /etc/weft/disk.toml
+  weft profile /ssd --size 256M --time 10s --json | jq '.held_out'";
+
+/// Measures a path and writes the profile of a device that behaves like it.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct ProfileArgs {
+    /// A directory on the device
+    path: PathBuf,
+    /// Where to write the profile; standard output without it
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The profile's name; else that of the output file, or of the path
+    #[arg(long)]
+    name: Option<String>,
+    /// How much of the device is used, at least 16 MiB
+    #[arg(long, default_value = "512M", value_parser = super::size)]
+    size: ByteLen,
+    /// When to have measured enough; what was begun is cut short then
+    #[arg(long, default_value = "30s", value_parser = super::duration)]
+    time: weft_core::Nanos,
+    /// One JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// The least that tells anything of a device.
+const SIZE_MIN: ByteLen = ByteLen::from_mib(16);
+
+impl ProfileArgs {
+    /// Measures, fits, writes.
+    pub fn run(self) -> Result<u8, Failure> {
+        if self.size < SIZE_MIN {
+            return Err(Failure::misuse("--size", "less than 16 MiB tells nothing of a device"));
+        }
+        let span = ByteLen(self.size.0 / SIZE_MIN.0 * SIZE_MIN.0);
+        let plan = calibrate::plan(span);
+        let bar = ProgressBar::new(plan.len() as u64 + 1);
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
+        bar.set_style(style.expect("a template that holds"));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let failed = |error: std::io::Error| {
+            Failure::new(self.path.display(), error).remedy("give a directory in which files can be made")
+        };
+        let measured = measure::all(&self.path, &plan, span, self.time, |name| {
+            bar.set_message(name.to_owned());
+            bar.inc(1);
+        });
+        let measured = measured.map_err(failed)?;
+        bar.set_message("fitting");
+        let about = format!(
+            "{} as weft profile found it{}",
+            self.path.display(),
+            if measured.is_direct {
+                ""
+            } else {
+                " through the page cache, for the file system cannot go past it"
+            }
+        );
+        let fit = calibrate::fit(&self.profile_name(), &about, &measured.samples, span, measured.capacity);
+        bar.finish_and_clear();
+        let fit = fit.map_err(|error| Failure::new(self.path.display(), error))?;
+        let text = fit.profile.to_toml();
+        if let Some(output) = &self.output {
+            std::fs::write(output, &text).map_err(|error| Failure::new(output.display(), error))?;
+        }
+        if self.json {
+            outln!("{:#}", as_json(&measured, &fit));
+        } else {
+            out!("{}", as_text(&measured, &fit));
+            match &self.output {
+                Some(output) => outln!("profile {:?} written to {}", fit.profile.name, output.display()),
+                None => out!("\n{text}"),
+            }
+        }
+        Ok(0)
+    }
+
+    fn profile_name(&self) -> String {
+        let stem = |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned());
+        let named = self.name.clone().or_else(|| self.output.as_deref().and_then(stem));
+        named.or_else(|| stem(&self.path)).unwrap_or_else(|| "measured".to_owned())
+    }
+}
+
+/// How far the model is off where nothing was fitted, in the middle and at most.
+fn held_out(measured: &Measured, fit: &Fit) -> Option<(f64, f64)> {
+    let held = measured.samples.iter().zip(&fit.errors).filter(|(sample, _)| sample.case.is_held_out);
+    let mut errors: Vec<f64> = held.map(|(_, error)| error.abs()).collect();
+    errors.sort_by(f64::total_cmp);
+    Some((*errors.get(errors.len() / 2)?, *errors.last()?))
+}
+
+fn as_text(measured: &Measured, fit: &Fit) -> String {
+    let us = |nanos: f64| format!("{:.1}", nanos / 1e3);
+    let mut table =
+        Table::new(["REQUESTS", "COUNT", "10%", "50%", "90%", "US EACH", "MB/S", "MODEL US", "OFF BY", ""]);
+    for (sample, error) in measured.samples.iter().zip(&fit.errors) {
+        let figure = sample.figure();
+        let quantile = |part| us(sample.quantile(part) as f64);
+        table.row([
+            sample.case.name.clone(),
+            sample.case.count.to_string(),
+            quantile(0.1),
+            quantile(0.5),
+            quantile(0.9),
+            us(figure),
+            format!("{:.1}", sample.case.len.0 as f64 * 1e3 / figure.max(1.0)),
+            us(figure * (1.0 + error)),
+            format!("{:+.0}%", 100.0 * error),
+            if sample.case.is_held_out { "held out".to_owned() } else { String::new() },
+        ]);
+    }
+    let mut out = table.render();
+    if let Some((median, worst)) = held_out(measured, fit) {
+        let percent = |part: f64| 100.0 * part;
+        out += &format!(
+            "held-out requests: the model is off by {:.0}% in the middle, {:.0}% at most\n",
+            percent(median),
+            percent(worst)
+        );
+    }
+    if !measured.is_direct {
+        out += "the file system cannot go past the page cache: these are figures of memory\n";
+    }
+    if measured.is_cut_short {
+        out += "not all was measured: give more --time, or less --size\n";
+    }
+    out
+}
+
+fn as_json(measured: &Measured, fit: &Fit) -> serde_json::Value {
+    let row = |(sample, error): (&Sample, &f64)| {
+        json!({
+            "requests": sample.case.name,
+            "count": sample.case.count,
+            "depth": sample.case.depth,
+            "bytes": sample.case.len.0,
+            "ns_p10": sample.quantile(0.1),
+            "ns_p50": sample.quantile(0.5),
+            "ns_p90": sample.quantile(0.9),
+            "ns_each": sample.figure(),
+            "model_ns_each": sample.figure() * (1.0 + error),
+            "error": error,
+            "held_out": sample.case.is_held_out,
+        })
+    };
+    let held = held_out(measured, fit);
+    json!({
+        "samples": measured.samples.iter().zip(&fit.errors).map(row).collect::<Vec<_>>(),
+        "held_out": held.map(|(median, worst)| json!({ "error_median": median, "error_worst": worst })),
+        "direct": measured.is_direct,
+        "cut_short": measured.is_cut_short,
+        "profile": fit.profile,
+    })
+}
