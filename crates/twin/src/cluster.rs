@@ -80,7 +80,7 @@ impl Cluster {
             cluster.add_targets(server, group)?;
         }
         if let Some(profile) = &spec.metadata.profile {
-            let model = device::disk(profile, spec.seed)?;
+            let model = device::disk(&spec.profiles, profile, spec.seed)?;
             control.add_disk(&cluster.servers[metadata as usize], METADATA_MOUNT.as_ref(), model);
             cluster.disks.push(Disk {
                 server: metadata,
@@ -100,7 +100,8 @@ impl Cluster {
             let env = &self.servers[server as usize];
             // Each disk has a seed of its own: equal ones would turn in step.
             let seed = self.spec.seed ^ (u64::from(id.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            self.control.add_disk(env, &mount, device::disk(&target.profile, seed)?);
+            let model = device::disk(&self.spec.profiles, &target.profile, seed)?;
+            self.control.add_disk(env, &mount, model);
             let faults = DiskFaults { capacity_bytes: target.capacity.0, ..DiskFaults::default() };
             self.control.set_disk_faults(env, &mount, faults);
             if self.spec.payload == Payload::Lengths {

@@ -8,10 +8,14 @@ use weft_models::{NetworkSpec, Profile};
 /// The simplest disk or network: a fixed time per request and a time per byte.
 pub(crate) const SIMPLE: &str = "simple";
 
-/// A new disk of this profile.
-pub(crate) fn disk(profile: &str, seed: u64) -> Result<Box<dyn DeviceModel>, SpecError> {
+/// A new disk of this profile: one of `own`, or of those that come with Weft.
+pub(crate) fn disk(own: &[Profile], profile: &str, seed: u64) -> Result<Box<dyn DeviceModel>, SpecError> {
     if profile == SIMPLE {
         return Ok(Box::new(SimpleDisk::default()));
+    }
+    if let Some(found) = own.iter().find(|own| own.name == profile) {
+        found.check().map_err(|error| SpecError::new("profiles", error.to_string()))?;
+        return Ok(found.build(seed));
     }
     match Profile::by_name(profile) {
         Ok(profile) => Ok(profile.build(seed)),

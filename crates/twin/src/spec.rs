@@ -26,6 +26,9 @@ pub struct ClusterSpec {
     pub shuffle: bool,
     /// Profile of the network.
     pub network: String,
+    /// Profiles beside those that come with Weft, such as `weft profile` writes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<weft_models::Profile>,
     /// Client processes on each compute node.
     pub processes_per_node: u32,
     /// The data servers.
@@ -45,6 +48,7 @@ impl Default for ClusterSpec {
             payload: Payload::Lengths,
             shuffle: false,
             network: device::SIMPLE.to_owned(),
+            profiles: Vec::new(),
             processes_per_node: 8,
             servers: vec![ServerSpec::default()],
             metadata: MetadataSpec::default(),
@@ -289,7 +293,7 @@ impl ClusterSpec {
             if target.class.is_empty() {
                 return Err(SpecError::new(format!("{at}.class"), "give a name, such as \"hdd\""));
             }
-            device::disk(&target.profile, self.seed)
+            device::disk(&self.profiles, &target.profile, self.seed)
                 .map_err(|error| SpecError::new(format!("{at}.profile"), error.why))?;
             positive(format!("{at}.queue_depth"), target.queue_depth.into())?;
             positive(format!("{at}.capacity"), target.capacity.0)?;
@@ -309,7 +313,7 @@ impl ClusterSpec {
                 return Err(SpecError::new("metadata.profile", why));
             }
             (_, Some(profile)) => {
-                device::disk(profile, self.seed)
+                device::disk(&self.profiles, profile, self.seed)
                     .map_err(|error| SpecError::new("metadata.profile", error.why))?;
             }
             (Some(_), None) => {}

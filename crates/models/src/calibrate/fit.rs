@@ -1,6 +1,6 @@
 //! The search for the figures with which a model agrees with what was measured.
 
-use super::{Place, Sample, Work, predict};
+use super::{Case, Place, Sample, Work, predict};
 use crate::{Profile, ProfileError};
 use weft_core::ByteLen;
 
@@ -237,8 +237,15 @@ fn ratio(profile: &Profile, sample: &Sample, span: ByteLen) -> f64 {
     predict(profile, &sample.case, span).figure() / sample.figure().max(1.0)
 }
 
+/// So many requests of a case are enough for the search.
+const SEARCHED: u32 = 100;
+
 fn badness(profile: &Profile, taught: &[&Sample], span: ByteLen) -> f64 {
-    taught.iter().map(|sample| ratio(profile, sample, span).max(1e-9).ln().powi(2)).sum()
+    let ratio = |sample: &Sample| {
+        let case = Case { count: sample.case.count.min(SEARCHED), ..sample.case.clone() };
+        predict(profile, &case, span).figure() / sample.figure().max(1.0)
+    };
+    taught.iter().map(|sample| ratio(sample).max(1e-9).ln().powi(2)).sum()
 }
 
 /// Figures to three places: more would pretend to be known.

@@ -2,6 +2,8 @@
 
 /// Units of a chunk of the map.
 const CHUNK: u64 = 1024;
+/// Chunks of a group, which takes memory once one of its units has been written.
+const GROUP: usize = 1024;
 /// No unit.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -47,21 +49,22 @@ impl Aged {
 /// The page map.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
-    chunks: Vec<Chunk>,
+    groups: Vec<Option<Box<[Chunk]>>>,
     pub aged: Aged,
 }
 
 impl Map {
     pub fn new(units: u64, aged: Aged) -> Self {
-        Self { chunks: vec![Chunk::default(); units.div_ceil(CHUNK) as usize], aged }
+        let groups = units.div_ceil(CHUNK * GROUP as u64) as usize;
+        Self { groups: vec![None; groups], aged }
     }
 
     /// The physical unit of a logical one, or [`NONE`].
     pub fn get(&self, unit: u64) -> u32 {
-        let within = unit % CHUNK;
-        let now = match &self.chunks[(unit / CHUNK) as usize] {
-            Chunk::Run { at, len } if within < u64::from(*len) => at + within as u32,
-            Chunk::Mixed(units) => units[within as usize],
+        let (within, chunk) = (unit % CHUNK, (unit / CHUNK) as usize);
+        let now = match self.groups[chunk / GROUP].as_ref().map(|group| &group[chunk % GROUP]) {
+            Some(Chunk::Run { at, len }) if within < u64::from(*len) => at + within as u32,
+            Some(Chunk::Mixed(units)) => units[within as usize],
             _ => NONE,
         };
         if now == NONE { self.aged.physical(unit) } else { now }
@@ -69,8 +72,10 @@ impl Map {
 
     /// Moves a logical unit.
     pub fn set(&mut self, unit: u64, physical: u32) {
-        let within = (unit % CHUNK) as u32;
-        let chunk = &mut self.chunks[(unit / CHUNK) as usize];
+        let (within, chunk) = ((unit % CHUNK) as u32, (unit / CHUNK) as usize);
+        let group = self.groups[chunk / GROUP]
+            .get_or_insert_with(|| vec![Chunk::default(); GROUP].into_boxed_slice());
+        let chunk = &mut group[chunk % GROUP];
         match chunk {
             Chunk::Untouched if within == 0 => *chunk = Chunk::Run { at: physical, len: 1 },
             Chunk::Run { at, len } if *len == within && *at + within == physical => *len += 1,
