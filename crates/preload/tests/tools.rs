@@ -92,3 +92,34 @@ print('all well' if seen == {65536} else 'told' if seen == {'EMFILE'} else 'some
         }
     }
 }
+
+/// The socket of an embedded server lies in a folder of its user's own. A program that becomes somebody else keeps the
+/// connections that it has, and is told at once why it gets no more.
+#[test]
+fn a_program_that_becomes_another_user_is_told_what_it_may_not() {
+    let script = "\
+import errno, os, time
+if os.getuid() != 0: raise SystemExit('skipped: only root can become somebody else')
+fd = os.open('/weft/f', os.O_RDWR | os.O_CREAT)
+os.setuid(65534)
+begin = time.monotonic()
+for part in range(4):
+    try: print(os.pwrite(fd, b'x' * 65536, part << 20))
+    except OSError as error: print(errno.errorcode[error.errno])
+assert time.monotonic() - begin < 4, 'it waited'
+";
+    let world = World::new();
+    for transport in ["auto", "socket"] {
+        let output = run(world
+            .serve(&mut Command::new("python3"))
+            .args(["-c", script])
+            .env("WEFT_TRANSPORT", transport));
+        let said = text(&output);
+        if said.contains("skipped") {
+            eprintln!("{said}");
+            return;
+        }
+        assert!(output.status.success() && said.contains("EACCES") && !said.contains("EIO"), "{said}");
+        assert!(said.contains("as the user who runs the server") && !said.contains("weft status"), "{said}");
+    }
+}
