@@ -16,8 +16,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TwoPhase {
-    /// Aggregators, spread evenly over the ranks. Every rank when it is missing, as with one process on each node.
+    /// Aggregators. When it is missing, one on each node, or every rank where `per_node` is missing too.
     pub cb_nodes: Option<u32>,
+    /// Ranks on each node, placed node by node. ROMIO takes the first rank of each node (`cb_config_list = *:1`), from
+    /// the first node on: aggregator a is rank `a * per_node`. When it is missing, aggregators are spread evenly over
+    /// the ranks, which is the same where there are as many of them as nodes.
+    pub per_node: Option<u32>,
     /// Bytes of an aggregator's window.
     pub cb_buffer_size: Size,
     /// Two phases even where ranks do not interleave (`romio_cb_write = enable`).
@@ -29,16 +33,45 @@ pub struct TwoPhase {
 
 impl Default for TwoPhase {
     fn default() -> Self {
-        Self { cb_nodes: None, cb_buffer_size: Size::mib(16), force: false, align: Size(0) }
+        Self { cb_nodes: None, per_node: None, cb_buffer_size: Size::mib(16), force: false, align: Size(0) }
     }
 }
 
 impl TwoPhase {
     pub(crate) fn check(&self, check: Check, ranks: u32) -> Result<(), SpecError> {
-        if self.cb_nodes.is_some_and(|nodes| nodes == 0 || nodes > ranks) {
-            return check.fail("two_phase.cb_nodes", format!("give 1 to {ranks}, the number of ranks"));
+        if self.per_node.is_some_and(|per_node| per_node == 0 || per_node > ranks) {
+            return check.fail("two_phase.per_node", format!("give 1 to {ranks}, the number of ranks"));
+        }
+        let (most, what) = match self.per_node {
+            Some(per_node) => (ranks.div_ceil(per_node), "nodes"),
+            None => (ranks, "ranks"),
+        };
+        if self.cb_nodes.is_some_and(|nodes| nodes == 0 || nodes > most) {
+            return check.fail("two_phase.cb_nodes", format!("give 1 to {most}, the number of {what}"));
         }
         check.positive("two_phase.cb_buffer_size", self.cb_buffer_size.0).map(drop)
+    }
+}
+
+impl TwoPhase {
+    /// Number of aggregators.
+    fn aggregators(&self, ranks: u32) -> u32 {
+        self.cb_nodes.unwrap_or_else(|| ranks.div_ceil(self.per_node.unwrap_or(1)))
+    }
+
+    /// Which aggregator `rank` is, if it is one.
+    fn aggregator(&self, rank: u32, ranks: u32) -> Option<u64> {
+        let nodes = u64::from(self.aggregators(ranks));
+        let (rank, ranks) = (u64::from(rank), u64::from(ranks));
+        let (index, its_rank) = match self.per_node {
+            Some(per_node) => (rank / u64::from(per_node), rank / u64::from(per_node) * u64::from(per_node)),
+            // Aggregator a is rank a * ranks / nodes.
+            None => {
+                let index = (rank * nodes).div_ceil(ranks);
+                (index, index * ranks / nodes)
+            }
+        };
+        (index < nodes && its_rank == rank).then_some(index)
     }
 }
 
@@ -157,8 +190,7 @@ fn windows(
     file: FileRef,
     party: Party<'_>,
 ) -> impl Iterator<Item = Op> + Send + use<> {
-    let nodes = u64::from(two_phase.cb_nodes.unwrap_or(party.ranks));
-    let (rank, ranks) = (u64::from(party.rank), u64::from(party.ranks));
+    let nodes = u64::from(two_phase.aggregators(party.ranks));
     let buffer = two_phase.cb_buffer_size.0;
     let align = two_phase.align.0;
     let domain = (union.end - union.start).div_ceil(nodes);
@@ -169,10 +201,10 @@ fn windows(
             even => ((even + align / 2) / align * align).clamp(union.start, union.end),
         }
     };
-    // Aggregator a is rank a * ranks / nodes.
-    let aggregator = (rank * nodes).div_ceil(ranks);
-    let is_one = aggregator < nodes && aggregator * ranks / nodes == rank;
-    let (from, to) = if is_one { (boundary(aggregator), boundary(aggregator + 1)) } else { (0, 0) };
+    let (from, to) = match two_phase.aggregator(party.rank, party.ranks) {
+        Some(aggregator) => (boundary(aggregator), boundary(aggregator + 1)),
+        None => (0, 0),
+    };
     let first = if from < to { union.first_from(from).filter(|&first| first < to) } else { None };
     let (first, end) = first.map_or((0, 0), |first| (first, union.last_before(to)));
     (0..(end - first).div_ceil(buffer)).flat_map(move |index| {
@@ -221,6 +253,62 @@ mod tests {
         assert_eq!(seen(union, &two_phase, 7, Direction::Write), expected);
     }
 
+    /// What ranks move of 70,000 bytes, dense, from 0.
+    fn of_ior(two_phase: &TwoPhase) -> Vec<(u32, u64, u64)> {
+        let places = seen(Union::dense(0, 70_000, false), two_phase, 7, Direction::Write);
+        let place = |(rank, op)| match op {
+            Op::Write { offset, len, .. } => (rank, offset, len),
+            op => panic!("{op:?}"),
+        };
+        places.into_iter().map(place).collect()
+    }
+
+    #[test]
+    fn aggregators_and_windows_of_romio() {
+        // Of ROMIO in MPICH 4.0.2 under ior 4.1.0+dev -a MPIIO -c -w -t 10000 -b 10000 -s 1 with 7 ranks, hosts told
+        // apart by name, romio_cb_write = enable, cb_buffer_size = 20000 (strace). cb_nodes = 3, a rank on each node:
+        let two_phase = TwoPhase {
+            cb_nodes: Some(3),
+            per_node: Some(1),
+            cb_buffer_size: Size(20_000),
+            force: true,
+            align: Size(0),
+        };
+        let windows = [
+            (0, 20_000),
+            (20_000, 3_334),
+            (23_334, 20_000),
+            (43_334, 3_334),
+            (46_668, 20_000),
+            (66_668, 3_332),
+        ];
+        let by = |ranks: [u32; 6]| -> Vec<_> {
+            ranks.into_iter().zip(windows).map(|(rank, (offset, len))| (rank, offset, len)).collect()
+        };
+        assert_eq!(of_ior(&two_phase), by([0, 0, 1, 1, 2, 2]));
+        // cb_nodes = 3, two ranks on each node:
+        let two_phase = TwoPhase { per_node: Some(2), ..two_phase };
+        assert_eq!(of_ior(&two_phase), by([0, 0, 2, 2, 4, 4]));
+        // Two ranks on each node and nothing said about their number: one of each of four nodes.
+        let two_phase = TwoPhase { cb_nodes: None, ..two_phase };
+        let expected = [(0, 0), (2, 17_500), (4, 35_000), (6, 52_500)];
+        assert_eq!(of_ior(&two_phase), expected.map(|(rank, offset)| (rank, offset, 17_500)));
+        // cb_nodes = 3, a rank on each node, cb_buffer_size = 7000, striping_unit = 4096: domains end at 24,576 (23,334
+        // is 6 stripes less 1,242) and 45,056 (46,668 is 11 stripes and 1,612).
+        let two_phase = TwoPhase {
+            cb_nodes: Some(3),
+            per_node: Some(1),
+            cb_buffer_size: Size(7000),
+            align: Size(4096),
+            ..two_phase
+        };
+        let domain = |rank: u32, from: u64, to: u64| {
+            (from..to).step_by(7000).map(move |offset| (rank, offset, 7000.min(to - offset)))
+        };
+        let domains = domain(0, 0, 24_576).chain(domain(1, 24_576, 45_056)).chain(domain(2, 45_056, 70_000));
+        assert_eq!(of_ior(&two_phase), domains.collect::<Vec<_>>());
+    }
+
     #[test]
     fn boundaries_go_to_the_nearest_multiple() {
         // 434 is nearer to 400 than to 500, 768 nearer to 800.
@@ -247,7 +335,21 @@ mod tests {
         let ops: Vec<Op> =
             seen(union, &two_phase, 1, Direction::Write).into_iter().map(|(_, op)| op).collect();
         assert_eq!(ops, expected);
+        // Of ROMIO under ior -t 10000 -b 30000 with 4 ranks on a node each, cb_nodes = 2, cb_buffer_size = 20000 (strace,
+        // as in `aggregators_and_windows_of_romio`): the first call wants 10,000 bytes each 30,000, and is windows of
+        // 20,000 from the first byte wanted in each half.
+        let union = Union { start: 0, end: 100_000, run: 10_000, period: 30_000, interleaved: false };
+        let ior = TwoPhase {
+            cb_nodes: Some(2),
+            per_node: Some(1),
+            cb_buffer_size: Size(20_000),
+            ..TwoPhase::default()
+        };
+        let window = |rank: u32, offset| both(offset, 20_000).map(|op| (rank, op));
+        let expected = [window(0, 0), window(0, 20_000), window(1, 60_000), window(1, 80_000)].concat();
+        assert_eq!(seen(union, &ior, 4, Direction::Write), expected);
         // Two aggregators: 0..50 ends with the last byte wanted there, 40; 50..100 begins with the first, 60.
+        let union = Union { start: 0, end: 100, run: 10, period: 30, interleaved: true };
         let two_phase = TwoPhase { cb_nodes: Some(2), cb_buffer_size: Size(100), ..TwoPhase::default() };
         let ops = seen(union, &two_phase, 2, Direction::Read);
         assert_eq!(ops, [(0, op(Direction::Read, 0, 40)), (1, op(Direction::Read, 60, 40))]);
@@ -276,6 +378,7 @@ mod tests {
                 cb_buffer_size: Size(1 + r(6, 40)),
                 force: false,
                 align: Size(r(7, 3) * 7),
+                ..TwoPhase::default()
             };
             let wanted = |byte: u64| byte >= start && byte < union.end && (byte - start) % period < run;
             let mut covered = vec![0; union.end as usize];
