@@ -1,6 +1,7 @@
 //! IOR: segments of blocks of transfers, in one file or in a file of each process.
 
 use crate::collective::{Calls, Party, TwoPhase, Union, body, check_collective};
+use crate::dice;
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Workload};
 use crate::passes::{Access, Direction, Ops, Style, SyncWhen, pass, phase_name, transfers};
@@ -40,10 +41,12 @@ pub struct Ior {
     pub file_per_process: bool,
     /// Which way bytes go.
     pub access: Access,
-    /// In passes of reading, rank i takes the part of rank (i + `reorder`) mod N (`-C`, `-Q`), so that nobody reads
-    /// what its own node has cached.
+    /// In passes of reading, rank i takes the part of rank (i + `reorder`) mod N, so that nobody reads what its own
+    /// node has cached. IOR's `-C` shifts by the ranks of a node where ranks are placed node by node, `-Q n` by n times
+    /// as many.
     pub reorder: u32,
-    /// In passes of reading, parts are dealt to ranks at random (`-Z`).
+    /// In passes of reading, parts are dealt to ranks at random, each once (`-Z -Z`; with one `-Z` ranks choose by dice
+    /// and may read the same).
     pub reorder_random: bool,
     /// When written bytes are brought to the disks (`-Y` each, `-e` end).
     pub sync: SyncWhen,
@@ -74,10 +77,14 @@ pub enum IorOrder {
     /// By rising offsets.
     #[default]
     Sequential,
-    /// The transfers of the whole file dealt to the ranks at random, as many to each (`-z` up to IOR 3.2, which deals
-    /// by dice and so gives some ranks a few more); with a file of each process, as `random-own`.
+    /// The transfers of a segment (a block of each rank) dealt to all ranks at random, as many to each, and moved in
+    /// random order; the same in each segment. With blocks of one transfer the whole file is dealt at once: so IOR did
+    /// always up to 3.0; 4.1 refuses such blocks. With a file of each process, as `random-own`.
     Random,
-    /// Each rank its own transfers in random order (`-z` since IOR 3.3).
+    /// As `random`, but each transfer goes to a rank by dice, so that some ranks get a few more (`-z` on a shared
+    /// file).
+    RandomDice,
+    /// Each rank the transfers of its own block in random order, the same in each segment (`-z -F`).
     RandomOwn,
 }
 
@@ -146,6 +153,10 @@ impl Ior {
         }
         CHECK.product("segments", &[u64::from(self.ranks), block, segments])?;
         check_collective(CHECK, self.ranks, self.collective, self.two_phase.as_ref())?;
+        if self.order == IorOrder::RandomDice && !self.file_per_process && (self.barrier || self.collective) {
+            return CHECK
+                .fail("order", "ranks that wait for each other need as many transfers: use \"random\"");
+        }
         if self.two_phase.is_some() && (self.file_per_process || self.order != IorOrder::Sequential) {
             return CHECK.fail("two_phase", "is for one shared file by rising offsets");
         }
@@ -200,16 +211,29 @@ impl IorRun {
     /// The offsets of the part of `part`, in order.
     fn offsets(&self, part: u32) -> Box<dyn Iterator<Item = u64> + Send + '_> {
         let Ior { order, seed, file_per_process, transfer, .. } = self.spec;
+        // Blocks of one transfer leave nothing to put in order: all of them together are one segment.
+        let (in_segment, segments) = match self.per_block {
+            1 => (self.count, 1),
+            per_block => (per_block, self.count / per_block),
+        };
         match order {
             IorOrder::Sequential => Box::new((0..self.count).map(move |n| self.offset(part, n))),
-            IorOrder::Random if !file_per_process => {
-                let slots = Permutation::new(self.count * self.ranks64(), seed);
-                let first = u64::from(part) * self.count;
-                Box::new((first..first + self.count).map(move |n| slots.at(n) * transfer.0))
+            IorOrder::Random | IorOrder::RandomDice if !file_per_process => {
+                let all = in_segment * self.ranks64();
+                let slots = Permutation::new(all, seed);
+                let share = if order == IorOrder::Random {
+                    let first = u64::from(part) * in_segment;
+                    first..first + in_segment
+                } else {
+                    dice::share(all, self.ranks64(), u64::from(part), mix(seed))
+                };
+                let segment = move |index| share.clone().map(move |n| index * all + slots.at(n));
+                Box::new((0..segments).flat_map(segment).map(move |slot| slot * transfer.0))
             }
-            IorOrder::Random | IorOrder::RandomOwn => {
-                let own = Permutation::new(self.count, mix(seed) ^ u64::from(part));
-                Box::new((0..self.count).map(move |n| self.offset(part, own.at(n))))
+            IorOrder::Random | IorOrder::RandomDice | IorOrder::RandomOwn => {
+                let own = Permutation::new(in_segment, mix(seed) ^ u64::from(part));
+                let segment = move |index| (0..in_segment).map(move |n| index * in_segment + own.at(n));
+                Box::new((0..segments).flat_map(segment).map(move |n| self.offset(part, n)))
             }
         }
     }
@@ -289,6 +313,69 @@ mod tests {
         let spec =
             Ior { ranks: 4, transfer: Size(10), block: Some(Size(30)), segments: Some(2), ..Ior::default() };
         assert_eq!(extents(&run(spec), 1), [30, 40, 50, 150, 160, 170].map(|offset| (offset, 10)));
+    }
+
+    #[test]
+    fn transfers_of_ior() {
+        // Of ior 4.1.0+dev -a POSIX -t 47008 -b 141024 -s 3 -w -r -C with 4 ranks, two on each node (strace): rank 1 writes
+        // its part and reads that of rank 1 + 2.
+        let spec = Ior {
+            ranks: 4,
+            transfer: Size(47_008),
+            block: Some(Size(141_024)),
+            segments: Some(3),
+            access: Access::Both,
+            reorder: 2,
+            ..Ior::default()
+        };
+        let written = [141_024, 188_032, 235_040, 705_120, 752_128, 799_136, 1_269_216, 1_316_224, 1_363_232];
+        let read = written.map(|offset| offset + 2 * 141_024);
+        let expected: Vec<_> = written.into_iter().chain(read).map(|offset| (offset, 47_008)).collect();
+        assert_eq!(extents(&run(spec), 1), expected);
+    }
+
+    #[test]
+    fn random_orders_go_segment_by_segment() {
+        // As ior 4.1.0+dev -t 4096 -b 65536 -s 2 -z with 4 ranks (strace): every rank moves transfers from anywhere in a
+        // segment of 64, the same of each segment; all ranks together each once. There ranks had 20, 16, 10 and 18.
+        for order in [IorOrder::Random, IorOrder::RandomDice] {
+            let spec = Ior {
+                ranks: 4,
+                transfer: Size(4096),
+                block: Some(Size(65_536)),
+                segments: Some(2),
+                order,
+                ..Ior::default()
+            };
+            let run = run(spec);
+            covered_once(&run, FileRef(0), 0..2 * 64 * 4096);
+            let counts = [0, 1, 2, 3].map(|rank| {
+                let places = extents(&run, rank);
+                let (first, second) = places.split_at(places.len() / 2);
+                let next: Vec<_> = first.iter().map(|&(offset, len)| (offset + 64 * 4096, len)).collect();
+                assert_eq!(second, next);
+                assert!(!first.is_sorted() && first.iter().any(|place| place.0 / 65_536 != u64::from(rank)));
+                first.len()
+            });
+            assert_eq!(counts.iter().sum::<usize>(), 64);
+            assert_eq!(counts == [16; 4], order == IorOrder::Random, "{counts:?}");
+        }
+        // With -F: each rank the transfers of its own block, the same order in each block.
+        let spec = Ior {
+            ranks: 3,
+            transfer: Size(4096),
+            block: Some(Size(32_768)),
+            segments: Some(2),
+            order: IorOrder::RandomOwn,
+            file_per_process: true,
+            ..Ior::default()
+        };
+        let run = run(spec);
+        covered_once(&run, FileRef(2), 0..2 * 32_768);
+        let places = extents(&run, 2);
+        let next: Vec<_> = places[..8].iter().map(|&(offset, len)| (offset + 32_768, len)).collect();
+        assert_eq!(places[8..], next);
+        assert!(!places[..8].is_sorted());
     }
 
     #[test]

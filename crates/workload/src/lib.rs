@@ -8,6 +8,7 @@
 
 mod btio;
 mod collective;
+mod dice;
 mod error;
 mod flash_io;
 mod flash_layout;
