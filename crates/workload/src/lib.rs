@@ -29,6 +29,7 @@ mod subarray;
 #[cfg(test)]
 mod testing;
 mod tile_io;
+mod tree;
 
 pub use btio::{Btio, BtioClass, BtioSubtype};
 pub use collective::TwoPhase;

@@ -1,14 +1,19 @@
-//! mdtest: each rank makes, looks at and removes files of its own, in one directory or in one of each rank.
+//! mdtest: each rank makes files of its own, in one directory or in one of each rank, and goes through those of others.
 
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Op, Workload};
 use crate::passes::Ops;
 use crate::size::Size;
+use crate::tree::Tree;
 use serde::{Deserialize, Serialize};
 
 const CHECK: Check = Check("mdtest");
 
 /// mdtest. In each of `phases` every rank goes once through `files` files; all wait for each other between phases.
+///
+/// With a `depth`, files lie in a tree of directories, as many in each: rank 0 makes it before all else, or every rank
+/// its own. Files are made and removed from the root on, one branch after the other, and looked at by their numbers,
+/// which go level by level.
 ///
 /// Serves the metadata half of measurements beside mpi-md-test (tables 4.1 to 4.8 of the thesis, which is
 /// collective): many independent clients, in one directory or apart.
@@ -17,16 +22,21 @@ const CHECK: Check = Check("mdtest");
 pub struct Mdtest {
     /// Processes, N.
     pub ranks: u32,
-    /// Files of each rank (`-n`).
+    /// Files of each rank (`-n`); rounded down to as many in each directory of a tree.
     pub files: u64,
+    /// Levels of directories below the topmost one (`-z`).
+    pub depth: u32,
+    /// Directories in each one that is not on the last level (`-b`).
+    pub branch: u64,
     /// A directory of each rank (`-u`) instead of one for all.
     pub unique_dirs: bool,
     /// Directories are made, looked at and removed instead of files (`-D`); phases `create`, `stat` and `remove`.
     pub directories: bool,
     /// What is done, in this order. Without `create`, files are there before.
     pub phases: Vec<MdPhase>,
-    /// In phases other than `create` and `remove`, rank i goes through the files of rank (i + `stride`) mod N (`-N`),
-    /// so that nobody looks at what it has made itself.
+    /// Nobody looks at what it has made itself (`-N`): rank i goes through the files of rank i + `stride` in phase
+    /// `stat` (and in `open` and `resize`), i + 2 `stride` in `read` and i + 3 `stride` in `remove`, modulo N. With
+    /// `unique_dirs`, the files of rank i lie in the directory that rank i + `stride` has made.
     pub stride: u32,
     /// Bytes written to each file when it is made (`-w`).
     pub write: Size,
@@ -57,6 +67,16 @@ pub enum MdPhase {
 impl MdPhase {
     const ALL: [Self; 6] = [Self::Create, Self::Open, Self::Stat, Self::Read, Self::Resize, Self::Remove];
 
+    /// How many strides away the rank is whose files a rank goes through.
+    fn strides(self) -> u64 {
+        match self {
+            Self::Create => 0,
+            Self::Open | Self::Stat | Self::Resize => 1,
+            Self::Read => 2,
+            Self::Remove => 3,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -74,6 +94,8 @@ impl Default for Mdtest {
         Self {
             ranks: 4,
             files: 1000,
+            depth: 0,
+            branch: 1,
             unique_dirs: false,
             directories: false,
             phases: vec![MdPhase::Create, MdPhase::Stat, MdPhase::Remove],
@@ -85,16 +107,34 @@ impl Default for Mdtest {
     }
 }
 
-/// Directories of ranks are made before all phases and removed after them.
+/// Directories that hold files are made before all phases and removed after them.
 const SETUP: u16 = 100;
 const CLEANUP: u16 = 101;
 
 impl Mdtest {
+    fn tree(&self) -> Tree {
+        Tree { depth: self.depth, branch: self.branch }
+    }
+
+    /// Directories of a tree, if they can be counted.
+    pub(crate) fn tree_dirs(&self) -> Option<u64> {
+        self.tree().len()
+    }
+
     pub(crate) fn build(&self) -> Result<MdtestRun, SpecError> {
         CHECK.positive("ranks", u64::from(self.ranks))?;
         CHECK.positive("files", self.files)?;
-        let files = CHECK.product("files", &[u64::from(self.ranks), self.files])?;
-        CHECK.files("files", files.saturating_add(u64::from(self.ranks)))?;
+        CHECK.positive("branch", self.branch)?;
+        let Some(dirs) = self.tree_dirs().filter(|dirs| u32::try_from(*dirs).is_ok()) else {
+            return CHECK
+                .fail("depth", "the tree has more than 2^32 directories: give less of depth or branch");
+        };
+        if self.files < dirs {
+            let message = format!("{} are fewer than the {dirs} directories of the tree", self.files);
+            return CHECK.fail("files", message);
+        }
+        let own = self.files.saturating_add(dirs);
+        CHECK.files("files", u64::from(self.ranks).saturating_mul(own))?;
         if self.phases.is_empty() {
             return CHECK.fail("phases", "nothing is done: name at least one");
         }
@@ -126,23 +166,72 @@ impl Mdtest {
             return CHECK
                 .fail("read", format!("{} is more than the {} that are written", self.read, self.write));
         }
-        Ok(MdtestRun { spec: self.clone() })
+        Ok(MdtestRun { spec: self.clone(), tree: self.tree(), tree_dirs: dirs, in_dir: self.files / dirs })
     }
 }
 
-/// A description that was checked. Files are numbered rank by rank, directories of ranks before them.
+/// Numbers of files.
+type Ops64<'a> = Box<dyn Iterator<Item = u64> + Send + 'a>;
+
+/// A description that was checked. Files are numbered rank by rank, directories that hold them before them.
 #[derive(Debug)]
 pub(crate) struct MdtestRun {
     spec: Mdtest,
+    tree: Tree,
+    /// Directories of the tree.
+    tree_dirs: u64,
+    /// Files of a rank in each.
+    in_dir: u64,
 }
 
 impl MdtestRun {
+    /// Directories that hold files; none when all lie side by side.
     fn dirs(&self) -> u32 {
-        if self.spec.unique_dirs { self.spec.ranks } else { 0 }
+        match (self.spec.unique_dirs, self.spec.depth) {
+            (true, _) => self.spec.ranks * self.tree_dirs as u32,
+            (false, 0) => 0,
+            (false, _) => self.tree_dirs as u32,
+        }
+    }
+
+    /// Files of each rank.
+    fn files(&self) -> u64 {
+        self.in_dir * self.tree_dirs
     }
 
     fn file(&self, rank: u32, index: u64) -> FileRef {
-        FileRef(self.dirs() + (u64::from(rank) * self.spec.files + index) as u32)
+        FileRef(self.dirs() + (u64::from(rank) * self.files() + index) as u32)
+    }
+
+    /// The directory `dir` of the tree that `rank` has made.
+    fn dir(&self, rank: u32, dir: u64) -> FileRef {
+        FileRef((u64::from(rank) * self.tree_dirs + dir) as u32)
+    }
+
+    /// So many strides after `rank`.
+    fn after(&self, rank: u32, strides: u64) -> u32 {
+        ((u64::from(rank) + strides * u64::from(self.spec.stride)) % u64::from(self.spec.ranks)) as u32
+    }
+
+    /// The path of a directory by its number.
+    fn dir_name(&self, number: u64) -> String {
+        let (owner, dir) = (number / self.tree_dirs, number % self.tree_dirs);
+        let one = |dir: u64| match self.spec.unique_dirs {
+            true => format!("mdtest_tree.{owner}.{dir}"),
+            false => format!("mdtest_tree.{dir}"),
+        };
+        self.tree.path(dir).into_iter().map(one).collect::<Vec<_>>().join("/")
+    }
+
+    /// The numbers of a rank's files in the order of a phase.
+    fn order(&self, phase: MdPhase) -> Ops64<'_> {
+        match phase {
+            MdPhase::Create | MdPhase::Remove => {
+                let in_dir = self.in_dir;
+                Box::new(self.tree.down().flat_map(move |dir| dir * in_dir..(dir + 1) * in_dir))
+            }
+            _ => Box::new(0..self.files()),
+        }
     }
 
     /// What is done with one file, at most four operations.
@@ -172,6 +261,11 @@ impl MdtestRun {
     }
 }
 
+/// A phase in which directories are made or removed by some of the ranks.
+fn around(phase: u16, dirs: Option<impl Iterator<Item = Op>>) -> impl Iterator<Item = Op> {
+    std::iter::once(Op::Phase(phase)).chain(dirs.into_iter().flatten()).chain([Op::Barrier])
+}
+
 impl Workload for MdtestRun {
     fn ranks(&self) -> u32 {
         self.spec.ranks
@@ -179,12 +273,17 @@ impl Workload for MdtestRun {
 
     fn name(&self, file: FileRef) -> String {
         let Some(number) = file.0.checked_sub(self.dirs()) else {
-            return format!("mdtest.{}", file.0);
+            return self.dir_name(u64::from(file.0));
         };
-        let (rank, index) = (u64::from(number) / self.spec.files, u64::from(number) % self.spec.files);
+        let (rank, index) = (u64::from(number) / self.files(), u64::from(number) % self.files());
         let kind = if self.spec.directories { "dir" } else { "file" };
         let name = format!("{kind}.mdtest.{rank}.{index}");
-        if self.spec.unique_dirs { format!("mdtest.{rank}/{name}") } else { name }
+        if self.dirs() == 0 {
+            return name;
+        }
+        let owner = if self.spec.unique_dirs { self.after(rank as u32, 1) } else { 0 };
+        let dir = self.dir(owner, index / self.in_dir);
+        format!("{}/{name}", self.dir_name(u64::from(dir.0)))
     }
 
     fn phase(&self, phase: u16) -> String {
@@ -201,26 +300,27 @@ impl Workload for MdtestRun {
             return Box::new(std::iter::empty());
         }
         let len = self.spec.write.0.max(self.spec.read.0);
-        let all = u64::from(self.spec.ranks) * self.spec.files;
+        let all = u64::from(self.spec.ranks) * self.files();
         Box::new((0..all as u32).map(move |number| (FileRef(self.dirs() + number), len)))
     }
 
     fn ops(&self, rank: u32) -> Ops<'_> {
-        let ranks = u64::from(self.spec.ranks);
-        let other = ((u64::from(rank) + u64::from(self.spec.stride)) % ranks) as u32;
-        let own_dir = FileRef(rank);
-        let makes = self.spec.unique_dirs && self.spec.phases[0] == MdPhase::Create;
-        let removes = self.spec.unique_dirs && self.spec.phases.contains(&MdPhase::Remove);
-        let setup = [Op::Phase(SETUP), Op::Mkdir { file: own_dir }, Op::Barrier];
-        let cleanup = [Op::Phase(CLEANUP), Op::Rmdir { file: own_dir }, Op::Barrier];
+        let makes = self.dirs() > 0 && self.spec.phases[0] == MdPhase::Create;
+        let removes = self.dirs() > 0 && self.spec.phases.contains(&MdPhase::Remove);
+        // Rank 0 makes and removes a tree that all share.
+        let mine = self.spec.unique_dirs || rank == 0;
+        let mkdirs = || self.tree.down().map(move |dir| Op::Mkdir { file: self.dir(rank, dir) });
+        let rmdirs = || self.tree.up().map(move |dir| Op::Rmdir { file: self.dir(rank, dir) });
+        let setup = makes.then(|| around(SETUP, mine.then(mkdirs)));
+        let cleanup = removes.then(|| around(CLEANUP, mine.then(rmdirs)));
         let work = self.spec.phases.iter().flat_map(move |&phase| {
-            let of = if matches!(phase, MdPhase::Create | MdPhase::Remove) { rank } else { other };
-            let items = (0..self.spec.files)
+            let of = self.after(rank, phase.strides());
+            let items = self
+                .order(phase)
                 .flat_map(move |index| self.item(phase, self.file(of, index)).into_iter().flatten());
             std::iter::once(Op::Phase(phase as u16)).chain(items).chain([Op::Barrier])
         });
-        let setup = makes.then_some(setup).into_iter().flatten();
-        Box::new(setup.chain(work).chain(removes.then_some(cleanup).into_iter().flatten()))
+        Box::new(setup.into_iter().flatten().chain(work).chain(cleanup.into_iter().flatten()))
     }
 }
 
@@ -232,7 +332,8 @@ mod tests {
     #[test]
     fn shared_directory_by_hand() {
         let run = Mdtest { ranks: 2, files: 2, ..Mdtest::default() }.build().unwrap();
-        // Files 0 and 1 are of rank 0, 2 and 3 of rank 1; rank 1 looks at those of rank (1 + 1) mod 2 = 0.
+        // Files 0 and 1 are of rank 0, 2 and 3 of rank 1; rank 1 looks at those of rank (1 + 1) mod 2 = 0
+        // and removes those of rank (1 + 3) mod 2 = 0.
         let file = FileRef;
         let expected = [
             Op::Phase(0),
@@ -244,8 +345,8 @@ mod tests {
             Op::Stat { file: file(1) },
             Op::Barrier,
             Op::Phase(5),
-            Op::Remove { file: file(2) },
-            Op::Remove { file: file(3) },
+            Op::Remove { file: file(0) },
+            Op::Remove { file: file(1) },
             Op::Barrier,
         ];
         assert_eq!(run.ops(1).collect::<Vec<_>>(), expected);
@@ -267,8 +368,9 @@ mod tests {
         }
         .build()
         .unwrap();
-        // Directories are files 0 to 2, the one file of rank i is file 3 + i; rank 2 reads that of rank 0.
-        let (mine, other) = (FileRef(5), FileRef(3));
+        // Directories are files 0 to 2, the one file of rank i is file 3 + i; rank 2 reads that of rank
+        // (2 + 2) mod 3 = 1 and removes that of rank (2 + 3) mod 3 = 2.
+        let (mine, other) = (FileRef(5), FileRef(4));
         let (offset, len, collective) = (0, 3901, false);
         let expected = [
             Op::Phase(SETUP),
@@ -292,8 +394,93 @@ mod tests {
             Op::Barrier,
         ];
         assert_eq!(run.ops(2).collect::<Vec<_>>(), expected);
-        assert_eq!([2, 5].map(|n| run.name(FileRef(n))), ["mdtest.2", "mdtest.2/file.mdtest.2.0"]);
+        assert_eq!(
+            [2, 5].map(|n| run.name(FileRef(n))),
+            ["mdtest_tree.2.0", "mdtest_tree.0.0/file.mdtest.2.0"]
+        );
         well_formed(&run);
+    }
+
+    /// What a rank does, with names.
+    fn told(run: &MdtestRun, rank: u32) -> Vec<String> {
+        let one = |op| match op {
+            Op::Mkdir { file } => Some(("mkdir", file)),
+            Op::Rmdir { file } => Some(("rmdir", file)),
+            Op::Create { file } | Op::Open { file, create: true } => Some(("create", file)),
+            Op::Open { file, create: false } => Some(("open", file)),
+            Op::Stat { file } => Some(("stat", file)),
+            Op::Remove { file } => Some(("remove", file)),
+            _ => None,
+        };
+        run.ops(rank).filter_map(one).map(|(what, file)| format!("{what} {}", run.name(file))).collect()
+    }
+
+    #[test]
+    fn strides_of_mdtest() {
+        // Of mdtest 4.1.0+dev, 5 ranks on a node each: mdtest -n 1 -F -N 1, rank 1 (strace).
+        let phases = vec![MdPhase::Create, MdPhase::Stat, MdPhase::Read, MdPhase::Remove];
+        let spec = Mdtest { ranks: 5, files: 1, phases, read: Size(1), write: Size(1), ..Mdtest::default() };
+        let names = |of: [u32; 4]| {
+            let [create, stat, read, remove] = of.map(|rank| format!("file.mdtest.{rank}.0"));
+            [
+                format!("create {create}"),
+                format!("stat {stat}"),
+                format!("open {read}"),
+                format!("remove {remove}"),
+            ]
+        };
+        assert_eq!(told(&spec.build().unwrap(), 1), names([1, 2, 3, 4]));
+        // And mdtest -n 2 -F -u -N 1 -w 100 -e 100, 3 ranks, rank 1: each makes a directory and its files in another.
+        let spec = Mdtest { ranks: 3, files: 2, unique_dirs: true, ..spec };
+        let expected = [
+            "mkdir mdtest_tree.1.0",
+            "create mdtest_tree.2.0/file.mdtest.1.0",
+            "create mdtest_tree.2.0/file.mdtest.1.1",
+            "stat mdtest_tree.0.0/file.mdtest.2.0",
+            "stat mdtest_tree.0.0/file.mdtest.2.1",
+            "open mdtest_tree.1.0/file.mdtest.0.0",
+            "open mdtest_tree.1.0/file.mdtest.0.1",
+            "remove mdtest_tree.2.0/file.mdtest.1.0",
+            "remove mdtest_tree.2.0/file.mdtest.1.1",
+            "rmdir mdtest_tree.1.0",
+        ];
+        assert_eq!(told(&spec.build().unwrap(), 1), expected);
+    }
+
+    #[test]
+    fn trees_of_mdtest() {
+        // Of mdtest 4.1.0+dev, 2 ranks: mdtest -n 8 -F -z 1 -b 2 (strace): 8 files in 3 directories are 2 in each; rank 0
+        // makes the tree.
+        let phases = vec![MdPhase::Create, MdPhase::Remove];
+        let spec = Mdtest { ranks: 2, files: 8, depth: 1, branch: 2, stride: 0, phases, ..Mdtest::default() };
+        let run = spec.build().unwrap();
+        let files = [
+            "mdtest_tree.0/file.mdtest.1.0",
+            "mdtest_tree.0/file.mdtest.1.1",
+            "mdtest_tree.0/mdtest_tree.1/file.mdtest.1.2",
+            "mdtest_tree.0/mdtest_tree.1/file.mdtest.1.3",
+            "mdtest_tree.0/mdtest_tree.2/file.mdtest.1.4",
+            "mdtest_tree.0/mdtest_tree.2/file.mdtest.1.5",
+        ];
+        let expected = ["create", "remove"].map(|what| files.map(|file| format!("{what} {file}"))).concat();
+        assert_eq!(told(&run, 1), expected);
+        let rank0 = told(&run, 0);
+        let (tree, a, b) = ("mdtest_tree.0", "mdtest_tree.0/mdtest_tree.1", "mdtest_tree.0/mdtest_tree.2");
+        assert_eq!(rank0[..3], [tree, a, b].map(|dir| format!("mkdir {dir}")));
+        assert_eq!(rank0[rank0.len() - 3..], [a, b, tree].map(|dir| format!("rmdir {dir}")));
+        well_formed(&run);
+        // mdtest -n 16 -F -z 2 -b 3 -u: one file in each of 13 directories; made branch by branch, looked at by number.
+        let phases = vec![MdPhase::Create, MdPhase::Stat];
+        let run =
+            Mdtest { files: 16, depth: 2, branch: 3, unique_dirs: true, phases, ..spec }.build().unwrap();
+        let number = |line: &String| line.rsplit('.').next().unwrap().parse::<u64>().unwrap();
+        let numbers: Vec<u64> = told(&run, 1)[13..].iter().map(number).collect();
+        assert_eq!(numbers[..13], [0, 1, 4, 5, 6, 2, 7, 8, 9, 3, 10, 11, 12]);
+        assert!(numbers[13..].iter().copied().eq(0..13));
+        assert_eq!(
+            told(&run, 1)[15],
+            "create mdtest_tree.1.0/mdtest_tree.1.1/mdtest_tree.1.4/file.mdtest.1.4"
+        );
     }
 
     #[test]
@@ -309,6 +496,9 @@ mod tests {
         let refused = |spec: Mdtest| spec.build().expect_err("nonsense").parameter;
         assert_eq!(refused(Mdtest { files: 0, ..Mdtest::default() }), "files");
         assert_eq!(refused(Mdtest { files: 1 << 40, ..Mdtest::default() }), "files");
+        assert_eq!(refused(Mdtest { files: 12, depth: 2, branch: 3, ..Mdtest::default() }), "files");
+        assert_eq!(refused(Mdtest { depth: 64, branch: 2, ..Mdtest::default() }), "depth");
+        assert_eq!(refused(Mdtest { branch: 0, ..Mdtest::default() }), "branch");
         assert_eq!(refused(Mdtest { phases: vec![], ..Mdtest::default() }), "phases");
         let twice = vec![MdPhase::Create, MdPhase::Stat, MdPhase::Stat];
         assert_eq!(refused(Mdtest { phases: twice, ..Mdtest::default() }), "phases");

@@ -210,7 +210,7 @@ mod tests {
         assert!(placed(&run, 5).iter().all(|place| place.0 == FileRef(2)));
         assert_eq!(run.name(FileRef(2)), "2-ior");
         // The directory of the second program's rank 1 is its file 1: 1 * 3 + 1.
-        assert_eq!(run.name(FileRef(4)), "1-mdtest.1");
+        assert_eq!(run.name(FileRef(4)), "1-mdtest_tree.1.0");
         assert_eq!(run.ops(4).nth(2), Some(Op::Mkdir { file: FileRef(4) }));
         assert_eq!(run.ops(4).next(), Some(Op::Compute(Nanos(7000))));
         assert_eq!(

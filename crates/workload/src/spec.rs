@@ -108,10 +108,8 @@ impl WorkloadSpec {
             Self::Ior(spec) if spec.file_per_process => u64::from(spec.ranks),
             Self::FlashIo(_) => 3,
             Self::S3dIo(spec) => u64::from(spec.checkpoints),
-            Self::Mdtest(spec) => {
-                let ranks = u64::from(spec.ranks);
-                ranks.saturating_mul(spec.files).saturating_add(ranks)
-            }
+            Self::Mdtest(spec) => u64::from(spec.ranks)
+                .saturating_mul(spec.files.saturating_add(spec.tree_dirs().unwrap_or(u64::MAX))),
             Self::MpiMdTest(spec) => spec.files.saturating_add(1),
             Self::Mix(spec) => spec.files(),
             _ => 1,
