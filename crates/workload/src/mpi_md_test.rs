@@ -11,8 +11,8 @@ const CHECK: Check = Check("mpi-md-test");
 const RESIZED: FileRef = FileRef(0);
 
 /// mpi-md-test: all ranks together open `files` files of one directory one after the other, which makes them
-/// (`create`) or finds them (`open`), by the same call; give one file so many different lengths (`resize`); and remove the files, each
-/// rank its share (`delete`, which the thesis added).
+/// (`create`) or finds them (`open`), by the same call; give one file so many different lengths (`resize`); and remove
+/// the files, each rank a share of neighbors (`delete`).
 ///
 /// Serves tables 4.1 to 4.8 and figures 4.1 to 4.4 of the thesis.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -51,9 +51,10 @@ pub enum MpiMdMode {
     /// Rank 0, which tells the others what they need: ROMIO on PVFS2 and OrangeFS.
     #[default]
     OneOpens,
-    /// Rank 0 makes the file, then all open it: ROMIO on POSIX file systems.
+    /// Rank 0 makes the file and closes it, then all open it: ROMIO on POSIX file systems.
     AllOpen,
-    /// There are no collective calls: each rank does everything by itself (`-i`).
+    /// There are no collective calls: each rank does everything by itself (`-i`), opening each file once. (ROMIO on
+    /// POSIX file systems makes and closes a file before it opens it here too.)
     Independent,
 }
 
@@ -127,12 +128,13 @@ impl MpiMdTestRun {
     fn open_close(&self, rank: u32, file: FileRef) -> impl Iterator<Item = Op> + use<> {
         let open = Some(Op::Open { file, create: true });
         let close = Some(Op::Close { file });
+        let barrier = Some(Op::Barrier);
         let ops = match (self.spec.mode, rank) {
-            (MpiMdMode::Independent, _) => [open, close, None, None],
-            (MpiMdMode::OneOpens, 0) => [open, Some(Op::Barrier), close, None],
-            (MpiMdMode::OneOpens, _) => [Some(Op::Barrier), None, None, None],
-            (MpiMdMode::AllOpen, 0) => [open, Some(Op::Barrier), close, Some(Op::Barrier)],
-            (MpiMdMode::AllOpen, _) => [Some(Op::Barrier), open, close, Some(Op::Barrier)],
+            (MpiMdMode::Independent, _) => [None, None, open, None, close, None],
+            (MpiMdMode::OneOpens, 0) => [None, None, open, barrier, close, None],
+            (MpiMdMode::OneOpens, _) => [None, None, None, barrier, None, None],
+            (MpiMdMode::AllOpen, 0) => [open, close, barrier, open, close, barrier],
+            (MpiMdMode::AllOpen, _) => [None, None, barrier, open, close, barrier],
         };
         ops.into_iter().flatten()
     }
@@ -147,9 +149,11 @@ impl MpiMdTestRun {
             }
             MpiMdPhase::Resize => Box::new(self.resize(rank)),
             MpiMdPhase::Delete => {
-                let share = (u64::from(rank)..files).step_by(self.spec.ranks as usize);
+                // The first ranks have one more when the files cannot be divided evenly.
+                let (ranks, rank) = (u64::from(self.spec.ranks), u64::from(rank));
+                let first = |rank: u64| rank * (files / ranks) + rank.min(files % ranks);
                 let each = |index| Op::Remove { file: Self::file(index) };
-                Box::new(begin.chain(share.map(each)).chain([Op::Barrier]))
+                Box::new(begin.chain((first(rank)..first(rank + 1)).map(each)).chain([Op::Barrier]))
             }
         }
     }
@@ -255,14 +259,31 @@ mod tests {
 
     #[test]
     fn all_open_after_the_first() {
+        // As mpi-md-test of OrangeFS 2.10.0 does on ROMIO of MPICH 4.0.2 and ext4 (mpi-md-test -n 2 -O, strace): rank 0
+        // opens with leave to create and closes, then all open.
         let run = run(2, 1, &[MpiMdPhase::Open], MpiMdMode::AllOpen);
         let file = FileRef(1);
         let open = Op::Open { file, create: true };
         let close = Op::Close { file };
-        let end = [close, Op::Barrier, Op::Barrier];
-        assert_eq!(run.ops(0).collect::<Vec<_>>(), [&[Op::Phase(1), open, Op::Barrier][..], &end].concat());
-        assert_eq!(run.ops(1).collect::<Vec<_>>(), [&[Op::Phase(1), Op::Barrier, open][..], &end].concat());
+        let end = [open, close, Op::Barrier, Op::Barrier];
+        let rank0 = [Op::Phase(1), open, close, Op::Barrier];
+        assert_eq!(run.ops(0).collect::<Vec<_>>(), [&rank0[..], &end].concat());
+        assert_eq!(run.ops(1).collect::<Vec<_>>(), [&[Op::Phase(1), Op::Barrier][..], &end].concat());
         assert_eq!(run.inputs().collect::<Vec<_>>(), [(file, 0)]);
+    }
+
+    #[test]
+    fn shares_of_deletion_by_hand() {
+        // As mpi-md-test -n 8 -D does with 3 ranks (strace): 8 = 3 + 3 + 2 neighbors each.
+        let run = run(3, 8, &[MpiMdPhase::Delete], MpiMdMode::OneOpens);
+        let names = |rank| {
+            let removed =
+                run.ops(rank).filter_map(|op| if let Op::Remove { file } = op { Some(file) } else { None });
+            removed.map(|file| run.name(file)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(0), ["testfile.0", "testfile.1", "testfile.2"]);
+        assert_eq!(names(1), ["testfile.3", "testfile.4", "testfile.5"]);
+        assert_eq!(names(2), ["testfile.6", "testfile.7"]);
     }
 
     #[test]
