@@ -5,6 +5,7 @@ use crate::error::{Check, SpecError};
 use crate::flash_layout::Layout;
 use crate::op::{FileRef, Op, Workload};
 use crate::passes::{Access, Direction, Ops, Style, SyncWhen, pass_from, phase_name};
+use crate::size::Size;
 use serde::{Deserialize, Serialize};
 use weft_core::Nanos;
 
@@ -33,6 +34,9 @@ pub struct FlashIo {
     pub files: Vec<FlashFile>,
     /// Where arrays lie in a file.
     pub format: FlashFormat,
+    /// The first array of a netCDF file begins at the next multiple of this after the header: 512 in PnetCDF, or the
+    /// stripe size where MPI-IO tells it.
+    pub header_align: Size,
     /// All arrays of a file in one collective call (PnetCDF's non-blocking interface), instead of a call for each.
     pub nonblocking: bool,
     /// Which way bytes go; the benchmark writes.
@@ -76,7 +80,7 @@ impl FlashFile {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlashFormat {
-    /// A header written first, arrays right after it without alignment (`nc_var_align_size = 1`).
+    /// A header written first, arrays after it, one right after the other (`nc_var_align_size = 1`).
     #[default]
     Pnetcdf,
     /// Blocks of metadata of 2 KiB, one at the beginning and one more wherever the headers of the next arrays need
@@ -93,6 +97,7 @@ impl Default for FlashIo {
             unknowns: 24,
             files: FlashFile::ALL.to_vec(),
             format: FlashFormat::Pnetcdf,
+            header_align: Size(512),
             nonblocking: false,
             access: Access::Write,
             compute_us: 0,
@@ -181,11 +186,11 @@ impl Workload for FlashIoRun {
             FlashFile::PlotCentered => "plt_cnt",
             FlashFile::PlotCorners => "plt_crn",
         };
-        let end = match self.spec.format {
-            FlashFormat::Pnetcdf => "nc",
-            FlashFormat::Hdf5 => "h5",
+        let (by, end) = match self.spec.format {
+            FlashFormat::Pnetcdf => ("ncmpi", "nc"),
+            FlashFormat::Hdf5 => ("hdf5", "h5"),
         };
-        format!("flash_io_test_{name}_0000.{end}")
+        format!("flash_io_test_{by}_{name}_0000.{end}")
     }
 
     fn phase(&self, phase: u16) -> String {
@@ -210,7 +215,6 @@ impl Workload for FlashIoRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::size::Size;
     use crate::testing::{covered_once, placed, well_formed};
 
     #[test]
@@ -224,7 +228,7 @@ mod tests {
             ..FlashIo::default()
         };
         let run = spec.build().unwrap();
-        let header = run.layouts[0].metadata[0].1;
+        let header = run.layouts[0].arrays[0].begin;
         let places: Vec<(u64, u64)> =
             placed(&run, 2).into_iter().map(|(_, at, len)| (at - header, len)).collect();
         // Bytes of a block in each array: refinement 4, type 4, neighbors 15 * 4 = 60, coordinates 24, size 24,
@@ -239,11 +243,52 @@ mod tests {
     }
 
     #[test]
+    fn files_of_flash_io() {
+        // Of FLASH-IO in PnetCDF 1.12.3, 4 ranks, blocks of 2 x 3 x 4 cells, on ROMIO without two-phase I/O and data
+        // sieving (strace): 323 blocks of all ranks; rank 0 writes the header, rank 2 has 82 blocks after 161 others.
+        let spec = FlashIo { ranks: 4, block: [2, 3, 4], nonblocking: true, ..FlashIo::default() };
+        let run = spec.build().unwrap();
+        let of = |rank, file| -> Vec<(u64, u64)> {
+            let places = placed(&run, rank).into_iter().filter(|place| place.0 == FileRef(file));
+            places.map(|(_, offset, len)| (offset, len)).collect()
+        };
+        let checkpoint = of(0, 0);
+        assert_eq!(checkpoint.len(), 31);
+        let expected = [
+            (0, 2968),
+            (3072, 320),
+            (4364, 320),
+            (5656, 4800),
+            (25_036, 1920),
+            (32_788, 1920),
+            (40_540, 3840),
+            (56_044, 15_360),
+            (118_060, 15_360),
+        ];
+        assert_eq!(checkpoint[..9], expected);
+        assert_eq!(run.layouts.each_ref().map(|layout| layout.end), [1_544_428, 163_036, 349_084]);
+        let centers = [
+            (2180, 328),
+            (3472, 328),
+            (13_780, 4920),
+            (25_432, 984),
+            (29_308, 984),
+            (35_116, 1968),
+            (54_460, 7872),
+            (85_468, 7872),
+            (116_476, 7872),
+            (147_484, 7872),
+        ];
+        assert_eq!(of(2, 1), centers);
+        assert_eq!(of(2, 2)[6..], [77_644, 155_164, 232_684, 310_204].map(|offset| (offset, 19_680)));
+    }
+
+    #[test]
     fn amounts_by_hand() {
         // 512 ranks have 512 * 80 + 511 = 41,471 blocks. The PnetCDF version's page says 31,109.74 MiB for the
         // checkpoint of 16^3 cells: 41,471 * (24 * 16^3 * 8 + 164) B and a header.
         let run = FlashIo { ranks: 512, block: [16; 3], ..FlashIo::default() }.build().unwrap();
-        let header = |index: usize| run.layouts[index].metadata[0].1;
+        let header = |index: usize| run.layouts[index].arrays[0].begin;
         assert_eq!(run.layouts[0].end, 41_471 * (24 * 4096 * 8 + 164) + header(0));
         assert!((run.layouts[0].end as f64 / 1_048_576.0 - 31_109.74).abs() < 0.01);
         // Plot files: 4 unknowns of 4 B, blocks described by 4 + 4 + 60 + 12 + 12 + 24 = 116 B.
@@ -274,6 +319,7 @@ mod tests {
                 block: [2, 3, 4],
                 blocks: 5,
                 unknowns: 6,
+                header_align: Size(1),
                 nonblocking,
                 two_phase,
                 ..FlashIo::default()

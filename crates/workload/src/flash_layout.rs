@@ -47,12 +47,15 @@ impl Layout {
         let described = [4, 4, 15 * 4, 3 * real, 3 * real, 2 * 3 * real];
         let sizes = described.into_iter().chain((0..unknowns).map(|_| cells * real));
         let blocks = left_of(spec.blocks, u64::from(spec.ranks));
-        let first = match spec.format {
-            FlashFormat::Pnetcdf => netcdf_header_bytes(unknowns),
-            FlashFormat::Hdf5 => HDF5_BLOCK_BYTES,
+        let (first, mut end) = match spec.format {
+            FlashFormat::Pnetcdf => {
+                let header = netcdf_header_bytes(unknowns);
+                // Arrays begin at multiples of 4 in every netCDF file.
+                (header, header.next_multiple_of(spec.header_align.0.next_multiple_of(4).max(4)))
+            }
+            FlashFormat::Hdf5 => (HDF5_BLOCK_BYTES, HDF5_BLOCK_BYTES),
         };
         let mut metadata = vec![(0, first)];
-        let mut end = first;
         let mut arrays = Vec::new();
         for (index, block_bytes) in sizes.enumerate() {
             let beyond = index.checked_sub(HDF5_FIRST_HEADERS);
@@ -117,7 +120,7 @@ fn netcdf_header_bytes(unknowns: u64) -> u64 {
             .sum();
     let attribute = |label: &str, bytes: u64| name(label.len() as u64) + 4 + 8 + padded(bytes);
     let attributes = attribute("file_creation_time", "now".len() as u64)
-        + attribute("flash_version", "FLASH I/O bench Parallel-Netcdf".len() as u64)
+        + attribute("flash_version", "FLASH I/O benchmark using Pnetcdf".len() as u64)
         + ["total_blocks", "nsteps", "nxb", "nyb", "nzb"]
             .iter()
             .map(|label| attribute(label, 4))
@@ -149,13 +152,15 @@ mod tests {
         // Magic 4 + records 8 = 12.
         // Dimensions: list 12; names 8 + 16, 3 x (8 + 8), 2 x (8 + 8), 8 + 8, each and a length of 8:
         // 32 + 6 * 24 = 176.
-        // Attributes: list 12; file_creation_time 28 + 12 + 4 = 44; flash_version 24 + 12 + 32 = 68; total_blocks
-        // 20 + 12 + 4 = 36; nsteps 16 + 12 + 4 = 32; nxb, nyb, nzb 12 + 12 + 4 = 28 each; time 12 + 12 + 8 = 32: 296.
+        // Attributes: list 12; file_creation_time 28 + 12 + 4 = 44; flash_version 24 + 12 + 36 = 72; total_blocks
+        // 20 + 12 + 4 = 36; nsteps 16 + 12 + 4 = 32; nxb, nyb, nzb 12 + 12 + 4 = 28 each; time 12 + 12 + 8 = 32: 300.
         // Arrays: list 12; 40 bytes each for counts, lists, type, size and begin, and name and dimensions:
         // lrefine 16 + 8, nodetype 16 + 8, gid 12 + 16, coordinates 20 + 16, blocksize 20 + 16, bndbox 16 + 24: 188
         // and 6 * 40 = 240: 428; an unknown 12 + 32 + 40 = 84.
-        let described = 12 + 12 + 176 + 12 + 296 + 12 + 428;
+        let described = 12 + 12 + 176 + 12 + 300 + 12 + 428;
         assert_eq!(netcdf_header_bytes(24), described + 24 * 84);
+        // What PnetCDF 1.12.3 writes for a checkpoint and for a plot file (strace, ncvalidator).
+        assert_eq!((netcdf_header_bytes(24), netcdf_header_bytes(4)), (2968, 1288));
     }
 
     #[test]

@@ -35,7 +35,8 @@ pub struct S3dIo {
     pub block: [u64; 3],
     /// Checkpoints (the program's own default is 5).
     pub checkpoints: u32,
-    /// Bytes before the first array: none where arrays are written by MPI-IO, some hundred in netCDF files.
+    /// Bytes before the first array, which nobody touches here: none where arrays are written by MPI-IO; 1024 in the
+    /// program's netCDF files, whose header has 588 bytes and is rounded up to multiples of 512.
     pub header: Size,
     /// Write, read, or write all and then read all.
     pub access: Access,
@@ -203,6 +204,18 @@ mod tests {
         assert_eq!(places[12], (FileRef(0), 5_800, 40));
         // Temperature is the last array: 15 components before it: 57,600 + 1,960.
         assert_eq!(places[15 * 12], (FileRef(0), 59_560, 40));
+    }
+
+    #[test]
+    fn blocks_of_s3d_io() {
+        // Of S3D-IO (PnetCDF 1.12.3, s3d_io.x 10 8 6 2 2 2 0 F, 8 ranks) on ROMIO without two-phase I/O and data sieving
+        // (strace): the first rows of rank 0, and 192 writes to each of 5 files of 62,464 bytes.
+        let run = S3dIo { header: Size(1024), ..spec() }.build().unwrap();
+        let places = placed(&run, 0);
+        let rows = [1024, 1104, 1184, 1264, 1664, 1744, 1824, 1904, 2304, 2384, 2464, 2544, 4864];
+        assert_eq!(places[..13], rows.map(|offset| (FileRef(0), offset, 40)));
+        assert_eq!(places.len(), 192);
+        assert_eq!(run.begin(COMPONENTS.len()), 62_464);
     }
 
     #[test]
