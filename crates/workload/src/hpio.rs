@@ -13,9 +13,10 @@ const FILE: FileRef = FileRef(0);
 /// HPIO of Northwestern University and Sandia: each rank moves `region_count` regions of `region_size` bytes with
 /// `region_spacing` bytes between neighbors, all in one call.
 ///
-/// Region k of rank i of N lies at `(k N + i) (size + spacing)` when ranks are interleaved, at
-/// `(i count + k) (size + spacing)` when each has an area of its own. Whether regions are contiguous in memory makes
-/// no difference to a file system and is no parameter.
+/// Region k of rank i of N lies at `(k N + i) (size + spacing)` when ranks are interleaved (`-n 0010`, "c-nc"), at
+/// `(i count + k) (size + spacing)` when each has an area of its own; without spacing that is one run, and the
+/// program's contiguous file (`-n 1000`, "c-c"). Whether regions are contiguous in memory makes no difference to a file
+/// system and is no parameter.
 ///
 /// Serves CEDA section 6.2.2 and figure 13 (32 ranks, 4096 regions of 16 KiB, spacing 1 to 8 KiB) and PSA section
 /// IV-C and figure 11 (32 ranks, 1024 regions of 64 to 512 KiB, spacing 0).
@@ -36,9 +37,10 @@ pub struct Hpio {
     pub access: Access,
     /// When written bytes are brought to the disks.
     pub sync: SyncWhen,
-    /// Whether the call is a collective one.
+    /// Whether the call is a collective one (`-m 01`).
     pub collective: bool,
-    /// What MPI-IO makes of a collective call; without it, each rank moves its own regions.
+    /// What MPI-IO makes of a collective call; without it, each rank moves its own regions. The program asks for
+    /// collective buffering (`force`).
     pub two_phase: Option<TwoPhase>,
 }
 
@@ -106,8 +108,12 @@ impl Calls for HpioRun {
     }
 
     fn pieces(&self, _call: u64, rank: u32) -> Box<dyn Iterator<Item = (u64, u64)> + Send + '_> {
-        let Hpio { ranks, region_count, region_size, arrangement, .. } = self.spec;
+        let Hpio { ranks, region_count, region_size, region_spacing, arrangement, .. } = self.spec;
         let (ranks, rank) = (u64::from(ranks), u64::from(rank));
+        if region_spacing.0 == 0 && (arrangement == HpioArrangement::Own || ranks == 1) {
+            let own = region_count * region_size.0;
+            return Box::new(std::iter::once((rank * own, own)));
+        }
         let index = move |k| match arrangement {
             HpioArrangement::Interleaved => k * ranks + rank,
             HpioArrangement::Own => rank * region_count + k,
@@ -163,6 +169,60 @@ mod tests {
         let spec = Hpio { region_count: 2, arrangement: HpioArrangement::Own, ..Hpio::default() };
         // Rank 3: (3 * 2 + k) 17,408 = 104,448 and 121,856.
         assert_eq!(extents(&spec.build().unwrap(), 3), [(104_448, 16_384), (121_856, 16_384)]);
+    }
+
+    #[test]
+    fn regions_of_hpio() {
+        // Of HPIO 1.55 on ROMIO of MPICH 4.0.2 without data sieving, 3 ranks, rank 1 (strace):
+        // hpio -n 0010 -m 10 -B -c 4 -s 100 -p 28: 128, 512, 896 and 1,280.
+        let spec = Hpio {
+            ranks: 3,
+            region_count: 4,
+            region_size: Size(100),
+            region_spacing: Size(28),
+            ..Hpio::default()
+        };
+        let run = spec.build().unwrap();
+        assert_eq!(extents(&run, 1), [128, 512, 896, 1280].map(|offset| (offset, 100)));
+        // The program sets the size of the file: 4 * 3 * 128 without the last spacing.
+        assert_eq!(run.union(0).end, 1508);
+        // hpio -n 1000 -m 10 -B -c 5 -s 100 -p 28 with 4 ranks: one write of 500 bytes each, rank 3 at 1,500.
+        let spec = Hpio {
+            ranks: 4,
+            region_count: 5,
+            region_spacing: Size(0),
+            arrangement: HpioArrangement::Own,
+            ..spec
+        };
+        assert_eq!(extents(&spec.build().unwrap(), 3), [(1500, 500)]);
+    }
+
+    #[test]
+    fn collective_regions_of_hpio() {
+        // hpio -n 0010 -m 01 -B -c 5 -s 100 -p 28 with 4 ranks on a node each, cb_nodes 3, cb_buffer_size 500 (strace):
+        // the range of 2,532 bytes is divided into 3 x 844; ranks 0 to 2 read and write windows with holes.
+        let two_phase = TwoPhase {
+            cb_nodes: Some(3),
+            per_node: Some(1),
+            cb_buffer_size: Size(500),
+            force: true,
+            ..TwoPhase::default()
+        };
+        let spec = Hpio {
+            ranks: 4,
+            region_count: 5,
+            region_size: Size(100),
+            region_spacing: Size(28),
+            collective: true,
+            two_phase: Some(two_phase),
+            ..Hpio::default()
+        };
+        let run = spec.build().unwrap();
+        let windows = |rank| extents(&run, rank).into_iter().step_by(2).collect::<Vec<_>>();
+        assert_eq!(windows(0), [(0, 500), (500, 344)]);
+        assert_eq!(windows(1), [(844, 500), (1344, 344)]);
+        assert_eq!(windows(2), [(1688, 500), (2188, 344)]);
+        assert_eq!(windows(3), []);
     }
 
     #[test]

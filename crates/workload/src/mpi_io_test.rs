@@ -161,6 +161,7 @@ mod tests {
 
     #[test]
     fn offsets_by_hand() {
+        // mpi-io-test of OrangeFS 2.10.0 has these offsets (-b 66560 -i 3, strace), writing and reading.
         // k N s + i s with N = 16, s = 65 KiB = 66,560 B.
         let spec = MpiIoTest { size: Size::kib(65), iterations: Some(3), ..MpiIoTest::default() };
         let run = run(spec);
