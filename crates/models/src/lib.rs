@@ -12,6 +12,7 @@ mod disk;
 mod drive;
 mod files;
 pub mod hdd;
+pub mod locks;
 pub mod network;
 pub mod profile;
 mod rng;
