@@ -2,7 +2,9 @@
 //!
 //! What the counters say is kept: how many reads and writes there were and how many bytes they moved, classes of
 //! request sizes (with the exact size where it is among the four that Darshan counts by value), between which times
-//! they ran. What they do not say is guessed: each rank goes through its part from the begin on, evenly in time.
+//! they ran, the largest byte, whether operations followed each other without gaps. What they do not say is guessed:
+//! operations are even in time; without gaps they fill the bytes up to the largest one; with gaps they spread over all
+//! of them, and ranks of like mind lie beside each other.
 
 use super::counters::{Record as Counters, SIZE_CLASSES};
 use crate::error::Result;
@@ -27,6 +29,7 @@ pub fn file(
             None => 0..processes,
         };
         plan.run(ranks, |rank, offset, len, start, end| {
+            let offset = plan.placed(counters.rank(), offset, len);
             each(&Record {
                 rank: Rank(rank),
                 host: HostId(0),
@@ -54,6 +57,10 @@ struct Plan {
     end_ns: u64,
     /// Time in the operations themselves.
     busy_ns: u64,
+    /// One past the largest byte.
+    extent: u64,
+    /// Whether most operations began where the one before ended.
+    consecutive: bool,
 }
 
 impl Plan {
@@ -87,7 +94,26 @@ impl Plan {
             start_ns,
             end_ns: ns("END_TIMESTAMP").max(start_ns),
             busy_ns: ns("TIME"),
+            extent: counters.count(&format!("POSIX_MAX_BYTE_{past}")).saturating_add(1).max(bytes),
+            consecutive: counters.count(&format!("POSIX_CONSEC_{direction}S")).saturating_mul(2)
+                >= operations,
         }
+    }
+
+    /// Where an operation is that would be at `offset` if the file had nothing but what this record says.
+    fn placed(&self, rank: Option<u32>, offset: u64, len: u64) -> u64 {
+        let Some(rank) = rank else {
+            // All ranks together: one after the other, from the begin on.
+            return offset;
+        };
+        if self.consecutive {
+            return self.extent - self.bytes + offset;
+        }
+        // As many ranks fit between two operations of one as the bytes of one fit into all.
+        let fit = (self.extent / self.bytes.max(1)).max(1);
+        let spread = u128::from(offset) * u128::from(self.extent) / u128::from(self.bytes.max(1));
+        let place = (spread as u64).saturating_add((u64::from(rank) % fit).saturating_mul(len));
+        place.min(self.extent - len)
     }
 
     /// Deals operations to ranks in turn; sizes are stretched so that their sum is the bytes that were counted.
@@ -141,6 +167,8 @@ mod tests {
             start_ns: 1_000,
             end_ns: 9_000,
             busy_ns: 800,
+            extent: 30_001,
+            consecutive: true,
         };
         let mut seen = Vec::new();
         plan.run(2..5, |rank, offset, len, start, end| {
@@ -153,5 +181,31 @@ mod tests {
         assert!(seen.windows(2).all(|pair| pair[0].1 + pair[0].2 == pair[1].1), "one after another");
         assert_eq!(seen.iter().map(|op| op.0).collect::<Vec<_>>(), [2, 3, 4, 2, 3, 4, 2, 3]);
         assert_eq!((seen[0].3, seen[0].4, seen[7].3), (1_000, 1_100, 8_000));
+    }
+
+    #[test]
+    fn places_by_hand() {
+        let block = Plan {
+            sizes: vec![(100, 4)],
+            operations: 4,
+            bytes: 400,
+            start_ns: 0,
+            end_ns: 4,
+            busy_ns: 4,
+            extent: 1_000,
+            consecutive: true,
+        };
+        // A block that ends with the largest byte.
+        assert_eq!(block.placed(Some(3), 0, 100), 600);
+        assert_eq!(block.placed(Some(3), 300, 100), 900);
+        // Every 250 bytes one, rank 3 beside rank 2.
+        let spread = Plan { consecutive: false, ..block };
+        assert_eq!([0, 100, 200, 300].map(|offset| spread.placed(Some(2), offset, 100)), [0, 250, 500, 750]);
+        assert_eq!(
+            [0, 100, 200, 300].map(|offset| spread.placed(Some(3), offset, 100)),
+            [100, 350, 600, 850]
+        );
+        // All ranks in one record.
+        assert_eq!(spread.placed(None, 300, 100), 300);
     }
 }

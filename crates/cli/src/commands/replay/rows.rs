@@ -200,16 +200,20 @@ impl Rows {
             String::new()
         };
         outln!("{} ranks{by} at {} on {}{waited}", total.ranks, total.level, total.place);
-        let rate = |bytes: u64| {
-            format!("{} at {}/s", human(bytes), human((bytes as f64 / total.seconds.max(1e-9)) as u64))
+        // Over the time in which there were any; on the twin over all.
+        let rate = |op: Operation, bytes: u64| {
+            let kind = self.kinds.iter().find(|kind| kind.operation == op.name());
+            let span = kind.and_then(|kind| kind.span_mib_s).map(|mib_s| mib_s * MIB);
+            let rate = span.unwrap_or(bytes as f64 / total.seconds.max(1e-9));
+            format!("{} at {}/s", human(bytes), human(rate as u64))
         };
         outln!(
             "{:.3} s{}; in the trace {:.3} s. Read {}, wrote {}, {} operations",
             total.seconds,
             if total.simulated { " of virtual time" } else { "" },
             total.traced_seconds,
-            rate(total.read_bytes),
-            rate(total.written_bytes),
+            rate(Operation::Read, total.read_bytes),
+            rate(Operation::Write, total.written_bytes),
             total.operations
         );
         if let Some(bytes) = total.compared_bytes {
