@@ -22,6 +22,7 @@ fn replay_options(dir: &Path) -> Options {
         timing: Timing::Fast,
         verify: true,
         check_room: true,
+        last: false,
         keep: false,
         worker: vec![HELPER.into(), "replay-worker".into()],
         environment: Vec::new(),
@@ -34,7 +35,7 @@ fn here(prepared: &Prepared, change: impl FnOnce(&mut Options)) -> Result<Outcom
     change(&mut options);
     let outcome = run(prepared, &options, |_| {});
     let left = std::fs::read_dir(dir.path()).expect("still there").count();
-    assert!(outcome.is_err() || left == 0, "{left} files were left");
+    assert_eq!(left, 0, "something was left");
     outcome
 }
 
@@ -145,13 +146,64 @@ fn what_goes_wrong_is_told() {
     assert!(nowhere.contains("/nonexistent/place/replay"), "{nowhere}");
     let dead = here(&prepared, |options| options.worker = vec!["/bin/false".into()]).expect_err("no worker");
     assert!(dead.contains("ended early"), "{dead}");
-    let huge = prepared_of("op,rank,file,offset,length\nwrite,0,a,1152921504606846976,5\n");
+    let huge = prepared_of("op,rank,file,offset,length\nwrite,0,a,5,1152921504606846976\n");
     let why = here(&huge, |_| {}).expect_err("no room");
     assert!(why.contains("are free"), "{why}");
     // An operation that the system refuses: the rank, the file here and in the trace, and the system's words.
     let past = prepared_of("op,rank,file,offset,length\nwrite,0,/data/a,9223372036854775807,5\n");
     let why = here(&past, |options| options.check_room = false).expect_err("past the largest offset");
     assert!(why.contains("rank 0: write of") && why.contains("/data/a"), "{why}");
+}
+
+#[test]
+fn of_large_files_only_what_is_read_is_made() {
+    let text = "op,rank,file,offset,length,start_ns,end_ns\n\
+        read,0,large,1099511627776,5000,0,1\nread,1,large,7,5000,0,1\n\
+        write,1,large,9,10,5,6\nread,0,large,0,100,10,11\n";
+    let prepared = prepared_of(text);
+    assert!(prepared.facts.files[0].sparse());
+    assert_eq!(
+        (prepared.facts.files[0].input, prepared.facts.files[0].room()),
+        (Some((1 << 40) + 5000), 10_110)
+    );
+    let outcome = here(&prepared, |_| {}).expect("there is room for 10 KB");
+    assert_eq!((outcome.tally.kinds[&Operation::Read].short, outcome.compared), (0, Some(10)));
+}
+
+#[test]
+fn a_replay_whose_parent_is_killed_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().join("place");
+    std::fs::create_dir(&place).expect("made");
+    let trace = dir.path().join("trace.csv");
+    // Long pauses: it is killed in the middle.
+    let text =
+        "op,rank,file,length,start_s,end_s\nwrite,0,a,100000,0,1\nwrite,0,a,1,1000,1001\nwrite,1,b,1,0,1\n";
+    std::fs::write(&trace, text).expect("written");
+    let mut child = std::process::Command::new(HELPER)
+        .args(["replay", trace.to_str().expect("text"), place.to_str().expect("text")])
+        .env("TMPDIR", dir.path())
+        .spawn()
+        .expect("started");
+    let entries = |path: &Path| std::fs::read_dir(path).expect("there").flatten().count();
+    let written = || {
+        let below = std::fs::read_dir(&place).expect("there").flatten().next();
+        below.is_some_and(|below| entries(&below.path()) == 2)
+    };
+    wait_until("the files are there", written);
+    child.kill().expect("it runs");
+    child.wait().expect("it ran");
+    wait_until("the files are gone", || entries(&place) == 0);
+    // The trace and the place.
+    assert_eq!(entries(dir.path()), 2, "something was left in the temporary directory");
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !done() {
+        assert!(begin.elapsed().as_secs() < 60, "{what}: not within a minute");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 #[test]

@@ -195,6 +195,15 @@ impl Prepared {
         self.dir.as_ref().expect("prepared here").path()
     }
 
+    /// Removes its files from the directory; who has it open keeps it. Nothing is left behind then, however this
+    /// process ends.
+    pub fn forget(&self) {
+        if let Some(dir) = &self.dir {
+            // What cannot be removed now is tried again at the end.
+            let _ = std::fs::remove_dir_all(dir.path());
+        }
+    }
+
     /// Number of ranks.
     pub fn ranks(&self) -> u32 {
         self.facts.ranks.len() as u32

@@ -38,6 +38,10 @@ pub struct FilePlan {
     pub written: bool,
     /// One past the largest byte that is touched.
     pub extent: u64,
+    /// Bytes that reads ask for.
+    pub read_bytes: u64,
+    /// Bytes that writes bring.
+    pub written_bytes: u64,
     /// Whether its bytes or its name go or shrink on the way, so that nothing can be said of them in the end.
     pub cut: bool,
     /// Whether it is a directory.
@@ -46,6 +50,18 @@ pub struct FilePlan {
     pub shared: bool,
     /// Whether ranks used its name in an order that is not known.
     pub disordered: bool,
+}
+
+impl FilePlan {
+    /// Whether so little of it is read that only these parts are made before the replay.
+    pub fn sparse(&self) -> bool {
+        self.input.is_some_and(|len| self.read_bytes < len)
+    }
+
+    /// Most bytes that it takes in the replay.
+    pub fn room(&self) -> u64 {
+        self.extent.max(self.input.unwrap_or(0)).min(self.read_bytes.saturating_add(self.written_bytes))
+    }
 }
 
 /// The latest uses by two different ranks.
@@ -155,7 +171,7 @@ impl Survey {
         let first = file.user.is_none();
         file.plan.shared |= file.user.is_some_and(|user| user != rank);
         file.user.get_or_insert(rank);
-        let uses = Uses::of(record.op);
+        let uses = Uses::of(record);
         for used in [&mut file.reads, &mut file.writes, &mut file.names] {
             used.pass(quiet.at);
         }
@@ -305,8 +321,10 @@ struct Uses {
 }
 
 impl Uses {
-    fn of(op: Operation) -> Self {
-        let (reads, writes, names) = match op {
+    fn of(record: &Record) -> Self {
+        let (reads, writes, names) = match record.op {
+            // No byte was there, or was changed.
+            Operation::Read | Operation::Write if record.len.get() == 0 => (false, false, false),
             Operation::Read | Operation::Open | Operation::Stat => (true, false, false),
             Operation::Write => (false, true, false),
             Operation::Create
@@ -336,7 +354,9 @@ impl FileState {
             _ => {}
         }
         match record.op {
+            Operation::Read => plan.read_bytes = plan.read_bytes.saturating_add(record.len.get()),
             Operation::Write => {
+                plan.written_bytes = plan.written_bytes.saturating_add(record.len.get());
                 plan.written = true;
                 self.high = self.high.max(end);
             }

@@ -25,6 +25,8 @@ pub struct Options {
     pub verify: bool,
     /// Whether the files must fit what is free.
     pub check_room: bool,
+    /// Whether nobody will replay the same prepared trace again, so that its temporary files can go at once.
+    pub last: bool,
     /// Whether the files stay.
     pub keep: bool,
     /// What starts a worker; it is given its description as one more argument and calls [`super::serve`].
@@ -69,27 +71,65 @@ pub fn run(
     mut progress: impl FnMut(Progress),
 ) -> Result<Outcome, String> {
     let workers = options.processes.clamp(1, prepared.ranks());
-    let mut crew = Crew::start(prepared.dir(), options, workers)?;
+    let mut crew = Crew::start(prepared.dir(), options, workers, false)?;
     let mut outcome = Outcome { processes: workers, ranks: prepared.ranks(), ..Outcome::default() };
-    crew.all(Order::Begin, "beginning", &mut progress, &mut outcome)?;
-    crew.all(Order::Prepare, "preparing files", &mut progress, &mut outcome)?;
-    crew.all(Order::Run, "replaying", &mut progress, &mut outcome)?;
+    crew.all(Order::Hello, "beginning", &mut progress, &mut outcome)?;
+    let mut janitor = if options.keep { None } else { Some(Crew::start(prepared.dir(), options, 1, true)?) };
+    if let Some(janitor) = &mut janitor {
+        janitor.all(Order::Hello, "beginning", &mut progress, &mut outcome)?;
+    }
+    if options.last {
+        // All have it open.
+        prepared.forget();
+    }
+    let begun = crew.all(Order::Begin, "beginning", &mut progress, &mut outcome);
+    let swept = begun.is_ok();
+    let done = begun.and_then(|()| lead(&mut crew, options, &mut progress, &mut outcome));
+    // Those that are still at work end before the janitor sweeps.
+    drop(crew);
+    if let Some(janitor) = &mut janitor {
+        if done.is_ok() || !swept {
+            janitor.quit();
+        }
+        janitor.patience = SWEEPING;
+    }
+    done.map(|()| outcome)
+}
+
+/// How long a janitor may take to remove what a replay that failed has left.
+const SWEEPING: Duration = Duration::from_secs(600);
+
+/// Leads the workers through all parts after the first.
+fn lead(
+    crew: &mut Crew,
+    options: &Options,
+    progress: &mut impl FnMut(Progress),
+    outcome: &mut Outcome,
+) -> Result<(), String> {
+    crew.all(Order::Prepare, "preparing files", progress, outcome)?;
+    crew.all(Order::PrepareParts, "preparing files", progress, outcome)?;
+    crew.all(Order::Run, "replaying", progress, outcome)?;
     if options.verify {
         outcome.compared = Some(0);
-        crew.all(Order::Verify, "comparing", &mut progress, &mut outcome)?;
+        crew.all(Order::Verify, "comparing", progress, outcome)?;
     }
     if !options.keep {
-        crew.all(Order::Clean, "removing files", &mut progress, &mut outcome)?;
-        crew.all(Order::End, "removing files", &mut progress, &mut outcome)?;
+        crew.all(Order::Clean, "removing files", progress, outcome)?;
+        crew.all(Order::End, "removing files", progress, outcome)?;
     }
     crew.quit();
-    Ok(outcome)
+    Ok(())
 }
+
+/// How long workers may take to end.
+const QUITTING: Duration = Duration::from_secs(2);
 
 struct Crew {
     workers: Vec<Worker>,
     reports: Receiver<(usize, Option<Report>)>,
     done: Vec<(u64, u64)>,
+    /// How long workers may take to end.
+    patience: Duration,
 }
 
 struct Worker {
@@ -98,14 +138,16 @@ struct Worker {
 }
 
 impl Crew {
-    fn start(trace: &Path, options: &Options, workers: u32) -> Result<Self, String> {
+    fn start(trace: &Path, options: &Options, workers: u32, janitor: bool) -> Result<Self, String> {
         let (sender, reports) = channel();
-        let mut crew = Self { workers: Vec::new(), reports, done: vec![(0, 0); workers as usize] };
+        let mut crew =
+            Self { workers: Vec::new(), reports, done: vec![(0, 0); workers as usize], patience: QUITTING };
         let (program, args) = options.worker.split_first().ok_or("no program for workers")?;
         for worker in 0..workers {
             let spec = WorkerSpec {
                 trace: trace.to_owned(),
                 dir: options.dir.clone(),
+                janitor,
                 worker,
                 workers,
                 threads: options.threads,
@@ -227,7 +269,7 @@ impl Drop for Crew {
             // The end of its input ends a worker.
             drop(worker.input.take());
         }
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + self.patience;
         for worker in &mut self.workers {
             while matches!(worker.child.try_wait(), Ok(None)) {
                 if Instant::now() > deadline {

@@ -11,6 +11,8 @@ pub struct WorkerSpec {
     pub trace: PathBuf,
     /// The directory of this replay.
     pub dir: PathBuf,
+    /// Whether it does nothing but to remove all files when the replay ends early, by whatever.
+    pub janitor: bool,
     /// Which of the workers.
     pub worker: u32,
     /// How many there are.
@@ -28,10 +30,14 @@ pub struct WorkerSpec {
 /// From parent to worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Order {
+    /// Say that you are there.
+    Hello,
     /// Make the directory; only the first worker does.
     Begin,
     /// Make this worker's share of the files that are there before.
     Prepare,
+    /// Fill those parts of large ones that this worker's ranks read.
+    PrepareParts,
     /// Go.
     Run,
     /// All have come to this barrier.

@@ -2,7 +2,7 @@
 
 use super::payload::{self, Else};
 use super::tally::{Done, Tally};
-use crate::prepared::{Prepared, Step, Steps, Timing};
+use crate::prepared::{FilePlan, Prepared, Step, Steps, Timing};
 use crate::record::Operation;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -318,6 +318,10 @@ fn read_full(file: &File, mut buf: &mut [u8], mut offset: u64) -> io::Result<usi
 pub fn make_input(shared: &Shared, number: u32, len: u64) -> io::Result<()> {
     let path = shared.path(number);
     let file = File::options().write(true).create_new(true).open(&path)?;
+    if shared.prepared.facts.files[number as usize].sparse() {
+        file.set_len(len)?;
+        return close(file);
+    }
     let mut bytes = vec![0; len.min(4 << 20) as usize];
     let mut at = 0;
     while at < len {
@@ -328,6 +332,43 @@ pub fn make_input(shared: &Shared, number: u32, len: u64) -> io::Result<()> {
         shared.bytes.fetch_add(piece as u64, Ordering::Relaxed);
     }
     close(file)
+}
+
+/// Fills what `rank` reads of files of which so little is read that they were not filled as a whole.
+pub fn make_parts(shared: &Shared, rank: u32) -> Result<(), String> {
+    let files = &shared.prepared.facts.files;
+    if !files.iter().any(FilePlan::sparse) {
+        return Ok(());
+    }
+    let mut steps = shared.prepared.steps(rank, Timing::Fast);
+    let mut open: Option<(u32, File)> = None;
+    let mut bytes = Vec::new();
+    while let Some(step) = advance(&mut steps)? {
+        let Op::Read { file, offset, len, .. } = step.op else { continue };
+        let plan = &files[file.0 as usize];
+        if !plan.sparse() {
+            continue;
+        }
+        let path = shared.path(file.0);
+        let failed = |error: io::Error| format!("preparing {}: {error}", path.display());
+        let opened = match open.take() {
+            Some((number, opened)) if number == file.0 => opened,
+            _ => File::options().write(true).open(&path).map_err(failed)?,
+        };
+        // What lies past that length was written when it was read.
+        let end = offset.saturating_add(len).min(plan.input.unwrap_or(0));
+        let mut at = offset;
+        while at < end {
+            let piece = (end - at).min(4 << 20) as usize;
+            bytes.resize(piece, 0);
+            payload::fill(&mut bytes, file.0, payload::BEFORE, at);
+            opened.write_all_at(&bytes, at).map_err(failed)?;
+            at += piece as u64;
+            shared.bytes.fetch_add(piece as u64, Ordering::Relaxed);
+        }
+        open = Some((file.0, opened));
+    }
+    Ok(())
 }
 
 /// Compares what `rank` wrote, file by file and piece by piece; how many bytes.

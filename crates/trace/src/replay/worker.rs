@@ -33,23 +33,28 @@ pub fn serve(spec: &str) -> io::Result<()> {
         bytes: AtomicU64::new(0),
     };
     raise_descriptors();
+    // Who interrupts the command interrupts its parent; that the parent is gone is then seen here.
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
     let (events, inbox) = channel();
     let orders = events.clone();
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
-            let order = line.ok().and_then(|line| serde_json::from_str(&line).ok()).unwrap_or(Order::Quit);
+            let Some(order) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
             if orders.send(Event::Order(order)).is_err() {
                 return;
             }
         }
         // The receiver is gone only when the worker ends anyway.
-        let _ = orders.send(Event::Order(Order::Quit));
+        let _ = orders.send(Event::Orphaned);
     });
     Worker { spec, shared: Arc::new(shared), gate: Arc::default(), events, inbox, quit: false }.live()
 }
 
 enum Event {
     Order(Order),
+    /// The parent is gone.
+    Orphaned,
     Barrier(u64),
     Done(Result<Product, String>),
 }
@@ -110,11 +115,21 @@ struct Worker {
 impl Worker {
     fn live(mut self) -> io::Result<()> {
         while let Ok(event) = self.inbox.recv() {
-            let Event::Order(order) = event else { continue };
+            let order = match event {
+                Event::Order(order) => order,
+                Event::Orphaned if self.spec.janitor => {
+                    self.sweep();
+                    break;
+                }
+                Event::Orphaned => break,
+                Event::Barrier(_) | Event::Done(_) => continue,
+            };
             let works: Vec<Work> = match order {
+                Order::Hello => vec![Box::new(|_, _| Ok(Product::Nothing))],
                 Order::Begin => vec![Box::new(begin)],
                 Order::End => vec![Box::new(end)],
                 Order::Prepare => vec![Box::new(prepare)],
+                Order::PrepareParts => vec![Box::new(prepare_parts)],
                 Order::Run => self.threads(),
                 Order::Verify => vec![Box::new(verify)],
                 Order::Clean => vec![Box::new(clean)],
@@ -128,6 +143,19 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Removes all files of the replay, of which other workers may still be making some while they end.
+    fn sweep(&self) {
+        for _ in 0..50 {
+            // Whatever is wrong is so again next time, or was a worker that has ended since.
+            let _ = clean(&self.spec, &self.shared);
+            match end(&self.spec, &self.shared) {
+                Ok(_) => return,
+                Err(_) if !self.spec.dir.exists() => return,
+                Err(_) => std::thread::sleep(PROGRESS_EVERY),
+            }
+        }
     }
 
     /// One piece of work for each thread, each with its ranks.
@@ -167,7 +195,7 @@ impl Worker {
         while left > 0 {
             match self.inbox.recv_timeout(PROGRESS_EVERY) {
                 Ok(Event::Order(Order::Pass(number))) => self.gate.with(|state| state.number = number + 1),
-                Ok(Event::Order(Order::Quit)) => {
+                Ok(Event::Orphaned | Event::Order(Order::Quit)) => {
                     self.quit = true;
                     return Ok(Report::Failed("ended by the parent".into()));
                 }
@@ -230,15 +258,14 @@ fn begin(spec: &WorkerSpec, shared: &Shared) -> Result<Product, String> {
     let failed = |error: io::Error| format!("{}: {error}", spec.dir.display());
     std::fs::create_dir(&spec.dir).map_err(failed)?;
     let files = &shared.prepared.facts.files;
-    let needed =
-        files.iter().fold(0u64, |sum, file| sum.saturating_add(file.extent.max(file.input.unwrap_or(0))));
+    let needed = files.iter().fold(0u64, |sum, file| sum.saturating_add(file.room()));
     let free = free(&spec.dir).map_err(failed)?;
     if spec.check_room && needed > free {
         // Empty still; that it cannot be removed changes nothing about the answer.
         let _ = std::fs::remove_dir(&spec.dir);
         return Err(format!(
             "{}: the files of this trace come to {needed} bytes, and {free} are free; choose another place or take less \
-             of the trace (--only, --ranks, --until), or say --no-room-check if they have holes",
+             of the trace (--only, --ranks, --until), or say --no-room-check if that place needs less",
             spec.dir.display()
         ));
     }
@@ -271,6 +298,13 @@ fn prepare(spec: &WorkerSpec, shared: &Shared) -> Result<Product, String> {
             ranks::make_input(shared, file, len)
                 .map_err(|error| format!("preparing {}: {error}", shared.path(file).display()))?;
         }
+    }
+    Ok(Product::Nothing)
+}
+
+fn prepare_parts(spec: &WorkerSpec, shared: &Shared) -> Result<Product, String> {
+    for rank in ranks_of(spec, spec.worker, shared.prepared.ranks()) {
+        ranks::make_parts(shared, rank)?;
     }
     shared.bytes.store(0, Ordering::Relaxed);
     Ok(Product::Nothing)

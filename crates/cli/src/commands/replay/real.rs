@@ -36,6 +36,7 @@ impl Replay {
             timing: self.timing(),
             verify: self.verify,
             check_room: !self.no_room_check,
+            last: true,
             keep: self.keep,
             worker: vec![program.into(), "replay-worker".into()],
             environment: environment_of_workers,
@@ -43,10 +44,7 @@ impl Replay {
         let shown = bar();
         let outcome = run(prepared, &options, |progress| tell(&shown, &progress));
         shown.finish_and_clear();
-        let outcome = outcome.map_err(|why| {
-            Failure::new("replay", why)
-                .remedy(format!("what was made may be left in {}", options.dir.display()))
-        })?;
+        let outcome = outcome.map_err(|why| Failure::new("replay", why))?;
         let place = match &cluster {
             Some(_) => format!("{} (Weft, by the preload library)", path.display()),
             None => path.display().to_string(),

@@ -30,6 +30,7 @@ impl Replay {
         let mut spec: ClusterSpec = toml::from_str(&text)
             .map_err(|error| Failure::misuse(file.display(), error.to_string().trim()))?;
         read_profiles(&mut spec)?;
+        prepared.forget();
         let workload = TraceWorkload::new(prepared, self.timing());
         let began = std::time::Instant::now();
         let outcome = weft_twin::run(&spec, &workload).map_err(|error| Failure::new("twin", error))?;
