@@ -371,6 +371,18 @@ pub trait File: Clone + Send + Sync + 'static {
     fn blocking(&self) -> Self::Blocking;
 }
 
+/// Extends a file to `len` by writing zeros.
+pub(crate) fn extend_with_zeros(file: &(impl BlockingFile + ?Sized), len: ByteLen) -> io::Result<()> {
+    const ZEROS: &[u8] = &[0; 1 << 16];
+    let mut at = file.len()?.0;
+    while at < len.0 {
+        let part = (len.0 - at).min(ZEROS.len() as u64);
+        file.write_at(&ZEROS[..part as usize], LocalOffset(at))?;
+        at += part;
+    }
+    Ok(())
+}
+
 /// A file for code that cannot suspend. In the simulated world the operations happen at once, and what they ask of the
 /// device is owed: the caller awaits [`settle`](BlockingFile::settle) as soon as it can.
 pub trait BlockingFile: Send + Sync + std::fmt::Debug + 'static {
@@ -388,6 +400,10 @@ pub trait BlockingFile: Send + Sync + std::fmt::Debug + 'static {
     }
     /// Cuts or extends to `len`.
     fn set_len(&self, len: ByteLen) -> io::Result<()>;
+    /// Extends to `len` with zeros that have room on the device already; on an error it may have become longer.
+    fn allocate(&self, len: ByteLen) -> io::Result<()> {
+        extend_with_zeros(self, len)
+    }
     /// Waits until the device has done, one after the other, what the operations since the last call ask of it;
     /// nothing in the real world, where they have waited themselves.
     async fn settle(&self) {}

@@ -4,9 +4,9 @@ mod meta_support;
 
 use meta_support::*;
 use std::path::PathBuf;
-use weft_core::{ByteLen, Nanos, ServerId, Timestamp};
-use weft_env::Env;
-use weft_env::sim::{Sim, SimEnv};
+use weft_core::{ByteLen, LocalOffset, Nanos, ServerId, Timestamp};
+use weft_env::sim::{DiskFaults, Sim, SimEnv};
+use weft_env::{Dir, Env, File, OpenMode};
 use weft_wire::Errno;
 use weft_wire::meta::*;
 
@@ -472,5 +472,54 @@ fn the_room_of_a_large_file_is_free_when_its_removal_returns() {
             a.unlink(name).await.expect("removed");
             assert!(env.now().saturating_sub(start) < Nanos::from_ms(100), "{name} waited");
         }
+    });
+}
+
+#[test]
+fn on_a_full_device_names_can_go_but_not_come() {
+    let mut sim = Sim::with_seed(8);
+    let node = sim.node("mds");
+    let control = sim.control();
+    let small = DiskFaults { capacity_bytes: 16 << 20, ..DiskFaults::default() };
+    control.set_disk_faults(&node, "/".as_ref(), small);
+    let env = node.clone();
+    sim.block_on(&node, async move {
+        let service = start(&env, config(PathBuf::from("/")), &Removed::default()).await;
+        let mut a = Peer::new(&service, 1, user(0));
+        // Others have most of it.
+        let dir = env.dir("/".as_ref()).await.expect("a disk");
+        let ballast = dir.open("ballast", OpenMode::CREATE).await.expect("made");
+        ballast.write_at(&[std::io::IoSlice::new(&vec![1; 10 << 20])], LocalOffset(0)).await.expect("room");
+        let mut names = Vec::new();
+        let refused = loop {
+            let name = format!("file {}", names.len());
+            match a.open(&name, CREATE).await {
+                Ok((handle, _)) => {
+                    let summary = wrote(1, env.wall());
+                    done(a.ask(MetaRequest::Close { handle, summary }).await).expect("closed");
+                    names.push(name);
+                }
+                Err(error) => break error,
+            }
+            assert!(names.len() < 50_000, "the device never fills up");
+        };
+        assert_eq!(refused, Errno::ENOSPC);
+        let mkdir = MetaRequest::Mkdir { at: at("directory"), mode: 0o755 };
+        assert_eq!(errno(a.change(mkdir).await), Errno::ENOSPC);
+        // What is there can be opened with leave to make it, but not be made anew.
+        let (handle, _) = a.open(&names[0], CREATE).await.expect("it is there");
+        let exclusive = OpenFlags { exclusive: true, ..CREATE };
+        assert_eq!(a.open(&names[0], exclusive).await.expect_err("it is there"), Errno::EEXIST);
+        assert_eq!(a.open("other", exclusive).await.expect_err("no room"), Errno::ENOSPC);
+        truncate(&mut a, &names[0]).await;
+        let summary = wrote(1, env.wall());
+        done(a.ask(MetaRequest::Close { handle, summary }).await).expect("closed");
+        for name in &names {
+            a.unlink(name).await.expect("removed on a full device");
+        }
+        control.set_disk_faults(&env, "/".as_ref(), DiskFaults::default());
+        env.sleep(Nanos::from_s(3)).await;
+        a.open("other", exclusive).await.expect("made by itself, once there is room");
+        service.shutdown().await;
     });
 }

@@ -3,9 +3,9 @@
 
 use std::ops::Bound;
 use std::path::Path;
-use weft_core::{ByteLen, Nanos};
-use weft_env::Env;
+use weft_core::{ByteLen, LocalOffset, Nanos};
 use weft_env::sim::{DiskFaults, Sim, SimEnv};
+use weft_env::{BlockingFile, Dir, Env, File, OpenMode};
 use weft_store::metadata::{
     Engine, EngineError, Identity, Journal, JournalOptions, Scan, Snapshot, Table, Transaction, seal,
 };
@@ -114,4 +114,84 @@ fn what_a_full_device_acknowledged_survives_loss_of_power() {
     let world = env.clone();
     let found = sim.block_on(&env, async move { numbers(&open(&world).await) });
     assert_eq!(found[..acknowledged as usize], (0..acknowledged).collect::<Vec<_>>());
+}
+
+async fn delete(journal: &Journal<SimEnv>, number: u32) -> Result<(), EngineError> {
+    journal.room().await;
+    let ((), point) = journal.write(|transaction: &mut dyn Transaction| {
+        transaction.delete(Table::Inodes, &number.to_be_bytes());
+        Ok::<_, EngineError>(())
+    })?;
+    journal.durable(point).await
+}
+
+#[test]
+fn a_full_device_has_room_for_removals_and_goes_on_by_itself() {
+    let mut sim = Sim::with_seed(13);
+    let env = sim.node("node");
+    let control = sim.control();
+    // A sixteenth of it is set aside.
+    let small = DiskFaults { capacity_bytes: 4 << 20, ..DiskFaults::default() };
+    control.set_disk_faults(&env, Path::new("/"), small);
+    let world = env.clone();
+    let set_faults = {
+        let (control, env) = (control.clone(), env.clone());
+        move |faults| control.set_disk_faults(&env, Path::new("/"), faults)
+    };
+    sim.block_on(&env, async move {
+        let journal = open(&world).await;
+        assert!(!journal.is_low());
+        let mut count = 0;
+        while !journal.is_low() {
+            put(&journal, count).await.expect("there is room until it says so");
+            count += 1;
+            assert!(count < 100_000, "the device never fills up");
+        }
+        assert_eq!(numbers(&journal), (0..count).collect::<Vec<_>>());
+        // Everything can go, and is gone.
+        for number in 0..count {
+            delete(&journal, number).await.expect("removed on a full device");
+        }
+        assert!(numbers(&journal).is_empty());
+        set_faults(DiskFaults::default());
+        world.sleep(Nanos::from_s(3)).await;
+        assert!(!journal.is_low(), "there is room, and nobody had to do anything");
+        put(&journal, 1).await.expect("changes go on");
+        assert_eq!(numbers(&journal), [1]);
+        journal.shutdown().await.expect("ends in order");
+    });
+}
+
+#[test]
+fn a_start_on_a_full_device_takes_what_was_set_aside() {
+    let mut sim = Sim::with_seed(14);
+    let env = sim.node("node");
+    let control = sim.control();
+    let small = DiskFaults { capacity_bytes: 4 << 20, ..DiskFaults::default() };
+    control.set_disk_faults(&env, Path::new("/"), small);
+    let world = env.clone();
+    let count = sim.block_on(&env, async move {
+        let journal = open(&world).await;
+        // Others take all that is left, and power is lost before the base has what is in the log.
+        let file = world.dir(Path::new("/")).await.expect("dir").open("ballast", OpenMode::CREATE).await;
+        let ballast = file.expect("made").blocking();
+        let mut len = 0;
+        while ballast.write_at(&[1; 4096], LocalOffset(len)).is_ok() {
+            len += 4096;
+        }
+        ballast.sync().expect("synced");
+        for number in 0..300 {
+            put(&journal, number).await.expect("in the log, which has its room");
+        }
+        300
+    });
+    control.power_cut(&env);
+    let env = sim.control().restart(&env);
+    let world = env.clone();
+    sim.block_on(&env, async move {
+        let journal = open(&world).await;
+        assert_eq!(numbers(&journal), (0..count).collect::<Vec<_>>());
+        assert!(journal.is_low());
+        delete(&journal, 0).await.expect("removed");
+    });
 }

@@ -144,6 +144,16 @@ impl BlockingFile for RealBlockingFile {
         sys::statx(&self.0.fd).map(|meta| ByteLen(meta.stx_size))
     }
 
+    fn allocate(&self, len: ByteLen) -> io::Result<()> {
+        match sys::allocate(&self.0.fd, len.0) {
+            // Some file systems only know it by writing.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                crate::extend_with_zeros(self, len)
+            }
+            result => result,
+        }
+    }
+
     fn set_len(&self, len: ByteLen) -> io::Result<()> {
         sys::ftruncate(&self.0.fd, len.0)
     }

@@ -20,6 +20,8 @@ pub(super) struct OpenRequest<'a> {
     pub handle: HandleId,
     pub layout: &'a LayoutSpec,
     pub cache: bool,
+    /// Why nothing may be made, if so.
+    pub room: Outcome<()>,
 }
 
 /// Since when something is open.
@@ -155,6 +157,7 @@ impl Op<'_> {
                 return Err(Errno::EINVAL.into());
             }
             debug_assert_eq!(walked.last, Last::Name, "only a name can be missing");
+            ask.room.clone()?;
         }
         Ok(walked)
     }

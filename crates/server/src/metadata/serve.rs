@@ -48,12 +48,12 @@ impl<E: Env> Service<E> {
             R::GetLayout { at } => self.look(call, |s, op| op.get_layout(s, &at)),
             R::Renew { handle } => self.op(call).renew(handle),
 
-            R::Mkdir { at, mode } => self.change(call, |t, op| op.mkdir(t, &at, mode)).await,
+            R::Mkdir { at, mode } => self.grow(call, |t, op| op.mkdir(t, &at, mode)).await,
             R::Mknod { at, kind, mode, rdev } => {
-                self.change(call, |t, op| op.mknod(t, &at, kind, mode, rdev)).await
+                self.grow(call, |t, op| op.mknod(t, &at, kind, mode, rdev)).await
             }
-            R::Symlink { at, target } => self.change(call, |t, op| op.symlink(t, &at, &target)).await,
-            R::Link { from, to } => self.change(call, |t, op| op.link(t, &from, &to)).await,
+            R::Symlink { at, target } => self.grow(call, |t, op| op.symlink(t, &at, &target)).await,
+            R::Link { from, to } => self.grow(call, |t, op| op.link(t, &from, &to)).await,
             R::Unlink { at } => {
                 let reply = self.change(call, |t, op| op.unlink(t, &at)).await?;
                 self.wake_reaper();
@@ -66,7 +66,7 @@ impl<E: Env> Service<E> {
             }
             R::SetAttr { at, set } => self.change(call, |t, op| op.set_attr(t, &at, &set)).await,
             R::SetXattr { at, name, value, create, replace } => {
-                self.change(call, |t, op| op.set_xattr(t, &at, &name, &value, create, replace)).await
+                self.grow(call, |t, op| op.set_xattr(t, &at, &name, &value, create, replace)).await
             }
             R::RemoveXattr { at, name } => self.change(call, |t, op| op.remove_xattr(t, &at, &name)).await,
             R::SetLayout { at, spec } => self.change(call, |t, op| op.set_layout(t, &at, &spec)).await,
@@ -84,7 +84,8 @@ impl<E: Env> Service<E> {
             }
 
             R::Open { at, flags, mode, handle, layout, cache } => {
-                let ask = OpenRequest { at: &at, flags, mode, handle, layout: &layout, cache };
+                let room = self.check_room();
+                let ask = OpenRequest { at: &at, flags, mode, handle, layout: &layout, cache, room };
                 self.open(call, &ask).await
             }
             R::Adopt { open } => self.change_as_urgent(call, |t, op| op.adopt(t, &open)).await,

@@ -83,6 +83,27 @@ impl<E: Env> Service<E> {
         self.once(call, |t, op| Ok((body(t, op)?, Urgency::Durable)), |_, _, reply| Ok(reply)).await
     }
 
+    /// A change that takes more room: refused where there is hardly any left, so that removals find some.
+    pub(super) async fn grow(
+        &self,
+        call: &Call<'_>,
+        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
+    ) -> Outcome<MetaReply> {
+        self.change(call, |t, op| {
+            self.check_room()?;
+            body(t, op)
+        })
+        .await
+    }
+
+    pub(super) fn check_room(&self) -> Outcome<()> {
+        if self.journal.is_low() {
+            const WHY: &str = "the device of the metadata is full: make room there, or remove something";
+            return Err(Fault::new(Errno::ENOSPC, WHY));
+        }
+        Ok(())
+    }
+
     pub(super) async fn change_as_urgent(
         &self,
         call: &Call<'_>,

@@ -60,6 +60,10 @@ impl<E: Env, B: BlockingFile> BlockingFile for Emulated<E, B> {
         self.file.set_len(len)
     }
 
+    fn allocate(&self, len: ByteLen) -> io::Result<()> {
+        self.file.allocate(len)
+    }
+
     async fn settle(&self) {
         let owed = std::mem::take(&mut *self.owed.lock());
         for charge in owed {

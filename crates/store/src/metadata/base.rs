@@ -1,6 +1,6 @@
 //! The base: redb over a file of the environment.
 
-use super::delta::Delta;
+use super::delta::{Delta, Row};
 use super::engine::{EngineError, TABLES, Table};
 use super::log::LogKey;
 use super::record::Untrusted;
@@ -111,8 +111,22 @@ impl<B: BlockingFile> Base<B> {
 
     /// Brings it up to log frame `applied` in one durable transaction; frames after that are written under `key`.
     pub(super) fn apply(&self, delta: &Delta, applied: u64, key: LogKey) -> Result<(), EngineError> {
+        self.write(delta.all_rows(), Some((applied, key)))
+    }
+
+    /// Takes some rows of what it is to be brought up with, in a durable transaction of their own. The logs still say
+    /// the same, so that nothing depends on how many of these there are.
+    pub(super) fn apply_part(&self, rows: &[Row<'_>]) -> Result<(), EngineError> {
+        self.write(rows.iter().copied(), None)
+    }
+
+    fn write<'a>(
+        &self,
+        rows: impl Iterator<Item = Row<'a>>,
+        frame: Option<(u64, LogKey)>,
+    ) -> Result<(), EngineError> {
         match &*self.db.lock() {
-            Some(db) => Self::try_apply(db, delta, applied, key).map_err(|error| refusal(&self.path, error)),
+            Some(db) => Self::try_write(db, rows, frame).map_err(|error| refusal(&self.path, error)),
             None => Err(failure(&self.path, &"closed")),
         }
     }
@@ -129,25 +143,26 @@ impl<B: BlockingFile> Base<B> {
         *self.db.lock() = None;
     }
 
-    fn try_apply(db: &Database, delta: &Delta, applied: u64, key: LogKey) -> Result<(), redb::Error> {
+    fn try_write<'a>(
+        db: &Database,
+        rows: impl Iterator<Item = Row<'a>>,
+        frame: Option<(u64, LogKey)>,
+    ) -> Result<(), redb::Error> {
         let mut write = db.begin_write()?;
         // A checkpoint is rare and large: two phases and the allocator's state cost little here, and make the
         // start after a crash as fast as after an orderly end, however large the base is.
         write.set_quick_repair(true);
-        for table in Table::ALL {
-            let rows = delta.rows(table);
-            if rows.is_empty() {
-                continue;
-            }
+        let mut rows = rows.peekable();
+        while let Some(table) = rows.peek().map(|(table, ..)| *table) {
             let mut open = write.open_table(definition(table))?;
-            for (key, value) in rows {
+            while let Some((_, key, value)) = rows.next_if(|(of, ..)| *of == table) {
                 match value {
-                    Some(value) => open.insert(&**key, &**value).map(drop)?,
-                    None => open.remove(&**key).map(drop)?,
+                    Some(value) => open.insert(key, value).map(drop)?,
+                    None => open.remove(key).map(drop)?,
                 }
             }
         }
-        {
+        if let Some((applied, key)) = frame {
             let mut own = write.open_table(APPLIED)?;
             own.insert(LAST_FRAME, applied)?;
             own.insert(LOG_KEY, key.0)?;

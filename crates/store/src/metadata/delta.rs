@@ -9,6 +9,9 @@ use std::ops::Bound;
 /// Rows set (`Some`) and removed (`None`).
 pub(super) type Rows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 
+/// A row of a table: its key, and its value unless it is removed.
+pub(super) type Row<'a> = (Table, &'a [u8], Option<&'a [u8]>);
+
 /// Room that a row takes beside its bytes: the map's node and two allocations, roughly.
 const ROW_OVERHEAD_BYTES: u64 = 96;
 
@@ -50,6 +53,29 @@ impl Delta {
 
     pub(super) fn rows(&self, table: Table) -> &Rows {
         &self.tables[table as usize]
+    }
+
+    /// All of them, table by table.
+    pub(super) fn all_rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let of = |table| self.rows(table).iter().map(move |(key, value)| (table, &**key, value.as_deref()));
+        Table::ALL.into_iter().flat_map(of)
+    }
+
+    /// All of them in parts of about `len` bytes.
+    pub(super) fn parts(&self, len: u64) -> Vec<Vec<Row<'_>>> {
+        let mut parts = vec![Vec::new()];
+        let mut room = len;
+        for row in self.all_rows() {
+            let (_, key, value) = row;
+            let taken = (key.len() + value.map_or(0, <[u8]>::len)) as u64 + ROW_OVERHEAD_BYTES;
+            if taken > room {
+                parts.push(Vec::new());
+                room = len;
+            }
+            room = room.saturating_sub(taken);
+            parts.last_mut().expect("never empty").push(row);
+        }
+        parts
     }
 
     /// Takes the changes of `other`, which are newer.

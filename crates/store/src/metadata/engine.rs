@@ -177,6 +177,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Sleeps the modelled time of reads and writes so far; nothing in the real world.
     async fn pay(&self);
 
+    /// Whether the device is so full that only what takes no more room should be changed, so that removals find some.
+    fn is_low(&self) -> bool;
+
     /// Everything so far.
     fn now(&self) -> Point;
 

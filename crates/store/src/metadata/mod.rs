@@ -4,6 +4,7 @@
 //! metadata/identity    whose database this is, and the version of its formats   (identity.rs)
 //! metadata/log.0, .1   what has been committed since the base was brought up    (log.rs)
 //! metadata/base.redb   everything older: one redb table per [`Table`]           (base.rs)
+//! metadata/reserve     room to go on with when the device is full               (journal/reserve.rs)
 //! ```
 //! A mutation reads and writes under one lock in memory, and is durable once the log frame that holds it is; frames
 //! are written by whoever waits first, for all that came before ([`Journal`]). When a log is full its changes go to

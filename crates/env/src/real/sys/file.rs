@@ -142,6 +142,12 @@ pub fn fdatasync(fd: &Fd) -> io::Result<()> {
     retry(|| unsafe { call!(SYS_fdatasync, fd.0) }).map(drop)
 }
 
+/// Makes a file `len` long, with room for all of it.
+pub fn allocate(fd: &Fd, len: u64) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    retry(|| unsafe { call!(SYS_fallocate, fd.0, 0, 0, len) }).map(drop)
+}
+
 /// Makes a folder's names survive loss of power.
 pub fn fsync(fd: &Fd) -> io::Result<()> {
     // SAFETY: no memory is involved.

@@ -129,6 +129,20 @@ impl Body {
         }
     }
 
+    /// Extends to `len` with room for all of it, which only a file without bytes of its own can; whether it could.
+    pub fn allocate(&mut self, len: u64) -> bool {
+        if self.len() == 0 {
+            *self = Self::hollow();
+        }
+        match self {
+            Self::Bytes(_) => false,
+            Self::Length(it) => {
+                it.now = it.now.max(len);
+                true
+            }
+        }
+    }
+
     pub fn unsynced_bytes(&self) -> u64 {
         match self {
             Self::Bytes(content) => content.unsynced_bytes(),

@@ -125,6 +125,18 @@ impl SimFile {
         self.request(DeviceAction::Cut, len.0, 0)
     }
 
+    /// Extends without bytes; `false` where they have to be written.
+    fn allocate(&self, len: ByteLen) -> io::Result<bool> {
+        self.writable()?;
+        Self::end_of(LocalOffset(0), len.0)?;
+        let there = self.inode.state.lock().content.pages();
+        let missing = len.0.div_ceil(PAGE_BYTES).saturating_sub(there);
+        if self.disk.used_bytes() + missing * PAGE_BYTES > self.disk.capacity_bytes() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        Ok(self.inode.change(self.env.wall(), |content| content.allocate(len.0)))
+    }
+
     fn meta_now(&self) -> FileMeta {
         inode_meta(&self.inode)
     }
@@ -285,6 +297,11 @@ impl BlockingFile for SimBlockingFile {
     fn set_len(&self, len: ByteLen) -> io::Result<()> {
         self.alive()?;
         self.file.cut(len).map(|request| self.owe(request))
+    }
+
+    fn allocate(&self, len: ByteLen) -> io::Result<()> {
+        self.alive()?;
+        if self.file.allocate(len)? { Ok(()) } else { crate::extend_with_zeros(self, len) }
     }
 
     async fn settle(&self) {

@@ -1,7 +1,7 @@
 //! One commit: everything pending as one frame, led by whoever waits first.
 
 use super::files::LOGS;
-use super::{Journal, LAZY_BYTES_MAX};
+use super::{Journal, LAZY_BYTES_MAX, LOW_LOG_PART};
 use crate::metadata::engine::EngineError;
 use crate::metadata::log::finish_frame;
 use std::sync::Arc;
@@ -27,7 +27,9 @@ impl<E: Env> Journal<E> {
             if !frame.is_empty() {
                 commit.frame += 1;
                 commit.offset += frame.len() as u64;
-                if commit.offset >= shared.log_len && state.frozen.is_none() {
+                let len_max =
+                    if shared.reserve.is_low() { shared.log_len / LOW_LOG_PART } else { shared.log_len };
+                if commit.offset >= len_max && state.frozen.is_none() {
                     // This frame is the last of its file, and all that it and those before it changed is frozen.
                     commit.file = 1 - commit.file;
                     commit.offset = 0;

@@ -1,18 +1,20 @@
 //! The files of a database: making them, and reading again what was committed before a crash.
 
-use super::{JournalOptions, OpenError};
+use super::reserve::Reserve;
+use super::{Blocking, JournalOptions, LOW_PART_LEN, OpenError};
 use crate::metadata::base::Base;
 use crate::metadata::delta::Delta;
 use crate::metadata::identity::Identity;
 use crate::metadata::log::{LogKey, first_frame, is_used, replay};
 use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, LocalOffset};
-use weft_env::{BlockingFile, Create, Dir, File, OpenMode};
+use weft_env::{BlockingFile, Create, Dir, Env, File, OpenMode};
 
 pub(super) const IDENTITY: &str = "identity";
 pub(super) const IDENTITY_NEW: &str = "identity.new";
 pub(super) const LOCK: &str = "lock";
 pub(super) const BASE: &str = "base.redb";
+pub(super) const RESERVE: &str = "reserve";
 pub(super) const LOGS: [&str; 2] = ["log.0", "log.1"];
 
 /// Log room beyond its nominal length that is allocated beforehand, for the frame that fills it.
@@ -92,9 +94,10 @@ pub(super) async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
 
 /// Brings the base up with what the logs hold; the number of the last frame, and the key of those after it: `fresh` where
 /// the base has none yet.
-pub(super) fn recover<B: BlockingFile>(
-    base: &Base<B>,
-    logs: &[B; 2],
+pub(super) fn recover<E: Env>(
+    base: &Base<Blocking<E>>,
+    logs: &[Blocking<E>; 2],
+    reserve: &Reserve<E>,
     fresh: LogKey,
 ) -> Result<(u64, LogKey), OpenError> {
     let applied = base.applied()?;
@@ -116,7 +119,17 @@ pub(super) fn recover<B: BlockingFile>(
     }
     let next_key = if key == LogKey::NONE { fresh } else { key };
     if last > applied || next_key != key {
-        base.apply(&delta, last, next_key)?;
+        let brought = base.apply(&delta, last, next_key);
+        if reserve.helps(&brought) {
+            // redb does nothing more with a file that has failed it once.
+            base.reopen()?;
+            for part in delta.parts(LOW_PART_LEN) {
+                base.apply_part(&part)?;
+            }
+            base.apply(&Delta::default(), last, next_key)?;
+        } else {
+            brought?;
+        }
     }
     Ok((last, next_key))
 }

@@ -1,8 +1,9 @@
 //! The background task: brings the base up, and writes what nobody waits for.
 
-use super::Journal;
+use super::{Journal, LOW_PART_LEN};
+use crate::metadata::base::BaseSnapshot;
 use crate::metadata::delta::Delta;
-use crate::metadata::engine::Engine;
+use crate::metadata::engine::{Engine, EngineError};
 use weft_core::Nanos;
 use weft_env::{Env, Notify};
 
@@ -17,6 +18,11 @@ impl<E: Env> Journal<E> {
         let shared = &*self.0;
         loop {
             let epoch = shared.work.epoch();
+            if shared.reserve.is_low() && !shared.commit.lock().stop {
+                shared.reserve.make().await;
+            }
+            // How long to sleep when there is nothing to do.
+            let pause = shared.reserve.is_low().then_some(RETRY);
             let frozen = shared.state.read().frozen.clone();
             if let Some((delta, frame)) = frozen {
                 self.checkpoint(&delta, frame).await;
@@ -40,7 +46,7 @@ impl<E: Env> Journal<E> {
                 return;
             }
             let Some(since) = lazy_since else {
-                shared.work.wait(epoch, None).await;
+                shared.work.wait(epoch, pause).await;
                 continue;
             };
             let left = since.saturating_add(LAZY_LIMIT).saturating_sub(shared.env.now());
@@ -61,11 +67,14 @@ impl<E: Env> Journal<E> {
 
     async fn checkpoint(&self, delta: &Delta, frame: u64) {
         let shared = &*self.0;
-        let brought = shared.base.apply(delta, frame, shared.key).and_then(|()| shared.base.snapshot());
-        let brought = brought.map_err(|error| {
-            let again = shared.base.reopen().and_then(|()| shared.base.snapshot());
-            (error, again.ok())
-        });
+        let mut brought = self.bring_up(delta, frame);
+        if shared.reserve.helps(&brought) {
+            brought = self.reopen_base().and_then(|()| self.bring_up(delta, frame));
+        }
+        if brought.is_err() {
+            // It is tried again soon, and what it says then counts.
+            let _ = self.reopen_base();
+        }
         self.pay().await;
         {
             let mut state = shared.state.write();
@@ -78,14 +87,35 @@ impl<E: Env> Journal<E> {
                 }
                 // What was frozen stays where readers see it, and in its log; the other log takes no more than what
                 // is under way, because changes are refused from here on.
-                Err((error, again)) => {
-                    if let Some(base) = again {
-                        state.base = base;
-                    }
-                    state.stuck = Some(error);
-                }
+                Err(error) => state.stuck = Some(error),
             }
         }
         shared.progress.notify_all();
+    }
+
+    /// Brings the base up; how it is then.
+    fn bring_up(&self, delta: &Delta, frame: u64) -> Result<BaseSnapshot, EngineError> {
+        let shared = &*self.0;
+        let base = &shared.base;
+        if !shared.reserve.is_low() {
+            base.apply(delta, frame, shared.key)?;
+            return base.snapshot();
+        }
+        for part in delta.parts(LOW_PART_LEN) {
+            base.apply_part(&part)?;
+            // Readers see what is frozen over it, so that it is the same to them; and the pages of before become free.
+            shared.state.write().base = base.snapshot()?;
+        }
+        base.apply(&Delta::default(), frame, shared.key)?;
+        base.snapshot()
+    }
+
+    /// Opens the base again, which does nothing more with a file that has failed it once. Nobody may read in between:
+    /// snapshots of the old one are of no use from the moment that it ends.
+    fn reopen_base(&self) -> Result<(), EngineError> {
+        let shared = &*self.0;
+        let mut state = shared.state.write();
+        state.base = shared.base.reopen().and_then(|()| shared.base.snapshot())?;
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@
 mod commit;
 mod files;
 mod keeper;
+mod reserve;
 mod view;
 
 use super::base::{Base, BaseSnapshot};
@@ -15,8 +16,9 @@ use super::engine::{Engine, EngineError, EngineStats, Point, Snapshot, Table, Tr
 use super::identity::{Identity, IdentityError};
 use super::log::{LogKey, append_change, start_frame};
 use crate::emulate::{Emulated, Emulator};
-use files::{BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, check_empty, format, read_all, recover};
+use files::{BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, check_empty, format, read_all, recover};
 use parking_lot::{Mutex, RwLock};
+use reserve::Reserve;
 use std::io;
 use std::sync::Arc;
 use view::{Reader, Writer};
@@ -25,6 +27,14 @@ use weft_env::{BlockingFile, Dir, Env, File, Notify, OpenMode};
 
 /// Changes that nobody waits for are written at once when there are more bytes of them than this.
 const LAZY_BYTES_MAX: usize = 256 << 10;
+/// Room set aside for a full device, in lengths of a log.
+const RESERVE_LOGS: u64 = 4;
+/// On a full device the base is brought up after this part of a log, so that each time takes little room.
+const LOW_LOG_PART: u64 = 64;
+/// On a full device it is brought up by so many bytes of changes at a time, each of which goes on in the room of old pages
+/// that the one before freed.
+const LOW_PART_LEN: u64 = 32 << 10;
+
 /// Sizes of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalOptions {
@@ -75,6 +85,7 @@ struct Shared<E: Env> {
     logs: [Blocking<E>; 2],
     /// Of the frames.
     key: LogKey,
+    reserve: Reserve<E>,
     dir_name: String,
     log_len: u64,
     commit_delay: Nanos,
@@ -176,7 +187,7 @@ impl<E: Env> Journal<E> {
         };
         let names = dir.list("").await?;
         if !names.iter().any(|name| name == IDENTITY) {
-            let ours = [IDENTITY_NEW, LOCK, BASE, LOGS[0], LOGS[1], "lost+found"];
+            let ours = [IDENTITY_NEW, LOCK, BASE, LOGS[0], LOGS[1], RESERVE, "lost+found"];
             if let Some(foreign) = names.iter().find(|name| !ours.contains(&name.as_str())) {
                 return Err(OpenError::Foreign(foreign.clone()));
             }
@@ -199,7 +210,11 @@ impl<E: Env> Journal<E> {
         let base = Base::open(open(BASE, 3).await?, format!("{dir_name}/{BASE}"), cache)?;
         let mut fresh = [0; 8];
         env.random(&mut fresh);
-        let (last, key) = recover(&base, &logs, LogKey(u64::from_le_bytes(fresh)))?;
+        let room =
+            dir.open(RESERVE, OpenMode::CREATE).await.ok().map(|file| Emulated::new(file.blocking(), None));
+        let reserve = Reserve::new(room, dir.clone(), ByteLen(RESERVE_LOGS * options.log_len.0)).await;
+        let (last, key) = recover(&base, &logs, &reserve, LogKey(u64::from_le_bytes(fresh)))?;
+        reserve.make().await;
         let frame = last + 1;
         let this = Self(Arc::new(Shared {
             state: RwLock::new(State {
@@ -229,6 +244,7 @@ impl<E: Env> Journal<E> {
             base,
             logs,
             key,
+            reserve,
             dir_name: dir_name.to_owned(),
             log_len: options.log_len.0,
             commit_delay: options.commit_delay,
@@ -363,6 +379,10 @@ impl<E: Env> Engine for Journal<E> {
         for file in [shared.base.file(), &shared.logs[0], &shared.logs[1]] {
             file.settle().await;
         }
+    }
+
+    fn is_low(&self) -> bool {
+        self.0.reserve.is_low()
     }
 
     fn now(&self) -> Point {
