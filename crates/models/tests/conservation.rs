@@ -66,7 +66,7 @@ proptest! {
 
     #[test]
     fn every_ticket_ends_once_and_at_the_same_time_again(
-        which in 0..12usize, cache_mib in prop_oneof![Just(0u64), Just(16)], seed in any::<u64>(), steps in steps(),
+        which in 0..profile::names().len(), cache_mib in prop_oneof![Just(0u64), Just(16)], seed in any::<u64>(), steps in steps(),
     ) {
         let mut profile = Profile::by_name(profile::names()[which]).expect("a name of the list");
         profile.files.page_cache_mib = cache_mib;

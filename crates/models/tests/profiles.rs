@@ -6,7 +6,7 @@ use common::{Runner, direct_read, direct_write, mb_s};
 use weft_models::{Profile, ProfileError, profile};
 
 /// Sequential read and write of each profile as its paper or data sheet gives them.
-const PUBLISHED: [(&str, f64, f64); 12] = [
+const PUBLISHED: [(&str, f64, f64); 14] = [
     ("ceda-hdd", 76.0, 76.0),
     ("ceda-ssd", 540.0, 480.0),
     ("hdd-7200", 210.0, 210.0),
@@ -18,7 +18,9 @@ const PUBLISHED: [(&str, f64, f64); 12] = [
     ("psa-ssd", 540.0, 480.0),
     ("sata-ssd", 550.0, 520.0),
     ("thesis-hdd", 72.0, 72.0),
+    ("thesis-hdd-barrier", 72.0, 72.0),
     ("thesis-ssd", 250.0, 170.0),
+    ("thesis-ssd-barrier", 250.0, 170.0),
 ];
 
 fn near(profile: &str, what: &str, found: f64, published: f64) {

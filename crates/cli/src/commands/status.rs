@@ -168,8 +168,11 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>]) -> String {
             None => "start a server with `weft serve NAME` on its host\n",
         };
     }
+    let devices = weft.cluster.emulated();
+    let emulated =
+        if devices.is_empty() { String::new() } else { format!("\nemulated: {}\n", devices.join(", ")) };
     let head = format!("cluster {} ({})\n\n", weft.cluster.name, weft.cluster.file.display());
-    format!("{head}{}\n{}{metadata}{troubles}", servers.render(), targets.render())
+    format!("{head}{}\n{}{metadata}{emulated}{troubles}", servers.render(), targets.render())
 }
 
 fn uptime(up: Nanos) -> String {
@@ -197,5 +200,10 @@ fn as_json(weft: &Weft, answers: &[Answer<'_>]) -> Value {
             }
         })
         .collect();
-    json!({ "cluster": weft.cluster.name, "file": weft.cluster.file, "servers": servers })
+    json!({
+        "cluster": weft.cluster.name,
+        "file": weft.cluster.file,
+        "emulated": weft.cluster.emulated(),
+        "servers": servers,
+    })
 }

@@ -32,8 +32,13 @@ use weft_core::{Nanos, Timestamp};
 /// optimization.
 const STACK_BYTES: usize = if cfg!(debug_assertions) { 1024 * 1024 } else { 256 * 1024 };
 
-/// The system's timers are late by so much (the default slack of a thread's timers), in nanoseconds.
+/// A sleeper gets up so much earlier, in nanoseconds: what falling asleep and being woken takes.
 const AWAKE: u64 = 50_000;
+
+thread_local! {
+    /// Done once in each thread that waits exactly.
+    static PROMPT: () = sys::prompt_timers();
+}
 
 /// Runs `future` to its end on this thread.
 ///
@@ -114,6 +119,7 @@ impl Env for RealEnv {
 
     async fn wait_until(&self, notify: &RealNotify, seen: u64, at: Nanos) -> bool {
         use crate::Notify;
+        PROMPT.with(|()| ());
         loop {
             let left = at.saturating_sub(self.now()).0;
             if left > AWAKE {

@@ -34,6 +34,7 @@ pub struct SsdSpec {
     pub page_kib: u64,
     /// What the map keeps apart, KiB: a write of less is put together in the buffer, and when the rest does not come
     /// in time it is read. A multiple of 4 that divides `page_kib`.
+    #[serde(default = "four")]
     pub map_kib: u64,
     /// Pages of an erase block (all planes).
     pub pages_per_block: u64,
@@ -61,6 +62,10 @@ pub struct SsdSpec {
     pub is_power_safe: bool,
     /// What a flush costs beside waiting, microseconds.
     pub flush_us: f64,
+}
+
+fn four() -> u64 {
+    4
 }
 
 /// A solid-state disk.

@@ -159,6 +159,12 @@ pub fn clock(clock: libc::clockid_t) -> (i64, u32) {
     (time.tv_sec, time.tv_nsec as u32)
 }
 
+/// Has the timers of this thread expire when they are due instead of up to 50 us later.
+pub fn prompt_timers() {
+    // SAFETY: takes numbers and changes nothing but this thread's timer slack; where it is refused timers stay late.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
+}
+
 /// Whether a write to a closed socket ends the process by SIGPIPE.
 pub fn sigpipe_is_ignored() -> bool {
     // SAFETY: an all-zero `sigaction` is valid; only the present action is asked for.
