@@ -228,7 +228,8 @@ impl Workload for BtioRun {
         Box::new(access.directions().iter().flat_map(move |&direction| {
             let style = Style { direction, barrier: false, sync, collective };
             let before = self.compute(direction);
-            let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before };
+            let party =
+                Party { rank, part: rank, disordered: false, ranks, two_phase: two_phase.as_ref(), before };
             pass(direction, FILE, body(self, style, FILE, party))
         }))
     }

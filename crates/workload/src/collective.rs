@@ -151,6 +151,8 @@ pub(crate) struct Party<'a> {
     pub(crate) rank: u32,
     /// Whose pieces it wants.
     pub(crate) part: u32,
+    /// Some rank wants what lies before the pieces of the rank before it, which ROMIO takes for interleaving.
+    pub(crate) disordered: bool,
     pub(crate) ranks: u32,
     pub(crate) two_phase: Option<&'a TwoPhase>,
     /// Done before each call.
@@ -164,8 +166,8 @@ pub(crate) fn body<'a, C: Calls>(calls: &'a C, style: Style, file: FileRef, part
     let each = syncs(SyncWhen::Each);
     let one = move |call| {
         let union = calls.union(call);
-        let aggregated =
-            style.collective && party.two_phase.is_some_and(|two| two.force || union.interleaved);
+        let aggregated = style.collective
+            && party.two_phase.is_some_and(|two| two.force || union.interleaved || party.disordered);
         let moved: Ops<'a> = match party.two_phase {
             Some(two_phase) if aggregated => {
                 Box::new(windows(union, two_phase, style.direction, file, party))
@@ -225,7 +227,14 @@ mod tests {
 
     fn seen(union: Union, two_phase: &TwoPhase, ranks: u32, direction: Direction) -> Vec<(u32, Op)> {
         let of = |rank| {
-            let party = Party { rank, part: rank, ranks, two_phase: Some(two_phase), before: None };
+            let party = Party {
+                rank,
+                part: rank,
+                disordered: false,
+                ranks,
+                two_phase: Some(two_phase),
+                before: None,
+            };
             windows(union, two_phase, direction, FileRef(0), party).map(move |op| (rank, op))
         };
         (0..ranks).flat_map(of).collect()

@@ -165,7 +165,8 @@ impl FlashIoRun {
             moved.map(move |&(offset, len)| direction.transfer(file, offset, len, false))
         };
         let before_arrays = format == FlashFormat::Pnetcdf || direction == Direction::Read;
-        let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before: None };
+        let party =
+            Party { rank, part: rank, disordered: false, ranks, two_phase: two_phase.as_ref(), before: None };
         let style = Style { direction, barrier: false, sync, collective };
         let moved =
             metadata(before_arrays).chain(body(layout, style, file, party)).chain(metadata(!before_arrays));

@@ -103,7 +103,7 @@ impl Calls for HpioRun {
     fn union(&self, _call: u64) -> Union {
         let Hpio { ranks, region_count, region_size, region_spacing, arrangement, .. } = self.spec;
         let end = u64::from(ranks) * region_count * self.period() - region_spacing.0;
-        let interleaved = arrangement == HpioArrangement::Interleaved && ranks > 1;
+        let interleaved = arrangement == HpioArrangement::Interleaved && ranks > 1 && region_count > 1;
         Union { start: 0, end, run: region_size.0, period: self.period(), interleaved }
     }
 
@@ -142,7 +142,8 @@ impl Workload for HpioRun {
 
     fn ops(&self, rank: u32) -> Ops<'_> {
         let Hpio { ranks, sync, collective, access, ref two_phase, .. } = self.spec;
-        let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before: None };
+        let party =
+            Party { rank, part: rank, disordered: false, ranks, two_phase: two_phase.as_ref(), before: None };
         Box::new(access.directions().iter().flat_map(move |&direction| {
             let style = Style { direction, barrier: false, sync, collective };
             pass(direction, FILE, body(self, style, FILE, party))
@@ -223,6 +224,9 @@ mod tests {
         assert_eq!(windows(1), [(844, 500), (1344, 344)]);
         assert_eq!(windows(2), [(1688, 500), (2188, 344)]);
         assert_eq!(windows(3), []);
+        // Regions that follow each other are left alone where nobody asks for collective buffering.
+        let one = |region_count| Hpio { region_count, ..spec.clone() }.build().unwrap().union(0).interleaved;
+        assert_eq!([1, 2].map(one), [false, true]);
     }
 
     #[test]

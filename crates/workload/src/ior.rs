@@ -208,6 +208,15 @@ impl IorRun {
         }
     }
 
+    /// Whether some rank's part lies before that of the rank before it.
+    fn disordered(&self, direction: Direction) -> bool {
+        let Ior { ranks, reorder, reorder_random, .. } = self.spec;
+        let part = |rank| self.part(rank, direction);
+        let shifted = !reorder.is_multiple_of(ranks);
+        direction == Direction::Read
+            && (shifted || (reorder_random && (1..ranks).any(|rank| part(rank) < part(rank - 1))))
+    }
+
     /// The offsets of the part of `part`, in order.
     fn offsets(&self, part: u32) -> Box<dyn Iterator<Item = u64> + Send + '_> {
         let Ior { order, seed, file_per_process, transfer, .. } = self.spec;
@@ -285,7 +294,9 @@ impl Workload for IorRun {
             let file = self.file(part);
             let moved: Ops<'_> = if two_phase.is_some() {
                 let style = Style { direction, barrier, sync, collective };
-                let party = Party { rank, part, ranks, two_phase: two_phase.as_ref(), before: None };
+                let disordered = self.disordered(direction);
+                let two_phase = two_phase.as_ref();
+                let party = Party { rank, part, disordered, ranks, two_phase, before: None };
                 body(self, style, file, party)
             } else {
                 let style = Style { direction, barrier: barrier || collective, sync, collective };
@@ -332,6 +343,33 @@ mod tests {
         let read = written.map(|offset| offset + 2 * 141_024);
         let expected: Vec<_> = written.into_iter().chain(read).map(|offset| (offset, 47_008)).collect();
         assert_eq!(extents(&run(spec), 1), expected);
+    }
+
+    #[test]
+    fn others_parts_are_read_by_aggregators() {
+        // ior 4.1.0+dev -a MPIIO -c -t 10000 -b 10000 -s 2 -w -r -C with 7 ranks on a node each, cb_nodes = 3,
+        // cb_buffer_size = 20000 (strace): what ranks write follows each other and is written as it is; what they read
+        // does not, because rank 6 reads the part of rank 0.
+        let two_phase = TwoPhase {
+            cb_nodes: Some(3),
+            per_node: Some(1),
+            cb_buffer_size: Size(20_000),
+            ..TwoPhase::default()
+        };
+        let spec = Ior {
+            ranks: 7,
+            transfer: Size(10_000),
+            segments: Some(2),
+            access: Access::Both,
+            reorder: 1,
+            collective: true,
+            two_phase: Some(two_phase),
+            ..Ior::default()
+        };
+        let run = run(spec);
+        let windows = [(23_334, 20_000), (43_334, 3_334), (93_334, 20_000), (113_334, 3_334)];
+        assert_eq!(extents(&run, 1), [&[(10_000, 10_000), (80_000, 10_000)][..], &windows].concat());
+        assert_eq!(extents(&run, 6), [(60_000, 10_000), (130_000, 10_000)]);
     }
 
     #[test]

@@ -138,7 +138,14 @@ impl Workload for MpiIoTestRun {
         Box::new(access.directions().iter().flat_map(move |&direction| {
             let style = Style { direction, barrier, sync, collective };
             let moved: Ops<'_> = if collective {
-                let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before: None };
+                let party = Party {
+                    rank,
+                    part: rank,
+                    disordered: false,
+                    ranks,
+                    two_phase: two_phase.as_ref(),
+                    before: None,
+                };
                 body(self, style, FILE, party)
             } else {
                 let extents = (0..self.iterations).map(move |k| (self.offset(rank, k), size.0));

@@ -35,9 +35,11 @@ pub struct S3dIo {
     pub block: [u64; 3],
     /// Checkpoints (the program's own default is 5).
     pub checkpoints: u32,
-    /// Bytes before the first array, which nobody touches here: none where arrays are written by MPI-IO; 1024 in the
-    /// program's netCDF files, whose header has 588 bytes and is rounded up to multiples of 512.
+    /// Bytes of a header that rank 0 writes before the arrays: none where arrays are written by MPI-IO alone, 588 in the
+    /// program's netCDF files.
     pub header: Size,
+    /// The first array begins at a multiple of this: 512 in PnetCDF, or the stripe size where MPI-IO tells it.
+    pub header_align: Size,
     /// Write, read, or write all and then read all.
     pub access: Access,
     /// Computing before each checkpoint, in microseconds.
@@ -58,6 +60,7 @@ impl Default for S3dIo {
             block: [25; 3],
             checkpoints: 2,
             header: Size(0),
+            header_align: Size(512),
             access: Access::Write,
             compute_us: 0,
             sync: SyncWhen::Never,
@@ -126,7 +129,8 @@ impl S3dIoRun {
 
     /// Where array `index` begins.
     fn begin(&self, index: usize) -> u64 {
-        self.spec.header.0 + COMPONENTS[..index].iter().sum::<u64>() * self.plane_bytes()
+        let first = self.spec.header.0.next_multiple_of(self.spec.header_align.0.max(1));
+        first + COMPONENTS[..index].iter().sum::<u64>() * self.plane_bytes()
     }
 }
 
@@ -137,9 +141,14 @@ impl Calls for S3dIoRun {
 
     fn union(&self, call: u64) -> Union {
         let index = call as usize;
-        // Blocks that follow each other along the slowest dimension alone do not interleave, if there is one component.
+        // Blocks that are neighbors in one dimension take turns if they have more than one row in a slower one.
         let [px, py, pz] = self.processes;
-        let interleaved = px * py > 1 || (pz > 1 && COMPONENTS[index] > 1);
+        let [_, ny, nz] = self.spec.block;
+        let above_z = COMPONENTS[index];
+        let above_y = above_z * nz;
+        let above_x = above_y * ny;
+        let interleaved =
+            [(px, above_x), (py, above_y), (pz, above_z)].iter().any(|&(p, rows)| p > 1 && rows > 1);
         Union::dense(self.begin(index), self.begin(index + 1), interleaved)
     }
 
@@ -170,15 +179,21 @@ impl Workload for S3dIoRun {
     }
 
     fn ops(&self, rank: u32) -> Ops<'_> {
-        let S3dIo { ranks, checkpoints, access, compute_us, sync, collective, ref two_phase, .. } = self.spec;
-        let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before: None };
+        let S3dIo { ranks, checkpoints, header, access, compute_us, sync, collective, ref two_phase, .. } =
+            self.spec;
+        let party =
+            Party { rank, part: rank, disordered: false, ranks, two_phase: two_phase.as_ref(), before: None };
         let files =
             access.directions().iter().flat_map(move |&d| (0..checkpoints).map(move |n| (d, FileRef(n))));
         Box::new(files.flat_map(move |(direction, file)| {
             let style = Style { direction, barrier: false, sync, collective };
             let computes = compute_us > 0 && direction == Direction::Write;
             let compute = computes.then_some(Op::Compute(Nanos(compute_us * 1000)));
-            compute.into_iter().chain(pass(direction, file, body(self, style, file, party)))
+            // Everyone reads the header.
+            let wanted = header.0 > 0 && (rank == 0 || direction == Direction::Read);
+            let moved = wanted.then(|| direction.transfer(file, 0, header.0, false));
+            let all = moved.into_iter().chain(body(self, style, file, party));
+            compute.into_iter().chain(pass(direction, file, all))
         }))
     }
 }
@@ -209,12 +224,14 @@ mod tests {
     #[test]
     fn blocks_of_s3d_io() {
         // Of S3D-IO (PnetCDF 1.12.3, s3d_io.x 10 8 6 2 2 2 0 F, 8 ranks) on ROMIO without two-phase I/O and data sieving
-        // (strace): the first rows of rank 0, and 192 writes to each of 5 files of 62,464 bytes.
-        let run = S3dIo { header: Size(1024), ..spec() }.build().unwrap();
+        // (strace): header and first rows of rank 0, and 192 rows in each of 5 files of 62,464 bytes.
+        let run = S3dIo { header: Size(588), ..spec() }.build().unwrap();
         let places = placed(&run, 0);
         let rows = [1024, 1104, 1184, 1264, 1664, 1744, 1824, 1904, 2304, 2384, 2464, 2544, 4864];
-        assert_eq!(places[..13], rows.map(|offset| (FileRef(0), offset, 40)));
-        assert_eq!(places.len(), 192);
+        assert_eq!(places[0], (FileRef(0), 0, 588));
+        assert_eq!(places[1..14], rows.map(|offset| (FileRef(0), offset, 40)));
+        assert_eq!(places.len(), 193);
+        assert_eq!(placed(&run, 1).len(), 192);
         assert_eq!(run.begin(COMPONENTS.len()), 62_464);
     }
 
@@ -232,9 +249,31 @@ mod tests {
     fn every_checkpoint_is_covered_once() {
         let two_phase = TwoPhase { cb_nodes: Some(3), cb_buffer_size: Size(1000), ..TwoPhase::default() };
         for two_phase in [None, Some(two_phase)] {
-            let run = S3dIo { checkpoints: 2, header: Size(100), two_phase, ..spec() }.build().unwrap();
-            covered_once(&run, FileRef(1), 100..100 + 16 * 3_840);
+            let run = S3dIo { checkpoints: 2, header: Size(100), header_align: Size(1), two_phase, ..spec() };
+            let run = run.build().unwrap();
+            covered_once(&run, FileRef(1), 0..100 + 16 * 3_840);
             well_formed(&run);
+        }
+    }
+
+    #[test]
+    fn calls_interleave_where_ranks_do() {
+        // ROMIO compares each rank's first byte with the last of the rank before it.
+        for processes in [[4, 1, 1], [1, 4, 1], [1, 1, 4], [2, 2, 1], [1, 2, 2], [2, 1, 2]] {
+            for block in [[2, 1, 1], [2, 2, 1], [2, 1, 2], [1, 1, 1]] {
+                let run = S3dIo { ranks: 4, processes: Some(processes), block, ..S3dIo::default() }
+                    .build()
+                    .unwrap();
+                for call in 0..4 {
+                    let range = |rank| {
+                        let pieces: Vec<_> = run.pieces(call, rank).collect();
+                        let &(last, len) = pieces.last().unwrap();
+                        (pieces[0].0, last + len - 1)
+                    };
+                    let expected = (1..4).any(|rank| range(rank).0 < range(rank - 1).1);
+                    assert_eq!(run.union(call).interleaved, expected, "{processes:?} {block:?} {call}");
+                }
+            }
         }
     }
 

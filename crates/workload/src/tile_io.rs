@@ -135,8 +135,10 @@ impl Calls for MpiTileIoRun {
     }
 
     fn union(&self, _call: u64) -> Union {
-        // Tiles side by side take turns row by row; one above the other do not, unless they overlap.
-        let interleaved = self.columns > 1 || (self.spec.overlap_y > 0 && self.rows > 1);
+        // Tiles side by side take turns row by row; one above the other, or of one row, do not, unless they overlap.
+        let MpiTileIo { tile_y, overlap_x, overlap_y, .. } = self.spec;
+        let aside = self.columns > 1 && (tile_y > 1 || overlap_x > 0);
+        let interleaved = aside || (self.rows > 1 && overlap_y > 0);
         Union::dense(self.spec.header.0, self.end(), interleaved)
     }
 
@@ -165,7 +167,8 @@ impl Workload for MpiTileIoRun {
 
     fn ops(&self, rank: u32) -> Ops<'_> {
         let MpiTileIo { ranks, sync, collective, access, ref two_phase, .. } = self.spec;
-        let party = Party { rank, part: rank, ranks, two_phase: two_phase.as_ref(), before: None };
+        let party =
+            Party { rank, part: rank, disordered: false, ranks, two_phase: two_phase.as_ref(), before: None };
         Box::new(access.directions().iter().flat_map(move |&direction| {
             let style = Style { direction, barrier: false, sync, collective };
             pass(direction, FILE, body(self, style, FILE, party))
@@ -236,6 +239,33 @@ mod tests {
         let run = spec.build().unwrap();
         covered_once(&run, FILE, 7..run.end());
         well_formed(&run);
+    }
+
+    #[test]
+    fn calls_interleave_where_ranks_do() {
+        // ROMIO compares each rank's first byte with the last of the rank before it.
+        for (tiles_x, tile_y, overlap_x, overlap_y) in
+            [(3, 2, 0, 0), (3, 1, 0, 0), (3, 1, 1, 0), (1, 2, 0, 0), (1, 2, 0, 1), (6, 2, 0, 1), (3, 2, 1, 1)]
+        {
+            let spec = MpiTileIo {
+                ranks: 6,
+                tiles_x: Some(tiles_x),
+                tile_x: 4,
+                tile_y,
+                element: Size(10),
+                overlap_x,
+                overlap_y,
+                ..MpiTileIo::default()
+            };
+            let run = spec.build().unwrap();
+            let range = |rank| {
+                let pieces: Vec<_> = run.pieces(0, rank).collect();
+                let &(last, len) = pieces.last().unwrap();
+                (pieces[0].0, last + len - 1)
+            };
+            let expected = (1..6).any(|rank| range(rank).0 < range(rank - 1).1);
+            assert_eq!(run.union(0).interleaved, expected, "{spec:?}");
+        }
     }
 
     #[test]
