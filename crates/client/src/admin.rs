@@ -138,7 +138,7 @@ impl<E: Env> Client<E> {
         let server = self.core.route(target)?;
         let request = DataRequest::ListDatafiles { target, after, limit };
         match self.core.ask_data(vec![(server, request)]).await?.pop() {
-            Some(DataReply::Datafiles(datafiles)) => Ok(datafiles),
+            Some((DataReply::Datafiles(datafiles), _)) => Ok(datafiles),
             _ => Err(odd_reply()),
         }
     }
@@ -158,7 +158,7 @@ impl<E: Env> Client<E> {
     pub async fn revoke_leases(&self, target: TargetId) -> Result<()> {
         let server = self.core.route(target)?;
         match self.core.ask_data(vec![(server, DataRequest::RevokeLeases { target })]).await?.pop() {
-            Some(DataReply::Done) => Ok(()),
+            Some((DataReply::Done, _)) => Ok(()),
             _ => Err(odd_reply()),
         }
     }

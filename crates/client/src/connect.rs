@@ -22,6 +22,8 @@ pub(crate) struct Wire<E: Env> {
     pub(crate) link: Link<E::Conn>,
     /// Changes with every start of the server.
     pub(crate) incarnation: u64,
+    /// Changes with every boot of its machine.
+    pub(crate) boot: u64,
     /// Whether client and server are on one node, so that memory and descriptors can be shared.
     pub(crate) local: bool,
     /// Replies not received yet.
@@ -265,6 +267,7 @@ async fn greet<E: Env>(
     Ok(Wire {
         link,
         incarnation: welcome.incarnation,
+        boot: welcome.boot,
         local,
         awaited: 0,
         area: Area::Unknown,

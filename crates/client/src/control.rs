@@ -18,7 +18,8 @@ const BATCH: usize = 4096;
 /// Ready-made requests and their replies.
 struct Plain {
     requests: Vec<DataRequest>,
-    replies: Vec<Option<DataReply>>,
+    /// Each with the boot of the machine that gave it.
+    replies: Vec<Option<(DataReply, u64)>>,
 }
 
 impl<E: Env> Traffic<E> for Plain {
@@ -33,7 +34,7 @@ impl<E: Env> Traffic<E> for Plain {
         match reply {
             DataReply::Failed(error) => Ok(Err(error)),
             reply => {
-                self.replies[item] = Some(reply);
+                self.replies[item] = Some((reply, wire.boot));
                 Ok(Ok(()))
             }
         }
@@ -41,11 +42,11 @@ impl<E: Env> Traffic<E> for Plain {
 }
 
 impl<E: Env> Core<E> {
-    /// Sends each of `requests` to its server; the replies in the same order.
+    /// Sends each of `requests` to its server; the replies in the same order, each with the boot of its machine.
     pub(crate) async fn ask_data(
         &self,
         requests: Vec<(ServerId, DataRequest)>,
-    ) -> Result<Vec<DataReply>, Error> {
+    ) -> Result<Vec<(DataReply, u64)>, Error> {
         self.check_ours()?;
         let mut items: Vec<Item> = requests.iter().map(|(server, _)| Item::new(*server)).collect();
         let replies = requests.iter().map(|_| None).collect();
@@ -62,7 +63,7 @@ impl<E: Env> Core<E> {
         objects: &[T],
         place: impl Fn(&T) -> TargetId,
         request: impl Fn(Vec<&T>) -> DataRequest,
-    ) -> Result<Vec<(Vec<usize>, DataReply)>, Error> {
+    ) -> Result<Vec<(Vec<usize>, (DataReply, u64))>, Error> {
         let mut by_server: BTreeMap<ServerId, Vec<usize>> = BTreeMap::new();
         for (index, object) in objects.iter().enumerate() {
             by_server.entry(self.route(place(object))?).or_default().push(index);
@@ -99,7 +100,7 @@ impl<E: Env> Core<E> {
             )
             .await?;
         let mut out = vec![DatafileMeta::default(); objects.len()];
-        for (indices, reply) in replies {
+        for (indices, (reply, _)) in replies {
             match reply {
                 DataReply::Lens(lens) if lens.len() == indices.len() => {
                     for (index, len) in indices.into_iter().zip(lens) {
@@ -129,14 +130,14 @@ impl<E: Env> Core<E> {
         })
     }
 
-    /// Cuts or extends all datafiles, so that the file has `size`.
+    /// Cuts or extends all datafiles, so that the file has `size`; see [`Boots`].
     pub(crate) async fn set_lens(
         &self,
         file: FileId,
         cap: Capability,
         layout: &Layout,
         size: FileOffset,
-    ) -> Result<(), Error> {
+    ) -> Result<Boots, Error> {
         let objects: Vec<_> = layout.objects().collect();
         let replies = self
             .ask_about(
@@ -153,16 +154,17 @@ impl<E: Env> Core<E> {
                 },
             )
             .await?;
-        only_done(replies)
+        only_done(&replies)?;
+        Ok(boots(&objects, &replies))
     }
 
-    /// Makes what was written to all datafiles of a file survive loss of power.
+    /// Makes what was written to all datafiles of a file survive loss of power; see [`Boots`].
     pub(crate) async fn sync_objects(
         &self,
         file: FileId,
         cap: Capability,
         layout: &Layout,
-    ) -> Result<(), Error> {
+    ) -> Result<Boots, Error> {
         let objects: Vec<_> = layout.objects().collect();
         let replies = self
             .ask_about(
@@ -174,7 +176,8 @@ impl<E: Env> Core<E> {
                 },
             )
             .await?;
-        only_done(replies)
+        only_done(&replies)?;
+        Ok(boots(&objects, &replies))
     }
 
     /// Removes datafiles. Servers and administrators only.
@@ -186,16 +189,24 @@ impl<E: Env> Core<E> {
                 |some| DataRequest::Remove { datafiles: some.into_iter().copied().collect() },
             )
             .await?;
-        only_done(replies)
+        only_done(&replies)
     }
+}
+
+/// The boot of the machine of each target that was asked.
+pub(crate) type Boots = Vec<(TargetId, u64)>;
+
+fn boots(objects: &[(ObjectId, TargetId)], replies: &[(Vec<usize>, (DataReply, u64))]) -> Boots {
+    let each = replies.iter().flat_map(|(indices, (_, boot))| indices.iter().map(|&index| (index, *boot)));
+    each.map(|(index, boot)| (objects[index].1, boot)).collect()
 }
 
 pub(crate) fn datafile(file: FileId, (object, target): (ObjectId, TargetId)) -> DatafileId {
     DatafileId { target, file, object }
 }
 
-fn only_done(replies: Vec<(Vec<usize>, DataReply)>) -> Result<(), Error> {
-    match replies.iter().all(|(_, reply)| *reply == DataReply::Done) {
+fn only_done(replies: &[(Vec<usize>, (DataReply, u64))]) -> Result<(), Error> {
+    match replies.iter().all(|(_, (reply, _))| *reply == DataReply::Done) {
         true => Ok(()),
         false => Err(odd_reply()),
     }
@@ -215,7 +226,8 @@ mod tests {
 
     #[test]
     fn a_wrong_reply_is_no_success() {
-        assert!(only_done(vec![(vec![0], DataReply::Done)]).is_ok());
-        assert!(only_done(vec![(vec![0], DataReply::Done), (vec![1], DataReply::Written)]).is_err());
+        let reply = |item, reply| (vec![item], (reply, 1));
+        assert!(only_done(&[reply(0, DataReply::Done)]).is_ok());
+        assert!(only_done(&[reply(0, DataReply::Done), reply(1, DataReply::Written)]).is_err());
     }
 }

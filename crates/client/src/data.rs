@@ -5,6 +5,7 @@ use crate::connect::{Area, Wire};
 use crate::control::datafile;
 use crate::core::Core;
 use crate::exchange::Traffic;
+use crate::file::Unsynced;
 use crate::gather::{pick, pick_mut};
 use crate::lease::attach_shared;
 use std::cell::Cell;
@@ -156,6 +157,7 @@ pub(crate) struct Writes<'a, 'b> {
     pub(crate) core_bounds: SharedBounds,
     pub(crate) file: FileId,
     pub(crate) cap: Capability,
+    pub(crate) unsynced: &'a Unsynced,
     pub(crate) parts: &'a mut [Part],
     pub(crate) items: &'a [usize],
     pub(crate) bufs: &'a [IoSlice<'b>],
@@ -254,6 +256,9 @@ impl<E: Env> Traffic<E> for Writes<'_, '_> {
             DataReply::Written => {
                 let part = &mut self.parts[self.items[item]];
                 part.done += u64::from(part.asked);
+                if !wire.local {
+                    self.unsynced.note(part.sub.target, wire.boot);
+                }
                 Ok(Ok(()))
             }
             // Damaged on the way: once more, over another connection.

@@ -2,7 +2,7 @@
 
 use crate::call::Effect;
 use crate::client::Client;
-use crate::control::odd_reply;
+use crate::control::{Boots, odd_reply};
 use crate::error::{Error, Result};
 use weft_core::{ByteLen, FileId, FileOffset};
 use weft_env::Env;
@@ -18,10 +18,15 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// Those of truncate(2).
     pub async fn truncate(&self, at: &Place, size: ByteLen) -> Result<()> {
-        self.truncate_by(at.clone(), None, size).await.map_err(|error| error.about(&at.path))
+        self.truncate_by(at.clone(), None, size).await.map(drop).map_err(|error| error.about(&at.path))
     }
 
-    pub(crate) async fn truncate_by(&self, at: Place, handle: Option<HandleId>, size: ByteLen) -> Result<()> {
+    pub(crate) async fn truncate_by(
+        &self,
+        at: Place,
+        handle: Option<HandleId>,
+        size: ByteLen,
+    ) -> Result<Boots> {
         if size.0 > crate::read::OFFSET_MAX {
             return Err(Error::misuse(Errno::EFBIG, "a length beyond 2^63 - 1"));
         }
@@ -34,13 +39,13 @@ impl<E: Env> Client<E> {
                 }
                 let found = match (&cut, size) {
                     (Err(_), _) => Err(()),
-                    (Ok(()), ByteLen(0)) => Ok(EMPTY),
-                    (Ok(()), _) => self.core.survey(file, cap, &layout).await.map_err(drop),
+                    (Ok(_), ByteLen(0)) => Ok(EMPTY),
+                    (Ok(_), _) => self.core.survey(file, cap, &layout).await.map_err(drop),
                 };
                 // The service waits to hear that the cut is over; it believes no finding under another epoch.
                 let (epoch, found) = found.map_or((u64::MAX, EMPTY), |found| (epoch, found));
                 let settled = self.settle(file, epoch, cap, found).await;
-                cut.and(settled)
+                cut.and_then(|boots| settled.map(|()| boots))
             }
             _ => Err(odd_reply()),
         }

@@ -157,6 +157,7 @@ impl<E: Env> State<E> {
                 core_bounds: SharedBounds::of(core),
                 file: self.record.file,
                 cap: held,
+                unsynced: &self.unsynced,
                 parts,
                 items: &open,
                 bufs,

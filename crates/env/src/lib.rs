@@ -56,6 +56,9 @@ pub trait Env: Clone + Send + Sync + 'static {
     /// Civil time.
     fn wall(&self) -> Timestamp;
 
+    /// A number that the machine keeps for as long as its memory: another one after a loss of power or a reboot.
+    fn boot(&self) -> u64;
+
     /// Fills `out` with random bytes fit for keys in the real world, seeded in the simulated one.
     fn random(&self, out: &mut [u8]);
 

@@ -53,6 +53,7 @@ pub(crate) async fn greet<E: Env>(
             let welcome = Welcome {
                 server: shared.config.server,
                 incarnation: shared.incarnation,
+                boot: shared.boot,
                 idle_limit: weft_core::Nanos(0),
                 checksums,
             };

@@ -64,6 +64,8 @@ pub struct Shared<E: Env> {
     pub(crate) metadata: Option<Arc<metadata::Service<E>>>,
     pub(crate) connections: Connections<E>,
     pub(crate) incarnation: u64,
+    /// Of its machine.
+    pub(crate) boot: u64,
     pub(crate) started: Nanos,
     pub(crate) stopping: AtomicBool,
     pub(crate) panics: AtomicU64,
@@ -143,6 +145,7 @@ impl Server {
             data: parts.data,
             metadata: parts.metadata,
             incarnation: u64::from_le_bytes(incarnation),
+            boot: env.boot(),
             started: now,
             stopping: AtomicBool::new(false),
             panics: AtomicU64::new(0),

@@ -107,6 +107,8 @@ pub struct Welcome {
     pub server: ServerId,
     /// Changes with every start of the server, so that a client notices a restart.
     pub incarnation: u64,
+    /// Changes with every boot of its machine: what was written and not synced before is lost then.
+    pub boot: u64,
     /// How long the server keeps a silent connection; zero for ever.
     pub idle_limit: Nanos,
     /// Whether payloads carry checksums on this connection.

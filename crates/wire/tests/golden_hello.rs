@@ -39,6 +39,7 @@ fn hello_reply() {
             HelloReply::Welcome(Welcome {
                 server: ServerId(1),
                 incarnation: 1 << 40,
+                boot: 0x0102_0304_0506_0708,
                 idle_limit: Nanos::from_s(600),
                 checksums: false,
             }),

@@ -3,9 +3,11 @@
 mod capability;
 mod farewell;
 mod leases;
+mod unsynced;
 mod written;
 
 pub(crate) use leases::Cells;
+pub(crate) use unsynced::Unsynced;
 pub(crate) use written::Written;
 
 use crate::client::Client;
@@ -54,6 +56,7 @@ pub(crate) struct State<E: Env> {
     /// Where a sequential request would begin.
     next: AtomicU64,
     pub(crate) written: Written,
+    pub(crate) unsynced: Unsynced,
     pub(crate) appending: Gate<E>,
     pub(crate) cells: Cells<E>,
     closed: bool,
@@ -146,6 +149,7 @@ impl<E: Env> OpenFile<E> {
                 renew_at_s: AtomicU64::new(renew_at_s),
                 next: AtomicU64::new(0),
                 written: Written::default(),
+                unsynced: Unsynced::default(),
                 appending: Gate::new(&core.env),
                 closed: false,
             }),
@@ -164,10 +168,10 @@ impl<E: Env> OpenFile<E> {
         let result = core.set_lens(state.record.file, cap, layout, FileOffset::ZERO).await;
         // A writer's close or whoever asks after it settles the size; without a writer it is known now.
         let result = match result {
-            Ok(()) if !state.record.flags.write => {
+            Ok(_) if !state.record.flags.write => {
                 state.client.settle(state.record.file, epoch, cap, EMPTY).await
             }
-            result => result,
+            result => result.map(|boots| state.unsynced.note_all(&boots)),
         };
         if result.is_err() {
             state.written.unsure();
@@ -287,22 +291,24 @@ impl<E: Env> OpenFile<E> {
             state.written.unsure();
         }
         state.cut_or_grown(size).await;
-        result.map_err(|error| state.explained(error))
+        result.map(|boots| state.unsynced.note_all(&boots)).map_err(|error| state.explained(error))
     }
 
     /// Makes what was written by anybody, and the file itself, survive loss of power. Changes of metadata have
     /// reached the disk before they are answered, so that the data servers alone are asked.
     ///
     /// # Errors
-    /// Those of the servers; a write that a server lost by its own restart is not reported here, because data
-    /// that reached a server's kernel survives the server.
+    /// Those of the servers; `EIO`, once, when a server's machine lost power after it had taken what was written
+    /// through this open file. What reached a server's kernel survives a restart of the server alone.
     pub async fn sync(&self) -> Result<()> {
         let state = &self.state;
         state.check()?;
         let Some(layout) = &state.layout else { return Ok(()) };
         let Some(cap) = state.with_cap().await? else { return Ok(()) };
         let core = &state.client.core;
+        let before = state.unsynced.before();
         let result = core.sync_objects(self.file(), cap, layout).await;
+        let result = result.and_then(|boots| state.unsynced.synced(&before, &boots));
         result.map_err(|error| error.about(&state.path))
     }
 

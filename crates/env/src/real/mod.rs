@@ -108,6 +108,10 @@ impl Env for RealEnv {
         Timestamp::from_parts(seconds, nanos)
     }
 
+    fn boot(&self) -> u64 {
+        sys::boot()
+    }
+
     fn random(&self, out: &mut [u8]) {
         // Keys are made of this: going on without randomness would be worse than ending.
         sys::random(out).expect("the kernel gives random bytes");

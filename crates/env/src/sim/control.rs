@@ -40,6 +40,7 @@ impl Control {
         state.machines.push(Machine {
             name: name.to_owned(),
             is_up: true,
+            boots: 1,
             boot_offset,
             wall_skew,
             disks: BTreeMap::new(),
@@ -166,6 +167,7 @@ impl Control {
                 // The clock since boot starts again; it may not go below zero at any time of the world.
                 state.machine(machine).boot_offset = 0u64.wrapping_sub(now);
                 state.machine(machine).cut_at_sync = None;
+                state.machine(machine).boots += 1;
             }
             let process = &state.processes[env.process().0 as usize];
             let user = (process.uid, process.gid, process.groups.clone());

@@ -112,6 +112,10 @@ impl Env for SimEnv {
         Timestamp(Timestamp::from_parts(EPOCH_S, 0).0 + since)
     }
 
+    fn boot(&self) -> u64 {
+        self.world.state().machine(self.machine).boots
+    }
+
     fn random(&self, out: &mut [u8]) {
         self.world.state().rng.fill(out);
     }

@@ -75,6 +75,8 @@ impl Process {
 pub(super) struct Machine {
     pub name: String,
     pub is_up: bool,
+    /// How often it was switched on.
+    pub boots: u64,
     /// What the clock since boot shows when the world's time is zero.
     pub boot_offset: u64,
     /// How far civil time is off, in nanoseconds.

@@ -149,6 +149,19 @@ pub fn random(out: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// A number that changes with every boot; 0 where the kernel does not tell.
+pub fn boot() -> u64 {
+    let mut text = [0u8; 36];
+    let read =
+        file::open(libc::AT_FDCWD, c"/proc/sys/kernel/random/boot_id", libc::O_RDONLY).and_then(|fd| {
+            let part = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
+            file::preadv(&fd, &[part], 0, |_| true)
+        });
+    // The first 64 of its 122 random bits.
+    let digits = text.iter().filter_map(|&byte| char::from(byte).to_digit(16)).take(16);
+    if read.is_ok() { digits.fold(0, |number, digit| number << 4 | u64::from(digit)) } else { 0 }
+}
+
 /// Reads `clock` as seconds and nanoseconds.
 pub fn clock(clock: libc::clockid_t) -> (i64, u32) {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
