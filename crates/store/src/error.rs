@@ -33,6 +33,12 @@ pub enum DatafileError {
         /// The datafile.
         path: String,
     },
+    /// Its file was removed while somebody had it open who had been cut off from the metadata service for long.
+    #[error("{path}: its file was removed: open it anew")]
+    Removed {
+        /// The datafile.
+        path: String,
+    },
     /// Anything else.
     #[error("{path}: {doing}: {source}")]
     Other {
@@ -62,6 +68,7 @@ impl DatafileError {
         match self {
             Self::NoSpace { .. } => ENOSPC,
             Self::Device { .. } | Self::Unsafe { .. } => EIO,
+            Self::Removed { .. } => ESTALE,
             Self::Other { source, .. } => source.raw_os_error().unwrap_or(EIO),
         }
     }
@@ -69,6 +76,7 @@ impl DatafileError {
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
+const ESTALE: i32 = 116;
 
 /// Why a target cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@ mod device;
 mod format;
 mod lend;
 mod list;
+mod removed;
 
 use crate::datafile::{Datafile, DatafileKey, DirectParts, OpenDatafiles, fan_name};
 use crate::emulate::{self, Emulation, Emulator};
@@ -12,7 +13,8 @@ use crate::module_direct;
 use crate::module_null::NullModule;
 use crate::range_lock::RangeLocks;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use removed::Removed;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,6 +79,7 @@ pub struct Target<E: Env> {
     /// Datafiles that a sync failed for. The system may have dropped what was written and call the next sync a
     /// success, so no sync of them succeeds until they are emptied or removed.
     unsafe_datafiles: Mutex<BTreeSet<DatafileKey>>,
+    removed: Removed<E>,
     unclean: bool,
     leases_marked: AtomicBool,
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
@@ -105,6 +108,7 @@ impl<E: Env> Target<E> {
         if spec.module == Module::Direct {
             format::probe_direct(&dir, &spec.path).await?;
         }
+        let removed = Removed::open(&dir).await.map_err(io("read which datafiles were removed"))?;
         let unclean = dir.meta(format::LEASED).await.is_ok();
         Ok(Self {
             env: env.clone(),
@@ -115,6 +119,7 @@ impl<E: Env> Target<E> {
             null: NullModule::default(),
             emulator: spec.emulate.as_ref().map(|emulation| Emulator::new(env, emulation)),
             unsafe_datafiles: Mutex::default(),
+            removed,
             unclean,
             leases_marked: AtomicBool::new(unclean),
             lock: Mutex::new(Some(lock)),
@@ -324,7 +329,7 @@ impl<E: Env> Target<E> {
         };
         match meta {
             Ok(meta) => Ok(Some(meta)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.not_removed(key).map(|()| None),
             Err(error) => Err(self.error(key, "ask for the length", error)),
         }
     }
@@ -390,8 +395,16 @@ impl<E: Env> Target<E> {
         })
     }
 
-    /// Removes it; a missing one is removed already. That it is gone survives loss of power only some time later: a
-    /// datafile that comes back has no inode any more, and a check finds it.
+    /// Its file is gone: from here on nobody makes it again, whatever he has open still. To be said before
+    /// [`remove`](Self::remove).
+    pub async fn bury(&self, key: DatafileKey) {
+        if self.module != Module::Null {
+            self.removed.add(&self.dir, key).await;
+        }
+    }
+
+    /// Removes it; a missing one is removed already. That it is gone survives loss of power after
+    /// [`sync_removals`](Self::sync_removals).
     ///
     /// # Errors
     /// Of the device.
@@ -416,14 +429,42 @@ impl<E: Env> Target<E> {
         removed
     }
 
+    /// Makes it survive loss of power that `keys` were removed.
+    ///
+    /// # Errors
+    /// Of the device; then some of them may come back.
+    pub async fn sync_removals(&self, keys: &[DatafileKey]) -> Result<(), DatafileError> {
+        if self.module == Module::Null {
+            return Ok(());
+        }
+        // The first of these syncs brings the others' changes with it on the usual file systems.
+        let first_of_each: BTreeMap<u8, DatafileKey> = keys.iter().map(|key| (key.fan(), *key)).collect();
+        for (fan, key) in first_of_each {
+            let synced = self.dir.sync(&fan_name(fan)).await;
+            synced.map_err(|error| self.error(key, "sync the folder", error))?;
+        }
+        if let Some(&key) = keys.first() {
+            self.removed.sync().await.map_err(|error| self.error(key, "note its removal", error))?;
+        }
+        Ok(())
+    }
+
     async fn existing(&self, key: DatafileKey) -> Result<Option<Arc<Datafile<E>>>, DatafileError> {
         if let Some(datafile) = self.open.get(key) {
             return Ok(Some(datafile));
         }
         match self.open_file(key, Create::No).await {
             Ok(datafile) => Ok(Some(self.open.insert(datafile))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.not_removed(key).map(|()| None),
             Err(error) => Err(self.error(key, "open", error)),
+        }
+    }
+
+    /// That a missing datafile is merely empty.
+    fn not_removed(&self, key: DatafileKey) -> Result<(), DatafileError> {
+        match self.removed.contains(key) {
+            true => Err(DatafileError::Removed { path: self.path.join(key.name()).display().to_string() }),
+            false => Ok(()),
         }
     }
 
@@ -431,10 +472,16 @@ impl<E: Env> Target<E> {
         if let Some(datafile) = self.open.get(key) {
             return Ok(datafile);
         }
+        self.not_removed(key)?;
         let charge = self.begin(DeviceAction::Name, key, LocalOffset(0), 0);
         match self.open_file(key, Create::IfMissing).await {
             Ok(datafile) => {
                 emulate::end(charge).await;
+                if let Err(error) = self.not_removed(key) {
+                    // It was removed while we opened it, and we may have made it again.
+                    let _ = self.dir.remove(&key.name()).await;
+                    return Err(error);
+                }
                 Ok(self.open.insert(datafile))
             }
             Err(error) => Err(self.error(key, "create", error)),

@@ -3,10 +3,11 @@
 use super::{Counters, DataConnection, DataService, key};
 use crate::connection::answer;
 use crate::connections::Entry;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weft_core::ByteLen;
+use weft_core::{ByteLen, TargetId};
 use weft_env::{Attachment, Env, Shared};
 use weft_store::datafile::DatafileKey;
 use weft_store::target::DATAFILE_LEN_MAX;
@@ -146,13 +147,25 @@ impl<E: Env> DataService<E> {
     ) -> Result<DataReply, WireError> {
         must(connection.is_server || connection.is_administrator(), "remove datafiles")?;
         check_count(datafiles.len())?;
+        let mut removed: BTreeMap<TargetId, Vec<DatafileKey>> = BTreeMap::new();
         for &datafile in datafiles {
             let served = self.served(datafile.target)?;
             Counters::add(&served.counters.requests, 1);
+            removed.entry(datafile.target).or_default().push(key(datafile));
+            if connection.is_server {
+                // An administrator may remove a part of a file that lives on.
+                served.target.bury(key(datafile)).await;
+            }
             let stuck = self.leases.revoke_datafile(datafile, self.limits.revoke_timeout).await;
             self.note_stuck(stuck);
             let _permit = served.admission.enter(connection.session).await;
             served.target.remove(key(datafile)).await.map_err(|error| self.failed(error))?;
+        }
+        // Nobody remembers them when this is answered: what came back after a loss of power would stay.
+        for (target, keys) in removed {
+            let served = self.served(target)?;
+            let _permit = served.admission.enter(connection.session).await;
+            served.target.sync_removals(&keys).await.map_err(|error| self.failed(error))?;
         }
         Ok(DataReply::Done)
     }

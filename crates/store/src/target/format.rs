@@ -4,6 +4,7 @@
 //! weft-target      whose target it is (see `identity`), written last
 //! lock             locked while a server uses the target
 //! leased           there while descriptors of datafiles may be in the hands of clients
+//! removed          which datafiles were removed last (see `removed`)
 //! objects/00..ff/  the datafiles
 //! ```
 

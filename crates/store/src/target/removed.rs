@@ -1,0 +1,140 @@
+//! Which datafiles were removed not long ago: whoever still has their file open must not make them again.
+//!
+//! A client that was cut off from the metadata service for long may use a file that is gone: its capability still
+//! holds. Without a memory of removals its writes would make datafiles that belong to no file, and its reads would see
+//! holes. The memory outlives the process, in a file of records of 16 bytes: file id (8, little-endian), component (2),
+//! column (2), CRC-32 of these (4).
+
+use crate::datafile::DatafileKey;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, IoSlice, IoSliceMut};
+use weft_core::{ByteLen, FileId, LocalOffset, ObjectId};
+use weft_env::{Dir, Env, File, OpenMode};
+
+const NAME: &str = "removed";
+const RECORD_LEN: usize = 16;
+/// So many are remembered.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// The datafiles that were removed last.
+pub(super) struct Removed<E: Env> {
+    inner: Mutex<Inner<E>>,
+}
+
+struct Inner<E: Env> {
+    all: BTreeSet<DatafileKey>,
+    /// Oldest first.
+    order: VecDeque<DatafileKey>,
+    file: Option<E::File>,
+    /// Length of the file.
+    end: u64,
+}
+
+fn encode(key: DatafileKey) -> [u8; RECORD_LEN] {
+    let mut record = [0; RECORD_LEN];
+    record[..8].copy_from_slice(&key.file.0.to_le_bytes());
+    record[8..10].copy_from_slice(&key.object.component.to_le_bytes());
+    record[10..12].copy_from_slice(&key.object.column.to_le_bytes());
+    let crc = crc32fast::hash(&record[..12]);
+    record[12..].copy_from_slice(&crc.to_le_bytes());
+    record
+}
+
+/// `None` for what was not written whole.
+fn decode(record: &[u8]) -> Option<DatafileKey> {
+    let (body, crc) = record.split_first_chunk::<12>()?;
+    if crc32fast::hash(body).to_le_bytes() != *crc {
+        return None;
+    }
+    let file = FileId(u64::from_le_bytes(body[..8].try_into().ok()?));
+    let number = |at: usize| u16::from_le_bytes([body[at], body[at + 1]]);
+    Some(DatafileKey::new(file, ObjectId { component: number(8), column: number(10) }))
+}
+
+impl<E: Env> Removed<E> {
+    /// What the processes before this one remembered.
+    pub async fn open(dir: &E::Dir) -> io::Result<Self> {
+        let (mut order, mut end, mut kept) = (VecDeque::new(), 0, None);
+        match dir.open(NAME, OpenMode::WRITE).await {
+            Ok(file) => {
+                let len = file.meta().await?.len.0;
+                // Twice what is remembered at most, and older records are let go of here.
+                let skipped = len.saturating_sub((REMEMBERED_MAX * RECORD_LEN) as u64);
+                let skipped = skipped.next_multiple_of(RECORD_LEN as u64).min(len);
+                let mut bytes = vec![0; (len - skipped) as usize];
+                let got = file.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(skipped)).await?;
+                bytes.truncate(got);
+                order.extend(bytes.chunks_exact(RECORD_LEN).filter_map(decode));
+                end = len.next_multiple_of(RECORD_LEN as u64);
+                if skipped > 0 {
+                    let all: Vec<u8> = order.iter().flat_map(|&key| encode(key)).collect();
+                    file.set_len(ByteLen(0)).await?;
+                    file.write_at(&[IoSlice::new(&all)], LocalOffset(0)).await?;
+                    end = all.len() as u64;
+                }
+                kept = Some(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let all = order.iter().copied().collect();
+        Ok(Self { inner: Mutex::new(Inner { all, order, file: kept, end }) })
+    }
+
+    pub fn contains(&self, key: DatafileKey) -> bool {
+        self.inner.lock().all.contains(&key)
+    }
+
+    /// Makes what is written down survive loss of power.
+    pub async fn sync(&self) -> io::Result<()> {
+        let file = self.inner.lock().file.clone();
+        match file {
+            Some(file) => file.sync().await,
+            None => Ok(()),
+        }
+    }
+
+    /// From here on nobody makes `key`. What cannot be written down is remembered by this process alone.
+    pub async fn add(&self, dir: &E::Dir, key: DatafileKey) {
+        let is_noted = self.inner.lock().file.is_some();
+        if !is_noted && let Ok(file) = dir.open(NAME, OpenMode::CREATE).await {
+            self.inner.lock().file.get_or_insert(file);
+        }
+        let (file, at) = {
+            let mut inner = self.inner.lock();
+            if !inner.all.insert(key) {
+                return;
+            }
+            inner.order.push_back(key);
+            if inner.order.len() > REMEMBERED_MAX
+                && let Some(oldest) = inner.order.pop_front()
+            {
+                inner.all.remove(&oldest);
+            }
+            let at = inner.end;
+            inner.end += RECORD_LEN as u64;
+            (inner.file.clone(), at)
+        };
+        if let Some(file) = file {
+            let _ = file.write_at(&[IoSlice::new(&encode(key))], LocalOffset(at)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_read_back_and_damaged_ones_do_not() {
+        let key = DatafileKey::new(FileId(0x0102_0304_0506_0708), ObjectId { component: 3, column: 0x405 });
+        let record = encode(key);
+        assert_eq!(decode(&record), Some(key));
+        for bit in 0..RECORD_LEN * 8 {
+            let mut bad = record;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&bad), None, "bit {bit}");
+        }
+    }
+}
