@@ -169,7 +169,9 @@ impl Op<'_> {
         let directory = inherited(&spot.dir_inode);
         let layout = self.core.layouts.choose(&choice(wish), directory.as_ref(), file)?;
         let node = Node::Regular { layout, settled, touched: false, epoch: 0 };
-        self.make_as(t, spot, file, mode, node)
+        let made = self.make_as(t, spot, file, mode, node)?;
+        self.core.opens.lock().begin_making(file);
+        Ok(made)
     }
 
     fn make_as(

@@ -80,6 +80,8 @@ pub(super) struct Ended {
 pub(super) struct Opens {
     by_handle: BTreeMap<(SessionId, HandleId), OpenEntry>,
     files: BTreeMap<FileId, FileEntry>,
+    /// Files whose making is not durable yet.
+    fresh: BTreeSet<FileId>,
 }
 
 fn count_down(counts: &mut BTreeMap<SessionId, u32>, session: SessionId) {
@@ -98,6 +100,21 @@ impl Opens {
 
     pub(super) fn get(&self, session: SessionId, handle: HandleId) -> Option<OpenEntry> {
         self.by_handle.get(&(session, handle)).copied()
+    }
+
+    /// A file is being made.
+    pub(super) fn begin_making(&mut self, file: FileId) {
+        self.fresh.insert(file);
+    }
+
+    /// That it was made is durable.
+    pub(super) fn made(&mut self, file: FileId) {
+        self.fresh.remove(&file);
+    }
+
+    /// Whether a crash might undo that the file was made.
+    pub(super) fn is_fresh(&self, file: FileId) -> bool {
+        self.fresh.contains(&file)
     }
 
     pub(super) fn is_open(&self, file: FileId) -> bool {

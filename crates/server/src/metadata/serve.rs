@@ -50,7 +50,11 @@ impl<E: Env> Service<E> {
 
             R::Mkdir { at, mode } => self.grow(call, |t, op| op.mkdir(t, &at, mode)).await,
             R::Mknod { at, kind, mode, rdev } => {
-                self.grow(call, |t, op| op.mknod(t, &at, kind, mode, rdev)).await
+                let reply = self.grow(call, |t, op| op.mknod(t, &at, kind, mode, rdev)).await?;
+                if let MetaReply::Attr(attr) = &reply {
+                    self.core.opens.lock().made(attr.file);
+                }
+                Ok(reply)
             }
             R::Symlink { at, target } => self.grow(call, |t, op| op.symlink(t, &at, &target)).await,
             R::Link { from, to } => self.grow(call, |t, op| op.link(t, &from, &to)).await,
@@ -118,7 +122,7 @@ impl<E: Env> Service<E> {
                 let file = self.lockable(session, handle, space, Some(kind))?;
                 let range = byte_range(range)?;
                 let request = LockRequest { session, file, space, owner, kind, range, pid };
-                self.lock(call, request, wait, ticket).await
+                self.lock(call, handle, request, wait, ticket).await
             }
             R::Unlock { handle, space, owner, range } => {
                 let session = call.ctx.session;
@@ -167,10 +171,30 @@ impl<E: Env> Service<E> {
             }
             op.open_unchanged(s, ask)
         })?;
-        if let Some(reply) = unchanged {
-            return Ok(reply);
+        let reply = match unchanged {
+            Some(reply) => reply,
+            None => {
+                let again = |t: &mut dyn Transaction, op: &Op<'_>, reply| op.open_again(t, ask, reply);
+                self.once(call, |t, op| op.open(t, ask), again).await?
+            }
+        };
+        self.until_made(&reply).await?;
+        Ok(reply)
+    }
+
+    /// Whoever has a file open may write datafiles for it, so that it must not have gone after a crash: who opens what
+    /// somebody else is making waits until that is durable.
+    async fn until_made(&self, reply: &MetaReply) -> Outcome<()> {
+        let MetaReply::Opened(opened) = reply else { return Ok(()) };
+        let file = opened.attr.file;
+        if !self.core.opens.lock().is_fresh(file) {
+            return Ok(());
         }
-        self.once(call, |t, op| op.open(t, ask), |t, op, reply| op.open_again(t, ask, reply)).await
+        if !opened.created {
+            self.journal.durable(self.journal.now()).await?;
+        }
+        self.core.opens.lock().made(file);
+        Ok(())
     }
 
     async fn close(&self, call: &Call<'_>, handle: HandleId, summary: WriteSummary) -> Outcome<MetaReply> {

@@ -7,7 +7,7 @@ use super::op::Core;
 use super::opens::Opens;
 use super::reaper::{LinkRemoval, Removal};
 use super::sessions::Sessions;
-use super::tables::{inode, put_allocator, put_inode, put_start_row, start_row};
+use super::tables::{allocator, inode, put_allocator, put_inode, put_start_row, start_row};
 use super::{Config, LOCK_NOTIFIERS, Options, Service};
 use crate::config::Hooks;
 use parking_lot::Mutex;
@@ -28,6 +28,10 @@ use weft_wire::meta::ROOT;
 /// Mounts drop their pages when their connection to the service breaks, which they see at once; after a restart writers
 /// are told that all have done so when this much time has gone by.
 const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
+
+/// After a crash so many file ids are not given: files whose making was lost had them, and somebody may hold on to them.
+/// Each that is lost was awaited by a connection, so there are fewer of them.
+const FILE_IDS_SKIPPED: u64 = 1 << 20;
 
 /// What the database says of the time before the start.
 struct Before {
@@ -142,12 +146,17 @@ impl<E: Env> Service<E> {
 
 fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -> Outcome<Before> {
     let mut start = start_row(t)?;
+    let crashed = start.incarnation > 0 && !start.clean;
     start.incarnation += 1;
     start.clean = false;
     put_start_row(t, &start);
     if inode(t, ROOT)?.is_none() {
         put_inode(t, ROOT, &root(options, uid, now));
         put_allocator(t, &AllocatorRow { next: FileId(ROOT.0 + 1), inodes: 1 });
+    }
+    if crashed {
+        let row = allocator(t)?;
+        put_allocator(t, &AllocatorRow { next: FileId(row.next.0 + FILE_IDS_SKIPPED), ..row });
     }
     let mut replied = BTreeSet::new();
     t.scan(Table::Replies, Bound::Unbounded, &mut |key, _| {

@@ -1,6 +1,6 @@
 //! Locks that are waited for.
 
-use super::fault::{Fault, Outcome};
+use super::fault::Outcome;
 use super::locking::{LockAnswer, LockRequest};
 use super::op::Op;
 use super::open::Urgency;
@@ -41,11 +41,14 @@ impl<E: Env> Service<E> {
     pub(super) async fn lock(
         &self,
         call: &Call<'_>,
+        handle: HandleId,
         request: LockRequest,
         wait: bool,
         ticket: u64,
     ) -> Outcome<MetaReply> {
-        self.wait_out_grace(request.file).await?;
+        if !self.wait_out_grace(request.file).await? {
+            return Ok(MetaReply::LockWait(ticket));
+        }
         // Appends are short and told by nobody after a restart; the others the next start must wait for.
         if request.space != LockSpace::Append && self.sessions.lock().note_locks(request.session) {
             let note = |t: &mut dyn Transaction, _: &Op<'_>| {
@@ -60,6 +63,10 @@ impl<E: Env> Service<E> {
         loop {
             let epoch = changed.epoch();
             let now = self.env.now();
+            // Closed meanwhile: nobody would ever give the lock up.
+            if self.core.opens.lock().get(request.session, handle).is_none() {
+                return Err(Errno::EBADF.into());
+            }
             let answer = self.locks.lock().ask(request, wait, ticket, now);
             match answer {
                 LockAnswer::Granted => {
@@ -76,18 +83,18 @@ impl<E: Env> Service<E> {
         }
     }
 
-    async fn wait_out_grace(&self, file: FileId) -> Outcome<()> {
+    /// Waits a bounded time for the grace after a start to end; whether it has. A client that is told to ask again is
+    /// there still: one that has given up would be granted a lock that it never hears of.
+    async fn wait_out_grace(&self, file: FileId) -> Outcome<bool> {
         let changed = &self.lock_changed[file.0 as usize % LOCK_NOTIFIERS];
+        let until = self.env.now().saturating_add(LOCK_WAIT);
         loop {
             let epoch = changed.epoch();
-            let left = self.grace_until.saturating_sub(self.env.now());
-            if left == Nanos::ZERO {
-                return Ok(());
+            let now = self.env.now();
+            if now >= self.grace_until || now >= until || self.is_stopping() {
+                return Ok(now >= self.grace_until);
             }
-            if self.is_stopping() {
-                return Err(Fault::new(Errno::EAGAIN, "the metadata service is ending"));
-            }
-            changed.wait(epoch, Some(left)).await;
+            changed.wait(epoch, Some(self.grace_until.min(until).saturating_sub(now))).await;
         }
     }
 }
