@@ -200,7 +200,7 @@ impl Actor {
         self.judge.asks(id, Request::Open { at, create, exclusive });
         let began = self.judge.moment();
         let result = self.client.open(&place(&path), flags, 0o644, &spec).await;
-        self.judge.ends(id, || match &result {
+        let took = self.judge.ends(id, || match &result {
             Ok(file) => format!("file {} created {}", file.file(), file.created()),
             Err(error) => error.to_string(),
         });
@@ -209,7 +209,7 @@ impl Actor {
                 self.judge.told(id, &Answer::Opened { file: file.file().0, made: file.created() });
                 self.opened(file, write, began);
             }
-            Err(error) => self.name_error(id, &error),
+            Err(error) => self.name_error(id, &error, took),
         }
     }
 
@@ -428,6 +428,11 @@ impl Actor {
             Err(error) if self.cluster.plan.faults.contains(&super::plan::Fault::DiskErrors) => {
                 self.judged(at, &error, &[libc::EIO]).await;
             }
+            // What was written before a loss of power may be lost, and that is to be told.
+            Err(error) if self.judge.file(file, |model, _| model.lost_power_ever()) => {
+                self.judge.hit("sync: told that writes are lost");
+                self.judged(at, &error, &[libc::EIO]).await;
+            }
             Err(error) => self.judged(at, &error, &[]).await,
         }
     }
@@ -461,26 +466,26 @@ impl Actor {
 
     // Names.
 
-    fn name_error(&mut self, id: u32, error: &Error) {
+    fn name_error(&mut self, id: u32, error: &Error, took: Nanos) {
         match error.errno() {
             errno @ (libc::ENOENT | libc::EEXIST | libc::ENOTEMPTY) => {
                 self.judge.told(id, &Answer::Errno(errno));
             }
             _ => {
-                self.judge.never_told(id);
+                self.judge.never_told(id, took);
                 self.judge.excused(error, &[]);
             }
         }
     }
 
     fn name_told(&mut self, id: u32, result: Result<Answer, Error>) {
-        self.judge.ends(id, || match &result {
+        let took = self.judge.ends(id, || match &result {
             Ok(answer) => format!("{answer:?}"),
             Err(error) => error.to_string(),
         });
         match result {
             Ok(answer) => self.judge.told(id, &answer),
-            Err(error) => self.name_error(id, &error),
+            Err(error) => self.name_error(id, &error, took),
         }
     }
 

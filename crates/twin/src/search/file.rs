@@ -25,10 +25,14 @@ pub struct FileModel {
     power_cuts: Vec<Moment>,
     /// What was written by each open file and not synced since.
     unsynced: BTreeMap<HandleKey, Vec<(ChangeId, Moment)>>,
+    /// Loss of power may have taken its end, which the metadata service does not learn of by itself.
+    pub end_lost: bool,
     /// Where appends went since it was cut.
-    appends: Vec<(u64, u64)>,
+    appends: Vec<(u64, u64, Moment)>,
     /// Cuts under way.
     cuts: u32,
+    /// When the last cut ended.
+    cut_at: Moment,
 }
 
 /// The end of everything.
@@ -58,8 +62,8 @@ impl FileModel {
 
     /// Something is appended.
     pub fn begin_append(&mut self, id: ChangeId, now: Moment) {
-        let (least, _) = self.sizes.bounds(now);
-        self.bytes.begin(id, Fill::Flat, (least, ALL), now);
+        // Anywhere: it may be cut before the append finds its end.
+        self.bytes.begin(id, Fill::Flat, (0, ALL), now);
         self.sizes.begin_write(id, FAR, now);
     }
 
@@ -117,16 +121,19 @@ impl FileModel {
     }
 
     /// An append went to `start..end`; another one that it lies over, if any.
-    pub fn append_at(&mut self, start: u64, end: u64) -> Option<(u64, u64)> {
-        let over = self.appends.iter().find(|other| start < other.1 && other.0 < end).copied();
-        self.appends.push((start, end));
-        over.filter(|_| self.cuts == 0)
+    pub fn append_at(&mut self, start: u64, end: u64, began: Moment) -> Option<(u64, u64)> {
+        let overlaps =
+            |other: &&(u64, u64, Moment)| start < other.1 && other.0 < end && self.cut_at < other.2;
+        let over = self.appends.iter().find(overlaps).map(|other| (other.0, other.1));
+        self.appends.push((start, end, began));
+        over.filter(|_| self.cuts == 0 && self.cut_at < began)
     }
 
     /// A cut was answered.
     pub fn end_cut(&mut self, id: ChangeId, began: Moment, now: Moment) {
         self.appends.clear();
         self.cuts -= 1;
+        self.cut_at = now;
         let sure = !self.lost_power_since(began);
         self.bytes.end(id, (0, ALL), now, sure);
         self.sizes.end(id, now, sure);
@@ -153,6 +160,11 @@ impl FileModel {
         }
     }
 
+    /// Whether a machine lost power that had a part of it.
+    pub fn lost_power_ever(&self) -> bool {
+        !self.power_cuts.is_empty()
+    }
+
     /// A sync by `handle` failed: it was told that what it wrote may be lost.
     pub fn not_synced(&mut self, handle: HandleKey) {
         self.unsynced.remove(&handle);
@@ -166,7 +178,7 @@ impl FileModel {
         }
         self.power_cuts.push(now);
         self.appends.clear();
-        self.sizes.lost_power();
+        self.end_lost |= self.sizes.lost_power();
         let end = self.bytes.last_start();
         let extent = Extent { offset: weft_core::FileOffset(0), len: ByteLen(end) };
         if end > 0 {

@@ -225,16 +225,18 @@ impl Judge {
         id
     }
 
-    /// It ended.
-    pub fn ends(&self, id: u32, how: impl FnOnce() -> String) {
+    /// It ended: how long it took.
+    pub fn ends(&self, id: u32, how: impl FnOnce() -> String) -> Nanos {
         let now = self.control.elapsed();
-        {
+        let took = {
             let mut state = self.state.lock();
-            if let Some(under_way) = state.under_way.remove(&id) {
-                state.longest = state.longest.max(now.saturating_sub(under_way.since));
-            }
-        }
+            let began = state.under_way.remove(&id).map_or(now, |under_way| under_way.since);
+            let took = now.saturating_sub(began);
+            state.longest = state.longest.max(took);
+            took
+        };
         self.say(|| format!("         #{id} -> {}", how()));
+        took
     }
 
     /// A client died: what it did is never answered.
@@ -308,9 +310,12 @@ impl Judge {
         }
     }
 
-    /// There is none.
-    pub fn never_told(&self, id: u32) {
+    /// There is none. What took no time was not sent: the server was known not to answer.
+    pub fn never_told(&self, id: u32, took: Nanos) {
         self.now(|state, _| {
+            if took == Nanos::ZERO {
+                return state.names.never_sent(id);
+            }
             state.names.unknown(id);
             state.coverage.hit("names: unknown outcome");
         });
@@ -387,7 +392,9 @@ impl Judge {
     pub fn size_told(&self, id: u32, file: FileId, began: Moment, size: u64) {
         let (least, most) = self.file(file, |model, now| {
             let bounds = model.sizes.bounds(began);
-            model.sizes.seen(size, began, now);
+            if !model.end_lost {
+                model.sizes.seen(size, began, now);
+            }
             bounds
         });
         if size < least || size > most {
@@ -404,7 +411,7 @@ impl Judge {
         let no_trouble = self.link_troubles() == 0;
         let (bounds, over) = self.file(file, |model, _| {
             model.sizes.amend(id, 0);
-            let over = model.append_at(offset, offset + len).filter(|_| no_trouble);
+            let over = model.append_at(offset, offset + len, began).filter(|_| no_trouble);
             (model.sizes.bounds(began), over)
         });
         if let Some((start, end)) = over {
@@ -431,7 +438,6 @@ impl Judge {
     pub fn quiet(&self) {
         self.now(|state, now| {
             state.files.values_mut().for_each(|file| file.quiet(now));
-            state.names.quiet();
         });
     }
 }

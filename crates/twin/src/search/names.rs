@@ -395,16 +395,10 @@ impl Names {
         }
     }
 
-    /// Nothing is under way any more: what was not served never is.
-    pub fn quiet(&mut self) {
-        let done: Vec<RequestId> = self.open.keys().copied().collect();
-        self.open.clear();
-        let forget = |mut state: State| {
-            done.iter().for_each(|id| drop(state.served.remove(id)));
-            state.fresh.clear();
-            state
-        };
-        self.states = std::mem::take(&mut self.states).into_iter().map(forget).collect();
+    /// It was never sent.
+    pub fn never_sent(&mut self, id: RequestId) {
+        self.open.remove(&id);
+        self.states.retain(|state| !state.served.contains_key(&id));
     }
 
     /// How many states there may be.
@@ -469,7 +463,7 @@ mod tests {
         assert!(ask(&mut names, 3, Request::Stat(B), Answer::Attr { file: 70, nlink: 1 }), "done");
         assert!(ask(&mut names, 4, MAKE, Answer::Opened { file: 71, made: true }));
         assert!(!ask(&mut names, 5, Request::Stat(B), Answer::Attr { file: 71, nlink: 1 }), "not twice");
-        other.quiet();
+        other.never_sent(2);
         assert!(!ask(&mut other, 4, Request::Stat(B), Answer::Attr { file: 70, nlink: 1 }), "never");
     }
 

@@ -93,8 +93,10 @@ impl Sizes {
         self.events.retain(|event| !(event.buried && event.gone < oldest));
     }
 
-    /// Loss of power on a machine that has a part of the file.
-    pub fn lost_power(&mut self) {
+    /// Loss of power on a machine that has a part of the file. Whether anything may be lost by it.
+    pub fn lost_power(&mut self) -> bool {
+        let is_unsafe = |event: &Event| event.kind != Kind::Seen && !event.safe && !event.buried;
+        let may_lose = self.events.iter().any(is_unsafe);
         self.events.retain(|event| event.kind != Kind::Seen || event.safe);
         for event in &mut self.events {
             if !event.safe {
@@ -104,6 +106,7 @@ impl Sizes {
                 event.gone = NEVER;
             }
         }
+        may_lose
     }
 
     /// Nothing is under way any more.
