@@ -1,0 +1,133 @@
+//! Writes, and write-back.
+
+use super::{Disk, FileState, Kind, WRITE_BACK_MAX, around};
+use crate::drive::Verb;
+use crate::files::PAGE;
+use crate::time::transfer;
+use weft_env::device::{DeviceRequest, Ticket};
+
+impl Disk {
+    pub(super) fn write(&mut self, now: u64, ticket: Ticket, request: &DeviceRequest) {
+        let (file, len) = (request.file, request.len.0);
+        let end = request.offset.0 + len;
+        if request.is_direct {
+            let (from, to) = around(request, 512);
+            let op = self.start_op(Kind::Plain, Some(ticket), self.call);
+            let made = self.issue(now, op, Verb::Write, file, from, to);
+            self.note_growth(file, end, made);
+            return self.check(now, op);
+        }
+        let cost = self.call + transfer(len, self.copy_mb_s);
+        let kind = Kind::Buffered { file, start: request.offset.0, end };
+        let op = self.start_op(kind, Some(ticket), cost);
+        // A page that is written in part has to be in memory.
+        let (from, to) = around(request, PAGE);
+        let old_len = self.files.get(&file).map_or(0, |state| state.len);
+        let first = (request.offset.0 > from).then_some(from);
+        let last = (end < to && (to - PAGE > from || first.is_none())).then_some(to - PAGE);
+        for page in first.into_iter().chain(last) {
+            let is_dirty = self.files.get(&file).is_some_and(|state| state.dirty.has(page));
+            if page >= old_len || is_dirty {
+                continue;
+            }
+            if !self.cache.has(file, page) {
+                self.issue(now, op, Verb::Read, file, page, page + PAGE);
+            }
+        }
+        self.files.entry(file).or_default().coming.push(op);
+        if self.ops[op as usize].left == 0 {
+            self.admit(now, op);
+        }
+    }
+
+    pub(super) fn note_growth(&mut self, file: u64, end: u64, made: bool) {
+        let state = self.files.entry(file).or_default();
+        if end > state.len || made {
+            state.is_changed = true;
+        }
+        state.len = state.len.max(end);
+    }
+
+    /// Takes a buffered write into memory, if there is room for it.
+    pub(super) fn admit(&mut self, now: u64, op: u32) {
+        let Kind::Buffered { file, start, end } = self.ops[op as usize].kind else {
+            unreachable!("only buffered writes wait for memory")
+        };
+        let held = self.dirty + self.writing;
+        if held > 0 && held + (end - start) > self.dirty_limit {
+            self.throttled.push_back(op);
+            self.goal = Some(self.goal.map_or(self.dirty_background, |goal| goal.min(self.dirty_background)));
+            return self.write_back(now);
+        }
+        let (from, to) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
+        self.note_growth(file, end, false);
+        let state = self.files.get_mut(&file).expect("noted just now");
+        state.coming.retain(|&other| other != op);
+        self.dirty += state.dirty.insert(from, to);
+        self.cache.insert(file, from, to);
+        if start > from {
+            self.cache.keep(file, from, from + PAGE);
+        }
+        if end < to {
+            self.cache.keep(file, to - PAGE, to);
+        }
+        self.dirty_since.get_or_insert(now);
+        self.wake_waiters(now, op);
+        self.finish(now, op);
+        if self.dirty + self.writing > self.dirty_background {
+            self.goal = Some(self.goal.map_or(self.dirty_background, |goal| goal.min(self.dirty_background)));
+            self.write_back(now);
+        }
+    }
+
+    /// Sends what memory holds to the device, as far as its goal and the bound of requests let it.
+    pub(super) fn write_back(&mut self, now: u64) {
+        let Some(goal) = self.goal else { return };
+        while self.writing_count < WRITE_BACK_MAX && self.dirty > goal {
+            let (file, offset) = self.cursor;
+            let most = self.block.request_max();
+            let here = self.files.get(&file).and_then(|state| state.dirty.next(offset, most));
+            let Some((start, end)) = here else {
+                let dirty = |(file, state): (&u64, &FileState)| (!state.dirty.is_empty()).then_some(*file);
+                let next = self.files.range(file + 1..).find_map(dirty);
+                let Some(next) = next.or_else(|| self.files.iter().find_map(dirty)) else { break };
+                self.cursor = (next, 0);
+                continue;
+            };
+            self.cursor = (file, end);
+            self.send_dirty(now, file, start, end);
+        }
+        if self.dirty <= goal {
+            self.goal = None;
+            self.dirty_since = (self.dirty > 0).then_some(now);
+        }
+    }
+
+    pub(super) fn send_dirty(&mut self, now: u64, file: u64, start: u64, end: u64) -> u32 {
+        let op = self.start_op(Kind::WriteBack { file, len: end - start }, None, 0);
+        let state = self.files.get_mut(&file).expect("a file with bytes in memory");
+        self.dirty -= state.dirty.remove(start, end);
+        state.writing.push(op);
+        self.writing += end - start;
+        self.writing_count += 1;
+        if self.issue(now, op, Verb::Write, file, start, end) {
+            self.files.get_mut(&file).expect("a file with bytes in memory").is_changed = true;
+        }
+        op
+    }
+
+    /// Writers that waited for memory, in the order of their coming.
+    pub(super) fn let_in(&mut self, now: u64) {
+        while let Some(&op) = self.throttled.front() {
+            let Kind::Buffered { start, end, .. } = self.ops[op as usize].kind else {
+                unreachable!("only buffered writes wait for memory")
+            };
+            let held = self.dirty + self.writing;
+            if held > 0 && held + (end - start) > self.dirty_limit {
+                return;
+            }
+            self.throttled.pop_front();
+            self.admit(now, op);
+        }
+    }
+}
