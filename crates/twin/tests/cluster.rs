@@ -2,7 +2,7 @@
 //! one can work out by hand.
 
 use weft_core::Nanos;
-use weft_twin::{ClusterSpec, OpKind, Outcome, Payload, RunError, ServerSpec, TargetSpec, run};
+use weft_twin::{ClusterSpec, MetadataSpec, OpKind, Outcome, Payload, RunError, ServerSpec, TargetSpec, run};
 use weft_workload::{Access, MpiIoTest, Size, WorkloadSpec};
 
 fn cluster(servers: u32) -> ClusterSpec {
@@ -103,4 +103,46 @@ fn barriers_cost_a_hop_per_doubling() {
     let cost = |ranks| spec.barrier_cost(ranks).0 / spec.client.barrier_hop_ns;
     assert_eq!([1, 2, 3, 4, 5, 1024, 1025].map(cost), [0, 1, 2, 2, 3, 10, 11]);
     assert_eq!(spec.barrier_cost(1), Nanos::ZERO);
+}
+
+#[test]
+fn roles_share_servers_and_disks_as_the_description_says() {
+    let target = |class: &str| TargetSpec { class: class.into(), ..TargetSpec::default() };
+    let mut spec = cluster(2);
+    spec.servers[0].targets = vec![target("hdd"), target("hdd"), target("ssd")];
+    spec.layout.stripe_sizes =
+        [("hdd".to_owned(), Size::kib(48)), ("ssd".to_owned(), Size::kib(160))].into_iter().collect();
+    let workload = transfers(4, Size::kib(512), 4);
+    let own = outcome(&spec, &workload);
+    let disks: Vec<_> =
+        own.devices.iter().map(|disk| (disk.server, disk.target, disk.class.as_str())).collect();
+    assert_eq!(
+        disks,
+        [
+            (0, Some(0), "hdd"),
+            (0, Some(1), "hdd"),
+            (0, Some(2), "ssd"),
+            (1, Some(3), "hdd"),
+            (1, Some(4), "hdd"),
+            (1, Some(5), "ssd"),
+            (2, None, "metadata"),
+        ]
+    );
+    // A round is four stripes of 48 KiB and two of 160 KiB: 512 KiB, as long as each request.
+    for disk in &own.devices[..6] {
+        let part = if disk.class == "ssd" { 160 } else { 48 };
+        assert_eq!(disk.counters.read_bytes, (16 * part) << 10, "{disk:?}");
+    }
+    // Metadata on a data server, on a disk of its own and beside the data.
+    for (profile, count) in [(Some("simple".to_owned()), 7), (None, 6)] {
+        spec.metadata = MetadataSpec { server: Some(1), profile };
+        let shared = outcome(&spec, &workload);
+        assert_eq!(shared.devices.len(), count);
+        let written = |server: u32| {
+            let of_it = shared.devices.iter().filter(|disk| disk.server == server);
+            of_it.map(|disk| disk.counters.write_bytes).sum::<u64>()
+        };
+        // Nothing but metadata is synced.
+        assert!(written(1) > 0 && written(0) == 0, "{:?}", shared.devices);
+    }
 }

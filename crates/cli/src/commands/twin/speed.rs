@@ -20,9 +20,9 @@ pub struct Speed {
     /// One JSON object per line
     #[arg(long)]
     json: bool,
-    /// A tenth of the requests
-    #[arg(long)]
-    quick: bool,
+    /// Requests of all processes together in one measurement; more where everybody would not talk to everybody
+    #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: u64,
     /// Also 8,192 processes on 128 servers
     #[arg(long)]
     large: bool,
@@ -41,9 +41,6 @@ fn size(text: &str) -> Result<(u32, u32), String> {
     let parts = text.split_once('x').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     parts.filter(|&(a, b)| a > 0 && b > 0).ok_or_else(|| "write two numbers, such as 8x64".to_owned())
 }
-
-/// Requests of all processes together in one measurement.
-const REQUESTS: u64 = 400_000;
 
 /// Bytes of each request.
 const TRANSFER: Size = Size::kib(64);
@@ -83,7 +80,6 @@ impl Speed {
             Some(point) => vec![point],
             None => GROWTH.into_iter().chain(self.large.then_some(LARGE)).collect(),
         };
-        let requests = if self.quick { REQUESTS / 10 } else { REQUESTS };
         let mut table = Table::new([
             "servers",
             "processes",
@@ -98,7 +94,7 @@ impl Speed {
         ]);
         let mut base = None;
         for (servers, processes) in points {
-            let point = self.measure(servers, processes, requests)?;
+            let point = self.measure(servers, processes, self.requests)?;
             let base = *base.get_or_insert(point.requests_per_processor_s());
             if self.json {
                 outln!("{}", row(&point));
