@@ -29,6 +29,9 @@ fn kind<'a>(rows: &'a [Value], operation: &str) -> &'a Value {
 
 #[test]
 fn a_trace_is_the_same_in_every_form() {
+    if common::without_darshan() {
+        return;
+    }
     let dir = tempfile::tempdir().expect("a directory");
     let log = log("hdf5-diagonal-write-10ranks-dxt.darshan");
     let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
@@ -56,6 +59,9 @@ fn a_trace_is_the_same_in_every_form() {
 
 #[test]
 fn a_log_without_operations_shows_counters_and_says_what_is_missing() {
+    if common::without_darshan() {
+        return;
+    }
     let log = log("mpi-io-test-4ranks-counters.darshan");
     let log = log.to_str().expect("text");
     let shown = weft(&["trace", "show", log]);
@@ -73,6 +79,9 @@ fn a_log_without_operations_shows_counters_and_says_what_is_missing() {
 
 #[test]
 fn a_real_log_is_replayed_on_weft_and_every_byte_is_right() {
+    if common::without_darshan() {
+        return;
+    }
     let cluster = Embedded::started();
     let log = log("hdf5-diagonal-write-10ranks-dxt.darshan");
     let args = ["replay", log.to_str().expect("text"), "/weft", "--verify", "--json", "--processes", "5"];
@@ -116,6 +125,9 @@ fn a_file_system_that_loses_bytes_is_found_out() {
 
 #[test]
 fn the_twin_replays_a_log_the_same_way_twice() {
+    if common::without_darshan() {
+        return;
+    }
     let dir = tempfile::tempdir().expect("a directory");
     let spec = dir.path().join("cluster.toml");
     std::fs::write(&spec, "seed = 5\n[[servers]]\ncount = 3\n").expect("written");

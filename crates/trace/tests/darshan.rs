@@ -36,6 +36,9 @@ fn read(name: &str) -> (Vec<Record>, weft_trace::AnyStream) {
 
 #[test]
 fn a_log_of_both_levels_is_what_darshan_says() {
+    if common::without_darshan() {
+        return;
+    }
     let (records, stream) = read("mpi-io-test-32ranks-dxt.darshan");
     let mpi_reads = sums(&records, Level::MpiIo, Operation::Read);
     let mpi_writes = sums(&records, Level::MpiIo, Operation::Write);
@@ -66,6 +69,9 @@ fn a_log_of_both_levels_is_what_darshan_says() {
 
 #[test]
 fn an_unaligned_log_is_what_darshan_says() {
+    if common::without_darshan() {
+        return;
+    }
     let (records, _) = read("hdf5-diagonal-write-10ranks-dxt.darshan");
     let reads = sums(&records, Level::Posix, Operation::Read);
     let writes = sums(&records, Level::Posix, Operation::Write);
@@ -75,6 +81,9 @@ fn an_unaligned_log_is_what_darshan_says() {
 
 #[test]
 fn a_log_of_another_byte_order_is_what_darshan_says() {
+    if common::without_darshan() {
+        return;
+    }
     let (records, stream) = read("mpi-io-test-4ranks-ppc64.darshan");
     let reads = sums(&records, Level::Posix, Operation::Read);
     let writes = sums(&records, Level::Posix, Operation::Write);
@@ -90,6 +99,9 @@ fn a_log_of_another_byte_order_is_what_darshan_says() {
 
 #[test]
 fn a_log_without_operations_says_so_and_shows_its_counters() {
+    if common::without_darshan() {
+        return;
+    }
     let path = data("mpi-io-test-4ranks-counters.darshan");
     let error = open(&path, &options()).err().expect("it has none");
     assert!(matches!(&error, TraceError::NoDxt { modules, .. } if modules.contains("POSIX")), "{error}");
@@ -105,6 +117,9 @@ fn a_log_without_operations_says_so_and_shows_its_counters() {
 
 #[test]
 fn a_likely_course_of_events_has_the_numbers_of_the_counters() {
+    if common::without_darshan() {
+        return;
+    }
     let path = data("mpi-io-test-4ranks-counters.darshan");
     let mut stream = open(&path, &OpenOptions { reconstruct: true, ..options() }).expect("counters");
     let (records, error) = all(&mut *stream);
@@ -143,6 +158,9 @@ fn a_missing_library_names_its_remedy() {
 
 #[test]
 fn a_stream_that_is_dropped_ends_its_reader() {
+    if common::without_darshan() {
+        return;
+    }
     let dir = tempfile::tempdir().expect("a directory");
     let pid = dir.path().join("pid");
     let script = format!("echo $$ > '{}'; exec \"$0\" darshan-reader \"$@\"", pid.display());
@@ -187,6 +205,9 @@ fn survive(path: &Path, what: &str) -> bool {
 
 #[test]
 fn damaged_and_torn_logs_are_errors() {
+    if common::without_darshan() {
+        return;
+    }
     let count: u64 = std::env::var("WEFT_DARSHAN_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
     let seed: u64 = std::env::var("WEFT_DARSHAN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let dir = tempfile::tempdir().expect("a directory");

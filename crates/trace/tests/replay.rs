@@ -98,6 +98,9 @@ fn without_waiting_a_read_may_come_before_the_write_that_it_needs() {
 
 #[test]
 fn a_real_log_is_replayed_and_its_files_stay_when_asked() {
+    if common::without_darshan() {
+        return;
+    }
     let path = data("hdf5-diagonal-write-10ranks-dxt.darshan");
     let mut stream = open(&path, &options()).expect("a log");
     let prepared = Prepared::new(&path, &mut *stream, &prepared::Options::default(), |_| {}).expect("sound");

@@ -178,3 +178,12 @@ impl Random {
         self.next() % bound
     }
 }
+
+/// Whether tests of Darshan logs are left out, loudly: only where somebody has said so.
+pub fn without_darshan() -> bool {
+    let without = std::env::var_os("WEFT_SKIP_DARSHAN").is_some_and(|set| !set.is_empty());
+    if without {
+        eprintln!("SKIPPED: WEFT_SKIP_DARSHAN is set, so nothing here is said of Darshan logs");
+    }
+    without
+}

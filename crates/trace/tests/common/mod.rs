@@ -83,3 +83,12 @@ pub fn names(count: u64) -> Names {
     }
     names
 }
+
+/// Whether tests of Darshan logs are left out, loudly: only where somebody has said so.
+pub fn without_darshan() -> bool {
+    let without = std::env::var_os("WEFT_SKIP_DARSHAN").is_some_and(|set| !set.is_empty());
+    if without {
+        eprintln!("SKIPPED: WEFT_SKIP_DARSHAN is set, so nothing here is said of Darshan logs");
+    }
+    without
+}
