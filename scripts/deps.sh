@@ -35,7 +35,7 @@ need_rust() {
 missing_packages() {
     local pair
     for pair in "$@"; do
-        PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || printf '%s\n' "${pair#*:}"
+        PATH="$PATH:/usr/sbin:/sbin" type -P "${pair%%:*}" >/dev/null || printf '%s\n' "${pair#*:}"
     done | sort -u | tr '\n' ' '
 }
 
