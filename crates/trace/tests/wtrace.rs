@@ -77,6 +77,9 @@ fn a_file_that_is_cut_anywhere_gives_all_whole_blocks() {
         assert!(read[..] == records[..read.len()]);
         let expected = if whole == cut { Tail::Open } else { Tail::Torn { at: whole as u64 } };
         assert_eq!(stream.tail(), expected, "cut at {cut}");
+        // Before the first block nothing is known but that.
+        let told = if cut == bytes.len() { 0 } else { 1 };
+        assert_eq!(stream.info().notes.len(), told, "cut at {cut}: {:?}", stream.info().notes);
     }
 }
 
@@ -153,7 +156,8 @@ fn what_a_program_that_was_killed_had_flushed_is_there() {
     std::mem::forget(writer);
     let mut stream = Reader::open(&path).expect("a trace");
     assert_eq!(all(&mut stream).0.len(), 100);
-    assert_eq!((stream.tail(), stream.info()), (Tail::Open, &info));
+    assert_eq!((stream.tail(), &*stream.info().program), (Tail::Open, &*info.program));
+    assert!(stream.info().notes[0].contains("has not finished"), "{:?}", stream.info().notes);
 }
 
 #[test]

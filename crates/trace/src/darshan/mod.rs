@@ -7,7 +7,7 @@ mod library;
 mod reconstruct;
 mod serve;
 
-pub use counters::{Counters, FileCounters, LogSummary, ModuleInfo};
+pub use counters::{Counters, FILES_MAX, FileCounters, LogSummary, ModuleInfo, SIZE_CLASSES};
 pub use helper::{Helper, open, summary};
 pub use serve::{Mode, serve};
 

@@ -4,8 +4,10 @@
 //! parent (run)      starts workers, leads them through the parts, passes barriers on, adds their tallies up
 //! worker (serve)    a process: some ranks, dealt to threads; one line of JSON for each message
 //! ranks             a thread: its ranks' steps, each rank's in order
+//! files             what is there before, and what must be there after
 //! ```
 
+mod files;
 mod parent;
 mod payload;
 mod protocol;

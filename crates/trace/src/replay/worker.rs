@@ -1,5 +1,6 @@
 //! One process of a replay.
 
+use super::files;
 use super::protocol::{Order, Report, WorkerSpec};
 use super::ranks::{self, Shared};
 use super::tally::Tally;
@@ -295,7 +296,7 @@ fn end(spec: &WorkerSpec, _: &Shared) -> Result<Product, String> {
 fn prepare(spec: &WorkerSpec, shared: &Shared) -> Result<Product, String> {
     for file in files_of(spec, shared) {
         if let Some(len) = shared.prepared.facts.files[file as usize].input {
-            ranks::make_input(shared, file, len)
+            files::make_input(shared, file, len)
                 .map_err(|error| format!("preparing {}: {error}", shared.path(file).display()))?;
         }
     }
@@ -304,7 +305,7 @@ fn prepare(spec: &WorkerSpec, shared: &Shared) -> Result<Product, String> {
 
 fn prepare_parts(spec: &WorkerSpec, shared: &Shared) -> Result<Product, String> {
     for rank in ranks_of(spec, spec.worker, shared.prepared.ranks()) {
-        ranks::make_parts(shared, rank)?;
+        files::make_parts(shared, rank)?;
     }
     shared.bytes.store(0, Ordering::Relaxed);
     Ok(Product::Nothing)
@@ -315,7 +316,7 @@ fn verify(spec: &WorkerSpec, shared: &Shared) -> Result<Product, String> {
     // What another process wrote: its own writes a process may see earlier than others do.
     let other = (spec.worker + 1) % spec.workers;
     for rank in ranks_of(spec, other, shared.prepared.ranks()) {
-        bytes += ranks::verify(shared, rank)?;
+        bytes += files::verify(shared, rank)?;
     }
     Ok(Product::Compared(bytes))
 }

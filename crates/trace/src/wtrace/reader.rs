@@ -98,6 +98,11 @@ impl<R: Read> Reader<R> {
         self.read(BLOCK_HEADER_LEN)?;
         if self.bytes.is_empty() {
             self.tail = if self.last_was_end { Tail::Finished } else { Tail::Open };
+            if self.tail == Tail::Open {
+                self.info
+                    .notes
+                    .push("its writer has not finished it: the program still runs or has died".into());
+            }
             return Ok(false);
         }
         let Some(&head) = self.bytes.first_chunk::<BLOCK_HEADER_LEN>() else { return Ok(self.torn()) };
@@ -130,6 +135,10 @@ impl<R: Read> Reader<R> {
 
     fn torn(&mut self) -> bool {
         self.tail = Tail::Torn { at: self.at };
+        let at = self.at;
+        self.info
+            .notes
+            .push(format!("it is torn off at byte {at}: what its writer had not written by then is missing"));
         false
     }
 
