@@ -19,7 +19,7 @@ const COMPONENTS: [u64; 4] = [11, 3, 1, 1];
 
 /// S3D-IO: in each checkpoint four arrays of X x Y x Z points of 8 bytes (mass with 11 components, velocity with 3,
 /// pressure, temperature), x fastest and components slowest, are written one after the other into a file of its own,
-/// each by one collective call. Space is divided into blocks along x, y and z; components are not divided. Rank i has
+/// each by one collective call, or all by one (`nonblocking`). Space is divided into blocks along x, y and z; components are not divided. Rank i has
 /// block `(i mod px, i / px mod py, i / (px py))`.
 ///
 /// Serves IODC section IV-C and figures 7 to 9 (blocks of 25^3 and 35^3 points, 128 to 400 ranks: 1.9 and 5.2 MiB of
@@ -40,6 +40,8 @@ pub struct S3dIo {
     pub header: Size,
     /// The first array begins at a multiple of this: 512 in PnetCDF, or the stripe size where MPI-IO tells it.
     pub header_align: Size,
+    /// All arrays of a checkpoint in one collective call (PnetCDF's non-blocking interface), instead of a call for each.
+    pub nonblocking: bool,
     /// Write, read, or write all and then read all.
     pub access: Access,
     /// Computing before each checkpoint, in microseconds.
@@ -61,6 +63,7 @@ impl Default for S3dIo {
             checkpoints: 2,
             header: Size(0),
             header_align: Size(512),
+            nonblocking: false,
             access: Access::Write,
             compute_us: 0,
             sync: SyncWhen::Never,
@@ -136,10 +139,13 @@ impl S3dIoRun {
 
 impl Calls for S3dIoRun {
     fn calls(&self) -> u64 {
-        COMPONENTS.len() as u64
+        if self.spec.nonblocking { 1 } else { COMPONENTS.len() as u64 }
     }
 
     fn union(&self, call: u64) -> Union {
+        if self.spec.nonblocking {
+            return Union::dense(self.begin(0), self.begin(COMPONENTS.len()), self.spec.ranks > 1);
+        }
         let index = call as usize;
         // Blocks that are neighbors in one dimension take turns if they have more than one row in a slower one.
         let [px, py, pz] = self.processes;
@@ -153,10 +159,13 @@ impl Calls for S3dIoRun {
     }
 
     fn pieces(&self, call: u64, rank: u32) -> Box<dyn Iterator<Item = (u64, u64)> + Send + '_> {
-        let index = call as usize;
-        let base = self.begin(index);
-        let runs = self.block(rank, COMPONENTS[index]).runs();
-        Box::new(runs.map(move |(offset, len)| (base + offset, len)))
+        let arrays =
+            if self.spec.nonblocking { 0..COMPONENTS.len() } else { call as usize..call as usize + 1 };
+        Box::new(arrays.flat_map(move |index| {
+            let base = self.begin(index);
+            let runs = self.block(rank, COMPONENTS[index]).runs();
+            runs.map(move |(offset, len)| (base + offset, len))
+        }))
     }
 }
 
@@ -248,8 +257,17 @@ mod tests {
     #[test]
     fn every_checkpoint_is_covered_once() {
         let two_phase = TwoPhase { cb_nodes: Some(3), cb_buffer_size: Size(1000), ..TwoPhase::default() };
-        for two_phase in [None, Some(two_phase)] {
-            let run = S3dIo { checkpoints: 2, header: Size(100), header_align: Size(1), two_phase, ..spec() };
+        for (nonblocking, two_phase) in
+            [(false, None), (false, Some(two_phase.clone())), (true, Some(two_phase))]
+        {
+            let run = S3dIo {
+                checkpoints: 2,
+                header: Size(100),
+                header_align: Size(1),
+                nonblocking,
+                two_phase,
+                ..spec()
+            };
             let run = run.build().unwrap();
             covered_once(&run, FileRef(1), 0..100 + 16 * 3_840);
             well_formed(&run);
