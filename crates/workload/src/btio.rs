@@ -285,6 +285,16 @@ mod tests {
     }
 
     #[test]
+    fn uneven_rows_of_npb() {
+        // BT of NPB 3.3 (class W, mpi_io_simple, 25 ranks, 5 steps; strace): 24 = 5 + 5 + 5 + 5 + 4. Rank 7 = (2, 1)
+        // begins with the cell at x 10.., y 5.., z 0..: (5 * 24 + 10) * 40 = 5,200.
+        let places = extents(&simple(25, BtioClass::W, 1), 7);
+        let rows = [5_200, 6_160, 7_120, 8_080, 9_040, 28_240, 29_200, 30_160];
+        assert_eq!(places[..8], rows.map(|offset| (offset, 200)));
+        assert!(places.iter().any(|place| place.1 == 160));
+    }
+
+    #[test]
     fn file_sizes_of_the_papers() {
         let bytes = |class| {
             let run = Btio { class, ..Btio::default() }.build().expect("sensible");
