@@ -102,6 +102,10 @@ fn a_real_log_is_replayed_on_weft_and_every_byte_is_right() {
     let mut command = vec![WEFT];
     command.extend(["replay", log.to_str().expect("text"), "/weft", "--verify"]);
     assert!(cluster.run(command).contains("every byte that was read was right"));
+    // And a log that lies on Weft is read there.
+    cluster.weft(["cp", log.to_str().expect("text"), "/weft/a.darshan"]);
+    let shown = cluster.run([WEFT, "trace", "show", "/weft/a.darshan"]);
+    assert!(shown.contains("440 in 2.970 s"), "{shown}");
     let why = cluster.fails(1, ["replay", log.to_str().expect("text"), "/weft/nowhere"]);
     assert!(why.contains("/weft/nowhere"), "{why}");
 }

@@ -46,8 +46,6 @@ impl Helper {
             .args(&self.args)
             .arg(mode.name())
             .arg(path)
-            // What a program under Weft needs, a reader of a local file does not.
-            .env_remove("LD_PRELOAD")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(said.try_clone().map_err(failed)?)
