@@ -48,6 +48,8 @@ struct Shared<E: Env> {
 
 struct State<E: Env> {
     model: Box<dyn DeviceModel>,
+    /// Up to where the model has got.
+    time: Nanos,
     tickets: u64,
     begun: BTreeMap<Ticket, Begun<E>>,
     /// Who keeps the model's clock, and when he looks again.
@@ -75,6 +77,7 @@ impl<E: Env> Emulator<E> {
     pub fn new(env: &E, emulation: &Emulation) -> Self {
         let state = State {
             model: (emulation.build)(),
+            time: Nanos::ZERO,
             tickets: 0,
             begun: BTreeMap::new(),
             keeper: None,
@@ -105,6 +108,8 @@ impl<E: Env> Emulator<E> {
         state.begun.insert(ticket, Begun { changed, has_ended: false, is_awaited: false });
         // Read under the lock, so that the model's time never runs backwards.
         let now = shared.env.now();
+        state.go_on(now);
+        state.time = now;
         state.model.submit(now, ticket, request);
         state.rouse_keeper();
         Charge { emulator: self.clone(), ticket }
@@ -127,11 +132,13 @@ impl<E: Env> State<E> {
         }
     }
 
-    /// Moves the model on and wakes those whose requests have ended.
+    /// Moves the model on and wakes those whose requests have ended. Each event has its own time, however late its
+    /// keeper woke: a disk with a queue does not wait for a busy processor.
     fn go_on(&mut self, now: Nanos) {
-        while self.model.next_event().is_some_and(|next| next <= now) {
+        while let Some(next) = self.model.next_event().filter(|next| *next <= now) {
             let mut done = std::mem::take(&mut self.done);
-            self.model.advance(now, &mut done);
+            self.model.advance(next.max(self.time), &mut done);
+            self.time = self.time.max(next);
             for ticket in done.drain(..) {
                 if let Some(begun) = self.begun.get_mut(&ticket) {
                     begun.has_ended = true;
