@@ -48,7 +48,10 @@ impl Cluster {
     /// When the description is wrong.
     pub fn build(control: &Control, spec: &ClusterSpec, nodes: u32) -> Result<Self, SpecError> {
         spec.check()?;
-        control.set_network(device::network(&spec.network)?);
+        control.set_network(match &spec.network_figures {
+            Some(figures) => figures.build(),
+            None => device::network(&spec.network)?,
+        });
         let data: Vec<&ServerSpec> = spec.data_servers().collect();
         let metadata = spec.metadata.server.unwrap_or(data.len() as u32);
         let count = (data.len() as u32).max(metadata + 1);

@@ -26,6 +26,8 @@ pub struct ClusterSpec {
     pub shuffle: bool,
     /// Profile of the network.
     pub network: String,
+    /// Figures of the network, instead of the profile.
+    pub network_figures: Option<weft_models::NetworkSpec>,
     /// Profiles beside those that come with Weft, such as `weft profile` writes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<weft_models::Profile>,
@@ -48,6 +50,7 @@ impl Default for ClusterSpec {
             payload: Payload::Lengths,
             shuffle: false,
             network: device::SIMPLE.to_owned(),
+            network_figures: None,
             profiles: Vec::new(),
             processes_per_node: 8,
             servers: vec![ServerSpec::default()],
