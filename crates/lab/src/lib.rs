@@ -6,11 +6,13 @@
 //! run         points, several at once
 //! measure     values out of a run    rows      beside baseline and paper     claim   the paper's shape
 //! folder      results kept           table     for terminals                 report  one HTML page
+//! fidelity    the twin beside runs in real time
 //! ```
 
 pub mod claim;
 pub mod clusters;
 pub mod experiment;
+pub mod fidelity;
 pub mod folder;
 pub mod formula;
 pub mod measure;

@@ -9,7 +9,7 @@ use weft_lab::experiment::{self, Experiment};
 use weft_lab::report::{Entry, page};
 use weft_lab::run::{self, Options, Outcome};
 use weft_lab::twin::Twin;
-use weft_lab::{folder, table};
+use weft_lab::{fidelity, folder, table};
 
 const AFTER: &str = "\
 The twin runs Weft's own client and server code on modeled disks and networks under virtual time, so that a cluster
@@ -29,7 +29,17 @@ Examples:
   weft lab run all --jobs 4
   weft lab run ceda-fig3 --json | jq -r '[.series, .x, .value] | @tsv'
   weft lab run --file my.toml --seed 3
-  weft lab report --output lab.html";
+  weft lab report --output lab.html
+  weft lab fidelity --quick";
+
+const FIDELITY_AFTER: &str = "\
+Each workload runs on four real servers of this process, over Unix sockets, in real time, on targets that take the time
+of a modeled disk; and on the twin with the same profiles. The transport is measured first and is the twin's network.
+Needs a machine that has little else to do: with no processor free when a disk is done, the real runs come late.
+
+Exit codes:
+  0  the median of the errors is at most 10 %, the worst 25 %
+  1  it is more, or something could not run";
 
 /// Runs the experiments of papers on simulated clusters.
 #[derive(Args)]
@@ -47,6 +57,8 @@ enum LabCommand {
     Run(RunLab),
     /// Write one HTML page with plots and tables beside the published figures
     Report(Report),
+    /// Compare predictions with runs in real time
+    Fidelity(Fidelity),
 }
 
 /// Shows what experiments there are.
@@ -86,6 +98,27 @@ struct Report {
     how: How,
 }
 
+/// Compares predictions with runs in real time.
+#[derive(Args)]
+#[command(after_long_help = FIDELITY_AFTER)]
+struct Fidelity {
+    /// Less data, and each once instead of three times
+    #[arg(long)]
+    quick: bool,
+    /// Of the twin
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Where files of the real servers are made and removed; in memory unless said
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Where results are kept
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
+}
+
 #[derive(Args)]
 struct How {
     /// Less data and fewer places on the x axis
@@ -109,6 +142,7 @@ impl Lab {
             LabCommand::List(command) => command.run(),
             LabCommand::Run(command) => command.run(),
             LabCommand::Report(command) => command.run(),
+            LabCommand::Fidelity(command) => command.run(),
         }
     }
 }
@@ -133,11 +167,15 @@ impl List {
     }
 }
 
+fn results_folder(said: Option<&PathBuf>) -> Result<PathBuf, Failure> {
+    said.cloned().or_else(folder::default_folder).ok_or_else(|| {
+        Failure::misuse("lab", "neither XDG_STATE_HOME nor HOME is set").remedy("say --results DIR")
+    })
+}
+
 impl How {
     fn results(&self) -> Result<PathBuf, Failure> {
-        self.results.clone().or_else(folder::default_folder).ok_or_else(|| {
-            Failure::misuse("lab", "neither XDG_STATE_HOME nor HOME is set").remedy("say --results DIR")
-        })
+        results_folder(self.results.as_ref())
     }
 
     fn options(&self) -> Options {
@@ -192,11 +230,16 @@ impl RunLab {
     }
 }
 
-fn run_one(experiment: &Experiment, options: &Options) -> Result<Outcome, Failure> {
+fn bar(name: &str) -> ProgressBar {
     // On a terminal a bar; in a log nothing.
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg}");
     let bar = ProgressBar::new(0).with_style(style.expect("the template is well formed"));
-    bar.set_prefix(experiment.name.clone());
+    bar.set_prefix(name.to_owned());
+    bar
+}
+
+fn run_one(experiment: &Experiment, options: &Options) -> Result<Outcome, Failure> {
+    let bar = bar(&experiment.name);
     let outcome = run::run(experiment, &Twin, options, &mut |done, all, what| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
@@ -231,5 +274,32 @@ impl Report {
             );
         }
         Ok(0)
+    }
+}
+
+impl Fidelity {
+    fn run(self) -> Result<u8, Failure> {
+        let results = results_folder(self.results.as_ref())?;
+        // In memory where that can be: the machine's own disk, when it is slower than the modeled one, spoils the time.
+        let memory = PathBuf::from("/dev/shm");
+        let below = self.dir.clone().unwrap_or_else(|| match memory.is_dir() {
+            true => memory,
+            false => std::env::temp_dir(),
+        });
+        let bar = bar("fidelity");
+        let found = fidelity::run(&below, self.quick, self.seed, &mut |done, all, what| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+            bar.set_message(what.to_owned());
+        });
+        bar.finish_and_clear();
+        let found = found.map_err(|error| Failure::new("lab", error))?;
+        folder::save_fidelity(&results, &found.render()).map_err(|error| Failure::new("lab", error))?;
+        if self.json {
+            outln!("{}", serde_json::to_string(&found).expect("a comparison is numbers and texts"));
+        } else {
+            out!("{}", found.render());
+        }
+        Ok(if found.is_good() { 0 } else { FAILED })
     }
 }

@@ -1,0 +1,112 @@
+//! What this machine's own transport costs, measured on servers that emulate nothing.
+
+use super::play::play;
+use super::real::RealCluster;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weft_client::{Place, ROOT};
+use weft_env::real::block_on;
+use weft_models::NetworkSpec;
+use weft_workload::{Workload, WorkloadSpec};
+
+/// Pings, after some that do not count.
+const PINGS: u32 = 2000;
+const WARM_UP: u32 = 200;
+/// Operations without payload of each process at once.
+const STATS: u32 = 400;
+/// Bytes that each process reads.
+const READS: u32 = 24 << 20;
+
+/// The figures of the way between client and server.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    /// A request and its answer without payload, alone.
+    pub ping: Duration,
+    /// Processor time for one message where many are under way.
+    pub message: Duration,
+    /// Payload of all processes together, 10^6 bytes per second.
+    pub mb_s: f64,
+    /// How late a thread wakes on average, when as many as there are processes sleep and wake: what this machine adds of
+    /// its own, and what keeps real processes from staying in step.
+    pub late: Duration,
+}
+
+impl Transport {
+    /// Measures it with so many processes.
+    pub fn measure(below: &Path, servers: u32, ranks: u32) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("servers for the ping: {error}");
+        let mut cluster = RealCluster::start(below, servers, None, None).map_err(failed)?;
+        let client = cluster.client();
+        let root = Place { base: ROOT, path: Vec::new().into(), follow: true };
+        let ping = |count: u32| -> Result<Duration, String> {
+            let begin = Instant::now();
+            for _ in 0..count {
+                block_on(client.stat(&root)).map_err(|error| error.to_string())?;
+            }
+            Ok(begin.elapsed() / count)
+        };
+        ping(WARM_UP)?;
+        let alone = ping(PINGS)?;
+        let stats =
+            workload(&format!("kind = \"mdtest\"\nranks = {ranks}\nfiles = {STATS}\nphases = [\"stat\"]"))?;
+        let crowd = play(&mut cluster, &*stats)?;
+        cluster.stop();
+        let mut cluster = RealCluster::start(below, servers, None, None).map_err(failed)?;
+        let reads = workload(&format!(
+            "kind = \"ior\"\nranks = {ranks}\ntransfer = 65536\nper_rank = {READS}\naccess = \"read\""
+        ))?;
+        let moved = play(&mut cluster, &*reads)?;
+        cluster.stop();
+        // The one node of the twin's processes sends a message and receives one for each operation.
+        let message = crowd / (ranks * STATS) / 2;
+        Ok(Self {
+            ping: alone,
+            // There are four ends of messages in a ping; more than half of it is not theirs.
+            message: message.min(alone / 8),
+            mb_s: f64::from(ranks) * f64::from(READS) / 1e6 / moved.as_secs_f64(),
+            late: late(ranks),
+        })
+    }
+
+    /// As the twin's network.
+    pub fn network(&self) -> NetworkSpec {
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        NetworkSpec {
+            name: "measured".into(),
+            about: "the transport of this machine".into(),
+            source: "measured in the same run".into(),
+            // A ping is two messages, each with two ends.
+            latency_us: (us(self.ping) / 2.0 - 2.0 * us(self.message)).max(0.0),
+            link_mb_s: self.mb_s,
+            message_us: us(self.message),
+            port_kib: 0,
+            window_min: 65_536,
+            timeout_ms: 0.0,
+            local_latency_us: us(self.ping) / 2.0,
+            local_mb_s: self.mb_s,
+        }
+    }
+}
+
+/// See [`Transport::late`].
+fn late(threads: u32) -> Duration {
+    const NAP: Duration = Duration::from_micros(500);
+    const NAPS: u32 = 200;
+    let sleeper = || {
+        let begin = Instant::now();
+        (0..NAPS).for_each(|_| std::thread::sleep(NAP));
+        (begin.elapsed() / NAPS).saturating_sub(NAP)
+    };
+    std::thread::scope(|scope| {
+        let sleepers: Vec<_> = (0..threads).map(|_| scope.spawn(sleeper)).collect();
+        let sum: Duration = sleepers.into_iter().map(|sleeper| sleeper.join().unwrap_or_default()).sum();
+        sum / threads
+    })
+}
+
+/// A workload from its description.
+pub fn workload(text: &str) -> Result<Box<dyn Workload>, String> {
+    let spec: WorkloadSpec = toml::from_str(text).map_err(|error| error.to_string())?;
+    spec.build().map_err(|error| error.to_string())
+}

@@ -1,0 +1,144 @@
+//! Real servers of this process, over real sockets and files, in real time.
+
+use super::device::SharedDisk;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use weft_client::{Client, ClientOptions, ClusterMap, Credentials, LayoutSpec, Transport};
+use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_env::Address;
+use weft_env::device::DeviceModel;
+use weft_env::real::{RealEnv, block_on};
+use weft_models::Profile;
+use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_store::target::Module;
+use weft_wire::ClusterSecret;
+use weft_wire::cluster::{ServerEntry, TargetEntry};
+
+/// Bytes of a stripe.
+pub const STRIPE: u64 = 64 << 10;
+/// Longer than any request of a run can take.
+const PATIENCE: Nanos = Nanos::from_s(120);
+
+/// A cluster of this process.
+pub struct RealCluster {
+    env: RealEnv,
+    map: ClusterMap,
+    servers: Vec<ServerHandle<RealEnv>>,
+    disks: Vec<SharedDisk>,
+    ids: (u32, u32),
+    folder: tempfile::TempDir,
+}
+
+impl RealCluster {
+    /// Starts so many servers, each with one target; the first serves metadata, too. Targets and metadata are emulated
+    /// where profiles are given.
+    pub fn start(
+        below: &Path,
+        servers: u32,
+        disk: Option<&Profile>,
+        metadata: Option<&Profile>,
+    ) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("weft-fidelity-").tempdir_in(below)?;
+        let owner = std::fs::metadata(folder.path())?;
+        let entry = |id: u32| ServerEntry {
+            name: format!("s{id}"),
+            addresses: vec![Address::Unix(folder.path().join(format!("s{id}")))],
+        };
+        let target = |id: u32| TargetEntry { id: TargetId(id), server: ServerId(id), class: "hdd".into() };
+        let map = ClusterMap {
+            name: "fidelity".into(),
+            servers: (0..servers).map(entry).collect(),
+            targets: (0..servers).map(target).collect(),
+            metadata: ServerId(0),
+        };
+        let ids = (owner.uid(), owner.gid());
+        let mut cluster =
+            Self { env: RealEnv::new(), map, servers: Vec::new(), disks: Vec::new(), ids, folder };
+        for id in 0..servers {
+            let config = cluster.config(id, disk, metadata)?;
+            let started = block_on(Server::start(cluster.env, config));
+            cluster.servers.push(started.map_err(|error| io::Error::other(error.to_string()))?);
+        }
+        Ok(cluster)
+    }
+
+    fn config(
+        &mut self,
+        id: u32,
+        disk: Option<&Profile>,
+        metadata: Option<&Profile>,
+    ) -> io::Result<ServerConfig> {
+        let target = self.folder.path().join(format!("t{id}"));
+        std::fs::create_dir(&target)?;
+        let emulate = disk.map(|profile| {
+            let shared = SharedDisk::new(profile, u64::from(id) + 1);
+            self.disks.push(shared.clone());
+            shared.emulation(profile)
+        });
+        let metadata = match id {
+            0 => {
+                let path = self.folder.path().join("metadata");
+                std::fs::create_dir(&path)?;
+                let mut config = metadata::Config::new(path, self.map.clone());
+                config.options.emulate =
+                    metadata.map(|profile| SharedDisk::new(profile, 0).emulation(profile));
+                Some(config)
+            }
+            _ => None,
+        };
+        let log = Arc::new(|line: &str| eprintln!("weft: fidelity: {line}"));
+        Ok(ServerConfig {
+            server: ServerId(id),
+            name: self.map.servers[id as usize].name.clone(),
+            cluster: self.map.name.clone(),
+            addresses: self.map.servers[id as usize].addresses.clone(),
+            secret: ClusterSecret::new(&[5; 32]),
+            targets: vec![TargetConfig {
+                id: TargetId(id),
+                class: "hdd".into(),
+                path: target,
+                module: Module::Buffered,
+                queue_depth: 64,
+                leases: false,
+                emulate,
+            }],
+            metadata,
+            limits: Limits::default(),
+            checksums_remote: false,
+            idle_exit: None,
+            hooks: Hooks { log, uid: self.ids.0, ..Hooks::none() },
+        })
+    }
+
+    /// A client process of its own.
+    pub fn client(&self) -> Client<RealEnv> {
+        let options = ClientOptions {
+            transport: Transport::Socket,
+            connect_timeout: PATIENCE,
+            request_timeout: PATIENCE,
+            retry_for: Nanos(0),
+            ..ClientOptions::default()
+        };
+        Client::new(self.env, self.map.clone(), options, Credentials::user(self.ids.0, self.ids.1, vec![]))
+    }
+
+    /// Files on all targets in their order.
+    pub fn layout(&self) -> LayoutSpec {
+        let strips = self.map.targets.iter().map(|target| (target.id, ByteLen(STRIPE)));
+        LayoutSpec { strips: Some(strips.collect()), ..LayoutSpec::default() }
+    }
+
+    /// The emulated systems forget what they hold of files in memory.
+    pub fn forget(&mut self) {
+        self.disks.iter_mut().for_each(DeviceModel::forget);
+    }
+
+    /// Ends all servers and removes all files.
+    pub fn stop(self) {
+        for server in self.servers {
+            block_on(server.stop());
+        }
+    }
+}
