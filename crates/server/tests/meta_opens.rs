@@ -402,8 +402,15 @@ fn after_a_crash_clients_get_back_what_they_had_before_others_get_it() {
         let answered = std::sync::Arc::new(parking_lot::Mutex::new(None));
         let answer = answered.clone();
         let body = move || async move {
-            let request = lock(theirs, LockKind::Exclusive, false, 0);
-            let reply = waiter.call(&ctx, MetaCall { seq: 0, on_behalf: None, request }).await;
+            // As clients do: who is told to ask again, does.
+            let mut ticket = 0;
+            let reply = loop {
+                let request = lock(theirs, LockKind::Exclusive, false, ticket);
+                match waiter.call(&ctx, MetaCall { seq: 0, on_behalf: None, request }).await {
+                    MetaReply::LockWait(next) => ticket = next,
+                    reply => break reply,
+                }
+            };
             *answer.lock() = Some(reply);
         };
         env.spawn("other", body).expect("a task");
