@@ -38,7 +38,7 @@ impl Transport {
         let failed = |error: io::Error| format!("servers for the ping: {error}");
         let mut cluster = RealCluster::start(below, servers, None, None).map_err(failed)?;
         let client = cluster.client();
-        let root = Place { base: ROOT, path: Vec::new().into(), follow: true };
+        let root = Place { base: ROOT, path: Vec::new(), follow: true };
         let ping = |count: u32| -> Result<Duration, String> {
             let begin = Instant::now();
             for _ in 0..count {

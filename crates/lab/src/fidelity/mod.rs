@@ -129,7 +129,7 @@ pub fn run(
     })
 }
 
-pub fn compare(
+fn compare(
     case: &Case,
     below: &Path,
     quick: bool,
