@@ -212,7 +212,8 @@ impl<E: Env> Journal<E> {
         env.random(&mut fresh);
         let room =
             dir.open(RESERVE, OpenMode::CREATE).await.ok().map(|file| Emulated::new(file.blocking(), None));
-        let reserve = Reserve::new(room, dir.clone(), ByteLen(RESERVE_LOGS * options.log_len.0)).await;
+        let len_max = ByteLen(RESERVE_LOGS * options.log_len.0);
+        let reserve = Reserve::new(room, dir.clone(), options.log_len, len_max).await;
         let (last, key) = recover(&base, &logs, &reserve, LogKey(u64::from_le_bytes(fresh)))?;
         reserve.make().await;
         let frame = last + 1;

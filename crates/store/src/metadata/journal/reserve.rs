@@ -18,16 +18,23 @@ pub(super) struct Reserve<E: Env> {
     /// `None` where not even its name found room.
     file: Option<Blocking<E>>,
     dir: E::Dir,
-    len: ByteLen,
+    len_min: ByteLen,
+    len_max: ByteLen,
     low: AtomicBool,
 }
 
 impl<E: Env> Reserve<E> {
-    /// Of up to `len_max` bytes; what there is of it counts, but nothing is made yet.
-    pub(super) async fn new(file: Option<Blocking<E>>, dir: E::Dir, len_max: ByteLen) -> Self {
-        let total = dir.space().await.map_or(u64::MAX, |space| space.total.0);
-        let len = ByteLen(len_max.0.min(total / DEVICE_PART));
-        Self { file, dir, len, low: AtomicBool::new(true) }
+    /// Of up to `len_max` bytes; with fewer than `len_min` it is of no use, unless the device is very small. What there is
+    /// of it counts, but nothing is made yet.
+    pub(super) async fn new(
+        file: Option<Blocking<E>>,
+        dir: E::Dir,
+        len_min: ByteLen,
+        len_max: ByteLen,
+    ) -> Self {
+        let part = dir.space().await.map_or(u64::MAX, |space| space.total.0 / DEVICE_PART);
+        let at_most = |len: ByteLen| ByteLen(len.0.min(part));
+        Self { file, dir, len_min: at_most(len_min), len_max: at_most(len_max), low: AtomicBool::new(true) }
     }
 
     /// Whether its room has been needed, or could not be had.
@@ -51,13 +58,14 @@ impl<E: Env> Reserve<E> {
         file.set_len(ByteLen(0)).and_then(|()| file.sync()).is_ok()
     }
 
-    /// Makes it again, if there is room for it twice: others should not find the device full because of it.
+    /// Makes it again, of half the room that there is: others should not find the device full because of it.
     pub(super) async fn make(&self) {
         let Some(file) = &self.file else { return };
         let there = self.there();
-        let made = there >= self.len || {
+        let made = there >= self.len_max || {
             let free = self.dir.space().await.map_or(0, |space| space.free.0);
-            free.saturating_add(there.0) >= 2 * self.len.0 && file.allocate(self.len).is_ok()
+            let len = ByteLen(self.len_max.0.min(free.saturating_add(there.0) / 2));
+            len >= self.len_min && file.allocate(len.max(there)).is_ok()
         };
         if !made && there > ByteLen(0) {
             // A part of it is of no use to anybody.
