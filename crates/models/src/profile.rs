@@ -119,7 +119,7 @@ impl Profile {
     /// The first figure that makes no device.
     pub fn check(&self) -> Result<(), ProfileError> {
         let refuse = |what, wanted| Err(ProfileError::Figure { profile: self.name.clone(), what, wanted });
-        let is_speed = |value: f64| value.is_finite() && value > 0.0;
+        let is_speed = |value: f64| (0.1..=1e6).contains(&value);
         let is_time = |value: f64| (0.0..=1e10).contains(&value);
         match (&self.hdd, &self.ssd) {
             (Some(hdd), None) => {
@@ -135,7 +135,10 @@ impl Profile {
                     || !is_speed(hdd.inner_mb_s)
                     || !is_speed(hdd.interface_mb_s)
                 {
-                    return refuse("outer_mb_s, inner_mb_s and interface_mb_s", "be more than 0");
+                    return refuse(
+                        "outer_mb_s, inner_mb_s and interface_mb_s",
+                        "lie between 0.1 and 1,000,000",
+                    );
                 } else if hdd.inner_mb_s > hdd.outer_mb_s {
                     return refuse("inner_mb_s", "be at most outer_mb_s");
                 } else if !orders || !is_time(hdd.seek_track_us) || !is_time(hdd.seek_full_us) {
@@ -168,7 +171,7 @@ impl Profile {
                 } else if !(1..=65_536).contains(&ssd.pages_per_block) {
                     return refuse("pages_per_block", "lie between 1 and 65,536");
                 } else if !is_speed(ssd.channel_mb_s) || !is_speed(ssd.interface_mb_s) {
-                    return refuse("channel_mb_s and interface_mb_s", "be more than 0");
+                    return refuse("channel_mb_s and interface_mb_s", "lie between 0.1 and 1,000,000");
                 }
                 let others = [
                     ssd.read_us,
@@ -182,8 +185,9 @@ impl Profile {
                 if !others.into_iter().all(is_time) {
                     return refuse("its times", "be 0 or more, and no more than 10^10");
                 }
-                if ssd.capacity_gb * 1e9 / 4096.0 * (1.0 + ssd.spare) > 4e9 {
-                    return refuse("capacity_gb", "be at most 16,000 with what is spare");
+                let (_, blocks) = ssd.sizes();
+                if blocks.saturating_mul(ssd.block_units().1) >= u64::from(u32::MAX) {
+                    return refuse("capacity_gb", "with what is spare have fewer than 2^32 units of map_kib");
                 }
             }
             _ => return refuse("a profile", "have one of the sections [hdd] and [ssd]"),
@@ -198,7 +202,7 @@ impl Profile {
         if !times.into_iter().chain(more).all(is_time) {
             return refuse("the times of block and files", "be 0 or more, and no more than 10^10");
         } else if !is_speed(files.copy_mb_s) {
-            return refuse("files.copy_mb_s", "be more than 0");
+            return refuse("files.copy_mb_s", "lie between 0.1 and 1,000,000");
         } else if !(0.0..=1.0).contains(&files.journal_at) {
             return refuse("files.journal_at", "lie between 0 and 1");
         } else if files.stretch_mib == 0 || files.journal_mib == 0 {

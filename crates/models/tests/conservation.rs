@@ -79,3 +79,55 @@ proptest! {
         prop_assert_eq!(course(&profile, seed, &steps), ends);
     }
 }
+
+/// Figures that nobody would write, but a profile may hold.
+fn figure() -> impl Strategy<Value = f64> {
+    prop_oneof![Just(0.0), Just(1e-9), 0.0..10.0, 0.0..1e5, Just(1e6), Just(1e10), Just(f64::NAN), Just(-1.0)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn whatever_a_profile_holds_it_is_refused_or_works(
+        which in 0..profile::names().len(), figures in prop::collection::vec(figure(), 12),
+        counts in prop::collection::vec(prop_oneof![Just(0u64), 1..40u64, Just(1 << 16), Just(1 << 31)], 10),
+        changed in prop::collection::vec(any::<bool>(), 22), steps in steps(),
+    ) {
+        let mut profile = Profile::by_name(profile::names()[which]).expect("a name of the list");
+        let index = std::cell::Cell::new(0);
+        let change = || {
+            index.set(index.get() + 1);
+            changed[index.get() - 1] && changed[(index.get() * 7 + 3) % 22]
+        };
+        let float = |place: usize, value: &mut f64| if change() { *value = figures[place] };
+        if let Some(hdd) = &mut profile.hdd {
+            let floats = [
+                &mut hdd.capacity_gb, &mut hdd.outer_mb_s, &mut hdd.inner_mb_s, &mut hdd.head_switch_us,
+                &mut hdd.cylinder_switch_us, &mut hdd.seek_track_us, &mut hdd.seek_average_us, &mut hdd.seek_full_us,
+                &mut hdd.write_settle_us, &mut hdd.command_us, &mut hdd.interface_mb_s, &mut hdd.queue_age_ms,
+            ];
+            floats.into_iter().enumerate().for_each(|(place, value)| float(place, value));
+            let whole = [&mut hdd.rpm, &mut hdd.heads, &mut hdd.zones, &mut hdd.queue_depth, &mut hdd.segments];
+            whole.into_iter().zip(&counts).for_each(|(value, count)| if change() { *value = *count as u32 });
+            let large = [&mut hdd.read_ahead_kib, &mut hdd.write_cache_kib];
+            large.into_iter().zip(&counts[5..]).for_each(|(value, count)| if change() { *value = *count });
+        }
+        if let Some(ssd) = &mut profile.ssd {
+            let floats = [
+                &mut ssd.capacity_gb, &mut ssd.spare, &mut ssd.used, &mut ssd.read_us, &mut ssd.program_us,
+                &mut ssd.erase_us, &mut ssd.suspend_us, &mut ssd.channel_mb_s, &mut ssd.interface_mb_s,
+                &mut ssd.command_us, &mut ssd.latency_us, &mut ssd.flush_us,
+            ];
+            floats.into_iter().enumerate().for_each(|(place, value)| float(place, value));
+            let whole = [&mut ssd.channels, &mut ssd.dies_per_channel, &mut ssd.queue_depth];
+            whole.into_iter().zip(&counts).for_each(|(value, count)| if change() { *value = *count as u32 });
+            let large = [&mut ssd.page_kib, &mut ssd.map_kib, &mut ssd.pages_per_block, &mut ssd.buffer_kib];
+            large.into_iter().zip(&counts[3..]).for_each(|(value, count)| if change() { *value = *count });
+        }
+        if profile.check().is_ok() {
+            let few = &steps[..steps.len().min(20)];
+            prop_assert_eq!(course(&profile, 1, few).len(), few.len());
+        }
+    }
+}

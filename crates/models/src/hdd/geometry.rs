@@ -86,7 +86,8 @@ impl Geometry {
     /// How much later than track 0 a track begins.
     fn skew(&self, track: u64) -> u64 {
         let cylinder = self.cylinder(track);
-        ((track - cylinder) * self.head_switch + cylinder * self.cylinder_switch) % self.period
+        let turned = |count: u64, switch: u64| (count % self.period) * (switch % self.period) % self.period;
+        (turned(track - cylinder, self.head_switch) + turned(cylinder, self.cylinder_switch)) % self.period
     }
 
     /// Where `sector` lies.

@@ -7,7 +7,7 @@ use super::times::Times;
 use std::collections::VecDeque;
 
 /// Erased blocks that are kept: below this, garbage is collected.
-const FREE_MIN: usize = 4;
+pub(super) const FREE_MIN: usize = 4;
 
 /// A block across all dies.
 #[derive(Clone, Debug, Default)]
@@ -63,13 +63,10 @@ pub(super) struct Flash {
 }
 
 impl Flash {
-    pub fn new(spec: &SsdSpec, units: u64) -> Self {
-        let page = (spec.page_kib / spec.map_kib).max(1);
-        let dies = u64::from(spec.channels.max(1) * spec.dies_per_channel.max(1));
-        let block = page * spec.pages_per_block.max(1) * dies;
-        let wanted = (units as f64 * (1.0 + spec.spare) / block as f64) as usize;
-        // Room for what is valid, for the two open blocks and for those that are kept erased.
-        let count = wanted.max(units.div_ceil(block) as usize + FREE_MIN + 3);
+    pub fn new(spec: &SsdSpec) -> Self {
+        let (page, block) = spec.block_units();
+        let (units, count) = spec.sizes();
+        let count = count as usize;
         assert!(count as u64 * block < u64::from(NONE), "physical units have 32 bits");
         let in_use = count - FREE_MIN;
         let filled = (units as f64 * spec.used.clamp(0.0, 1.0)) as u64;

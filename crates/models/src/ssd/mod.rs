@@ -64,6 +64,24 @@ pub struct SsdSpec {
     pub flush_us: f64,
 }
 
+impl SsdSpec {
+    /// Units of a page, and of a block across all dies.
+    pub(crate) fn block_units(&self) -> (u64, u64) {
+        let page = (self.page_kib / self.map_kib).max(1);
+        let dies = u64::from(self.channels.max(1)) * u64::from(self.dies_per_channel.max(1));
+        (page, page * self.pages_per_block.max(1) * dies)
+    }
+
+    /// Units that the host sees, and blocks of the flash: room for what is valid, for the two that are being written,
+    /// and for those that are kept erased.
+    pub(crate) fn sizes(&self) -> (u64, u64) {
+        let units = (self.capacity_gb * 1e9) as u64 / (self.map_kib * 1024);
+        let (_, block) = self.block_units();
+        let wanted = (units as f64 * (1.0 + self.spare) / block as f64) as u64;
+        (units, wanted.max(units.div_ceil(block) + flash::FREE_MIN as u64 + 3))
+    }
+}
+
 fn four() -> u64 {
     4
 }
@@ -94,9 +112,9 @@ pub(crate) struct Ssd {
 impl Ssd {
     pub fn new(spec: &SsdSpec) -> Self {
         let unit = spec.map_kib * 1024;
-        let capacity = (spec.capacity_gb * 1e9) as u64 / unit * unit;
+        let capacity = spec.sizes().0 * unit;
         Self {
-            flash: Flash::new(spec, capacity / unit),
+            flash: Flash::new(spec),
             times: Times::new(spec),
             // Half of the buffer may wait for the rest of its units.
             partial: Partial::new(unit, (spec.buffer_kib / spec.map_kib / 2) as usize),
