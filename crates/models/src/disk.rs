@@ -71,6 +71,13 @@ struct FileState {
     ahead_to: u64,
 }
 
+impl FileState {
+    /// Whether nothing of it is under way.
+    fn is_at_rest(&self) -> bool {
+        self.coming.is_empty() && self.writing.is_empty() && self.reading.is_empty() && self.dirty.is_empty()
+    }
+}
+
 /// A device below a local file system.
 pub struct Disk {
     block: BlockLayer,
@@ -256,6 +263,10 @@ impl Disk {
             state.is_changed = true;
             state.next_read = state.next_read.min(len);
             state.ahead_to = state.ahead_to.min(len);
+            if len == 0 && state.is_at_rest() {
+                // Removed, as far as can be told: what is not kept needs no memory.
+                self.files.remove(&file);
+            }
         }
         self.cache.cut(file, len);
         self.space.cut(file, len);

@@ -160,3 +160,20 @@ fn a_suspended_program_lets_a_read_through() {
     assert!(read(20.0) < read(0.0), "{} and {} ns", read(20.0), read(0.0));
     assert!(read(20.0) < 400_000);
 }
+
+#[test]
+fn the_data_sheets_random_reads_are_reached_by_a_deep_queue() {
+    // Samsung PM9A3 and PM883, Intel X25-E: up to so many reads/s of 4 KiB.
+    for (name, depth, published) in
+        [("nvme", 512, 900_000.0), ("sata-ssd", 32, 98_000.0), ("thesis-ssd", 31, 35_000.0)]
+    {
+        let profile = Profile::by_name(name).expect("a profile that comes with Weft");
+        let mut runner = Runner::new(profile.build(1));
+        let mut dice = Dice(5);
+        let span = 8 << 30;
+        let (took, _) = runner.run(depth, 30_000, |_| direct_read(1, dice.below(span / 4096) * 4096, 4096));
+        let found = 30_000.0 * 1e9 / took as f64;
+        let error = (found - published) / published;
+        assert!(error.abs() < 0.10, "{name}: {found:.0} reads/s of {published}");
+    }
+}
