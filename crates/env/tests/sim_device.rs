@@ -19,7 +19,7 @@ struct Inner {
     queue: Vec<Ticket>,
     next: Option<u64>,
     seen: Vec<(u64, DeviceRequest)>,
-    advances: u64,
+    forgotten: u64,
 }
 
 impl DeviceModel for Reversed {
@@ -36,11 +36,14 @@ impl DeviceModel for Reversed {
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Ticket>) {
         let mut inner = self.0.lock();
-        inner.advances += 1;
         if inner.next.is_some_and(|next| next <= now.0) {
             done.extend(inner.queue.pop());
             inner.next = (!inner.queue.is_empty()).then_some(now.0 + 1_000);
         }
+    }
+
+    fn forget(&mut self) {
+        self.0.lock().forgotten += 1;
     }
 }
 
@@ -104,6 +107,23 @@ fn cuts_and_removals_reach_the_model() {
     let cuts: Vec<_> = seen.iter().filter(|(_, it)| it.action == DeviceAction::Cut).collect();
     let cuts: Vec<_> = cuts.iter().map(|(_, it)| (it.file, it.offset.0)).collect();
     assert_eq!(cuts, [(1, 1000), (1, 0), (2, 0)]);
+}
+
+#[test]
+fn the_memory_of_a_machine_is_gone_with_its_power_and_not_with_a_process() {
+    let mut sim = Sim::with_seed(1);
+    let node = sim.node("a");
+    let model = Reversed::default();
+    sim.set_disk_model(&node, Path::new("/"), Box::new(model.clone()));
+    sim.kill(&node);
+    let node = sim.restart(&node);
+    assert_eq!(model.0.lock().forgotten, 0);
+    sim.power_cut(&node);
+    assert_eq!(model.0.lock().forgotten, 1);
+    // The disk goes on with what it had before.
+    let node = sim.restart(&node);
+    let env = node.clone();
+    sim.block_on(&node, async move { file(&env, "f").await.sync().await.expect("sync") });
 }
 
 #[test]

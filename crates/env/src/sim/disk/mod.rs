@@ -144,6 +144,8 @@ impl SimDisk {
     }
 
     pub fn lose_power(&self) {
+        // The memory of the machine is gone. What the disk's own queue holds is still served.
+        self.device.forget();
         let (files, mut rng) = {
             let mut state = self.state.lock();
             let state = &mut *state;
