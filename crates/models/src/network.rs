@@ -199,15 +199,18 @@ impl NetworkModel for Network {
         let sent = occupy(&mut sender.out_free, now, ready, took);
         // The first byte reaches the port one latency after it left.
         let mut there = sent - took + self.latency;
-        let (port, window_min, timeout) = (self.port, self.window_min, self.timeout);
+        let (port, window_min, timeout, link_mb_s) =
+            (self.port, self.window_min, self.timeout, self.link_mb_s);
         let receiver = self.node(to);
         let senders = receiver.senders(now, from);
+        let queued = (receiver.in_free.saturating_sub(now) as f64 * link_mb_s / 1e3) as u64;
         let mut lost = 0;
-        if port > 0 && len.0 > 0 {
-            // So many senders cannot all keep their smallest window in the port: who comes last loses his whole window
-            // and learns of it by a time-out only. Those that are silent meanwhile make room, so that of the senders
-            // that are too many each next group waits twice as long.
-            let fitting = (port / window_min.max(1)).max(1);
+        if port > 0 && len.0 > 0 && queued + len.0 > port {
+            // The port is full, and so many senders cannot all keep their smallest window (or their whole message, if
+            // that is less) in it: who comes last loses his whole window and learns of it by a time-out only. Those
+            // that are silent meanwhile make room, so that of the senders that are too many each next group waits
+            // twice as long. Fewer senders are slowed down without a time-out.
+            let fitting = (port / window_min.min(len.0).max(1)).max(1);
             lost = ((senders.saturating_sub(1)) / fitting).min(6);
             for round in 0..lost {
                 there += timeout << round.min(5);

@@ -51,6 +51,16 @@ fn many_senders_overrun_a_port_of_ethernet_and_none_of_infiniband() {
 }
 
 #[test]
+fn short_messages_of_very_many_senders_fit_a_port() {
+    let mut network = Network::new(&spec("100gbe"));
+    // 1,024 requests of 200 bytes are 200 KiB, in a port of 512 KiB: each waits for those before it, no longer.
+    let last = (1..=1024).map(|from| network.arrival(Nanos(0), from, 0, ByteLen(200)).0).max();
+    assert_eq!(network.timeouts(), 0);
+    // The receiver's processor takes 1 us for each, counted from the moment of sending.
+    assert_eq!(last, Some(1_024 * 1_000));
+}
+
+#[test]
 fn one_sender_fills_a_link() {
     for name in ["gbe", "ipoib", "qdr-infiniband", "100gbe"] {
         let spec = spec(name);
