@@ -11,7 +11,7 @@ use weft_core::Nanos;
 use weft_env::{Conn, Env};
 use weft_wire::hello::Identity;
 use weft_wire::meta::{MetaCall, MetaReply, MetaRequest, ReclaimLock, ReclaimOpen};
-use weft_wire::{Family, Malformed};
+use weft_wire::{Errno, Family, Malformed};
 
 /// How often a request is sent before the connection is taken for hopeless.
 pub(crate) const ATTEMPTS_MAX: u32 = 4;
@@ -35,6 +35,17 @@ impl<E: Env> Core<E> {
     /// # Errors
     /// What the service refuses; `Unreachable`; `Elsewhere`.
     pub(crate) async fn call(
+        &self,
+        who: Option<&Identity>,
+        effect: Effect,
+        request: MetaRequest,
+    ) -> Result<MetaReply, Error> {
+        self.pay(|_| true).await?;
+        self.call_as_is(who, effect, request).await
+    }
+
+    /// The same, whatever is owed.
+    pub(crate) async fn call_as_is(
         &self,
         who: Option<&Identity>,
         effect: Effect,
@@ -106,6 +117,7 @@ impl<E: Env> Core<E> {
     /// reply shows that it was heard.
     pub(crate) async fn tell(&self, who: Option<&Identity>, request: MetaRequest) -> Result<(), Error> {
         self.check_ours()?;
+        self.pay(|_| true).await?;
         let mut lent = self.metadata.lend().await;
         let call = MetaCall { seq: 0, on_behalf: who.cloned(), request };
         let mut attempt = 0;
@@ -228,6 +240,8 @@ impl<E: Env> Core<E> {
                 }
                 Ok(())
             }
+            // Its log has failed: without what was told it would not know what the request is about.
+            MetaReply::Failed(error) if error.errno == Errno::EIO => Err(io::Error::other(error)),
             MetaReply::Failed(error) => {
                 log::note(&format!("opens and locks could not be told again: {error}"));
                 Ok(())

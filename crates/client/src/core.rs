@@ -7,12 +7,13 @@ use crate::options::{ClientOptions, Credentials};
 use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::server::Server;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use weft_core::{ServerId, TargetId};
 use weft_env::{Env, Notify, Processor};
 use weft_wire::hello::SessionId;
-use weft_wire::meta::HandleId;
+use weft_wire::meta::{HandleId, MetaRequest};
 use weft_wire::{ClusterMap, Errno};
 
 /// One session: its servers, connections, opens and leases.
@@ -28,6 +29,8 @@ pub(crate) struct Core<E: Env> {
     /// The one connection on which the metadata service is asked for events, so that its loss is seen.
     pub(crate) events: Pool<E>,
     pub(crate) registry: Registry,
+    /// Unlocks to be said again.
+    pub(crate) owed: Mutex<Vec<MetaRequest>>,
     /// Reclaims under way; see [`Core::until_reclaimed`].
     reclaiming: AtomicU64,
     reclaimed: E::Notify,
@@ -56,6 +59,7 @@ impl<E: Env> Core<E> {
             metadata: Pool::new(&env, 0, options.metadata_connections_max),
             events: Pool::new(&env, options.metadata_connections_max, 1),
             registry: Registry::default(),
+            owed: Mutex::default(),
             reclaiming: AtomicU64::new(0),
             reclaimed: env.notify(),
             leases: Held::new(options.leases_max),

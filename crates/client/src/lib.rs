@@ -39,6 +39,7 @@ mod locks;
 mod log;
 mod namespace;
 mod options;
+mod owed;
 mod pool;
 mod read;
 mod registry;

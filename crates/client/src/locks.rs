@@ -83,6 +83,7 @@ impl<E: Env> OpenFile<E> {
         state.check()?;
         let pid = state.client.options().pid;
         let handle = self.handle();
+        state.client.core.pay_before_lock(space, owner).await.map_err(|error| state.explained(error))?;
         let mut ticket = 0;
         loop {
             let waits = matches!(wait, Wait::Until(_));
@@ -118,9 +119,15 @@ impl<E: Env> OpenFile<E> {
         core.registry.unlocked(self.file(), space, owner, range);
         core.until_reclaimed().await;
         let request = MetaRequest::Unlock { handle: self.handle(), space, owner, range };
-        match state.client.call(Effect::Repeatable, request).await.map_err(|error| state.explained(error))? {
-            MetaReply::Done => Ok(()),
-            _ => Err(odd_reply()),
+        match state.client.call(Effect::Repeatable, request.clone()).await {
+            Ok(MetaReply::Done) => Ok(()),
+            Ok(_) => Err(odd_reply()),
+            Err(error) => {
+                if matches!(error, Error::Unreachable(_)) {
+                    core.owe(request);
+                }
+                Err(state.explained(error))
+            }
         }
     }
 

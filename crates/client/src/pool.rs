@@ -75,6 +75,12 @@ impl<E: Env> Pool<E> {
         }
     }
 
+    /// Closes all idle connections.
+    pub(crate) fn disconnect_idle(&self) {
+        let closed: Vec<_> = self.state.lock().idle.iter_mut().map(|line| line.wire.take()).collect();
+        drop(closed);
+    }
+
     fn give_back(&self, line: Line<E>) {
         let wake = {
             let mut state = self.state.lock();

@@ -67,7 +67,15 @@ impl<E: Env> OpenFile<E> {
         let _turn = state.appending.enter().await;
         let whole = LockRange { start: 0, end: u64::MAX };
         let owner = LockOwner::Handle(self.handle());
-        self.lock(LockSpace::Append, owner, LockKind::Exclusive, whole, Wait::Until(&mut || false)).await?;
+        let mut go_on = || false;
+        let wait = Wait::Until(&mut go_on);
+        if let Err(error) = self.lock(LockSpace::Append, owner, LockKind::Exclusive, whole, wait).await {
+            if matches!(error, Error::Unreachable(_)) {
+                // It may have been granted all the same.
+                let _ = self.unlock(LockSpace::Append, owner, whole).await;
+            }
+            return Err(error);
+        }
         let result = match self.size().await {
             Ok(size) => {
                 let end = FileOffset(size.0);
