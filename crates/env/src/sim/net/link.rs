@@ -100,6 +100,8 @@ struct State {
     is_closed: [bool; 2],
     /// From when on every use is an error.
     reset_at: Option<u64>,
+    /// The same, unless the partition that is in the way heals before.
+    given_up_at: Option<u64>,
 }
 
 /// A connection; its two ends are numbered 0 (who connected) and 1 (who accepted).
@@ -120,7 +122,8 @@ pub enum Progress {
 
 impl Link {
     pub fn new(world: Arc<World>, machines: [MachineId; 2], processes: [ProcessId; 2]) -> Arc<Self> {
-        let state = State { pipes: Default::default(), is_closed: [false; 2], reset_at: None };
+        let state =
+            State { pipes: Default::default(), is_closed: [false; 2], reset_at: None, given_up_at: None };
         let link = Arc::new(Self { world, machines, processes, state: Mutex::new(state) });
         let mut shared = link.world.state();
         if shared.links.len().is_power_of_two() {
@@ -141,7 +144,8 @@ impl Link {
     }
 
     fn check_reset(&self, state: &State, task: TaskId) -> io::Result<()> {
-        match state.reset_at {
+        let first = [state.reset_at, state.given_up_at].into_iter().flatten().min();
+        match first {
             Some(at) if at <= self.world.now() => Err(io::ErrorKind::ConnectionReset.into()),
             Some(at) => {
                 self.world.wake_at(task, at);
@@ -211,7 +215,7 @@ impl Link {
             return Ok(Progress::Wait);
         }
         let at = if is_parted {
-            state.reset_at.get_or_insert(now + GIVE_UP);
+            state.given_up_at.get_or_insert(now + GIVE_UP);
             HELD
         } else {
             let (from, to) = (self.machines[end].0, self.machines[1 - end].0);
@@ -278,7 +282,7 @@ impl Link {
     fn release(&self) {
         let now = self.world.now();
         let mut state = self.state.lock();
-        state.reset_at = state.reset_at.filter(|&at| at <= now);
+        state.given_up_at = state.given_up_at.filter(|&at| at <= now);
         for end in 0..2 {
             let (from, to) = (self.machines[end].0, self.machines[1 - end].0);
             let pipe = &mut state.pipes[end];
