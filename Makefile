@@ -20,6 +20,7 @@ test: ## All tests, those with MPI, FUSE and network namespaces among them
 	@scripts/deps.sh test
 	$(CARGO) build -p weft-cli -p weft-preload
 	$(CARGO) test --workspace
+	$(CARGO) test -p weft-twin --features plants --test search_plants
 
 bench: ## Measurements as ratios to the plain local directory in the same run
 	@scripts/deps.sh bench

@@ -15,6 +15,9 @@ mod table;
 use clap::Parser;
 use std::process::ExitCode;
 
+// Planted bugs come into a command only by its own name for them, not by what else is built with it.
+const _: () = assert!(weft_env::plants::AVAILABLE == cfg!(feature = "plants"));
+
 fn main() -> ExitCode {
     // A closed pipe (`weft ls | head`) ends the command quietly, as it does other tools.
     signals::default_pipe();

@@ -10,7 +10,8 @@ use crate::gather::{pick, pick_mut};
 use crate::lease::attach_shared;
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
-use weft_core::{ByteLen, FileId, LocalOffset, SubRequest};
+use weft_core::{ByteLen, FileId, LocalOffset, ObjectId, SubRequest};
+use weft_env::plants::{self, Plant, planted};
 use weft_env::{Env, Shared};
 use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, Place};
 use weft_wire::{Capability, Errno, Family, Malformed, WireError};
@@ -91,6 +92,9 @@ impl<E: Env> Traffic<E> for Reads<'_, '_> {
 
     async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
         let part = &mut self.parts[self.items[item]];
+        if planted(Plant::StaleRead) {
+            plants::flag(part.asked > 0 && part.done == 0);
+        }
         // What is longer than the area goes through it in pieces: copied twice, but out of the cache.
         let (offset, len) = part.begin(self.core_bounds.piece_max(&wire.area));
         let (hints, cap) = (part.hints(), self.cap);
@@ -124,6 +128,7 @@ impl<E: Env> Traffic<E> for Reads<'_, '_> {
                     area.copy_out(from, &mut piece);
                     from += piece.len();
                 }
+                plant_stale(self.file, part, self.bufs, len as usize);
                 part.done += u64::from(len);
                 part.ended = len < part.asked;
                 part.datafile_len = datafile_len;
@@ -145,6 +150,7 @@ impl<E: Env> Traffic<E> for Reads<'_, '_> {
             let pieces = part.sub.pieces_after(ByteLen(part.done));
             wire.link.recv_payload(&header, &mut pick_mut(self.bufs, pieces, len)).await?;
         }
+        plant_stale(self.file, part, self.bufs, len);
         part.done += u64::from(header.payload_len);
         part.ended = header.payload_len < part.asked;
         part.datafile_len = Some(datafile_len);
@@ -266,6 +272,24 @@ impl<E: Env> Traffic<E> for Writes<'_, '_> {
             DataReply::Failed(error) => Ok(Err(error)),
             _ => Err(unexpected()),
         }
+    }
+}
+
+/// The planted bug: a read that was sent again gives what was read there before.
+#[inline]
+fn plant_stale(file: FileId, part: &Part, bufs: &mut [IoSliceMut<'_>], len: usize) {
+    if !planted(Plant::StaleRead) {
+        return;
+    }
+    let ObjectId { component, column } = part.sub.object;
+    let of = (file.0, u64::from(component) << 16 | u64::from(column));
+    let mut at = part.sub.local.offset.0 + part.done;
+    for mut piece in pick_mut(bufs, part.sub.pieces_after(ByteLen(part.done)), len) {
+        match plants::is_flagged() {
+            true => plants::kept(of, at, &mut piece),
+            false => plants::keep(of, at, &piece),
+        }
+        at += piece.len() as u64;
     }
 }
 

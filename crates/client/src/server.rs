@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{Nanos, ServerId};
+use weft_env::plants::{Plant, planted};
 use weft_env::{Address, Env};
 use weft_wire::cluster::{ClusterMap, ServerEntry};
 use weft_wire::{Errno, WireError};
@@ -96,7 +97,7 @@ impl<E: Env> Server<E> {
         if !self.troubled.load(Ordering::Relaxed) {
             return Ok(Patience::Retry);
         }
-        let outage = self.outage.lock();
+        let mut outage = self.outage.lock();
         match outage.dead_until {
             None => Ok(Patience::Retry),
             Some(until) if now < until => {
@@ -106,7 +107,12 @@ impl<E: Env> Server<E> {
             }
             // Nobody knows whether it is well again: each tries once, because to fail for a probe of somebody else
             // that succeeds a moment later would be an error without a cause.
-            Some(_) => Ok(Patience::Probe),
+            Some(_) => {
+                if planted(Plant::OneProbe) {
+                    outage.dead_until = Some(now.saturating_add(outage.dead_for));
+                }
+                Ok(Patience::Probe)
+            }
         }
     }
 

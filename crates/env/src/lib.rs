@@ -16,6 +16,7 @@ mod address;
 pub mod device;
 mod hollow;
 mod name;
+pub mod plants;
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)] // The one place where they belong.
 pub mod real;
 pub mod sim;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weft_core::{ByteLen, LocalOffset, TargetId};
 use weft_env::device::DeviceAction;
+use weft_env::plants::{self, Plant, planted};
 use weft_env::{Create, Dir, Env, File, FileMeta, OpenMode, Shared, Space};
 
 /// The longest datafile, in bytes: what the system's offsets hold.
@@ -232,6 +233,9 @@ impl<E: Env> Target<E> {
                 written.map_err(|error| self.error(key, "write", error))?;
             }
         }
+        if planted(Plant::ResurrectedBytes) {
+            self.resurrect(key, offset.0).await;
+        }
         emulate::end(charge).await;
         Ok(())
     }
@@ -351,6 +355,11 @@ impl<E: Env> Target<E> {
             },
             _ => self.made(key).await?,
         };
+        if planted(Plant::ResurrectedBytes) {
+            let mut tail = vec![0; 4096];
+            let read = datafile.file.read_at(&mut [IoSliceMut::new(&mut tail)], LocalOffset(len.0)).await;
+            plants::keep(self.plant_key(key), len.0, &tail[..read.unwrap_or(0)]);
+        }
         let charge = self.begin(DeviceAction::Cut, key, LocalOffset(len.0), 0);
         let set = match self.module {
             Module::Direct => module_direct::set_len(&datafile, len).await,
@@ -370,6 +379,9 @@ impl<E: Env> Target<E> {
     /// Of the device; then bytes that were written may be lost.
     pub async fn sync(&self, key: DatafileKey) -> Result<(), DatafileError> {
         if self.module == Module::Null {
+            return Ok(());
+        }
+        if planted(Plant::UnsyncedReply) {
             return Ok(());
         }
         if self.unsafe_datafiles.lock().contains(&key) {
@@ -398,7 +410,7 @@ impl<E: Env> Target<E> {
     /// Its file is gone: from here on nobody makes it again, whatever he has open still. To be said before
     /// [`remove`](Self::remove).
     pub async fn bury(&self, key: DatafileKey) {
-        if self.module != Module::Null {
+        if self.module != Module::Null && !planted(Plant::ForgottenRemovals) {
             self.removed.add(&self.dir, key).await;
         }
     }
@@ -447,6 +459,23 @@ impl<E: Env> Target<E> {
             self.removed.sync().await.map_err(|error| self.error(key, "note its removal", error))?;
         }
         Ok(())
+    }
+
+    fn plant_key(&self, key: DatafileKey) -> (u64, u64) {
+        let path = self.path.to_string_lossy().bytes().map(u64::from).sum::<u64>();
+        (path << 32 | key.file.0, u64::from(key.object.component) << 16 | u64::from(key.object.column))
+    }
+
+    /// The planted bug: what a cut took away shows in the hole before a later write.
+    async fn resurrect(&self, key: DatafileKey, before: u64) {
+        let mut hole = vec![0; before.min(1 << 20) as usize];
+        let start = before - hole.len() as u64;
+        plants::kept(self.plant_key(key), start, &mut hole);
+        let Some(first) = hole.iter().position(|&byte| byte != 0) else { return };
+        if let Ok(datafile) = self.made(key).await {
+            let file = datafile.direct.as_ref().map_or(&datafile.file, |parts| &parts.buffered);
+            let _ = file.write_at(&[IoSlice::new(&hole[first..])], LocalOffset(start + first as u64)).await;
+        }
     }
 
     async fn existing(&self, key: DatafileKey) -> Result<Option<Arc<Datafile<E>>>, DatafileError> {

@@ -8,6 +8,7 @@ use super::permit::{READ, WRITE, allows, require, without_set_ids};
 use super::tables::{change_inode, inode, put_inode, row};
 use super::walk::{Last, Walked, walk, walk_to_name};
 use weft_core::{ByteLen, FileId};
+use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, file_key};
 use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, OpenFlags, Opened, Place, ReclaimOpen, WriteSummary};
 use weft_wire::{Capability, Errno, Rights};
@@ -373,7 +374,7 @@ fn settle(inode: &mut Inode, told: Option<&Told>) {
         return;
     }
     *touched = true;
-    inode.size = inode.size.max(told.end);
+    inode.size = if planted(Plant::ShrinkingSize) { told.end } else { inode.size.max(told.end) };
     // Room is taken in pages, by what was there and what was written, and a file without holes takes its length.
     let blocks = |bytes: ByteLen| bytes.0.div_ceil(4096).saturating_mul(8);
     inode.blocks_512 = inode.blocks_512.saturating_add(blocks(told.bytes)).min(blocks(inode.size));

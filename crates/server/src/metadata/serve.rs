@@ -7,6 +7,7 @@ use super::open::{OpenRequest, Urgency};
 use super::tables::{allocator, row};
 use super::{ConnectionContext, Service};
 use std::sync::atomic::Ordering;
+use weft_env::plants::{Plant, planted};
 use weft_env::{Dir, Env, Notify};
 use weft_store::metadata::{Engine, ReplyRow, Table, Transaction, reply_key};
 use weft_wire::Errno;
@@ -187,7 +188,7 @@ impl<E: Env> Service<E> {
     async fn until_made(&self, reply: &MetaReply) -> Outcome<()> {
         let MetaReply::Opened(opened) = reply else { return Ok(()) };
         let file = opened.attr.file;
-        if !self.core.opens.lock().is_fresh(file) {
+        if planted(Plant::ReusedIds) || !self.core.opens.lock().is_fresh(file) {
             return Ok(());
         }
         if !opened.created {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::{ByteLen, FileId, Nanos, Timestamp};
 use weft_env::Env;
+use weft_env::plants::{Plant, planted};
 use weft_store::emulate::Emulator;
 use weft_store::metadata::{
     AllocatorRow, Engine, EngineError, Identity, Inode, Journal, Node, Scan, Snapshot, Table, Transaction,
@@ -154,7 +155,7 @@ fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -
         put_inode(t, ROOT, &root(options, uid, now));
         put_allocator(t, &AllocatorRow { next: FileId(ROOT.0 + 1), inodes: 1 });
     }
-    if crashed {
+    if crashed && !planted(Plant::ReusedIds) {
         let row = allocator(t)?;
         put_allocator(t, &AllocatorRow { next: FileId(row.next.0 + FILE_IDS_SKIPPED), ..row });
     }

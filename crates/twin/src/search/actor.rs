@@ -170,9 +170,32 @@ impl Actor {
                 legal.push(libc::ESTALE);
             }
         }
+        // Nothing goes on with a file on which the client has lost a lock until that is given up.
+        let lock_lost =
+            error.errno() == libc::EIO && error.to_string().starts_with("a lock on the file was lost");
+        if lock_lost && self.judge.had_outage() {
+            self.judge.hit("actor: a lost lock");
+            legal.push(libc::EIO);
+        }
         self.judge.excused(error, &legal);
         if error.errno() == libc::ESTALE {
             self.close(at).await;
+        } else if lock_lost {
+            self.give_locks_up(at).await;
+        }
+    }
+
+    async fn give_locks_up(&mut self, at: usize) {
+        let (handle, key) = (self.handles[at].file.clone(), self.handles[at].key);
+        let all = LockRange { start: 0, end: u64::MAX };
+        let of_process = (LockSpace::Record, LockOwner::Process(self.process), self.process);
+        let of_handle = (LockSpace::Flock, LockOwner::Handle(handle.handle()), key);
+        for (space, owner, own) in [of_process, of_handle] {
+            let own = (self.number, own);
+            self.judge.now(|state, _| state.locks.released(own, handle.file(), space, (0, u64::MAX)));
+            if let Err(error) = handle.unlock(space, owner, all).await {
+                self.judge.excused(&error, &[libc::ESTALE]);
+            }
         }
     }
 
@@ -473,7 +496,8 @@ impl Actor {
             }
             _ => {
                 self.judge.never_told(id, took);
-                self.judge.excused(error, &[]);
+                let is_full = self.cluster.plan.faults.contains(&super::plan::Fault::FullDisk);
+                self.judge.excused(error, if is_full { &[libc::ENOSPC] } else { &[] });
             }
         }
     }

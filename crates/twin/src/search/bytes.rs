@@ -205,7 +205,20 @@ impl Bytes {
     }
 
     /// Checks what a read that began at `began` has given.
-    pub fn check(&mut self, offset: u64, bytes: &[u8], began: Moment, now: Moment) -> Result<(), Wrong> {
+    #[cfg(test)]
+    fn check(&mut self, offset: u64, bytes: &[u8], began: Moment, now: Moment) -> Result<(), Wrong> {
+        self.check_and(true, offset, bytes, began, now)
+    }
+
+    /// Checks what a read that began at `began` has given, perhaps without taking it for evidence of what is there now.
+    pub fn check_and(
+        &mut self,
+        learn: bool,
+        offset: u64,
+        bytes: &[u8],
+        began: Moment,
+        now: Moment,
+    ) -> Result<(), Wrong> {
         let end = offset + bytes.len() as u64;
         let mut wrong = None;
         self.each(offset, end, |start, stop, all| {
@@ -221,6 +234,9 @@ impl Bytes {
                 .collect();
             if fits.is_empty() {
                 wrong = first_wrong(all, start, got, legal);
+                return;
+            }
+            if !learn {
                 return;
             }
             // What was over before the read began and was not seen is gone.

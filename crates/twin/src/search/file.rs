@@ -50,7 +50,8 @@ impl FileModel {
         self.reads.first().copied().unwrap_or(NEVER)
     }
 
-    fn lost_power_since(&self, moment: Moment) -> bool {
+    /// Whether a machine with a part of it lost power after `moment`.
+    pub fn lost_power_since(&self, moment: Moment) -> bool {
         self.power_cuts.iter().any(|cut| *cut > moment)
     }
 

@@ -344,9 +344,11 @@ impl Judge {
         let (wrong, bounds, uncertain) = self.file(file, |model, now| {
             model.reads.remove(&began);
             let bounds = model.sizes.bounds(began);
-            let wrong = model.bytes.check(offset, bytes, began, now).err();
+            // What was seen before a loss of power, and told after it, may be lost.
+            let learn = !model.lost_power_since(began);
+            let wrong = model.bytes.check_and(learn, offset, bytes, began, now).err();
             let end = offset + bytes.len() as u64;
-            if !bytes.is_empty() {
+            if !bytes.is_empty() && learn {
                 model.sizes.seen(end, began, now);
             }
             (wrong, bounds, model.bytes.uncertain())
@@ -392,7 +394,7 @@ impl Judge {
     pub fn size_told(&self, id: u32, file: FileId, began: Moment, size: u64) {
         let (least, most) = self.file(file, |model, now| {
             let bounds = model.sizes.bounds(began);
-            if !model.end_lost {
+            if !model.end_lost && !model.lost_power_since(began) {
                 model.sizes.seen(size, began, now);
             }
             bounds

@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weft_core::Nanos;
 use weft_env::Env;
+use weft_env::plants::{AVAILABLE, Plant};
 use weft_env::sim::{Rng, Sim, SimEnv};
 
 /// How often the faults are looked after.
@@ -33,6 +34,8 @@ pub struct Options {
     pub steps_max: Option<u32>,
     /// At most so many faults.
     pub faults_max: Option<u32>,
+    /// A bug that it must find, in a build that has them.
+    pub plant: Option<Plant>,
 }
 
 /// What came of a seed.
@@ -69,6 +72,12 @@ struct Living {
 
 /// Runs a seed.
 pub fn run(seed: u64, options: Options) -> Report {
+    #[cfg(feature = "plants")]
+    weft_env::plants::plant(options.plant);
+    assert!(
+        options.plant.is_none() || AVAILABLE,
+        "this build has no planted bugs: the feature `plants` gives them"
+    );
     let mut sim = Sim::with_seed(seed);
     let judge = Judge::new(sim.control(), options.verbose);
     let ran = catch_unwind(AssertUnwindSafe(|| run_in(&mut sim, seed, options, &judge)));

@@ -4,10 +4,10 @@ use super::actor::Actor;
 use super::cluster::Cluster;
 use super::judge::Judge;
 use std::collections::{BTreeMap, BTreeSet};
-use weft_client::{Client, Error};
+use weft_client::{Client, Error, OpenFile, Wait};
 use weft_core::{ByteLen, FileId, ObjectId, TargetId};
 use weft_env::sim::SimEnv;
-use weft_wire::meta::FileType;
+use weft_wire::meta::{FileType, LockKind, LockOwner, LockRange, LockSpace};
 
 /// Asked for at a time.
 const PAGE: u32 = 1000;
@@ -31,6 +31,9 @@ pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
         if let Err(error) = checked.await {
             return judge.violated("everything proceeds after the faults", error.to_string());
         }
+        if let Err(error) = nobody_locks(&handle).await {
+            return judge.violated("locks vanish with their holders", format!("file {file}: {error}"));
+        }
         // Not waited for: fsck must not mind.
         drop(handle);
     }
@@ -42,6 +45,14 @@ pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
         Ok(problems) => judge.violated("fsck finds nothing", problems.join("; ")),
         Err(error) => judge.violated("everything proceeds after the faults", error.to_string()),
     }
+}
+
+/// All who could hold a lock have gone.
+async fn nobody_locks(handle: &OpenFile<SimEnv>) -> Result<(), Error> {
+    let range = LockRange { start: 0, end: u64::MAX };
+    let own = LockOwner::Handle(handle.handle());
+    handle.lock(LockSpace::Flock, own, LockKind::Exclusive, range, Wait::No).await?;
+    handle.lock(LockSpace::Record, LockOwner::Process(0), LockKind::Shared, range, Wait::No).await
 }
 
 type Parts = BTreeMap<(ObjectId, TargetId), ByteLen>;

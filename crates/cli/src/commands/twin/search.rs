@@ -68,9 +68,20 @@ pub struct Search {
     /// At most so many steps of each program
     #[arg(long, value_name = "COUNT")]
     steps_max: Option<u32>,
+    /// Plant this bug, which must be found
+    #[cfg(feature = "plants")]
+    #[arg(long, value_parser = plant)]
+    plant: Option<weft_env::plants::Plant>,
     /// One JSON object per line: each seed that found something, and the sum
     #[arg(long)]
     json: bool,
+}
+
+#[cfg(feature = "plants")]
+fn plant(name: &str) -> Result<weft_env::plants::Plant, String> {
+    use weft_env::plants::Plant;
+    let found = Plant::ALL.into_iter().find(|plant| plant.name() == name);
+    found.ok_or_else(|| format!("one of {}", Plant::ALL.map(Plant::name).join(", ")))
 }
 
 /// What all seeds together came to.
@@ -96,6 +107,10 @@ impl Search {
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
+            #[cfg(feature = "plants")]
+            plant: self.plant,
+            #[cfg(not(feature = "plants"))]
+            plant: None,
         };
         match self.seed {
             Some(seed) => self.one(seed, options),
@@ -171,6 +186,9 @@ impl Search {
         let Some(violation) = &report.violation else { return };
         let seed = report.seed;
         let mut repeat = format!("weft twin search --seed {seed} --verbose");
+        if let Some(plant) = options.plant {
+            repeat.push_str(&format!(" --plant {}", plant.name()));
+        }
         if options.profile == search::Profile::Long {
             repeat.push_str(" --profile long");
         }
