@@ -32,10 +32,10 @@ pub const CASES: &[Case] = &[
         size: (mib(32), mib(24)),
     },
     Case {
-        name: "ior strided read",
-        profile: "ceda-hdd",
+        name: "ior strided read, SSD",
+        profile: "ibridge-ssd",
         text: "kind = \"ior\"\nranks = 8\ntransfer = 65536\nper_rank = SIZE\nlayout = \"strided\"\naccess = \"read\"",
-        size: (mib(32), mib(12)),
+        size: (mib(96), mib(32)),
     },
     Case {
         name: "ior random read",
