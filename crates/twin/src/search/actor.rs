@@ -342,6 +342,7 @@ impl Actor {
         fill(id, Fill::Flat, 0, &mut bytes);
         let began = self.judge.file(file, |model, now| {
             model.begin_append(id, now);
+            model.reads.insert(now);
             now
         });
         let result = handle.append(&[IoSlice::new(&bytes)]).await;
@@ -353,12 +354,14 @@ impl Actor {
         match result {
             Ok((offset, count)) => {
                 self.judge.appended(id, file, began, offset.0, len as u64);
+                self.judge.asked(file, began);
                 let (len, count) = (len as u64, count as u64);
                 self.judge.file(file, |model, now| {
                     model.end_append(id, key, (offset.0, len, count), began, now);
                 });
             }
             Err(error) => {
+                self.judge.asked(file, began);
                 self.judge.file(file, |model, now| model.fail_append(id, len as u64, now));
                 self.judged(at, &error, &[]).await;
             }
@@ -475,7 +478,7 @@ impl Actor {
         let by_stat = self.judge.moment().is_multiple_of(2);
         let id = self.begins(|| format!("size of file {file}, by stat {by_stat}"));
         self.judge.hit(if by_stat { "op: stat by handle" } else { "op: size" });
-        let began = self.judge.file(file, |_, now| now);
+        let began = self.judge.begin_asking(file);
         let result = match by_stat {
             true => handle.attr().await.map(|attr| attr.size.0),
             false => handle.size().await.map(|size| size.0),
@@ -484,6 +487,7 @@ impl Actor {
         if let Ok(size) = &result {
             self.judge.size_told(id, file, began, *size);
         }
+        self.judge.asked(file, began);
         result
     }
 
@@ -581,9 +585,13 @@ impl Actor {
     }
 
     async fn stat(&self, id: u32, at: &Place) -> Result<Answer, Error> {
-        let began = self.judge.moment();
-        let attr = self.client.stat(at).await?;
-        self.judge.size_told(id, attr.file, began, attr.size.0);
+        let began = self.judge.begin_asking_by_name();
+        let stat = self.client.stat(at).await;
+        if let Ok(attr) = &stat {
+            self.judge.size_told(id, attr.file, began, attr.size.0);
+        }
+        self.judge.asked_by_name(began);
+        let attr = stat?;
         Ok(Answer::Attr { file: attr.file.0, nlink: attr.nlink })
     }
 

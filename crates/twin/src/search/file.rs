@@ -179,6 +179,7 @@ impl FileModel {
         }
         self.power_cuts.push(now);
         self.appends.clear();
+        self.cut_at = now;
         self.end_lost |= self.sizes.lost_power();
         let end = self.bytes.last_start();
         let extent = Extent { offset: weft_core::FileOffset(0), len: ByteLen(end) };

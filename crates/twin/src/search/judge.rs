@@ -331,6 +331,25 @@ impl Judge {
         })
     }
 
+    /// Somebody asks by name: of no file may be forgotten what was before.
+    pub fn begin_asking_by_name(&self) -> Moment {
+        self.now(|state, now| {
+            state.files.values_mut().for_each(|model| {
+                model.reads.insert(now);
+            });
+            now
+        })
+    }
+
+    /// He has asked.
+    pub fn asked_by_name(&self, began: Moment) {
+        self.now(|state, _| {
+            state.files.values_mut().for_each(|model| {
+                model.reads.remove(&began);
+            })
+        });
+    }
+
     /// A read begins.
     pub fn begin_read(&self, file: FileId) -> Moment {
         self.file(file, |model, now| {
@@ -388,6 +407,16 @@ impl Judge {
     /// A read failed.
     pub fn fail_read(&self, file: FileId, began: Moment) {
         self.file(file, |model, _| model.reads.remove(&began));
+    }
+
+    /// Somebody asks for a size, or appends: what was before must be remembered until [`asked`](Self::asked).
+    pub fn begin_asking(&self, file: FileId) -> Moment {
+        self.begin_read(file)
+    }
+
+    /// He has asked.
+    pub fn asked(&self, file: FileId, began: Moment) {
+        self.fail_read(file, began);
     }
 
     /// Somebody who asked from `began` was told that the file is `size` long.
