@@ -353,7 +353,7 @@ impl Actor {
         drop(handle);
         match result {
             Ok((offset, count)) => {
-                self.judge.appended(id, file, began, offset.0, len as u64);
+                self.judge.appended(id, file, began, offset.0, count as u64);
                 self.judge.asked(file, began);
                 let (len, count) = (len as u64, count as u64);
                 self.judge.file(file, |model, now| {
