@@ -68,6 +68,9 @@ fn the_last_close_settles_what_all_writers_told() {
     });
 }
 
+/// After this time no capability from before holds.
+const CAPABILITIES_OVER: Nanos = Nanos::from_s(3603);
+
 #[test]
 fn a_writer_that_died_or_is_unsure_leaves_the_word_to_the_datafiles() {
     with_service(async |env, service, _| {
@@ -86,7 +89,14 @@ fn a_writer_that_died_or_is_unsure_leaves_the_word_to_the_datafiles() {
             a.close(ours, wrote(10, env.wall())).await.expect("open");
             let attr = a.stat(&path).await.expect("there");
             let unsettled = attr.unsettled.as_ref().expect("nobody knows");
-            assert!(unsettled.may_settle);
+            assert_eq!(unsettled.may_settle, unsure, "b, lost, may go on while its capability holds");
+            if !unsure {
+                settle(&a, &attr, 4000).await;
+                assert!(a.stat(&path).await.expect("there").unsettled.is_some(), "b may still write");
+                env.sleep(CAPABILITIES_OVER).await;
+            }
+            let attr = a.stat(&path).await.expect("there");
+            assert!(attr.unsettled.as_ref().expect("nobody knows").may_settle);
             settle(&a, &before, 5).await;
             assert!(a.stat(&path).await.expect("there").unsettled.is_some(), "measured while a wrote");
             settle(&a, &attr, 4000).await;
@@ -119,6 +129,9 @@ fn a_size_measured_before_a_write_or_a_cut_is_not_believed() {
         let during = b.stat("f").await.expect("there");
         a.gone().await;
         settle(&b, &during, 9).await;
+        let after = b.stat("f").await.expect("there");
+        assert!(!after.unsettled.as_ref().expect("unknown").may_settle, "it may live and cut");
+        env.sleep(CAPABILITIES_OVER).await;
         let after = b.stat("f").await.expect("there");
         assert!(after.unsettled.as_ref().expect("unknown").may_settle);
         settle(&b, &after, 8).await;

@@ -6,7 +6,7 @@
 use weft_twin::search::{Coverage, Options, run};
 
 /// Each seed with what it found.
-const FOUND: [(u64, &str); 14] = [
+const FOUND: [(u64, &str); 18] = [
     (17, "a server that was well again was called dead to all but one of those who asked at that moment"),
     (
         35,
@@ -31,6 +31,13 @@ const FOUND: [(u64, &str); 14] = [
         "a metadata service whose log had failed answered EBADF about files that it could not be told of again",
     ),
     (1054, "the simulated network forgot that a machine had been down when a partition healed"),
+    (
+        7223,
+        "a writer unknown to the metadata service after an outage wrote on, and others were told a size of before",
+    ),
+    (8516, "the same, after a lost session"),
+    (6240, "the same"),
+    (7836, "the same"),
     (1760, "the search itself took a read that a loss of power overtook for proof"),
     (308, "the search itself dropped requests whose outcome nobody knows"),
 ];

@@ -17,6 +17,7 @@
 mod attrs;
 mod check;
 mod fault;
+mod ghosts;
 mod layouts;
 mod list;
 mod locking;

@@ -1,6 +1,7 @@
 //! What every operation needs beside the database: who asks, when, and what the service knows.
 
 use super::fault::Outcome;
+use super::ghosts::Ghosts;
 use super::layouts::Layouts;
 use super::opens::Opens;
 use parking_lot::Mutex;
@@ -31,6 +32,8 @@ pub(super) struct Core {
     pub cautious_until: Timestamp,
     /// Locked after the database's own lock where both are.
     pub opens: Mutex<Opens>,
+    /// Files that somebody unknown may be writing.
+    pub ghosts: Mutex<Ghosts>,
     /// Rows in `reap`.
     pub reaping: AtomicU64,
     /// Something was added to `reap`.
@@ -92,6 +95,11 @@ impl Core {
     pub(super) fn grant(&self, file: FileId, rights: Rights, now: Timestamp) -> Capability {
         let seconds = u64::try_from(now.parts().0).unwrap_or(0);
         self.secret.grant(file, rights, seconds + self.capability_life_s)
+    }
+
+    /// When what is granted at `now` ends at the latest.
+    pub(super) fn granted_until(&self, now: Timestamp) -> Timestamp {
+        Timestamp(now.0 + i128::from(self.capability_life_s + 1) * 1_000_000_000)
     }
 
     /// Whether the service made `cap` for `file` with these rights, at any time.
@@ -163,7 +171,7 @@ impl Core {
                     layout: layout.clone(),
                     cap: self.grant(file, Rights::LENGTH, now),
                     epoch: self.epoch(*epoch),
-                    may_settle: !self.opens.lock().is_busy(file),
+                    may_settle: !self.opens.lock().is_busy(file) && !self.ghosts.lock().haunt(file, now),
                     mtime_set_at: inode.mtime_set_at,
                 }));
             }

@@ -329,6 +329,9 @@ impl Op<'_> {
         let ended = self.core.opens.lock().remove(self.session, handle, told);
         let Some(ended) = ended else { return Ok(None) };
         let file = ended.open.file;
+        if told.is_none() && ended.open.changes() {
+            self.core.ghosts.lock().lose(file, self.now, self.core.granted_until(self.now));
+        }
         if let Some(told) = &ended.quiet {
             self.quiet(t, file, told.as_ref())?;
         }

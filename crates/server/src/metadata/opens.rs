@@ -22,7 +22,7 @@ pub(super) struct OpenEntry {
 
 impl OpenEntry {
     /// Whether the datafiles may change through it.
-    fn changes(&self) -> bool {
+    pub(super) fn changes(&self) -> bool {
         self.write || self.truncate
     }
 }

@@ -76,7 +76,7 @@ impl Op<'_> {
         let (ended, busy) = {
             let mut opens = self.core.opens.lock();
             let ended = opens.end_truncation(file, self.session);
-            (ended, opens.is_busy(file))
+            (ended, opens.is_busy(file) || self.core.ghosts.lock().haunt(file, self.now))
         };
         let Some(mut inode) = inode(t, file)? else { return Ok(ended) };
         let Node::Regular { settled, touched, epoch, .. } = &mut inode.node else { return Ok(ended) };

@@ -1,6 +1,7 @@
 //! Beginning and end of the service.
 
 use super::fault::{Fault, Outcome};
+use super::ghosts::Ghosts;
 use super::layouts::Layouts;
 use super::locking::Locks;
 use super::op::Core;
@@ -42,6 +43,8 @@ struct Before {
     expected: bool,
     /// Whose replies are kept.
     replied: BTreeSet<SessionId>,
+    /// No file from here on was there.
+    first_new: FileId,
 }
 
 impl<E: Env> Service<E> {
@@ -89,6 +92,8 @@ impl<E: Env> Service<E> {
 
         let now = env.now();
         let restarted = before.incarnation > 1;
+        // One second more than whole seconds of a capability, and as much for the service's own clock.
+        let writers_until = Timestamp(wall.0 + i128::from(options.capability_life.0) + 2_000_000_000);
         let mut sessions = Sessions::default();
         before.replied.iter().for_each(|session| sessions.has_ended(*session, now));
         let service = Arc::new(Self {
@@ -104,6 +109,7 @@ impl<E: Env> Service<E> {
                     Timestamp(0)
                 },
                 opens: Mutex::new(Opens::default()),
+                ghosts: Mutex::new(Ghosts::new(before.first_new, writers_until)),
                 reaping: AtomicU64::new(before.reaping),
                 reap_wanted: AtomicBool::new(false),
                 freeing: Mutex::default(),
@@ -172,6 +178,7 @@ fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -
         reaping: count(t, Table::Reap, u64::MAX)?,
         expected,
         replied,
+        first_new: allocator(t)?.next,
     })
 }
 
