@@ -86,7 +86,12 @@ fn figure() -> impl Strategy<Value = f64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    // Always the same cases, so that one that is new breaks nobody's unrelated change; other seeds by hand.
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn whatever_a_profile_holds_it_is_refused_or_works(

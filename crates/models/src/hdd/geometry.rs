@@ -90,13 +90,18 @@ impl Geometry {
         (turned(track - cylinder, self.head_switch) + turned(cylinder, self.cylinder_switch)) % self.period
     }
 
+    /// The time in which `count` sectors of a zone pass under the head.
+    fn share(&self, count: u64, zone: &Zone) -> u64 {
+        (u128::from(count) * u128::from(self.period) / u128::from(zone.sectors_per_track)) as u64
+    }
+
     /// Where `sector` lies.
     pub fn place(&self, sector: u64) -> Place {
         let zone = &self.zones[self.zone(sector.min(self.sectors - 1))];
         let within = sector.min(self.sectors - 1) - zone.first_sector;
         let track = zone.first_track + within / zone.sectors_per_track;
         let on_track = within % zone.sectors_per_track;
-        let angle = (on_track * self.period / zone.sectors_per_track + self.skew(track)) % self.period;
+        let angle = (self.share(on_track, zone) + self.skew(track)) % self.period;
         Place { track, angle }
     }
 
@@ -111,12 +116,15 @@ impl Geometry {
             let first = zone.first_track + within / zone.sectors_per_track;
             let last = zone.first_track + (within + here - 1) / zone.sectors_per_track;
             let cylinders = self.cylinder(last) - self.cylinder(first);
-            time += here * self.period / zone.sectors_per_track
-                + (last - first - cylinders) * self.head_switch
-                + cylinders * self.cylinder_switch;
+            let switches = (last - first - cylinders).saturating_mul(self.head_switch);
+            time = self
+                .share(here, zone)
+                .saturating_add(switches)
+                .saturating_add(cylinders.saturating_mul(self.cylinder_switch))
+                .saturating_add(time);
             (at, left, index) = (at + here, left - here, index + 1);
             if left > 0 {
-                time += self.cylinder_switch;
+                time = time.saturating_add(self.cylinder_switch);
             }
         }
         time
