@@ -262,15 +262,7 @@ impl<'w> Drive<'w> {
     }
 }
 
-const READ: OpenFlags = OpenFlags {
-    read: true,
-    write: false,
-    create: false,
-    exclusive: false,
-    truncate: false,
-    directory: false,
-};
-const READ_WRITE_CREATE: OpenFlags = OpenFlags { write: true, create: true, ..READ };
+const READ_WRITE_CREATE: OpenFlags = OpenFlags { write: true, create: true, ..OpenFlags::READ };
 
 fn place(path: String) -> Place {
     Place { base: ROOT, path: path.into(), follow: true }
@@ -424,7 +416,7 @@ impl Rank<'_, '_> {
     }
 
     async fn open_now(&self, file: FileRef, create: bool) -> Result<OpenFile<SimEnv>, Error> {
-        let flags = if create { READ_WRITE_CREATE } else { READ };
+        let flags = if create { READ_WRITE_CREATE } else { OpenFlags::READ };
         self.client.open(&self.place(file), flags, 0o666, &self.drive.layout).await
     }
 

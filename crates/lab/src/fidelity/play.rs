@@ -10,15 +10,7 @@ use weft_core::{ByteLen, FileOffset};
 use weft_env::real::{RealEnv, block_on};
 use weft_workload::{FileRef, Op, Workload};
 
-const READ: OpenFlags = OpenFlags {
-    read: true,
-    write: false,
-    create: false,
-    exclusive: false,
-    truncate: false,
-    directory: false,
-};
-const WRITE: OpenFlags = OpenFlags { write: true, create: true, ..READ };
+const WRITE: OpenFlags = OpenFlags { write: true, create: true, ..OpenFlags::READ };
 const FOLDER: &str = "workload";
 const PIECE: u64 = 1 << 20;
 
@@ -116,7 +108,7 @@ impl Player<'_> {
     }
 
     async fn opened(&self, file: FileRef, create: bool) -> Result<OpenFile<RealEnv>, Error> {
-        let flags = if create { WRITE } else { READ };
+        let flags = if create { WRITE } else { OpenFlags::READ };
         self.client.open(&self.place(file), flags, 0o666, &self.cluster.layout()).await
     }
 

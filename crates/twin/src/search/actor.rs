@@ -621,15 +621,7 @@ impl Actor {
 
     /// Opens a file by its number for reading.
     pub async fn open_to_read(&self, file: FileId) -> Result<OpenFile<SimEnv>, Error> {
-        let flags = OpenFlags {
-            read: true,
-            write: false,
-            create: false,
-            exclusive: false,
-            truncate: false,
-            directory: false,
-        };
-        self.client.open(&by_number(file), flags, 0, &LayoutSpec::default()).await
+        self.client.open(&by_number(file), OpenFlags::READ, 0, &LayoutSpec::default()).await
     }
 
     /// Checks all that it has open and closes it.

@@ -22,6 +22,12 @@ pub struct OpenFlags {
     pub directory: bool,
 }
 
+impl OpenFlags {
+    /// For reading what is there.
+    pub const READ: Self =
+        Self { read: true, write: false, create: false, exclusive: false, truncate: false, directory: false };
+}
+
 /// What a user wants of the layout of a new file; what is `None` is decided by the directory's default, then by
 /// the cluster's.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
