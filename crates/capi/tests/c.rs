@@ -160,6 +160,7 @@ impl Servers {
                 queue_depth: target.queue_depth,
                 leases: target.leases,
                 emulate: None,
+                ibridge: None,
             };
             let config = ServerConfig {
                 server: id,

@@ -7,6 +7,7 @@
 pub mod access;
 mod geometry;
 mod histogram;
+pub mod ibridge;
 pub mod layout;
 pub mod locks;
 pub mod placement;

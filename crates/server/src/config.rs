@@ -3,6 +3,7 @@
 use crate::metadata;
 use std::path::PathBuf;
 use std::sync::Arc;
+use weft_core::ibridge::{Policy, ServiceCurve, Thresholds, Weight};
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
 use weft_env::Address;
 use weft_store::emulate::Emulation;
@@ -54,6 +55,61 @@ pub struct TargetConfig {
     pub leases: bool,
     /// The device whose time its requests take; `None` the one below.
     pub emulate: Option<Emulation>,
+    /// An SSD beside it for small requests; `None` the disk serves all. With one, no descriptors are lent.
+    pub ibridge: Option<IbridgeConfig>,
+}
+
+/// The SSD beside a target, and which requests go there.
+#[derive(Clone, Debug)]
+pub struct IbridgeConfig {
+    /// The directory of its log on the SSD.
+    pub path: PathBuf,
+    /// Room for bytes in the log.
+    pub size: ByteLen,
+    /// Which requests go there.
+    pub policy: Policy,
+    /// What is small.
+    pub thresholds: Thresholds,
+    /// What a new request weighs in the disk's average service time.
+    pub weight: Weight,
+    /// What the disk takes for a request, as far as the decision knows it.
+    pub curve: ServiceCurve,
+    /// How often the average service time goes to the metadata service, and those of others come back.
+    pub exchange: Nanos,
+    /// How long a report of another server holds.
+    pub stale: Nanos,
+    /// Bytes are written back when the disk had no request for so long.
+    pub idle: Nanos,
+    /// Dirty bytes above which they are written back whatever the disk does.
+    pub dirty_high: ByteLen,
+    /// Dirty bytes down to which that goes on.
+    pub dirty_low: ByteLen,
+    /// Whether reads that would have been worth it are copied to the SSD when it is idle.
+    pub preload: bool,
+    /// The device whose time the log's requests take; `None` the one below.
+    pub emulate: Option<Emulation>,
+}
+
+impl IbridgeConfig {
+    /// A log of `size` at `path` beside a disk with `curve`, everything else as the paper has it: reports every second,
+    /// idle after 10 ms.
+    pub fn new(path: PathBuf, size: ByteLen, curve: ServiceCurve) -> Self {
+        Self {
+            path,
+            size,
+            policy: Policy::Ibridge,
+            thresholds: Thresholds::default(),
+            weight: Weight::default(),
+            curve,
+            exchange: Nanos::from_s(1),
+            stale: Nanos::from_s(5),
+            idle: Nanos::from_ms(10),
+            dirty_high: ByteLen(size.0 / 4 * 3),
+            dirty_low: ByteLen(size.0 / 2),
+            preload: true,
+            emulate: None,
+        }
+    }
 }
 
 /// Bounds of a server's memory and patience.

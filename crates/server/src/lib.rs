@@ -19,6 +19,6 @@ mod payload;
 mod server;
 mod status;
 
-pub use config::{Hooks, Limits, ServerConfig, TargetConfig};
+pub use config::{Hooks, IbridgeConfig, Limits, ServerConfig, TargetConfig};
 pub use data::DataService;
 pub use server::{Server, ServerHandle, ServerParts, StartError};

@@ -196,6 +196,7 @@ impl Cluster {
             queue_depth: spec.queue_depth,
             leases: true,
             emulate: None,
+            ibridge: None,
         });
         let limits = Limits { connections_max: u32::MAX, ..Limits::default() };
         ServerConfig {

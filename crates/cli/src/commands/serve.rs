@@ -191,6 +191,7 @@ fn target(target: &weft_config::Target) -> Result<TargetConfig, Failure> {
         queue_depth: target.queue_depth,
         leases: target.leases,
         emulate: target.emulate.as_ref().map(emulation).transpose()?,
+        ibridge: None,
     })
 }
 

@@ -76,6 +76,7 @@ impl Plan {
                 queue_depth: 16,
                 leases: self.leases,
                 emulate: None,
+                ibridge: None,
             }],
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(self.metadata.clone(), self.map.clone());

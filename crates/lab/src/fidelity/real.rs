@@ -103,6 +103,7 @@ impl RealCluster {
                 queue_depth: 64,
                 leases: false,
                 emulate,
+                ibridge: None,
             }],
             metadata,
             limits: Limits::default(),

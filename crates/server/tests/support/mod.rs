@@ -38,6 +38,7 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         queue_depth: 8,
         leases: true,
         emulate: None,
+        ibridge: None,
     };
     let mut targets = vec![target(0, "t0", Module::Buffered), target(2, "t2", Module::Null)];
     if direct {

@@ -130,6 +130,7 @@ impl Cluster {
                 queue_depth: plan.queue_depths[id],
                 leases: plan.leases,
                 emulate: None,
+                ibridge: None,
             }],
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(METADATA.into(), self.map.clone());

@@ -1,0 +1,194 @@
+//! The decision about one request.
+
+use super::Class;
+use super::average::{DiskRequest, ServiceAverage, Weight};
+use super::board::{Board, fragment_return};
+use super::curve::ServiceCurve;
+use super::policy::Policy;
+use super::streams::Streams;
+use crate::units::{ByteLen, Nanos, TargetId};
+
+/// Below which size a request is small, for each class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Thresholds {
+    /// Pieces of requests that span several datafiles.
+    pub fragments_below: ByteLen,
+    /// Requests of one piece.
+    pub random_below: ByteLen,
+}
+
+impl Default for Thresholds {
+    /// 20 KiB each, the paper's.
+    fn default() -> Self {
+        Self { fragments_below: ByteLen::from_kib(20), random_below: ByteLen::from_kib(20) }
+    }
+}
+
+/// A request at its arrival.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival<'a> {
+    /// What the disk would have to do.
+    pub request: DiskRequest,
+    /// Sub-requests of its parent, itself included; 0 and 1 are a parent of one piece.
+    pub pieces: u32,
+    /// Targets of the others, as far as known.
+    pub siblings: &'a [TargetId],
+}
+
+impl Arrival<'_> {
+    /// Which class a small request of this kind has.
+    pub const fn kind(&self) -> Class {
+        if self.pieces > 1 { Class::Fragment } else { Class::Random }
+    }
+}
+
+/// Which device is to serve a request. Of a read that is not cached it says whether to keep a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The disk.
+    Disk,
+    /// The SSD.
+    Ssd {
+        /// On account of this class.
+        class: Class,
+        /// The return, in nanoseconds of the disk's time.
+        gain: i64,
+    },
+    /// The disk, but for the first `head` and the last `tail` bytes; together they are less than the request.
+    Edges {
+        /// Bytes of the head; may be 0.
+        head: u64,
+        /// Bytes of the tail; may be 0.
+        tail: u64,
+        /// On account of this class.
+        class: Class,
+        /// The return of each edge, in nanoseconds of the disk's time.
+        gain: i64,
+    },
+}
+
+/// What a [`Decider`] is told at its start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeciderSpec {
+    /// Whose disk it is.
+    pub target: TargetId,
+    /// Which requests go to the SSD.
+    pub policy: Policy,
+    /// What is small.
+    pub thresholds: Thresholds,
+    /// What a new request weighs in T.
+    pub weight: Weight,
+    /// What the disk takes for a request.
+    pub curve: ServiceCurve,
+    /// How long a report of another server holds.
+    pub stale: Nanos,
+}
+
+/// What the decisions of one target rest on.
+#[derive(Clone, Debug)]
+pub struct Decider {
+    spec: DeciderSpec,
+    average: ServiceAverage,
+    board: Board,
+    streams: Streams,
+}
+
+impl Decider {
+    /// Of a disk that has served nothing yet.
+    pub fn new(spec: DeciderSpec) -> Self {
+        let (average, board) = (ServiceAverage::new(spec.weight), Board::new(spec.stale));
+        Self { spec, average, board, streams: Streams::new() }
+    }
+
+    /// What it was told at its start.
+    pub const fn spec(&self) -> &DeciderSpec {
+        &self.spec
+    }
+
+    /// T of this disk.
+    pub const fn average(&self) -> Nanos {
+        self.average.value()
+    }
+
+    /// What is known of other disks.
+    pub const fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// The same, to be brought up to date.
+    pub const fn board_mut(&mut self) -> &mut Board {
+        &mut self.board
+    }
+
+    /// The class of a small request; `None` when it is not small.
+    pub fn class(&self, arrival: &Arrival<'_>) -> Option<Class> {
+        let class = arrival.kind();
+        let below = match class {
+            Class::Fragment => self.spec.thresholds.fragments_below,
+            Class::Random => self.spec.thresholds.random_below,
+        };
+        (arrival.request.len < below).then_some(class)
+    }
+
+    /// Equations 1 to 3: the return of serving the request at the SSD, in nanoseconds.
+    pub fn gain(&self, arrival: &Arrival<'_>, now: Nanos) -> i64 {
+        let gain = self.average.gain(&self.spec.curve, &arrival.request);
+        if arrival.kind() != Class::Fragment {
+            return gain;
+        }
+        let slowest = self.board.slowest(arrival.siblings, self.spec.target, now);
+        fragment_return(gain, self.average.value(), slowest, arrival.pieces.saturating_sub(1))
+    }
+
+    /// Which device is to serve the request that arrives at `now`. Changes nothing: what the disk does is told by
+    /// [`served_by_disk`](Self::served_by_disk), and what the SSD does leaves T as it is (equation 2).
+    pub fn decide(&self, arrival: &Arrival<'_>, now: Nanos) -> Verdict {
+        let is_small = |policy_admits: fn(i64) -> bool| match self.class(arrival) {
+            Some(class) => {
+                let gain = self.gain(arrival, now);
+                if policy_admits(gain) { Verdict::Ssd { class, gain } } else { Verdict::Disk }
+            }
+            None => Verdict::Disk,
+        };
+        match self.spec.policy {
+            Policy::Off => Verdict::Disk,
+            Policy::Ibridge | Policy::Static { .. } => is_small(|gain| gain > 0),
+            Policy::Threshold => is_small(|_| true),
+            Policy::Detour { ns_per_byte, page } => self.detour(arrival, ns_per_byte, page),
+        }
+    }
+
+    /// The disk serves the request: equation 1.
+    pub fn served_by_disk(&mut self, request: &DiskRequest) {
+        self.average.served(&self.spec.curve, request);
+        self.streams.served(request);
+    }
+
+    /// What the arm loses over the request, against one that goes on where the disk was at work, pays for the room that
+    /// its bytes take. The average does not come into it: a request like all those before it is no better for that.
+    fn detour(&self, arrival: &Arrival<'_>, ns_per_byte: u32, page: u32) -> Verdict {
+        let request = &arrival.request;
+        if request.len == ByteLen::ZERO {
+            return Verdict::Disk;
+        }
+        let curve = &self.spec.curve;
+        let class = arrival.kind();
+        let position = curve.seek(self.average.distance(curve, request)).saturating_add(curve.rotation());
+        let gain = i64::try_from(position.0).unwrap_or(i64::MAX);
+        let pays_for = |len: u64| u128::from(position.0) > u128::from(len) * u128::from(ns_per_byte);
+        if pays_for(request.len.0) && !self.streams.continues(request) {
+            return Verdict::Ssd { class, gain };
+        }
+        let (head, tail) = if request.write { edges(request, page) } else { (0, 0) };
+        let is_worth = head + tail > 0 && head + tail < request.len.0 && pays_for(head.max(tail));
+        if is_worth { Verdict::Edges { head, tail, class, gain } } else { Verdict::Disk }
+    }
+}
+
+/// The bytes before the first and behind the last boundary of pages in the request.
+fn edges(request: &DiskRequest, page: u32) -> (u64, u64) {
+    let (start, page) = (request.offset.0, u64::from(page));
+    let Some(end) = start.checked_add(request.len.0).filter(|_| page > 0) else { return (0, 0) };
+    let (first, last) = (start.next_multiple_of(page), end - end % page);
+    if first > last { (0, 0) } else { (first - start, end - last) }
+}

@@ -1,0 +1,58 @@
+//! How the SSD is shared between the classes.
+
+use super::Class;
+use super::policy::Policy;
+use crate::units::ByteLen;
+
+/// What one more return weighs in its class's average: about the last hundred count.
+const NEW: f64 = 1.0 / 128.0;
+/// The least share of a class, so that one without history can get one.
+const FLOOR: f64 = 0.1;
+
+/// Shares of the SSD in proportion to the classes' average returns.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Partition {
+    policy: Policy,
+    averages: [Option<f64>; 2],
+}
+
+impl Partition {
+    /// Without history.
+    pub const fn new(policy: Policy) -> Self {
+        Self { policy, averages: [None; 2] }
+    }
+
+    /// A request of this class, with this return (nanoseconds), goes to the SSD.
+    pub fn admitted(&mut self, class: Class, gain: i64) {
+        let gain = gain.max(0) as f64;
+        let average = &mut self.averages[class.index()];
+        *average = Some(average.map_or(gain, |average| average + (gain - average) * NEW));
+    }
+
+    /// The average return of a class, in nanoseconds; `None` without history.
+    pub const fn average(&self, class: Class) -> Option<f64> {
+        self.averages[class.index()]
+    }
+
+    /// The share of a class, between 0 and 1. Under [`Policy::Threshold`] there is no partition: each class may have all.
+    pub fn share(&self, class: Class) -> f64 {
+        let part = |a: f64, b: f64| if a + b > 0.0 { a / (a + b) } else { 0.5 };
+        let fragments = match self.policy {
+            Policy::Threshold => return 1.0,
+            Policy::Static { fragments, random } => part(f64::from(fragments), f64::from(random)),
+            Policy::Off | Policy::Ibridge | Policy::Detour { .. } => match self.averages {
+                [Some(fragments), Some(random)] => part(fragments, random).clamp(FLOOR, 1.0 - FLOOR),
+                [Some(_), None] => 1.0 - FLOOR,
+                [None, Some(_)] => FLOOR,
+                [None, None] => 0.5,
+            },
+        };
+        if class == Class::Fragment { fragments } else { 1.0 - fragments }
+    }
+
+    /// The room of a class when there is `capacity` for both. It says who gives way when room is short, not that the
+    /// rest stays empty.
+    pub fn quota(&self, class: Class, capacity: ByteLen) -> ByteLen {
+        ByteLen(((capacity.0 as f64 * self.share(class)) as u64).min(capacity.0))
+    }
+}
