@@ -7,6 +7,7 @@ pub mod aligned;
 pub mod datafile;
 pub mod emulate;
 pub mod error;
+pub mod fragments;
 pub mod identity;
 pub mod metadata;
 mod module_direct;
