@@ -85,6 +85,8 @@ pub enum Command {
     Getstripe(c::stripe::Getstripe),
     /// Check the whole cluster, and repair it when asked to
     Fsck(c::fsck::Fsck),
+    /// Have what lies on SSDs beside disks written to the disks
+    Flush(c::flush::Flush),
     /// Make keys
     Key(c::key::KeyArgs),
     /// Check, show or begin a cluster file

@@ -163,6 +163,33 @@ impl<E: Env> Client<E> {
         }
     }
 
+    /// Writes what lies on the SSD of `target` alone to its disk; `progress` is told after each part how many bytes have
+    /// been written and how many lie on the SSD alone still. The bytes written. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; of the devices; `Unreachable`.
+    pub async fn flush_target(
+        &self,
+        target: TargetId,
+        mut progress: impl FnMut(ByteLen, ByteLen),
+    ) -> Result<ByteLen> {
+        let server = self.core.route(target)?;
+        let (mut after, mut sum) = (None, ByteLen(0));
+        loop {
+            match self.core.ask_data(vec![(server, DataRequest::Flush { target, after })]).await?.pop() {
+                Some((DataReply::Flushed { next, written, dirty }, _)) => {
+                    sum.0 += written.0;
+                    progress(sum, dirty);
+                    if next.is_none() {
+                        return Ok(sum);
+                    }
+                    after = next;
+                }
+                _ => return Err(odd_reply()),
+            }
+        }
+    }
+
     /// Waits until everything that this session said has been done: closes and settlements are said without waiting.
     ///
     /// # Errors

@@ -214,6 +214,7 @@ impl<E: Env> DataService<E> {
                 fragments: count(&served.counters.fragments),
                 queue: served.admission.queued(),
                 leases: self.leases.on_target(id),
+                ibridge: None,
             });
         }
         all

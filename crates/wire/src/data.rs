@@ -148,6 +148,15 @@ pub enum DataRequest {
         /// At most this many.
         limit: u32,
     },
+    /// Writes what lies on the SSD of a target alone to its disk, in the order of the server's listing from `after` on, as
+    /// far as one request goes. Whoever begins at the start and goes on where each reply says has written back all that
+    /// was there when he began. Administrators only. Reply: `Flushed`.
+    Flush {
+        /// Of this target.
+        target: TargetId,
+        /// Behind this byte of this datafile; `None` from the start.
+        after: Option<(FileId, ObjectId, LocalOffset)>,
+    },
 }
 
 /// Length, room and time of one datafile.
@@ -159,6 +168,10 @@ pub struct DatafileMeta {
     pub blocks_512: u64,
     /// Last change of contents; `None` when it is missing.
     pub mtime: Option<Timestamp>,
+    /// Bytes that lie on the target's SSD alone and have to be written to its disk still.
+    pub ssd_dirty: ByteLen,
+    /// Bytes of which the target's SSD has a copy.
+    pub ssd_clean: ByteLen,
 }
 
 /// What a data server answers.
@@ -198,6 +211,15 @@ pub enum DataReply {
     Datafiles(Vec<(FileId, ObjectId, ByteLen)>),
     /// To anything.
     Failed(WireError),
+    /// To `Flush`.
+    Flushed {
+        /// Where to go on; `None` when all is done.
+        next: Option<(FileId, ObjectId, LocalOffset)>,
+        /// Bytes written back by this request.
+        written: ByteLen,
+        /// Bytes on the SSD alone now.
+        dirty: ByteLen,
+    },
 }
 
 /// The lease page: shared memory in which a server tells a client which descriptors it may still use.

@@ -73,6 +73,62 @@ pub struct TargetStatus {
     pub queue: u32,
     /// Descriptor leases given out now.
     pub leases: u32,
+    /// The SSD beside its disk, if it has one.
+    pub ibridge: Option<IbridgeStatus>,
+}
+
+/// The state of the SSD beside a target's disk. Counts are since the start.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct IbridgeStatus {
+    /// Its directory on the server.
+    pub path: String,
+    /// Which requests go to it.
+    pub policy: String,
+    /// Why it is of no use any more.
+    pub failed: Option<String>,
+    /// Room for payload.
+    pub capacity: ByteLen,
+    /// Bytes that lie on the SSD alone.
+    pub dirty: ByteLen,
+    /// Ranges of datafiles that it holds.
+    pub entries: u64,
+    /// The average time in which the disk serves a request, as the policy reckons it.
+    pub service_time: Nanos,
+    /// Pieces of requests that span several datafiles.
+    pub fragments: IbridgeClass,
+    /// Small random requests.
+    pub random: IbridgeClass,
+    /// Reads that the SSD served alone.
+    pub read_hits: u64,
+    /// Reads that both devices served.
+    pub read_partial_hits: u64,
+    /// Reads of which the SSD had nothing.
+    pub read_misses: u64,
+    /// Bytes that reads took from the SSD.
+    pub bytes_read: ByteLen,
+    /// Bytes that writes put on the SSD.
+    pub bytes_written: ByteLen,
+    /// Bytes written back to the disk.
+    pub bytes_written_back: ByteLen,
+    /// The same for each second of the last ten.
+    pub written_back_per_s: ByteLen,
+    /// Bytes copied to the SSD after a read that missed them.
+    pub bytes_preloaded: ByteLen,
+    /// Bytes moved on the SSD to make room.
+    pub bytes_moved: ByteLen,
+}
+
+/// What one class of requests has on the SSD.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct IbridgeClass {
+    /// Bytes that it has.
+    pub bytes: ByteLen,
+    /// Bytes that it may have when room is short.
+    pub quota: ByteLen,
+    /// The average return of those admitted, in nanoseconds of the disk's time.
+    pub gain: i64,
+    /// Requests that went to the SSD.
+    pub admitted: u64,
 }
 
 /// The state of a metadata service.

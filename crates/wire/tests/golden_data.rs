@@ -53,6 +53,11 @@ fn requests() {
                 after: Some((FileId(9), ObjectId { component: 0, column: 3 })),
                 limit: 1000,
             },
+            DataRequest::Flush { target: TargetId(1), after: None },
+            DataRequest::Flush {
+                target: TargetId(1),
+                after: Some((FileId(9), ObjectId { component: 0, column: 3 }, offset)),
+            },
         ],
     );
 }
@@ -63,6 +68,8 @@ fn replies() {
         len: ByteLen(1 << 33),
         blocks_512: 77,
         mtime: Some(Timestamp::from_parts(1_790_000_000, 123_456_789)),
+        ssd_dirty: ByteLen(300),
+        ssd_clean: ByteLen(7),
     };
     let before_1970 = DatafileMeta { mtime: Some(Timestamp::from_parts(-1, 1)), ..there };
     support::check(
@@ -78,6 +85,12 @@ fn replies() {
             DataReply::Attached { payload_len: 0 },
             DataReply::Datafiles(vec![(FileId(1), ObjectId { component: 0, column: 65_535 }, ByteLen(5))]),
             DataReply::Failed(WireError::new(Errno::ENOSPC, "target 3 is full: remove files")),
+            DataReply::Flushed {
+                next: Some((FileId(9), ObjectId { component: 0, column: 3 }, LocalOffset(77))),
+                written: ByteLen(1 << 20),
+                dirty: ByteLen(0),
+            },
+            DataReply::Flushed { next: None, written: ByteLen(0), dirty: ByteLen(5) },
         ],
     );
 }

@@ -3,7 +3,9 @@
 mod support;
 
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
-use weft_wire::status::{MetadataStatus, ServerStatus, StatusReply, StatusRequest, TargetStatus};
+use weft_wire::status::{
+    IbridgeClass, IbridgeStatus, MetadataStatus, ServerStatus, StatusReply, StatusRequest, TargetStatus,
+};
 use weft_wire::{Errno, WireError};
 
 #[test]
@@ -26,6 +28,31 @@ fn replies() {
         fragments: 4,
         queue: 5,
         leases: 6,
+        ibridge: None,
+    };
+    let class = IbridgeClass { bytes: ByteLen(1), quota: ByteLen(2), gain: -3, admitted: 4 };
+    let bridged = TargetStatus {
+        ibridge: Some(IbridgeStatus {
+            path: "/ssd/log".into(),
+            policy: "static(1:2)".into(),
+            failed: Some("input/output error".into()),
+            capacity: ByteLen(1 << 33),
+            dirty: ByteLen(1),
+            entries: 2,
+            service_time: Nanos::from_ms(3),
+            fragments: class,
+            random: IbridgeClass::default(),
+            read_hits: 4,
+            read_partial_hits: 5,
+            read_misses: 6,
+            bytes_read: ByteLen(7),
+            bytes_written: ByteLen(8),
+            bytes_written_back: ByteLen(9),
+            written_back_per_s: ByteLen(10),
+            bytes_preloaded: ByteLen(11),
+            bytes_moved: ByteLen(12),
+        }),
+        ..target.clone()
     };
     let metadata = MetadataStatus {
         inodes: 1,
@@ -47,7 +74,7 @@ fn replies() {
         uptime: Nanos::from_s(60),
         connections: 12,
         memory: ByteLen::from_mib(20),
-        targets: vec![target.clone(), target],
+        targets: vec![target, bridged],
         metadata: Some(metadata),
     };
     support::check(

@@ -8,6 +8,7 @@ pub mod cp;
 pub mod df;
 pub mod docs;
 pub mod du;
+pub mod flush;
 pub mod fsck;
 pub mod key;
 pub mod lab;
@@ -58,6 +59,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Setstripe(command) => command.run(file),
         Command::Getstripe(command) => command.run(file),
         Command::Fsck(command) => command.run(file),
+        Command::Flush(command) => command.run(file),
         Command::Key(command) => command.run(file),
         Command::Config(command) => command.run(file),
         Command::Bench(command) => command.run(file),

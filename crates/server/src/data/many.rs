@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weft_core::{ByteLen, TargetId};
+use weft_core::{ByteLen, LocalOffset, TargetId};
 use weft_env::{Attachment, Env, Shared};
 use weft_store::datafile::DatafileKey;
 use weft_store::target::DATAFILE_LEN_MAX;
@@ -56,6 +56,10 @@ impl<E: Env> DataService<E> {
                 let after = after.map(|(file, object)| DatafileKey::new(file, object));
                 self.list(connection, target, after, limit as usize).await
             }
+            DataRequest::Flush { target, after } => {
+                let after = after.map(|(file, object, at)| (DatafileKey::new(file, object), at));
+                self.flush(connection, target, after).await
+            }
             DataRequest::Read { .. } | DataRequest::ReadShared { .. } | DataRequest::Write { .. } => {
                 Err(WireError::new(Errno::EPROTO, "a read with a payload"))
             }
@@ -99,6 +103,7 @@ impl<E: Env> DataService<E> {
                 len: meta.len,
                 blocks_512: meta.blocks_512,
                 mtime: Some(meta.mtime),
+                ..DatafileMeta::default()
             }));
         }
         Ok(DataReply::Lens(found))
@@ -180,6 +185,17 @@ impl<E: Env> DataService<E> {
         let stuck = self.leases.revoke_target(target, self.limits.revoke_timeout).await;
         self.note_stuck(stuck);
         Ok(DataReply::Done)
+    }
+
+    async fn flush(
+        &self,
+        connection: &DataConnection<E>,
+        target: weft_core::TargetId,
+        _after: Option<(DatafileKey, LocalOffset)>,
+    ) -> Result<DataReply, WireError> {
+        must(connection.is_administrator(), "have a target written back")?;
+        self.served(target)?;
+        Ok(DataReply::Flushed { next: None, written: ByteLen(0), dirty: ByteLen(0) })
     }
 
     async fn list(

@@ -1,0 +1,92 @@
+//! `weft flush`.
+
+use super::session::{Weft, why};
+use crate::failure::{FAILED, Failure};
+use crate::table::human;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use weft_core::TargetId;
+use weft_env::real::block_on;
+
+const AFTER: &str = "\
+A target with an SSD beside its disk (`[server.target.ibridge]`) keeps what small requests write on the SSD until the
+disk has nothing else to do. Files are complete and safe all that time; this command is for those who want the bytes on
+the disk now: before the SSD is taken out, or before a measurement ends. Everything that was on an SSD alone when the
+command began lies on a disk, synced, when it ends. Copies stay on the SSD.
+
+Only root, the user who runs the servers, and holders of the cluster key may do this.
+
+Exit codes:
+  0  everything is on the disks
+  1  a target could not be written back, or its server is down
+  2  wrong arguments, cluster file or key
+
+Examples:
+  weft flush
+  weft flush --target 3";
+
+/// Has what lies on SSDs beside disks written to the disks.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Flush {
+    /// Only this target; may be repeated
+    #[arg(long, value_name = "NUMBER")]
+    target: Vec<u32>,
+    /// No progress on standard error, and no result
+    #[arg(short = 'q', long)]
+    quiet: bool,
+}
+
+impl Flush {
+    /// Flushes one target after the other.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = Weft::open(file)?;
+        let there: Vec<TargetId> = weft.cluster.map().targets.iter().map(|entry| entry.id).collect();
+        let chosen = match self.target.is_empty() {
+            true => there,
+            false => self.target.iter().map(|&id| known(&there, TargetId(id))).collect::<Result<_, _>>()?,
+        };
+        let bar = match self.quiet || !std::io::stderr().is_terminal() {
+            true => ProgressBar::hidden(),
+            false => {
+                let style = ProgressStyle::with_template("{spinner} {msg}");
+                let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
+                ProgressBar::new_spinner().with_style(style)
+            }
+        };
+        let (mut sum, mut failed) = (0, false);
+        for target in chosen {
+            let flushed = block_on(weft.client.flush_target(target, |written, dirty| {
+                let (written, dirty) = (human(written.0), human(dirty.0));
+                bar.set_message(format!("target {}: {written} written back, {dirty} left", target.0));
+                bar.tick();
+            }));
+            match flushed {
+                Ok(written) => sum += written.0,
+                Err(error) => {
+                    failed = true;
+                    bar.suspend(|| {
+                        eprintln!("{}", Failure::new(format!("target {}", target.0), why(&error)));
+                    });
+                }
+            }
+        }
+        bar.finish_and_clear();
+        if !self.quiet {
+            outln!("{} written back", human(sum));
+        }
+        Ok(if failed { FAILED } else { 0 })
+    }
+}
+
+fn known(there: &[TargetId], target: TargetId) -> Result<TargetId, Failure> {
+    match there.contains(&target) {
+        true => Ok(target),
+        false => {
+            Err(Failure::misuse(format!("target {}", target.0), "the cluster file names no such target")
+                .remedy("`weft status` lists them"))
+        }
+    }
+}
