@@ -173,6 +173,7 @@ impl Servers {
                     .metadata
                     .as_ref()
                     .map(|found| metadata::Config::new(found.path.clone(), cluster.map())),
+                metadata_server: None,
                 limits: Limits::default(),
                 checksums_remote: true,
                 idle_exit: None,

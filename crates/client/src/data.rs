@@ -13,7 +13,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, FileId, LocalOffset, ObjectId, SubRequest};
 use weft_env::plants::{self, Plant, planted};
 use weft_env::{Env, Shared};
-use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, Place};
+use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, Place, SIBLINGS_MAX};
 use weft_wire::{Capability, Errno, Family, Malformed, WireError};
 
 /// A sub-request on its way, and how far it is.
@@ -52,17 +52,25 @@ impl Part {
         self.sub.local.len.0 - self.done
     }
 
-    fn hints(&self) -> IoHints {
-        IoHints {
-            fragment: self.sub.flags.fragment,
-            small_random: self.sub.flags.small_random,
-            siblings: self.sub.siblings.min(u32::from(u16::MAX)) as u16,
-        }
-    }
-
     /// The file's bytes of this part begin here in the caller's buffer, behind what is done.
     pub(crate) fn undone_at(&self) -> u64 {
         self.sub.pieces_after(ByteLen(self.done)).next().map_or(u64::MAX, |piece| piece.offset.0)
+    }
+}
+
+/// What the server of part `index` is to know of it and of the others.
+fn hints(parts: &[Part], index: usize) -> IoHints {
+    let sub = &parts[index].sub;
+    let mut sibling_targets = Vec::new();
+    if sub.flags.fragment {
+        let others = parts.iter().enumerate().filter(|(other, _)| *other != index);
+        sibling_targets.extend(others.map(|(_, part)| part.sub.target).take(SIBLINGS_MAX));
+    }
+    IoHints {
+        fragment: sub.flags.fragment,
+        small_random: sub.flags.small_random,
+        siblings: sub.siblings.min(u32::from(u16::MAX)) as u16,
+        sibling_targets,
     }
 }
 
@@ -91,13 +99,14 @@ impl<E: Env> Traffic<E> for Reads<'_, '_> {
     }
 
     async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
+        let hints = hints(self.parts, self.items[item]);
         let part = &mut self.parts[self.items[item]];
         if planted(Plant::StaleRead) {
             plants::flag(part.asked > 0 && part.done == 0);
         }
         // What is longer than the area goes through it in pieces: copied twice, but out of the cache.
         let (offset, len) = part.begin(self.core_bounds.piece_max(&wire.area));
-        let (hints, cap) = (part.hints(), self.cap);
+        let cap = self.cap;
         let datafile = datafile(self.file, (part.sub.object, part.sub.target));
         part.shared_at = self.core_bounds.reserve(&wire.area, &mut self.area_used, len).map(|(_, to)| to);
         if let Some(to) = part.shared_at {
@@ -230,9 +239,9 @@ impl<E: Env> Traffic<E> for Writes<'_, '_> {
     }
 
     async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
+        let hints = hints(self.parts, self.items[item]);
         let part = &mut self.parts[self.items[item]];
         let (offset, len) = part.begin(PAYLOAD_LEN_MAX);
-        let hints = part.hints();
         let datafile = datafile(self.file, (part.sub.object, part.sub.target));
         let cap = self.cap;
         let pieces = part.sub.pieces_after(ByteLen(part.done));

@@ -9,6 +9,7 @@ use weft_env::Address;
 use weft_store::emulate::Emulation;
 use weft_store::target::Module;
 use weft_wire::ClusterSecret;
+use weft_wire::cluster::ServerEntry;
 
 /// All that a server is told at its start.
 #[derive(Clone)]
@@ -27,6 +28,9 @@ pub struct ServerConfig {
     pub targets: Vec<TargetConfig>,
     /// Present when it has the metadata role.
     pub metadata: Option<metadata::Config>,
+    /// Where the metadata service is; `None` where that is unknown or this server itself. Only targets with an SSD
+    /// beside them ask it.
+    pub metadata_server: Option<ServerEntry>,
     /// Bounds.
     pub limits: Limits,
     /// Whether payloads carry checksums on connections that come over the network, even when the client does not

@@ -7,6 +7,7 @@ mod many;
 pub(crate) use connection::DataConnection;
 
 use crate::admission::Admission;
+use crate::averages::Averages;
 use crate::config::{Hooks, Limits, ServerConfig};
 use crate::connection::answer;
 use crate::connections::Entry;
@@ -32,6 +33,7 @@ pub struct DataService<E: Env> {
     limits: Limits,
     hooks: Hooks,
     targets: BTreeMap<TargetId, Served<E>>,
+    averages: Averages,
     leases: Leases<E>,
     pool: PayloadPool<E>,
     /// Bytes of all shared payload areas.
@@ -98,10 +100,16 @@ impl<E: Env> DataService<E> {
             limits: config.limits.clone(),
             hooks: config.hooks.clone(),
             targets,
+            averages: Averages::new(config),
             leases: Leases::new(env, after_crash),
             pool: PayloadPool::new(env, config.limits.payload_memory_max),
             shared_memory: AtomicUsize::new(0),
         }))
+    }
+
+    /// The average service times of disks with an SSD beside them.
+    pub(crate) fn averages(&self) -> &Averages {
+        &self.averages
     }
 
     /// Serves one request.

@@ -8,6 +8,7 @@
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
 mod admission;
+mod averages;
 mod config;
 mod connection;
 mod connections;
@@ -16,6 +17,7 @@ mod greeting;
 mod lease;
 pub mod metadata;
 mod payload;
+mod peer;
 mod server;
 mod status;
 

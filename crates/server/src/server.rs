@@ -1,5 +1,6 @@
 //! A server's start, its tasks and its orderly end.
 
+use crate::averages;
 use crate::config::ServerConfig;
 use crate::connection;
 use crate::connections::Connections;
@@ -74,6 +75,8 @@ pub struct Shared<E: Env> {
     /// Listeners that have not been closed.
     listening: AtomicUsize,
     stopped_notify: E::Notify,
+    /// Whether service times are exchanged.
+    exchanging: AtomicBool,
     /// The present to the second, for tasks that need no better.
     clock: Arc<AtomicU64>,
 }
@@ -86,6 +89,22 @@ impl<E: Env> Shared<E> {
     pub(crate) fn panicked(&self, doing: &str) {
         self.panics.fetch_add(1, Ordering::Relaxed);
         self.log(&format!("a bug in the server ended a connection while {doing}: see the message above"));
+    }
+
+    /// Waits for so long, or until the server is to end: then it is false.
+    pub(crate) async fn is_serving_for(&self, duration: Nanos) -> bool {
+        let until = self.env.now().saturating_add(duration);
+        loop {
+            let seen = self.stop.epoch();
+            if self.stopping.load(Ordering::SeqCst) {
+                return false;
+            }
+            let left = until.saturating_sub(self.env.now());
+            if left == Nanos::ZERO {
+                return true;
+            }
+            self.stop.wait(seen, Some(left)).await;
+        }
     }
 
     pub(crate) fn request_stop(&self) {
@@ -153,6 +172,7 @@ impl Server {
             stopped: AtomicBool::new(false),
             listening: AtomicUsize::new(listeners.len()),
             stopped_notify: env.notify(),
+            exchanging: AtomicBool::new(false),
             clock: Arc::new(AtomicU64::new(now.0)),
             config,
             env,
@@ -165,6 +185,7 @@ impl Server {
             let spawned = shared.env.spawn("weft accept", move || accept(acceptor, listener));
             spawned.map_err(StartError::Thread)?;
         }
+        exchange_averages(&shared)?;
         let supervised = Arc::clone(&shared);
         let spawned = shared.env.spawn("weft server", move || supervise(supervised, closers));
         spawned.map_err(StartError::Thread)?;
@@ -216,6 +237,24 @@ impl<E: Env> ServerHandle<E> {
     pub fn panics(&self) -> u64 {
         self.shared.panics.load(Ordering::Relaxed)
     }
+}
+
+/// Tells the metadata service of the disks with an SSD beside them, if there are any.
+fn exchange_averages<E: Env>(shared: &Arc<Shared<E>>) -> Result<(), StartError> {
+    let config = &shared.config;
+    let of_map =
+        || config.metadata.as_ref().map(|found| found.cluster.server(found.cluster.metadata).clone());
+    let metadata = config.metadata_server.clone().or_else(of_map);
+    let period = shared.data.as_ref().and_then(|data| data.averages().period());
+    let (Some(metadata), Some(period)) = (metadata, period) else { return Ok(()) };
+    shared.exchanging.store(true, Ordering::SeqCst);
+    let exchanging = Arc::clone(shared);
+    let task = move || async move {
+        averages::exchange(Arc::clone(&exchanging), metadata, period).await;
+        exchanging.exchanging.store(false, Ordering::SeqCst);
+        exchanging.connections.ended.notify_all();
+    };
+    shared.env.spawn("weft averages", task).map_err(StartError::Thread)
 }
 
 async fn accept<E: Env>(shared: Arc<Shared<E>>, mut listener: E::Listener) {
@@ -315,7 +354,9 @@ async fn end<E: Env>(shared: &Shared<E>) {
     loop {
         let seen = shared.connections.ended.epoch();
         let now = shared.env.now();
-        let done = shared.connections.count() == 0 && shared.listening.load(Ordering::SeqCst) == 0;
+        let done = shared.connections.count() == 0
+            && shared.listening.load(Ordering::SeqCst) == 0
+            && !shared.exchanging.load(Ordering::SeqCst);
         if done || now >= deadline {
             break;
         }

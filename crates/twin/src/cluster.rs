@@ -207,6 +207,7 @@ impl Cluster {
             secret: self.secret.clone(),
             targets: targets.collect(),
             metadata: (self.map.metadata == ServerId(id)).then(|| self.metadata_config()),
+            metadata_server: Some(self.map.server(self.map.metadata).clone()),
             limits: match group {
                 None => limits,
                 Some(group) => Limits {

@@ -4,6 +4,7 @@
 //! connection's shared area. A client sends all the requests that one call needs, to all servers, and then receives
 //! the replies of each connection in the order in which it sent.
 
+use crate::bounded;
 use crate::capability::Capability;
 use crate::error::WireError;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,9 @@ use weft_core::{ByteLen, FileId, LocalOffset, ObjectId, TargetId, Timestamp};
 
 /// The most payload bytes in one message.
 pub const PAYLOAD_LEN_MAX: u32 = 4 << 20;
+
+/// The most targets in [`IoHints::sibling_targets`].
+pub const SIBLINGS_MAX: usize = 64;
 
 /// One datafile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -24,7 +28,7 @@ pub struct DatafileId {
 }
 
 /// What the client knows of a sub-request and the server may use for placement.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct IoHints {
     /// A small piece of a parent request that spans several datafiles.
     pub fragment: bool,
@@ -32,6 +36,10 @@ pub struct IoHints {
     pub small_random: bool,
     /// How many sub-requests the parent has, itself included.
     pub siblings: u16,
+    /// For a fragment, the targets of the parent's other sub-requests: the first [`SIBLINGS_MAX`] of them. Empty where
+    /// nobody wants to know.
+    #[serde(deserialize_with = "bounded::vec::<_, _, SIBLINGS_MAX>")]
+    pub sibling_targets: Vec<TargetId>,
 }
 
 /// Where a write's bytes are.

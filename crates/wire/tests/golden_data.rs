@@ -27,13 +27,22 @@ fn cap() -> Capability {
 #[test]
 fn requests() {
     let (datafile, cap, offset) = (datafile(2), cap(), LocalOffset(1 << 33));
-    let hints = IoHints { fragment: true, small_random: false, siblings: 5 };
+    let sibling_targets = vec![TargetId(301), TargetId(0), TargetId(65_535), TargetId(2)];
+    let plain = IoHints { fragment: false, small_random: true, siblings: 1, sibling_targets: vec![] };
+    let hints = IoHints { fragment: true, small_random: false, siblings: 5, sibling_targets };
     let both = vec![self::datafile(0), datafile];
     support::check(
         "data_request.txt",
         &[
-            DataRequest::Read { datafile, cap, offset, len: 65_536, hints },
-            DataRequest::Write { datafile, cap, offset, len: 47_008, place: Place::Payload, hints },
+            DataRequest::Read { datafile, cap, offset, len: 65_536, hints: plain.clone() },
+            DataRequest::Write {
+                datafile,
+                cap,
+                offset,
+                len: 47_008,
+                place: Place::Payload,
+                hints: hints.clone(),
+            },
             DataRequest::Write { datafile, cap, offset, len: 64, place: Place::Shared(4096), hints },
             DataRequest::GetLens { cap, datafiles: both.clone() },
             DataRequest::SetLens {
@@ -45,7 +54,7 @@ fn requests() {
             DataRequest::Lease { datafile, cap, write: true },
             DataRequest::Release { slots: vec![0, 1022] },
             DataRequest::AttachShared { payload_len: 4 << 20 },
-            DataRequest::ReadShared { datafile, cap, offset, len: 65_536, to: 4096, hints },
+            DataRequest::ReadShared { datafile, cap, offset, len: 65_536, to: 4096, hints: plain },
             DataRequest::RevokeLeases { target: TargetId(1) },
             DataRequest::ListDatafiles { target: TargetId(1), after: None, limit: 1000 },
             DataRequest::ListDatafiles {

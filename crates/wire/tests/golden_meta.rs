@@ -2,7 +2,8 @@
 
 mod support;
 
-use weft_core::{ByteLen, Component, FileId, FileOffset, Layout, Strip, TargetId, Timestamp};
+use weft_core::ibridge::Report;
+use weft_core::{ByteLen, Component, FileId, FileOffset, Layout, Nanos, Strip, TargetId, Timestamp};
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::hello::Identity;
 use weft_wire::meta::*;
@@ -100,6 +101,10 @@ fn the_call_around_a_request() {
     );
 }
 
+fn report(age: u64) -> Report {
+    Report { target: TargetId(300), average: Nanos(5_000_000), age: Nanos(age) }
+}
+
 #[test]
 fn requests() {
     let handle = HandleId(5);
@@ -162,6 +167,7 @@ fn requests() {
         MetaRequest::WaitEvents { done: 8 },
         MetaRequest::ScanInodes { after: FileId(0), limit: 1000 },
         MetaRequest::CheckNamespace { repair: true },
+        MetaRequest::Averages { reports: vec![report(0), report(1_000_000)] },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -219,6 +225,7 @@ fn replies() {
             mended: 1,
         }),
         MetaReply::Elsewhere { from: b"a".to_vec(), target: b"/etc".to_vec(), rest: b"passwd".to_vec() },
+        MetaReply::Averages(vec![report(5)]),
         MetaReply::Failed(WireError::new(Errno::ENOENT, "a: no such file")),
     ];
     support::check("meta_reply.txt", &replies);

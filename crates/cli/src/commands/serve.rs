@@ -120,6 +120,7 @@ fn start(
         }
     }
     let sink = log.clone();
+    let map = cluster.map();
     let config = ServerConfig {
         server: id,
         name: server.name.clone(),
@@ -128,6 +129,7 @@ fn start(
         secret: secret.clone(),
         targets: server.targets.iter().map(target).collect::<Result<_, _>>()?,
         metadata: server.metadata.as_ref().map(|found| metadata_config(cluster, found)).transpose()?,
+        metadata_server: Some(map.server(map.metadata).clone()),
         limits: Limits {
             connections_max: server.connections_max,
             payload_memory_max: server.payload_memory,

@@ -83,6 +83,7 @@ impl Plan {
                 config.options.capability_life = self.capability_life;
                 config
             }),
+            metadata_server: Some(self.map.server(self.map.metadata).clone()),
             limits: Limits::default(),
             checksums_remote: true,
             idle_exit: None,

@@ -106,6 +106,7 @@ impl RealCluster {
                 ibridge: None,
             }],
             metadata,
+            metadata_server: Some(self.map.server(self.map.metadata).clone()),
             limits: Limits::default(),
             checksums_remote: false,
             idle_exit: None,

@@ -40,7 +40,7 @@ fn check_range(offset: LocalOffset, len: u32) -> Result<(), WireError> {
     }
 }
 
-fn count(counters: &Counters, hints: IoHints) {
+fn count(counters: &Counters, hints: &IoHints) {
     Counters::add(&counters.requests, 1);
     if hints.fragment || hints.small_random {
         Counters::add(&counters.fragments, 1);
@@ -66,7 +66,7 @@ impl<E: Env> DataService<E> {
             Ok(served) => served,
             Err(error) => return answer(link, entry, incoming, &DataReply::Failed(error)).await,
         };
-        count(&served.counters, read.hints);
+        count(&served.counters, &read.hints);
         let (family, kind) = (Family::Data, Kind::Reply);
         if served.target.sends_files() && !link.checksums() {
             let permit = served.admission.enter(connection.session).await;
@@ -124,7 +124,7 @@ impl<E: Env> DataService<E> {
         let served = self.served(read.datafile.target)?;
         let len = read.len as usize;
         let area = shared_part(connection, to, len)?;
-        count(&served.counters, read.hints);
+        count(&served.counters, &read.hints);
         let _permit = served.admission.enter(connection.session).await;
         let got = served.target.read_shared(key(read.datafile), read.offset, area, to, len).await;
         let (len, datafile_len) = got.map_err(|error| self.failed(error))?;
@@ -174,7 +174,7 @@ impl<E: Env> DataService<E> {
             Ok(served) => served,
             Err(error) => return Ok(Err(error)),
         };
-        count(&served.counters, write.hints);
+        count(&served.counters, &write.hints);
         let _permit = served.admission.enter(connection.session).await;
         let written = served.target.write(key(write.datafile), write.offset, &buf).await;
         Counters::add(&served.counters.bytes_written, payload_len.into());
@@ -196,7 +196,7 @@ impl<E: Env> DataService<E> {
         if len == 0 {
             return Ok(());
         }
-        count(&served.counters, write.hints);
+        count(&served.counters, &write.hints);
         let _permit = served.admission.enter(connection.session).await;
         let written = served.target.write_shared(key(write.datafile), write.offset, area, from, len).await;
         Counters::add(&served.counters.bytes_written, write.len.into());

@@ -51,6 +51,7 @@ use parking_lot::Mutex;
 use sessions::Sessions;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::ibridge::Board;
 use weft_core::{Nanos, Placement};
 use weft_env::{Dir, Env};
 use weft_store::emulate::Emulation;
@@ -133,6 +134,9 @@ pub struct ConnectionContext {
     is_server: bool,
 }
 
+/// How long the service remembers what a data server told of its disks. Those who ask for it may want it fresher.
+const AVERAGES_KEPT: Nanos = Nanos::from_s(60);
+
 /// How many notifiers share the files on which somebody waits for a lock.
 const LOCK_NOTIFIERS: usize = 16;
 
@@ -146,6 +150,8 @@ pub struct Service<E: Env> {
     hooks: Hooks,
     sessions: Mutex<Sessions>,
     locks: Mutex<Locks>,
+    /// What data servers told of their disks.
+    averages: Mutex<Board>,
     /// A lock on a file of this number's remainder may be free, or the service ends.
     lock_changed: [E::Notify; LOCK_NOTIFIERS],
     /// There is an event, one was done, or a session has ended.

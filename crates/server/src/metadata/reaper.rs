@@ -2,14 +2,14 @@
 //! until every data server has confirmed.
 
 use super::fault::Outcome;
+use crate::peer::{Asker, receive, send};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use weft_core::{FileId, Nanos, ServerId};
-use weft_env::{Conn, Env};
+use weft_env::Env;
 use weft_store::metadata::{ReapRow, Scan, Snapshot, Table, file_key};
 use weft_wire::data::{DataReply, DataRequest, DatafileId};
-use weft_wire::hello::{Hello, HelloReply, Proof, Role, SessionId, Side, proof_holds, prove};
-use weft_wire::{ClusterMap, ClusterSecret, Family, Kind, Link};
+use weft_wire::{ClusterMap, ClusterSecret, Family, Link};
 
 /// Most files in one batch.
 const FILES_MAX: usize = 512;
@@ -61,9 +61,8 @@ pub(super) fn next_batch(s: &dyn Snapshot, cluster: &ClusterMap, after: FileId) 
 
 /// Reaches data servers over the network, as a server of the cluster.
 pub struct LinkRemoval<E: Env> {
-    env: E,
+    asker: Asker<E>,
     cluster: ClusterMap,
-    secret: ClusterSecret,
     links: BTreeMap<ServerId, Link<E::Conn>>,
     requests: u64,
 }
@@ -71,54 +70,9 @@ pub struct LinkRemoval<E: Env> {
 impl<E: Env> LinkRemoval<E> {
     /// For the servers of `cluster`.
     pub fn new(env: E, cluster: ClusterMap, secret: ClusterSecret) -> Self {
-        Self { env, cluster, secret, links: BTreeMap::new(), requests: 0 }
-    }
-
-    async fn connect(&self, server: ServerId) -> Result<Link<E::Conn>, String> {
-        let entry = self.cluster.server(server);
-        let mut last = format!("{} has no address", entry.name);
-        for address in &entry.addresses {
-            match self.env.connect(address, TIMEOUT).await {
-                Ok(conn) => match self.greet(conn).await {
-                    Ok(link) => return Ok(link),
-                    Err(error) => last = format!("{} at {address}: {error}", entry.name),
-                },
-                Err(error) => last = format!("{} at {address}: {error}", entry.name),
-            }
-        }
-        Err(last)
-    }
-
-    async fn greet(&self, mut conn: E::Conn) -> Result<Link<E::Conn>, String> {
-        conn.set_timeout(Some(TIMEOUT)).map_err(|error| error.to_string())?;
-        let mut link = Link::new(conn);
-        let (mut nonce, mut session) = ([0; 32], [0; 16]);
-        self.env.random(&mut nonce);
-        self.env.random(&mut session);
-        let hello = Hello {
-            cluster: self.cluster.name.clone(),
-            session: SessionId(u128::from_le_bytes(session)),
-            slot: 0,
-            role: Role::Server(self.cluster.metadata),
-            client_nonce: nonce,
-            checksums: false,
-        };
-        match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &hello).await? {
-            HelloReply::Welcome(_) => Ok(link),
-            HelloReply::Refused(error) => Err(error.to_string()),
-            HelloReply::Challenge(challenge) => {
-                let key = self.secret.server_key();
-                if !proof_holds(key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
-                    return Err("it does not hold the key of this cluster".into());
-                }
-                let proof = Proof { proof: prove(key, Side::Client, &hello, &challenge.server_nonce) };
-                match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &proof).await? {
-                    HelloReply::Welcome(_) => Ok(link),
-                    HelloReply::Refused(error) => Err(error.to_string()),
-                    HelloReply::Challenge(_) => Err("it challenges without end".into()),
-                }
-            }
-        }
+        let (server, name) = (cluster.metadata, cluster.name.clone());
+        let asker = Asker { env, server, cluster: name, secret, timeout: TIMEOUT };
+        Self { asker, cluster, links: BTreeMap::new(), requests: 0 }
     }
 }
 
@@ -130,7 +84,7 @@ impl<E: Env> LinkRemoval<E> {
         {
             return Ok(link);
         }
-        let mut link = self.connect(server).await?;
+        let mut link = self.asker.connect(self.cluster.server(server)).await?;
         send(&mut link, Family::Data, self.requests, request).await?;
         Ok(link)
     }
@@ -181,35 +135,4 @@ fn removed(reply: DataReply) -> Result<(), String> {
         DataReply::Failed(error) => Err(error.to_string()),
         other => Err(format!("an answer to another question: {other:?}")),
     }
-}
-
-async fn ask<C: Conn, M: serde::Serialize, R: serde::de::DeserializeOwned>(
-    link: &mut Link<C>,
-    family: Family,
-    request: u64,
-    message: &M,
-) -> Result<R, String> {
-    send(link, family, request, message).await?;
-    receive(link, family, request).await
-}
-
-async fn send<C: Conn, M: serde::Serialize>(
-    link: &mut Link<C>,
-    family: Family,
-    request: u64,
-    message: &M,
-) -> Result<(), String> {
-    link.send(Kind::Request, family, request, message, &[]).await.map_err(|error| error.to_string())
-}
-
-async fn receive<C: Conn, R: serde::de::DeserializeOwned>(
-    link: &mut Link<C>,
-    family: Family,
-    request: u64,
-) -> Result<R, String> {
-    let incoming = link.recv().await.map_err(|error| error.to_string())?.ok_or("it closed the connection")?;
-    if incoming.header.family != family || incoming.header.request != request {
-        return Err("it answers out of turn".into());
-    }
-    link.decode(&incoming).map_err(|error| error.to_string())
 }

@@ -7,6 +7,7 @@ use super::open::{OpenRequest, Urgency};
 use super::tables::{allocator, row};
 use super::{ConnectionContext, Service};
 use std::sync::atomic::Ordering;
+use weft_core::ibridge::Report;
 use weft_env::plants::{Plant, planted};
 use weft_env::{Dir, Env, Notify};
 use weft_store::metadata::{Engine, ReplyRow, Table, Transaction, reply_key};
@@ -150,8 +151,23 @@ impl<E: Env> Service<E> {
             }
             R::Reclaim { opens, locks } => self.reclaim(call, &opens, &locks).await,
             R::Invalidate { handle, start, end } => self.invalidate(call, handle, start, end).await,
+            R::Averages { reports } => {
+                let Call { ctx: ConnectionContext { is_server: true, .. }, .. } = call else {
+                    return Err(Fault::new(Errno::EPERM, "only servers of the cluster tell of their disks"));
+                };
+                Ok(MetaReply::Averages(self.exchange_averages(reports)))
+            }
             R::WaitEvents { done } => Ok(self.wait_events(call.ctx.session, done).await),
         }
+    }
+
+    /// Takes what a data server tells of its disks, and gives what is known of all.
+    fn exchange_averages(&self, mut reports: Vec<Report>) -> Vec<Report> {
+        // No more lines than there are targets.
+        reports.retain(|report| self.cluster.server_of(report.target).is_some());
+        let (mut board, now) = (self.averages.lock(), self.env.now());
+        board.take(&reports, now);
+        board.reports(now)
     }
 
     fn require_administrator(&self, call: &Call<'_>) -> Outcome<()> {

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use weft_core::ibridge::Board;
 use weft_core::{ByteLen, FileId, Nanos, Timestamp};
 use weft_env::Env;
 use weft_env::plants::{Plant, planted};
@@ -118,6 +119,7 @@ impl<E: Env> Service<E> {
             hooks,
             sessions: Mutex::new(sessions),
             locks: Mutex::new(Locks::default()),
+            averages: Mutex::new(Board::new(super::AVERAGES_KEPT)),
             lock_changed: std::array::from_fn::<_, LOCK_NOTIFIERS, _>(|_| env.notify()),
             event_changed: env.notify(),
             reap_work: env.notify(),

@@ -52,6 +52,7 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         secret: secret(),
         targets,
         metadata: None,
+        metadata_server: None,
         limits: Limits::default(),
         checksums_remote: true,
         idle_exit: None,

@@ -139,6 +139,7 @@ impl Cluster {
                 config.options.journal.cache_len = ByteLen(1 << 20);
                 config
             }),
+            metadata_server: Some(self.map.server(self.map.metadata).clone()),
             limits: Limits {
                 open_datafiles_max: plan.open_datafiles,
                 payload_memory_max: ByteLen::from_mib(4),

@@ -21,6 +21,9 @@ use crate::hello::Identity;
 use serde::{Deserialize, Serialize};
 use weft_core::FileId;
 
+/// The most reports in [`MetaRequest::Averages`] and [`MetaReply::Averages`]: one for each target that there can be.
+pub const AVERAGES_MAX: usize = 1 << 16;
+
 /// The inode of the root directory.
 pub const ROOT: FileId = FileId(1);
 /// The longest name, in bytes.

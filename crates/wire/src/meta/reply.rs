@@ -1,10 +1,13 @@
 //! What the service answers.
 
-use super::{Attr, FileType, HandleId, HeldLock, LIST_LIMIT_MAX, LayoutSpec, Opened, ReclaimLock};
+use super::{
+    AVERAGES_MAX, Attr, FileType, HandleId, HeldLock, LIST_LIMIT_MAX, LayoutSpec, Opened, ReclaimLock,
+};
 use crate::bounded;
 use crate::capability::Capability;
 use crate::error::WireError;
 use serde::{Deserialize, Serialize};
+use weft_core::ibridge::Report;
 use weft_core::{ByteLen, FileId, Layout};
 
 /// One name in a directory.
@@ -156,6 +159,8 @@ pub enum MetaReply {
         #[serde(with = "serde_bytes")]
         rest: Vec<u8>,
     },
+    /// What is known of the average service times of all disks, at most [`AVERAGES_MAX`].
+    Averages(#[serde(deserialize_with = "bounded::vec::<_, _, AVERAGES_MAX>")] Vec<Report>),
     /// It could not be done.
     Failed(WireError),
 }

@@ -1,12 +1,14 @@
 //! What clients ask.
 
 use super::{
-    FileType, HandleId, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace, OpenFlags, Place, ReclaimLock,
-    ReclaimOpen, SetAttr, Settlement, WriteSummary,
+    AVERAGES_MAX, FileType, HandleId, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace, OpenFlags,
+    Place, ReclaimLock, ReclaimOpen, SetAttr, Settlement, WriteSummary,
 };
+use crate::bounded;
 use crate::capability::Capability;
 use serde::{Deserialize, Serialize};
 use weft_core::FileId;
+use weft_core::ibridge::Report;
 
 /// What a client asks of the metadata service. Those marked M change something and carry a sequence number.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -286,5 +288,12 @@ pub enum MetaRequest {
     CheckNamespace {
         /// Whether to mend.
         repair: bool,
+    },
+    /// Tells the average service times of a data server's disks, and asks for those of all. They are kept in memory only,
+    /// and not for long. Servers of the cluster only. Reply: `Averages`.
+    Averages {
+        /// At most [`AVERAGES_MAX`].
+        #[serde(deserialize_with = "bounded::vec::<_, _, AVERAGES_MAX>")]
+        reports: Vec<Report>,
     },
 }

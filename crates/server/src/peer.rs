@@ -1,0 +1,103 @@
+//! A server's own connections to other servers of the cluster.
+
+use weft_core::{Nanos, ServerId};
+use weft_env::{Conn, Env};
+use weft_wire::cluster::ServerEntry;
+use weft_wire::hello::{Hello, HelloReply, Proof, Role, SessionId, Side, proof_holds, prove};
+use weft_wire::{ClusterSecret, Family, Kind, Link};
+
+/// Who asks.
+#[derive(Clone)]
+pub(crate) struct Asker<E: Env> {
+    pub env: E,
+    /// This server.
+    pub server: ServerId,
+    /// Name of the cluster.
+    pub cluster: String,
+    pub secret: ClusterSecret,
+    /// How long connecting to, sending to and receiving from a server may take, each.
+    pub timeout: Nanos,
+}
+
+impl<E: Env> Asker<E> {
+    /// Connects to a server at the first of its addresses that answers. The error is a sentence for the log.
+    pub async fn connect(&self, entry: &ServerEntry) -> Result<Link<E::Conn>, String> {
+        let mut last = format!("{} has no address", entry.name);
+        for address in &entry.addresses {
+            match self.env.connect(address, self.timeout).await {
+                Ok(conn) => match self.greet(conn).await {
+                    Ok(link) => return Ok(link),
+                    Err(error) => last = format!("{} at {address}: {error}", entry.name),
+                },
+                Err(error) => last = format!("{} at {address}: {error}", entry.name),
+            }
+        }
+        Err(last)
+    }
+
+    async fn greet(&self, mut conn: E::Conn) -> Result<Link<E::Conn>, String> {
+        conn.set_timeout(Some(self.timeout)).map_err(|error| error.to_string())?;
+        let mut link = Link::new(conn);
+        let (mut nonce, mut session) = ([0; 32], [0; 16]);
+        self.env.random(&mut nonce);
+        self.env.random(&mut session);
+        let hello = Hello {
+            cluster: self.cluster.clone(),
+            session: SessionId(u128::from_le_bytes(session)),
+            slot: 0,
+            role: Role::Server(self.server),
+            client_nonce: nonce,
+            checksums: false,
+        };
+        match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &hello).await? {
+            HelloReply::Welcome(_) => Ok(link),
+            HelloReply::Refused(error) => Err(error.to_string()),
+            HelloReply::Challenge(challenge) => {
+                let key = self.secret.server_key();
+                if !proof_holds(key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
+                    return Err("it does not hold the key of this cluster".into());
+                }
+                let proof = Proof { proof: prove(key, Side::Client, &hello, &challenge.server_nonce) };
+                match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &proof).await? {
+                    HelloReply::Welcome(_) => Ok(link),
+                    HelloReply::Refused(error) => Err(error.to_string()),
+                    HelloReply::Challenge(_) => Err("it challenges without end".into()),
+                }
+            }
+        }
+    }
+}
+
+/// Sends a request and receives its reply.
+pub(crate) async fn ask<C: Conn, M: serde::Serialize, R: serde::de::DeserializeOwned>(
+    link: &mut Link<C>,
+    family: Family,
+    request: u64,
+    message: &M,
+) -> Result<R, String> {
+    send(link, family, request, message).await?;
+    receive(link, family, request).await
+}
+
+/// Sends a request.
+pub(crate) async fn send<C: Conn, M: serde::Serialize>(
+    link: &mut Link<C>,
+    family: Family,
+    request: u64,
+    message: &M,
+) -> Result<(), String> {
+    link.send(Kind::Request, family, request, message, &[]).await.map_err(|error| error.to_string())
+}
+
+/// Receives the reply to that request.
+pub(crate) async fn receive<C: Conn, R: serde::de::DeserializeOwned>(
+    link: &mut Link<C>,
+    family: Family,
+    request: u64,
+) -> Result<R, String> {
+    let incoming = link.recv().await.map_err(|error| error.to_string())?.ok_or("it closed the connection")?;
+    if incoming.header.family != family || incoming.header.request != request {
+        return Err("it answers out of turn".into());
+    }
+    link.decode(&incoming).map_err(|error| error.to_string())
+}
