@@ -60,8 +60,11 @@ struct FileState {
     /// Its room or length has changed since the last sync.
     is_changed: bool,
     dirty: Ranges,
-    /// Buffered writes that are not in memory yet.
+    /// What has been written or read so far: of a page that was not, a write need not learn anything.
+    mapped: Ranges,
+    /// Buffered writes that are not in memory yet, and those of them that wait for their turn: the first one has it.
     coming: Vec<u32>,
+    turns: VecDeque<u32>,
     /// Operations of write-back and of reading ahead that are under way.
     writing: Vec<u32>,
     reading: Vec<(u64, u64, u32)>,
@@ -259,6 +262,7 @@ impl Disk {
     fn cut(&mut self, file: u64, len: u64) {
         if let Some(state) = self.files.get_mut(&file) {
             self.dirty -= state.dirty.remove(len.next_multiple_of(PAGE), u64::MAX);
+            state.mapped.remove(len.next_multiple_of(PAGE), u64::MAX);
             state.len = state.len.min(len);
             state.is_changed = true;
             state.next_read = state.next_read.min(len);

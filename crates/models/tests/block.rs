@@ -105,6 +105,48 @@ fn a_page_written_in_part_is_read_first_unless_it_is_in_memory() {
 }
 
 #[test]
+fn a_page_that_was_never_written_is_a_hole_and_is_not_read() {
+    let mut runner = Runner::new(profile().build(1));
+    let write = |offset, len| request(DeviceAction::Write, 1, offset, len, false);
+    // The end first, as a process does that is ahead of others.
+    runner.one(&write(10 << 20, 65_536));
+    runner.one(&write(66_000, 9_000));
+    runner.one(&request(DeviceAction::Sync, 1, 0, 0, false));
+    assert_eq!(runner.model.counters().reads, 0, "the pages between lie nowhere");
+    runner.model.forget();
+    runner.one(&write(66_000, 9_000));
+    assert_eq!(runner.model.counters().reads, 2, "now they do");
+    runner.one(&request(DeviceAction::Cut, 1, 0, 0, false));
+    runner.one(&write(66_000, 9_000));
+    assert_eq!(runner.model.counters().reads, 2, "what was cut off is a hole again");
+}
+
+#[test]
+fn buffered_writes_to_a_file_take_turns_and_bring_a_page_once() {
+    let mut profile = profile();
+    profile.block.device_depth = 8;
+    let reads_of = |writes: &[(u64, u64)]| {
+        let mut runner = Runner::new(profile.build(1));
+        for file in 1..=2 {
+            runner.one(&direct_write(file, 0, 64 << 20));
+        }
+        for &(file, offset) in writes {
+            runner.submit(&request(DeviceAction::Write, file, offset, 1000, false));
+        }
+        let begun = runner.model.counters().reads;
+        runner.settle();
+        (begun, runner.model.counters().reads)
+    };
+    assert_eq!(reads_of(&[(1, 100), (2, 32 << 20)]), (2, 2));
+    assert_eq!(
+        reads_of(&[(1, 100), (1, 32 << 20)]),
+        (1, 2),
+        "the second has to wait until the first has its page"
+    );
+    assert_eq!(reads_of(&[(1, 100), (1, 1100), (1, 2100)]), (1, 1), "whoever writes to it");
+}
+
+#[test]
 fn what_memory_holds_costs_a_copy() {
     let mut profile = profile();
     profile.files.page_cache_mib = 8;

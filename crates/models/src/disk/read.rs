@@ -16,6 +16,7 @@ impl Disk {
         gaps.clear();
         let state = self.files.entry(file).or_default();
         state.len = state.len.max(end);
+        state.mapped.insert(start / PAGE * PAGE, end.next_multiple_of(PAGE));
         if request.is_direct {
             gaps.push((start, end));
         } else {

@@ -15,26 +15,39 @@ impl Disk {
             let op = self.start_op(Kind::Plain, Some(ticket), self.call);
             let made = self.issue(now, op, Verb::Write, file, from, to);
             self.note_growth(file, end, made);
+            self.note_mapped(file, from, to);
             return self.check(now, op);
         }
         let cost = self.call + transfer(len, self.copy_mb_s);
         let kind = Kind::Buffered { file, start: request.offset.0, end };
         let op = self.start_op(kind, Some(ticket), cost);
-        // A page that is written in part has to be in memory.
-        let (from, to) = around(request, PAGE);
-        let old_len = self.files.get(&file).map_or(0, |state| state.len);
-        let first = (request.offset.0 > from).then_some(from);
+        let state = self.files.entry(file).or_default();
+        state.coming.push(op);
+        state.turns.push_back(op);
+        if state.turns.len() == 1 {
+            self.begin_write(now, op);
+        }
+    }
+
+    /// A buffered write has its turn: pages that it covers in part have to be in memory, unless they are holes.
+    fn begin_write(&mut self, now: u64, op: u32) {
+        let Kind::Buffered { file, start, end } = self.ops[op as usize].kind else {
+            unreachable!("only buffered writes take turns")
+        };
+        let (from, to) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
+        let first = (start > from).then_some(from);
         let last = (end < to && (to - PAGE > from || first.is_none())).then_some(to - PAGE);
         for page in first.into_iter().chain(last) {
-            let is_dirty = self.files.get(&file).is_some_and(|state| state.dirty.has(page));
-            if page >= old_len || is_dirty {
+            let state = &self.files[&file];
+            if !state.mapped.has(page) || state.dirty.has(page) || self.cache.has(file, page) {
                 continue;
             }
-            if !self.cache.has(file, page) {
+            let mut gaps = vec![(page, page + PAGE)];
+            self.wait_for_ahead(op, file, &mut gaps);
+            if !gaps.is_empty() {
                 self.issue(now, op, Verb::Read, file, page, page + PAGE);
             }
         }
-        self.files.entry(file).or_default().coming.push(op);
         if self.ops[op as usize].left == 0 {
             self.admit(now, op);
         }
@@ -46,6 +59,12 @@ impl Disk {
             state.is_changed = true;
         }
         state.len = state.len.max(end);
+    }
+
+    /// Bytes of a file that lie on the device, or are to.
+    fn note_mapped(&mut self, file: u64, start: u64, end: u64) {
+        let state = self.files.entry(file).or_default();
+        state.mapped.insert(start / PAGE * PAGE, end.next_multiple_of(PAGE));
     }
 
     /// Takes a buffered write into memory, if there is room for it.
@@ -61,8 +80,12 @@ impl Disk {
         }
         let (from, to) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
         self.note_growth(file, end, false);
+        self.note_mapped(file, from, to);
         let state = self.files.get_mut(&file).expect("noted just now");
         state.coming.retain(|&other| other != op);
+        let had_turn = state.turns.pop_front();
+        debug_assert_eq!(had_turn, Some(op), "writes to a file take turns");
+        let next = state.turns.front().copied();
         self.dirty += state.dirty.insert(from, to);
         self.cache.insert(file, from, to);
         if start > from {
@@ -77,6 +100,9 @@ impl Disk {
         if self.dirty + self.writing > self.dirty_background {
             self.goal = Some(self.goal.map_or(self.dirty_background, |goal| goal.min(self.dirty_background)));
             self.write_back(now);
+        }
+        if let Some(next) = next {
+            self.begin_write(now, next);
         }
     }
 
