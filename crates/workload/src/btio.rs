@@ -218,7 +218,7 @@ impl Workload for BtioRun {
     }
 
     fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
-        let there = self.spec.access == Access::Read;
+        let there = self.spec.access.finds_files();
         Box::new(there.then(|| (FILE, self.dumps * self.dump_bytes())).into_iter())
     }
 

@@ -202,7 +202,7 @@ impl Workload for FlashIoRun {
     }
 
     fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
-        let there: &[FlashFile] = if self.spec.access == Access::Read { &self.spec.files } else { &[] };
+        let there: &[FlashFile] = if self.spec.access.finds_files() { &self.spec.files } else { &[] };
         Box::new(there.iter().map(|&file| (FileRef(file as u32), self.layouts[file as usize].end)))
     }
 

@@ -136,7 +136,7 @@ impl Workload for HpioRun {
     }
 
     fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
-        let there = self.spec.access == Access::Read;
+        let there = self.spec.access.finds_files();
         Box::new(there.then(|| (FILE, self.union(0).end)).into_iter())
     }
 

@@ -130,7 +130,7 @@ impl Workload for MpiIoTestRun {
 
     fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
         let end = self.offset(0, self.iterations);
-        Box::new((self.spec.access == Access::Read).then_some((FILE, end)).into_iter())
+        Box::new((self.spec.access.finds_files()).then_some((FILE, end)).into_iter())
     }
 
     fn ops(&self, rank: u32) -> Ops<'_> {
@@ -196,6 +196,13 @@ mod tests {
         let run = run(spec);
         assert_eq!(run.iterations, 10_240);
         assert_eq!(run.inputs().collect::<Vec<_>>(), [(FILE, 10 << 30)]);
+        // So it does when it is written over, with the operations of a file that is made.
+        let again =
+            |access| MpiIoTest { total: Some(Size::gib(1)), access, ..MpiIoTest::default() }.build().unwrap();
+        let (rewrite, write) = (again(Access::Rewrite), again(Access::Write));
+        assert_eq!(rewrite.inputs().collect::<Vec<_>>(), [(FILE, 1 << 30)]);
+        assert_eq!(write.inputs().count(), 0);
+        assert!(rewrite.ops(3).eq(write.ops(3)));
         // 10 GiB / (16 * 65 KiB) = 10,082 whole iterations.
         let spec = MpiIoTest { size: Size::kib(65), total: Some(Size::gib(10)), ..MpiIoTest::default() }
             .build()

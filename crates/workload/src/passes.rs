@@ -14,16 +14,23 @@ pub enum Access {
     /// To a file that need not exist.
     #[default]
     Write,
-    /// From a file that exists already: see [`crate::Workload::inputs`].
+    /// To a file that exists already, with all its bytes: see [`crate::Workload::inputs`].
+    Rewrite,
+    /// From a file that exists already.
     Read,
     /// First a pass of writing, then one of reading what was written.
     Both,
 }
 
 impl Access {
+    /// Whether the files are there before the start.
+    pub(crate) fn finds_files(self) -> bool {
+        matches!(self, Self::Rewrite | Self::Read)
+    }
+
     pub(crate) fn directions(self) -> &'static [Direction] {
         match self {
-            Self::Write => &[Direction::Write],
+            Self::Write | Self::Rewrite => &[Direction::Write],
             Self::Read => &[Direction::Read],
             Self::Both => &[Direction::Write, Direction::Read],
         }

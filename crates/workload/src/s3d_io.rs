@@ -183,7 +183,7 @@ impl Workload for S3dIoRun {
     }
 
     fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
-        let there = if self.spec.access == Access::Read { self.spec.checkpoints } else { 0 };
+        let there = if self.spec.access.finds_files() { self.spec.checkpoints } else { 0 };
         Box::new((0..there).map(|number| (FileRef(number), self.begin(COMPONENTS.len()))))
     }
 

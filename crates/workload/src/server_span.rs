@@ -128,7 +128,7 @@ impl Workload for ServerSpanRun {
 
     fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
         let end = self.offset(self.rows() - 1) + self.len();
-        Box::new((self.spec.access == Access::Read).then_some((FILE, end)).into_iter())
+        Box::new((self.spec.access.finds_files()).then_some((FILE, end)).into_iter())
     }
 
     fn ops(&self, rank: u32) -> Ops<'_> {

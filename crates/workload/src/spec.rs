@@ -11,6 +11,7 @@ use crate::mpi_io_test::MpiIoTest;
 use crate::mpi_md_test::MpiMdTest;
 use crate::op::Workload;
 use crate::s3d_io::S3dIo;
+use crate::sandia::Sandia;
 use crate::server_span::ServerSpan;
 use crate::tile_io::MpiTileIo;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ pub enum WorkloadSpec {
     S3dIo(S3dIo),
     /// Requests that touch chosen servers.
     ServerSpan(ServerSpan),
+    /// Requests like those of traced applications.
+    Sandia(Sandia),
     /// Files of each rank made, looked at and removed.
     Mdtest(Mdtest),
     /// Files made, opened, resized and removed by collective calls.
@@ -57,6 +60,7 @@ impl WorkloadSpec {
             Self::FlashIo(FlashIo::default()),
             Self::S3dIo(S3dIo::default()),
             Self::ServerSpan(ServerSpan::default()),
+            Self::Sandia(Sandia::default()),
             Self::Mdtest(Mdtest::default()),
             Self::MpiMdTest(MpiMdTest::default()),
             Self::Mix(Mix::default()),
@@ -79,6 +83,7 @@ impl WorkloadSpec {
             Self::FlashIo(_) => "flash-io",
             Self::S3dIo(_) => "s3d-io",
             Self::ServerSpan(_) => "server-span",
+            Self::Sandia(_) => "sandia",
             Self::Mdtest(_) => "mdtest",
             Self::MpiMdTest(_) => "mpi-md-test",
             Self::Mix(_) => "mix",
@@ -96,6 +101,7 @@ impl WorkloadSpec {
             Self::FlashIo(spec) => Some(&mut spec.ranks),
             Self::S3dIo(spec) => Some(&mut spec.ranks),
             Self::ServerSpan(spec) => Some(&mut spec.ranks),
+            Self::Sandia(spec) => Some(&mut spec.ranks),
             Self::Mdtest(spec) => Some(&mut spec.ranks),
             Self::MpiMdTest(spec) => Some(&mut spec.ranks),
             Self::Mix(_) => None,
@@ -130,6 +136,7 @@ impl WorkloadSpec {
             Self::FlashIo(spec) => Box::new(spec.build()?),
             Self::S3dIo(spec) => Box::new(spec.build()?),
             Self::ServerSpan(spec) => Box::new(spec.build()?),
+            Self::Sandia(spec) => Box::new(spec.build()?),
             Self::Mdtest(spec) => Box::new(spec.build()?),
             Self::MpiMdTest(spec) => Box::new(spec.build()?),
             Self::Mix(spec) => Box::new(spec.build()?),
@@ -182,6 +189,7 @@ mod tests {
             "kind = \"flash-io\"\nblocks = 1_000_000_000\n[two_phase]\nforce = true\ncb_buffer_size = 4096",
             "kind = \"s3d-io\"\nblock = [10, 10000, 100000]\ncheckpoints = 1_000_000",
             "kind = \"server-span\"\nrequests = 1_000_000_000\norder = \"random\"",
+            "kind = \"sandia\"\ntotal = \"1048576 TiB\"",
             "kind = \"mdtest\"\nfiles = 1_000_000_000",
             "kind = \"mpi-md-test\"\nfiles = 4_000_000_000",
         ] {

@@ -162,7 +162,7 @@ impl Workload for MpiTileIoRun {
     }
 
     fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
-        Box::new((self.spec.access == Access::Read).then(|| (FILE, self.end())).into_iter())
+        Box::new((self.spec.access.finds_files()).then(|| (FILE, self.end())).into_iter())
     }
 
     fn ops(&self, rank: u32) -> Ops<'_> {

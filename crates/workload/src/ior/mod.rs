@@ -280,10 +280,10 @@ impl Workload for IorRun {
 
     fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
         let own = self.count * self.spec.transfer.0;
-        match (self.spec.access, self.spec.file_per_process) {
-            (Access::Read, true) => Box::new((0..self.spec.ranks).map(move |rank| (FileRef(rank), own))),
-            (Access::Read, false) => Box::new(std::iter::once((FileRef(0), own * self.ranks64()))),
-            _ => Box::new(std::iter::empty()),
+        match (self.spec.access.finds_files(), self.spec.file_per_process) {
+            (true, true) => Box::new((0..self.spec.ranks).map(move |rank| (FileRef(rank), own))),
+            (true, false) => Box::new(std::iter::once((FileRef(0), own * self.ranks64()))),
+            (false, _) => Box::new(std::iter::empty()),
         }
     }
 
