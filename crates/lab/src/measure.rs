@@ -45,7 +45,8 @@ impl Part {
             seen.phases.iter().filter(|of| phase.is_none_or(|name| of.name == name)).collect();
         let elapsed = match (phase, phases.first()) {
             (None, _) => seen.elapsed,
-            (Some(_), Some(phase)) => phase.elapsed,
+            // What was written in it is on the disks at the end of the drain.
+            (Some(_), Some(phase)) => Nanos(phase.elapsed.0 + seen.drain.0),
             (Some(name), None) => {
                 let there: Vec<&str> = seen.phases.iter().map(|phase| phase.name.as_str()).collect();
                 return Err(format!("there is no phase `{name}`, only: {}", there.join(", ")));

@@ -1,7 +1,7 @@
 //! Experiments run, several points at once.
 
 use crate::claim::{Finding, Verdict, findings};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Runs};
 use crate::measure;
 use crate::plan::{self, Point};
 use crate::rows::{Measured, Row, rows};
@@ -86,7 +86,7 @@ pub fn run(
         // Before hours are spent on those before it.
         world.check(&point.cluster, &point.workload).map_err(|why| failed(&label(point), why))?;
     }
-    let seen = run_all(&points, world, options, progress);
+    let seen = run_all(&points, world, experiment.run, options, progress);
     let (mut measured, mut runs) = (Vec::new(), Vec::new());
     for (point, seen) in points.iter().zip(seen) {
         let seen = seen.map_err(|why| failed(&label(point), why))?;
@@ -120,6 +120,7 @@ fn label(point: &Point) -> String {
 fn run_all(
     points: &[Point],
     world: &dyn World,
+    runs: Runs,
     options: &Options,
     progress: &mut dyn FnMut(usize, usize, &str),
 ) -> Vec<Result<Observation, String>> {
@@ -133,7 +134,7 @@ fn run_all(
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(point) = points.get(index) else { return };
-                    let result = world.run(&point.cluster, &point.workload, options.seed);
+                    let result = world.run(&point.cluster, &point.workload, runs, options.seed);
                     if tell.send((index, result)).is_err() {
                         return;
                     }

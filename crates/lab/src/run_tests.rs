@@ -1,5 +1,5 @@
 use crate::claim::Verdict;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Runs};
 use crate::formula::X;
 use crate::rows::Row;
 use crate::run::{Options, run};
@@ -18,7 +18,7 @@ impl World for Sized {
         if workload.contains_key("size") { Ok(()) } else { Err("no size".into()) }
     }
 
-    fn run(&self, cluster: &Table, workload: &Table, _: u64) -> Result<Observation, String> {
+    fn run(&self, cluster: &Table, workload: &Table, _: Runs, _: u64) -> Result<Observation, String> {
         let slow = if cluster.contains_key("slow") { 2 } else { 1 };
         let bytes = workload["size"].as_integer().unwrap() as u64 * 1_000_000 / slow;
         if bytes == 13_000_000 {

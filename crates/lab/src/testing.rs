@@ -1,6 +1,6 @@
 //! Worlds that give what a test wants to see.
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Runs};
 use crate::run::{Options, Outcome, run};
 use crate::world::{Disk, Kind, Observation, Phase, World};
 use toml::Table;
@@ -15,7 +15,7 @@ impl World for Flat {
         Ok(())
     }
 
-    fn run(&self, _: &Table, _: &Table, seed: u64) -> Result<Observation, String> {
+    fn run(&self, _: &Table, _: &Table, _: Runs, seed: u64) -> Result<Observation, String> {
         let kind = Kind { ops: 1000, bytes: 100_000_000, latency: Nanos(1_000_000_000) };
         let phase = |name: &str| Phase {
             name: name.into(),
@@ -26,6 +26,7 @@ impl World for Flat {
             DeviceCounters { block_sizes: [(65_536, 75), (131_072, 25)].into(), ..Default::default() };
         Ok(Observation {
             elapsed: Nanos(1_000_000_000),
+            drain: Nanos(0),
             phases: ["read", "write", "create", "open", "resize", "delete", "spanning/read"]
                 .map(phase)
                 .to_vec(),

@@ -1,12 +1,13 @@
 //! The world of experiments: simulated clusters.
 
+use crate::experiment::Runs;
 use crate::world::{Disk, Kind, Observation, Phase, World};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use toml::{Table, Value};
 use weft_core::Nanos;
-use weft_twin::{ClusterSpec, Outcome, PhaseOutcome};
+use weft_twin::{ClusterSpec, Outcome, PhaseOutcome, RunOptions};
 use weft_workload::{Workload, WorkloadSpec};
 
 /// The twin: the real client and servers on modeled disks and networks, under virtual time.
@@ -17,11 +18,13 @@ impl World for Twin {
         read(cluster, workload).map(|_| ())
     }
 
-    fn run(&self, cluster: &Table, workload: &Table, seed: u64) -> Result<Observation, String> {
+    fn run(&self, cluster: &Table, workload: &Table, runs: Runs, seed: u64) -> Result<Observation, String> {
         let (mut cluster, workload) = read(cluster, workload)?;
         cluster.seed = seed;
         let begin = Instant::now();
-        let outcome = weft_twin::run(&cluster, &*workload).map_err(|error| error.to_string())?;
+        let options = RunOptions { passes: runs.passes, drain: runs.drain };
+        let outcome =
+            weft_twin::run_with(&cluster, &*workload, options).map_err(|error| error.to_string())?;
         Ok(Observation { wall: begin.elapsed(), ..seen(outcome) })
     }
 }
@@ -47,6 +50,7 @@ fn seen(outcome: Outcome) -> Observation {
     };
     Observation {
         elapsed: outcome.elapsed,
+        drain: outcome.drain,
         phases: outcome.phases.iter().map(phase).collect(),
         disks: outcome.devices.into_iter().map(disk).collect(),
         event_hash: outcome.event_hash,

@@ -1,5 +1,6 @@
 //! Where experiments run, and what is seen there.
 
+use crate::experiment::Runs;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use toml::Table;
@@ -12,14 +13,16 @@ pub trait World: Sync {
     fn check(&self, cluster: &Table, workload: &Table) -> Result<(), String>;
 
     /// Runs one.
-    fn run(&self, cluster: &Table, workload: &Table, seed: u64) -> Result<Observation, String>;
+    fn run(&self, cluster: &Table, workload: &Table, runs: Runs, seed: u64) -> Result<Observation, String>;
 }
 
 /// What was seen of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// From the first operation of any process to the last end.
+    /// From the first operation of any process to the last end, or until everything was on the disks.
     pub elapsed: Nanos,
+    /// The part of it after the last process' end.
+    pub drain: Nanos,
     /// Phases, in the order of their first beginning.
     pub phases: Vec<Phase>,
     /// The disks.

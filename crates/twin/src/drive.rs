@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::outcome::{DeviceOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
 use crate::spec::{ClusterSpec, Payload};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IoSlice, IoSliceMut};
 use std::rc::Rc;
 use weft_client::{Client, Error, OpenFile, OpenFlags, Place, ROOT};
@@ -21,11 +21,43 @@ const FOLDER: &str = "workload";
 /// Files that are there before the start are written in pieces of this many bytes.
 const INPUT_PIECE: u64 = 4 << 20;
 
+/// How a workload is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunOptions {
+    /// How often the workload runs, one run after the other on the same files. Before each the systems of the servers
+    /// forget what they hold in memory, and only the last one counts.
+    pub passes: u32,
+    /// Whether the run ends when everything that it wrote lies on the disks of the targets: the clock runs on until
+    /// then.
+    pub drain: bool,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { passes: 1, drain: false }
+    }
+}
+
+/// What is left to do between two passes has so long.
+const BETWEEN_PASSES: Nanos = Nanos::from_s(60);
+
 /// Builds the cluster and runs the workload on it to its end.
 ///
 /// # Errors
 /// The first thing that goes wrong.
 pub fn run(spec: &ClusterSpec, workload: &dyn Workload) -> Result<Outcome, RunError> {
+    run_with(spec, workload, RunOptions::default())
+}
+
+/// The same, as `options` say.
+///
+/// # Errors
+/// The first thing that goes wrong.
+pub fn run_with(
+    spec: &ClusterSpec,
+    workload: &dyn Workload,
+    options: RunOptions,
+) -> Result<Outcome, RunError> {
     spec.check()?;
     let ranks = workload.ranks();
     let payload = match spec.payload {
@@ -44,7 +76,7 @@ pub fn run(spec: &ClusterSpec, workload: &dyn Workload) -> Result<Outcome, RunEr
         barriers: barriers(spec, workload, &outside),
         pause_us: spec.client.pause_us,
         seed: spec.seed,
-        tally: RefCell::new(Tally { left: ranks, ..Tally::default() }),
+        tally: RefCell::new(Tally::default()),
         done: outside.notify(),
         cluster,
     });
@@ -53,31 +85,35 @@ pub fn run(spec: &ClusterSpec, workload: &dyn Workload) -> Result<Outcome, RunEr
     let _servers = sim.block_on(&outside, async move {
         let servers = prepared.cluster.start().await?;
         prepared.prepare(&env).await?;
-        prepared.cluster.forget();
         Ok::<_, RunError>(servers)
     })?;
-    let before = drive.cluster.devices();
-    drive.tally.borrow_mut().start = sim.elapsed();
-    for rank in 0..ranks {
-        let env = drive.cluster.rank(rank);
-        sim.start(&env, "rank", Rc::clone(&drive).rank(rank, env.clone()));
+    let mut pass = 1;
+    loop {
+        drive.cluster.forget();
+        let before = drive.cluster.devices();
+        *drive.tally.borrow_mut() = Tally { left: ranks, start: sim.elapsed(), ..Tally::default() };
+        for rank in 0..ranks {
+            let env = drive.cluster.rank(rank);
+            sim.start(&env, "rank", Rc::clone(&drive).rank(rank, env.clone()));
+        }
+        let waiting = Rc::clone(&drive);
+        sim.block_on(&outside, async move { waiting.end().await });
+        let failure = drive.tally.borrow_mut().failure.take();
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let is_last = pass >= options.passes;
+        if options.drain || !is_last {
+            let (draining, env) = (Rc::clone(&drive), outside.clone());
+            sim.block_on(&outside, async move { draining.drain(&env).await })?;
+        }
+        if is_last {
+            return Ok(drive.outcome(&sim, before, options));
+        }
+        pass += 1;
+        let env = outside.clone();
+        sim.block_on(&outside, async move { env.sleep(BETWEEN_PASSES).await });
     }
-    let waiting = Rc::clone(&drive);
-    sim.block_on(&outside, async move { waiting.end().await });
-    let tally = std::mem::take(&mut *drive.tally.borrow_mut());
-    if let Some(failure) = tally.failure {
-        return Err(failure);
-    }
-    let start = tally.start;
-    Ok(Outcome {
-        elapsed: tally.end.saturating_sub(start),
-        file_requests: tally.phases.values().map(|phase| count(&phase.kinds)).sum(),
-        data_messages: tally.data_messages,
-        phases: tally.phases.into_iter().map(|(id, phase)| phase.outcome(workload, id, start)).collect(),
-        event_hash: sim.event_hash(),
-        devices: since(before, drive.cluster.devices()),
-        turns: sim.turns(),
-    })
 }
 
 fn count(kinds: &BTreeMap<OpKind, Measure>) -> u64 {
@@ -137,6 +173,8 @@ struct Tally {
     start: Nanos,
     end: Nanos,
     phases: BTreeMap<Option<u16>, Phase>,
+    /// Files that somebody wrote to.
+    written: BTreeSet<FileRef>,
     data_messages: u64,
     failure: Option<RunError>,
 }
@@ -216,6 +254,47 @@ impl<'w> Drive<'w> {
         }
         file.sync().await?;
         file.close().await
+    }
+
+    /// Everything that was written gets to the disks.
+    async fn drain(&self, env: &SimEnv) -> Result<(), RunError> {
+        let client = self.cluster.client(env.clone());
+        let written = std::mem::take(&mut self.tally.borrow_mut().written);
+        for file in written {
+            let name = self.workload.name(file);
+            let synced = async {
+                let at = place(format!("{FOLDER}/{name}"));
+                let file =
+                    client.open(&at, OpenFlags { write: true, ..OpenFlags::READ }, 0, &self.layout).await?;
+                file.sync().await?;
+                file.close().await
+            };
+            synced.await.map_err(|error| RunError::Op {
+                rank: 0,
+                op: format!("bringing {name} to the disks"),
+                why: error.to_string(),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn outcome(&self, sim: &Sim, before: Vec<DeviceOutcome>, options: RunOptions) -> Outcome {
+        let tally = std::mem::take(&mut *self.tally.borrow_mut());
+        let start = tally.start;
+        let of_ranks = tally.end.saturating_sub(start);
+        let elapsed = if options.drain { sim.elapsed().saturating_sub(start) } else { of_ranks };
+        let file_requests = tally.phases.values().map(|phase| count(&phase.kinds)).sum();
+        let phases = tally.phases.into_iter();
+        Outcome {
+            elapsed,
+            drain: elapsed.saturating_sub(of_ranks),
+            file_requests,
+            data_messages: tally.data_messages,
+            phases: phases.map(|(id, phase)| phase.outcome(self.workload, id, start)).collect(),
+            event_hash: sim.event_hash(),
+            devices: since(before, self.cluster.devices()),
+            turns: sim.turns(),
+        }
     }
 
     async fn end(&self) {
@@ -437,6 +516,7 @@ impl Rank<'_, '_> {
         self.room(len);
         let bytes = &self.buffer.bytes()[..len as usize];
         let wrote = self.file(file)?.write_at(&[IoSlice::new(bytes)], FileOffset(offset)).await? as u64;
+        self.drive.tally.borrow_mut().written.insert(file);
         if wrote < len {
             return Err(Failed::Workload("a disk is full: give the targets more capacity"));
         }

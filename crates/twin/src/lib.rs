@@ -23,7 +23,7 @@ pub mod search;
 mod spec;
 
 pub use cluster::Cluster;
-pub use drive::run;
+pub use drive::{RunOptions, run, run_with};
 pub use outcome::{DeviceOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
 pub use spec::{
     ClientSpec, ClusterSpec, LayoutSpec, MetadataSpec, Module, Payload, ServerSpec, SpecError, TailSpec,

@@ -9,8 +9,11 @@ use weft_env::device::DeviceCounters;
 /// What a run came to. The same cluster, workload and seed give the same.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// Virtual time from the first rank's start to the last one's end.
+    /// Virtual time from the first rank's start to the last one's end, or until everything was on the disks if that
+    /// was waited for.
     pub elapsed: Nanos,
+    /// The part of it after the last rank's end.
+    pub drain: Nanos,
     /// The phases, in the order of their numbers; operations before the first are in one without a name.
     pub phases: Vec<PhaseOutcome>,
     /// A number that everything that happened determines.

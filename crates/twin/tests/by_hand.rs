@@ -2,7 +2,7 @@
 //! byte; into memory 1,000 ns and a tenth) and the simple network (20,000 ns and 0.08 ns per byte).
 
 use weft_core::Nanos;
-use weft_twin::{ClusterSpec, Module, OpKind, Outcome, ServerSpec, TargetSpec, run};
+use weft_twin::{ClusterSpec, Module, OpKind, Outcome, RunOptions, ServerSpec, TargetSpec, run, run_with};
 use weft_workload::{FileRef, Op, Size, Workload};
 
 const FILE: FileRef = FileRef(0);
@@ -136,4 +136,34 @@ fn readers_of_one_disk_stand_in_its_queue() {
     assert_eq!(reads.latency.count(), 4);
     let disk = &outcome.devices[0].counters;
     assert_eq!((disk.reads, disk.read_bytes, disk.busy.0), (4, 4 * len, 4 * (50_000 + len / 2)));
+}
+
+#[test]
+fn bytes_in_memory_count_when_the_run_is_to_end_on_the_disks() {
+    let spec = cluster(1, Module::Buffered);
+    let script = || Script(vec![vec![OPEN, Op::Phase(1), write(0, 1 << 20), Op::Close { file: FILE }]]);
+    let of = |drain| run_with(&spec, &script(), RunOptions { passes: 1, drain }).expect("runs to its end");
+    let (quick, whole) = (of(false), of(true));
+    assert_eq!((quick.drain, quick.devices[0].counters.write_bytes), (Nanos::ZERO, 0), "in memory only");
+    assert!(whole.devices[0].counters.write_bytes >= 1 << 20);
+    // 1 MiB at half a nanosecond per byte.
+    assert!(whole.drain >= Nanos(524_288), "{:?}", whole.drain);
+    assert_eq!(whole.elapsed, Nanos(quick.elapsed.0 + whole.drain.0));
+    assert_eq!(phase(&whole), phase(&quick), "phases are what the ranks did");
+}
+
+#[test]
+fn of_several_passes_the_last_is_told() {
+    let script = || {
+        Script(vec![vec![OPEN, write(0, 1 << 20), Op::Phase(1), read(0, 1 << 20), Op::Close { file: FILE }]])
+    };
+    let spec = cluster(1, Module::Buffered);
+    let of =
+        |passes| run_with(&spec, &script(), RunOptions { passes, drain: false }).expect("runs to its end");
+    let (first, third) = (of(1), of(3));
+    assert_eq!(first.file_requests, third.file_requests);
+    assert_eq!(phase(&first), phase(&third));
+    // Nobody waits for the bytes of the last pass; those of the ones before lie on the disk when it begins.
+    assert_eq!(third.devices[0].counters.write_bytes, first.devices[0].counters.write_bytes);
+    assert!(third.turns > first.turns, "but there were others");
 }

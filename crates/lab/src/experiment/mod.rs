@@ -48,6 +48,9 @@ pub struct Experiment {
     /// Policies under which each series runs; stock alone unless said.
     #[serde(default = "stock")]
     pub policies: Vec<Policy>,
+    /// How each run is made.
+    #[serde(default)]
+    pub run: Runs,
     /// What is measured.
     pub measure: Measure,
     /// What each value is divided by.
@@ -133,6 +136,23 @@ fn stock() -> Vec<Policy> {
 /// The name of a series under a policy.
 pub fn series_name(series: &str, policy: &str) -> String {
     if policy == STOCK { series.to_owned() } else { format!("{series}, {policy}") }
+}
+
+/// How each run is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Runs {
+    /// How often the workload runs on the same files; the last one is measured, with nothing of files in the servers'
+    /// memories. A cache that outlives a run is filled by the others.
+    pub passes: u32,
+    /// Whether the time until everything that was written lies on the disks counts, too.
+    pub drain: bool,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self { passes: 1, drain: false }
+    }
 }
 
 /// What is measured.
