@@ -1,13 +1,16 @@
 //! What must hold between the parts of a cluster file.
 
 use crate::error::ConfigError;
+use crate::ibridge;
 use crate::load::{Class, Role};
-use crate::model::Server;
+use crate::model::{Module, Server};
 use crate::section::{Item, Source};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use weft_core::ByteLen;
+use weft_core::ibridge::Policy;
 use weft_env::Address;
 
 /// Where the parts of a target stand.
@@ -15,6 +18,7 @@ use weft_env::Address;
 pub(crate) struct TargetPlaces {
     pub id: Range<usize>,
     pub path: Range<usize>,
+    pub ibridge: Option<ibridge::Places>,
 }
 
 /// A server and where its parts stand.
@@ -190,6 +194,37 @@ fn targets(source: &Source<'_>, servers: &[Placed]) -> Result<(), ConfigError> {
                 return Err(source.refuse(places.id.clone(), problem, remedy));
             }
             place(&host, &target.path, format!("target {}", target.id.0), &places.path)?;
+            let (Some(beside), Some(at)) = (&target.ibridge, &places.ibridge) else { continue };
+            place(&host, &beside.path, format!("the log beside target {}", target.id.0), &at.path)?;
+            if target.module == Module::Null {
+                let problem = format!("target {} keeps nothing, and has a log beside it", target.id.0);
+                let remedy = "remove [server.target.ibridge], or use another module than null";
+                return Err(source.refuse(at.section.clone(), problem, remedy));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Clients name the siblings of what they take for a fragment, and a server that takes more for fragments would judge
+/// these without knowing whom they hold up.
+pub(crate) fn fragments(
+    source: &Source<'_>,
+    servers: &[Placed],
+    threshold: ByteLen,
+) -> Result<(), ConfigError> {
+    for (target, places) in
+        servers.iter().flat_map(|placed| placed.server.targets.iter().zip(&placed.targets))
+    {
+        let (Some(beside), Some(at)) = (&target.ibridge, &places.ibridge) else { continue };
+        let asks = matches!(beside.policy, Policy::Ibridge | Policy::Static { .. });
+        if asks && beside.fragments_below > threshold {
+            let (below, threshold) = (beside.fragments_below, crate::format_size(threshold));
+            let below = crate::format_size(below);
+            let problem =
+                format!("fragments_below is {below} here, and fragment_threshold of clients {threshold}");
+            let remedy = format!("write fragment_threshold = \"{below}\" under [client]");
+            return Err(source.refuse(at.section.clone(), problem, remedy));
         }
     }
     Ok(())

@@ -15,6 +15,7 @@ mod client;
 mod embedded;
 mod error;
 mod find;
+mod ibridge;
 mod key;
 mod load;
 mod map;
@@ -26,7 +27,7 @@ pub use embedded::{EmbeddedOptions, default_state_dir, embedded_toml, write_embe
 pub use error::ConfigError;
 pub use key::{Key, KeyError, make_cluster_key, read_key};
 pub use model::{
-    Checksums, Client, Cluster, Emulate, LogLevel, Metadata, Module, Server, Target, TransportChoice,
+    Checksums, Client, Cluster, Emulate, Ibridge, LogLevel, Metadata, Module, Server, Target, TransportChoice,
 };
 pub use quantity::{format_duration, format_size, parse_duration, parse_size};
 

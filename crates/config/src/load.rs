@@ -2,6 +2,7 @@
 
 use crate::check::{self, Placed};
 use crate::error::ConfigError;
+use crate::ibridge::ibridge;
 use crate::model::{
     Checksums, Client, Cluster, Emulate, LogLevel, Metadata, Module, Server, Target, TransportChoice,
 };
@@ -75,6 +76,7 @@ impl Cluster {
         root.finish()?;
 
         check::all(&source, &servers, &classes, mount.as_ref())?;
+        check::fragments(&source, &servers, client.fragment_threshold)?;
         check::key_mode(&source, &key_file)?;
         Ok(Self {
             file: file.to_owned(),
@@ -90,7 +92,12 @@ impl Cluster {
     }
 }
 
-fn required<T>(section: &Section<'_>, key: &str, found: Option<T>, remedy: &str) -> Result<T, ConfigError> {
+pub(crate) fn required<T>(
+    section: &Section<'_>,
+    key: &str,
+    found: Option<T>,
+    remedy: &str,
+) -> Result<T, ConfigError> {
     found.ok_or_else(|| section.missing(key, remedy))
 }
 
@@ -221,6 +228,8 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
     let depth = section.number("queue_depth", 1..=65_536)?;
     let leases = section.flag("leases")?;
     let emulate = section.parsed("emulate", "hdd-7200", emulated)?;
+    let beside = section.table("ibridge", "[server.target.ibridge]")?.map(ibridge).transpose()?;
+    let (ibridge, ibridge_places) = beside.unzip();
     section.finish()?;
     let target = Target {
         id: TargetId(id.value as _),
@@ -230,12 +239,13 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
         queue_depth: depth.map_or(64, |item| item.value as u32),
         leases: leases.unwrap_or(true),
         emulate: emulate.map(|item| item.value),
+        ibridge,
     };
-    Ok((target, check::TargetPlaces { id: id.span, path: path.span }))
+    Ok((target, check::TargetPlaces { id: id.span, path: path.span, ibridge: ibridge_places }))
 }
 
 /// A profile's name, or the path of one.
-fn emulated(text: &str) -> Result<Emulate, String> {
+pub(crate) fn emulated(text: &str) -> Result<Emulate, String> {
     if !text.contains('/') {
         return weft_models::Profile::by_name(text)
             .map(|_| Emulate::Named(text.to_owned()))

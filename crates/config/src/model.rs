@@ -1,6 +1,7 @@
 //! What a cluster file says, after all checks.
 
 use std::path::PathBuf;
+use weft_core::ibridge::{Policy, Weight};
 use weft_core::{ByteLen, Nanos, Placement, TargetId};
 use weft_env::Address;
 
@@ -84,6 +85,56 @@ pub struct Target {
     pub leases: bool,
     /// The device whose time its requests take; `None` the one below.
     pub emulate: Option<Emulate>,
+    /// An SSD beside it for small requests; then no descriptors are lent.
+    pub ibridge: Option<Ibridge>,
+}
+
+/// The SSD beside a target.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ibridge {
+    /// Directory of its log.
+    pub path: PathBuf,
+    /// Room for bytes in the log.
+    pub size: ByteLen,
+    /// Which requests go there.
+    pub policy: Policy,
+    /// Pieces of requests over several datafiles are small below this size.
+    pub fragments_below: ByteLen,
+    /// Requests of one piece are small below this size.
+    pub random_below: ByteLen,
+    /// What a new request weighs in the disk's average service time.
+    pub weight: Weight,
+    /// How often servers tell each other of their disks.
+    pub exchange: Nanos,
+    /// How long that holds.
+    pub stale: Nanos,
+    /// Bytes are written back when the disk had no request for so long.
+    pub idle: Nanos,
+    /// Dirty bytes above which they are written back whatever the disk does.
+    pub dirty_high: ByteLen,
+    /// Dirty bytes down to which that goes on.
+    pub dirty_low: ByteLen,
+    /// Whether reads that would have been worth it are copied to the SSD when it is idle.
+    pub preload: bool,
+    /// The device whose figures the decision takes for the disk's; see [`Target::figures`].
+    pub profile: Option<Emulate>,
+    /// The device whose time the log's requests take; `None` the one below.
+    pub emulate: Option<Emulate>,
+}
+
+impl Target {
+    /// The device whose figures the decision takes for the disk's: that of the `profile` line, else what the target
+    /// emulates, else a common one of its class.
+    pub fn figures(&self) -> Emulate {
+        let told = self.ibridge.as_ref().and_then(|ibridge| ibridge.profile.clone());
+        told.or_else(|| self.emulate.clone()).unwrap_or_else(|| {
+            Emulate::Named(match self.class.as_str() {
+                "ssd" => "sata-ssd".into(),
+                "nvme" => "nvme".into(),
+                _ => "hdd-7200".into(),
+            })
+        })
+    }
 }
 
 /// The device whose time requests take.
@@ -180,8 +231,11 @@ impl Cluster {
             let metadata = server.metadata.as_ref().and_then(|metadata| metadata.emulate.as_ref());
             let metadata = metadata.map(|device| format!("metadata of {}: {device}", server.name));
             let targets = server.targets.iter();
-            let targets = targets.filter_map(|target| {
-                target.emulate.as_ref().map(|device| format!("target {}: {device}", target.id.0))
+            let targets = targets.flat_map(|target| {
+                let beside = target.ibridge.as_ref().and_then(|ibridge| ibridge.emulate.as_ref());
+                let disk = target.emulate.as_ref().map(|device| format!("target {}: {device}", target.id.0));
+                let beside = beside.map(|device| format!("log beside target {}: {device}", target.id.0));
+                disk.into_iter().chain(beside)
             });
             metadata.into_iter().chain(targets).collect::<Vec<_>>()
         };

@@ -77,6 +77,11 @@ impl<'a> Section<'a> {
         self.entries.borrow_mut().remove(key)
     }
 
+    /// The error of something in the table.
+    pub fn refuse(&self, span: Range<usize>, problem: &str, remedy: &str) -> ConfigError {
+        self.source.refuse(span, problem, remedy)
+    }
+
     /// The error of a missing key.
     pub fn missing(&self, key: &str, remedy: &str) -> ConfigError {
         self.source.refuse(self.span(), format!("{} has no {key:?}", self.title), remedy)

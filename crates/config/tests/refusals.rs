@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use weft_config::{Checksums, Cluster, EXAMPLE, Emulate, Module, TransportChoice};
+use weft_core::ibridge::{Policy, Weight};
 use weft_core::placement::{ClassFilter, Factor};
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
 use weft_env::Address;
@@ -74,7 +75,7 @@ fn the_example_loads_and_names_every_default_truly() {
     let all = EXAMPLE
         .lines()
         .map(|line| match line.strip_prefix('#') {
-            Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => rest,
+            Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => rest,
             _ => line,
         })
         .collect::<Vec<_>>()
@@ -84,10 +85,92 @@ fn the_example_loads_and_names_every_default_truly() {
     told.idle_exit = None; // its default is never
     told.servers[0].host = None; // as derived
     // Nothing is emulated unless it is asked for.
-    assert_eq!(told.emulated(), ["metadata of node0: hdd-7200", "target 0: hdd-7200"]);
+    let emulated = ["metadata of node0: hdd-7200", "target 0: hdd-7200", "log beside target 0: sata-ssd"];
+    assert_eq!(told.emulated(), emulated);
+    // Nor does anything go to an SSD; what has such a section and no other line has the defaults.
+    let mut beside = told.servers[0].targets[0].ibridge.take().expect("an SSD");
+    assert_eq!(beside.profile.take(), Some(told.servers[0].targets[0].figures()));
+    beside.emulate = None;
+    assert_eq!(beside, with_ssd("").expect("loads").servers[0].targets[0].ibridge.clone().expect("an SSD"));
     told.servers[0].targets[0].emulate = None;
     told.servers[0].metadata.as_mut().expect("metadata").emulate = None;
     assert_eq!(told, example);
+}
+
+/// The good file with an SSD beside the first target and `more` lines about it.
+fn with_ssd(more: &str) -> Result<Cluster, weft_config::ConfigError> {
+    let target = "path = \"/a/target\"\n";
+    let beside = "[server.target.ibridge]\npath = \"/ssd/weft/log0\"\nsize = \"10 GiB\"\n";
+    parse(&GOOD.replacen(target, &format!("{target}{beside}{more}"), 1))
+}
+
+#[test]
+fn an_ssd_beside_a_target_is_told_everything() {
+    let defaults = with_ssd("").unwrap_or_else(|error| panic!("{error}"));
+    let target = &defaults.servers[0].targets[0];
+    let beside = target.ibridge.as_ref().expect("an SSD");
+    assert_eq!((beside.policy, beside.weight), (Policy::Ibridge, Weight::default()));
+    assert_eq!((beside.dirty_high, beside.dirty_low), (ByteLen(15 << 29), ByteLen(5 << 30)));
+    assert_eq!(
+        (beside.exchange, beside.stale, beside.idle),
+        (Nanos::from_s(1), Nanos::from_s(5), Nanos::from_ms(10))
+    );
+    assert_eq!(target.figures(), Emulate::Named("hdd-7200".into()), "of its class");
+    let cluster = with_ssd(
+        "policy = \"static(1:2)\"\nfragments_below = \"16 KiB\"\nrandom_below = 0\nweight = \"1/8\"\nexchange = \"100 ms\"\n\
+         idle = \"1 s\"\ndirty_high = \"10 %\"\ndirty_low = \"1 MiB\"\npreload = false\nprofile = \"/etc/weft/disk.toml\"\n\
+         emulate = \"ibridge-ssd\"\n",
+    );
+    let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
+    let target = &cluster.servers[0].targets[0];
+    let beside = target.ibridge.as_ref().expect("an SSD");
+    assert_eq!(beside.policy, Policy::Static { random: 1, fragments: 2 });
+    assert_eq!((beside.fragments_below, beside.random_below), (ByteLen::from_kib(16), ByteLen(0)));
+    assert_eq!(beside.weight, Weight::new(1, 8).expect("a weight"));
+    assert_eq!(
+        (beside.exchange, beside.stale),
+        (Nanos::from_ms(100), Nanos::from_ms(500)),
+        "five times as long"
+    );
+    assert_eq!(
+        (beside.dirty_high, beside.dirty_low, beside.preload),
+        (ByteLen(1 << 30), ByteLen::from_mib(1), false)
+    );
+    assert_eq!(target.figures(), Emulate::File("/etc/weft/disk.toml".into()));
+    assert_eq!(cluster.emulated(), ["log beside target 0: ibridge-ssd"]);
+}
+
+#[test]
+fn an_ssd_that_cannot_be_used() {
+    let refused = |more: &str, problem: &str, remedy: &str| {
+        let shown = with_ssd(more).expect_err("refused").to_string();
+        assert!(shown.contains(problem) && shown.contains(remedy), "{shown}");
+    };
+    refused("policy = \"fast\"\n", "policy = \"fast\" cannot be used", "use off, ibridge, threshold");
+    refused("weight = \"8/7\"\n", "weight = \"8/7\"", "such as \"7/8\"");
+    refused("dirty_low = \"80 %\"\n", "do not rise", "leave both lines out");
+    refused("dirty_high = \"11 GiB\"\n", "do not rise", "leave both lines out");
+    refused("dirty_high = \"101 %\"\n", "dirty_high", "between \"1 %\" and \"100 %\"");
+    refused(
+        "fragments_below = \"40 KiB\"\n",
+        "fragment_threshold of clients 20 KiB",
+        "fragment_threshold = \"40 KiB\"",
+    );
+    refused("speed = 5\n", "does not know \"speed\"", "[server.target.ibridge] takes: path, size, policy");
+    assert!(
+        with_ssd("policy = \"threshold\"\nfragments_below = \"40 KiB\"\n").is_ok(),
+        "it asks for nobody's siblings"
+    );
+    let beside = |lines: &str| {
+        parse(&format!("{GOOD}[server.target.ibridge]\n{lines}")).expect_err("refused").to_string()
+    };
+    assert!(beside("size = \"1 GiB\"\n").contains("has no \"path\""));
+    assert!(beside("path = \"/ssd/log\"\n").contains("has no \"size\""));
+    assert!(beside("path = \"/ssd/log\"\nsize = \"31 MiB\"\n").contains("between 32 MiB and 64 TiB"));
+    assert!(beside("path = \"/b/target/log\"\nsize = \"1 GiB\"\n").contains("use the same directory"));
+    let null =
+        format!("{GOOD}module = \"null\"\n[server.target.ibridge]\npath = \"/ssd/log\"\nsize = \"1 GiB\"\n");
+    assert!(parse(&null).expect_err("refused").to_string().contains("keeps nothing"));
 }
 
 #[test]

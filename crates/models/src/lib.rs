@@ -8,6 +8,7 @@
 
 mod block;
 pub mod calibrate;
+mod curve;
 mod disk;
 mod drive;
 mod files;

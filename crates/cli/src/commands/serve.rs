@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_config::{Cluster, Emulate, Module, Server};
+use weft_core::ibridge::Thresholds;
 use weft_core::{ByteLen, ServerId};
 use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
 use weft_models::Profile;
-use weft_server::{Hooks, Limits, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_server::{Hooks, IbridgeConfig, Limits, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_store::emulate::Emulation;
 use weft_wire::ClusterSecret;
 
@@ -111,7 +112,9 @@ fn start(
     log: &Log,
 ) -> Result<ServerHandle<RealEnv>, Failure> {
     let targets = server.targets.iter().map(|target| target.path.as_path());
-    for path in targets.chain(server.metadata.iter().map(|metadata| metadata.path.as_path())) {
+    let logs = server.targets.iter().filter_map(|target| Some(target.ibridge.as_ref()?.path.as_path()));
+    let metadata = server.metadata.iter().map(|metadata| metadata.path.as_path());
+    for path in targets.chain(logs).chain(metadata) {
         directory(path, 0o700)?;
     }
     for address in &server.addresses {
@@ -161,8 +164,8 @@ fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> Result<m
     Ok(config)
 }
 
-/// The device that is to be emulated.
-fn emulation(device: &Emulate) -> Result<Emulation, Failure> {
+/// The figures of a device, read for the sake of this line of the cluster file.
+fn profile(device: &Emulate, line: &str) -> Result<Profile, Failure> {
     let profile = match device {
         Emulate::Named(name) => Profile::by_name(name),
         Emulate::File(path) => {
@@ -172,7 +175,12 @@ fn emulation(device: &Emulate) -> Result<Emulation, Failure> {
             Profile::from_toml(&text)
         }
     };
-    let profile = profile.map_err(|error| Failure::misuse(format!("emulate = \"{device}\""), error))?;
+    profile.map_err(|error| Failure::misuse(format!("{line} = \"{device}\""), error))
+}
+
+/// The device that is to be emulated.
+fn emulation(device: &Emulate) -> Result<Emulation, Failure> {
+    let profile = profile(device, "emulate")?;
     // Where the platters stand differs from disk to disk.
     let seed = Arc::new(AtomicU64::new(std::process::id().into()));
     let name = profile.name.clone();
@@ -193,7 +201,25 @@ fn target(target: &weft_config::Target) -> Result<TargetConfig, Failure> {
         queue_depth: target.queue_depth,
         leases: target.leases,
         emulate: target.emulate.as_ref().map(emulation).transpose()?,
-        ibridge: None,
+        ibridge: target.ibridge.as_ref().map(|found| ibridge(target, found)).transpose()?,
+    })
+}
+
+fn ibridge(target: &weft_config::Target, found: &weft_config::Ibridge) -> Result<IbridgeConfig, Failure> {
+    Ok(IbridgeConfig {
+        path: found.path.clone(),
+        size: found.size,
+        policy: found.policy,
+        thresholds: Thresholds { fragments_below: found.fragments_below, random_below: found.random_below },
+        weight: found.weight,
+        curve: profile(&target.figures(), "profile")?.service_curve(),
+        exchange: found.exchange,
+        stale: found.stale,
+        idle: found.idle,
+        dirty_high: found.dirty_high,
+        dirty_low: found.dirty_low,
+        preload: found.preload,
+        emulate: found.emulate.as_ref().map(emulation).transpose()?,
     })
 }
 
