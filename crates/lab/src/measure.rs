@@ -29,6 +29,19 @@ pub fn values(measure: &Measure, seen: &Observation) -> Result<Vec<Value>, Strin
             }
             one(latency.0 as f64 / 1e6 / ops as f64)
         }
+        Measure::IoTime => {
+            let in_calls = Part::of(seen, None, None)?.all.latency.0 as f64 / f64::from(seen.ranks.max(1));
+            one((in_calls + seen.drain.0 as f64) / 1e9)
+        }
+        Measure::SsdShare => {
+            let bytes = Part::of(seen, None, None)?.all.bytes;
+            if bytes == 0 {
+                return Err("nothing was moved".into());
+            }
+            // Stock has none.
+            let of_ssd = seen.ssd.map_or(0, |ssd| ssd.written + ssd.read);
+            one(100.0 * of_ssd as f64 / bytes as f64)
+        }
         Measure::BlockSizes { least } => block_sizes(seen, *least),
     }
 }
@@ -87,7 +100,7 @@ fn block_sizes(seen: &Observation, least: f64) -> Result<Vec<Value>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Disk;
+    use crate::world::{Disk, Ssd};
     use weft_env::device::DeviceCounters;
 
     fn seen() -> Observation {
@@ -118,6 +131,9 @@ mod tests {
                 disk(true, sizes(&[(65_536, 20), (512, 19)])),
                 disk(false, sizes(&[(4096, 1000)])),
             ],
+            ssd: Some(Ssd { written: 2_000_000, read: 1_000_000, written_back: 7, ..Ssd::default() }),
+            ranks: 4,
+            drain: Nanos(250_000_000),
             ..Default::default()
         }
     }
@@ -127,12 +143,16 @@ mod tests {
         let phase = || Some("read".to_owned());
         for (measure, expected) in [
             (Measure::Bandwidth { phase: None }, 15.0),
-            (Measure::Bandwidth { phase: phase() }, 20.0),
+            // 10 MB in half a second and a quarter until they are on the disks.
+            (Measure::Bandwidth { phase: phase() }, 40.0 / 3.0),
             (Measure::Rate { phase: None, op: None }, 200.0),
-            (Measure::Rate { phase: phase(), op: None }, 300.0),
-            (Measure::Rate { phase: phase(), op: Some("open".into()) }, 100.0),
-            (Measure::RunTime { phase: phase() }, 0.5),
+            (Measure::Rate { phase: phase(), op: None }, 200.0),
+            (Measure::Rate { phase: phase(), op: Some("write".into()) }, 0.0),
+            (Measure::RunTime { phase: phase() }, 0.75),
             (Measure::MeanLatency { phase: None, op: None }, 0.5),
+            // 400 operations of half a millisecond, of four processes.
+            (Measure::IoTime, 0.3),
+            (Measure::SsdShare, 10.0),
         ] {
             assert_eq!(values(&measure, &seen()), Ok(vec![(None, expected)]), "{measure:?}");
         }

@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, Runs};
 use crate::measure;
 use crate::plan::{self, Point};
 use crate::rows::{Measured, Row, rows};
-use crate::world::{Observation, World};
+use crate::world::{Observation, Ssd, World};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -51,6 +51,12 @@ pub struct RunNote {
     pub requests: u64,
     /// Changes with anything that happened, in hexadecimal.
     pub event_hash: String,
+    /// Virtual seconds of it after the last process' end.
+    #[serde(default)]
+    pub drain_s: f64,
+    /// What the SSDs beside the disks did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssd: Option<Ssd>,
 }
 
 impl Outcome {
@@ -101,6 +107,8 @@ pub fn run(
             wall_s: seen.wall.as_secs_f64(),
             requests: seen.requests,
             event_hash: format!("{:016x}", seen.event_hash),
+            drain_s: seen.drain.0 as f64 / 1e9,
+            ssd: seen.ssd,
         });
     }
     let rows = rows(experiment, &measured);

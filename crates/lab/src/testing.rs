@@ -31,6 +31,8 @@ impl World for Flat {
                 .map(phase)
                 .to_vec(),
             disks: vec![Disk { name: "data".into(), is_data: true, counters }],
+            ssd: None,
+            ranks: 4,
             event_hash: seed,
             requests: 1000,
             wall: std::time::Duration::from_millis(1),

@@ -1,13 +1,13 @@
 //! The world of experiments: simulated clusters.
 
 use crate::experiment::Runs;
-use crate::world::{Disk, Kind, Observation, Phase, World};
+use crate::world::{Disk, Kind, Observation, Phase, Ssd, World};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use toml::{Table, Value};
 use weft_core::Nanos;
-use weft_twin::{ClusterSpec, Outcome, PhaseOutcome, RunOptions};
+use weft_twin::{ClusterSpec, DeviceRole, IbridgeOutcome, IbridgeStatus, Outcome, PhaseOutcome, RunOptions};
 use weft_workload::{Workload, WorkloadSpec};
 
 /// The twin: the real client and servers on modeled disks and networks, under virtual time.
@@ -22,10 +22,11 @@ impl World for Twin {
         let (mut cluster, workload) = read(cluster, workload)?;
         cluster.seed = seed;
         let begin = Instant::now();
+        let ranks = workload.ranks();
         let options = RunOptions { passes: runs.passes, drain: runs.drain };
         let outcome =
             weft_twin::run_with(&cluster, &*workload, options).map_err(|error| error.to_string())?;
-        Ok(Observation { wall: begin.elapsed(), ..seen(outcome) })
+        Ok(Observation { wall: begin.elapsed(), ranks, ..seen(outcome) })
     }
 }
 
@@ -45,10 +46,12 @@ fn parsed<T: DeserializeOwned>(what: &str, table: &Table) -> Result<T, String> {
 fn seen(outcome: Outcome) -> Observation {
     let disk = |device: weft_twin::DeviceOutcome| Disk {
         name: format!("server {} {} {}", device.server, device.class, device.profile),
-        is_data: device.target.is_some(),
+        is_data: device.role == DeviceRole::Target,
         counters: device.counters,
     };
+    let ssd = (!outcome.ibridge.is_empty()).then(|| ssd(&outcome.ibridge));
     Observation {
+        ssd,
         elapsed: outcome.elapsed,
         drain: outcome.drain,
         phases: outcome.phases.iter().map(phase).collect(),
@@ -56,6 +59,23 @@ fn seen(outcome: Outcome) -> Observation {
         event_hash: outcome.event_hash,
         requests: outcome.file_requests,
         ..Observation::default()
+    }
+}
+
+fn ssd(all: &[IbridgeOutcome]) -> Ssd {
+    let sum = |of: fn(&IbridgeStatus) -> u64| all.iter().map(|log| of(&log.status)).sum();
+    Ssd {
+        written: sum(|log| log.bytes_written.0),
+        read: sum(|log| log.bytes_read.0),
+        written_back: sum(|log| log.bytes_written_back.0),
+        preloaded: sum(|log| log.bytes_preloaded.0),
+        moved: sum(|log| log.bytes_moved.0),
+        dirty: sum(|log| log.dirty.0),
+        fragments: sum(|log| log.fragments.admitted),
+        random: sum(|log| log.random.admitted),
+        hits: sum(|log| log.read_hits),
+        partial_hits: sum(|log| log.read_partial_hits),
+        misses: sum(|log| log.read_misses),
     }
 }
 

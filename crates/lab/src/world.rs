@@ -1,6 +1,7 @@
 //! Where experiments run, and what is seen there.
 
 use crate::experiment::Runs;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use toml::Table;
@@ -27,6 +28,10 @@ pub struct Observation {
     pub phases: Vec<Phase>,
     /// The disks.
     pub disks: Vec<Disk>,
+    /// What the SSDs beside them did; `None` where there are none.
+    pub ssd: Option<Ssd>,
+    /// Processes.
+    pub ranks: u32,
     /// Changes with anything that happened in the run.
     pub event_hash: u64,
     /// Operations that asked a server for something.
@@ -66,4 +71,31 @@ pub struct Disk {
     pub is_data: bool,
     /// What reached it.
     pub counters: DeviceCounters,
+}
+
+/// What the SSDs beside all disks did in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Ssd {
+    /// Bytes that writes put there.
+    pub written: u64,
+    /// Bytes that reads took from there.
+    pub read: u64,
+    /// Bytes written back to the disks.
+    pub written_back: u64,
+    /// Bytes copied there after a read that missed them.
+    pub preloaded: u64,
+    /// Bytes moved to make room.
+    pub moved: u64,
+    /// Bytes that lie there alone at the end.
+    pub dirty: u64,
+    /// Pieces of larger requests that went there.
+    pub fragments: u64,
+    /// Small requests of one piece that did.
+    pub random: u64,
+    /// Reads that they served alone, in part, and not at all.
+    pub hits: u64,
+    /// In part.
+    pub partial_hits: u64,
+    /// Not at all.
+    pub misses: u64,
 }

@@ -1,8 +1,9 @@
 //! A simulated cluster: machines, disks, servers and clients.
 
 use crate::device;
-use crate::outcome::{DeviceOutcome, RunError};
-use crate::spec::{ClusterSpec, Module, Payload, ServerSpec, SpecError};
+use crate::ibridge::IbridgeSpec;
+use crate::outcome::{DeviceOutcome, DeviceRole, RunError};
+use crate::spec::{ClusterSpec, Module, Payload, ServerSpec, SpecError, TargetSpec};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use weft_client::{Checksums, Client, ClientOptions, Credentials, Identity, Key};
 use weft_core::{ByteLen, FileOffset, Nanos, ServerId, SplitPolicy, TargetId};
 use weft_env::sim::{Control, DiskFaults, SimEnv};
 use weft_env::{Address, Dir, Env};
-use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_server::{Hooks, IbridgeConfig, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_wire::cluster::{ClusterMap, ServerEntry, TargetEntry};
 use weft_wire::{ClusterSecret, meta};
 use weft_workload::Size;
@@ -36,6 +37,7 @@ pub struct Cluster {
 struct Disk {
     server: u32,
     mount: PathBuf,
+    role: DeviceRole,
     target: Option<TargetId>,
     class: String,
     profile: String,
@@ -88,6 +90,7 @@ impl Cluster {
             cluster.disks.push(Disk {
                 server: metadata,
                 mount: METADATA_MOUNT.into(),
+                role: DeviceRole::Metadata,
                 target: None,
                 class: "metadata".into(),
                 profile: profile.clone(),
@@ -117,9 +120,32 @@ impl Cluster {
                 class: class.clone(),
             });
             let profile = target.profile.clone();
-            self.disks.push(Disk { server, mount, target: Some(id), class, profile });
+            let role = DeviceRole::Target;
+            self.disks.push(Disk { server, mount, role, target: Some(id), class, profile });
+            if let Some(ibridge) = target.ibridge.as_ref().filter(|ibridge| ibridge.is_on()) {
+                self.add_log(server, id, ibridge, seed)?;
+            }
         }
         Ok(())
+    }
+
+    /// The SSD beside a target's disk.
+    fn add_log(&mut self, server: u32, id: TargetId, spec: &IbridgeSpec, seed: u64) -> Result<(), SpecError> {
+        let mount = PathBuf::from(format!("/l{}", id.0));
+        let env = &self.servers[server as usize];
+        let model = device::disk(&self.spec.profiles, &spec.profile, seed.rotate_left(1))?;
+        self.control.add_disk(env, &mount, model);
+        if self.spec.payload == Payload::Lengths {
+            self.control.keep_lengths(env, &mount, weft_store::fragments::SEGMENTS);
+        }
+        let (class, profile) = ("ibridge".to_owned(), spec.profile.clone());
+        self.disks.push(Disk { server, mount, role: DeviceRole::Log, target: Some(id), class, profile });
+        Ok(())
+    }
+
+    /// Whether some target has an SSD beside its disk.
+    pub(crate) fn has_logs(&self) -> bool {
+        self.disks.iter().any(|disk| disk.role == DeviceRole::Log)
     }
 
     /// The servers' machines, by number.
@@ -144,8 +170,7 @@ impl Cluster {
     pub async fn start(&self) -> Result<Vec<ServerHandle<SimEnv>>, RunError> {
         let mut handles = Vec::with_capacity(self.servers.len());
         for disk in &self.disks {
-            let folder = disk.target.map_or("database", |_| "target");
-            self.make_folder(disk, folder).await?;
+            self.make_folder(disk, disk.role.folder()).await?;
         }
         if self.spec.metadata.profile.is_none() {
             let metadata = self.map.metadata.0;
@@ -181,7 +206,7 @@ impl Cluster {
     /// What server `id` is told at its start.
     pub fn server_config(&self, id: u32) -> ServerConfig {
         let group = self.spec.data_servers().nth(id as usize);
-        let targets = self.disks.iter().filter(|disk| disk.server == id);
+        let targets = self.disks.iter().filter(|disk| disk.server == id && disk.role == DeviceRole::Target);
         let targets = targets.filter_map(|disk| Some((disk, disk.target?)));
         let of_group = group.iter().flat_map(|group| &group.targets);
         let targets = of_group.zip(targets).map(|(spec, (disk, id))| TargetConfig {
@@ -196,7 +221,7 @@ impl Cluster {
             queue_depth: spec.queue_depth,
             leases: true,
             emulate: None,
-            ibridge: None,
+            ibridge: self.ibridge_config(spec, id),
         });
         let limits = Limits { connections_max: u32::MAX, ..Limits::default() };
         ServerConfig {
@@ -220,6 +245,12 @@ impl Cluster {
             idle_exit: None,
             hooks: Hooks { uid: USER, ..Hooks::none() },
         }
+    }
+
+    fn ibridge_config(&self, spec: &TargetSpec, id: TargetId) -> Option<IbridgeConfig> {
+        let log = self.disks.iter().find(|disk| disk.role == DeviceRole::Log && disk.target == Some(id))?;
+        let curve = device::curve(&self.spec.profiles, &spec.profile);
+        Some(spec.ibridge.as_ref()?.config(log.mount.join(DeviceRole::Log.folder()), curve))
     }
 
     fn metadata_config(&self) -> metadata::Config {
@@ -288,6 +319,7 @@ impl Cluster {
     pub fn devices(&self) -> Vec<DeviceOutcome> {
         let outcome = |disk: &Disk| DeviceOutcome {
             server: disk.server,
+            role: disk.role,
             target: disk.target.map(|target| target.0),
             class: disk.class.clone(),
             profile: disk.profile.clone(),

@@ -1,6 +1,8 @@
 //! Models of disks and networks by the names of their profiles.
 
 use crate::spec::SpecError;
+use weft_core::ibridge::ServiceCurve;
+use weft_core::{ByteLen, Nanos};
 use weft_env::device::DeviceModel;
 use weft_env::sim::{NetworkModel, SimpleDisk, SimpleNetwork};
 use weft_models::{NetworkSpec, Profile};
@@ -32,4 +34,15 @@ pub(crate) fn network(profile: &str) -> Result<Box<dyn NetworkModel>, SpecError>
         Ok(network) => Ok(network.build()),
         Err(error) => Err(SpecError::new("network", format!("{error}; or {SIMPLE:?}"))),
     }
+}
+
+/// What the decision of iBridge is told of a disk of this profile.
+pub(crate) fn curve(own: &[Profile], profile: &str) -> ServiceCurve {
+    let simple = || {
+        let start = vec![(ByteLen::ZERO, Nanos::ZERO)];
+        ServiceCurve::new(start, Nanos(50_000), 2_000_000_000, 2_000_000_000, ByteLen::ZERO)
+            .expect("a device")
+    };
+    let own = own.iter().find(|own| own.name == profile).cloned();
+    own.or_else(|| Profile::by_name(profile).ok()).map_or_else(simple, |profile| profile.service_curve())
 }

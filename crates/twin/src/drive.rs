@@ -2,18 +2,19 @@
 
 use crate::barrier::Barrier;
 use crate::cluster::Cluster;
-use crate::outcome::{DeviceOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
+use crate::outcome::{DeviceOutcome, IbridgeOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
 use crate::spec::{ClusterSpec, Payload};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IoSlice, IoSliceMut};
 use std::rc::Rc;
 use weft_client::{Client, Error, OpenFile, OpenFlags, Place, ROOT};
-use weft_core::{ByteLen, FileOffset, Nanos};
+use weft_core::{ByteLen, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::device::DeviceCounters;
 use weft_env::sim::{self, Control, Sim, SimConfig, SimEnv, SimNotify};
 use weft_env::{Env, Hollow, Notify};
 use weft_wire::meta;
+use weft_wire::status::TargetStatus;
 use weft_workload::{FileRef, Op, Workload, mix};
 
 /// The directory that holds a workload's files.
@@ -90,7 +91,7 @@ pub fn run_with(
     let mut pass = 1;
     loop {
         drive.cluster.forget();
-        let before = drive.cluster.devices();
+        let before = Before { devices: drive.cluster.devices(), logs: statuses(&mut sim, &drive, &outside)? };
         *drive.tally.borrow_mut() = Tally { left: ranks, start: sim.elapsed(), ..Tally::default() };
         for rank in 0..ranks {
             let env = drive.cluster.rank(rank);
@@ -104,16 +105,67 @@ pub fn run_with(
         }
         let is_last = pass >= options.passes;
         if options.drain || !is_last {
-            let (draining, env) = (Rc::clone(&drive), outside.clone());
-            sim.block_on(&outside, async move { draining.drain(&env).await })?;
+            drain(&mut sim, &drive, &outside)?;
         }
         if is_last {
-            return Ok(drive.outcome(&sim, before, options));
+            let end = sim.elapsed();
+            let logs = statuses(&mut sim, &drive, &outside)?;
+            return Ok(drive.outcome(&sim, end, before, logs, options));
         }
         pass += 1;
         let env = outside.clone();
         sim.block_on(&outside, async move { env.sleep(BETWEEN_PASSES).await });
     }
+}
+
+/// What there was before a pass.
+struct Before {
+    devices: Vec<DeviceOutcome>,
+    logs: Vec<IbridgeOutcome>,
+}
+
+/// Brings everything that was written to the disks: what lies on SSDs beside them, of all targets at the same time, then
+/// what the systems of the servers hold in memory.
+fn drain<'w>(sim: &mut Sim<'w>, drive: &Rc<Drive<'w>>, env: &SimEnv) -> Result<(), RunError> {
+    if drive.cluster.has_logs() {
+        let targets: Vec<TargetId> = drive.cluster.map().targets.iter().map(|target| target.id).collect();
+        drive.tally.borrow_mut().left = targets.len() as u32;
+        for target in targets {
+            sim.start(env, "flush", Rc::clone(drive).flush(target, env.clone()));
+        }
+        let waiting = Rc::clone(drive);
+        sim.block_on(env, async move { waiting.end().await });
+        if let Some(failure) = drive.tally.borrow_mut().failure.take() {
+            return Err(failure);
+        }
+    }
+    let (syncing, env_here) = (Rc::clone(drive), env.clone());
+    sim.block_on(env, async move { syncing.sync_written(&env_here).await })
+}
+
+/// What the servers say of the SSDs beside their disks.
+fn statuses<'w>(
+    sim: &mut Sim<'w>,
+    drive: &Rc<Drive<'w>>,
+    env: &SimEnv,
+) -> Result<Vec<IbridgeOutcome>, RunError> {
+    if !drive.cluster.has_logs() {
+        return Ok(Vec::new());
+    }
+    let (drive, env_here) = (Rc::clone(drive), env.clone());
+    sim.block_on(env, async move {
+        let client = drive.cluster.client(env_here);
+        let mut logs = Vec::new();
+        for server in 0..drive.cluster.servers().len() as u32 {
+            let status = client
+                .status(ServerId(server))
+                .await
+                .map_err(|error| RunError::Server { server, why: error.to_string() })?;
+            let of = |target: TargetStatus| Some((target.target.0, target.ibridge?));
+            logs.extend(status.targets.into_iter().filter_map(of));
+        }
+        Ok(logs.into_iter().map(|(target, status)| IbridgeOutcome { target, status }).collect())
+    })
 }
 
 fn count(kinds: &BTreeMap<OpKind, Measure>) -> u64 {
@@ -256,16 +308,29 @@ impl<'w> Drive<'w> {
         file.close().await
     }
 
-    /// Everything that was written gets to the disks.
-    async fn drain(&self, env: &SimEnv) -> Result<(), RunError> {
+    /// What lies on the SSD beside a target's disk alone gets to the disk.
+    async fn flush(self: Rc<Self>, target: TargetId, env: SimEnv) {
+        let client = self.cluster.client(env);
+        let flushed = client.flush_target(target, |_, _| ()).await;
+        let mut tally = self.tally.borrow_mut();
+        tally.left -= 1;
+        if let Err(error) = flushed {
+            let (op, why) = (format!("flushing target {}", target.0), error.to_string());
+            tally.failure.get_or_insert(RunError::Op { rank: 0, op, why });
+        }
+        self.done.notify_all();
+    }
+
+    /// What the systems of the servers hold in memory gets to the disks.
+    async fn sync_written(&self, env: &SimEnv) -> Result<(), RunError> {
         let client = self.cluster.client(env.clone());
         let written = std::mem::take(&mut self.tally.borrow_mut().written);
         for file in written {
             let name = self.workload.name(file);
             let synced = async {
                 let at = place(format!("{FOLDER}/{name}"));
-                let file =
-                    client.open(&at, OpenFlags { write: true, ..OpenFlags::READ }, 0, &self.layout).await?;
+                let flags = OpenFlags { write: true, ..OpenFlags::READ };
+                let file = client.open(&at, flags, 0, &self.layout).await?;
                 file.sync().await?;
                 file.close().await
             };
@@ -278,11 +343,18 @@ impl<'w> Drive<'w> {
         Ok(())
     }
 
-    fn outcome(&self, sim: &Sim, before: Vec<DeviceOutcome>, options: RunOptions) -> Outcome {
+    fn outcome(
+        &self,
+        sim: &Sim,
+        end: Nanos,
+        before: Before,
+        logs: Vec<IbridgeOutcome>,
+        options: RunOptions,
+    ) -> Outcome {
         let tally = std::mem::take(&mut *self.tally.borrow_mut());
         let start = tally.start;
         let of_ranks = tally.end.saturating_sub(start);
-        let elapsed = if options.drain { sim.elapsed().saturating_sub(start) } else { of_ranks };
+        let elapsed = if options.drain { end.saturating_sub(start) } else { of_ranks };
         let file_requests = tally.phases.values().map(|phase| count(&phase.kinds)).sum();
         let phases = tally.phases.into_iter();
         Outcome {
@@ -292,7 +364,8 @@ impl<'w> Drive<'w> {
             data_messages: tally.data_messages,
             phases: phases.map(|(id, phase)| phase.outcome(self.workload, id, start)).collect(),
             event_hash: sim.event_hash(),
-            devices: since(before, self.cluster.devices()),
+            devices: since(before.devices, self.cluster.devices()),
+            ibridge: logs.into_iter().zip(&before.logs).map(|(now, before)| now.since(before)).collect(),
             turns: sim.turns(),
         }
     }

@@ -8,6 +8,7 @@
 //! spec      what a cluster is made of, checked        device    profiles by name
 //! cluster   machines, disks, servers, clients         barrier   ranks wait for each other
 //! drive     one rank's operations                     outcome   what they came to
+//! ibridge   the SSD beside a target's disk
 //! ```
 //!
 //! [`search`] looks for broken promises under random faults.
@@ -18,15 +19,20 @@ mod barrier;
 mod cluster;
 mod device;
 mod drive;
+mod ibridge;
 mod outcome;
 pub mod search;
 mod spec;
 
 pub use cluster::Cluster;
 pub use drive::{RunOptions, run, run_with};
-pub use outcome::{DeviceOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
+pub use ibridge::IbridgeSpec;
+pub use outcome::{
+    DeviceOutcome, DeviceRole, IbridgeOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError,
+};
 pub use spec::{
     ClientSpec, ClusterSpec, LayoutSpec, MetadataSpec, Module, Payload, ServerSpec, SpecError, TailSpec,
     TargetSpec,
 };
 pub use weft_core::Histogram;
+pub use weft_wire::status::IbridgeStatus;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weft_core::{Histogram, Nanos};
 use weft_env::device::DeviceCounters;
+use weft_wire::status::IbridgeStatus;
 
 /// What a run came to. The same cluster, workload and seed give the same.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,6 +21,8 @@ pub struct Outcome {
     pub event_hash: u64,
     /// The disks: those of the targets, then that of the metadata if it has one of its own.
     pub devices: Vec<DeviceOutcome>,
+    /// The SSDs beside them.
+    pub ibridge: Vec<IbridgeOutcome>,
     /// Operations of the workload that asked a server for something.
     pub file_requests: u64,
     /// Messages that clients sent to data services.
@@ -111,14 +114,66 @@ pub struct Measure {
     pub latency: Histogram,
 }
 
+/// What lies on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceRole {
+    /// A target, and metadata if it shares the disk.
+    Target,
+    /// The log beside a target.
+    Log,
+    /// Metadata alone.
+    Metadata,
+}
+
+impl DeviceRole {
+    /// The folder that a server uses on it.
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Self::Target => "target",
+            Self::Log => "log",
+            Self::Metadata => "database",
+        }
+    }
+}
+
+/// The SSD beside a target's disk, in the run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct IbridgeOutcome {
+    /// Number of the target.
+    pub target: u32,
+    /// What the server says at the end; counts are those of the run.
+    pub status: IbridgeStatus,
+}
+
+impl IbridgeOutcome {
+    /// The counts since `before`, the state of now.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        let (now, before) = (&mut self.status, &before.status);
+        for (now, before) in [(&mut now.fragments, &before.fragments), (&mut now.random, &before.random)] {
+            now.admitted -= before.admitted;
+        }
+        now.read_hits -= before.read_hits;
+        now.read_partial_hits -= before.read_partial_hits;
+        now.read_misses -= before.read_misses;
+        now.bytes_read.0 -= before.bytes_read.0;
+        now.bytes_written.0 -= before.bytes_written.0;
+        now.bytes_written_back.0 -= before.bytes_written_back.0;
+        now.bytes_preloaded.0 -= before.bytes_preloaded.0;
+        now.bytes_moved.0 -= before.bytes_moved.0;
+        self
+    }
+}
+
 /// A disk.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeviceOutcome {
     /// Its server.
     pub server: u32,
+    /// What lies on it.
+    pub role: DeviceRole,
     /// Number of its target; none for a disk of metadata alone.
     pub target: Option<u32>,
-    /// Class of the target; `metadata` for a disk of metadata alone.
+    /// Class of the target; `metadata` for a disk of metadata alone, `ibridge` for the SSD beside a target's disk.
     pub class: String,
     /// Its profile.
     pub profile: String,

@@ -1,6 +1,7 @@
 //! A cluster as data.
 
 use crate::device;
+use crate::ibridge::IbridgeSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weft_core::Nanos;
@@ -111,6 +112,9 @@ pub struct TargetSpec {
     pub queue_depth: u32,
     /// Room on its disk.
     pub capacity: Size,
+    /// An SSD beside the disk for small requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ibridge: Option<IbridgeSpec>,
 }
 
 impl Default for TargetSpec {
@@ -121,6 +125,7 @@ impl Default for TargetSpec {
             module: Module::Buffered,
             queue_depth: 64,
             capacity: Size(1 << 44),
+            ibridge: None,
         }
     }
 }
@@ -300,6 +305,9 @@ impl ClusterSpec {
                 .map_err(|error| SpecError::new(format!("{at}.profile"), error.why))?;
             positive(format!("{at}.queue_depth"), target.queue_depth.into())?;
             positive(format!("{at}.capacity"), target.capacity.0)?;
+            if let Some(ibridge) = &target.ibridge {
+                ibridge.check(&format!("{at}.ibridge"), &self.profiles, self.seed)?;
+            }
         }
         Ok(())
     }

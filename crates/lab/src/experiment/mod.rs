@@ -189,6 +189,10 @@ pub enum Measure {
         #[serde(default)]
         op: Option<String>,
     },
+    /// Seconds that a process spends on average in calls for files, and until all is on the disks where that counts.
+    IoTime,
+    /// Bytes that the SSDs beside the disks took from writes or gave to reads, in per cent of what the processes moved.
+    SsdShare,
     /// The share of each request size, in per cent, among what reached the devices.
     BlockSizes {
         /// Sizes that are less than this share, in per cent, go unmentioned.
@@ -207,9 +211,9 @@ impl Measure {
         match self {
             Self::Bandwidth { .. } => "MB/s",
             Self::Rate { .. } => "1/s",
-            Self::RunTime { .. } => "s",
+            Self::RunTime { .. } | Self::IoTime => "s",
             Self::MeanLatency { .. } => "ms",
-            Self::BlockSizes { .. } => "%",
+            Self::BlockSizes { .. } | Self::SsdShare => "%",
         }
     }
 }

@@ -8,7 +8,9 @@ use serde_json::json;
 use std::path::PathBuf;
 use weft_bench::named;
 use weft_core::Nanos;
-use weft_twin::{ClusterSpec, DeviceOutcome, Measure, OpKind, Outcome, PhaseOutcome};
+use weft_twin::{
+    ClusterSpec, DeviceOutcome, IbridgeOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunOptions,
+};
 
 const AFTER: &str = "\
 All figures are predictions by models: times are virtual, no byte is stored.
@@ -34,9 +36,15 @@ pub struct Run {
     /// Instead of the cluster's seed
     #[arg(long)]
     seed: Option<u64>,
-    /// Also what reached each disk
+    /// Also what reached each disk, and what the SSDs beside them did
     #[arg(long)]
     disks: bool,
+    /// How often the workload runs on the same files: the last run is told, with nothing of them in memory
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    passes: u32,
+    /// Until everything that was written lies on the disks
+    #[arg(long)]
+    drain: bool,
     /// One JSON object per line
     #[arg(long)]
     json: bool,
@@ -50,7 +58,9 @@ impl Run {
         let wrong = |error: String| Failure::misuse("twin run", error);
         let workload = named::workload(&self.workload, &self.set).map_err(wrong)?;
         let workload = workload.build().map_err(|error| wrong(error.to_string()))?;
-        let outcome = weft_twin::run(&spec, &*workload).map_err(|error| Failure::new("twin run", error))?;
+        let options = RunOptions { passes: self.passes, drain: self.drain };
+        let outcome = weft_twin::run_with(&spec, &*workload, options)
+            .map_err(|error| Failure::new("twin run", error))?;
         if self.json {
             self.print_json(&outcome)
         } else {
@@ -110,6 +120,9 @@ impl Run {
                 ]);
             }
             out!("\n{}", table.render());
+            if !outcome.ibridge.is_empty() {
+                out!("\n{}", logs(outcome).render());
+            }
         }
         outln!(
             "\npredicted: {} for {} requests of the workload in {} messages to data services; event hash {:016x}",
@@ -150,14 +163,53 @@ impl Run {
             });
             outln!("{row}");
         }
+        for IbridgeOutcome { target, status } in outcome.ibridge.iter().filter(|_| self.disks) {
+            outln!("{}", json!({ "target": target, "ibridge": status }));
+        }
         let row = json!({
             "predicted_ns": outcome.elapsed.0,
+            "drain_ns": outcome.drain.0,
             "requests": outcome.file_requests,
             "data_messages": outcome.data_messages,
             "event_hash": format!("{:016x}", outcome.event_hash),
         });
         outln!("{row}");
     }
+}
+
+/// What the SSDs beside the disks did.
+fn logs(outcome: &Outcome) -> Table {
+    let mut table = Table::new([
+        "target",
+        "fragments",
+        "random",
+        "written to SSD",
+        "written back",
+        "read from SSD",
+        "hits",
+        "in part",
+        "misses",
+        "preloaded",
+        "dirty",
+        "T",
+    ]);
+    for IbridgeOutcome { target, status } in &outcome.ibridge {
+        table.row([
+            target.to_string(),
+            status.fragments.admitted.to_string(),
+            status.random.admitted.to_string(),
+            human(status.bytes_written.0),
+            human(status.bytes_written_back.0),
+            human(status.bytes_read.0),
+            status.read_hits.to_string(),
+            status.read_partial_hits.to_string(),
+            status.read_misses.to_string(),
+            human(status.bytes_preloaded.0),
+            human(status.dirty.0),
+            time(status.service_time),
+        ]);
+    }
+    table
 }
 
 fn kinds(outcome: &Outcome) -> impl Iterator<Item = (&PhaseOutcome, OpKind, &Measure)> {
