@@ -4,8 +4,8 @@ use super::Class;
 use super::average::{DiskRequest, ServiceAverage, Weight};
 use super::board::{Board, fragment_return};
 use super::curve::ServiceCurve;
+use super::detour::{Detour, Price};
 use super::policy::Policy;
-use super::streams::Streams;
 use crate::units::{ByteLen, Nanos, TargetId};
 
 /// Below which size a request is small, for each class.
@@ -90,14 +90,14 @@ pub struct Decider {
     spec: DeciderSpec,
     average: ServiceAverage,
     board: Board,
-    streams: Streams,
+    detour: Detour,
 }
 
 impl Decider {
     /// Of a disk that has served nothing yet.
     pub fn new(spec: DeciderSpec) -> Self {
         let (average, board) = (ServiceAverage::new(spec.weight), Board::new(spec.stale));
-        Self { spec, average, board, streams: Streams::new() }
+        Self { spec, average, board, detour: Detour::new() }
     }
 
     /// What it was told at its start.
@@ -140,9 +140,9 @@ impl Decider {
         fragment_return(gain, self.average.value(), slowest, arrival.pieces.saturating_sub(1))
     }
 
-    /// Which device is to serve the request that arrives at `now`. Changes nothing: what the disk does is told by
-    /// [`served_by_disk`](Self::served_by_disk), and what the SSD does leaves T as it is (equation 2).
-    pub fn decide(&self, arrival: &Arrival<'_>, now: Nanos) -> Verdict {
+    /// Which device is to serve the request that arrives at `now`. T stays as it is: what the disk does is told by
+    /// [`served_by_disk`](Self::served_by_disk), and what the SSD does leaves it alone (equation 2).
+    pub fn decide(&mut self, arrival: &Arrival<'_>, now: Nanos) -> Verdict {
         let is_small = |policy_admits: fn(i64) -> bool| match self.class(arrival) {
             Some(class) => {
                 let gain = self.gain(arrival, now);
@@ -154,41 +154,29 @@ impl Decider {
             Policy::Off => Verdict::Disk,
             Policy::Ibridge | Policy::Static { .. } => is_small(|gain| gain > 0),
             Policy::Threshold => is_small(|_| true),
-            Policy::Detour { ns_per_byte, page } => self.detour(arrival, ns_per_byte, page),
+            Policy::Detour { ns_per_byte, page } => {
+                let (curve, request) = (&self.spec.curve, &arrival.request);
+                let distance = self.average.distance(curve, request);
+                self.detour.decide(curve, Price { ns_per_byte, page }, request, distance, arrival.kind())
+            }
         }
     }
 
     /// The disk serves the request: equation 1.
     pub fn served_by_disk(&mut self, request: &DiskRequest) {
         self.average.served(&self.spec.curve, request);
-        self.streams.served(request);
+        self.detour.served(request);
     }
 
-    /// What the arm loses over the request, against one that goes on where the disk was at work, pays for the room that
-    /// its bytes take. The average does not come into it: a request like all those before it is no better for that.
-    fn detour(&self, arrival: &Arrival<'_>, ns_per_byte: u32, page: u32) -> Verdict {
-        let request = &arrival.request;
-        if request.len == ByteLen::ZERO {
-            return Verdict::Disk;
-        }
-        let curve = &self.spec.curve;
-        let class = arrival.kind();
-        let position = curve.seek(self.average.distance(curve, request)).saturating_add(curve.rotation());
-        let gain = i64::try_from(position.0).unwrap_or(i64::MAX);
-        let pays_for = |len: u64| u128::from(position.0) > u128::from(len) * u128::from(ns_per_byte);
-        if pays_for(request.len.0) && !self.streams.continues(request) {
-            return Verdict::Ssd { class, gain };
-        }
-        let (head, tail) = if request.write { edges(request, page) } else { (0, 0) };
-        let is_worth = head + tail > 0 && head + tail < request.len.0 && pays_for(head.max(tail));
-        if is_worth { Verdict::Edges { head, tail, class, gain } } else { Verdict::Disk }
+    /// Whether somebody wants to know by [`took`](Self::took) how long the disk takes for writes.
+    pub const fn wants_times(&self) -> bool {
+        matches!(self.spec.policy, Policy::Detour { page: 1.., .. })
     }
-}
 
-/// The bytes before the first and behind the last boundary of pages in the request.
-fn edges(request: &DiskRequest, page: u32) -> (u64, u64) {
-    let (start, page) = (request.offset.0, u64::from(page));
-    let Some(end) = start.checked_add(request.len.0).filter(|_| page > 0) else { return (0, 0) };
-    let (first, last) = (start.next_multiple_of(page), end - end % page);
-    if first > last { (0, 0) } else { (first - start, end - last) }
+    /// The disk took `time` for a write, from its beginning to its end and with all that it waited for.
+    pub fn took(&mut self, request: &DiskRequest, time: Nanos) {
+        if let Policy::Detour { ns_per_byte, page } = self.spec.policy {
+            self.detour.took(&self.spec.curve, Price { ns_per_byte, page }, request, time);
+        }
+    }
 }

@@ -18,9 +18,10 @@ mod average;
 mod board;
 mod curve;
 mod decider;
+mod detour;
 mod partition;
 mod policy;
-mod streams;
+mod runs;
 
 pub use average::{DiskRequest, ServiceAverage, Weight, WeightError};
 pub use board::{Board, Report, fragment_return};

@@ -53,6 +53,6 @@ impl Partition {
     /// The room of a class when there is `capacity` for both. It says who gives way when room is short, not that the
     /// rest stays empty.
     pub fn quota(&self, class: Class, capacity: ByteLen) -> ByteLen {
-        ByteLen(((capacity.0 as f64 * self.share(class)) as u64).min(capacity.0))
+        ByteLen(((capacity.0 as f64 * self.share(class)).round() as u64).min(capacity.0))
     }
 }

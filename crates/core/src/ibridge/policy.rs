@@ -20,12 +20,12 @@ pub enum Policy {
         /// Parts for small random requests.
         random: u32,
     },
-    /// Weft's own: whatever costs the arm more than `ns_per_byte` for each byte that it brings, whichever its size;
-    /// and of larger writes the edges that do not fill a page.
+    /// Weft's own: whatever costs the arm more than `ns_per_byte` for each byte that it brings, and of other writes the
+    /// edges that do not fill a page, once these were seen to cost as much.
     Detour {
         /// The price of room on the SSD: nanoseconds of the arm that a byte must save.
         ns_per_byte: u32,
-        /// Edges of writes up to a multiple of this go to the SSD; 0 leaves them with the rest.
+        /// Bytes of a page; 0 leaves edges with the rest.
         page: u32,
     },
 }
@@ -34,13 +34,13 @@ pub enum Policy {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{0:?} is no policy: use off, ibridge, threshold, static(RANDOM:FRAGMENTS) such as static(1:2), or \
-     detour(NS_PER_BYTE:PAGE) such as detour(80:4096)"
+     detour(NS_PER_BYTE:PAGE) such as detour(200:4096)"
 )]
 pub struct PolicyError(pub String);
 
 impl Policy {
     /// [`Policy::Detour`] with the figures that suit most disks.
-    pub const DETOUR: Self = Self::Detour { ns_per_byte: 80, page: 4096 };
+    pub const DETOUR: Self = Self::Detour { ns_per_byte: 200, page: 4096 };
 }
 
 impl fmt::Display for Policy {
