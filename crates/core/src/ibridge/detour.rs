@@ -237,7 +237,8 @@ mod tests {
         fn what_is_left_without_edges_fills_its_pages(
             offset in 0..1u64 << 40, len in 1..1u64 << 21, page in prop::sample::select(vec![512, 4096, 1 << 16]),
         ) {
-            let whole = |offset: u64, len: u64| offset % u64::from(page) == 0 && len % u64::from(page) == 0;
+            let is_whole = |bytes: u64| bytes.is_multiple_of(u64::from(page));
+            let whole = |offset, len| is_whole(offset) && is_whole(len);
             match pages(&write(offset, len), page) {
                 Pages::Whole => prop_assert!(whole(offset, len)),
                 Pages::Some { head, tail } => {
