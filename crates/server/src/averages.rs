@@ -2,6 +2,9 @@
 //! received in return, in one exchange every so often. A metadata service that does not answer only makes what is known
 //! of others old.
 
+#[cfg(test)]
+mod tests;
+
 use crate::config::ServerConfig;
 use crate::peer::{Asker, ask};
 use crate::server::Shared;

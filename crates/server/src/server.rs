@@ -205,6 +205,11 @@ impl<E: Env> ServerHandle<E> {
         &self.addresses
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared<E> {
+        &self.shared
+    }
+
     /// Begins its orderly end: no new connections, running requests finish, leases are taken back, metadata reaches
     /// the disk.
     pub fn request_stop(&self) {
