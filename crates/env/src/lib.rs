@@ -371,6 +371,9 @@ pub trait File: Clone + Send + Sync + 'static {
     /// Cuts or extends (with zeros) to `len`.
     async fn set_len(&self, len: ByteLen) -> io::Result<()>;
 
+    /// Sets the time of change, for who moves bytes that were written earlier.
+    async fn set_mtime(&self, mtime: Timestamp) -> io::Result<()>;
+
     /// The same file for code that cannot suspend (the metadata engine).
     fn blocking(&self) -> Self::Blocking;
 }

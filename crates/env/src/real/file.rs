@@ -114,6 +114,10 @@ impl File for RealFile {
         sys::ftruncate(&self.fd, len.0)
     }
 
+    async fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
+        sys::set_mtime(&self.fd, mtime)
+    }
+
     fn blocking(&self) -> RealBlockingFile {
         RealBlockingFile(self.clone())
     }

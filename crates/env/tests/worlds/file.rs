@@ -53,6 +53,8 @@ pub async fn lengths_change<E: Env>(stage: Stage<E>) {
     file.sync().await.expect("sync");
     let after = file.meta().await.expect("meta");
     assert!(after.mtime > before.mtime && after.blocks_512 * 512 >= 10_000, "{after:?}");
+    file.set_mtime(before.mtime).await.expect("turned back");
+    assert_eq!(file.meta().await.expect("meta").mtime, before.mtime);
     file.set_len(ByteLen(100)).await.expect("cut");
     file.set_len(ByteLen(200)).await.expect("extend");
     let bytes = read(&file, 0, 1000).await;

@@ -4,6 +4,7 @@ use super::{Fd, call, retry, through};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
+use weft_core::Timestamp;
 
 const ALWAYS: i32 = libc::O_CLOEXEC;
 
@@ -134,6 +135,15 @@ pub fn statfs(fd: &Fd) -> io::Result<libc::statfs> {
 pub fn ftruncate(fd: &Fd, len: u64) -> io::Result<()> {
     // SAFETY: no memory is involved.
     retry(|| unsafe { call!(SYS_ftruncate, fd.0, len) }).map(drop)
+}
+
+/// Sets the time of change and leaves that of access as it is.
+pub fn set_mtime(fd: &Fd, mtime: Timestamp) -> io::Result<()> {
+    let (seconds, nanos) = mtime.parts();
+    let leave = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
+    let times = [leave, libc::timespec { tv_sec: seconds, tv_nsec: nanos.into() }];
+    // SAFETY: without a path the descriptor itself is meant; `times` is read before the call returns.
+    retry(|| unsafe { call!(SYS_utimensat, fd.0, 0, times.as_ptr(), 0) }).map(drop)
 }
 
 /// Makes contents and length survive loss of power.

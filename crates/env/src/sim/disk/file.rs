@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
-use weft_core::{ByteLen, LocalOffset};
+use weft_core::{ByteLen, LocalOffset, Timestamp};
 
 /// An open file of the simulated world.
 #[derive(Clone)]
@@ -241,6 +241,13 @@ impl File for SimFile {
         self.env.alive().await;
         let request = self.cut(len)?;
         self.run(request).await;
+        Ok(())
+    }
+
+    async fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
+        self.env.alive().await;
+        self.writable()?;
+        self.inode.state.lock().mtime = mtime;
         Ok(())
     }
 
