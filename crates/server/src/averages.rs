@@ -11,7 +11,7 @@ use crate::server::Shared;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::ibridge::{Decider, DeciderSpec, Policy, Report};
+use weft_core::ibridge::{Decider, Policy, Report};
 use weft_core::{Nanos, TargetId};
 use weft_env::Env;
 use weft_wire::cluster::ServerEntry;
@@ -35,22 +35,13 @@ impl Averages {
             let Some(ibridge) = target.ibridge.as_ref().filter(|found| found.policy != Policy::Off) else {
                 continue;
             };
-            let decider = Decider::new(DeciderSpec {
-                target: target.id,
-                policy: ibridge.policy,
-                thresholds: ibridge.thresholds,
-                weight: ibridge.weight,
-                curve: ibridge.curve.clone(),
-                stale: ibridge.stale,
-            });
-            all.deciders.insert(target.id, Arc::new(Mutex::new(decider)));
+            all.deciders.insert(target.id, Arc::new(Mutex::new(ibridge.decider(target.id))));
             all.period = Some(all.period.map_or(ibridge.exchange, |period| period.min(ibridge.exchange)));
         }
         all
     }
 
     /// The decisions of a target; `None` when it has no SSD beside it.
-    #[allow(dead_code)] // asked by the placement
     pub fn of(&self, target: TargetId) -> Option<&Arc<Mutex<Decider>>> {
         self.deciders.get(&target)
     }

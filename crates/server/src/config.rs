@@ -3,7 +3,7 @@
 use crate::metadata;
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_core::ibridge::{Policy, ServiceCurve, Thresholds, Weight};
+use weft_core::ibridge::{Decider, DeciderSpec, Policy, ServiceCurve, Thresholds, Weight};
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
 use weft_env::Address;
 use weft_store::emulate::Emulation;
@@ -113,6 +113,18 @@ impl IbridgeConfig {
             preload: true,
             emulate: None,
         }
+    }
+
+    /// The decisions of target `target`, which has served nothing yet.
+    pub(crate) fn decider(&self, target: TargetId) -> Decider {
+        Decider::new(DeciderSpec {
+            target,
+            policy: self.policy,
+            thresholds: self.thresholds,
+            weight: self.weight,
+            curve: self.curve.clone(),
+            stale: self.stale,
+        })
     }
 }
 

@@ -13,11 +13,12 @@ use crate::connection::answer;
 use crate::connections::Entry;
 use crate::lease::Leases;
 use crate::payload::PayloadPool;
+use crate::place::{self, Bridge, Placed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_core::TargetId;
-use weft_env::Env;
+use weft_env::{Env, Notify};
 use weft_store::datafile::DatafileKey;
 use weft_store::error::{DatafileError, TargetError};
 use weft_store::target::{Target, TargetSpec};
@@ -32,17 +33,22 @@ pub struct DataService<E: Env> {
     secret: ClusterSecret,
     limits: Limits,
     hooks: Hooks,
-    targets: BTreeMap<TargetId, Served<E>>,
+    targets: BTreeMap<TargetId, Arc<Served<E>>>,
     averages: Averages,
     leases: Leases<E>,
     pool: PayloadPool<E>,
     /// Bytes of all shared payload areas.
     shared_memory: AtomicUsize,
+    /// What lies on SSDs alone is to stay there when the server ends.
+    hurry: AtomicBool,
+    /// Tasks that look after SSDs.
+    looking_after: AtomicUsize,
+    looked_after: E::Notify,
 }
 
 /// A target with what stands before it.
 struct Served<E: Env> {
-    target: Target<E>,
+    placed: Placed<E>,
     class: String,
     leases: bool,
     admission: Admission<E>,
@@ -72,6 +78,7 @@ impl<E: Env> DataService<E> {
     pub async fn open(env: &E, config: &ServerConfig) -> Result<Arc<Self>, TargetError> {
         let mut targets = BTreeMap::new();
         let mut after_crash = false;
+        let averages = Averages::new(config);
         for wanted in &config.targets {
             let spec = TargetSpec {
                 id: wanted.id,
@@ -83,14 +90,15 @@ impl<E: Env> DataService<E> {
             };
             let target = Target::open(env, &spec).await?;
             after_crash |= target.had_leases();
+            let decider = averages.of(wanted.id);
             let served = Served {
-                target,
+                placed: place::open(env, config, wanted, target, decider).await?,
                 class: wanted.class.clone(),
                 leases: wanted.leases,
                 admission: Admission::new(env, wanted.queue_depth),
                 counters: Counters::default(),
             };
-            let before = targets.insert(wanted.id, served);
+            let before = targets.insert(wanted.id, Arc::new(served));
             assert!(before.is_none(), "{} is configured twice", wanted.id);
         }
         Ok(Arc::new(Self {
@@ -100,11 +108,57 @@ impl<E: Env> DataService<E> {
             limits: config.limits.clone(),
             hooks: config.hooks.clone(),
             targets,
-            averages: Averages::new(config),
+            averages,
             leases: Leases::new(env, after_crash),
             pool: PayloadPool::new(env, config.limits.payload_memory_max),
             shared_memory: AtomicUsize::new(0),
+            hurry: AtomicBool::new(false),
+            looking_after: AtomicUsize::new(0),
+            looked_after: env.notify(),
         }))
+    }
+
+    /// Starts the tasks that look after SSDs.
+    ///
+    /// # Errors
+    /// When the system has no room for another thread.
+    pub(crate) fn look_after(self: &Arc<Self>) -> std::io::Result<()> {
+        for (&id, served) in &self.targets {
+            if served.placed.bridge().is_none() {
+                continue;
+            }
+            let (service, served) = (Arc::clone(self), Arc::clone(served));
+            self.looking_after.fetch_add(1, Ordering::SeqCst);
+            let task = move || async move {
+                let say = |line: &str| (service.hooks.log)(&format!("{id}: {line}"));
+                served.placed.look_after(&served.admission, say).await;
+                served.placed.put_away(&service.hurry, say).await;
+                service.looking_after.fetch_sub(1, Ordering::SeqCst);
+                service.looked_after.notify_all();
+            };
+            if let Err(error) = self.env.spawn("weft ssd", task) {
+                self.looking_after.fetch_sub(1, Ordering::SeqCst);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has everything that lies on SSDs alone written to the disks, and puts the SSDs away.
+    pub(crate) async fn put_away(&self) {
+        self.targets.values().for_each(|served| served.placed.stop());
+        loop {
+            let seen = self.looked_after.epoch();
+            if self.looking_after.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            self.looked_after.wait(seen, None).await;
+        }
+    }
+
+    /// What lies on SSDs alone is to stay there.
+    pub(crate) fn hurry(&self) {
+        self.hurry.store(true, Ordering::SeqCst);
     }
 
     /// The average service times of disks with an SSD beside them.
@@ -183,7 +237,7 @@ impl<E: Env> DataService<E> {
             return; // the next start waits for what these may still do
         }
         for served in self.targets.values() {
-            if let Err(error) = served.target.leases_ended().await {
+            if let Err(error) = served.placed.target().leases_ended().await {
                 (self.hooks.log)(&error.to_string());
             }
         }
@@ -191,7 +245,7 @@ impl<E: Env> DataService<E> {
 
     /// The server has ended: another may have the targets.
     pub(crate) fn give_up(&self) {
-        self.targets.values().for_each(|served| served.target.give_up());
+        self.targets.values().for_each(|served| served.placed.target().give_up());
     }
 
     /// A connection has ended.
@@ -204,15 +258,16 @@ impl<E: Env> DataService<E> {
     pub(crate) async fn status(&self) -> Vec<TargetStatus> {
         let mut all = Vec::with_capacity(self.targets.len());
         for (&id, served) in &self.targets {
-            let space = served.target.space().await.unwrap_or_default();
+            let target = served.placed.target();
+            let space = target.space().await.unwrap_or_default();
             let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             all.push(TargetStatus {
                 target: id,
                 class: served.class.clone(),
-                path: served.target.path().display().to_string(),
-                module: match served.target.emulates() {
-                    Some(profile) => format!("{}, emulates {profile}", served.target.module().name()),
-                    None => served.target.module().name().to_owned(),
+                path: target.path().display().to_string(),
+                module: match target.emulates() {
+                    Some(profile) => format!("{}, emulates {profile}", target.module().name()),
+                    None => target.module().name().to_owned(),
                 },
                 total: space.total,
                 free: space.free,
@@ -222,14 +277,14 @@ impl<E: Env> DataService<E> {
                 fragments: count(&served.counters.fragments),
                 queue: served.admission.queued(),
                 leases: self.leases.on_target(id),
-                ibridge: None,
+                ibridge: served.placed.bridge().map(Bridge::status),
             });
         }
         all
     }
 
     fn served(&self, target: TargetId) -> Result<&Served<E>, WireError> {
-        self.targets.get(&target).ok_or_else(|| {
+        self.targets.get(&target).map(Arc::as_ref).ok_or_else(|| {
             let detail = format!(
                 "{target} is not on server {:?}: client and server disagree about the cluster file",
                 self.name

@@ -18,6 +18,7 @@ mod lease;
 pub mod metadata;
 mod payload;
 mod peer;
+mod place;
 mod server;
 mod status;
 

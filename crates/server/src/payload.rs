@@ -24,15 +24,35 @@ const fn class_len(class: usize) -> usize {
 }
 
 /// The memory of one payload.
-enum Buffer {
+pub(crate) enum Buffer {
     Bytes(AlignedBuf),
     /// Where payloads are lengths only.
     Hollow(Hollow),
 }
 
 impl Buffer {
-    fn new<E: Env>(env: &E, len: usize) -> Self {
+    /// `len` bytes.
+    pub fn new<E: Env>(env: &E, len: usize) -> Self {
         env.hollow(len).map_or_else(|| Self::Bytes(AlignedBuf::zeroed(len)), Self::Hollow)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Bytes(buf) => buf,
+            Self::Hollow(buf) => buf,
+        }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Bytes(buf) => buf,
+            Self::Hollow(buf) => buf,
+        }
     }
 }
 
@@ -207,19 +227,13 @@ pub(crate) struct Payload<'a, E: Env> {
 impl<E: Env> Deref for Payload<'_, E> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        match self.buf.as_ref().expect("there until dropped") {
-            Buffer::Bytes(buf) => &buf[..self.len],
-            Buffer::Hollow(buf) => &buf[..self.len],
-        }
+        &self.buf.as_ref().expect("there until dropped")[..self.len]
     }
 }
 
 impl<E: Env> DerefMut for Payload<'_, E> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match self.buf.as_mut().expect("there until dropped") {
-            Buffer::Bytes(buf) => &mut buf[..self.len],
-            Buffer::Hollow(buf) => &mut buf[..self.len],
-        }
+        &mut self.buf.as_mut().expect("there until dropped")[..self.len]
     }
 }
 

@@ -186,6 +186,9 @@ impl Server {
             spawned.map_err(StartError::Thread)?;
         }
         exchange_averages(&shared)?;
+        if let Some(data) = &shared.data {
+            data.look_after().map_err(StartError::Thread)?;
+        }
         let supervised = Arc::clone(&shared);
         let spawned = shared.env.spawn("weft server", move || supervise(supervised, closers));
         spawned.map_err(StartError::Thread)?;
@@ -214,6 +217,14 @@ impl<E: Env> ServerHandle<E> {
     /// the disk.
     pub fn request_stop(&self) {
         self.shared.request_stop();
+    }
+
+    /// An orderly end does without writing to the disks what lies on SSDs alone: it stays there, as safe as it was, for the
+    /// next start.
+    pub fn hurry(&self) {
+        if let Some(data) = &self.shared.data {
+            data.hurry();
+        }
     }
 
     /// Waits until it has ended.
@@ -375,6 +386,7 @@ async fn end<E: Env>(shared: &Shared<E>) {
         metadata.shutdown().await;
     }
     if let Some(data) = &shared.data {
+        data.put_away().await;
         data.give_up();
     }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong with a target and its datafiles.
 
+use crate::fragments::{LogError, OpenLogError};
 use std::io;
 use std::path::PathBuf;
 
@@ -39,6 +40,9 @@ pub enum DatafileError {
         /// The datafile.
         path: String,
     },
+    /// The log on the SSD beside the target.
+    #[error("{0}")]
+    Log(#[from] LogError),
     /// Anything else.
     #[error("{path}: {doing}: {source}")]
     Other {
@@ -67,7 +71,7 @@ impl DatafileError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::NoSpace { .. } => ENOSPC,
-            Self::Device { .. } | Self::Unsafe { .. } => EIO,
+            Self::Device { .. } | Self::Unsafe { .. } | Self::Log(_) => EIO,
             Self::Removed { .. } => ESTALE,
             Self::Other { source, .. } => source.raw_os_error().unwrap_or(EIO),
         }
@@ -157,6 +161,31 @@ pub enum TargetError {
         found: String,
         /// Whose it should be.
         wanted: String,
+    },
+    /// Newer bytes of it may lie in a log that it was opened without.
+    #[error(
+        "{path}: newer bytes of this target may lie in the fragment log {log}, which the cluster file does not name: \
+         give the target its [server.target.ibridge] with that path again; with policy = \"off\" everything is written \
+         to the disk at the start, and the section may go afterwards"
+    )]
+    LogNotNamed {
+        /// The target's path.
+        path: PathBuf,
+        /// The log's.
+        log: PathBuf,
+    },
+    /// The log beside it cannot be used.
+    #[error("{0}")]
+    Log(#[from] OpenLogError),
+    /// What lies in the log beside it cannot be written to the disk.
+    #[error("{path}: writing to the disk what lies in the fragment log {log}: {why}")]
+    NotFlushed {
+        /// The target's path.
+        path: PathBuf,
+        /// The log's.
+        log: PathBuf,
+        /// What stands in the way.
+        why: String,
     },
     /// Its file system cannot do direct I/O.
     #[error(

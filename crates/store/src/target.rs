@@ -1,5 +1,6 @@
 //! One storage path of a server: its identity, its lock, and the operations on its datafiles.
 
+mod beside;
 mod device;
 mod format;
 mod lend;
@@ -19,7 +20,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weft_core::{ByteLen, LocalOffset, TargetId};
+use weft_core::{ByteLen, LocalOffset, TargetId, Timestamp};
 use weft_env::device::DeviceAction;
 use weft_env::plants::{self, Plant, planted};
 use weft_env::{Create, Dir, Env, File, FileMeta, OpenMode, Shared, Space};
@@ -238,6 +239,18 @@ impl<E: Env> Target<E> {
         }
         emulate::end(charge).await;
         Ok(())
+    }
+
+    /// Sets the time of change of what is there, for who brings bytes here that were written earlier.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn set_mtime(&self, key: DatafileKey, mtime: Timestamp) -> Result<(), DatafileError> {
+        if self.module == Module::Null {
+            return Ok(());
+        }
+        let Some(datafile) = self.existing(key).await? else { return Ok(()) };
+        datafile.file.set_mtime(mtime).await.map_err(|error| self.error(key, "set the time of change", error))
     }
 
     /// The same from shared memory, without a copy where the module allows.
@@ -487,6 +500,14 @@ impl<E: Env> Target<E> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.not_removed(key).map(|()| None),
             Err(error) => Err(self.error(key, "open", error)),
         }
+    }
+
+    /// That its file has not been removed, so that bytes of it may be stored, wherever.
+    ///
+    /// # Errors
+    /// [`DatafileError::Removed`].
+    pub fn check_not_removed(&self, key: DatafileKey) -> Result<(), DatafileError> {
+        self.not_removed(key)
     }
 
     /// That a missing datafile is merely empty.

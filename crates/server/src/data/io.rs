@@ -3,6 +3,7 @@
 use super::{Counters, DataConnection, DataService, key};
 use crate::connection::answer;
 use crate::connections::Entry;
+use crate::place::{Gate, ReadPlan, Sending, Source};
 use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::{Env, Shared};
@@ -68,48 +69,54 @@ impl<E: Env> DataService<E> {
         };
         count(&served.counters, &read.hints);
         let (family, kind) = (Family::Data, Kind::Reply);
-        if served.target.sends_files() && !link.checksums() {
-            let permit = served.admission.enter(connection.session).await;
-            let file = match served.target.file_to_send(key(datafile)).await {
-                Ok(file) => file,
-                Err(error) => {
-                    drop(permit);
-                    return answer(link, entry, incoming, &DataReply::Failed(self.failed(error))).await;
-                }
-            };
-            let datafile_len = file.as_ref().map_or(ByteLen(0), |(_, len)| *len);
-            let len = ByteLen(datafile_len.0.saturating_sub(offset.0).min(read.len.into()));
-            let reply = DataReply::Read { datafile_len };
-            return match file {
-                Some((file, _)) if len.0 > 0 && incoming.header.kind == Kind::Request => {
+        let key = key(datafile);
+        let gate = Gate { admission: &served.admission, session: connection.session };
+        let plan = served.placed.plan_read(key, offset, read.len, &read.hints);
+        if served.placed.target().sends_files() && !link.checksums() && plan.is_of_disk() {
+            let permit = served.placed.enter(gate).await;
+            match served.placed.file_to_send(&plan, key, offset, read.len).await {
+                Ok(Sending::Bytes) => drop(permit),
+                Ok(Sending::File(file, datafile_len)) => {
+                    let len = ByteLen(datafile_len.0.saturating_sub(offset.0).min(read.len.into()));
+                    let reply = DataReply::Read { datafile_len };
+                    if len.0 == 0 || incoming.header.kind != Kind::Request {
+                        drop(permit);
+                        return answer(link, entry, incoming, &reply).await;
+                    }
                     Counters::add(&served.counters.bytes_read, len.0);
                     entry.expect_peer();
                     // Held while the bytes are sent, because that is when the device is read.
                     let _permit = permit.lend(entry, datafile.target);
-                    link.send_file(kind, family, request, &reply, &file, offset, len).await
+                    return link.send_file(kind, family, request, &reply, &file, offset, len).await;
                 }
-                _ => {
+                Ok(Sending::Nothing) => {
                     drop(permit);
-                    answer(link, entry, incoming, &reply).await
+                    let reply = DataReply::Read { datafile_len: ByteLen(0) };
+                    return answer(link, entry, incoming, &reply).await;
                 }
-            };
+                Err(error) => {
+                    drop(permit);
+                    return answer(link, entry, incoming, &DataReply::Failed(self.failed(error))).await;
+                }
+            }
         }
         let mut buf = self.pool.borrow(read.len as usize).await;
-        let got = {
-            let _permit = served.admission.enter(connection.session).await;
-            served.target.read(key(datafile), offset, &mut buf).await
+        let (len, datafile_len) = match served.placed.read(&plan, key, offset, &mut buf, gate).await {
+            Ok(got) => got,
+            Err(error) => return answer(link, entry, incoming, &DataReply::Failed(self.failed(error))).await,
         };
-        match got {
-            Ok((len, datafile_len)) if incoming.header.kind == Kind::Request => {
-                Counters::add(&served.counters.bytes_read, len as u64);
-                entry.expect_peer();
-                let reply = DataReply::Read { datafile_len };
-                let payload = [IoSlice::new(&buf[..len])];
-                link.send(kind, family, request, &reply, if len > 0 { &payload } else { &[] }).await
-            }
-            Ok(_) => Ok(()),
-            Err(error) => answer(link, entry, incoming, &DataReply::Failed(self.failed(error))).await,
+        if incoming.header.kind == Kind::Request {
+            Counters::add(&served.counters.bytes_read, len as u64);
+            entry.expect_peer();
+            let reply = DataReply::Read { datafile_len };
+            let payload = [IoSlice::new(&buf[..len])];
+            link.send(kind, family, request, &reply, if len > 0 { &payload } else { &[] }).await?;
         }
+        if let ReadPlan::Copy(miss) = &plan {
+            entry.at_ease();
+            served.placed.keep(miss, key, offset, &buf[..len]).await;
+        }
+        Ok(())
     }
 
     /// A read whose bytes go to the connection's shared area.
@@ -125,11 +132,28 @@ impl<E: Env> DataService<E> {
         let len = read.len as usize;
         let area = shared_part(connection, to, len)?;
         count(&served.counters, &read.hints);
-        let _permit = served.admission.enter(connection.session).await;
-        let got = served.target.read_shared(key(read.datafile), read.offset, area, to, len).await;
-        let (len, datafile_len) = got.map_err(|error| self.failed(error))?;
-        Counters::add(&served.counters.bytes_read, len as u64);
-        Ok(DataReply::ReadShared { len: len as u32, datafile_len })
+        let (key, offset) = (key(read.datafile), read.offset);
+        let gate = Gate { admission: &served.admission, session: connection.session };
+        let plan = served.placed.plan_read(key, offset, read.len, &read.hints);
+        if let ReadPlan::Disk(known) = plan {
+            let got = served.placed.read_shared(key, offset, (area, to, len), gate).await;
+            let (count, datafile_len) = got.map_err(|error| self.failed(error))?;
+            // Where the log knows of more than the disk has, there are zeros between.
+            if datafile_len.is_none_or(|datafile_len| datafile_len >= known) {
+                Counters::add(&served.counters.bytes_read, count as u64);
+                return Ok(DataReply::ReadShared { len: count as u32, datafile_len });
+            }
+        }
+        let mut buf = self.pool.borrow(len).await;
+        let got = served.placed.read(&plan, key, offset, &mut buf, gate).await;
+        let (count, datafile_len) = got.map_err(|error| self.failed(error))?;
+        area.copy_in(to, &buf[..count]);
+        Counters::add(&served.counters.bytes_read, count as u64);
+        if let ReadPlan::Copy(miss) = &plan {
+            served.placed.keep(miss, key, offset, &buf[..count]).await;
+        }
+        let datafile_len = (count < len).then_some(datafile_len);
+        Ok(DataReply::ReadShared { len: count as u32, datafile_len })
     }
 
     /// A write whose bytes come as payload.
@@ -175,8 +199,9 @@ impl<E: Env> DataService<E> {
             Err(error) => return Ok(Err(error)),
         };
         count(&served.counters, &write.hints);
-        let _permit = served.admission.enter(connection.session).await;
-        let written = served.target.write(key(write.datafile), write.offset, &buf).await;
+        let gate = Gate { admission: &served.admission, session: connection.session };
+        let (key, source) = (key(write.datafile), Source::Bytes(&buf));
+        let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;
         Counters::add(&served.counters.bytes_written, payload_len.into());
         Ok(written.map_err(|error| self.failed(error)))
     }
@@ -197,8 +222,9 @@ impl<E: Env> DataService<E> {
             return Ok(());
         }
         count(&served.counters, &write.hints);
-        let _permit = served.admission.enter(connection.session).await;
-        let written = served.target.write_shared(key(write.datafile), write.offset, area, from, len).await;
+        let gate = Gate { admission: &served.admission, session: connection.session };
+        let (key, source) = (key(write.datafile), Source::Shared(area, from, len));
+        let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;
         Counters::add(&served.counters.bytes_written, write.len.into());
         written.map_err(|error| self.failed(error))
     }

@@ -3,11 +3,12 @@
 use super::{Counters, DataConnection, DataService, key};
 use crate::connection::answer;
 use crate::connections::Entry;
+use crate::place::{Gate, Position};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weft_core::{ByteLen, LocalOffset, TargetId};
+use weft_core::{ByteLen, TargetId};
 use weft_env::{Attachment, Env, Shared};
 use weft_store::datafile::DatafileKey;
 use weft_store::target::DATAFILE_LEN_MAX;
@@ -98,12 +99,14 @@ impl<E: Env> DataService<E> {
         let mut found = Vec::with_capacity(datafiles.len());
         for &datafile in datafiles {
             let served = self.served(datafile.target)?;
-            let meta = served.target.meta(key(datafile)).await.map_err(|error| self.failed(error))?;
+            let meta = served.placed.meta(key(datafile)).await.map_err(|error| self.failed(error))?;
+            let cached = served.placed.cached(key(datafile)).unwrap_or_default();
             found.push(meta.map_or_else(DatafileMeta::default, |meta| DatafileMeta {
                 len: meta.len,
                 blocks_512: meta.blocks_512,
                 mtime: Some(meta.mtime),
-                ..DatafileMeta::default()
+                ssd_dirty: cached.dirty,
+                ssd_clean: cached.clean,
             }));
         }
         Ok(DataReply::Lens(found))
@@ -123,8 +126,8 @@ impl<E: Env> DataService<E> {
         for &(datafile, len) in datafiles {
             let served = self.served(datafile.target)?;
             Counters::add(&served.counters.requests, 1);
-            let _permit = served.admission.enter(connection.session).await;
-            served.target.set_len(key(datafile), len).await.map_err(|error| self.failed(error))?;
+            let gate = Gate { admission: &served.admission, session: connection.session };
+            served.placed.set_len(key(datafile), len, gate).await.map_err(|error| self.failed(error))?;
         }
         Ok(DataReply::Done)
     }
@@ -139,8 +142,8 @@ impl<E: Env> DataService<E> {
         for &datafile in datafiles {
             let served = self.served(datafile.target)?;
             Counters::add(&served.counters.requests, 1);
-            let _permit = served.admission.enter(connection.session).await;
-            served.target.sync(key(datafile)).await.map_err(|error| self.failed(error))?;
+            let gate = Gate { admission: &served.admission, session: connection.session };
+            served.placed.sync(key(datafile), gate).await.map_err(|error| self.failed(error))?;
         }
         Ok(DataReply::Done)
     }
@@ -159,18 +162,18 @@ impl<E: Env> DataService<E> {
             removed.entry(datafile.target).or_default().push(key(datafile));
             if connection.is_server {
                 // An administrator may remove a part of a file that lives on.
-                served.target.bury(key(datafile)).await;
+                served.placed.target().bury(key(datafile)).await;
             }
             let stuck = self.leases.revoke_datafile(datafile, self.limits.revoke_timeout).await;
             self.note_stuck(stuck);
-            let _permit = served.admission.enter(connection.session).await;
-            served.target.remove(key(datafile)).await.map_err(|error| self.failed(error))?;
+            let gate = Gate { admission: &served.admission, session: connection.session };
+            served.placed.remove(key(datafile), gate).await.map_err(|error| self.failed(error))?;
         }
         // Nobody remembers them when this is answered: what came back after a loss of power would stay.
         for (target, keys) in removed {
             let served = self.served(target)?;
             let _permit = served.admission.enter(connection.session).await;
-            served.target.sync_removals(&keys).await.map_err(|error| self.failed(error))?;
+            served.placed.sync_removals(&keys).await.map_err(|error| self.failed(error))?;
         }
         Ok(DataReply::Done)
     }
@@ -191,11 +194,13 @@ impl<E: Env> DataService<E> {
         &self,
         connection: &DataConnection<E>,
         target: weft_core::TargetId,
-        _after: Option<(DatafileKey, LocalOffset)>,
+        after: Option<Position>,
     ) -> Result<DataReply, WireError> {
         must(connection.is_administrator(), "have a target written back")?;
-        self.served(target)?;
-        Ok(DataReply::Flushed { next: None, written: ByteLen(0), dirty: ByteLen(0) })
+        let served = self.served(target)?;
+        let (step, dirty) = served.placed.flush(after).await.map_err(|error| self.failed(error))?;
+        let next = step.next.map(|(key, at)| (key.file, key.object, at));
+        Ok(DataReply::Flushed { next, written: step.written, dirty })
     }
 
     async fn list(
@@ -208,7 +213,7 @@ impl<E: Env> DataService<E> {
         must(connection.is_server || connection.is_administrator(), "list datafiles")?;
         let served = self.served(target)?;
         let limit = limit.clamp(1, DATAFILES_MAX);
-        let found = served.target.list(after, limit).await.map_err(|error| self.failed(error))?;
+        let found = served.placed.list(after, limit).await.map_err(|error| self.failed(error))?;
         Ok(DataReply::Datafiles(found.into_iter().map(|(key, len)| (key.file, key.object, len)).collect()))
     }
 
@@ -301,10 +306,11 @@ impl<E: Env> DataService<E> {
         let served = self.served(datafile.target)?;
         // A writable descriptor can be read through.
         let readable = !write || cap.rights.allow(Rights::READ);
-        if !served.leases || !connection.local || !connection.attached || !readable {
+        let lends = served.leases && served.placed.bridge().is_none();
+        if !lends || !connection.local || !connection.attached || !readable {
             return Ok(None);
         }
-        let file = served.target.file_to_lend(key(datafile), write).await;
+        let file = served.placed.target().file_to_lend(key(datafile), write).await;
         let Some(file) = file.map_err(|error| self.failed(error))? else { return Ok(None) };
         Ok(self.leases.grant(connection.id(), datafile).map(|slot| (slot, file)))
     }

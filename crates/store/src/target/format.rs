@@ -5,6 +5,7 @@
 //! lock             locked while a server uses the target
 //! leased           there while descriptors of datafiles may be in the hands of clients
 //! removed          which datafiles were removed last (see `removed`)
+//! beside           there while newer bytes may lie in a fragment log (see `beside`)
 //! objects/00..ff/  the datafiles
 //! ```
 

@@ -1,0 +1,297 @@
+//! Writing back: from the SSD to the disk, in the order of the disk, when it has nothing else to do.
+
+use super::Placed;
+use super::bridge::Bridge;
+use super::open::STEP;
+use crate::admission::Admission;
+use crate::payload::Buffer;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use weft_core::ranges::ByteRange;
+use weft_core::{ByteLen, LocalOffset, Nanos};
+use weft_env::{Env, Notify};
+use weft_store::datafile::DatafileKey;
+use weft_store::error::DatafileError;
+use weft_store::fragments::Piece;
+
+/// A place in the order in which bytes are written back.
+pub(crate) type Position = (DatafileKey, LocalOffset);
+
+/// The longest write to the disk.
+const RUN_MAX: u64 = 4 << 20;
+/// The most bytes that are written before the disk is synced.
+const BATCH: ByteLen = ByteLen(64 << 20);
+/// How long writing back rests after it failed; doubled with each failure, up to the other.
+const REST_MIN: Nanos = Nanos::from_s(1);
+const REST_MAX: Nanos = Nanos::from_s(60);
+
+/// What one step of writing back did.
+#[derive(Default, Debug)]
+pub(crate) struct Step {
+    /// Where to go on; `None` when there was nothing behind where it began.
+    pub next: Option<Position>,
+    /// Bytes that have become clean.
+    pub written: ByteLen,
+}
+
+/// Bytes that the disk has been given, but that may be in the system's memory still.
+#[derive(Default)]
+struct Copied {
+    pieces: Vec<Piece>,
+    len: u64,
+    datafiles: BTreeSet<DatafileKey>,
+    failed: Option<DatafileError>,
+}
+
+impl<E: Env> Placed<E> {
+    /// Writes back some of what is dirty behind `after`, and syncs it; see [`Step`].
+    ///
+    /// # Errors
+    /// Of the devices, when all that could be written has been, and where to go on.
+    pub async fn write_back(
+        &self,
+        after: Option<Position>,
+        len_max: ByteLen,
+    ) -> Result<Step, (DatafileError, Option<Position>)> {
+        let Some(bridge) = &self.bridge else { return Ok(Step::default()) };
+        let mut copied = Copied::default();
+        let mut buf = Buffer::new(&bridge.env, RUN_MAX as usize);
+        let next = self.copy_back(bridge, after, len_max, &mut copied, &mut buf, || true).await;
+        let settled = self.settle(bridge, &mut copied).await;
+        match (settled, copied.failed.take()) {
+            (Err(error), _) | (_, Some(error)) => Err((error, next)),
+            (Ok(written), None) => Ok(Step { next, written }),
+        }
+    }
+
+    /// The same as far as one request goes, with what is dirty still.
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn flush(&self, after: Option<Position>) -> Result<(Step, ByteLen), DatafileError> {
+        let step = self.write_back(after, STEP).await.map_err(|(error, _)| error)?;
+        Ok((step, self.bridge.as_ref().map_or(ByteLen(0), Bridge::dirty)))
+    }
+
+    /// Gives the disk some of what is dirty behind `after`, as long as `may_go_on`. Where to go on.
+    async fn copy_back(
+        &self,
+        bridge: &Bridge<E>,
+        after: Option<Position>,
+        len_max: ByteLen,
+        copied: &mut Copied,
+        buf: &mut Buffer,
+        may_go_on: impl Fn() -> bool,
+    ) -> Option<Position> {
+        let runs = runs(&bridge.log.dirty_runs(after, len_max));
+        let mut next = None;
+        for (key, run) in runs {
+            if !may_go_on() {
+                return next.or(after);
+            }
+            if let Err(error) = self.copy_run(bridge, key, run, copied, buf).await {
+                copied.failed.get_or_insert(error);
+            }
+            next = Some((key, LocalOffset(run.end() - 1)));
+        }
+        next
+    }
+
+    /// Gives the disk what is dirty of `run`.
+    async fn copy_run(
+        &self,
+        bridge: &Bridge<E>,
+        key: DatafileKey,
+        run: ByteRange,
+        copied: &mut Copied,
+        buf: &mut Buffer,
+    ) -> Result<(), DatafileError> {
+        let guard = bridge.ranges.hold(key, run.start(), run.end()).await;
+        // Of late some of it may have been cut off, or written back by somebody else and newer bytes on the disk.
+        let mut pieces = bridge.log.find(key, run);
+        pieces.retain(|piece| piece.is_dirty() && !piece.is_lost());
+        for piece in &pieces {
+            let at = (piece.extent().start() - run.start()) as usize;
+            let _busy = bridge.busy();
+            bridge.log.read(piece, &mut buf[at..at + piece.extent().len() as usize]).await?;
+        }
+        let quiet = bridge.ranges.is_quiet(key, &guard).then(|| bridge.ranges.changes(key));
+        let before = self.meta(key).await?.map(|meta| meta.mtime);
+        for (_, together) in runs(&pieces) {
+            let at = (together.start() - run.start()) as usize;
+            let bytes = &buf[at..at + together.len() as usize];
+            self.target.write(key, LocalOffset(together.start()), bytes).await?;
+        }
+        // Moving bytes is no change of the file. While somebody else is at it the time is about that of now anyway.
+        if let Some(before) = before.filter(|_| quiet == Some(bridge.ranges.changes(key))) {
+            self.target.set_mtime(key, before).await?;
+            if quiet != Some(bridge.ranges.changes(key)) {
+                self.target.set_mtime(key, bridge.env.wall()).await?;
+            }
+        }
+        copied.len += pieces.iter().map(|piece| piece.extent().len()).sum::<u64>();
+        copied.datafiles.insert(key);
+        copied.pieces.append(&mut pieces);
+        Ok(())
+    }
+
+    /// Syncs what the disk has been given, which is clean from then on; how many bytes.
+    async fn settle(&self, bridge: &Bridge<E>, copied: &mut Copied) -> Result<ByteLen, DatafileError> {
+        for key in std::mem::take(&mut copied.datafiles) {
+            if let Err(error) = self.target.sync(key).await {
+                copied.pieces.retain(|piece| piece.key() != key);
+                copied.failed.get_or_insert(error);
+            }
+        }
+        copied.len = 0;
+        let pieces = std::mem::take(&mut copied.pieces);
+        if pieces.is_empty() {
+            return Ok(ByteLen(0));
+        }
+        bridge.log.written_back(&pieces).await?;
+        let written = pieces.iter().map(|piece| piece.extent().len()).sum();
+        bridge.counters.wrote_back(written, bridge.env.now());
+        Ok(ByteLen(written))
+    }
+
+    /// Writes back and copies what reads missed whenever the disk, before which `admission` stands, is idle. Until
+    /// [`stop`](Self::stop).
+    pub async fn look_after(&self, admission: &Admission<E>, log: impl Fn(&str)) {
+        let Some(bridge) = &self.bridge else { return };
+        let mut copied = Copied::default();
+        let (mut after, mut wished) = (None, None);
+        let (mut pressing, mut rest) = (false, REST_MIN);
+        let mut buf: Option<Buffer> = None;
+        let requests = || (admission.queued() == 0, bridge.disk_requests.load(Ordering::Relaxed));
+        while bridge.wait_for_work(!copied.pieces.is_empty()).await {
+            let (_, before) = requests();
+            if !bridge.pause(bridge.config.idle).await {
+                break;
+            }
+            let dirty = bridge.dirty();
+            pressing = dirty >= bridge.config.dirty_high || pressing && dirty > bridge.config.dirty_low;
+            let is_idle = || requests() == (true, before);
+            let may_go_on = || pressing || is_idle();
+            if !may_go_on() {
+                continue;
+            }
+            let buf = buf.get_or_insert_with(|| Buffer::new(&bridge.env, RUN_MAX as usize));
+            let room = if pressing { STEP } else { ByteLen(BATCH.0.saturating_sub(copied.len)) };
+            let (began, written) = (after, bridge.counters.bytes_written_back.load(Ordering::Relaxed));
+            after = self.copy_back(bridge, after, room, &mut copied, buf, may_go_on).await;
+            if copied.len >= BATCH.0 || pressing || is_idle() {
+                let settled = self.settle(bridge, &mut copied).await;
+                if let Err(error) = settled {
+                    copied.failed.get_or_insert(error);
+                }
+            }
+            while copied.failed.is_none() && is_idle() && bridge.has_wishes() && bridge.is_running() {
+                match self.copy_next(bridge, wished, &mut buf[..Self::COPY_LEN]).await {
+                    Ok(at) => wished = at,
+                    Err(error) => copied.failed = Some(error),
+                }
+            }
+            match copied.failed.take() {
+                Some(error) => {
+                    bridge.told(&error, &log);
+                    if !bridge.pause(rest).await {
+                        break;
+                    }
+                    rest = Nanos(rest.0 * 2).min(REST_MAX);
+                }
+                None => {
+                    *bridge.trouble.lock() = None;
+                    rest = REST_MIN;
+                }
+            }
+            let is_stuck = may_go_on()
+                && began.is_none()
+                && copied.pieces.is_empty()
+                && bridge.counters.bytes_written_back.load(Ordering::Relaxed) == written;
+            // What is dirty still cannot be read: nothing helps but that somebody writes it anew.
+            if is_stuck && !bridge.has_wishes() && !bridge.pause(REST_MAX).await {
+                break;
+            }
+        }
+        // What the disk has been given and nobody has synced stays dirty: it is given once more.
+    }
+
+    /// Ends [`look_after`](Self::look_after).
+    pub fn stop(&self) {
+        if let Some(bridge) = &self.bridge {
+            bridge.stopping.store(true, Ordering::SeqCst);
+            bridge.work.notify_all();
+        }
+    }
+}
+
+impl<E: Env> Bridge<E> {
+    fn is_running(&self) -> bool {
+        !self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Waits until there is something to do; false when nothing will be done any more.
+    async fn wait_for_work(&self, is_owed: bool) -> bool {
+        loop {
+            let seen = self.work.epoch();
+            self.asleep.store(true, Ordering::SeqCst);
+            if !self.is_running() {
+                return false;
+            }
+            if is_owed || self.has_wishes() || self.dirty() > ByteLen(0) {
+                self.asleep.store(false, Ordering::SeqCst);
+                return true;
+            }
+            self.work.wait(seen, None).await;
+        }
+    }
+
+    /// Waits so long; false when nothing will be done any more.
+    async fn pause(&self, duration: Nanos) -> bool {
+        let until = self.env.now().saturating_add(duration);
+        loop {
+            let seen = self.work.epoch();
+            if !self.is_running() {
+                return false;
+            }
+            let left = until.saturating_sub(self.env.now());
+            if left == Nanos::ZERO {
+                return true;
+            }
+            self.work.wait(seen, Some(left)).await;
+        }
+    }
+
+    /// Says what keeps bytes on the SSD, once.
+    fn told(&self, error: &DatafileError, log: &impl Fn(&str)) {
+        let text = error.to_string();
+        let mut trouble = self.trouble.lock();
+        if trouble.as_ref() != Some(&text) {
+            log(&format!("{} bytes stay on the SSD {}: {text}", self.dirty().0, self.config.path.display()));
+            *trouble = Some(text);
+        }
+    }
+}
+
+/// Neighbors in one datafile as one, up to the longest write.
+fn runs(pieces: &[Piece]) -> Vec<(DatafileKey, ByteRange)> {
+    let mut runs: Vec<(DatafileKey, ByteRange)> = Vec::new();
+    for piece in pieces {
+        let (key, mut extent) = (piece.key(), piece.extent());
+        if let Some((last_key, last)) = runs.last_mut()
+            && *last_key == key
+            && last.end() == extent.start()
+            && extent.end() - last.start() <= RUN_MAX
+        {
+            *last = ByteRange::new(last.start(), extent.end()).expect("longer than before");
+            continue;
+        }
+        while extent.len() > RUN_MAX {
+            let at = extent.start() + RUN_MAX;
+            runs.push((key, ByteRange::new(extent.start(), at).expect("not empty")));
+            extent = ByteRange::new(at, extent.end()).expect("not empty");
+        }
+        runs.push((key, extent));
+    }
+    runs
+}

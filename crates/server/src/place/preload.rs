@@ -1,0 +1,157 @@
+//! Copies of what reads missed, made when the devices have nothing else to do.
+
+use super::Placed;
+use super::bridge::Bridge;
+use super::counters::add;
+use super::ranges::Changes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use weft_core::ibridge::Class;
+use weft_core::ranges::ByteRange;
+use weft_core::{ByteLen, LocalOffset};
+use weft_env::Env;
+use weft_store::datafile::DatafileKey;
+use weft_store::error::DatafileError;
+use weft_store::fragments::{LogError, Tag};
+
+/// The most ranges remembered for a later copy: 6 MB of memory.
+const WISHES_MAX: usize = 65_536;
+/// The longest range copied at a time.
+const COPY_MAX: u64 = 1 << 20;
+
+/// A read that the SSD should have had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Miss {
+    pub class: Class,
+    pub gain: i64,
+    /// Of the datafile, before it was read.
+    pub(super) changes: Changes,
+}
+
+/// Where bytes begin that are to be copied.
+type Start = (DatafileKey, u64);
+/// How many, on account of what, with which return.
+type Wish = (u64, Class, i64);
+
+/// What is to be copied later, in the order of datafile and offset.
+#[derive(Default)]
+pub(super) struct Wishes {
+    all: Mutex<BTreeMap<Start, Wish>>,
+}
+
+impl Wishes {
+    fn add(&self, key: DatafileKey, range: ByteRange, class: Class, gain: i64) {
+        let mut all = self.all.lock();
+        if all.len() < WISHES_MAX {
+            all.insert((key, range.start()), (range.len(), class, gain));
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.lock().is_empty()
+    }
+
+    /// The datafile is gone.
+    pub fn forget(&self, key: DatafileKey) {
+        let mut all = self.all.lock();
+        if !all.is_empty() {
+            all.retain(|(wished, _), _| *wished != key);
+        }
+    }
+
+    fn next(&self, after: Option<Start>) -> Option<(DatafileKey, ByteRange, Class, i64)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let mut all = self.all.lock();
+        let behind =
+            after.and_then(|after| all.range((Excluded(after), Unbounded)).next().map(|next| *next.0));
+        let at = behind.or_else(|| all.keys().next().copied())?;
+        let (len, class, gain) = all.remove(&at)?;
+        Some((at.0, ByteRange::with_len(at.1, len)?, class, gain))
+    }
+}
+
+impl<E: Env> Placed<E> {
+    /// A read of `bytes` missed, and the client has been answered: the SSD gets them now if it is idle, else later.
+    pub async fn keep(&self, miss: &Miss, key: DatafileKey, offset: LocalOffset, bytes: &[u8]) {
+        let Some(bridge) = &self.bridge else { return };
+        let Some(range) = ByteRange::with_len(offset.0, bytes.len() as u64) else { return };
+        let (class, gain) = (miss.class, miss.gain);
+        if bridge.is_idle() {
+            let _guard = bridge.ranges.hold(key, range.start(), range.end()).await;
+            if bridge.ranges.changes(key) == miss.changes {
+                // Without room it is not kept, and a log that fails says so by itself.
+                let _ = bridge.copy(key, range, bytes, class, gain).await;
+                return;
+            }
+        }
+        bridge.wishes.add(key, range, class, gain);
+        bridge.has_work();
+    }
+
+    /// Copies one of the ranges that reads missed, after `after` if there is one; where it was, `None` when there is none.
+    pub(super) async fn copy_next(
+        &self,
+        bridge: &Bridge<E>,
+        after: Option<Start>,
+        buf: &mut [u8],
+    ) -> Result<Option<Start>, DatafileError> {
+        let Some((key, range, class, gain)) = bridge.wishes.next(after) else { return Ok(None) };
+        let done = Some((key, range.start()));
+        if range.len() > COPY_MAX.min(buf.len() as u64) {
+            return Ok(done);
+        }
+        let _guard = bridge.ranges.hold(key, range.start(), range.end()).await;
+        if bridge.log.overlap(key, range).any {
+            return Ok(done);
+        }
+        let (count, _) =
+            self.target.read(key, LocalOffset(range.start()), &mut buf[..range.len() as usize]).await?;
+        if let Some(range) = ByteRange::with_len(range.start(), count as u64) {
+            bridge.copy(key, range, &buf[..count], class, gain).await?;
+        }
+        Ok(done)
+    }
+
+    /// The longest buffer that [`copy_next`](Self::copy_next) needs.
+    pub(super) const COPY_LEN: usize = COPY_MAX as usize;
+}
+
+impl<E: Env> Bridge<E> {
+    /// Puts a copy of what the disk has into the log. The range is the caller's.
+    async fn copy(
+        &self,
+        key: DatafileKey,
+        range: ByteRange,
+        bytes: &[u8],
+        class: Class,
+        gain: i64,
+    ) -> Result<(), LogError> {
+        if self.log.overlap(key, range).any {
+            return Ok(());
+        }
+        let tag = Tag { class, gain, dirty: false, mtime: self.env.wall() };
+        let put = {
+            let _busy = self.busy();
+            self.log.put(key, LocalOffset(range.start()), bytes, tag).await
+        };
+        match put {
+            Ok(()) => {
+                add(&self.counters.bytes_preloaded, range.len());
+                self.admitted(class, gain);
+                Ok(())
+            }
+            Err(LogError::Full) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether reads have left anything to copy.
+    pub(super) fn has_wishes(&self) -> bool {
+        !self.wishes.is_empty()
+    }
+
+    /// Bytes that lie on the SSD alone.
+    pub(super) fn dirty(&self) -> ByteLen {
+        self.log.stats().dirty()
+    }
+}

@@ -1,0 +1,232 @@
+//! Reading.
+
+use super::bridge::{Bridge, range};
+use super::counters::add;
+use super::preload::Miss;
+use super::{Gate, Placed};
+use weft_core::ibridge::Verdict;
+use weft_core::ranges::ByteRange;
+use weft_core::{ByteLen, LocalExtent, LocalOffset};
+use weft_env::{Env, Hollow};
+use weft_store::datafile::DatafileKey;
+use weft_store::error::DatafileError;
+use weft_store::fragments::{LogError, Piece};
+use weft_wire::data::IoHints;
+
+/// Pieces nearer to each other than this are read from the disk in one request with what lies between them, which the log
+/// has: the disk is no slower for it.
+const GAP_MAX: u64 = 128 << 10;
+
+/// How a read is to be served.
+pub(crate) enum ReadPlan {
+    /// By the disk alone. The log knows the datafile to reach to here at least.
+    Disk(ByteLen),
+    /// By the disk alone, and the SSD is to get a copy.
+    Copy(Miss),
+    /// The log has some of it.
+    Mixed,
+}
+
+impl ReadPlan {
+    /// Whether the disk's bytes are all that is to be sent.
+    pub const fn is_of_disk(&self) -> bool {
+        matches!(self, Self::Disk(_))
+    }
+}
+
+/// What can be sent without a copy.
+pub(crate) enum Sending<F> {
+    /// These bytes of a file of which the datafile's length is the second.
+    File(F, ByteLen),
+    /// There is no datafile.
+    Nothing,
+    /// The bytes have to be put together.
+    Bytes,
+}
+
+impl<E: Env> Placed<E> {
+    /// How a read is to be served. Counts it.
+    pub fn plan_read(&self, key: DatafileKey, offset: LocalOffset, len: u32, hints: &IoHints) -> ReadPlan {
+        let extent = LocalExtent { offset, len: ByteLen(len.into()) };
+        let (Some(bridge), Some(range)) = (&self.bridge, range(extent)) else {
+            return ReadPlan::Disk(ByteLen(0));
+        };
+        let end = match bridge.log.cached(key) {
+            None => ByteLen(0),
+            Some(_) if bridge.log.overlap(key, range).any => return ReadPlan::Mixed,
+            Some(cached) => cached.end,
+        };
+        add(&bridge.counters.read_misses, 1);
+        let verdict = bridge.policies.decide(&bridge.env, key, extent, false, hints);
+        bridge.policies.served_by_disk(key, extent, false);
+        match verdict {
+            Verdict::Ssd { class, gain } if bridge.config.preload => {
+                ReadPlan::Copy(Miss { class, gain, changes: bridge.ranges.changes(key) })
+            }
+            _ => ReadPlan::Disk(end),
+        }
+    }
+
+    /// The open datafile and its length, for sending `len` bytes of it from `offset` on without a copy.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn file_to_send(
+        &self,
+        plan: &ReadPlan,
+        key: DatafileKey,
+        offset: LocalOffset,
+        len: u32,
+    ) -> Result<Sending<E::File>, DatafileError> {
+        let ReadPlan::Disk(end) = *plan else { return Ok(Sending::Bytes) };
+        Ok(match self.target.file_to_send(key).await? {
+            // The log knows of bytes behind what the disk has: what lies before them reads as zeros.
+            found
+                if end > found.as_ref().map_or(ByteLen(0), |found| found.1) && {
+                    let disk_end = found.as_ref().map_or(0, |found| found.1.0);
+                    offset.0 + u64::from(len) > disk_end
+                } =>
+            {
+                Sending::Bytes
+            }
+            Some((file, disk_len)) => Sending::File(file, disk_len.max(end)),
+            None => Sending::Nothing,
+        })
+    }
+
+    /// Reads until `buf` is full or the datafile ends; the number of bytes, and the datafile's length.
+    ///
+    /// # Errors
+    /// Of the devices.
+    pub async fn read(
+        &self,
+        plan: &ReadPlan,
+        key: DatafileKey,
+        offset: LocalOffset,
+        buf: &mut [u8],
+        gate: Gate<'_, E>,
+    ) -> Result<(usize, ByteLen), DatafileError> {
+        let Some(bridge) = &self.bridge else {
+            let _permit = self.enter(gate).await;
+            return self.target.read(key, offset, buf).await;
+        };
+        let Some(range) = ByteRange::with_len(offset.0, buf.len() as u64) else {
+            return Ok((0, self.meta(key).await?.map_or(ByteLen(0), |meta| meta.len)));
+        };
+        let known = match plan {
+            ReadPlan::Mixed => {
+                return loop {
+                    match self.read_mixed(bridge, key, range, buf, gate).await {
+                        // The copy was bad and is gone: the disk has the same bytes.
+                        Err(DatafileError::Log(LogError::BadCopy { .. })) => {}
+                        read => break read,
+                    }
+                };
+            }
+            ReadPlan::Disk(end) => *end,
+            ReadPlan::Copy(_) => bridge.log.cached(key).map_or(ByteLen(0), |cached| cached.end),
+        };
+        let _permit = self.enter(gate).await;
+        let (count, disk_len) = self.target.read(key, offset, buf).await?;
+        Ok(lengthened(range, buf, count, disk_len, known))
+    }
+
+    /// The same by the disk alone into shared memory, with the length only when the read met the end of what the disk has.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn read_shared(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+        (shared, to, len): (&E::Shared, usize, usize),
+        gate: Gate<'_, E>,
+    ) -> Result<(usize, Option<ByteLen>), DatafileError> {
+        let _permit = self.enter(gate).await;
+        self.target.read_shared(key, offset, shared, to, len).await
+    }
+
+    async fn read_mixed(
+        &self,
+        bridge: &Bridge<E>,
+        key: DatafileKey,
+        range: ByteRange,
+        buf: &mut [u8],
+        gate: Gate<'_, E>,
+    ) -> Result<(usize, ByteLen), DatafileError> {
+        // The log first: what leaves it from here on is on the disk before.
+        let known = bridge.log.cached(key).map_or(ByteLen(0), |cached| cached.end);
+        let pieces = bridge.log.find(key, range);
+        let known = known.max(ByteLen(pieces.last().map_or(0, |piece| piece.extent().end())));
+        let gaps = gaps(range, &pieces);
+        let within =
+            |part: ByteRange| (part.start() - range.start()) as usize..(part.end() - range.start()) as usize;
+        let mut disk_len = ByteLen(0);
+        let permit = if gaps.is_empty() { None } else { Some(self.enter(gate).await) };
+        for &gap in &gaps {
+            let offset = LocalOffset(gap.start());
+            let part = &mut buf[within(gap)];
+            bridge.policies.served_by_disk(key, LocalExtent { offset, len: ByteLen(gap.len()) }, false);
+            let (count, len) = self.target.read(key, offset, part).await?;
+            zero(&mut part[count..]);
+            disk_len = disk_len.max(len);
+        }
+        drop(permit);
+        let mut from_log = 0;
+        for piece in &pieces {
+            let _busy = bridge.busy();
+            bridge.log.read(piece, &mut buf[within(piece.extent())]).await?;
+            from_log += piece.extent().len();
+        }
+        if gaps.is_empty() {
+            disk_len = self.target.meta(key).await?.map_or(ByteLen(0), |meta| meta.len);
+        }
+        let counters = &bridge.counters;
+        let whole = from_log == range.len();
+        add(if whole { &counters.read_hits } else { &counters.read_partial_hits }, 1);
+        add(&counters.bytes_read, from_log);
+        let datafile_len = disk_len.max(known);
+        Ok((datafile_len.0.saturating_sub(range.start()).min(range.len()) as usize, datafile_len))
+    }
+}
+
+/// What a read gives of a datafile that the log knows to reach to `known`: what lies behind the disk's end are zeros.
+fn lengthened(
+    range: ByteRange,
+    buf: &mut [u8],
+    count: usize,
+    disk_len: ByteLen,
+    known: ByteLen,
+) -> (usize, ByteLen) {
+    let reached = known.0.saturating_sub(range.start()).min(range.len()) as usize;
+    if reached > count {
+        zero(&mut buf[count..reached]);
+    }
+    (count.max(reached), disk_len.max(known))
+}
+
+/// Bytes that nobody has written. Buffers that stand for lengths only are left alone.
+fn zero(bytes: &mut [u8]) {
+    if !Hollow::holds(bytes) {
+        bytes.fill(0);
+    }
+}
+
+/// What the disk has to be asked for: all of `range` but `pieces`, in few requests.
+fn gaps(range: ByteRange, pieces: &[Piece]) -> Vec<ByteRange> {
+    let mut gaps: Vec<ByteRange> = Vec::new();
+    let mut at = range.start();
+    let ends = pieces.iter().map(|piece| (piece.extent().start(), piece.extent().end()));
+    for (start, end) in ends.chain([(range.end(), range.end())]) {
+        if let Some(gap) = ByteRange::new(at, start) {
+            match gaps.last_mut() {
+                Some(last) if gap.start() - last.end() < GAP_MAX => {
+                    *last = ByteRange::new(last.start(), gap.end()).expect("longer than before");
+                }
+                _ => gaps.push(gap),
+            }
+        }
+        at = end;
+    }
+    gaps
+}

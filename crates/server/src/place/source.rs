@@ -1,0 +1,71 @@
+//! Bytes on their way into a datafile.
+
+use weft_core::{ByteLen, LocalOffset};
+use weft_env::Env;
+use weft_store::datafile::DatafileKey;
+use weft_store::error::DatafileError;
+use weft_store::fragments::{FragmentLog, LogError, Tag};
+use weft_store::target::Target;
+
+/// Bytes to write: in memory of the server, or in memory that a client shares.
+pub(crate) enum Source<'a, E: Env> {
+    /// These.
+    Bytes(&'a [u8]),
+    /// So many of the area from here on.
+    Shared(&'a E::Shared, usize, usize),
+}
+
+impl<E: Env> Clone for Source<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E: Env> Copy for Source<'_, E> {}
+
+impl<E: Env> Source<'_, E> {
+    pub fn len(&self) -> ByteLen {
+        match self {
+            Self::Bytes(bytes) => ByteLen(bytes.len() as u64),
+            Self::Shared(_, _, len) => ByteLen(*len as u64),
+        }
+    }
+
+    /// `len` bytes of it from `from` on.
+    ///
+    /// # Panics
+    /// Outside.
+    pub fn part(&self, from: u64, len: u64) -> Self {
+        assert!(from + len <= self.len().0, "inside the source");
+        let (from, len) = (from as usize, len as usize);
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(&bytes[from..from + len]),
+            Self::Shared(area, start, _) => Self::Shared(area, start + from, len),
+        }
+    }
+
+    pub async fn to_disk(
+        self,
+        target: &Target<E>,
+        key: DatafileKey,
+        offset: LocalOffset,
+    ) -> Result<(), DatafileError> {
+        match self {
+            Self::Bytes(bytes) => target.write(key, offset, bytes).await,
+            Self::Shared(area, from, len) => target.write_shared(key, offset, area, from, len).await,
+        }
+    }
+
+    pub async fn to_log(
+        self,
+        log: &FragmentLog<E>,
+        key: DatafileKey,
+        offset: LocalOffset,
+        tag: Tag,
+    ) -> Result<(), LogError> {
+        match self {
+            Self::Bytes(bytes) => log.put(key, offset, bytes, tag).await,
+            Self::Shared(area, from, len) => log.put_shared(key, offset, area, from, len, tag).await,
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Writing and cutting.
+
+use super::bridge::{Bridge, range};
+use super::counters::add;
+use super::{Gate, Placed, Source};
+use weft_core::ibridge::{Class, Verdict};
+use weft_core::ranges::ByteRange;
+use weft_core::{ByteLen, LocalExtent, LocalOffset};
+use weft_env::Env;
+use weft_store::aligned::AlignedBuf;
+use weft_store::datafile::DatafileKey;
+use weft_store::error::DatafileError;
+use weft_store::fragments::{LogError, Piece, Tag};
+use weft_store::target::Target;
+use weft_wire::data::IoHints;
+
+/// The bytes of a source that belong at an extent of a datafile.
+struct Bytes<'a, E: Env> {
+    key: DatafileKey,
+    start: u64,
+    source: Source<'a, E>,
+}
+
+impl<E: Env> Bytes<'_, E> {
+    /// Those of `range`, which lies inside.
+    fn of(&self, range: ByteRange) -> Source<'_, E> {
+        self.source.part(range.start() - self.start, range.len())
+    }
+}
+
+impl<E: Env> Placed<E> {
+    /// Writes all of `source`; on an error some may have been written.
+    ///
+    /// # Errors
+    /// Of the devices.
+    pub async fn write(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+        source: Source<'_, E>,
+        hints: &IoHints,
+        gate: Gate<'_, E>,
+    ) -> Result<(), DatafileError> {
+        let extent = LocalExtent { offset, len: source.len() };
+        let (Some(bridge), Some(all)) = (&self.bridge, range(extent)) else {
+            let _permit = self.enter(gate).await;
+            return source.to_disk(&self.target, key, offset).await;
+        };
+        let bytes = Bytes { key, start: offset.0, source };
+        let _guard = bridge.ranges.change(key, all.start(), all.end()).await;
+        let to_disk = match bridge.policies.decide(&bridge.env, key, extent, true, hints) {
+            Verdict::Disk => Some(all),
+            Verdict::Ssd { class, gain } => {
+                self.target.check_not_removed(key)?;
+                match bridge.admit(&bytes, all, class, gain).await {
+                    true => None,
+                    false => Some(all),
+                }
+            }
+            Verdict::Edges { head, tail, class, gain } => {
+                self.target.check_not_removed(key)?;
+                let mut middle = all;
+                let edge = |start, end| ByteRange::new(start, end);
+                if let Some(head) = edge(all.start(), all.start() + head)
+                    && bridge.admit(&bytes, head, class, gain).await
+                {
+                    middle = edge(head.end(), all.end()).expect("the edges are not all of it");
+                }
+                if let Some(tail) = edge(all.end() - tail, all.end())
+                    && bridge.admit(&bytes, tail, class, gain).await
+                {
+                    middle = edge(middle.start(), tail.start()).expect("the edges are not all of it");
+                }
+                Some(middle)
+            }
+        };
+        match to_disk {
+            Some(range) => {
+                let began = bridge.policies.wants_times().then(|| bridge.env.now());
+                let _permit = self.enter(gate).await;
+                bridge.write_to_disk(&self.target, &bytes, range).await?;
+                if let Some(began) = began {
+                    let extent =
+                        LocalExtent { offset: LocalOffset(range.start()), len: ByteLen(range.len()) };
+                    bridge.policies.took(key, extent, bridge.env.now().saturating_sub(began));
+                }
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Cuts or extends it. Zero for a missing one makes nothing.
+    ///
+    /// # Errors
+    /// Of the devices.
+    pub async fn set_len(
+        &self,
+        key: DatafileKey,
+        len: ByteLen,
+        gate: Gate<'_, E>,
+    ) -> Result<(), DatafileError> {
+        let Some(bridge) = &self.bridge else {
+            let _permit = self.enter(gate).await;
+            return self.target.set_len(key, len).await;
+        };
+        let _guard = bridge.ranges.change(key, 0, u64::MAX).await;
+        let _permit = self.enter(gate).await;
+        let behind = ByteRange::from(len.0).expect("no datafile is so long");
+        let overlap = bridge.log.overlap(key, behind);
+        if !overlap.any {
+            return self.target.set_len(key, len).await;
+        }
+        // What is dirty here may have older bytes under it on the disk. Should power be lost when it is gone, and the disk
+        // not yet be shorter, these would come back.
+        let on_disk = self.target.meta(key).await?.map_or(ByteLen(0), |meta| meta.len);
+        if overlap.dirty && on_disk > len {
+            self.target.set_len(key, len).await?;
+            self.target.sync(key).await?;
+            return bridge.log.cut(key, len).await.map_err(DatafileError::from);
+        }
+        bridge.log.cut(key, len).await?;
+        self.target.set_len(key, len).await
+    }
+
+    /// Removes it; a missing one is removed already.
+    ///
+    /// # Errors
+    /// Of the devices.
+    pub async fn remove(&self, key: DatafileKey, gate: Gate<'_, E>) -> Result<(), DatafileError> {
+        let Some(bridge) = &self.bridge else {
+            let _permit = self.enter(gate).await;
+            return self.target.remove(key).await;
+        };
+        let _guard = bridge.ranges.change(key, 0, u64::MAX).await;
+        let _permit = self.enter(gate).await;
+        bridge.wishes.forget(key);
+        if bridge.log.cached(key).is_some() {
+            bridge.log.remove(key).await?;
+        }
+        self.target.remove(key).await
+    }
+}
+
+impl<E: Env> Bridge<E> {
+    /// Puts the bytes of `range` on the SSD; false when the disk has to take them.
+    async fn admit(&self, bytes: &Bytes<'_, E>, range: ByteRange, class: Class, gain: i64) -> bool {
+        let tag = Tag { class, gain, dirty: true, mtime: self.env.wall() };
+        if self.put(bytes, range, tag).await.is_err() {
+            return false;
+        }
+        self.admitted(class, gain);
+        true
+    }
+
+    async fn put(&self, bytes: &Bytes<'_, E>, range: ByteRange, tag: Tag) -> Result<(), LogError> {
+        {
+            let _busy = self.busy();
+            let offset = LocalOffset(range.start());
+            bytes.of(range).to_log(&self.log, bytes.key, offset, tag).await?;
+        }
+        add(&self.counters.bytes_written, range.len());
+        self.has_work();
+        Ok(())
+    }
+
+    /// Has the disk take the bytes of `range`, of which the log keeps what must not lie on the disk alone.
+    async fn write_to_disk(
+        &self,
+        target: &Target<E>,
+        bytes: &Bytes<'_, E>,
+        range: ByteRange,
+    ) -> Result<(), DatafileError> {
+        let extent = LocalExtent { offset: LocalOffset(range.start()), len: ByteLen(range.len()) };
+        if self.log.overlap(bytes.key, range).any {
+            self.clear_way(target, bytes, range).await?;
+        }
+        self.policies.served_by_disk(bytes.key, extent, true);
+        // All of it, also where the log has the newest bytes: what the disk has under these does not count.
+        bytes.of(range).to_disk(target, bytes.key, extent.offset).await
+    }
+
+    /// Where the log has dirty bytes it gets the newer ones; where clean ones, it forgets them.
+    async fn clear_way(
+        &self,
+        target: &Target<E>,
+        bytes: &Bytes<'_, E>,
+        range: ByteRange,
+    ) -> Result<(), DatafileError> {
+        target.check_not_removed(bytes.key)?;
+        let cleared = self.try_clear_way(target, bytes, range).await;
+        match cleared {
+            // Nothing is written to this log any more, and the disk gets all of the newer bytes.
+            Err(DatafileError::Log(LogError::Failed { .. })) => {
+                Ok(self.log.give_up(bytes.key, range).await?)
+            }
+            other => other,
+        }
+    }
+
+    async fn try_clear_way(
+        &self,
+        target: &Target<E>,
+        bytes: &Bytes<'_, E>,
+        range: ByteRange,
+    ) -> Result<(), DatafileError> {
+        for piece in self.log.find(bytes.key, range).into_iter().filter(Piece::is_dirty) {
+            let tag = Tag { class: Class::Random, gain: 0, dirty: true, mtime: self.env.wall() };
+            match self.put(bytes, piece.extent(), tag).await {
+                Err(LogError::Full) => self.settle(target, piece).await?,
+                other => other?,
+            }
+        }
+        Ok(self.log.forget(bytes.key, range).await?)
+    }
+
+    /// Makes a dirty piece clean at once. Its range is the caller's.
+    async fn settle(&self, target: &Target<E>, piece: Piece) -> Result<(), DatafileError> {
+        let key = piece.key();
+        if piece.is_lost() {
+            return Ok(()); // `forget` takes it away
+        }
+        let mut buf = AlignedBuf::zeroed(piece.extent().len() as usize);
+        self.log.read(&piece, &mut buf).await?;
+        target.write(key, LocalOffset(piece.extent().start()), &buf).await?;
+        target.sync(key).await?;
+        Ok(self.log.written_back(&[piece]).await?)
+    }
+}
