@@ -107,7 +107,8 @@ impl Control {
         self.disk(env, path).set_model(&self.world, model);
     }
 
-    /// Files made from now on below `folder` of any directory on the disk that holds `path` keep their lengths only.
+    /// Files made from now on below `folder` of any directory on the disk that holds `path` keep their lengths only,
+    /// beside those below folders named before.
     pub fn keep_lengths(&self, env: &SimEnv, path: &Path, folder: &str) {
         self.disk(env, path).keep_lengths(folder);
     }

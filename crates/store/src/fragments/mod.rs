@@ -16,7 +16,18 @@
 //! * A sync of a datafile syncs both, the disk and the [log](FragmentLog::sync_datafile).
 
 mod error;
+mod frame;
+mod identity;
+mod journal;
+mod keep;
+mod map;
+mod open;
 mod piece;
+mod put;
+mod read;
+mod record;
+mod replay;
+mod segments;
 mod spec;
 
 pub use error::{LogError, OpenLogError};
@@ -24,85 +35,183 @@ pub use piece::{Cached, ClassStats, LogStats, Overlap, Piece, Tag};
 pub use spec::{LogSpec, Lost, Recovered};
 
 use crate::datafile::DatafileKey;
+use crate::emulate::Emulator;
+use frame::FrameKey;
+use journal::Commit;
+use map::Map;
+use parking_lot::Mutex;
+use piece::State as PieceState;
+use record::Record;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weft_core::ibridge::Class;
 use weft_core::ranges::ByteRange;
 use weft_core::{ByteLen, LocalOffset};
-use weft_env::Env;
+use weft_env::{Env, Hollow, Notify};
 
 /// The folder of the payloads: in simulations of lengths only, its files keep these.
 pub const SEGMENTS: &str = "segments";
+const PAYLOADS: &str = "segments/data";
 
 /// A log that this process has for itself. Clones share it.
-#[derive(Clone)]
-pub struct FragmentLog<E: Env> {
-    _env: E,
+pub struct FragmentLog<E: Env>(Arc<Shared<E>>);
+
+impl<E: Env> Clone for FragmentLog<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+struct Shared<E: Env> {
+    env: E,
     spec: LogSpec,
+    payloads: E::File,
+    journal: [E::File; 2],
+    key: FrameKey,
+    device: Option<Emulator<E>>,
+    /// Payloads are bytes, not lengths only.
+    has_bytes: bool,
+    entries_max: u64,
+    filter: Filter,
+    /// Taken before `commit` where both are.
+    state: Mutex<State>,
+    commit: Mutex<Commit>,
+    /// Something was written or became durable, or the task ended.
+    progress: E::Notify,
+    /// The task has something to do.
+    work: E::Notify,
+    has_failed: AtomicBool,
+    failure: Mutex<Option<LogError>>,
+    /// Keeps others out until the end.
+    lock: Mutex<Option<Box<dyn Send + Sync>>>,
+}
+
+/// The mapping, and what is on its way to the journal.
+struct State {
+    map: Map,
+    quotas: [u64; Class::ALL.len()],
+    /// A frame being filled, empty or with its header's room in front.
+    pending: Vec<u8>,
+    /// Records so far.
+    point: u64,
+    /// There are payloads that no sync has covered.
+    unsealed: bool,
+    /// Datafiles with records since the last sync, and the point of the last.
+    touched: BTreeMap<DatafileKey, u64>,
+    /// The task looks for segments to clean from this point on.
+    patient_until: u64,
+    /// Up to this point any datafile may have some.
+    all_touched: u64,
+    put: u64,
+    evicted: u64,
+    moved: u64,
+}
+
+/// Which datafiles may have anything in the log: a count for each value of a hash, read without a lock.
+struct Filter(Box<[AtomicU32]>);
+
+impl Filter {
+    const LEN: usize = 4096;
+
+    fn new() -> Self {
+        Self((0..Self::LEN).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    fn slot(&self, key: DatafileKey) -> &AtomicU32 {
+        let object = u64::from(key.object.component) << 16 | u64::from(key.object.column);
+        let hash = (key.file.0 ^ object << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.0[(hash >> 52) as usize % Self::LEN]
+    }
+
+    #[inline]
+    fn may_have(&self, key: DatafileKey) -> bool {
+        self.slot(key).load(Ordering::Acquire) > 0
+    }
+
+    fn follow(&self, map: &mut Map) {
+        for key in map.came.drain(..) {
+            self.slot(key).fetch_add(1, Ordering::AcqRel);
+        }
+        for key in map.went.drain(..) {
+            self.slot(key).fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Memory for a payload, without bytes where payloads have none.
+enum Buffer {
+    Bytes(Vec<u8>),
+    Hollow(Hollow),
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Hollow(hollow) => hollow,
+        }
+    }
+}
+
+/// Why the log has failed, if it has.
+fn lock_failure<E: Env>(shared: &Shared<E>) -> Result<(), LogError> {
+    if !shared.has_failed.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    Err(shared.failure.lock().clone().expect("set before the flag"))
+}
+
+impl<E: Env> Shared<E> {
+    fn buffer(&self, len: usize) -> Buffer {
+        self.env.hollow(len).map_or_else(|| Buffer::Bytes(vec![0; len]), Buffer::Hollow)
+    }
+
+    /// The SSD failed: for good.
+    fn fail(&self, name: &str, doing: &str, error: &io::Error) -> LogError {
+        let failed = LogError::Failed { path: self.spec.path.join(name), what: format!("{doing}: {error}") };
+        let first = self.failure.lock().get_or_insert(failed).clone();
+        self.has_failed.store(true, Ordering::Release);
+        self.progress.notify_all();
+        self.work.notify_all();
+        first
+    }
 }
 
 impl<E: Env> FragmentLog<E> {
-    /// Opens the log, making it when its directory is empty, and starts its task (cleaning, checkpoints).
-    ///
-    /// # Errors
-    /// See [`OpenLogError`].
-    pub async fn open(env: &E, spec: &LogSpec) -> Result<(Self, Recovered), OpenLogError> {
-        let io = |source| OpenLogError::Io { path: spec.path.clone(), doing: "open the log", source };
-        env.dir(&spec.path).await.map_err(io)?;
-        Ok((Self { _env: env.clone(), spec: spec.clone() }, Recovered::default()))
-    }
-
     /// What of `extent` lies here. Near free when nothing of the datafile does.
-    pub fn overlap(&self, _key: DatafileKey, _extent: ByteRange) -> Overlap {
-        Overlap::default()
+    #[inline]
+    pub fn overlap(&self, key: DatafileKey, extent: ByteRange) -> Overlap {
+        if !self.0.filter.may_have(key) {
+            return Overlap::default();
+        }
+        let state = self.0.state.lock();
+        let mut overlap = Overlap::default();
+        for entry in state.map.overlapping(key, extent) {
+            overlap.any = true;
+            overlap.dirty |= matches!(entry.label.state, PieceState::Dirty | PieceState::Lost);
+        }
+        overlap
     }
 
     /// The pieces of `extent` that lie here, sorted and disjoint; they count as used. Near free when nothing of the
     /// datafile does.
-    pub fn find(&self, _key: DatafileKey, _extent: ByteRange) -> Vec<Piece> {
-        Vec::new()
-    }
-
-    /// Reads a piece and checks it. `buf` is as long as its extent.
-    ///
-    /// # Errors
-    /// [`LogError::Lost`] for dirty bytes that cannot be read; [`LogError::BadCopy`] for clean ones, which are dropped:
-    /// the disk has them.
-    pub async fn read(&self, piece: &Piece, buf: &mut [u8]) -> Result<(), LogError> {
-        assert_eq!(piece.extent.len(), buf.len() as u64, "as long as the piece");
-        Ok(())
-    }
-
-    /// Takes bytes. From here on they are the newest of their range, and survive the end of the process; the loss of
-    /// power after a sync. Clean ones ([`Tag::dirty`]) are taken only where no dirty ones lie.
-    ///
-    /// # Errors
-    /// [`LogError::Full`] and [`LogError::Failed`]: nothing has changed, and the disk has to take them.
-    pub async fn put(
-        &self,
-        _key: DatafileKey,
-        _offset: LocalOffset,
-        _bytes: &[u8],
-        _tag: Tag,
-    ) -> Result<(), LogError> {
-        Err(LogError::Full)
-    }
-
-    /// The same from shared memory.
-    ///
-    /// # Errors
-    /// As [`put`](Self::put).
-    ///
-    /// # Panics
-    /// Outside `shared`: the caller checks.
-    pub async fn put_shared(
-        &self,
-        _key: DatafileKey,
-        _offset: LocalOffset,
-        _shared: &E::Shared,
-        _from: usize,
-        _len: usize,
-        _tag: Tag,
-    ) -> Result<(), LogError> {
-        Err(LogError::Full)
+    #[inline]
+    pub fn find(&self, key: DatafileKey, extent: ByteRange) -> Vec<Piece> {
+        if !self.0.filter.may_have(key) {
+            return Vec::new();
+        }
+        let mut state = self.0.state.lock();
+        let map = &mut state.map;
+        let found: Vec<_> = map.overlapping(key, extent).collect();
+        found
+            .into_iter()
+            .map(|entry| {
+                map.touch(entry.id);
+                read::piece(map, &entry, extent)
+            })
+            .collect()
     }
 
     /// Drops what is clean or lost of `extent`, because the disk is about to get newer bytes there. Dirty bytes stay.
@@ -110,16 +219,17 @@ impl<E: Env> FragmentLog<E> {
     ///
     /// # Errors
     /// [`LogError::Failed`]: then the disk must not be written there.
-    pub async fn forget(&self, _key: DatafileKey, _extent: ByteRange) -> Result<(), LogError> {
-        Ok(())
+    pub async fn forget(&self, key: DatafileKey, extent: ByteRange) -> Result<(), LogError> {
+        let record = Record::Forget(key, extent);
+        self.drop_some(key, extent, &record, |state| state != PieceState::Dirty).await
     }
 
     /// Drops everything of `extent`, dirty bytes too: after the log has failed, when the disk gets newer ones there.
     ///
     /// # Errors
     /// [`LogError::Failed`] when not even the disk takes the note: then it must not be written there.
-    pub async fn give_up(&self, _key: DatafileKey, _extent: ByteRange) -> Result<(), LogError> {
-        Ok(())
+    pub async fn give_up(&self, key: DatafileKey, extent: ByteRange) -> Result<(), LogError> {
+        self.drop_some(key, extent, &Record::GiveUp(key, extent), |_| true).await
     }
 
     /// The datafile is cut to `len` (or made longer, which changes nothing here): bytes behind are gone. To be said before the
@@ -127,80 +237,187 @@ impl<E: Env> FragmentLog<E> {
     ///
     /// # Errors
     /// [`LogError::Failed`]: then the disk must not be told.
-    pub async fn cut(&self, _key: DatafileKey, _len: ByteLen) -> Result<(), LogError> {
-        Ok(())
+    pub async fn cut(&self, key: DatafileKey, len: ByteLen) -> Result<(), LogError> {
+        let Some(extent) = ByteRange::from(len.0) else { return Ok(()) };
+        self.drop_some(key, extent, &Record::Cut(key, len.0), |_| true).await
     }
 
     /// The datafile is removed.
     ///
     /// # Errors
     /// As [`cut`](Self::cut).
-    pub async fn remove(&self, _key: DatafileKey) -> Result<(), LogError> {
+    pub async fn remove(&self, key: DatafileKey) -> Result<(), LogError> {
+        self.drop_some(key, ByteRange::ALL, &Record::Remove(key), |_| true).await
+    }
+
+    async fn drop_some(
+        &self,
+        key: DatafileKey,
+        extent: ByteRange,
+        record: &Record,
+        goes: impl Fn(PieceState) -> bool,
+    ) -> Result<(), LogError> {
+        let shared = &*self.0;
+        if !shared.filter.may_have(key) {
+            return Ok(());
+        }
+        let point = {
+            let mut state = shared.state.lock();
+            if !state.map.overlapping(key, extent).any(|entry| goes(entry.label.state)) {
+                return Ok(());
+            }
+            lock_failure(shared)?;
+            state.map.remove(key, extent, goes);
+            shared.filter.follow(&mut state.map);
+            state.append(record)
+        };
+        self.commit(point).await?;
+        self.hint();
         Ok(())
     }
 
     /// What of a datafile lies here; `None` for nothing, which is near free.
-    pub fn cached(&self, _key: DatafileKey) -> Option<Cached> {
-        None
+    #[inline]
+    pub fn cached(&self, key: DatafileKey) -> Option<Cached> {
+        if !self.0.filter.may_have(key) {
+            return None;
+        }
+        self.0.state.lock().map.cached(key)
     }
 
     /// At most `limit` datafiles after `after` with anything here, in the order of their keys.
-    pub fn list(&self, _after: Option<DatafileKey>, _limit: usize) -> Vec<(DatafileKey, Cached)> {
-        Vec::new()
+    pub fn list(&self, after: Option<DatafileKey>, limit: usize) -> Vec<(DatafileKey, Cached)> {
+        self.0.state.lock().map.cached_after(after).take(limit).collect()
     }
 
     /// Dirty pieces behind `after`, in the order of datafile and offset, until there are `len_max` bytes of them (and
     /// one at least); empty at the end. They do not count as used.
-    pub fn dirty_runs(&self, _after: Option<(DatafileKey, LocalOffset)>, _len_max: ByteLen) -> Vec<Piece> {
-        Vec::new()
+    pub fn dirty_runs(&self, after: Option<(DatafileKey, LocalOffset)>, len_max: ByteLen) -> Vec<Piece> {
+        let state = self.0.state.lock();
+        let map = &state.map;
+        let (mut pieces, mut len) = (Vec::new(), 0);
+        for (key, _) in map.keys_from(after.map(|(key, _)| key)) {
+            if !map.is_dirty(key) {
+                continue;
+            }
+            let from = after.filter(|(of, _)| *of == key).map_or(0, |(_, offset)| offset.0);
+            let Some(extent) = ByteRange::from(from) else { continue };
+            for entry in map.overlapping(key, extent).filter(|entry| entry.label.state == PieceState::Dirty) {
+                let piece = read::piece(map, &entry, extent);
+                if len > 0 && len + piece.extent.len() > len_max.0 {
+                    return pieces;
+                }
+                len += piece.extent.len();
+                pieces.push(piece);
+            }
+        }
+        pieces
     }
 
     /// The disk has these pieces and has been synced since: they are clean, where they have not changed meanwhile.
     ///
     /// # Errors
     /// [`LogError::Failed`]: then they stay dirty.
-    pub async fn written_back(&self, _pieces: &[Piece]) -> Result<(), LogError> {
+    pub async fn written_back(&self, pieces: &[Piece]) -> Result<(), LogError> {
+        let shared = &*self.0;
+        let point = {
+            let mut state = shared.state.lock();
+            lock_failure(shared)?;
+            for piece in pieces {
+                for (part, label) in state.map.still(piece.key, piece.extent, piece.place) {
+                    if label.state == PieceState::Dirty {
+                        state.map.clean(piece.key, part);
+                        state.append(&Record::Clean(piece.key, part));
+                    }
+                }
+            }
+            state.point
+        };
+        self.commit(point).await?;
+        self.hint();
         Ok(())
     }
 
     /// How many bytes of each class ([`Class::index`]) may lie here. Clean ones that were not used for longest go when a
     /// class has more; dirty ones stay, but no more are taken.
-    pub fn set_quotas(&self, _quotas: [ByteLen; Class::ALL.len()]) {}
+    pub fn set_quotas(&self, quotas: [ByteLen; Class::ALL.len()]) {
+        let is_less = {
+            let mut state = self.0.state.lock();
+            let before = std::mem::replace(&mut state.quotas, quotas.map(|quota| quota.0));
+            before.iter().zip(&state.quotas).any(|(before, now)| before > now)
+        };
+        if is_less {
+            self.wake();
+        }
+    }
 
     /// Makes everything so far survive loss of power.
     ///
     /// # Errors
     /// [`LogError::Failed`].
     pub async fn sync(&self) -> Result<(), LogError> {
-        Ok(())
+        let point = self.0.state.lock().point;
+        self.durable(point).await
     }
 
     /// The same for what was done with one datafile; nothing when nothing was since the last sync.
     ///
     /// # Errors
     /// [`LogError::Failed`].
-    pub async fn sync_datafile(&self, _key: DatafileKey) -> Result<(), LogError> {
-        Ok(())
+    pub async fn sync_datafile(&self, key: DatafileKey) -> Result<(), LogError> {
+        let point = {
+            let state = self.0.state.lock();
+            state.touched.get(&key).copied().unwrap_or(0).max(state.all_touched)
+        };
+        self.durable(point).await
     }
 
     /// Why the log has failed, if it has.
     pub fn failure(&self) -> Option<LogError> {
-        None
+        lock_failure(&self.0).err()
     }
 
     /// What is lost, at most `limit` of it.
-    pub fn lost(&self, _limit: usize) -> Vec<Lost> {
-        Vec::new()
+    pub fn lost(&self, limit: usize) -> Vec<Lost> {
+        open::lost(&self.0.state.lock().map, limit)
     }
 
     /// What lies here.
     pub fn stats(&self) -> LogStats {
-        LogStats::default()
+        let commit = self.0.commit.lock();
+        let journal = ByteLen(commit.offset.saturating_sub(commit.checkpoint_len));
+        drop(commit);
+        let state = self.0.state.lock();
+        let map = &state.map;
+        let class = |class: Class| {
+            let total = &map.classes[class.index()];
+            ClassStats {
+                dirty: ByteLen(total.dirty),
+                clean: ByteLen(total.clean),
+                entries: total.entries,
+                gain: total.gain(),
+                quota: ByteLen(state.quotas[class.index()]),
+            }
+        };
+        LogStats {
+            classes: Class::ALL.map(class),
+            capacity: map.segments.capacity(),
+            segments: u64::from(map.segments.count()),
+            segments_free: map.segments.free_count() as u64,
+            datafiles: map.files(),
+            put: ByteLen(state.put),
+            evicted: ByteLen(state.evicted),
+            moved: ByteLen(state.moved),
+            lost: ByteLen(map.lost),
+            memory: ByteLen(map.memory()),
+            journal,
+            failed: self.0.has_failed.load(Ordering::Acquire),
+        }
     }
 
     /// What it was opened with.
     pub fn spec(&self) -> &LogSpec {
-        &self.spec
+        &self.0.spec
     }
 
     /// An orderly end: syncs everything, ends the task and lets another process have the log. What was clean stays over
@@ -209,6 +426,25 @@ impl<E: Env> FragmentLog<E> {
     /// # Errors
     /// [`LogError::Failed`].
     pub async fn close(&self) -> Result<(), LogError> {
-        Ok(())
+        let shared = &*self.0;
+        shared.commit.lock().stop = true;
+        shared.work.notify_all();
+        loop {
+            let epoch = shared.progress.epoch();
+            if !shared.commit.lock().keeper {
+                break;
+            }
+            shared.progress.wait(epoch, None).await;
+        }
+        let ended = match self.sync().await {
+            Ok(()) => {
+                let point = shared.state.lock().append(&Record::End);
+                self.durable(point).await
+            }
+            Err(error) => Err(error),
+        };
+        shared.fail("", "closed", &io::ErrorKind::NotConnected.into());
+        *shared.lock.lock() = None;
+        ended
     }
 }

@@ -28,6 +28,8 @@ pub struct LogSpec {
 impl LogSpec {
     /// The usual length of a segment.
     pub const SEGMENT_LEN: ByteLen = ByteLen::from_mib(4);
+    /// The shortest segment.
+    pub const SEGMENT_LEN_MIN: u32 = 64 << 10;
     /// So many segments a log has at least.
     pub const SEGMENTS_MIN: u64 = 8;
     /// Entries of the mapping for each GiB of payloads: one for each 4 KiB. They bound its memory.

@@ -69,7 +69,7 @@ impl Body {
     /// Pages that take room.
     pub fn pages(&self) -> u64 {
         match self {
-            Self::Bytes(content) => content.pages().count(),
+            Self::Bytes(content) => content.pages().count().max(content.reserved_pages()),
             Self::Length(it) => it.now.div_ceil(PAGE_BYTES),
         }
     }
@@ -77,6 +77,7 @@ impl Body {
     /// How many pages a write would add.
     pub fn missing(&self, offset: u64, len: u64) -> u64 {
         match self {
+            Self::Bytes(content) if offset + len <= content.reserved_pages() * PAGE_BYTES => 0,
             Self::Bytes(content) => content.pages().missing(offset, len as usize),
             Self::Length(it) => (offset + len).max(it.now).div_ceil(PAGE_BYTES) - it.now.div_ceil(PAGE_BYTES),
         }
@@ -129,17 +130,11 @@ impl Body {
         }
     }
 
-    /// Extends to `len` with room for all of it, which only a file without bytes of its own can; whether it could.
-    pub fn allocate(&mut self, len: u64) -> bool {
-        if self.len() == 0 {
-            *self = Self::hollow();
-        }
+    /// Extends to `len` with room for all of it, without bytes.
+    pub fn allocate(&mut self, len: u64) {
         match self {
-            Self::Bytes(_) => false,
-            Self::Length(it) => {
-                it.now = it.now.max(len);
-                true
-            }
+            Self::Bytes(content) => content.allocate(len),
+            Self::Length(it) => it.now = it.now.max(len),
         }
     }
 

@@ -37,12 +37,27 @@ pub struct Content {
     /// The number of changes that have left `changes` at its front.
     settled: u64,
     changed_bytes: u64,
+    /// Pages from the beginning that take room whether they were written or not.
+    reserved_pages: u64,
 }
 
 impl Content {
     /// What readers see.
     pub fn pages(&self) -> &Pages {
         &self.now
+    }
+
+    /// Pages from the beginning that take room whether they were written or not.
+    pub fn reserved_pages(&self) -> u64 {
+        self.reserved_pages
+    }
+
+    /// Extends to `len` with room for all of it.
+    pub fn allocate(&mut self, len: u64) {
+        if len > self.now.len() {
+            self.set_len(len);
+        }
+        self.reserved_pages = self.reserved_pages.max(len.div_ceil(PAGE_BYTES));
     }
 
     /// Bytes that a sync would have to write.
@@ -63,6 +78,7 @@ impl Content {
     /// Cuts or extends.
     pub fn set_len(&mut self, len: u64) {
         self.now.set_len(len);
+        self.reserved_pages = self.reserved_pages.min(len.div_ceil(PAGE_BYTES));
         self.push(Change::SetLen(len));
     }
 
@@ -177,6 +193,7 @@ impl Content {
             }
         }
         result.set_len(result.len());
+        self.reserved_pages = self.reserved_pages.min(result.len().div_ceil(PAGE_BYTES));
         self.now = result.clone();
         self.medium = result;
     }

@@ -44,7 +44,7 @@ impl SimDir {
             (None, Create::No) => Err(io::ErrorKind::NotFound.into()),
             (None, _) => {
                 state.inodes_made += 1;
-                let is_hollow = state.hollow.as_ref().is_some_and(|folder| name.starts_with(folder));
+                let is_hollow = state.hollow.iter().any(|folder| name.starts_with(folder));
                 let content = if is_hollow { Body::hollow() } else { Body::default() };
                 let inode = Arc::new(SimInode {
                     number: state.inodes_made,

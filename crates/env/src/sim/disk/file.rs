@@ -125,8 +125,7 @@ impl SimFile {
         self.request(DeviceAction::Cut, len.0, 0)
     }
 
-    /// Extends without bytes; `false` where they have to be written.
-    fn allocate(&self, len: ByteLen) -> io::Result<bool> {
+    fn allocate(&self, len: ByteLen) -> io::Result<()> {
         self.writable()?;
         Self::end_of(LocalOffset(0), len.0)?;
         let there = self.inode.state.lock().content.pages();
@@ -134,7 +133,8 @@ impl SimFile {
         if self.disk.used_bytes() + missing * PAGE_BYTES > self.disk.capacity_bytes() {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
-        Ok(self.inode.change(self.env.wall(), |content| content.allocate(len.0)))
+        self.inode.change(self.env.wall(), |content| content.allocate(len.0));
+        Ok(())
     }
 
     fn meta_now(&self) -> FileMeta {
@@ -308,7 +308,7 @@ impl BlockingFile for SimBlockingFile {
 
     fn allocate(&self, len: ByteLen) -> io::Result<()> {
         self.alive()?;
-        if self.file.allocate(len)? { Ok(()) } else { crate::extend_with_zeros(self, len) }
+        self.file.allocate(len)
     }
 
     async fn settle(&self) {

@@ -66,8 +66,8 @@ pub(super) struct SimDisk {
 struct DiskState {
     tree: Tree,
     faults: DiskFaults,
-    /// Files made below this folder, which ends in `/`, keep their lengths only.
-    hollow: Option<String>,
+    /// Files made below these folders, which end in `/`, keep their lengths only.
+    hollow: Vec<String>,
     rng: Rng,
     inodes_made: u64,
     /// Who has the lock of a file: its number, and a token of the guard.
@@ -113,7 +113,7 @@ impl SimDisk {
         let state = DiskState {
             tree: Tree::new(),
             faults: DiskFaults::default(),
-            hollow: None,
+            hollow: Vec::new(),
             rng,
             inodes_made: 0,
             locks: BTreeMap::new(),
@@ -132,7 +132,7 @@ impl SimDisk {
     }
 
     pub fn keep_lengths(&self, folder: &str) {
-        self.state.lock().hollow = Some(format!("{folder}/"));
+        self.state.lock().hollow.push(format!("{folder}/"));
     }
 
     pub fn forget(&self) {

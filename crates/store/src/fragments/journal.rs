@@ -1,0 +1,379 @@
+//! The journal: records become frames, in the order of the mapping's changes; whoever waits first writes for all.
+
+use super::frame::{self, Kind};
+use super::record::Record;
+use super::{FragmentLog, LogError, Shared, State, lock_failure};
+use crate::emulate;
+use std::io::{self, IoSlice};
+use weft_core::LocalOffset;
+use weft_env::device::DeviceAction;
+use weft_env::{Env, File, Notify};
+
+/// The names of its files.
+pub(super) const FILES: [&str; 2] = ["map.0", "map.1"];
+/// A checkpoint is made when so many bytes of changes lie behind the last one, or twice as many as that has.
+const CHANGES_LEN_MIN: u64 = 4 << 20;
+/// Room is made ahead by zeros, so that a sync has no length of a file to bring along.
+const ROOM_STEP: u64 = 256 << 10;
+const ZEROS: &[u8] = &[0; 1 << 16];
+/// The length of a part of a checkpoint, about.
+const PART_LEN: usize = 1 << 20;
+/// So many datafiles are remembered that have unsynced changes; beyond, all have.
+const TOUCHED_MAX: usize = 65_536;
+/// Numbers of the payloads' file and of the journal's files on an emulated device.
+pub(super) const PAYLOADS_NUMBER: u64 = 1;
+const FILES_NUMBER: u64 = 2;
+
+/// Where the journal stands. Points count records.
+pub(super) struct Commit {
+    /// Written up to this point, and up to this frame.
+    pub written: u64,
+    pub written_frame: u64,
+    /// The same for what is durable, with all payloads.
+    pub durable: u64,
+    pub durable_frame: u64,
+    /// Somebody writes.
+    pub leading: bool,
+    /// Somebody syncs.
+    pub syncing: bool,
+    /// The file in use, and where in it the next frame goes.
+    pub file: usize,
+    pub offset: u64,
+    /// Where it goes in the other one, while that is getting a checkpoint.
+    pub also: Option<u64>,
+    /// How far each file reaches.
+    pub room: [u64; 2],
+    /// Length of the last checkpoint.
+    pub checkpoint_len: u64,
+    /// An empty buffer to be filled next.
+    pub spare: Vec<u8>,
+    pub stop: bool,
+    pub keeper: bool,
+}
+
+impl State {
+    /// Takes a record to be written; the point to wait for.
+    pub fn append(&mut self, record: &Record) -> u64 {
+        if self.pending.is_empty() {
+            frame::start(&mut self.pending);
+        }
+        record.encode(&mut self.pending);
+        self.point += 1;
+        if let Some(key) = record.key() {
+            if self.touched.len() >= TOUCHED_MAX {
+                self.touched.clear();
+                self.all_touched = self.point;
+            }
+            self.touched.insert(key, self.point);
+        }
+        if matches!(record, Record::Put(_)) {
+            self.unsealed = true;
+        }
+        self.point
+    }
+}
+
+impl<E: Env> FragmentLog<E> {
+    /// Waits until everything up to `point` has been handed to the system: the end of the process does not undo it.
+    pub(super) async fn commit(&self, point: u64) -> Result<(), LogError> {
+        let shared = &*self.0;
+        loop {
+            let epoch = shared.progress.epoch();
+            let leads = {
+                let mut commit = shared.commit.lock();
+                if commit.written >= point {
+                    return Ok(());
+                }
+                lock_failure(shared)?;
+                !std::mem::replace(&mut commit.leading, true)
+            };
+            match leads {
+                true => self.lead(None).await?,
+                false => {
+                    shared.progress.wait(epoch, None).await;
+                }
+            }
+        }
+    }
+
+    /// Writes all that is pending as one frame; the caller has taken the lead. With `checkpoint` encodes the mapping as
+    /// it is with this frame, and from here on frames go to both files.
+    async fn lead(&self, checkpoint: Option<&mut Vec<Vec<u8>>>) -> Result<(), LogError> {
+        let shared = &*self.0;
+        let (mut frame, point, number, durable, file, offset, also) = {
+            let mut state = shared.state.lock();
+            let mut commit = shared.commit.lock();
+            let spare = std::mem::take(&mut commit.spare);
+            let frame = std::mem::replace(&mut state.pending, spare);
+            let number = commit.written_frame + u64::from(!frame.is_empty());
+            let (file, offset, also) = (commit.file, commit.offset, commit.also);
+            commit.offset += frame.len() as u64;
+            commit.also = also.map(|at| at + frame.len() as u64);
+            if let Some(parts) = checkpoint {
+                *parts = self.encode(&state, number);
+                let len = parts.iter().map(|part| part.len() as u64).sum();
+                (commit.also, commit.checkpoint_len) = (Some(len), len);
+            }
+            (frame, state.point, number, commit.durable_frame, file, offset, also)
+        };
+        let mut written = Ok(());
+        if !frame.is_empty() {
+            frame::finish(&mut frame, Kind::Changes, number, durable, shared.key);
+            written = self.write_frame(file, &frame, offset).await;
+            if let (Ok(()), Some(offset)) = (&written, also) {
+                written = self.write_frame(1 - file, &frame, offset).await;
+            }
+        }
+        let result = written.map_err(|error| shared.fail(FILES[file], "write", &error));
+        let mut commit = shared.commit.lock();
+        commit.leading = false;
+        if result.is_ok() {
+            (commit.written, commit.written_frame) = (point, number);
+        }
+        frame.clear();
+        if frame.capacity() <= PART_LEN {
+            commit.spare = frame;
+        }
+        drop(commit);
+        shared.progress.notify_all();
+        result
+    }
+
+    async fn write_frame(&self, file: usize, frame: &[u8], offset: u64) -> io::Result<()> {
+        let shared = &*self.0;
+        let end = offset + frame.len() as u64;
+        let room = shared.commit.lock().room[file];
+        if end > room {
+            let mut at = room;
+            while at < end + ROOM_STEP {
+                shared.journal[file].write_at(&[IoSlice::new(ZEROS)], LocalOffset(at)).await?;
+                at += ZEROS.len() as u64;
+            }
+            shared.commit.lock().room[file] = at;
+        }
+        let number = FILES_NUMBER + file as u64;
+        let charge = shared.begin(DeviceAction::Write, number, offset, frame.len());
+        shared.journal[file].write_at(&[IoSlice::new(frame)], LocalOffset(offset)).await?;
+        emulate::end(charge).await;
+        Ok(())
+    }
+
+    async fn sync_file(&self, file: usize) -> Result<(), LogError> {
+        let shared = &*self.0;
+        let charge = shared.begin(DeviceAction::Sync, FILES_NUMBER + file as u64, 0, 0);
+        let synced = shared.journal[file].sync().await;
+        synced.map_err(|error| shared.fail(FILES[file], "sync", &error))?;
+        emulate::end(charge).await;
+        Ok(())
+    }
+
+    async fn sync_payloads(&self) -> Result<(), LogError> {
+        let shared = &*self.0;
+        let charge = shared.begin(DeviceAction::Sync, PAYLOADS_NUMBER, 0, 0);
+        let synced = shared.payloads.sync().await;
+        synced.map_err(|error| shared.fail(super::PAYLOADS, "sync", &error))?;
+        emulate::end(charge).await;
+        Ok(())
+    }
+
+    /// Waits until everything up to `point` survives loss of power.
+    pub(super) async fn durable(&self, point: u64) -> Result<(), LogError> {
+        let shared = &*self.0;
+        loop {
+            let epoch = shared.progress.epoch();
+            let leads = {
+                let mut commit = shared.commit.lock();
+                if commit.durable >= point {
+                    return Ok(());
+                }
+                lock_failure(shared)?;
+                !std::mem::replace(&mut commit.syncing, true)
+            };
+            if !leads {
+                shared.progress.wait(epoch, None).await;
+                continue;
+            }
+            let sealed = self.seal().await;
+            shared.commit.lock().syncing = false;
+            shared.progress.notify_all();
+            sealed?;
+        }
+    }
+
+    /// Brings everything so far to the device: payloads, then a record that says so, then the journal.
+    async fn seal(&self) -> Result<(), LogError> {
+        let shared = &*self.0;
+        let (point, unsealed) = {
+            let mut state = shared.state.lock();
+            (state.point, std::mem::take(&mut state.unsealed))
+        };
+        self.commit(point).await?;
+        if unsealed {
+            // All payloads of frames written by now were written before them.
+            let frame = shared.commit.lock().written_frame;
+            self.sync_payloads().await?;
+            let sealed = shared.state.lock().append(&Record::Sealed(frame));
+            self.commit(sealed).await?;
+        }
+        let (file, frame) = {
+            let commit = shared.commit.lock();
+            (commit.file, commit.written_frame)
+        };
+        self.sync_file(file).await?;
+        let mut state = shared.state.lock();
+        state.map.segments.durable(point);
+        state.touched.retain(|_, at| *at > point);
+        let mut commit = shared.commit.lock();
+        commit.durable = commit.durable.max(point);
+        commit.durable_frame = commit.durable_frame.max(frame);
+        Ok(())
+    }
+
+    /// Whether it is time for a checkpoint.
+    pub(super) fn is_checkpoint_due(&self) -> bool {
+        let commit = self.0.commit.lock();
+        let changes = commit.offset.saturating_sub(commit.checkpoint_len);
+        commit.also.is_none() && changes > CHANGES_LEN_MIN.max(2 * commit.checkpoint_len)
+    }
+
+    /// Writes the mapping to the other file, which then is the journal. Meanwhile this one goes on.
+    pub(super) async fn checkpoint(&self) -> Result<(), LogError> {
+        let shared = &*self.0;
+        // The other file is about to be overwritten: whatever was durable there alone has to be here first.
+        let point = shared.state.lock().append(&Record::Sealed(0));
+        self.durable(point).await?;
+        self.take_lead().await?;
+        let mut parts = Vec::new();
+        self.lead(Some(&mut parts)).await?;
+        let other = 1 - shared.commit.lock().file;
+        self.write_parts(other, &parts).await?;
+        self.take_lead().await?;
+        let mut commit = shared.commit.lock();
+        commit.file = other;
+        commit.offset = commit.also.take().expect("set with the checkpoint");
+        commit.leading = false;
+        drop(commit);
+        shared.progress.notify_all();
+        Ok(())
+    }
+
+    /// The same at the start, when nobody else is there: file `read` has been read.
+    pub(super) async fn first_checkpoint(&self, read: usize) -> Result<(), LogError> {
+        let shared = &*self.0;
+        let other = 1 - read;
+        self.sync_file(read).await?;
+        let parts = {
+            let state = shared.state.lock();
+            self.encode(&state, shared.commit.lock().written_frame)
+        };
+        let len = self.write_parts(other, &parts).await?;
+        let mut state = shared.state.lock();
+        state.unsealed = false;
+        let mut commit = shared.commit.lock();
+        (commit.file, commit.offset, commit.checkpoint_len) = (other, len, len);
+        Ok(())
+    }
+
+    /// Writes a checkpoint and makes it durable; its length.
+    async fn write_parts(&self, file: usize, parts: &[Vec<u8>]) -> Result<u64, LogError> {
+        let shared = &*self.0;
+        let mut at = 0;
+        for (index, part) in parts.iter().enumerate() {
+            // The last part says that it is whole: of one with payloads that are not durable it must not be there.
+            if index + 1 == parts.len() {
+                self.sync_payloads().await?;
+            }
+            let written = self.write_frame(file, part, at).await;
+            written.map_err(|error| shared.fail(FILES[file], "write", &error))?;
+            at += part.len() as u64;
+        }
+        self.sync_file(file).await?;
+        Ok(at)
+    }
+
+    /// Waits until nobody writes a frame, and lets nobody.
+    async fn take_lead(&self) -> Result<(), LogError> {
+        let shared = &*self.0;
+        loop {
+            let epoch = shared.progress.epoch();
+            lock_failure(shared)?;
+            if !std::mem::replace(&mut shared.commit.lock().leading, true) {
+                return Ok(());
+            }
+            shared.progress.wait(epoch, None).await;
+        }
+    }
+
+    /// The mapping as a checkpoint with the changes up to frame `number`.
+    fn encode(&self, state: &State, number: u64) -> Vec<Vec<u8>> {
+        let mut parts = Parts { done: Vec::new(), part: Vec::new(), number, key: self.0.key };
+        parts.add(&Record::Begin { boot: self.0.env.boot(), sealed: number });
+        let map = &state.map;
+        for (index, segment) in map.segments.iter() {
+            parts.add(&Record::Segment { segment: index, generation: segment.generation });
+            for chunk in &segment.chunks {
+                parts.add(&Record::Chunk { position: chunk.position, len: chunk.len, check: chunk.check });
+            }
+        }
+        for (key, mtime) in map.keys_from(None) {
+            parts.add(&Record::File { key, mtime });
+            for entry in map.overlapping(key, weft_core::ranges::ByteRange::ALL) {
+                parts.add(&Record::Entry { extent: entry.extent, place: entry.place, label: entry.label });
+            }
+        }
+        parts.cut();
+        parts.add(&Record::Ready);
+        parts.cut();
+        parts.done
+    }
+}
+
+/// The checkpoint of a log with nothing in it.
+pub(super) fn empty_checkpoint(boot: u64, key: frame::FrameKey) -> Vec<u8> {
+    let mut parts = Parts { done: Vec::new(), part: Vec::new(), number: 0, key };
+    parts.add(&Record::Begin { boot, sealed: 0 });
+    parts.add(&Record::Ready);
+    parts.cut();
+    parts.done.concat()
+}
+
+struct Parts {
+    done: Vec<Vec<u8>>,
+    part: Vec<u8>,
+    number: u64,
+    key: frame::FrameKey,
+}
+
+impl Parts {
+    fn add(&mut self, record: &Record) {
+        if self.part.is_empty() {
+            frame::start(&mut self.part);
+        }
+        record.encode(&mut self.part);
+        if self.part.len() >= PART_LEN {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        if !self.part.is_empty() {
+            let mut part = std::mem::take(&mut self.part);
+            frame::finish(&mut part, Kind::Checkpoint, self.number, self.done.len() as u64, self.key);
+            self.done.push(part);
+        }
+    }
+}
+
+impl<E: Env> Shared<E> {
+    /// Begins a request on the emulated SSD, if there is one.
+    pub(super) fn begin(
+        &self,
+        action: DeviceAction,
+        file: u64,
+        offset: u64,
+        len: usize,
+    ) -> Option<emulate::Charge<E>> {
+        let device = self.device.as_ref()?;
+        Some(device.begin(&emulate::request(action, file, LocalOffset(offset), len)))
+    }
+}

@@ -1,0 +1,325 @@
+//! Opening a log: whose it is, what its journal says, and what of that the last end of the machine left.
+
+use super::frame::FrameKey;
+use super::identity::{self, BadIdentity, Identity};
+use super::journal::{Commit, FILES, PAYLOADS_NUMBER};
+use super::map::Map;
+use super::piece::State as PieceState;
+use super::replay::{self, Scan};
+use super::segments::{Segments, check};
+use super::{Filter, FragmentLog, LogSpec, Lost, OpenLogError, PAYLOADS, Recovered, SEGMENTS, Shared, State};
+use crate::emulate::{self, Emulator};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use weft_core::ibridge::Class;
+use weft_core::ranges::ByteRange;
+use weft_core::{ByteLen, LocalOffset};
+use weft_env::device::DeviceAction;
+use weft_env::{BlockingFile, Dir, Env, File, OpenMode};
+
+const LOCK: &str = "lock";
+const IDENTITY_NEW: &str = "weft-fragments.new";
+/// What there may be before the identity is, because a formatting was cut short.
+const BEFORE_IDENTITY: [&str; 6] = [LOCK, IDENTITY_NEW, SEGMENTS, FILES[0], FILES[1], "lost+found"];
+
+/// What is lost, at most `limit` of it.
+pub(super) fn lost(map: &Map, limit: usize) -> Vec<Lost> {
+    let keys = map.keys_from(None).filter(|(key, _)| map.is_lost(*key));
+    let entries = keys.flat_map(|(key, _)| map.overlapping(key, ByteRange::ALL));
+    let lost = entries.filter(|entry| entry.label.state == PieceState::Lost);
+    lost.take(limit).map(|entry| Lost { key: entry.key, extent: entry.extent }).collect()
+}
+
+impl<E: Env> FragmentLog<E> {
+    /// Opens the log, making it when its directory is empty, and starts its task (cleaning, checkpoints).
+    ///
+    /// # Errors
+    /// See [`OpenLogError`].
+    pub async fn open(env: &E, spec: &LogSpec) -> Result<(Self, Recovered), OpenLogError> {
+        let opening = Opening { env, spec };
+        let dir = env.dir(&spec.path).await.map_err(opening.io("open the fragment log"))?;
+        let lock = match dir.lock(LOCK).await {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(OpenLogError::Locked { path: spec.path.clone() });
+            }
+            Err(error) => return Err(opening.io("lock the fragment log")(error)),
+        };
+        let (identity, is_new) = match opening.identity(&dir).await? {
+            Some(identity) => (identity, false),
+            None => (opening.format(&dir).await?, true),
+        };
+        let open = async |name: &str| {
+            let file = dir.open(name, OpenMode::WRITE).await;
+            file.map_err(opening.io("open a part of the fragment log"))
+        };
+        let payloads = open(PAYLOADS).await?;
+        let journal = [open(FILES[0]).await?, open(FILES[1]).await?];
+        let key = FrameKey(identity.log);
+        let device = spec.emulate.as_ref().map(|emulation| Emulator::new(env, emulation));
+        let found = opening.recover(&identity, &payloads, &journal, key, is_new, device.as_ref()).await?;
+        let Found { map, recovered, file, frame, room } = found;
+
+        let size = u64::from(identity.segments) * u64::from(identity.segment_len);
+        let spec = LogSpec {
+            size: ByteLen(size),
+            segment_len: ByteLen(u64::from(identity.segment_len)),
+            ..spec.clone()
+        };
+        let capacity = map.segments.capacity().0;
+        let shared = Shared {
+            env: env.clone(),
+            entries_max: (size >> 12).max(1),
+            spec,
+            payloads,
+            journal,
+            key,
+            device,
+            has_bytes: env.hollow(0).is_none(),
+            filter: Filter::new(),
+            state: Mutex::new(State {
+                map,
+                quotas: [capacity; Class::ALL.len()],
+                pending: Vec::new(),
+                point: 0,
+                unsealed: true,
+                touched: BTreeMap::new(),
+                patient_until: 0,
+                all_touched: 0,
+                put: 0,
+                evicted: 0,
+                moved: 0,
+            }),
+            commit: Mutex::new(Commit {
+                written: 0,
+                written_frame: frame,
+                durable: 0,
+                durable_frame: frame,
+                leading: false,
+                syncing: false,
+                file,
+                offset: 0,
+                also: None,
+                room,
+                checkpoint_len: 0,
+                spare: Vec::new(),
+                stop: false,
+                keeper: true,
+            }),
+            progress: env.notify(),
+            work: env.notify(),
+            has_failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            lock: Mutex::new(Some(lock)),
+        };
+        shared.filter.follow(&mut shared.state.lock().map);
+        let this = Self(Arc::new(shared));
+        // From here on the other file is the journal, whatever lies behind the end of this one.
+        let made = this.first_checkpoint(file).await;
+        made.map_err(|error| opening.io("write the journal of the fragment log")(io::Error::other(error)))?;
+        let keeper = this.clone();
+        let spawned = env.spawn("weft-fragments", move || async move { keeper.keep().await });
+        spawned.map_err(opening.io("start the task of the fragment log"))?;
+        Ok((this, recovered))
+    }
+}
+
+struct Opening<'a, E: Env> {
+    env: &'a E,
+    spec: &'a LogSpec,
+}
+
+struct Found {
+    map: Map,
+    recovered: Recovered,
+    /// The file that was read.
+    file: usize,
+    /// A number that no frame of it has yet, nor a later one.
+    frame: u64,
+    /// Lengths of the files.
+    room: [u64; 2],
+}
+
+impl<E: Env> Opening<'_, E> {
+    fn io(&self, doing: &'static str) -> impl Fn(io::Error) -> OpenLogError + Copy {
+        let path = &self.spec.path;
+        move |source| OpenLogError::Io { path: path.clone(), doing, source }
+    }
+
+    fn damaged(&self, what: impl Into<String>) -> OpenLogError {
+        OpenLogError::Damaged { path: self.spec.path.clone(), what: what.into() }
+    }
+
+    /// Whose the log is; `None` when there is none.
+    async fn identity(&self, dir: &E::Dir) -> Result<Option<Identity>, OpenLogError> {
+        let file = match dir.open(identity::NAME, OpenMode::READ).await {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.io("open its identity file")(error)),
+        };
+        let mut bytes = [0; identity::LEN + 1];
+        let got = file.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0)).await;
+        let got = got.map_err(self.io("read its identity file"))?;
+        let found = Identity::decode(&bytes[..got]).map_err(|bad| match bad {
+            BadIdentity::Damaged(why) => self.damaged(format!("identity file {:?} ({why})", identity::NAME)),
+            BadIdentity::Version(found) => {
+                OpenLogError::Version { path: self.spec.path.clone(), found, known: identity::VERSION }
+            }
+        })?;
+        let cluster = Identity::cluster_hash(&self.spec.cluster);
+        if (found.target, found.cluster) == (self.spec.target, cluster) {
+            return Ok(Some(found));
+        }
+        let whose = match found.cluster == cluster {
+            true => format!("{} of this cluster", found.target),
+            false => format!("{} of another cluster", found.target),
+        };
+        let wanted = format!("{} of cluster {:?}", self.spec.target, self.spec.cluster);
+        Err(OpenLogError::Foreign { path: self.spec.path.clone(), found: whose, wanted })
+    }
+
+    async fn format(&self, dir: &E::Dir) -> Result<Identity, OpenLogError> {
+        let spec = self.spec;
+        let there = dir.list("").await.map_err(self.io("list it"))?;
+        if let Some(found) = there.iter().find(|name| !BEFORE_IDENTITY.contains(&name.as_str())) {
+            return Err(OpenLogError::NotEmpty { path: spec.path.clone(), found: found.clone() });
+        }
+        let mut log = [0; 8];
+        self.env.random(&mut log);
+        let segment_len = spec.segment_len.0.clamp(u64::from(LogSpec::SEGMENT_LEN_MIN), 1 << 30);
+        let segments = (spec.size.0 / segment_len).clamp(LogSpec::SEGMENTS_MIN, u64::from(u32::MAX) / 2);
+        let identity = Identity {
+            target: spec.target,
+            cluster: Identity::cluster_hash(&spec.cluster),
+            log: u64::from_le_bytes(log),
+            segments: segments as u32,
+            segment_len: segment_len as u32,
+        };
+        let formatting = async {
+            dir.make_dir(SEGMENTS).await?;
+            let payloads = dir.open(PAYLOADS, OpenMode::CREATE).await?;
+            payloads.set_len(ByteLen(0)).await?;
+            let allocated = payloads.blocking();
+            allocated.allocate(ByteLen(segments * segment_len))?;
+            allocated.settle().await;
+            payloads.sync().await?;
+            dir.sync(SEGMENTS).await?;
+            for name in FILES {
+                let file = dir.open(name, OpenMode::CREATE).await?;
+                file.set_len(ByteLen(0)).await?;
+                file.sync().await?;
+            }
+            let checkpoint = super::journal::empty_checkpoint(self.env.boot(), FrameKey(identity.log));
+            let file = dir.open(FILES[0], OpenMode::WRITE).await?;
+            file.write_at(&[IoSlice::new(&checkpoint)], LocalOffset(0)).await?;
+            file.sync().await?;
+            dir.sync("").await?;
+            let file = dir.open(IDENTITY_NEW, OpenMode::CREATE).await?;
+            file.set_len(ByteLen(0)).await?;
+            file.write_at(&[IoSlice::new(&identity.encode())], LocalOffset(0)).await?;
+            file.sync().await?;
+            dir.rename(IDENTITY_NEW, identity::NAME).await?;
+            dir.sync("").await
+        };
+        formatting.await.map_err(self.io("make the fragment log"))?;
+        Ok(identity)
+    }
+
+    async fn recover(
+        &self,
+        identity: &Identity,
+        payloads: &E::File,
+        journal: &[E::File; 2],
+        key: FrameKey,
+        is_new: bool,
+        device: Option<&Emulator<E>>,
+    ) -> Result<Found, OpenLogError> {
+        let mut files = Vec::new();
+        for file in journal {
+            files
+                .push(read_all(file, device).await.map_err(self.io("read the journal of the fragment log"))?);
+        }
+        let scans: Vec<Option<Scan>> = files.iter().map(|bytes| replay::scan(bytes, key)).collect();
+        let best =
+            (0..files.len()).filter_map(|file| scans[file].map(|scan| (scan.last, scan.number, file))).max();
+        let Some((last, _, file)) = best else {
+            return Err(self.damaged("journal has no whole checkpoint; it"));
+        };
+        let scan = scans[file].expect("chosen");
+        let (mut number, mut durable) = (last, 0);
+        for (bytes, scan) in files.iter().zip(&scans) {
+            let (later, proven) = replay::later(bytes, scan.map_or(0, |scan| scan.end), key);
+            number = number.max(later);
+            durable = durable.max(proven);
+        }
+        if durable > last {
+            return Err(self.damaged(format!("journal at frame {}", last + 1)));
+        }
+
+        let lost_memory = scan.boot != self.env.boot();
+        let mut torn = BTreeSet::new();
+        if lost_memory && self.env.hollow(0).is_none() {
+            for put in replay::unsealed(&files[file], &scan, key) {
+                let place = put.place;
+                let is_there = async {
+                    let mut bytes =
+                        vec![0; usize::try_from(put.extent.len()).ok()?.min(identity.segment_len as usize)];
+                    let offset = u64::from(place.segment) * u64::from(identity.segment_len)
+                        + u64::from(place.position);
+                    let charge = begin(device, DeviceAction::Read, PAYLOADS_NUMBER, offset, bytes.len());
+                    let got = payloads
+                        .read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(offset))
+                        .await
+                        .ok()?;
+                    emulate::end(charge).await;
+                    (got == bytes.len() && check(&bytes, place, put.generation) == put.check).then_some(())
+                };
+                if is_there.await.is_none() {
+                    torn.insert((place.segment, place.position));
+                }
+            }
+        }
+        let mut map = Map::new(Segments::new(identity.segments, identity.segment_len));
+        let replayed = replay::replay(&files[file], &scan, key, &torn, &mut map);
+        replayed.map_err(|what| self.damaged(format!("journal ({what})")))?;
+        if lost_memory {
+            // What a process dropped last may be back, and the disk have newer bytes for it.
+            map.drop_spare(|state| state == PieceState::Copy || !scan.is_orderly);
+        }
+        let bytes = |count: fn(&super::map::ClassTotal) -> u64| ByteLen(map.classes.iter().map(count).sum());
+        let recovered = Recovered {
+            is_new,
+            after_power_loss: lost_memory && !scan.is_orderly && !is_new,
+            entries: map.len(),
+            dirty: bytes(|total| total.dirty),
+            clean: bytes(|total| total.clean),
+            torn: torn.len() as u64,
+            lost: lost(&map, usize::MAX),
+        };
+        let room = [files[0].len() as u64, files[1].len() as u64];
+        Ok(Found { map, recovered, file, frame: number, room })
+    }
+}
+
+fn begin<E: Env>(
+    device: Option<&Emulator<E>>,
+    action: DeviceAction,
+    file: u64,
+    offset: u64,
+    len: usize,
+) -> Option<emulate::Charge<E>> {
+    device.map(|device| device.begin(&emulate::request(action, file, LocalOffset(offset), len)))
+}
+
+async fn read_all<E: Env>(file: &E::File, device: Option<&Emulator<E>>) -> io::Result<Vec<u8>> {
+    let len = file.meta().await?.len.0;
+    let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+    let charge = begin(device, DeviceAction::Read, PAYLOADS_NUMBER + 1, 0, bytes.len());
+    let got = file.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0)).await?;
+    emulate::end(charge).await;
+    bytes.truncate(got);
+    Ok(bytes)
+}

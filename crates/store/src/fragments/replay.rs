@@ -1,0 +1,278 @@
+//! What a journal says, from its bytes alone.
+
+use super::frame::{self, FrameKey, HEADER_LEN, Header, Kind};
+use super::map::Map;
+use super::piece::{Place, State};
+use super::record::{Put, Record};
+use super::segments::{Chunk, Use};
+use crate::datafile::DatafileKey;
+use std::collections::BTreeSet;
+use weft_core::ranges::ByteRange;
+
+/// What was found in one file of a journal that begins with a whole checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Scan {
+    /// Where the frames that hold end.
+    pub end: usize,
+    /// The number of the checkpoint.
+    pub number: u64,
+    /// Number of the last of them.
+    pub last: u64,
+    /// The payloads of all frames up to this one are durable.
+    pub sealed: u64,
+    /// The boot of the machine in which it was written.
+    pub boot: u64,
+    /// It ends orderly.
+    pub is_orderly: bool,
+}
+
+/// Reads frame by frame; `None` at the first that does not hold.
+fn next<'a>(bytes: &'a [u8], at: usize, key: FrameKey) -> Option<(Header, &'a [u8], usize)> {
+    let rest = bytes.get(at..)?;
+    let header = frame::header(rest, key)?;
+    let body = rest[HEADER_LEN..].get(..header.body_len as usize)?;
+    header.holds(body, key).then_some((header, body, at + HEADER_LEN + body.len()))
+}
+
+/// Calls `visit` for each record of `body`; `false` when it holds none such.
+fn records(mut body: &[u8], mut visit: impl FnMut(Record)) -> bool {
+    while !body.is_empty() {
+        match Record::decode(&mut body) {
+            Some(record) => visit(record),
+            None => return false,
+        }
+    }
+    true
+}
+
+/// Looks through one file; `None` when it does not begin with a whole checkpoint.
+pub(super) fn scan(bytes: &[u8], key: FrameKey) -> Option<Scan> {
+    let (mut at, mut parts) = (0, 0);
+    let (mut number, mut begun, mut is_whole) = (None, None, false);
+    while !is_whole {
+        let (header, body, end) = next(bytes, at, key)?;
+        let fits = header.kind == Kind::Checkpoint
+            && header.durable == parts
+            && number.is_none_or(|number| number == header.number);
+        let good = records(body, |record| match record {
+            Record::Begin { boot, sealed } => begun = Some((boot, sealed)),
+            Record::Ready => is_whole = true,
+            _ => {}
+        });
+        if !fits || !good {
+            return None;
+        }
+        number = Some(header.number);
+        parts += 1;
+        at = end;
+    }
+    let (boot, sealed) = begun?;
+    let number = number?;
+    let mut found = Scan { end: at, number, last: number, sealed, boot, is_orderly: false };
+    while let Some((header, body, end)) = next(bytes, found.end, key) {
+        if header.kind != Kind::Changes || header.number != found.last + 1 {
+            break;
+        }
+        let mut is_orderly = false;
+        let good = records(body, |record| {
+            is_orderly = record == Record::End;
+            if let Record::Sealed(number) = record {
+                found.sealed = found.sealed.max(number);
+            }
+        });
+        if !good {
+            break;
+        }
+        (found.last, found.end, found.is_orderly) = (header.number, end, is_orderly);
+    }
+    Some(found)
+}
+
+/// The frames of changes behind `from`, wherever they begin: the highest number, and the highest that one of them says is
+/// durable.
+pub(super) fn later(bytes: &[u8], from: usize, key: FrameKey) -> (u64, u64) {
+    let (mut number, mut durable) = (0, 0);
+    let mut at = from;
+    while let Some(skip) = bytes.get(at..).and_then(|rest| find(rest, b'F')) {
+        at += skip;
+        match next(bytes, at, key) {
+            Some((header, _, end)) => {
+                number = number.max(header.number);
+                if header.kind == Kind::Changes {
+                    durable = durable.max(header.durable);
+                }
+                at = end;
+            }
+            None => at += 1,
+        }
+    }
+    (number, durable)
+}
+
+/// Where `byte` first is. Looks at blocks first: nearly all there is are zeros.
+fn find(bytes: &[u8], byte: u8) -> Option<usize> {
+    const BLOCK_LEN: usize = 4096;
+    let (block, found) = bytes.chunks(BLOCK_LEN).enumerate().find(|(_, block)| block.contains(&byte))?;
+    Some(block * BLOCK_LEN + found.iter().position(|found| *found == byte)?)
+}
+
+/// The puts whose payloads are not known to be durable.
+pub(super) fn unsealed(bytes: &[u8], scan: &Scan, key: FrameKey) -> Vec<Put> {
+    let mut puts = Vec::new();
+    let mut at = 0;
+    while at < scan.end
+        && let Some((header, body, end)) = next(bytes, at, key)
+    {
+        if header.kind == Kind::Changes && header.number > scan.sealed {
+            records(body, |record| {
+                if let Record::Put(put) = record
+                    && put.label.state != State::Lost
+                {
+                    puts.push(put);
+                }
+            });
+        }
+        at = end;
+    }
+    puts
+}
+
+/// Brings an empty `map` to where the journal ends. `torn` are the places of unsealed puts whose payload is not there:
+/// they are as if never put, so that what they replaced is there again. Its segment has not been used since, because that
+/// would have sealed them.
+///
+/// # Errors
+/// What is no journal of a log of these sizes.
+pub(super) fn replay(
+    bytes: &[u8],
+    scan: &Scan,
+    key: FrameKey,
+    torn: &BTreeSet<(u32, u32)>,
+    map: &mut Map,
+) -> Result<(), &'static str> {
+    let mut replay = Replay { map, segment: None, file: None, bad: None };
+    let mut at = 0;
+    while at < scan.end
+        && let Some((header, body, end)) = next(bytes, at, key)
+    {
+        let unsealed = header.kind == Kind::Changes && header.number > scan.sealed;
+        records(body, |record| match record {
+            Record::Put(put) if unsealed && torn.contains(&(put.place.segment, put.place.position)) => {}
+            record => replay.apply(record),
+        });
+        if let Some(bad) = replay.bad {
+            return Err(bad);
+        }
+        at = end;
+    }
+    map.segments.settle();
+    Ok(())
+}
+
+struct Replay<'a> {
+    map: &'a mut Map,
+    segment: Option<u32>,
+    file: Option<(DatafileKey, weft_core::Timestamp)>,
+    bad: Option<&'static str>,
+}
+
+impl Replay<'_> {
+    fn apply(&mut self, record: Record) {
+        if self.bad.is_none()
+            && let Err(bad) = self.try_apply(record)
+        {
+            self.bad = Some(bad);
+        }
+    }
+
+    fn try_apply(&mut self, record: Record) -> Result<(), &'static str> {
+        let map = &mut *self.map;
+        match record {
+            Record::Put(Put { key, extent, label, mtime, place, generation, check }) => {
+                if label.state == State::Lost {
+                    check_extent(extent)?;
+                    map.insert(key, extent, place, label, mtime);
+                    return Ok(());
+                }
+                check_place(map, extent, place)?;
+                let segment = map.segments.get_mut(place.segment);
+                if segment.generation != generation {
+                    return Err("bytes in a segment of another generation");
+                }
+                let len = extent.len() as u32;
+                segment.chunks.push(Chunk { position: place.position, len, check });
+                match label.state {
+                    State::Clean | State::Copy => map.insert_below_dirty(key, extent, place, label, mtime),
+                    State::Dirty | State::Lost => map.insert(key, extent, place, label, mtime),
+                }
+            }
+            Record::Clean(key, extent) => map.clean(key, extent),
+            Record::Forget(key, extent) => {
+                map.remove(key, extent, |state| state != State::Dirty);
+            }
+            Record::GiveUp(key, extent) => {
+                map.remove(key, extent, |_| true);
+            }
+            Record::Cut(key, len) => {
+                if let Some(extent) = ByteRange::from(len) {
+                    map.remove(key, extent, |_| true);
+                }
+            }
+            Record::Remove(key) => {
+                map.remove(key, ByteRange::ALL, |_| true);
+            }
+            Record::Free { segment, generation } => {
+                if segment >= map.segments.count() {
+                    return Err("a segment that is not there");
+                }
+                map.empty_segment(segment);
+                let it = map.segments.get_mut(segment);
+                it.chunks.clear();
+                it.generation = generation;
+            }
+            Record::Segment { segment, generation } => {
+                if segment >= map.segments.count() {
+                    return Err("a segment that is not there");
+                }
+                let it = map.segments.get_mut(segment);
+                (it.generation, it.used_as) = (generation, Use::Full);
+                self.segment = Some(segment);
+            }
+            Record::Chunk { position, len, check } => {
+                let segment = self.segment.ok_or("a chunk of no segment")?;
+                if len == 0 || position.checked_add(len).is_none_or(|end| end > map.segments.len()) {
+                    return Err("a chunk outside its segment");
+                }
+                map.segments.get_mut(segment).chunks.push(Chunk { position, len, check });
+            }
+            Record::File { key, mtime } => self.file = Some((key, mtime)),
+            Record::Entry { extent, place, label } => {
+                let (key, mtime) = self.file.ok_or("an entry of no datafile")?;
+                if label.state == State::Lost {
+                    check_extent(extent)?;
+                } else {
+                    check_place(map, extent, place)?;
+                }
+                map.insert(key, extent, place, label, mtime);
+            }
+            Record::Sealed(_) | Record::End | Record::Begin { .. } | Record::Ready => {}
+        }
+        Ok(())
+    }
+}
+
+fn check_extent(extent: ByteRange) -> Result<(), &'static str> {
+    match u32::try_from(extent.len()).is_ok() && extent.end() <= crate::target::DATAFILE_LEN_MAX {
+        true => Ok(()),
+        false => Err("bytes that no datafile has"),
+    }
+}
+
+fn check_place(map: &Map, extent: ByteRange, place: Place) -> Result<(), &'static str> {
+    check_extent(extent)?;
+    let end = u64::from(place.position) + extent.len();
+    match place.segment < map.segments.count() && end <= u64::from(map.segments.len()) {
+        true => Ok(()),
+        false => Err("bytes outside all segments"),
+    }
+}
