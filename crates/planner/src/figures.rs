@@ -1,0 +1,256 @@
+//! What the planner knows of a cluster: classes of targets, how fast they are, how much room they have.
+
+use crate::bytes::Bytes;
+use crate::mix::Direction;
+use serde::{Deserialize, Serialize};
+
+/// A cluster in figures. Measured (`weft plan --cluster`), or written by hand.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// Processes on a compute node, the paper's c, where a trace names no hosts.
+    #[serde(default = "one")]
+    pub processes_per_node: u32,
+    /// What a process spends on its own between two requests, microseconds.
+    #[serde(default)]
+    pub call_us: f64,
+    /// Between nodes.
+    pub network: Network,
+    /// Targets by class.
+    pub classes: Vec<Class>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// The network.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// One message without payload, microseconds; the paper's e.
+    pub connect_us: f64,
+    /// A link in each direction, 10^6 bytes per second; the paper's 1/t.
+    pub mb_s: f64,
+}
+
+/// Targets that are alike.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// How many.
+    pub targets: u32,
+    /// Room for what is planned on each of them; without it there is enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Bytes>,
+    /// Reads.
+    pub read: Service,
+    /// Writes.
+    pub write: Service,
+}
+
+/// How a target serves requests of one direction.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    /// Requests that follow each other.
+    pub sequential: Line,
+    /// Requests anywhere, by how many are under way at a time, rising.
+    pub random: Vec<Depth>,
+    /// So much is taken into memory before who writes must wait; 0 when each request waits for the device.
+    #[serde(default)]
+    pub behind: Bytes,
+}
+
+/// Time of a request as a line over its length: the paper's alpha and 1/beta.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// Of a request without bytes, microseconds.
+    pub startup_us: f64,
+    /// Of further bytes, 10^6 per second.
+    pub mb_s: f64,
+}
+
+/// Time from request to request when so many are under way.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Depth {
+    /// How many.
+    pub depth: u32,
+    /// Of a request without bytes, microseconds.
+    pub startup_us: f64,
+    /// Of further bytes, 10^6 per second.
+    pub mb_s: f64,
+}
+
+/// Why figures make no cluster.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("figures: {field}: {why}")]
+pub struct FiguresError {
+    /// Where.
+    pub field: String,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
+impl Figures {
+    /// Looks whether the planner can work with these.
+    ///
+    /// # Errors
+    /// The first that is out of bounds.
+    pub fn check(&self) -> Result<(), FiguresError> {
+        let fail = |field: String, why| Err(FiguresError { field, why });
+        if self.processes_per_node == 0 {
+            return fail("processes_per_node".into(), "give at least 1");
+        }
+        let time = |value: f64| (0.0..=1e12).contains(&value);
+        let speed = |value: f64| (1e-6..=1e9).contains(&value);
+        if !time(self.call_us) {
+            return fail("call_us".into(), "give 0 or more");
+        }
+        if !time(self.network.connect_us) || !speed(self.network.mb_s) {
+            return fail("network".into(), "give connect_us of 0 or more and mb_s above 0");
+        }
+        if self.classes.is_empty() {
+            return fail("classes".into(), "give one class at least");
+        }
+        for (number, class) in self.classes.iter().enumerate() {
+            let at = format!("classes[{number}]");
+            if class.targets == 0 || class.targets > 60_000 {
+                return fail(format!("{at}.targets"), "give 1 to 60,000");
+            }
+            if self.classes[..number].iter().any(|other| other.name == class.name) {
+                return fail(format!("{at}.name"), "another class has this name");
+            }
+            for (name, service) in [("read", &class.read), ("write", &class.write)] {
+                let lines = service.random.iter().map(|depth| (depth.startup_us, depth.mb_s));
+                let sequential = (service.sequential.startup_us, service.sequential.mb_s);
+                if !lines.chain([sequential]).all(|(startup, rate)| time(startup) && speed(rate)) {
+                    return fail(format!("{at}.{name}"), "give startup_us of 0 or more and mb_s above 0");
+                }
+                let rising = service.random.windows(2).all(|pair| pair[0].depth < pair[1].depth);
+                if service.random.is_empty() || service.random[0].depth == 0 || !rising {
+                    return fail(format!("{at}.{name}.random"), "give depths from 1 on, rising");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    /// What is wrong with the text or the figures.
+    pub fn from_toml(text: &str) -> Result<Self, String> {
+        let figures: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        figures.check().map_err(|error| error.to_string())?;
+        Ok(figures)
+    }
+}
+
+impl Class {
+    /// How it serves a direction.
+    pub fn service(&self, direction: Direction) -> &Service {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
+    /// Room on each target, in bytes.
+    pub fn room(&self) -> u64 {
+        self.room.map_or(u64::MAX, |room| room.0)
+    }
+}
+
+impl Line {
+    /// Nanoseconds of a request of so many bytes.
+    pub fn ns(&self, len: f64) -> f64 {
+        self.startup_us * 1e3 + len * 1e3 / self.mb_s
+    }
+
+    /// The paper's alpha, in nanoseconds.
+    pub fn startup_ns(&self) -> f64 {
+        self.startup_us * 1e3
+    }
+
+    /// The paper's beta, in nanoseconds for each byte.
+    pub fn byte_ns(&self) -> f64 {
+        1e3 / self.mb_s
+    }
+}
+
+impl Service {
+    /// Requests anywhere, one at a time.
+    pub fn alone(&self) -> Line {
+        let Depth { startup_us, mb_s, .. } = self.random[0];
+        Line { startup_us, mb_s }
+    }
+
+    /// Nanoseconds from request to request of `len` bytes anywhere with `depth` of them under way: between two depths
+    /// that were measured as far as the logarithm of the depth is.
+    pub fn random_ns(&self, depth: u32, len: f64) -> f64 {
+        let at = |depth: &Depth| Line { startup_us: depth.startup_us, mb_s: depth.mb_s }.ns(len);
+        let above = self.random.partition_point(|known| known.depth < depth);
+        match (above.checked_sub(1).map(|below| &self.random[below]), self.random.get(above)) {
+            (None, Some(only)) | (Some(only), None) => at(only),
+            (Some(below), Some(above)) => {
+                let log = |depth: u32| f64::from(depth).ln();
+                let part = (log(depth) - log(below.depth)) / (log(above.depth) - log(below.depth));
+                at(below) + part * (at(above) - at(below))
+            }
+            (None, None) => unreachable!("checked: there is a depth"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        processes_per_node = 2
+        [network]
+        connect_us = 34
+        mb_s = 117.7
+        [[classes]]
+        name = "hdd"
+        targets = 4
+        room = "1 GiB"
+        [classes.read]
+        sequential = { startup_us = 100, mb_s = 76 }
+        random = [{ depth = 1, startup_us = 12000, mb_s = 70 }, { depth = 16, startup_us = 4000, mb_s = 70 }]
+        [classes.write]
+        sequential = { startup_us = 100, mb_s = 76 }
+        random = [{ depth = 1, startup_us = 4000, mb_s = 70 }]
+        behind = "1 MiB"
+    "#;
+
+    #[test]
+    fn figures_are_read_and_interpolated() {
+        let figures = Figures::from_toml(TEXT).unwrap();
+        let read = &figures.classes[0].read;
+        let ms = |depth| read.random_ns(depth, 0.0) / 1e6;
+        assert_eq!((ms(1), ms(16), ms(400)), (12.0, 4.0, 4.0));
+        assert!((ms(4) - 8.0).abs() < 1e-9);
+        assert_eq!(read.sequential.ns(76.0), 101_000.0);
+        assert_eq!(toml::from_str::<Figures>(&toml::to_string(&figures).unwrap()).unwrap(), figures);
+    }
+
+    #[test]
+    fn what_is_no_cluster_is_refused() {
+        for (from, to, told) in [
+            ("targets = 4", "targets = 0", "classes[0].targets"),
+            ("mb_s = 117.7", "mb_s = 0", "network"),
+            ("depth = 16", "depth = 1", "classes[0].read.random"),
+            ("startup_us = 100, mb_s = 76", "startup_us = -1, mb_s = 76", "classes[0].read"),
+            ("targets = 4", "tragets = 4", "unknown field"),
+        ] {
+            let error = Figures::from_toml(&TEXT.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! The planner's own model of a run: ranks that wait for their requests, targets and links that serve them in turn.
+//!
+//! ```text
+//! rank: request -> own time -> split over targets -> each: message, target, links -> the last one done -> next request
+//! ```
+//!
+//! * A **target** takes, for a request that goes on where the one before it ended, its sequential line; else its random
+//!   line at the number of requests that are there at the time. A device whose requests overlap (four at a time take less
+//!   than half as long each) takes as long as with most of them under way, but none is done sooner than one alone.
+//! * **Links** of targets and compute nodes carry bytes one request after another, in each direction apart.
+//! * **Writes** into memory are done when they are there, unless so much waits for the device that the memory is full; the
+//!   run ends when all is written.
+//! * Ranks wait for each other where the trace was quiet and a rank then read what another had written, or the other way
+//!   round.
+//!
+//! It knows nothing of seeks, caches, elevators or windows: what a class is like stands in its figures, which were
+//! measured. The same input gives the same times.
+
+use crate::figures::{Figures, Service};
+use crate::mix::Direction;
+use crate::placing::Placing;
+use crate::sample::Request;
+use crate::survey::Traced;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use weft_core::{Access, Extent, Layout, SplitPolicy, SubRequest, TargetId};
+
+/// A device whose requests take so much less each when four are under way serves them side by side.
+const SIDE_BY_SIDE: f64 = 0.5;
+/// Length by which this is told, bytes.
+const SIDE_BY_SIDE_LEN: f64 = 4096.0;
+/// A request that begins so near to the end of the one before goes on there, bytes.
+const NEAR: u64 = 1 << 20;
+
+/// What is run: requests of a trace by rank.
+#[derive(Clone, Debug)]
+pub struct Load {
+    requests: Vec<Planned>,
+    /// The requests of each rank, as indices.
+    ranks: Vec<Vec<u32>>,
+    /// Requests between one point at which all ranks wait and the next.
+    epochs: Vec<u32>,
+    /// Requests of the trace for each of these.
+    scale: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    request: Request,
+    rank: u32,
+    epoch: u32,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// How long the whole trace takes.
+    pub seconds: f64,
+    /// Of that, how long the busiest target of each class works.
+    pub busy_s: Vec<f64>,
+    /// How long the busiest link of a target of each class works.
+    pub link_s: Vec<f64>,
+    /// How long the busiest link of a compute node works.
+    pub node_s: f64,
+    /// Requests to targets for each request of the program.
+    pub spread: f64,
+}
+
+impl Load {
+    /// The sample of a trace, all of it or that of one unit.
+    pub fn of(traced: &Traced, unit: Option<u32>) -> Self {
+        let wanted = |request: &&Request| unit.is_none_or(|unit| request.unit == unit);
+        let requests: Vec<Request> = traced.sample.iter().filter(wanted).copied().collect();
+        let all: u64 = match unit {
+            None => traced.requests,
+            Some(unit) => {
+                let unit = &traced.units[unit as usize];
+                unit.reads + unit.writes
+            }
+        };
+        Self::from(&requests, all)
+    }
+
+    /// Requests by time, of `all` that there were.
+    fn from(requests: &[Request], all: u64) -> Self {
+        let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut ranks: Vec<Vec<u32>> = Vec::new();
+        let mut planned = Vec::with_capacity(requests.len());
+        let mut waits = Waits::default();
+        for (index, request) in requests.iter().enumerate() {
+            let next = numbers.len() as u32;
+            let rank = *numbers.entry(request.rank).or_insert(next);
+            if rank as usize == ranks.len() {
+                ranks.push(Vec::new());
+            }
+            ranks[rank as usize].push(index as u32);
+            planned.push(Planned { request: *request, rank, epoch: waits.epoch(request) });
+        }
+        let mut epochs = vec![0; waits.epoch as usize + 1];
+        planned.iter().for_each(|planned| epochs[planned.epoch as usize] += 1);
+        let scale = if requests.is_empty() { 1.0 } else { all as f64 / requests.len() as f64 };
+        Self { requests: planned, ranks, epochs, scale }
+    }
+
+    /// About `max` of the requests, of every rank the same windows.
+    #[must_use]
+    pub fn thin(&self, max: usize) -> Self {
+        const WINDOW: usize = 16;
+        let every = self.requests.len().div_ceil(max.max(1)).max(1);
+        if every == 1 {
+            return self.clone();
+        }
+        let mut keep = vec![false; self.requests.len()];
+        for rank in &self.ranks {
+            for (number, &index) in rank.iter().enumerate() {
+                keep[index as usize] = (number / WINDOW).is_multiple_of(every);
+            }
+        }
+        let kept = self.requests.iter().zip(&keep).filter(|(_, keep)| **keep);
+        let requests: Vec<Request> = kept.map(|(planned, _)| planned.request).collect();
+        let all = self.scale * self.requests.len() as f64;
+        Self { scale: all / requests.len().max(1) as f64, ..Self::from(&requests, requests.len() as u64) }
+    }
+
+    /// Requests that are run.
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+}
+
+/// Where all ranks wait for each other.
+#[derive(Default)]
+struct Waits {
+    epoch: u32,
+    /// End of the last request so far.
+    end: u64,
+    /// Who used each file last since the latest wait, and how.
+    used: BTreeMap<u32, (u32, Direction)>,
+}
+
+impl Waits {
+    fn epoch(&mut self, request: &Request) -> u32 {
+        let quiet = request.start > 0 && request.start >= self.end;
+        let turned = self
+            .used
+            .get(&request.file)
+            .is_some_and(|&(rank, direction)| rank != request.rank && direction != request.direction);
+        if quiet && turned {
+            self.epoch += 1;
+            self.used.clear();
+        }
+        self.used.insert(request.file, (request.rank, request.direction));
+        self.end = self.end.max(request.end);
+        self.epoch
+    }
+}
+
+/// One target.
+#[derive(Clone, Default)]
+struct Target {
+    class: usize,
+    free: f64,
+    busy: f64,
+    /// Ends of the requests that are here.
+    here: VecDeque<f64>,
+    /// Datafile and offset behind the request that came last.
+    head: (u64, u64),
+    into: Link,
+    out: Link,
+}
+
+/// A direction of a link.
+#[derive(Clone, Copy, Default)]
+struct Link {
+    free: f64,
+    busy: f64,
+}
+
+impl Link {
+    /// Carries what is asked for at `now` and can go from `ready` on; what is ready late holds up nobody.
+    fn carry(&mut self, now: f64, ready: f64, took: f64) -> f64 {
+        self.free = self.free.max(now) + took;
+        self.busy += took;
+        self.free.max(ready + took)
+    }
+}
+
+/// Runs `load` on a cluster, each unit's files laid out as `placings` has it (by its number, or all by the only one).
+///
+/// # Panics
+/// When a placing is no layout.
+pub fn run(figures: &Figures, load: &Load, placings: &[&Placing]) -> Outcome {
+    Run::new(figures, load, placings).through()
+}
+
+struct Run<'a> {
+    figures: &'a Figures,
+    load: &'a Load,
+    layouts: Vec<Layout>,
+    targets: Vec<Target>,
+    nodes: Vec<(Link, Link)>,
+    /// When a rank is ready, and which; the earliest first.
+    ready: BinaryHeap<Reverse<(u64, u32)>>,
+    next: Vec<u32>,
+    parked: Vec<u32>,
+    epoch: u32,
+    left: u32,
+    end: f64,
+    epoch_end: f64,
+    subs: Vec<SubRequest>,
+    spread: u64,
+    /// By class and direction, whether requests are served side by side.
+    side_by_side: Vec<[bool; 2]>,
+}
+
+impl<'a> Run<'a> {
+    fn new(figures: &'a Figures, load: &'a Load, placings: &[&Placing]) -> Self {
+        let mut number = 0;
+        let mut targets = Vec::new();
+        let mut by_class = Vec::new();
+        for (class, of) in figures.classes.iter().enumerate() {
+            by_class.push((number..number + of.targets).map(TargetId).collect::<Vec<_>>());
+            number += of.targets;
+            targets.extend((0..of.targets).map(|_| Target { class, ..Target::default() }));
+        }
+        let layout = |placing: &&Placing| placing.layout(&by_class).expect("a placing is a layout");
+        let nodes = load.ranks.len().div_ceil(figures.processes_per_node as usize);
+        let side_by_side = |service: &Service| {
+            service.random_ns(4, SIDE_BY_SIDE_LEN) < SIDE_BY_SIDE * service.random_ns(1, SIDE_BY_SIDE_LEN)
+        };
+        Self {
+            figures,
+            load,
+            layouts: placings.iter().map(layout).collect(),
+            targets,
+            nodes: vec![Default::default(); nodes],
+            ready: (0..load.ranks.len() as u32).map(|rank| Reverse((0, rank))).collect(),
+            next: vec![0; load.ranks.len()],
+            parked: Vec::new(),
+            epoch: 0,
+            left: load.epochs[0],
+            end: 0.0,
+            epoch_end: 0.0,
+            subs: Vec::new(),
+            spread: 0,
+            side_by_side: figures
+                .classes
+                .iter()
+                .map(|class| [side_by_side(&class.read), side_by_side(&class.write)])
+                .collect(),
+        }
+    }
+
+    fn through(mut self) -> Outcome {
+        while let Some(Reverse((now, rank))) = self.ready.pop() {
+            let Some(&index) = self.load.ranks[rank as usize].get(self.next[rank as usize] as usize) else {
+                continue;
+            };
+            let planned = self.load.requests[index as usize];
+            if planned.epoch > self.epoch {
+                self.parked.push(rank);
+                continue;
+            }
+            self.next[rank as usize] += 1;
+            let done = self.request(now as f64 + self.figures.call_us * 1e3, &planned);
+            self.end = self.end.max(done);
+            self.epoch_end = self.epoch_end.max(done);
+            self.ready.push(Reverse((done as u64, rank)));
+            self.left -= 1;
+            if self.left == 0 {
+                self.next_epoch();
+            }
+        }
+        let end = self.targets.iter().fold(self.end, |end, target| end.max(target.free));
+        let seconds = |ns: f64| ns * self.load.scale / 1e9;
+        let most = |class: usize, of: &dyn Fn(&Target) -> f64| {
+            let of_class = self.targets.iter().filter(|target| target.class == class);
+            seconds(of_class.map(of).fold(0.0, f64::max))
+        };
+        let classes = 0..self.figures.classes.len();
+        Outcome {
+            seconds: seconds(end),
+            busy_s: classes.clone().map(|class| most(class, &|target| target.busy)).collect(),
+            link_s: classes
+                .map(|class| most(class, &|target| target.into.busy.max(target.out.busy)))
+                .collect(),
+            node_s: seconds(self.nodes.iter().fold(0.0, |most, (a, b)| most.max(a.busy).max(b.busy))),
+            spread: self.spread as f64 / self.load.requests.len().max(1) as f64,
+        }
+    }
+
+    fn next_epoch(&mut self) {
+        while self.left == 0 && (self.epoch as usize) + 1 < self.load.epochs.len() {
+            self.epoch += 1;
+            self.left = self.load.epochs[self.epoch as usize];
+        }
+        // Those that run on come to the point by themselves, and find it passed.
+        let at = self.epoch_end as u64;
+        let parked = std::mem::take(&mut self.parked);
+        self.ready.extend(parked.into_iter().map(|rank| Reverse((at, rank))));
+        let ready: Vec<_> = std::mem::take(&mut self.ready).into_vec();
+        self.ready.extend(ready.into_iter().map(|Reverse((time, rank))| Reverse((time.max(at), rank))));
+    }
+
+    /// One request; when it is done.
+    fn request(&mut self, now: f64, planned: &Planned) -> f64 {
+        let request = planned.request;
+        let layout = &self.layouts[if self.layouts.len() == 1 { 0 } else { request.unit as usize }];
+        let len = request.len.min(u64::MAX - request.offset);
+        let extent = Extent::new(request.offset, len);
+        layout.split_into(extent, Access::Sequential, SplitPolicy::Off, &mut self.subs);
+        self.spread += self.subs.len() as u64;
+        let connect = self.figures.network.connect_us * 1e3;
+        let byte_ns = 1e3 / self.figures.network.mb_s;
+        let node = &mut self.nodes[planned.rank as usize / self.figures.processes_per_node as usize];
+        let write = request.direction == Direction::Write;
+        let mut done = now;
+        for sub in &self.subs {
+            let target = &mut self.targets[sub.target.0 as usize];
+            let side_by_side = self.side_by_side[target.class][usize::from(write)];
+            let service = self.figures.classes[target.class].service(request.direction);
+            let took = sub.local.len.0 as f64 * byte_ns;
+            let object = (u64::from(request.file) << 32)
+                | (u64::from(sub.object.component) << 16)
+                | u64::from(sub.object.column);
+            let local = (object, sub.local.offset.0, sub.local.len.0);
+            let at = now + connect;
+            let ended = if write {
+                let sent = node.1.carry(now, at, took);
+                let there = target.into.carry(now, sent - took, took).max(sent);
+                target.serve(there, service, local, side_by_side)
+            } else {
+                let read = target.serve(at, service, local, side_by_side);
+                let sent = target.out.carry(now, read, took);
+                node.0.carry(now, sent - took, took).max(sent)
+            };
+            done = done.max(ended + connect);
+        }
+        done
+    }
+}
+
+impl Target {
+    /// A request for a range (datafile, offset, length) that arrives at `now`; when it is done.
+    fn serve(
+        &mut self,
+        now: f64,
+        service: &Service,
+        (object, offset, len): (u64, u64, u64),
+        side_by_side: bool,
+    ) -> f64 {
+        while self.here.front().is_some_and(|end| *end <= now) {
+            self.here.pop_front();
+        }
+        let bytes = len as f64;
+        let near = self.head.0 == object && offset.abs_diff(self.head.1) <= NEAR;
+        self.head = (object, offset.saturating_add(len));
+        let depth = self.here.len() as u32 + 1;
+        let (takes, at_least) = if near {
+            (service.sequential.ns(bytes), 0.0)
+        } else if side_by_side {
+            (service.random_ns(u32::MAX, bytes), service.random_ns(1, bytes))
+        } else {
+            (service.random_ns(depth, bytes), 0.0)
+        };
+        self.busy += takes;
+        self.free = self.free.max(now) + takes;
+        let end = self.free.max(now + at_least);
+        self.here.push_back(end);
+        // As much as memory holds is still to be written when this one is taken.
+        end.min(now.max(end - service.behind.0 as f64 * takes / bytes.max(1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bytes::Bytes;
+    use crate::figures::Depth;
+    use crate::testing::hybrid;
+
+    const KIB: u64 = 1024;
+
+    fn load(requests: &[(u32, u64, u64)]) -> Load {
+        let request = |(number, &(rank, offset, len)): (usize, &(u32, u64, u64))| {
+            Request::new(rank, 0, Direction::Read, offset, len, (number as u64, number as u64 + 100_000))
+        };
+        let requests: Vec<Request> = requests.iter().enumerate().map(request).collect();
+        Load::from(&requests, requests.len() as u64)
+    }
+
+    #[test]
+    fn one_request_by_hand() {
+        let figures = hybrid((2, 1000.0, 100.0), (2, 100.0, 400.0), None);
+        let load = load(&[(0, 40 << 20, 128 * KIB)]);
+        let outcome = run(&figures, &load, &[&Placing::whole(vec![64 * KIB, 0])]);
+        // Message, 1 ms and 64 KiB at 100 MB/s on both disks, over the links side by side until the node's has both.
+        let took = 65_536.0 / 117.7e6;
+        let seconds = 34e-6 + 1e-3 + 65_536.0 / 100e6 + took + 34e-6;
+        assert!((outcome.seconds - seconds).abs() < 2.0 * took, "{} {seconds}", outcome.seconds);
+        assert_eq!(outcome.spread, 2.0);
+        assert_eq!(outcome.busy_s[1], 0.0);
+        assert!((outcome.node_s - 2.0 * took).abs() < 1e-9);
+    }
+
+    #[test]
+    fn busy_targets_bound_the_time_and_ranks_overlap() {
+        let figures = hybrid((4, 10_000.0, 100.0), (1, 1.0, 1e6), None);
+        let random = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (1 << 14);
+        let requests: Vec<_> =
+            (0..800u64).map(|n| ((n % 16) as u32, random(n) * 64 * KIB * 64, 64 * KIB)).collect();
+        let placing = Placing::whole(vec![64 * KIB * 64, 0]);
+        let outcome = run(&figures, &load(&requests), &[&placing]);
+        // 200 requests for each disk if they were dealt evenly: 10 ms and 0.66 ms each.
+        let even = 200.0 * (10e-3 + 65_536.0 / 100e6);
+        assert!((even * 0.99..even * 1.6).contains(&outcome.seconds), "{} {even}", outcome.seconds);
+        assert!(outcome.busy_s[0] <= outcome.seconds);
+        // One rank alone keeps one disk busy at a time.
+        let alone: Vec<_> = requests.iter().map(|&(_, offset, len)| (0, offset, len)).collect();
+        let alone = run(&figures, &load(&alone), &[&placing]);
+        assert!(alone.seconds > 3.9 * even, "{} {even}", alone.seconds);
+    }
+
+    #[test]
+    fn devices_that_serve_side_by_side_are_not_slower_for_a_burst() {
+        let mut figures = hybrid((1, 1.0, 1e6), (1, 100.0, 1e6), None);
+        let depth = |depth, startup_us| Depth { depth, startup_us, mb_s: 1e6 };
+        figures.classes[1].read.random = vec![depth(1, 100.0), depth(4, 25.0), depth(16, 10.0)];
+        figures.network = crate::figures::Network { connect_us: 0.0, mb_s: 1e6 };
+        let requests: Vec<_> = (0..16u32).map(|rank| (rank, u64::from(rank) << 30, 4096)).collect();
+        let outcome = run(&figures, &load(&requests), &[&Placing::whole(vec![0, 1 << 20])]);
+        assert!((outcome.seconds - 160e-6).abs() < 1e-6, "{}", outcome.seconds);
+    }
+
+    #[test]
+    fn writes_into_memory_are_waited_for_in_the_end() {
+        let mut figures = hybrid((1, 1000.0, 100.0), (1, 1.0, 1e6), None);
+        figures.classes[0].write.behind = Bytes(1 << 30);
+        let request = |n: u64| Request::new(0, 0, Direction::Write, (n * 7 % 50) << 30, 4096, (n, n + 1));
+        let requests: Vec<Request> = (0..50).map(request).collect();
+        let outcome = run(&figures, &Load::from(&requests, 500), &[&Placing::whole(vec![1 << 40, 0])]);
+        let each = 1e-3 + 4096.0 / 100e6;
+        // Ten times as many as are run.
+        assert!((outcome.seconds - 500.0 * each).abs() < 0.02 * 500.0 * each, "{}", outcome.seconds);
+    }
+
+    #[test]
+    fn ranks_wait_between_writing_and_reading() {
+        let figures = hybrid((2, 1000.0, 100.0), (1, 1.0, 1e6), None);
+        let at = |rank, direction, offset, start: u64| {
+            Request::new(rank, 0, direction, offset, 4096, (start, start + 10))
+        };
+        let requests = [
+            at(0, Direction::Write, 1 << 40, 1),
+            at(1, Direction::Write, (2 << 40) + 4096, 2),
+            at(0, Direction::Read, (3 << 40) + 4096, 100),
+            at(1, Direction::Read, 4 << 40, 101),
+        ];
+        let load = Load::from(&requests, 4);
+        assert_eq!(load.epochs, [2, 2]);
+        let outcome = run(&figures, &load, &[&Placing::whole(vec![4096, 0])]);
+        assert!(outcome.seconds > 2e-3);
+    }
+}

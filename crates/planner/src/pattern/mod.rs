@@ -1,0 +1,107 @@
+//! The order and number of requests, recognized as they come by.
+
+mod nest;
+mod overlap;
+mod stream;
+
+pub use nest::{LEVELS_MAX, Loop};
+pub use overlap::Overlap;
+pub use stream::{Shape, Stream};
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How the ranks share a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// One rank uses it.
+    One,
+    /// Each rank has a range of its own.
+    Segmented,
+    /// The ranges of the ranks lie within each other.
+    Interleaved,
+}
+
+impl Sharing {
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::One => "one rank each",
+            Self::Segmented => "segmented by rank",
+            Self::Interleaved => "ranks interleaved",
+        }
+    }
+}
+
+/// What is done to a file, or to files that are alike.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Pattern {
+    /// The order in which a rank goes through a file: what most bytes have.
+    #[serde(flatten)]
+    pub shape: Shape,
+    /// How the ranks share a file.
+    pub sharing: Sharing,
+    /// Part of the bytes whose streams have this shape, 0 to 1.
+    pub share: f64,
+}
+
+/// So much of all bytes has one shape, or the whole is mixed.
+const SHARE_MIN: f64 = 0.6;
+
+impl Pattern {
+    /// From the streams of all ranks over all files, those of one file together.
+    pub fn of<'a>(files: impl Iterator<Item = Vec<&'a Stream>>) -> Self {
+        // Shapes by name: strides differ between ranks of unequal parts.
+        let mut shapes: BTreeMap<&'static str, (u64, Shape, u64)> = BTreeMap::new();
+        let (mut one, mut segmented, mut interleaved, mut all) = (0u64, 0u64, 0u64, 0u64);
+        for mut streams in files {
+            let bytes: u64 = streams.iter().map(|stream| stream.bytes).sum();
+            all += bytes;
+            streams.sort_by_key(|stream| stream.low);
+            match streams.as_slice() {
+                [] | [_] => one += bytes,
+                streams if disjoint(streams) => segmented += bytes,
+                _ => interleaved += bytes,
+            }
+            for stream in streams {
+                let shape = stream.shape();
+                let entry = shapes.entry(shape.name()).or_insert((0, shape.clone(), 0));
+                entry.0 += stream.bytes;
+                if stream.requests > entry.2 {
+                    (entry.1, entry.2) = (shape, stream.requests);
+                }
+            }
+        }
+        let sharing = match one.max(segmented).max(interleaved) {
+            most if most == one => Sharing::One,
+            most if most == segmented => Sharing::Segmented,
+            _ => Sharing::Interleaved,
+        };
+        let mut found: Vec<(u64, Shape)> =
+            shapes.into_values().map(|(bytes, shape, _)| (bytes, shape)).collect();
+        found.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let share = |bytes: u64| if all == 0 { 0.0 } else { bytes as f64 / all as f64 };
+        let Some((most, shape)) = found.first().cloned() else {
+            return Self { shape: Shape::Few, sharing, share: 0.0 };
+        };
+        if share(most) >= SHARE_MIN {
+            return Self { shape, sharing, share: share(most) };
+        }
+        let told: Vec<(u64, Shape)> = found.into_iter().filter(|(bytes, _)| share(*bytes) >= 0.1).collect();
+        let sum = told.iter().map(|(bytes, _)| bytes).sum();
+        Self {
+            shape: Shape::Mixed { phases: told.into_iter().map(|(_, shape)| shape).collect() },
+            sharing,
+            share: share(sum),
+        }
+    }
+}
+
+/// Whether no two streams touch the same stretch of the file; they are sorted by their first byte.
+fn disjoint(streams: &[&Stream]) -> bool {
+    streams.windows(2).all(|pair| pair[0].high <= pair[1].low)
+}
+
+#[cfg(test)]
+mod tests;

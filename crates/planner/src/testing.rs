@@ -1,0 +1,24 @@
+//! What tests of this crate share.
+
+use crate::bytes::Bytes;
+use crate::figures::{Class, Depth, Figures, Line, Network, Service};
+
+/// A class that reads and writes alike, one request at a time as quickly as many.
+pub fn class(name: &str, targets: u32, startup_us: f64, mb_s: f64, room: Option<u64>) -> Class {
+    let service = Service {
+        sequential: Line { startup_us: startup_us / 10.0, mb_s },
+        random: vec![Depth { depth: 1, startup_us, mb_s }],
+        behind: Bytes(0),
+    };
+    Class { name: name.into(), targets, room: room.map(Bytes), read: service.clone(), write: service }
+}
+
+/// HServers and SServers: how many, startup in microseconds, 10^6 bytes per second.
+pub fn hybrid(hdd: (u32, f64, f64), ssd: (u32, f64, f64), room: Option<u64>) -> Figures {
+    Figures {
+        processes_per_node: 2,
+        call_us: 0.0,
+        network: Network { connect_us: 34.0, mb_s: 117.7 },
+        classes: vec![class("hdd", hdd.0, hdd.1, hdd.2, None), class("ssd", ssd.0, ssd.1, ssd.2, room)],
+    }
+}
