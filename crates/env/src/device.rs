@@ -69,6 +69,10 @@ pub trait DeviceModel: Send {
     /// Moves on to `now` and appends the tickets that have ended, in the order of their ends.
     fn advance(&mut self, now: Nanos, done: &mut Vec<Ticket>);
 
+    /// All files on it are made by requests to come: what no request wrote is a hole, which no read fetches. Otherwise
+    /// what lay there before is not known, and a read finds bytes wherever it looks.
+    fn starts_empty(&mut self) {}
+
     /// Forgets what its host's memory holds of files and need not be written back, as after a long time of other
     /// work.
     fn forget(&mut self) {}

@@ -88,6 +88,8 @@ pub struct Disk {
     journal: Journal,
     cache: PageCache,
     files: BTreeMap<u64, FileState>,
+    /// Nothing lay on it before: what was not written is a hole.
+    was_empty: bool,
     ops: Vec<Op>,
     free_ops: Vec<u32>,
     dirty: u64,
@@ -125,6 +127,7 @@ impl Disk {
             block,
             cache: PageCache::new(files.page_cache_mib << 20),
             files: BTreeMap::new(),
+            was_empty: false,
             ops: Vec::new(),
             free_ops: Vec::new(),
             dirty: 0,
@@ -357,6 +360,10 @@ impl DeviceModel for Disk {
             self.ends.pop();
             done.push(ticket);
         }
+    }
+
+    fn starts_empty(&mut self) {
+        self.was_empty = true;
     }
 
     fn forget(&mut self) {

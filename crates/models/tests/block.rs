@@ -122,6 +122,22 @@ fn a_page_that_was_never_written_is_a_hole_and_is_not_read() {
 }
 
 #[test]
+fn a_disk_that_starts_empty_has_holes_that_no_read_fetches() {
+    for is_direct in [false, true] {
+        let mut model = profile().build(1);
+        model.starts_empty();
+        let mut runner = Runner::new(model);
+        let read = |offset, len| request(DeviceAction::Read, 1, offset, len, is_direct);
+        runner.one(&read(0, 65_536));
+        runner.one(&direct_write(1, 1 << 20, 8192));
+        runner.one(&read(0, 65_536));
+        assert_eq!(runner.model.counters().reads, 0, "nothing lies there");
+        runner.one(&read((1 << 20) - 65_536, 131_072));
+        assert_eq!(runner.model.counters().read_bytes, 8192, "what was written, and nothing around it");
+    }
+}
+
+#[test]
 fn buffered_writes_to_a_file_take_turns_and_bring_a_page_once() {
     let mut profile = profile();
     profile.block.device_depth = 8;

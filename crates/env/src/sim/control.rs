@@ -82,8 +82,9 @@ impl Control {
         self.add_process(beside.machine(), name, (uid, gid, vec![]))
     }
 
-    /// Puts a disk under `path` of the machine of `env`.
-    pub fn add_disk(&self, env: &SimEnv, path: &Path, model: Box<dyn DeviceModel>) {
+    /// Puts an empty disk under `path` of the machine of `env`.
+    pub fn add_disk(&self, env: &SimEnv, path: &Path, mut model: Box<dyn DeviceModel>) {
+        model.starts_empty();
         let mut state = self.world.state();
         let rng = state.rng.fork();
         let device = Arc::new(Device::new(model));

@@ -14,13 +14,19 @@ impl Disk {
         let op = self.start_op(Kind::Plain, Some(ticket), cost);
         let mut gaps = std::mem::take(&mut self.gaps);
         gaps.clear();
+        let was_empty = self.was_empty;
         let state = self.files.entry(file).or_default();
-        state.len = state.len.max(end);
-        state.mapped.insert(start / PAGE * PAGE, end.next_multiple_of(PAGE));
-        if request.is_direct {
-            gaps.push((start, end));
+        if was_empty {
+            // Holes are zeros that nobody fetches.
+            state.mapped.parts(start, end, &mut gaps);
         } else {
-            self.cache.gaps(file, start, end, &mut gaps);
+            state.len = state.len.max(end);
+            state.mapped.insert(start / PAGE * PAGE, end.next_multiple_of(PAGE));
+            gaps.push((start, end));
+        }
+        if !request.is_direct {
+            let lies = std::mem::take(&mut gaps);
+            lies.into_iter().for_each(|(from, to)| self.cache.gaps(file, from, to, &mut gaps));
             if !state.dirty.is_empty() {
                 let cold = std::mem::take(&mut gaps);
                 cold.into_iter().for_each(|(from, to)| state.dirty.gaps(from, to, &mut gaps));
@@ -29,7 +35,9 @@ impl Disk {
         }
         for &(from, to) in &gaps {
             self.issue(now, op, Verb::Read, file, from, to);
-            self.cache.insert(file, from, to);
+            if !request.is_direct {
+                self.cache.insert(file, from, to);
+            }
         }
         self.gaps = gaps;
         if !request.is_direct && self.read_ahead > 0 {

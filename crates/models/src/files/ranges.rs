@@ -64,6 +64,15 @@ impl Ranges {
         self.by_start.range(..=at).next_back().is_some_and(|(_, &end)| end > at)
     }
 
+    /// Appends the parts of a range that are here.
+    pub fn parts(&self, start: u64, end: u64, out: &mut Vec<(u64, u64)>) {
+        let mut at = start;
+        while let Some((from, to)) = self.next(at, u64::MAX - at).filter(|&(from, _)| from < end) {
+            out.push((from, to.min(end)));
+            at = to;
+        }
+    }
+
     /// Appends the parts of a range that are not here.
     pub fn gaps(&self, start: u64, end: u64, out: &mut Vec<(u64, u64)>) {
         let mut at = start;
