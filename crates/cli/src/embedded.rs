@@ -18,6 +18,8 @@ use weft_env::Address;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may take to end in order.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// The same for one that may have much to write from SSDs to disks.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The state directory that is meant.
 pub fn state_dir(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
@@ -207,11 +209,21 @@ pub fn stop_servers(cluster: &Cluster, kill: bool) -> Result<Vec<String>, Failur
         signals::send(*pid, if kill { libc::SIGKILL } else { libc::SIGTERM });
     }
     let began = Instant::now();
+    let bridged = !kill && cluster.servers.iter().flat_map(|s| &s.targets).any(|t| t.ibridge.is_some());
+    let patience = if bridged { DRAIN_TIMEOUT } else { STOP_TIMEOUT };
+    let mut is_told = false;
     for (pid, name) in &running {
         // A process that is gone, or whose parent has not asked for it yet, serves no more.
         while signals::send(*pid, 0) && !is_zombie(*pid) {
-            if began.elapsed() > STOP_TIMEOUT {
-                let why = format!("process {pid} has not ended in {} s", STOP_TIMEOUT.as_secs());
+            if bridged && !is_told && began.elapsed() > Duration::from_secs(1) {
+                is_told = true;
+                eprintln!(
+                    "server {name} writes to its disks what lies on the SSDs beside them; \
+                     another `weft stop` leaves it there, as safe as it is"
+                );
+            }
+            if began.elapsed() > patience {
+                let why = format!("process {pid} has not ended in {} s", patience.as_secs());
                 return Err(
                     Failure::new(format!("server {name}"), why).remedy("`weft stop --kill` ends it at once")
                 );

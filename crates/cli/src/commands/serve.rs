@@ -9,7 +9,7 @@ use std::io::Write;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_config::{Cluster, Emulate, Module, Server};
 use weft_core::ibridge::Thresholds;
 use weft_core::{ByteLen, ServerId};
@@ -25,9 +25,10 @@ Without a name all servers of this host are run, in one process: those whose `ho
 is this one, and those with Unix sockets alone.
 
 The process stays in the foreground and logs to the `log` file of each server, or to standard error. SIGTERM and
-SIGINT end it in order; SIGHUP opens the log files again. What fsync promised survives SIGKILL at any moment. A
-directory of a target or of the metadata is made when its parent is there; it is formatted at its first use and
-refused when it belongs to another target or cluster.
+SIGINT end it in order: what lies on SSDs beside disks is written to the disks first, unless a second signal says that
+it may stay there, as safe as it is. SIGHUP opens the log files again. What fsync promised survives SIGKILL at any
+moment. A directory of a target, of its log on an SSD or of the metadata is made when its parent is there; it is
+formatted at its first use and refused when it belongs to another target or cluster.
 
 Examples:
   weft serve                                      all servers of this host
@@ -82,16 +83,26 @@ impl Serve {
             announce();
         }
         let handles = Arc::new(handles);
-        let watched = Arc::clone(&handles);
+        let (watched, ended) = (Arc::clone(&handles), Arc::new(AtomicBool::new(false)));
+        let has_ended = Arc::clone(&ended);
         let watcher = std::thread::spawn(move || {
             watched.iter().for_each(|handle| block_on(handle.stopped()));
-            // All have ended by themselves, for want of use or on request: wakes the loop below.
-            signals::send(std::process::id() as i32, libc::SIGTERM);
+            has_ended.store(true, Ordering::SeqCst);
+            signals::send(std::process::id() as i32, libc::SIGTERM); // wakes the loop below
         });
-        while signals.wait().number == libc::SIGHUP {
-            logs.iter().for_each(Log::reopen);
+        let mut is_told = false;
+        loop {
+            let signal = signals.wait().number;
+            if ended.load(Ordering::SeqCst) {
+                break;
+            } else if signal == libc::SIGHUP {
+                logs.iter().for_each(Log::reopen);
+            } else if std::mem::replace(&mut is_told, true) {
+                handles.iter().for_each(ServerHandle::hurry);
+            } else {
+                handles.iter().for_each(ServerHandle::request_stop);
+            }
         }
-        handles.iter().for_each(ServerHandle::request_stop);
         let _ = watcher.join(); // a panic there was printed
         logs.iter().for_each(|log| log.line("ended in order"));
         Ok(0)

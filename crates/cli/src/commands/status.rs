@@ -26,6 +26,7 @@ Exit codes:
 
 Examples:
   weft status
+  weft status -v                    with what lies on SSDs beside disks, by class
   weft status --json | jq '.servers[] | select(.up == false) | .name'";
 
 /// Shows servers, targets, space and load.
@@ -35,6 +36,9 @@ pub struct Status {
     /// One JSON object instead of tables
     #[arg(long)]
     json: bool,
+    /// More about SSDs beside disks
+    #[arg(short = 'v', long)]
+    verbose: bool,
 }
 
 struct Answer<'a> {
@@ -57,7 +61,7 @@ impl Status {
         if self.json {
             outln!("{:#}", as_json(&weft, &answers));
         } else {
-            out!("{}", as_text(&weft, &answers));
+            out!("{}", as_text(&weft, &answers, self.verbose));
         }
         Ok(if down { FAILED } else { 0 })
     }
@@ -85,7 +89,7 @@ fn one(weft: &Weft, id: ServerId) -> Result<ServerStatus, String> {
     })
 }
 
-fn as_text(weft: &Weft, answers: &[Answer<'_>]) -> String {
+fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
     let mut servers = Table::new(["SERVER", "STATE", "UP", "PID", "CLIENTS", "MEMORY", "ADDRESS"]);
     let mut targets = Table::new([
         "TARGET", "CLASS", "SERVER", "MODULE", "SIZE", "FREE", "READ", "WRITTEN", "REQUESTS", "LOAD",
@@ -172,7 +176,55 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>]) -> String {
     let emulated =
         if devices.is_empty() { String::new() } else { format!("\nemulated: {}\n", devices.join(", ")) };
     let head = format!("cluster {} ({})\n\n", weft.cluster.name, weft.cluster.file.display());
-    format!("{head}{}\n{}{metadata}{emulated}{troubles}", servers.render(), targets.render())
+    let ssds = ssds(answers, verbose);
+    format!("{head}{}\n{}{ssds}{metadata}{emulated}{troubles}", servers.render(), targets.render())
+}
+
+/// The SSDs beside disks, if there are any.
+fn ssds(answers: &[Answer<'_>], verbose: bool) -> String {
+    let targets = answers.iter().filter_map(|answer| answer.status.as_ref().ok()).flat_map(|s| &s.targets);
+    let found: Vec<_> =
+        targets.filter_map(|target| Some((target.target.0.to_string(), target.ibridge.as_ref()?))).collect();
+    if found.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["TARGET", "SSD", "POLICY", "ROOM", "USED", "DIRTY", "BACK", "HITS", "TIME"]);
+    let mut classes = Table::new(["TARGET", "REQUESTS", "ADMITTED", "BYTES", "QUOTA", "RETURN"]);
+    let mut troubles = String::new();
+    for (target, ssd) in &found {
+        let reads = ssd.read_hits + ssd.read_partial_hits + ssd.read_misses;
+        table.row([
+            target.clone(),
+            ssd.path.clone(),
+            ssd.policy.clone(),
+            human(ssd.capacity.0),
+            human(ssd.fragments.bytes.0 + ssd.random.bytes.0),
+            human(ssd.dirty.0),
+            format!("{}/s", human(ssd.written_back_per_s.0)),
+            (100 * ssd.read_hits).checked_div(reads).map_or("-".into(), |part| format!("{part} %")),
+            milliseconds(ssd.service_time.0 as i64),
+        ]);
+        for (name, class) in [("fragments", &ssd.fragments), ("random", &ssd.random)] {
+            classes.row([
+                target.clone(),
+                name.into(),
+                class.admitted.to_string(),
+                human(class.bytes.0),
+                human(class.quota.0),
+                milliseconds(class.gain),
+            ]);
+        }
+        if let Some(why) = &ssd.failed {
+            troubles += &format!("SSD of target {target}: {why}\n");
+        }
+    }
+    let classes = if verbose { format!("\n{}", classes.render()) } else { String::new() };
+    let gap = if troubles.is_empty() { "" } else { "\n" };
+    format!("\n{}{classes}{gap}{troubles}", table.render())
+}
+
+fn milliseconds(nanos: i64) -> String {
+    format!("{:.2} ms", nanos as f64 / 1e6)
 }
 
 fn uptime(up: Nanos) -> String {

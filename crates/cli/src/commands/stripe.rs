@@ -120,7 +120,8 @@ impl Setstripe {
 
 const GET_AFTER: &str = "\
 For a file: its components, and the targets of each in the order in which stripes are dealt out. With -v also the
-datafiles, their lengths and the room that they take, as the targets say now. For a directory: the default of new
+datafiles, their lengths and the room that they take, as the targets say now, and where an SSD stands beside a disk the
+bytes that lie on it: alone (DIRTY) or as a copy (COPIED). For a directory: the default of new
 files, and what the files in it have (-r: below it too; -d: only the default).
 
 Examples:
@@ -272,6 +273,12 @@ fn describe(weft: &Weft, layout: &Layout, datafiles: Option<&[DatafileMeta]>) ->
     let mut out = String::new();
     let objects: Vec<(ObjectId, TargetId)> = layout.objects().collect();
     let total: u64 = datafiles.unwrap_or_default().iter().map(|datafile| datafile.len.0).sum();
+    let bridged = weft
+        .cluster
+        .servers
+        .iter()
+        .flat_map(|server| &server.targets)
+        .any(|target| target.ibridge.is_some() && objects.iter().any(|(_, id)| *id == target.id));
     let mut next = 0;
     for component in layout.components() {
         let sizes: Vec<_> = component.strips.iter().map(|strip| strip.stripe_size).collect();
@@ -283,6 +290,9 @@ fn describe(weft: &Weft, layout: &Layout, datafiles: Option<&[DatafileMeta]>) ->
         }
         out += &format!("  stripe count: {}, stripe size: {size}\n", component.strips.len());
         let mut table = match datafiles {
+            Some(_) if bridged => Table::new([
+                "  ", "TARGET", "CLASS", "SERVER", "STRIPE", "BYTES", "SHARE", "ROOM", "DIRTY", "COPIED",
+            ]),
             Some(_) => Table::new(["  ", "TARGET", "CLASS", "SERVER", "STRIPE", "BYTES", "SHARE", "ROOM"]),
             None => Table::new(["  ", "TARGET", "CLASS", "SERVER", "STRIPE"]),
         };
@@ -297,7 +307,13 @@ fn describe(weft: &Weft, layout: &Layout, datafiles: Option<&[DatafileMeta]>) ->
                     let datafile = datafiles.get(next).copied().unwrap_or_default();
                     let share = if total == 0 { 0.0 } else { 100.0 * datafile.len.0 as f64 / total as f64 };
                     let (bytes, room) = (datafile.len.0.to_string(), human(datafile.blocks_512 * 512));
-                    table.row([margin, target, class, server, stripe, bytes, format!("{share:.1}%"), room]);
+                    let (share, ssd) = (format!("{share:.1}%"), [datafile.ssd_dirty, datafile.ssd_clean]);
+                    let [dirty, copied] = ssd.map(|bytes| bytes.0.to_string());
+                    match bridged {
+                        true => table
+                            .row([margin, target, class, server, stripe, bytes, share, room, dirty, copied]),
+                        false => table.row([margin, target, class, server, stripe, bytes, share, room]),
+                    }
                 }
                 None => table.row([margin, target, class, server, stripe]),
             }
