@@ -174,16 +174,16 @@ impl<E: Env> Client<E> {
         mut progress: impl FnMut(ByteLen, ByteLen),
     ) -> Result<ByteLen> {
         let server = self.core.route(target)?;
-        let (mut after, mut sum) = (None, ByteLen(0));
+        let (mut from, mut sum) = (None, ByteLen(0));
         loop {
-            match self.core.ask_data(vec![(server, DataRequest::Flush { target, after })]).await?.pop() {
+            match self.core.ask_data(vec![(server, DataRequest::Flush { target, from })]).await?.pop() {
                 Some((DataReply::Flushed { next, written, dirty }, _)) => {
                     sum.0 += written.0;
                     progress(sum, dirty);
                     if next.is_none() {
                         return Ok(sum);
                     }
-                    after = next;
+                    from = next;
                 }
                 _ => return Err(odd_reply()),
             }

@@ -156,14 +156,14 @@ pub enum DataRequest {
         /// At most this many.
         limit: u32,
     },
-    /// Writes what lies on the SSD of a target alone to its disk, in the order of the server's listing from `after` on, as
+    /// Writes what lies on the SSD of a target alone to its disk, in the order of the server's listing from `from` on, as
     /// far as one request goes. Whoever begins at the start and goes on where each reply says has written back all that
     /// was there when he began. Administrators only. Reply: `Flushed`.
     Flush {
         /// Of this target.
         target: TargetId,
-        /// Behind this byte of this datafile; `None` from the start.
-        after: Option<(FileId, ObjectId, LocalOffset)>,
+        /// From this byte of this datafile on; `None` from the start.
+        from: Option<(FileId, ObjectId, LocalOffset)>,
     },
 }
 

@@ -62,10 +62,10 @@ fn requests() {
                 after: Some((FileId(9), ObjectId { component: 0, column: 3 })),
                 limit: 1000,
             },
-            DataRequest::Flush { target: TargetId(1), after: None },
+            DataRequest::Flush { target: TargetId(1), from: None },
             DataRequest::Flush {
                 target: TargetId(1),
-                after: Some((FileId(9), ObjectId { component: 0, column: 3 }, offset)),
+                from: Some((FileId(9), ObjectId { component: 0, column: 3 }, offset)),
             },
         ],
     );

@@ -57,9 +57,9 @@ impl<E: Env> DataService<E> {
                 let after = after.map(|(file, object)| DatafileKey::new(file, object));
                 self.list(connection, target, after, limit as usize).await
             }
-            DataRequest::Flush { target, after } => {
-                let after = after.map(|(file, object, at)| (DatafileKey::new(file, object), at));
-                self.flush(connection, target, after).await
+            DataRequest::Flush { target, from } => {
+                let from = from.map(|(file, object, at)| (DatafileKey::new(file, object), at));
+                self.flush(connection, target, from).await
             }
             DataRequest::Read { .. } | DataRequest::ReadShared { .. } | DataRequest::Write { .. } => {
                 Err(WireError::new(Errno::EPROTO, "a read with a payload"))
@@ -194,11 +194,11 @@ impl<E: Env> DataService<E> {
         &self,
         connection: &DataConnection<E>,
         target: weft_core::TargetId,
-        after: Option<Position>,
+        from: Option<Position>,
     ) -> Result<DataReply, WireError> {
         must(connection.is_administrator(), "have a target written back")?;
         let served = self.served(target)?;
-        let (step, dirty) = served.placed.flush(after).await.map_err(|error| self.failed(error))?;
+        let (step, dirty) = served.placed.flush(from).await.map_err(|error| self.failed(error))?;
         let next = step.next.map(|(key, at)| (key.file, key.object, at));
         Ok(DataReply::Flushed { next, written: step.written, dirty })
     }

@@ -28,7 +28,7 @@ const REST_MAX: Nanos = Nanos::from_s(60);
 /// What one step of writing back did.
 #[derive(Default, Debug)]
 pub(crate) struct Step {
-    /// Where to go on; `None` when there was nothing behind where it began.
+    /// Where to go on; `None` when there was nothing from where it began on.
     pub next: Option<Position>,
     /// Bytes that have become clean.
     pub written: ByteLen,
@@ -44,19 +44,19 @@ struct Copied {
 }
 
 impl<E: Env> Placed<E> {
-    /// Writes back some of what is dirty behind `after`, and syncs it; see [`Step`].
+    /// Writes back some of what is dirty from `from` on, and syncs it; see [`Step`].
     ///
     /// # Errors
     /// Of the devices, when all that could be written has been, and where to go on.
     pub async fn write_back(
         &self,
-        after: Option<Position>,
+        from: Option<Position>,
         len_max: ByteLen,
     ) -> Result<Step, (DatafileError, Option<Position>)> {
         let Some(bridge) = &self.bridge else { return Ok(Step::default()) };
         let mut copied = Copied::default();
         let mut buf = Buffer::new(&bridge.env, RUN_MAX as usize);
-        let next = self.copy_back(bridge, after, len_max, &mut copied, &mut buf, || true).await;
+        let next = self.copy_back(bridge, from, len_max, &mut copied, &mut buf, || true).await;
         let settled = self.settle(bridge, &mut copied).await;
         match (settled, copied.failed.take()) {
             (Err(error), _) | (_, Some(error)) => Err((error, next)),
@@ -68,31 +68,31 @@ impl<E: Env> Placed<E> {
     ///
     /// # Errors
     /// As above.
-    pub async fn flush(&self, after: Option<Position>) -> Result<(Step, ByteLen), DatafileError> {
-        let step = self.write_back(after, STEP).await.map_err(|(error, _)| error)?;
+    pub async fn flush(&self, from: Option<Position>) -> Result<(Step, ByteLen), DatafileError> {
+        let step = self.write_back(from, STEP).await.map_err(|(error, _)| error)?;
         Ok((step, self.bridge.as_ref().map_or(ByteLen(0), Bridge::dirty)))
     }
 
-    /// Gives the disk some of what is dirty behind `after`, as long as `may_go_on`. Where to go on.
+    /// Gives the disk some of what is dirty from `from` on, as long as `may_go_on`. Where to go on.
     async fn copy_back(
         &self,
         bridge: &Bridge<E>,
-        after: Option<Position>,
+        from: Option<Position>,
         len_max: ByteLen,
         copied: &mut Copied,
         buf: &mut Buffer,
         may_go_on: impl Fn() -> bool,
     ) -> Option<Position> {
-        let runs = runs(&bridge.log.dirty_runs(after, len_max));
+        let runs = runs(&bridge.log.dirty_runs(from, len_max));
         let mut next = None;
         for (key, run) in runs {
             if !may_go_on() {
-                return next.or(after);
+                return next.or(from);
             }
             if let Err(error) = self.copy_run(bridge, key, run, copied, buf).await {
                 copied.failed.get_or_insert(error);
             }
-            next = Some((key, LocalOffset(run.end() - 1)));
+            next = Some((key, LocalOffset(run.end())));
         }
         next
     }
@@ -159,7 +159,7 @@ impl<E: Env> Placed<E> {
     pub async fn look_after(&self, admission: &Admission<E>, log: impl Fn(&str)) {
         let Some(bridge) = &self.bridge else { return };
         let mut copied = Copied::default();
-        let (mut after, mut wished) = (None, None);
+        let (mut from, mut wished) = (None, None);
         let (mut pressing, mut rest) = (false, REST_MIN);
         let mut buf: Option<Buffer> = None;
         let requests = || (admission.queued() == 0, bridge.disk_requests.load(Ordering::Relaxed));
@@ -177,8 +177,8 @@ impl<E: Env> Placed<E> {
             }
             let buf = buf.get_or_insert_with(|| Buffer::new(&bridge.env, RUN_MAX as usize));
             let room = if pressing { STEP } else { ByteLen(BATCH.0.saturating_sub(copied.len)) };
-            let (began, written) = (after, bridge.counters.bytes_written_back.load(Ordering::Relaxed));
-            after = self.copy_back(bridge, after, room, &mut copied, buf, may_go_on).await;
+            let (began, written) = (from, bridge.counters.bytes_written_back.load(Ordering::Relaxed));
+            from = self.copy_back(bridge, from, room, &mut copied, buf, may_go_on).await;
             if copied.len >= BATCH.0 || pressing || is_idle() {
                 let settled = self.settle(bridge, &mut copied).await;
                 if let Err(error) = settled {

@@ -127,7 +127,7 @@ impl<E: Env> Placed<E> {
     pub(super) async fn drain(&self, hurry: &AtomicBool, say: impl Fn(&str)) -> Result<(), String> {
         let Some(bridge) = &self.bridge else { return Ok(()) };
         let path = bridge.config.path.display();
-        let (mut after, mut told) = (None, bridge.env.now());
+        let (mut from, mut told) = (None, bridge.env.now());
         let mut failed = None;
         if bridge.dirty() > ByteLen(0) {
             say(&format!(
@@ -136,14 +136,14 @@ impl<E: Env> Placed<E> {
             ));
         }
         while !hurry.load(Ordering::SeqCst) {
-            match self.write_back(after, STEP).await {
-                Ok(step) => after = step.next,
+            match self.write_back(from, STEP).await {
+                Ok(step) => from = step.next,
                 Err((error, next)) => {
                     failed.get_or_insert(error.to_string());
-                    after = next;
+                    from = next;
                 }
             }
-            if after.is_none() {
+            if from.is_none() {
                 break;
             }
             let now = bridge.env.now();
