@@ -91,14 +91,12 @@ impl Detour {
         if request.len == ByteLen::ZERO {
             return Verdict::Disk;
         }
-        // A write joins its neighbors in memory; a read waits for the arm wherever that is.
-        let goes_on = match request.write {
-            true => is_part,
-            false => self.head == Some((request.file, request.offset.0)),
-        };
-        let position = match goes_on {
-            true => Nanos::ZERO,
-            false => curve.seek(distance).saturating_add(curve.rotation()),
+        let position = curve.seek(distance).saturating_add(curve.rotation());
+        let position = match request.write {
+            // It may join its neighbors in memory or in the queue: then it costs what such writes were seen to.
+            true if is_part => position.min(Nanos(self.whole.0.unwrap_or(0))),
+            false if self.head == Some((request.file, request.offset.0)) => Nanos::ZERO,
+            _ => position,
         };
         let pages = if request.write { pages(request, price.page) } else { Pages::Whole };
         let edge = if pages == Pages::Whole { Nanos::ZERO } else { self.edge_cost(curve) };
@@ -207,13 +205,30 @@ mod tests {
         let edges = Verdict::Edges { head: 3096, tail: 1000, class: Class::Random, gain: 7_000_000 };
         assert_eq!(decide(&mut detour, &unaligned), edges);
         assert_eq!(decide(&mut detour, &write(0, 1 << 20)), Verdict::Disk, "no edges");
-        let inside = Verdict::Ssd { class: Class::Random, gain: 7_000_000 };
-        assert_eq!(decide(&mut detour, &write(5000, 5000)), inside, "part of a run, and fills no page");
+        // What fills no page costs what an edge does, and what writes without edges were seen to.
+        let inside = Verdict::Ssd { class: Class::Random, gain: 8_000_000 };
+        assert_eq!(decide(&mut detour, &write(5000, 5000)), inside, "part of a run");
         // From then on they cost nothing: writes to memory.
         for _ in 0..64 {
             detour.took(&curve(), PRICE, &unaligned, Nanos(20_000));
         }
         assert_eq!(decide(&mut detour, &unaligned), Verdict::Disk);
+    }
+
+    #[test]
+    fn joining_a_neighbor_is_free_only_where_it_was_seen_to_be() {
+        let mut detour = Detour::new();
+        decide(&mut detour, &write(0, 1 << 20));
+        assert_eq!(decide(&mut detour, &write(1 << 20, 8192)), Verdict::Disk);
+        // Past the page cache every write waits for the platters.
+        detour.took(&curve(), PRICE, &write(0, 1 << 20), Nanos(60_000_000));
+        let ssd = Verdict::Ssd { class: Class::Random, gain: 4_000_000 };
+        assert_eq!(decide(&mut detour, &write((1 << 20) + 8192, 8192)), ssd, "no more than the arm takes");
+        assert_eq!(
+            decide(&mut detour, &write((1 << 20) + 16_384, 1 << 16)),
+            Verdict::Disk,
+            "too large for that"
+        );
     }
 
     #[test]
