@@ -89,7 +89,12 @@ impl<E: Env> Placed<E> {
             if !may_go_on() {
                 return next.or(from);
             }
-            if let Err(error) = self.copy_run(bridge, key, run, copied, buf).await {
+            let given = match self.copy_run(bridge, key, run, copied, buf).await {
+                // Its file is gone, and its removal has not come so far here or was lost with the power.
+                Err(DatafileError::Removed { .. }) => bridge.forget(key).await,
+                given => given,
+            };
+            if let Err(error) = given {
                 copied.failed.get_or_insert(error);
             }
             next = Some((key, LocalOffset(run.end())));
@@ -138,8 +143,13 @@ impl<E: Env> Placed<E> {
     /// Syncs what the disk has been given, which is clean from then on; how many bytes.
     async fn settle(&self, bridge: &Bridge<E>, copied: &mut Copied) -> Result<ByteLen, DatafileError> {
         for key in std::mem::take(&mut copied.datafiles) {
-            if let Err(error) = self.target.sync(key).await {
-                copied.pieces.retain(|piece| piece.key() != key);
+            let synced = match self.target.sync(key).await {
+                Ok(()) => continue,
+                Err(DatafileError::Removed { .. }) => bridge.forget(key).await,
+                Err(error) => Err(error),
+            };
+            copied.pieces.retain(|piece| piece.key() != key);
+            if let Err(error) = synced {
                 copied.failed.get_or_insert(error);
             }
         }

@@ -17,6 +17,8 @@ use weft_store::target::Target;
 pub(super) const STEP: ByteLen = ByteLen(16 << 20);
 /// How often the log is told how far writing back has come.
 const TOLD_EVERY: Nanos = Nanos::from_s(5);
+/// The shortest segment of a log.
+const SEGMENT_LEN_MIN: ByteLen = ByteLen::from_kib(64);
 /// So many lost ranges are named one by one.
 const LOST_MAX: usize = 1000;
 
@@ -72,7 +74,7 @@ async fn open_log<E: Env>(
         cluster: config.cluster.clone(),
         target_path: wanted.path.clone(),
         size: ibridge.size,
-        segment_len: LogSpec::SEGMENT_LEN,
+        segment_len: segment_len(ibridge.size),
         emulate: ibridge.emulate.clone(),
     };
     let (log, found) = FragmentLog::open(env, &spec).await?;
@@ -88,6 +90,12 @@ async fn open_log<E: Env>(
         say(&format!("and {} more ranges are lost", found.lost.len() - LOST_MAX));
     }
     Ok(log)
+}
+
+/// Small logs have small segments: one that is being filled and some to clean take too much of them otherwise.
+fn segment_len(size: ByteLen) -> ByteLen {
+    let part = (size.0 / (2 * LogSpec::SEGMENTS_MIN)).max(SEGMENT_LEN_MIN.0);
+    ByteLen(1 << part.ilog2()).min(LogSpec::SEGMENT_LEN)
 }
 
 fn told(lost: &Lost) -> String {

@@ -117,9 +117,9 @@ impl<E: Env> Placed<E> {
         if overlap.dirty && on_disk > len {
             self.target.set_len(key, len).await?;
             self.target.sync(key).await?;
-            return bridge.log.cut(key, len).await.map_err(DatafileError::from);
+            return bridge.cut(key, len).await;
         }
-        bridge.log.cut(key, len).await?;
+        bridge.cut(key, len).await?;
         self.target.set_len(key, len).await
     }
 
@@ -132,17 +132,31 @@ impl<E: Env> Placed<E> {
             let _permit = self.enter(gate).await;
             return self.target.remove(key).await;
         };
-        let _guard = bridge.ranges.change(key, 0, u64::MAX).await;
+        bridge.forget(key).await?;
         let _permit = self.enter(gate).await;
-        bridge.wishes.forget(key);
-        if bridge.log.cached(key).is_some() {
-            bridge.log.remove(key).await?;
-        }
         self.target.remove(key).await
     }
 }
 
 impl<E: Env> Bridge<E> {
+    /// The datafile is gone for good.
+    pub(super) async fn forget(&self, key: DatafileKey) -> Result<(), DatafileError> {
+        let _guard = self.ranges.change(key, 0, u64::MAX).await;
+        self.wishes.forget(key);
+        match self.log.remove(key).await {
+            Err(LogError::Failed { .. }) => Ok(self.log.give_up(key, ByteRange::ALL).await?),
+            removed => Ok(removed?),
+        }
+    }
+
+    /// What the log has from `len` on is gone.
+    async fn cut(&self, key: DatafileKey, len: ByteLen) -> Result<(), DatafileError> {
+        match (self.log.cut(key, len).await, ByteRange::from(len.0)) {
+            (Err(LogError::Failed { .. }), Some(behind)) => Ok(self.log.give_up(key, behind).await?),
+            (cut, _) => Ok(cut?),
+        }
+    }
+
     /// Puts the bytes of `range` on the SSD; false when the disk has to take them.
     async fn admit(&self, bytes: &Bytes<'_, E>, range: ByteRange, class: Class, gain: i64) -> bool {
         let tag = Tag { class, gain, dirty: true, mtime: self.env.wall() };
