@@ -11,8 +11,9 @@ use weft_env::{Env, File, Notify};
 
 /// The names of its files.
 pub(super) const FILES: [&str; 2] = ["map.0", "map.1"];
-/// A checkpoint is made when so many bytes of changes lie behind the last one, or twice as many as that has.
-const CHANGES_LEN_MIN: u64 = 4 << 20;
+/// A checkpoint is made when as many bytes of changes lie behind the last one as this part of a segment, or twice as many
+/// as that has.
+const CHANGES_SEGMENT_PART: u64 = 4;
 /// Room is made ahead by zeros, so that a sync has no length of a file to bring along.
 const ROOM_STEP: u64 = 256 << 10;
 const ZEROS: &[u8] = &[0; 1 << 16];
@@ -231,9 +232,10 @@ impl<E: Env> FragmentLog<E> {
 
     /// Whether it is time for a checkpoint.
     pub(super) fn is_checkpoint_due(&self) -> bool {
+        let changes_min = self.0.spec.segment_len.0 / CHANGES_SEGMENT_PART;
         let commit = self.0.commit.lock();
         let changes = commit.offset.saturating_sub(commit.checkpoint_len);
-        commit.also.is_none() && changes > CHANGES_LEN_MIN.max(2 * commit.checkpoint_len)
+        commit.also.is_none() && changes > changes_min.max(2 * commit.checkpoint_len)
     }
 
     /// Writes the mapping to the other file, which then is the journal. Meanwhile this one goes on.

@@ -233,7 +233,8 @@ impl<E: Env> FragmentLog<E> {
     }
 
     /// The datafile is cut to `len` (or made longer, which changes nothing here): bytes behind are gone. To be said before the
-    /// disk is told.
+    /// disk is told; but where dirty bytes go and the disk has some under them, the disk is cut and synced before: a loss
+    /// of power might keep this cut and not that of the disk, and uncover what had been overwritten long ago.
     ///
     /// # Errors
     /// [`LogError::Failed`]: then the disk must not be told.
@@ -242,7 +243,7 @@ impl<E: Env> FragmentLog<E> {
         self.drop_some(key, extent, &Record::Cut(key, len.0), |_| true).await
     }
 
-    /// The datafile is removed.
+    /// The datafile is removed, and none of this key comes again.
     ///
     /// # Errors
     /// As [`cut`](Self::cut).

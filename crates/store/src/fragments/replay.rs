@@ -27,7 +27,7 @@ pub(super) struct Scan {
 }
 
 /// Reads frame by frame; `None` at the first that does not hold.
-fn next<'a>(bytes: &'a [u8], at: usize, key: FrameKey) -> Option<(Header, &'a [u8], usize)> {
+fn next(bytes: &[u8], at: usize, key: FrameKey) -> Option<(Header, &[u8], usize)> {
     let rest = bytes.get(at..)?;
     let header = frame::header(rest, key)?;
     let body = rest[HEADER_LEN..].get(..header.body_len as usize)?;
