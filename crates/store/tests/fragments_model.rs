@@ -5,10 +5,11 @@ mod fragments_support;
 
 use fragments_support::*;
 use std::cell::RefCell;
+use std::path::Path;
 use weft_core::ibridge::Class;
 use weft_core::{ByteLen, LocalOffset, Nanos};
 use weft_env::Env;
-use weft_env::sim::{Rng, Sim, SimEnv};
+use weft_env::sim::{DiskFaults, Rng, Sim, SimEnv};
 use weft_store::fragments::{FragmentLog, LogError};
 
 const FILES: u64 = 6;
@@ -97,6 +98,8 @@ struct Happened {
     moved: u64,
     evicted: u64,
     torn: u64,
+    failed: u64,
+    checkpoints: u64,
 }
 
 struct Run<'a> {
@@ -162,6 +165,15 @@ impl Run<'_> {
             Err(LogError::Full) => {
                 self.model.borrow_mut().happened.full += 1;
                 false
+            }
+            Err(LogError::Failed { .. }) => {
+                self.model.borrow_mut().happened.failed += 1;
+                let extent = range(at as u64, (at + bytes.len()) as u64);
+                self.log.give_up(key(file), extent).await.expect("the disk is well");
+                let file = &mut self.model.borrow_mut().files[file as usize];
+                file.write_disk(at, bytes);
+                file.wrote(at, bytes);
+                true
             }
             Err(error) => panic!("{error}"),
         }
@@ -249,7 +261,7 @@ impl Run<'_> {
                 if !self.log.overlap(key(file), range(at as u64, (at + len) as u64)).dirty {
                     let bytes = self.model.borrow().files[file as usize].disk[at..at + len].to_vec();
                     match self.log.put(key(file), LocalOffset(at as u64), &bytes, copy()).await {
-                        Ok(()) | Err(LogError::Full) => {}
+                        Ok(()) | Err(LogError::Full | LogError::Failed { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }
@@ -281,8 +293,10 @@ impl Run<'_> {
                     let file = &mut self.model.borrow_mut().files[file as usize];
                     file.medium.clone_from(&file.disk);
                 }
-                self.log.sync_datafile(key(file)).await.expect("synced");
-                self.model.borrow_mut().files[file as usize].synced();
+                match self.log.sync_datafile(key(file)).await {
+                    Ok(()) => self.model.borrow_mut().files[file as usize].synced(),
+                    Err(error) => assert!(matches!(error, LogError::Failed { .. }), "{error}"),
+                }
             }
             17 => {
                 let capacity = self.log.stats().capacity.0;
@@ -316,6 +330,8 @@ enum End {
     Killed,
     PowerCutAtSync(u64),
     PowerCut,
+    /// The SSD fails to write at some time, the process is killed later, and the SSD is well again.
+    SsdFails,
 }
 
 /// Runs some steps from where the model is; the number of syncs that began.
@@ -340,9 +356,12 @@ fn live<'a>(
         }
         run.check_all().await;
         let stats = run.log.stats();
-        let happened = &mut model.borrow_mut().happened;
-        happened.moved += stats.moved.0;
-        happened.evicted += stats.evicted.0;
+        {
+            let happened = &mut model.borrow_mut().happened;
+            happened.moved += stats.moved.0;
+            happened.evicted += stats.evicted.0;
+            happened.checkpoints += stats.checkpoints;
+        }
         if end == End::Orderly {
             run.log.close().await.expect("orderly");
         }
@@ -351,19 +370,25 @@ fn live<'a>(
         End::Orderly | End::PowerCutAtSync(_) => {
             sim.try_block_on(node, life);
         }
-        End::Killed | End::PowerCut => {
+        End::Killed | End::PowerCut | End::SsdFails => {
             sim.start(node, "driver", life);
             let time = model.borrow_mut().rng.below(60_000_000);
+            if end == End::SsdFails {
+                sim.run_for(Nanos(time / 2));
+                let faults = DiskFaults { write_errors_per_million: 300_000, ..DiskFaults::default() };
+                sim.set_disk_faults(node, Path::new("/ssd"), faults);
+            }
             sim.run_for(Nanos(time));
         }
     }
     let syncs = sim.sync_points(node) - before;
     sim.power_cut_at_sync(node, u64::MAX);
     match end {
-        End::Killed => sim.kill(node),
+        End::Killed | End::SsdFails => sim.kill(node),
         End::PowerCut => sim.power_cut(node),
         _ => {}
     }
+    sim.set_disk_faults(node, Path::new("/ssd"), DiskFaults::default());
     let lost_power = matches!(end, End::PowerCut | End::PowerCutAtSync(_)) && !sim.is_alive(node);
     let node = sim.restart(node);
     if lost_power {
@@ -429,9 +454,31 @@ fn lives_that_end_in_every_way_leave_the_newest_bytes() {
         all.moved += happened.moved;
         all.evicted += happened.evicted;
         all.torn += happened.torn;
+        all.failed += happened.failed;
+        all.checkpoints += happened.checkpoints;
     }
     println!("{all:?}");
-    assert!(all.full > 0 && all.moved > 0 && all.evicted > 0 && all.torn > 0, "{all:?}");
+    assert!(
+        all.full > 0 && all.moved > 0 && all.evicted > 0 && all.torn > 0 && all.checkpoints > 0,
+        "{all:?}"
+    );
+}
+
+#[test]
+fn an_ssd_that_fails_takes_nothing_with_it() {
+    let mut failed = 0;
+    for seed in 200..203 {
+        println!("seed {seed}");
+        let model = model(seed);
+        let mut sim = Sim::with_seed(seed);
+        let mut machine = node(&sim);
+        for end in [End::Orderly, End::SsdFails, End::Killed, End::SsdFails, End::SsdFails, End::Orderly] {
+            println!("{end:?}");
+            (machine, _) = live(&mut sim, &machine, &model, 60, end);
+        }
+        failed += model.borrow().happened.failed;
+    }
+    assert!(failed > 0);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The journal: records become frames, in the order of the mapping's changes; whoever waits first writes for all.
 
+use super::failed::EXILE;
 use super::frame::{self, Kind};
 use super::record::Record;
-use super::{FragmentLog, LogError, Shared, State, lock_failure};
+use super::{FragmentLog, LogError, Shared, State};
 use crate::emulate;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use weft_core::LocalOffset;
 use weft_env::device::DeviceAction;
 use weft_env::{Env, File, Notify};
@@ -13,7 +14,7 @@ use weft_env::{Env, File, Notify};
 pub(super) const FILES: [&str; 2] = ["map.0", "map.1"];
 /// A checkpoint is made when as many bytes of changes lie behind the last one as this part of a segment, or twice as many
 /// as that has.
-const CHANGES_SEGMENT_PART: u64 = 4;
+const CHANGES_SEGMENT_PART: u64 = 16;
 /// Room is made ahead by zeros, so that a sync has no length of a file to bring along.
 const ROOM_STEP: u64 = 256 << 10;
 const ZEROS: &[u8] = &[0; 1 << 16];
@@ -50,6 +51,8 @@ pub(super) struct Commit {
     pub spare: Vec<u8>,
     pub stop: bool,
     pub keeper: bool,
+    /// Checkpoints so far.
+    pub checkpoints: u64,
 }
 
 impl State {
@@ -85,7 +88,7 @@ impl<E: Env> FragmentLog<E> {
                 if commit.written >= point {
                     return Ok(());
                 }
-                lock_failure(shared)?;
+                shared.journals()?;
                 !std::mem::replace(&mut commit.leading, true)
             };
             match leads {
@@ -101,7 +104,7 @@ impl<E: Env> FragmentLog<E> {
     /// it is with this frame, and from here on frames go to both files.
     async fn lead(&self, checkpoint: Option<&mut Vec<Vec<u8>>>) -> Result<(), LogError> {
         let shared = &*self.0;
-        let (mut frame, point, number, durable, file, offset, also) = {
+        let (made, mut frame, point, number, durable, file, offset, also) = {
             let mut state = shared.state.lock();
             let mut commit = shared.commit.lock();
             let spare = std::mem::take(&mut commit.spare);
@@ -110,22 +113,26 @@ impl<E: Env> FragmentLog<E> {
             let (file, offset, also) = (commit.file, commit.offset, commit.also);
             commit.offset += frame.len() as u64;
             commit.also = also.map(|at| at + frame.len() as u64);
+            let mut made = 0;
             if let Some(parts) = checkpoint {
                 *parts = self.encode(&state, number);
-                let len = parts.iter().map(|part| part.len() as u64).sum();
-                (commit.also, commit.checkpoint_len) = (Some(len), len);
+                made = parts.iter().map(|part| part.len() as u64).sum();
+                (commit.also, commit.checkpoint_len) = (Some(made), made);
             }
-            (frame, state.point, number, commit.durable_frame, file, offset, also)
+            (made, frame, state.point, number, commit.durable_frame, file, offset, also)
         };
-        let mut written = Ok(());
+        let mut result = Ok(());
         if !frame.is_empty() {
             frame::finish(&mut frame, Kind::Changes, number, durable, shared.key);
-            written = self.write_frame(file, &frame, offset).await;
-            if let (Ok(()), Some(offset)) = (&written, also) {
-                written = self.write_frame(1 - file, &frame, offset).await;
+            result = self.write_frame(file, &frame, offset).await;
+            if let (Ok(()), Some(offset)) = (&result, also) {
+                result = self.write_frame(1 - file, &frame, offset).await;
             }
         }
-        let result = written.map_err(|error| shared.fail(FILES[file], "write", &error));
+        if result.is_ok() && made > 0 {
+            // Before anybody else writes there: room is made by zeros.
+            result = self.make_room(1 - file, made).await;
+        }
         let mut commit = shared.commit.lock();
         commit.leading = false;
         if result.is_ok() {
@@ -140,27 +147,42 @@ impl<E: Env> FragmentLog<E> {
         result
     }
 
-    async fn write_frame(&self, file: usize, frame: &[u8], offset: u64) -> io::Result<()> {
+    /// Writes where nobody else writes now; beyond the room there is, only whoever has the lead.
+    async fn write_frame(&self, file: usize, frame: &[u8], offset: u64) -> Result<(), LogError> {
         let shared = &*self.0;
-        let end = offset + frame.len() as u64;
-        let room = shared.commit.lock().room[file];
-        if end > room {
-            let mut at = room;
-            while at < end + ROOM_STEP {
-                shared.journal[file].write_at(&[IoSlice::new(ZEROS)], LocalOffset(at)).await?;
-                at += ZEROS.len() as u64;
-            }
-            shared.commit.lock().room[file] = at;
+        self.make_room(file, offset + frame.len() as u64).await?;
+        if file == EXILE {
+            return self.write_exile(frame, offset).await;
         }
         let number = FILES_NUMBER + file as u64;
         let charge = shared.begin(DeviceAction::Write, number, offset, frame.len());
-        shared.journal[file].write_at(&[IoSlice::new(frame)], LocalOffset(offset)).await?;
+        let written = shared.journal[file].write_at(&[IoSlice::new(frame)], LocalOffset(offset)).await;
+        written.map_err(|error| shared.fail(FILES[file], "write", &error))?;
         emulate::end(charge).await;
+        Ok(())
+    }
+
+    async fn make_room(&self, file: usize, end: u64) -> Result<(), LogError> {
+        let shared = &*self.0;
+        let Some(room) = shared.commit.lock().room.get(file).copied() else { return Ok(()) };
+        if end <= room {
+            return Ok(());
+        }
+        let mut at = room;
+        while at < end + ROOM_STEP {
+            let written = shared.journal[file].write_at(&[IoSlice::new(ZEROS)], LocalOffset(at)).await;
+            written.map_err(|error| shared.fail(FILES[file], "extend", &error))?;
+            at += ZEROS.len() as u64;
+        }
+        shared.commit.lock().room[file] = at;
         Ok(())
     }
 
     async fn sync_file(&self, file: usize) -> Result<(), LogError> {
         let shared = &*self.0;
+        if file == EXILE {
+            return self.sync_exile().await;
+        }
         let charge = shared.begin(DeviceAction::Sync, FILES_NUMBER + file as u64, 0, 0);
         let synced = shared.journal[file].sync().await;
         synced.map_err(|error| shared.fail(FILES[file], "sync", &error))?;
@@ -187,7 +209,7 @@ impl<E: Env> FragmentLog<E> {
                 if commit.durable >= point {
                     return Ok(());
                 }
-                lock_failure(shared)?;
+                shared.journals()?;
                 !std::mem::replace(&mut commit.syncing, true)
             };
             if !leads {
@@ -209,7 +231,8 @@ impl<E: Env> FragmentLog<E> {
             (state.point, std::mem::take(&mut state.unsealed))
         };
         self.commit(point).await?;
-        if unsealed {
+        // What the failed SSD has not synced by now it never will; reading finds out what that was.
+        if unsealed && shared.fine().is_ok() {
             // All payloads of frames written by now were written before them.
             let frame = shared.commit.lock().written_frame;
             self.sync_payloads().await?;
@@ -235,7 +258,7 @@ impl<E: Env> FragmentLog<E> {
         let changes_min = self.0.spec.segment_len.0 / CHANGES_SEGMENT_PART;
         let commit = self.0.commit.lock();
         let changes = commit.offset.saturating_sub(commit.checkpoint_len);
-        commit.also.is_none() && changes > changes_min.max(2 * commit.checkpoint_len)
+        commit.file != EXILE && commit.also.is_none() && changes > changes_min.max(2 * commit.checkpoint_len)
     }
 
     /// Writes the mapping to the other file, which then is the journal. Meanwhile this one goes on.
@@ -247,16 +270,23 @@ impl<E: Env> FragmentLog<E> {
         self.take_lead().await?;
         let mut parts = Vec::new();
         self.lead(Some(&mut parts)).await?;
-        let other = 1 - shared.commit.lock().file;
+        let other = {
+            let commit = shared.commit.lock();
+            shared.fine()?;
+            1 - commit.file
+        };
         self.write_parts(other, &parts).await?;
         self.take_lead().await?;
         let mut commit = shared.commit.lock();
-        commit.file = other;
-        commit.offset = commit.also.take().expect("set with the checkpoint");
         commit.leading = false;
+        let result = shared.fine();
+        if let (Ok(()), Some(also)) = (&result, commit.also.take()) {
+            (commit.file, commit.offset) = (other, also);
+            commit.checkpoints += 1;
+        }
         drop(commit);
         shared.progress.notify_all();
-        Ok(())
+        result
     }
 
     /// The same at the start, when nobody else is there: file `read` has been read.
@@ -278,15 +308,13 @@ impl<E: Env> FragmentLog<E> {
 
     /// Writes a checkpoint and makes it durable; its length.
     async fn write_parts(&self, file: usize, parts: &[Vec<u8>]) -> Result<u64, LogError> {
-        let shared = &*self.0;
         let mut at = 0;
         for (index, part) in parts.iter().enumerate() {
             // The last part says that it is whole: of one with payloads that are not durable it must not be there.
             if index + 1 == parts.len() {
                 self.sync_payloads().await?;
             }
-            let written = self.write_frame(file, part, at).await;
-            written.map_err(|error| shared.fail(FILES[file], "write", &error))?;
+            self.write_frame(file, part, at).await?;
             at += part.len() as u64;
         }
         self.sync_file(file).await?;
@@ -294,11 +322,10 @@ impl<E: Env> FragmentLog<E> {
     }
 
     /// Waits until nobody writes a frame, and lets nobody.
-    async fn take_lead(&self) -> Result<(), LogError> {
+    pub(super) async fn take_lead(&self) -> Result<(), LogError> {
         let shared = &*self.0;
         loop {
             let epoch = shared.progress.epoch();
-            lock_failure(shared)?;
             if !std::mem::replace(&mut shared.commit.lock().leading, true) {
                 return Ok(());
             }
@@ -307,7 +334,7 @@ impl<E: Env> FragmentLog<E> {
     }
 
     /// The mapping as a checkpoint with the changes up to frame `number`.
-    fn encode(&self, state: &State, number: u64) -> Vec<Vec<u8>> {
+    pub(super) fn encode(&self, state: &State, number: u64) -> Vec<Vec<u8>> {
         let mut parts = Parts { done: Vec::new(), part: Vec::new(), number, key: self.0.key };
         parts.add(&Record::Begin { boot: self.0.env.boot(), sealed: number });
         let map = &state.map;

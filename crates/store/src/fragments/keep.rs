@@ -8,7 +8,7 @@ use super::map::Mapped;
 use super::piece::State as PieceState;
 use super::record::{Put, Record};
 use super::segments::{CHUNK_LEN_MAX, Use, Want};
-use super::{FragmentLog, LogError, lock_failure};
+use super::{FragmentLog, LogError};
 use weft_core::ibridge::Class;
 use weft_core::ranges::ByteRange;
 use weft_env::{Env, Notify};
@@ -48,7 +48,7 @@ impl<E: Env> FragmentLog<E> {
                 break;
             }
             // A failure is kept and said to whoever comes next.
-            let did_something = lock_failure(shared).is_ok() && self.tend().await.unwrap_or(false);
+            let did_something = shared.fine().is_ok() && self.tend().await.unwrap_or(false);
             if !did_something {
                 shared.work.wait(epoch, None).await;
             }
@@ -200,7 +200,7 @@ impl<E: Env> FragmentLog<E> {
         let check = self.write_payload(place, generation, bytes.as_mut()).await?;
         let point = {
             let mut state = shared.state.lock();
-            lock_failure(shared)?;
+            shared.fine()?;
             let still = state.map.still(piece.key, part, piece.place);
             // Changed meanwhile: the next time then.
             let &[(there, label)] = &still[..] else { return Ok(()) };

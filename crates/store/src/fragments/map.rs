@@ -176,6 +176,28 @@ impl Map {
         self.classes.iter().map(ClassTotal::bytes).sum()
     }
 
+    /// Bytes that the disk does not have.
+    pub fn bytes_dirty(&self) -> u64 {
+        self.classes.iter().map(|class| class.dirty).sum()
+    }
+
+    /// Calls `visit` for everything that the disk does not have, lost or not.
+    pub fn each_dirty(&self, mut visit: impl FnMut(DatafileKey, ByteRange)) {
+        for (key, _) in self.keys_from(None) {
+            let entries = self.overlapping(key, ByteRange::ALL);
+            let dirty = entries.filter(|entry| matches!(entry.label.state, State::Dirty | State::Lost));
+            dirty.for_each(|entry| visit(key, entry.extent));
+        }
+    }
+
+    /// What nothing is known of in `extent` is lost.
+    pub fn insert_lost(&mut self, key: DatafileKey, extent: ByteRange) {
+        let label = Label { class: Class::Random, state: State::Lost, gain: 0, puts: 1, is_used: false };
+        let place = Place { segment: NONE, position: 0 };
+        let file = self.file(key);
+        self.fill(file, extent, |_| Some(place), label, Timestamp(0));
+    }
+
     /// Memory in bytes, roughly.
     pub fn memory(&self) -> u64 {
         self.entries.capacity() as u64 * size_of::<Entry>() as u64
@@ -209,17 +231,39 @@ impl Map {
     ) {
         let file = self.file(key);
         self.carve(file, extent, |label| label.is_spare());
+        self.fill(
+            file,
+            extent,
+            |at| {
+                let position = place.position.checked_add((at - extent.start()) as u32)?;
+                Some(Place { position, ..place })
+            },
+            label,
+            mtime,
+        );
+        self.drop_if_empty(file);
+    }
+
+    /// Adds to `extent` where nothing is.
+    fn fill(
+        &mut self,
+        file: u32,
+        extent: ByteRange,
+        place: impl Fn(u64) -> Option<Place>,
+        label: Label,
+        mtime: Timestamp,
+    ) {
         let kept: Vec<ByteRange> = self.ids(file, extent).map(|id| self.entry(id).extent()).collect();
         let mut at = extent.start();
         for over in kept.into_iter().map(Some).chain([None]) {
             let end = over.map_or(extent.end(), |over| over.start().min(extent.end()));
-            if let Some(gap) = ByteRange::new(at, end) {
-                let position = place.position + (at - extent.start()) as u32;
-                self.add(file, gap, Place { position, ..place }, label, mtime);
+            if let Some(gap) = ByteRange::new(at, end)
+                && let Some(place) = place(at)
+            {
+                self.add(file, gap, place, label, mtime);
             }
             at = over.map_or(at, |over| over.end());
         }
-        self.drop_if_empty(file);
     }
 
     /// Drops what `goes` of `extent`; the number of bytes.

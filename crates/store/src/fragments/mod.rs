@@ -16,6 +16,7 @@
 //! * A sync of a datafile syncs both, the disk and the [log](FragmentLog::sync_datafile).
 
 mod error;
+mod failed;
 mod frame;
 mod identity;
 mod journal;
@@ -36,16 +37,17 @@ pub use spec::{LogSpec, Lost, Recovered};
 
 use crate::datafile::DatafileKey;
 use crate::emulate::Emulator;
+use failed::Health;
 use frame::FrameKey;
+use identity::Identity;
 use journal::Commit;
 use map::Map;
 use parking_lot::Mutex;
 use piece::State as PieceState;
 use record::Record;
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use weft_core::ibridge::Class;
 use weft_core::ranges::ByteRange;
 use weft_core::{ByteLen, LocalOffset};
@@ -69,6 +71,9 @@ struct Shared<E: Env> {
     spec: LogSpec,
     payloads: E::File,
     journal: [E::File; 2],
+    /// On the target's disk: the journal of a log that has failed.
+    exile: Mutex<Option<E::File>>,
+    identity: Identity,
     key: FrameKey,
     device: Option<Emulator<E>>,
     /// Payloads are bytes, not lengths only.
@@ -82,8 +87,7 @@ struct Shared<E: Env> {
     progress: E::Notify,
     /// The task has something to do.
     work: E::Notify,
-    has_failed: AtomicBool,
-    failure: Mutex<Option<LogError>>,
+    health: Health,
     /// Keeps others out until the end.
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
@@ -155,27 +159,9 @@ impl AsMut<[u8]> for Buffer {
     }
 }
 
-/// Why the log has failed, if it has.
-fn lock_failure<E: Env>(shared: &Shared<E>) -> Result<(), LogError> {
-    if !shared.has_failed.load(Ordering::Acquire) {
-        return Ok(());
-    }
-    Err(shared.failure.lock().clone().expect("set before the flag"))
-}
-
 impl<E: Env> Shared<E> {
     fn buffer(&self, len: usize) -> Buffer {
         self.env.hollow(len).map_or_else(|| Buffer::Bytes(vec![0; len]), Buffer::Hollow)
-    }
-
-    /// The SSD failed: for good.
-    fn fail(&self, name: &str, doing: &str, error: &io::Error) -> LogError {
-        let failed = LogError::Failed { path: self.spec.path.join(name), what: format!("{doing}: {error}") };
-        let first = self.failure.lock().get_or_insert(failed).clone();
-        self.has_failed.store(true, Ordering::Release);
-        self.progress.notify_all();
-        self.work.notify_all();
-        first
     }
 }
 
@@ -262,12 +248,13 @@ impl<E: Env> FragmentLog<E> {
         if !shared.filter.may_have(key) {
             return Ok(());
         }
+        self.exile().await?;
         let point = {
             let mut state = shared.state.lock();
             if !state.map.overlapping(key, extent).any(|entry| goes(entry.label.state)) {
                 return Ok(());
             }
-            lock_failure(shared)?;
+            shared.journals()?;
             state.map.remove(key, extent, goes);
             shared.filter.follow(&mut state.map);
             state.append(record)
@@ -321,9 +308,10 @@ impl<E: Env> FragmentLog<E> {
     /// [`LogError::Failed`]: then they stay dirty.
     pub async fn written_back(&self, pieces: &[Piece]) -> Result<(), LogError> {
         let shared = &*self.0;
+        self.exile().await?;
         let point = {
             let mut state = shared.state.lock();
-            lock_failure(shared)?;
+            shared.journals()?;
             for piece in pieces {
                 for (part, label) in state.map.still(piece.key, piece.extent, piece.place) {
                     if label.state == PieceState::Dirty {
@@ -355,27 +343,41 @@ impl<E: Env> FragmentLog<E> {
     /// Makes everything so far survive loss of power.
     ///
     /// # Errors
-    /// [`LogError::Failed`].
+    /// [`LogError::Failed`]; after a failure as long as anything is dirty, because nobody knows what of that the SSD has.
     pub async fn sync(&self) -> Result<(), LogError> {
-        let point = self.0.state.lock().point;
-        self.durable(point).await
+        let (point, dirty) = {
+            let state = self.0.state.lock();
+            (state.point, state.map.bytes_dirty())
+        };
+        self.sync_to(point, dirty > 0).await
     }
 
     /// The same for what was done with one datafile; nothing when nothing was since the last sync.
     ///
     /// # Errors
-    /// [`LogError::Failed`].
+    /// As [`sync`](Self::sync).
     pub async fn sync_datafile(&self, key: DatafileKey) -> Result<(), LogError> {
-        let point = {
+        let (point, is_dirty) = {
             let state = self.0.state.lock();
-            state.touched.get(&key).copied().unwrap_or(0).max(state.all_touched)
+            let point = state.touched.get(&key).copied().unwrap_or(0).max(state.all_touched);
+            (point, state.map.is_dirty(key))
         };
+        self.sync_to(point, is_dirty).await
+    }
+
+    async fn sync_to(&self, point: u64, is_dirty: bool) -> Result<(), LogError> {
+        if self.0.fine().is_err() {
+            self.exile().await?;
+            if is_dirty {
+                return self.0.fine();
+            }
+        }
         self.durable(point).await
     }
 
     /// Why the log has failed, if it has.
     pub fn failure(&self) -> Option<LogError> {
-        lock_failure(&self.0).err()
+        self.0.fine().err()
     }
 
     /// What is lost, at most `limit` of it.
@@ -387,6 +389,7 @@ impl<E: Env> FragmentLog<E> {
     pub fn stats(&self) -> LogStats {
         let commit = self.0.commit.lock();
         let journal = ByteLen(commit.offset.saturating_sub(commit.checkpoint_len));
+        let checkpoints = commit.checkpoints;
         drop(commit);
         let state = self.0.state.lock();
         let map = &state.map;
@@ -412,7 +415,8 @@ impl<E: Env> FragmentLog<E> {
             lost: ByteLen(map.lost),
             memory: ByteLen(map.memory()),
             journal,
-            failed: self.0.has_failed.load(Ordering::Acquire),
+            failed: self.0.fine().is_err(),
+            checkpoints,
         }
     }
 
@@ -437,14 +441,16 @@ impl<E: Env> FragmentLog<E> {
             }
             shared.progress.wait(epoch, None).await;
         }
-        let ended = match self.sync().await {
-            Ok(()) => {
-                let point = shared.state.lock().append(&Record::End);
-                self.durable(point).await
-            }
-            Err(error) => Err(error),
+        let ended = async {
+            let point = shared.state.lock().point;
+            // A log that has failed is as durable as it was, and what the disk has is noted there.
+            self.exile().await?;
+            self.durable(point).await?;
+            let point = shared.state.lock().append(&Record::End);
+            self.durable(point).await
         };
-        shared.fail("", "closed", &io::ErrorKind::NotConnected.into());
+        let ended = ended.await;
+        shared.health.close(&shared.spec.path);
         *shared.lock.lock() = None;
         ended
     }

@@ -1,5 +1,6 @@
 //! Opening a log: whose it is, what its journal says, and what of that the last end of the machine left.
 
+use super::failed::{self, Health};
 use super::frame::FrameKey;
 use super::identity::{self, BadIdentity, Identity};
 use super::journal::{Commit, FILES, PAYLOADS_NUMBER};
@@ -13,7 +14,6 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use weft_core::ibridge::Class;
 use weft_core::ranges::ByteRange;
 use weft_core::{ByteLen, LocalOffset};
@@ -48,20 +48,60 @@ impl<E: Env> FragmentLog<E> {
             }
             Err(error) => return Err(opening.io("lock the fragment log")(error)),
         };
-        let (identity, is_new) = match opening.identity(&dir).await? {
-            Some(identity) => (identity, false),
-            None => (opening.format(&dir).await?, true),
+        let target_dir = env.dir(&spec.target_path).await.map_err(opening.io("open the target"))?;
+        let exiled = opening.exiled(&target_dir).await?;
+        let mut identity = opening.identity(&dir).await?;
+        // Of a log that failed before: what is dirty there is still to be brought to the disk.
+        let mut failed = None;
+        if let (Some(found), Some(exiled)) = (identity, &exiled)
+            && found.log == exiled.identity.log
+        {
+            match exiled.map.bytes_dirty() {
+                0 => {
+                    dir.remove(identity::NAME).await.map_err(opening.io("make the fragment log anew"))?;
+                    identity = None;
+                }
+                _ => failed = Some(found),
+            }
+        }
+        let is_new = identity.is_none();
+        let identity = match identity {
+            Some(identity) => identity,
+            None => opening.format(&dir).await?,
         };
+        let mode = if failed.is_some() { OpenMode::READ } else { OpenMode::WRITE };
         let open = async |name: &str| {
-            let file = dir.open(name, OpenMode::WRITE).await;
+            let file = dir.open(name, mode).await;
             file.map_err(opening.io("open a part of the fragment log"))
         };
         let payloads = open(PAYLOADS).await?;
         let journal = [open(FILES[0]).await?, open(FILES[1]).await?];
         let key = FrameKey(identity.log);
         let device = spec.emulate.as_ref().map(|emulation| Emulator::new(env, emulation));
-        let found = opening.recover(&identity, &payloads, &journal, key, is_new, device.as_ref()).await?;
-        let Found { map, recovered, file, frame, room } = found;
+        let files = match (&failed, exiled.as_ref()) {
+            (Some(_), Some(exiled)) => vec![exiled.journal.clone()],
+            _ => {
+                let mut files = Vec::new();
+                for file in &journal {
+                    let bytes = read_all(file, device.as_ref()).await;
+                    files.push(bytes.map_err(opening.io("read the journal of the fragment log"))?);
+                }
+                files
+            }
+        };
+        let found = opening.recover(&identity, &payloads, &files, key, device.as_ref()).await?;
+        let Found { mut map, mut recovered, file, frame } = found;
+        recovered.is_new = is_new;
+        recovered.after_power_loss &= !is_new;
+        if let (None, Some(exiled)) = (&failed, &exiled) {
+            // What only that log had is gone with it.
+            exiled.map.each_dirty(|key, extent| map.insert_lost(key, extent));
+        }
+        recovered.lost = lost(&map, usize::MAX);
+        let mut room = [0; 2];
+        if failed.is_none() {
+            room = [files[0].len() as u64, files[1].len() as u64];
+        }
 
         let size = u64::from(identity.segments) * u64::from(identity.segment_len);
         let spec = LogSpec {
@@ -76,6 +116,8 @@ impl<E: Env> FragmentLog<E> {
             spec,
             payloads,
             journal,
+            exile: Mutex::new(None),
+            identity,
             key,
             device,
             has_bytes: env.hollow(0).is_none(),
@@ -108,18 +150,33 @@ impl<E: Env> FragmentLog<E> {
                 spare: Vec::new(),
                 stop: false,
                 keeper: true,
+                checkpoints: 0,
             }),
             progress: env.notify(),
             work: env.notify(),
-            has_failed: AtomicBool::new(false),
-            failure: Mutex::new(None),
+            health: Health::new(),
             lock: Mutex::new(Some(lock)),
         };
         shared.filter.follow(&mut shared.state.lock().map);
         let this = Self(Arc::new(shared));
-        // From here on the other file is the journal, whatever lies behind the end of this one.
-        let made = this.first_checkpoint(file).await;
-        made.map_err(|error| opening.io("write the journal of the fragment log")(io::Error::other(error)))?;
+        if failed.is_some() {
+            this.0.fail("", "it failed before", &io::ErrorKind::Other.into());
+            let moved = this.exile().await;
+            moved.map_err(|error| opening.io("note what the disk has")(io::Error::other(error)))?;
+        } else {
+            // From here on the other file is the journal, whatever lies behind the end of this one.
+            let made = this.first_checkpoint(file).await;
+            made.map_err(|error| {
+                opening.io("write the journal of the fragment log")(io::Error::other(error))
+            })?;
+            if exiled.is_some() {
+                let removing = async {
+                    target_dir.remove(failed::NAME).await?;
+                    target_dir.sync("").await
+                };
+                removing.await.map_err(opening.io("remove the journal of the log that failed"))?;
+            }
+        }
         let keeper = this.clone();
         let spawned = env.spawn("weft-fragments", move || async move { keeper.keep().await });
         spawned.map_err(opening.io("start the task of the fragment log"))?;
@@ -139,8 +196,13 @@ struct Found {
     file: usize,
     /// A number that no frame of it has yet, nor a later one.
     frame: u64,
-    /// Lengths of the files.
-    room: [u64; 2],
+}
+
+/// A log that has failed, by its journal on the target's disk.
+struct Exiled {
+    identity: Identity,
+    journal: Vec<u8>,
+    map: Map,
 }
 
 impl<E: Env> Opening<'_, E> {
@@ -179,6 +241,29 @@ impl<E: Env> Opening<'_, E> {
         };
         let wanted = format!("{} of cluster {:?}", self.spec.target, self.spec.cluster);
         Err(OpenLogError::Foreign { path: self.spec.path.clone(), found: whose, wanted })
+    }
+
+    /// What an earlier log has left on the target's disk when its SSD failed.
+    async fn exiled(&self, target: &E::Dir) -> Result<Option<Exiled>, OpenLogError> {
+        let file = match target.open(failed::NAME, OpenMode::READ).await {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.io("open the journal of the log that failed")(error)),
+        };
+        let doing = "read the journal of the log that failed";
+        let mut journal = read_all::<E>(&file, None).await.map_err(self.io(doing))?;
+        let damaged = |why| OpenLogError::Damaged {
+            path: self.spec.target_path.clone(),
+            what: format!("journal of a log that failed, {:?} ({why})", failed::NAME),
+        };
+        let head: Vec<u8> = journal.drain(..identity::LEN.min(journal.len())).collect();
+        let identity = Identity::decode(&head).map_err(|bad| damaged(format!("{bad:?}")))?;
+        let key = FrameKey(identity.log);
+        let scan = replay::scan(&journal, key).ok_or_else(|| damaged("no whole checkpoint".to_owned()))?;
+        let mut map = Map::new(Segments::new(identity.segments, identity.segment_len));
+        let replayed = replay::replay(&journal, &scan, key, &BTreeSet::new(), &mut map);
+        replayed.map_err(|why| damaged(why.to_owned()))?;
+        Ok(Some(Exiled { identity, journal, map }))
     }
 
     async fn format(&self, dir: &E::Dir) -> Result<Identity, OpenLogError> {
@@ -232,16 +317,10 @@ impl<E: Env> Opening<'_, E> {
         &self,
         identity: &Identity,
         payloads: &E::File,
-        journal: &[E::File; 2],
+        files: &[Vec<u8>],
         key: FrameKey,
-        is_new: bool,
         device: Option<&Emulator<E>>,
     ) -> Result<Found, OpenLogError> {
-        let mut files = Vec::new();
-        for file in journal {
-            files
-                .push(read_all(file, device).await.map_err(self.io("read the journal of the fragment log"))?);
-        }
         let scans: Vec<Option<Scan>> = files.iter().map(|bytes| replay::scan(bytes, key)).collect();
         let best =
             (0..files.len()).filter_map(|file| scans[file].map(|scan| (scan.last, scan.number, file))).max();
@@ -291,16 +370,15 @@ impl<E: Env> Opening<'_, E> {
         }
         let bytes = |count: fn(&super::map::ClassTotal) -> u64| ByteLen(map.classes.iter().map(count).sum());
         let recovered = Recovered {
-            is_new,
-            after_power_loss: lost_memory && !scan.is_orderly && !is_new,
+            is_new: false,
+            after_power_loss: lost_memory && !scan.is_orderly,
             entries: map.len(),
             dirty: bytes(|total| total.dirty),
             clean: bytes(|total| total.clean),
             torn: torn.len() as u64,
-            lost: lost(&map, usize::MAX),
+            lost: Vec::new(),
         };
-        let room = [files[0].len() as u64, files[1].len() as u64];
-        Ok(Found { map, recovered, file, frame: number, room })
+        Ok(Found { map, recovered, file, frame: number })
     }
 }
 

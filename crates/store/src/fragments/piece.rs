@@ -151,6 +151,8 @@ pub struct LogStats {
     pub memory: ByteLen,
     /// Bytes of the journal since its last checkpoint.
     pub journal: ByteLen,
+    /// Checkpoints of the journal.
+    pub checkpoints: u64,
     /// The SSD failed.
     pub failed: bool,
 }

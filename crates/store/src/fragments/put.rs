@@ -5,7 +5,7 @@ use super::map::{Label, Mapped};
 use super::piece::{Pin, Place, State as PieceState, Tag};
 use super::record::{Put, Record};
 use super::segments::{CHUNK_LEN_MAX, Want, check};
-use super::{FragmentLog, LogError, PAYLOADS, State, lock_failure};
+use super::{FragmentLog, LogError, PAYLOADS, State};
 use crate::datafile::DatafileKey;
 use crate::emulate;
 use std::io::IoSlice;
@@ -70,7 +70,7 @@ impl<E: Env> FragmentLog<E> {
             Label { class: tag.class, state, gain: Label::gain_of(tag.gain), puts: 1, is_used: false };
         let point = {
             let mut state = shared.state.lock();
-            lock_failure(shared)?;
+            shared.fine()?;
             for (part, &check) in parts.iter().zip(&checks) {
                 let Part { extent, place, generation, .. } = *part;
                 state.enter(&Put { key, extent, label, mtime: tag.mtime, place, generation, check });
@@ -126,7 +126,7 @@ impl<E: Env> FragmentLog<E> {
     fn find_room(&self, key: DatafileKey, extent: ByteRange, tag: Tag) -> Result<Room, LogError> {
         let shared = &*self.0;
         let mut state = shared.state.lock();
-        lock_failure(shared)?;
+        shared.fine()?;
         let class = tag.class;
         let count = extent.len().div_ceil(CHUNK_LEN_MAX as u64);
         let (mut same_class, mut all, mut dirty) = (0, 0, 0);
