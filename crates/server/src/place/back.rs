@@ -3,6 +3,7 @@
 use super::Placed;
 use super::bridge::Bridge;
 use super::open::STEP;
+use super::span::{BUFFER_LEN, around, spans};
 use crate::admission::Admission;
 use crate::payload::Buffer;
 use std::collections::BTreeSet;
@@ -17,8 +18,6 @@ use weft_store::fragments::Piece;
 /// A place in the order in which bytes are written back.
 pub(crate) type Position = (DatafileKey, LocalOffset);
 
-/// The longest write to the disk.
-const RUN_MAX: u64 = 4 << 20;
 /// The most bytes that are written before the disk is synced.
 const BATCH: ByteLen = ByteLen(64 << 20);
 /// How long writing back rests after it failed; doubled with each failure, up to the other.
@@ -36,7 +35,7 @@ pub(crate) struct Step {
 
 /// Bytes that the disk has been given, but that may be in the system's memory still.
 #[derive(Default)]
-struct Copied {
+pub(super) struct Copied {
     pieces: Vec<Piece>,
     len: u64,
     datafiles: BTreeSet<DatafileKey>,
@@ -54,10 +53,13 @@ impl<E: Env> Placed<E> {
         len_max: ByteLen,
     ) -> Result<Step, (DatafileError, Option<Position>)> {
         let Some(bridge) = &self.bridge else { return Ok(Step::default()) };
-        let mut copied = Copied::default();
-        let mut buf = Buffer::new(&bridge.env, RUN_MAX as usize);
+        let mut copied = bridge.copied.take().await;
+        // What somebody left in the middle need not be given once more.
+        let left = self.settle(bridge, &mut copied).await;
+        let mut buf = Buffer::new(&bridge.env, BUFFER_LEN);
         let next = self.copy_back(bridge, from, len_max, &mut copied, &mut buf, || true).await;
         let settled = self.settle(bridge, &mut copied).await;
+        let settled = left.and_then(|left| Ok(ByteLen(left.0 + settled?.0)));
         match (settled, copied.failed.take()) {
             (Err(error), _) | (_, Some(error)) => Err((error, next)),
             (Ok(written), None) => Ok(Step { next, written }),
@@ -83,13 +85,13 @@ impl<E: Env> Placed<E> {
         buf: &mut Buffer,
         may_go_on: impl Fn() -> bool,
     ) -> Option<Position> {
-        let runs = runs(&bridge.log.dirty_runs(from, len_max));
+        let spans = spans(&bridge.config.curve, &bridge.log.dirty_runs(from, len_max));
         let mut next = None;
-        for (key, run) in runs {
+        for (key, span) in spans {
             if !may_go_on() {
                 return next.or(from);
             }
-            let given = match self.copy_run(bridge, key, run, copied, buf).await {
+            let given = match self.copy_dirty(bridge, key, span, copied, buf).await {
                 // Its file is gone, and its removal has not come so far here or was lost with the power.
                 Err(DatafileError::Removed { .. }) => bridge.forget(key).await,
                 given => given,
@@ -97,36 +99,28 @@ impl<E: Env> Placed<E> {
             if let Err(error) = given {
                 copied.failed.get_or_insert(error);
             }
-            next = Some((key, LocalOffset(run.end())));
+            next = Some((key, LocalOffset(span.end())));
         }
         next
     }
 
-    /// Gives the disk what is dirty of `run`.
-    async fn copy_run(
+    /// Gives the disk what is dirty of `span`.
+    async fn copy_dirty(
         &self,
         bridge: &Bridge<E>,
         key: DatafileKey,
-        run: ByteRange,
+        span: ByteRange,
         copied: &mut Copied,
         buf: &mut Buffer,
     ) -> Result<(), DatafileError> {
-        let guard = bridge.ranges.hold(key, run.start(), run.end()).await;
-        // Of late some of it may have been cut off, or written back by somebody else and newer bytes on the disk.
-        let mut pieces = bridge.log.find(key, run);
+        let held = around(span);
+        let guard = bridge.ranges.hold(key, held.start(), held.end()).await;
+        // Of late some of it may have been cut off.
+        let mut pieces = bridge.log.find(key, span);
         pieces.retain(|piece| piece.is_dirty() && !piece.is_lost());
-        for piece in &pieces {
-            let at = (piece.extent().start() - run.start()) as usize;
-            let _busy = bridge.busy();
-            bridge.log.read(piece, &mut buf[at..at + piece.extent().len() as usize]).await?;
-        }
         let quiet = bridge.ranges.is_quiet(key, &guard).then(|| bridge.ranges.changes(key));
         let before = self.meta(key).await?.map(|meta| meta.mtime);
-        for (_, together) in runs(&pieces) {
-            let at = (together.start() - run.start()) as usize;
-            let bytes = &buf[at..at + together.len() as usize];
-            self.target.write(key, LocalOffset(together.start()), bytes).await?;
-        }
+        self.copy_span(bridge, key, held, &pieces, buf).await?;
         // Moving bytes is no change of the file. While somebody else is at it the time is about that of now anyway.
         if let Some(before) = before.filter(|_| quiet == Some(bridge.ranges.changes(key))) {
             self.target.set_mtime(key, before).await?;
@@ -168,12 +162,12 @@ impl<E: Env> Placed<E> {
     /// [`stop`](Self::stop).
     pub async fn look_after(&self, admission: &Admission<E>, log: impl Fn(&str)) {
         let Some(bridge) = &self.bridge else { return };
-        let mut copied = Copied::default();
         let (mut from, mut wished) = (None, None);
         let (mut pressing, mut rest) = (false, REST_MIN);
         let mut buf: Option<Buffer> = None;
         let requests = || (admission.queued() == 0, bridge.disk_requests.load(Ordering::Relaxed));
-        while bridge.wait_for_work(!copied.pieces.is_empty()).await {
+        let mut is_owed = false;
+        while bridge.wait_for_work(is_owed).await {
             let (_, before) = requests();
             if !bridge.pause(bridge.config.idle).await {
                 break;
@@ -185,7 +179,8 @@ impl<E: Env> Placed<E> {
             if !may_go_on() {
                 continue;
             }
-            let buf = buf.get_or_insert_with(|| Buffer::new(&bridge.env, RUN_MAX as usize));
+            let mut copied = bridge.copied.take().await;
+            let buf = buf.get_or_insert_with(|| Buffer::new(&bridge.env, BUFFER_LEN));
             let room = if pressing { STEP } else { ByteLen(BATCH.0.saturating_sub(copied.len)) };
             let (began, written) = (from, bridge.counters.bytes_written_back.load(Ordering::Relaxed));
             from = self.copy_back(bridge, from, room, &mut copied, buf, may_go_on).await;
@@ -201,7 +196,10 @@ impl<E: Env> Placed<E> {
                     Err(error) => copied.failed = Some(error),
                 }
             }
-            match copied.failed.take() {
+            let (failed, owes_nothing) = (copied.failed.take(), copied.pieces.is_empty());
+            is_owed = !owes_nothing;
+            drop(copied);
+            match failed {
                 Some(error) => {
                     bridge.told(&error, &log);
                     if !bridge.pause(rest).await {
@@ -216,7 +214,7 @@ impl<E: Env> Placed<E> {
             }
             let is_stuck = may_go_on()
                 && began.is_none()
-                && copied.pieces.is_empty()
+                && owes_nothing
                 && bridge.counters.bytes_written_back.load(Ordering::Relaxed) == written;
             // What is dirty still cannot be read: nothing helps but that somebody writes it anew.
             if is_stuck && !bridge.has_wishes() && !bridge.pause(REST_MAX).await {
@@ -281,27 +279,4 @@ impl<E: Env> Bridge<E> {
             *trouble = Some(text);
         }
     }
-}
-
-/// Neighbors in one datafile as one, up to the longest write.
-fn runs(pieces: &[Piece]) -> Vec<(DatafileKey, ByteRange)> {
-    let mut runs: Vec<(DatafileKey, ByteRange)> = Vec::new();
-    for piece in pieces {
-        let (key, mut extent) = (piece.key(), piece.extent());
-        if let Some((last_key, last)) = runs.last_mut()
-            && *last_key == key
-            && last.end() == extent.start()
-            && extent.end() - last.start() <= RUN_MAX
-        {
-            *last = ByteRange::new(last.start(), extent.end()).expect("longer than before");
-            continue;
-        }
-        while extent.len() > RUN_MAX {
-            let at = extent.start() + RUN_MAX;
-            runs.push((key, ByteRange::new(extent.start(), at).expect("not empty")));
-            extent = ByteRange::new(at, extent.end()).expect("not empty");
-        }
-        runs.push((key, extent));
-    }
-    runs
 }

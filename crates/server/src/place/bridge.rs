@@ -1,10 +1,12 @@
 //! The SSD beside a disk: its log, the decisions, the ranges that are being changed, and what is to be done when the disk is
 //! idle.
 
+use super::back::Copied;
 use super::counters::Counters;
 use super::preload::Wishes;
 use super::ranges::Ranges;
 use super::state::Policies;
+use super::turn::Turn;
 use crate::config::IbridgeConfig;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -34,6 +36,8 @@ pub(crate) struct Bridge<E: Env> {
     /// Whether the task in the background waits for work.
     pub(super) asleep: AtomicBool,
     pub(super) stopping: AtomicBool,
+    /// Bytes on their way to the disk; who writes back has the turn.
+    pub(super) copied: Turn<E, Copied>,
     /// Why writing back fails, as it was told last.
     pub(super) trouble: Mutex<Option<String>>,
 }
@@ -65,6 +69,7 @@ impl<E: Env> Bridge<E> {
             work: env.notify(),
             asleep: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            copied: Turn::new(env, Copied::default()),
             trouble: Mutex::new(None),
         }
     }

@@ -24,7 +24,9 @@ mod preload;
 mod ranges;
 mod read;
 mod source;
+mod span;
 mod state;
+mod turn;
 mod write;
 
 pub(crate) use back::Position;
