@@ -469,7 +469,7 @@ impl<E: Env> Target<E> {
             synced.map_err(|error| self.error(key, "sync the folder", error))?;
         }
         if let Some(&key) = keys.first() {
-            self.removed.sync().await.map_err(|error| self.error(key, "note its removal", error))?;
+            self.removed.sync(&self.dir).await.map_err(|error| self.error(key, "note its removal", error))?;
         }
         Ok(())
     }

@@ -26,6 +26,8 @@ struct Inner<E: Env> {
     all: BTreeSet<DatafileKey>,
     /// Oldest first.
     order: VecDeque<DatafileKey>,
+    /// Not written down yet.
+    unwritten: VecDeque<DatafileKey>,
     file: Option<E::File>,
     /// Length of the file.
     end: u64,
@@ -79,15 +81,18 @@ impl<E: Env> Removed<E> {
             Err(error) => return Err(error),
         }
         let all = order.iter().copied().collect();
-        Ok(Self { inner: Mutex::new(Inner { all, order, file: kept, end }) })
+        let unwritten = VecDeque::new();
+        Ok(Self { inner: Mutex::new(Inner { all, order, unwritten, file: kept, end }) })
     }
 
     pub fn contains(&self, key: DatafileKey) -> bool {
         self.inner.lock().all.contains(&key)
     }
 
-    /// Makes what is written down survive loss of power.
-    pub async fn sync(&self) -> io::Result<()> {
+    /// Writes down what could not be before (a full disk has room again when the datafile is gone), and makes all of it
+    /// survive loss of power.
+    pub async fn sync(&self, dir: &E::Dir) -> io::Result<()> {
+        self.write_down(dir).await?;
         let file = self.inner.lock().file.clone();
         match file {
             Some(file) => file.sync().await,
@@ -95,30 +100,52 @@ impl<E: Env> Removed<E> {
         }
     }
 
-    /// From here on nobody makes `key`. What cannot be written down is remembered by this process alone.
+    /// From here on nobody makes `key`. What cannot be written down now is when it is [synced](Self::sync).
     pub async fn add(&self, dir: &E::Dir, key: DatafileKey) {
-        let is_noted = self.inner.lock().file.is_some();
-        if !is_noted && let Ok(file) = dir.open(NAME, OpenMode::CREATE).await {
-            self.inner.lock().file.get_or_insert(file);
-        }
-        let (file, at) = {
+        {
             let mut inner = self.inner.lock();
             if !inner.all.insert(key) {
                 return;
             }
             inner.order.push_back(key);
+            inner.unwritten.push_back(key);
             if inner.order.len() > REMEMBERED_MAX
                 && let Some(oldest) = inner.order.pop_front()
             {
                 inner.all.remove(&oldest);
             }
+        }
+        let _ = self.write_down(dir).await;
+    }
+
+    async fn write_down(&self, dir: &E::Dir) -> io::Result<()> {
+        loop {
+            let Some(key) = self.inner.lock().unwritten.pop_front() else { return Ok(()) };
+            if let Err(error) = self.write(dir, key).await {
+                let mut inner = self.inner.lock();
+                inner.unwritten.push_front(key);
+                inner.unwritten.truncate(REMEMBERED_MAX);
+                return Err(error);
+            }
+        }
+    }
+
+    async fn write(&self, dir: &E::Dir, key: DatafileKey) -> io::Result<()> {
+        let noted = self.inner.lock().file.clone();
+        let file = match noted {
+            Some(file) => file,
+            None => {
+                let file = dir.open(NAME, OpenMode::CREATE).await?;
+                self.inner.lock().file.get_or_insert(file).clone()
+            }
+        };
+        let at = {
+            let mut inner = self.inner.lock();
             let at = inner.end;
             inner.end += RECORD_LEN as u64;
-            (inner.file.clone(), at)
+            at
         };
-        if let Some(file) = file {
-            let _ = file.write_at(&[IoSlice::new(&encode(key))], LocalOffset(at)).await;
-        }
+        file.write_at(&[IoSlice::new(&encode(key))], LocalOffset(at)).await
     }
 }
 
