@@ -180,6 +180,30 @@ impl<E: Env> Core<E> {
         Ok(boots(&objects, &replies))
     }
 
+    /// Has the data servers refuse capabilities of a file that end before `before_s`; what is under way with them has ended
+    /// then.
+    pub(crate) async fn fence(
+        &self,
+        file: FileId,
+        cap: Capability,
+        layout: &Layout,
+        before_s: u64,
+    ) -> Result<(), Error> {
+        let objects: Vec<_> = layout.objects().collect();
+        let replies = self
+            .ask_about(
+                &objects,
+                |&(_, target)| target,
+                |some| DataRequest::Fence {
+                    cap,
+                    before_s,
+                    datafiles: some.iter().map(|&&object| datafile(file, object)).collect(),
+                },
+            )
+            .await?;
+        only_done(&replies)
+    }
+
     /// Removes datafiles. Servers and administrators only.
     pub(crate) async fn remove_datafiles(&self, datafiles: &[DatafileId]) -> Result<(), Error> {
         let replies = self

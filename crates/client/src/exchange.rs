@@ -23,6 +23,8 @@ const WINDOW: usize = 64;
 pub(crate) struct Item {
     pub(crate) server: ServerId,
     pub(crate) outcome: Outcome,
+    /// It was sent, and the connection was lost before it was answered.
+    pub(crate) unheard: bool,
 }
 
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub(crate) enum Outcome {
 
 impl Item {
     pub(crate) fn new(server: ServerId) -> Self {
-        Self { server, outcome: Outcome::Pending }
+        Self { server, outcome: Outcome::Pending, unheard: false }
     }
 }
 
@@ -135,8 +137,8 @@ impl<'a, E: Env> Leg<'a, E> {
                 break;
             }
             core.counters.data_messages.one();
-            result = traffic.send(wire, item).await;
             self.sent += 1;
+            result = traffic.send(wire, item).await;
         }
         if let Err(error) = result {
             self.lost(core, items, &error);
@@ -163,6 +165,9 @@ impl<'a, E: Env> Leg<'a, E> {
     /// The connection is gone: what was not answered goes over another one.
     fn lost(&mut self, core: &Core<E>, items: &mut [Item], error: &io::Error) {
         self.line.wire = None;
+        for &item in &self.order[self.answered..self.sent] {
+            items[item].unheard = true;
+        }
         self.sent = self.answered;
         core.counters.repeated.one();
         if let Some(error) = give_up(core, self.server, error, self.attempt) {

@@ -65,6 +65,22 @@ impl<E: Env> State<E> {
     }
 }
 
+impl<E: Env> State<E> {
+    /// Tells that a lock is given up, later if need be.
+    pub(crate) async fn give_up(&self, request: MetaRequest) -> Result<()> {
+        match self.client.call(Effect::Repeatable, request.clone()).await {
+            Ok(MetaReply::Done) => Ok(()),
+            Ok(_) => Err(odd_reply()),
+            Err(error) => {
+                if matches!(error, Error::Unreachable(_)) {
+                    self.client.core.owe(request);
+                }
+                Err(self.explained(error))
+            }
+        }
+    }
+}
+
 impl<E: Env> OpenFile<E> {
     /// Takes a lock on `range`.
     ///
@@ -118,17 +134,7 @@ impl<E: Env> OpenFile<E> {
         let core = &*state.client.core;
         core.registry.unlocked(self.file(), space, owner, range);
         core.until_reclaimed().await;
-        let request = MetaRequest::Unlock { handle: self.handle(), space, owner, range };
-        match state.client.call(Effect::Repeatable, request.clone()).await {
-            Ok(MetaReply::Done) => Ok(()),
-            Ok(_) => Err(odd_reply()),
-            Err(error) => {
-                if matches!(error, Error::Unreachable(_)) {
-                    core.owe(request);
-                }
-                Err(state.explained(error))
-            }
-        }
+        state.give_up(MetaRequest::Unlock { handle: self.handle(), space, owner, range }).await
     }
 
     /// The first lock that would be in the way of this one.

@@ -8,9 +8,17 @@ use weft_wire::meta::{LockOwner, LockSpace, MetaRequest};
 
 impl<E: Env> Core<E> {
     /// An unlock failed because the service did not answer: it is said again before the next request. Connections that
-    /// nobody uses are closed, so that the locks of a process that asks for nothing more end with its session.
+    /// nobody uses are closed, so that the locks of a process that asks for nothing more end with its session; but the
+    /// service takes an append lock back by itself, and the session's other locks are worth keeping.
     pub(crate) fn owe(&self, unlock: MetaRequest) {
+        let of_append = matches!(
+            unlock,
+            MetaRequest::Unlock { space: LockSpace::Append, .. } | MetaRequest::Forsake { .. }
+        );
         self.owed.lock().push(unlock);
+        if of_append {
+            return;
+        }
         self.metadata.disconnect_idle();
         // Those for data of the same server keep the session alive, too.
         self.metadata_server().lines.disconnect_idle();

@@ -1,19 +1,20 @@
-//! Writing, appending.
+//! Writing.
 
+use crate::append::Turn;
 use crate::call::Effect;
 use crate::data::{Part, SharedBounds, Subs, Writes};
 use crate::error::{Error, Result};
 use crate::exchange::{Item, Outcome, exchange};
 use crate::file::{OpenFile, State};
 use crate::gather::{pick, total};
-use crate::locks::Wait;
 use crate::read::OFFSET_MAX;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use weft_core::{ByteLen, Extent, FileOffset, SubRequest};
 use weft_env::{Env, File};
 use weft_wire::Errno;
-use weft_wire::meta::{LockKind, LockOwner, LockRange, LockSpace, MetaRequest};
+use weft_wire::meta::MetaRequest;
 
 impl<E: Env> OpenFile<E> {
     /// Writes all of `bufs` at `offset`. Fewer bytes are written only when a server ran out of room on the way.
@@ -21,6 +22,16 @@ impl<E: Env> OpenFile<E> {
     /// # Errors
     /// `EBADF` when it is not open for writing, `EFBIG` beyond 2^63 - 1, `ENOSPC`, and others of the servers.
     pub async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
+        self.write_in_turn(bufs, offset, None).await
+    }
+
+    /// The same, perhaps as a part of an append.
+    pub(crate) async fn write_in_turn(
+        &self,
+        bufs: &[IoSlice<'_>],
+        offset: FileOffset,
+        turn: Option<&Turn>,
+    ) -> Result<usize> {
         let state = &self.state;
         state.check()?;
         state.check_locks().await?;
@@ -40,12 +51,12 @@ impl<E: Env> OpenFile<E> {
         let mut subs = Subs::take();
         layout.split_into(extent, access, state.client.core.options.split, &mut subs.0);
         let direct = match &subs.0[..] {
-            [sub] => state.write_leased(sub, bufs).await,
+            [sub] => state.write_leased(sub, bufs, turn).await,
             _ => Ok(false),
         };
         let result = match direct {
             Ok(true) => Ok(len),
-            Ok(false) => state.write_parts(extent, &subs.0, bufs).await,
+            Ok(false) => state.write_parts(extent, &subs.0, bufs, turn).await,
             Err(error) => Err(error),
         };
         match result {
@@ -54,52 +65,31 @@ impl<E: Env> OpenFile<E> {
         }
         result.map_err(|error| error.about(&state.path))
     }
-
-    /// Writes all of `bufs` at the end of the file, wherever that is when nobody else appends; where that was, and
-    /// the number of bytes written.
-    ///
-    /// # Errors
-    /// As [`OpenFile::write_at`].
-    pub async fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)> {
-        let state = &self.state;
-        state.check()?;
-        // The lock's owner is this open file: its own tasks take turns here.
-        let _turn = state.appending.enter().await;
-        let whole = LockRange { start: 0, end: u64::MAX };
-        let owner = LockOwner::Handle(self.handle());
-        let mut go_on = || false;
-        let wait = Wait::Until(&mut go_on);
-        if let Err(error) = self.lock(LockSpace::Append, owner, LockKind::Exclusive, whole, wait).await {
-            if matches!(error, Error::Unreachable(_)) {
-                // It may have been granted all the same.
-                let _ = self.unlock(LockSpace::Append, owner, whole).await;
-            }
-            return Err(error);
-        }
-        let result = match self.size().await {
-            Ok(size) => {
-                let end = FileOffset(size.0);
-                self.write_at(bufs, end).await.map(|count| (end, count))
-            }
-            Err(error) => Err(error),
-        };
-        let unlocked = self.unlock(LockSpace::Append, owner, whole).await;
-        let done = result?;
-        unlocked.map(|()| done)
-    }
 }
 
 impl<E: Env> State<E> {
     /// Writes a whole sub-request, whose bytes are all of `bufs`, through a leased descriptor; false when there is
     /// no lease.
     #[inline]
-    async fn write_leased(self: &Arc<Self>, sub: &SubRequest, bufs: &[IoSlice<'_>]) -> Result<bool> {
+    async fn write_leased(
+        self: &Arc<Self>,
+        sub: &SubRequest,
+        bufs: &[IoSlice<'_>],
+        turn: Option<&Turn>,
+    ) -> Result<bool> {
         for _ in 0..2 {
             let Some(lease) = self.lease_for(sub, true).await? else { return Ok(false) };
             let Some(inside) = lease.enter(&self.client.core.env) else {
                 self.lease_ended(sub.object, &lease);
                 continue;
             };
+            if let Some(turn) = turn {
+                // A lease that was given for a fresher capability says nothing about the turn.
+                if *self.record.cap.read() != Some(turn.cap) {
+                    return Ok(false);
+                }
+                turn.wrote.store(true, Relaxed);
+            }
             let result = lease.file.write_at(bufs, sub.local.offset).await;
             drop(inside);
             return result.map(|()| true).map_err(|error| self.device_error(sub, &error));
@@ -112,12 +102,14 @@ impl<E: Env> State<E> {
         extent: Extent,
         subs: &[SubRequest],
         bufs: &[IoSlice<'_>],
+        turn: Option<&Turn>,
     ) -> Result<usize> {
         let mut parts: Vec<Part> = subs.iter().map(|sub| Part::new(*sub)).collect();
         let mut result = Ok(());
         if subs.len() > 1 {
             for part in &mut parts {
-                match self.write_leased(&part.sub, &pick(bufs, part.sub.pieces(), usize::MAX)).await {
+                let pieces = pick(bufs, part.sub.pieces(), usize::MAX);
+                match self.write_leased(&part.sub, &pieces, turn).await {
                     Ok(true) => part.done = part.sub.local.len.0,
                     Ok(false) => {}
                     Err(error) => {
@@ -128,7 +120,7 @@ impl<E: Env> State<E> {
             }
         }
         if result.is_ok() {
-            result = self.write_messages(&mut parts, bufs).await;
+            result = self.write_messages(&mut parts, bufs, turn).await;
         }
         match result {
             Ok(()) => Ok(extent.len.0 as usize),
@@ -142,11 +134,17 @@ impl<E: Env> State<E> {
         }
     }
 
-    async fn write_messages(&self, parts: &mut [Part], bufs: &[IoSlice<'_>]) -> Result<()> {
+    async fn write_messages(
+        &self,
+        parts: &mut [Part],
+        bufs: &[IoSlice<'_>],
+        turn: Option<&Turn>,
+    ) -> Result<()> {
         let core = &*self.client.core;
         let buffer_len = total(bufs);
-        let mut cap = None;
-        let mut renewed = false;
+        // A fresh capability would pass a fence that is to keep this very write away.
+        let mut cap = turn.map(|turn| turn.cap);
+        let mut renewed = turn.is_some();
         loop {
             let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
             if open.is_empty() {
@@ -176,6 +174,9 @@ impl<E: Env> State<E> {
             exchange(core, &mut items, &mut writes).await;
             for _ in 0..writes.shared {
                 core.counters.shared_payloads.one();
+            }
+            if let Some(turn) = turn {
+                turn.note(&items);
             }
             match finish(items) {
                 Err(error) if expired(&error) && !renewed => {

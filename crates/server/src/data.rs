@@ -1,10 +1,12 @@
 //! The data service: datafiles on targets, for whoever holds a capability.
 
 mod connection;
+mod inside;
 mod io;
 mod many;
 
 pub(crate) use connection::DataConnection;
+use inside::Insiders;
 
 use crate::admission::Admission;
 use crate::averages::Averages;
@@ -24,7 +26,7 @@ use weft_store::error::{DatafileError, TargetError};
 use weft_store::target::{Target, TargetSpec};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, Place};
 use weft_wire::status::TargetStatus;
-use weft_wire::{ClusterSecret, Errno, Incoming, Link, WireError};
+use weft_wire::{Capability, ClusterSecret, Errno, Incoming, Link, WireError};
 
 /// The data service of one server.
 pub struct DataService<E: Env> {
@@ -36,6 +38,8 @@ pub struct DataService<E: Env> {
     targets: BTreeMap<TargetId, Arc<Served<E>>>,
     averages: Averages,
     leases: Leases<E>,
+    /// Writes under way.
+    insiders: Insiders,
     pool: PayloadPool<E>,
     /// Bytes of all shared payload areas.
     shared_memory: AtomicUsize,
@@ -110,6 +114,7 @@ impl<E: Env> DataService<E> {
             targets,
             averages,
             leases: Leases::new(env, after_crash),
+            insiders: Insiders::default(),
             pool: PayloadPool::new(env, config.limits.payload_memory_max),
             shared_memory: AtomicUsize::new(0),
             hurry: AtomicBool::new(false),
@@ -251,6 +256,7 @@ impl<E: Env> DataService<E> {
     /// A connection has ended.
     pub(crate) fn disconnected(&self, connection: DataConnection<E>) {
         self.leases.disconnected(connection.id());
+        self.insiders.remove(connection.id());
         self.shared_memory.fetch_sub(connection.shared_len(), Ordering::Relaxed);
     }
 
@@ -291,6 +297,20 @@ impl<E: Env> DataService<E> {
             );
             WireError::new(Errno::ENXIO, detail)
         })
+    }
+
+    /// Whether a capability that was genuine may still change the file: who lost the append lock without giving it up has
+    /// to ask for a fresh one.
+    ///
+    /// # Errors
+    /// `ESTALE`, as for one whose time is over.
+    fn check_fence(&self, served: &Served<E>, cap: &Capability) -> Result<(), WireError> {
+        if !served.placed.target().is_fenced(cap.file, cap.expires_s) {
+            return Ok(());
+        }
+        let detail =
+            format!("the capability for file {} does not hold: others have appended since", cap.file);
+        Err(WireError::new(Errno::ESTALE, detail))
     }
 
     fn note_stuck(&self, stuck: usize) {

@@ -318,6 +318,75 @@ fn locks_wait_in_slices_and_vanish_with_their_session() {
     });
 }
 
+fn append(handle: HandleId, turn: u64, ticket: u64) -> MetaRequest {
+    MetaRequest::Lock {
+        handle,
+        space: LockSpace::Append,
+        owner: LockOwner::Handle(HandleId(turn)),
+        kind: LockKind::Exclusive,
+        range: LockRange { start: 0, end: u64::MAX },
+        wait: true,
+        ticket,
+        pid: 0,
+    }
+}
+
+fn end_append(handle: HandleId, turn: u64) -> MetaRequest {
+    let owner = LockOwner::Handle(HandleId(turn));
+    MetaRequest::Unlock {
+        handle,
+        space: LockSpace::Append,
+        owner,
+        range: LockRange { start: 0, end: u64::MAX },
+    }
+}
+
+#[test]
+fn who_appends_for_too_long_or_vanishes_is_fenced_off() {
+    with_service(async |env, service, _| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (ours, opened) = a.open("f", CREATE).await.expect("made");
+        let (theirs, _) = b.open("f", WRITE).await.expect("there");
+        assert_eq!(b.ask(append(theirs, 90, 0)).await, MetaReply::Locked);
+        assert_eq!(b.ask(end_append(theirs, 90)).await, MetaReply::Done);
+        assert_eq!(a.ask(append(ours, 100, 0)).await, MetaReply::Locked, "nobody is to be fenced off");
+        // The end of this append is never heard.
+        let (since, mut ticket) = (env.now(), 0);
+        let (cap, fence_s) = loop {
+            match b.ask(append(theirs, 91, ticket)).await {
+                MetaReply::LockWait(next) => ticket = next,
+                MetaReply::LockedFenced { cap, fence_s } => break (cap, fence_s),
+                other => panic!("{other:?}"),
+            }
+        };
+        let waited = env.now().saturating_sub(since);
+        assert!(waited >= Nanos::from_ms(14_900) && waited < Nanos::from_ms(15_500), "{waited}");
+        assert!(opened.cap.expect("for writing").expires_s < fence_s && fence_s <= cap.expires_s);
+        // What is heard late of the append that was taken over changes nothing.
+        assert_eq!(a.ask(end_append(ours, 100)).await, MetaReply::Done);
+        let MetaReply::LockWait(ticket) = a.ask(append(ours, 101, 0)).await else { panic!("held") };
+        // The holder's session ends: he may be writing still.
+        b.gone().await;
+        let MetaReply::LockedFenced { fence_s: later, .. } = a.ask(append(ours, 101, ticket)).await else {
+            panic!("without a fence")
+        };
+        assert!(later > cap.expires_s);
+        let MetaReply::Capability(renewed) = a.ask(MetaRequest::Renew { handle: ours }).await else {
+            panic!("renewed")
+        };
+        assert!(renewed.expires_s >= later);
+        // An append that failed and may be carried out yet.
+        let owner = LockOwner::Handle(HandleId(101));
+        assert_eq!(a.ask(MetaRequest::Forsake { handle: ours, owner }).await, MetaReply::Done);
+        let MetaReply::LockedFenced { fence_s: last, .. } = a.ask(append(ours, 102, 0)).await else {
+            panic!("without a fence")
+        };
+        assert!(last > renewed.expires_s);
+        a.close(ours, WriteSummary::default()).await.expect("open");
+        assert_eq!(service.status().await.locks, 0);
+    });
+}
+
 #[test]
 fn a_circle_of_waits_is_told() {
     with_service(async |_, service, _| {

@@ -73,6 +73,41 @@ fn bytes_come_back_through_every_module_and_transport() {
 }
 
 #[test]
+fn a_fence_keeps_older_capabilities_from_writing_over_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = RealEnv::new();
+    block_on(async {
+        let config = config(folder.path(), vec![unix(folder.path())], false);
+        make_folders(&config);
+        let part = datafile(0, 12, 0);
+        for start_number in 0..2 {
+            let server = start(&env, config.clone()).await;
+            let mut client = Client::connect(&env, &server.addresses()[0]).await;
+            let old = client.cap(12);
+            let new = secret().grant(old.file, old.rights, old.expires_s + 5);
+            let mut write = async |cap| {
+                let request = write_request(part, cap, 0, 4);
+                client.call(&request, b"ever").await.0
+            };
+            if start_number == 0 {
+                assert_eq!(write(old).await, DataReply::Written);
+                let fence = |cap| DataRequest::Fence { cap, before_s: new.expires_s, datafiles: vec![part] };
+                let mut other = Client::connect(&env, &server.addresses()[0]).await;
+                let refused = other.call(&fence(old), &[]).await.0;
+                assert_eq!(errno(&refused), Some(Errno::EINVAL), "it would keep itself out");
+                assert_eq!(other.call(&fence(new), &[]).await.0, DataReply::Done);
+                // Another file's, and reading, are nobody's business.
+                assert_eq!(other.write(datafile(0, 13, 0), 0, b"else").await, DataReply::Written);
+                assert_eq!(other.read(part, 0, 4).await.1, b"ever");
+            }
+            assert_eq!(errno(&write(old).await), Some(Errno::ESTALE));
+            assert_eq!(write(new).await, DataReply::Written);
+            server.stop().await;
+        }
+    });
+}
+
+#[test]
 fn the_null_module_keeps_lengths_and_gives_zeros() {
     with_server(false, async |env, unix, _, _| {
         let mut client = Client::connect(&env, &unix).await;

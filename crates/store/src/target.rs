@@ -2,6 +2,7 @@
 
 mod beside;
 mod device;
+mod fences;
 mod format;
 mod lend;
 mod list;
@@ -13,6 +14,7 @@ use crate::error::{DatafileError, TargetError};
 use crate::module_direct;
 use crate::module_null::NullModule;
 use crate::range_lock::RangeLocks;
+use fences::Fences;
 use parking_lot::Mutex;
 use removed::Removed;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +22,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weft_core::{ByteLen, LocalOffset, TargetId, Timestamp};
+use weft_core::{ByteLen, FileId, LocalOffset, TargetId, Timestamp};
 use weft_env::device::DeviceAction;
 use weft_env::plants::{self, Plant, planted};
 use weft_env::{Create, Dir, Env, File, FileMeta, OpenMode, Shared, Space};
@@ -82,6 +84,7 @@ pub struct Target<E: Env> {
     /// success, so no sync of them succeeds until they are emptied or removed.
     unsafe_datafiles: Mutex<BTreeSet<DatafileKey>>,
     removed: Removed<E>,
+    fences: Fences<E>,
     unclean: bool,
     leases_marked: AtomicBool,
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
@@ -111,6 +114,8 @@ impl<E: Env> Target<E> {
             format::probe_direct(&dir, &spec.path).await?;
         }
         let removed = Removed::open(&dir).await.map_err(io("read which datafiles were removed"))?;
+        let fences =
+            Fences::open(&dir, seconds(env)).await.map_err(io("read which capabilities are refused"))?;
         let unclean = dir.meta(format::LEASED).await.is_ok();
         Ok(Self {
             env: env.clone(),
@@ -122,6 +127,7 @@ impl<E: Env> Target<E> {
             emulator: spec.emulate.as_ref().map(|emulation| Emulator::new(env, emulation)),
             unsafe_datafiles: Mutex::default(),
             removed,
+            fences,
             unclean,
             leases_marked: AtomicBool::new(unclean),
             lock: Mutex::new(Some(lock)),
@@ -428,6 +434,18 @@ impl<E: Env> Target<E> {
         }
     }
 
+    /// From here on capabilities of `file` that end before `before_s`, in seconds since 1970, are of no more use for
+    /// changing its datafiles; outlives the process.
+    pub async fn fence(&self, file: FileId, before_s: u64) {
+        self.fences.put(&self.dir, file, before_s, seconds(&self.env)).await;
+    }
+
+    /// Whether a capability of `file` that ends at `expires_s` is [fenced](Self::fence) off.
+    #[inline]
+    pub fn is_fenced(&self, file: FileId, expires_s: u64) -> bool {
+        self.fences.refuse(file, expires_s)
+    }
+
     /// Removes it; a missing one is removed already. That it is gone survives loss of power after
     /// [`sync_removals`](Self::sync_removals).
     ///
@@ -554,6 +572,10 @@ impl<E: Env> Target<E> {
     fn error(&self, key: DatafileKey, doing: &'static str, error: io::Error) -> DatafileError {
         DatafileError::new(self.path.join(key.name()).display().to_string(), doing, error)
     }
+}
+
+fn seconds<E: Env>(env: &E) -> u64 {
+    u64::try_from(env.wall().parts().0).unwrap_or(0)
 }
 
 fn end_of(offset: LocalOffset, len: usize) -> u64 {

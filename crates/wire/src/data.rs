@@ -165,6 +165,16 @@ pub enum DataRequest {
         /// From this byte of this datafile on; `None` from the start.
         from: Option<(FileId, ObjectId, LocalOffset)>,
     },
+    /// From here on these datafiles of one file are changed only by capabilities that end at `before_s` or later; what is
+    /// under way with others has ended when this is answered. Reply: `Done`.
+    Fence {
+        /// With this right (write), which itself must end so late.
+        cap: Capability,
+        /// In seconds since 1970.
+        before_s: u64,
+        /// All of the file that the server has.
+        datafiles: Vec<DatafileId>,
+    },
 }
 
 /// Length, room and time of one datafile.
@@ -201,7 +211,7 @@ pub enum DataReply {
     Written,
     /// To `GetLens`: in the order asked.
     Lens(Vec<DatafileMeta>),
-    /// To `SetLens`, `Sync`, `Remove`, `Release`, `RevokeLeases`.
+    /// To `SetLens`, `Sync`, `Remove`, `Release`, `RevokeLeases`, `Fence`.
     Done,
     /// To `Lease`: one file is attached.
     Leased {

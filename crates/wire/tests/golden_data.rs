@@ -31,6 +31,7 @@ fn requests() {
     let plain = IoHints { fragment: false, small_random: true, siblings: 1, sibling_targets: vec![] };
     let hints = IoHints { fragment: true, small_random: false, siblings: 5, sibling_targets };
     let both = vec![self::datafile(0), datafile];
+    let fenced = vec![datafile];
     support::check(
         "data_request.txt",
         &[
@@ -67,6 +68,7 @@ fn requests() {
                 target: TargetId(1),
                 from: Some((FileId(9), ObjectId { component: 0, column: 3 }, offset)),
             },
+            DataRequest::Fence { cap, before_s: 1_799_999_999, datafiles: fenced },
         ],
     );
 }

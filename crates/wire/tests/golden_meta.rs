@@ -168,6 +168,7 @@ fn requests() {
         MetaRequest::ScanInodes { after: FileId(0), limit: 1000 },
         MetaRequest::CheckNamespace { repair: true },
         MetaRequest::Averages { reports: vec![report(0), report(1_000_000)] },
+        MetaRequest::Forsake { handle, owner },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -227,6 +228,7 @@ fn replies() {
         MetaReply::Elsewhere { from: b"a".to_vec(), target: b"/etc".to_vec(), rest: b"passwd".to_vec() },
         MetaReply::Averages(vec![report(5)]),
         MetaReply::Failed(WireError::new(Errno::ENOENT, "a: no such file")),
+        MetaReply::LockedFenced { cap: cap(), fence_s: 1_799_999_999 },
     ];
     support::check("meta_reply.txt", &replies);
 }

@@ -33,14 +33,19 @@ impl<E: Env> State<E> {
         }
     }
 
+    /// From here on this one is used.
+    pub(crate) fn renewed(&self, cap: Capability) {
+        *self.record.cap.write() = Some(cap);
+        self.renew_at_s.store(renew_at(&cap, self.client.core.env.wall()), Relaxed);
+    }
+
     /// Asks for a fresh capability.
     pub(crate) async fn renew(&self) -> Result<Capability> {
         let request = MetaRequest::Renew { handle: self.record.handle };
         let answer = self.client.call(Effect::Repeatable, request).await;
         match answer.map_err(|error| self.explained(error))? {
             MetaReply::Capability(cap) => {
-                *self.record.cap.write() = Some(cap);
-                self.renew_at_s.store(renew_at(&cap, self.client.core.env.wall()), Relaxed);
+                self.renewed(cap);
                 Ok(cap)
             }
             _ => Err(crate::control::odd_reply()),

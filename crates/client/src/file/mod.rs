@@ -58,6 +58,8 @@ pub(crate) struct State<E: Env> {
     pub(crate) written: Written,
     pub(crate) unsynced: Unsynced,
     pub(crate) appending: Gate<E>,
+    /// Data servers refuse capabilities that end before this, in seconds since 1970.
+    pub(crate) fenced_s: AtomicU64,
     pub(crate) cells: Cells<E>,
     closed: bool,
 }
@@ -151,6 +153,7 @@ impl<E: Env> OpenFile<E> {
                 written: Written::default(),
                 unsynced: Unsynced::default(),
                 appending: Gate::new(&core.env),
+                fenced_s: AtomicU64::new(0),
                 closed: false,
             }),
         };

@@ -1,6 +1,8 @@
 //! What the data service knows of one connection.
 
+use super::inside::{Insiders, Place};
 use crate::greeting::Greeted;
+use std::sync::Arc;
 use weft_core::{FileId, Timestamp};
 use weft_env::{Env, Shared};
 use weft_wire::hello::SessionId;
@@ -20,6 +22,7 @@ pub(crate) struct DataConnection<E: Env> {
     pub(super) payload_area: Option<E::Shared>,
     /// Whether the shared areas were handed out.
     pub(super) attached: bool,
+    place: Option<Arc<Place>>,
     caps: Vec<Capability>,
     next: usize,
 }
@@ -35,6 +38,7 @@ impl<E: Env> DataConnection<E> {
             is_administrator,
             payload_area: None,
             attached: false,
+            place: None,
             caps: Vec::new(),
             next: 0,
         }
@@ -43,6 +47,11 @@ impl<E: Env> DataConnection<E> {
     /// Its number.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Its place among those who write.
+    pub(super) fn place(&mut self, all: &Insiders) -> &Arc<Place> {
+        self.place.get_or_insert_with(|| all.add(self.id))
     }
 
     /// Whether it may end the server and take leases back.

@@ -199,6 +199,10 @@ impl<E: Env> DataService<E> {
             Err(error) => return Ok(Err(error)),
         };
         count(&served.counters, &write.hints);
+        let _inside = connection.place(&self.insiders).enter(write.datafile.file);
+        if let Err(error) = self.check_fence(served, &write.cap) {
+            return Ok(Err(error));
+        }
         let gate = Gate { admission: &served.admission, session: connection.session };
         let (key, source) = (key(write.datafile), Source::Bytes(&buf));
         let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;
@@ -217,11 +221,14 @@ impl<E: Env> DataService<E> {
         self.may_write(connection, &write)?;
         let served = self.served(write.datafile.target)?;
         let len = write.len as usize;
-        let area = shared_part(connection, from, len)?;
+        shared_part(connection, from, len)?;
         if len == 0 {
             return Ok(());
         }
         count(&served.counters, &write.hints);
+        let _inside = connection.place(&self.insiders).enter(write.datafile.file);
+        self.check_fence(served, &write.cap)?;
+        let area = shared_part(connection, from, len)?;
         let gate = Gate { admission: &served.admission, session: connection.session };
         let (key, source) = (key(write.datafile), Source::Shared(area, from, len));
         let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;

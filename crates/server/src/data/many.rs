@@ -53,6 +53,9 @@ impl<E: Env> DataService<E> {
                 Ok(DataReply::Done)
             }
             DataRequest::RevokeLeases { target } => self.revoke(connection, target).await,
+            DataRequest::Fence { cap, before_s, datafiles } => {
+                self.fence(connection, cap, before_s, &datafiles).await
+            }
             DataRequest::ListDatafiles { target, after, limit } => {
                 let after = after.map(|(file, object)| DatafileKey::new(file, object));
                 self.list(connection, target, after, limit as usize).await
@@ -128,6 +131,33 @@ impl<E: Env> DataService<E> {
             Counters::add(&served.counters.requests, 1);
             let gate = Gate { admission: &served.admission, session: connection.session };
             served.placed.set_len(key(datafile), len, gate).await.map_err(|error| self.failed(error))?;
+        }
+        Ok(DataReply::Done)
+    }
+
+    async fn fence(
+        &self,
+        connection: &mut DataConnection<E>,
+        cap: Capability,
+        before_s: u64,
+        datafiles: &[DatafileId],
+    ) -> Result<DataReply, WireError> {
+        self.check_all(connection, &cap, Rights::WRITE, datafiles.iter().copied())?;
+        if before_s > cap.expires_s {
+            let detail = format!("a fence for file {} that its own capability does not pass", cap.file);
+            return Err(WireError::new(Errno::EINVAL, detail));
+        }
+        for datafile in datafiles {
+            self.served(datafile.target)?.placed.target().fence(cap.file, before_s).await;
+        }
+        // From here on nobody new passes who must not; those who passed before are waited for.
+        for &datafile in datafiles {
+            let stuck = self.leases.revoke_datafile(datafile, self.limits.revoke_timeout).await;
+            self.note_stuck(stuck);
+        }
+        if !self.insiders.wait(&self.env, cap.file, self.limits.stall_timeout).await {
+            let detail = format!("server {:?}: a write of file {} does not end", self.name, cap.file);
+            return Err(WireError::new(Errno::EIO, detail));
         }
         Ok(DataReply::Done)
     }
@@ -312,7 +342,13 @@ impl<E: Env> DataService<E> {
         }
         let file = served.placed.target().file_to_lend(key(datafile), write).await;
         let Some(file) = file.map_err(|error| self.failed(error))? else { return Ok(None) };
-        Ok(self.leases.grant(connection.id(), datafile).map(|slot| (slot, file)))
+        let slot = self.leases.grant(connection.id(), datafile);
+        // Looked at after it was granted: a fence takes back what it finds.
+        if write && let Err(error) = self.check_fence(served, &cap) {
+            self.leases.release(connection.id(), slot.as_slice());
+            return Err(error);
+        }
+        Ok(slot.map(|slot| (slot, file)))
     }
 }
 

@@ -10,6 +10,10 @@ use weft_wire::meta::{HandleId, HeldLock, LockKind, LockOwner, LockRange, LockSp
 /// A place in a queue is given up when nobody asked for it for this long: its client was interrupted.
 const TICKET_LIFE: Nanos = Nanos::from_s(5);
 
+/// The append lock is taken from who has had it for so long when somebody else wants it: an append takes two exchanges, and
+/// an unlock that was not heard must not hold up everybody else. Safe however late the former holder is: see `fences`.
+const APPEND_TERM: Nanos = Nanos::from_s(15);
+
 const SPACES: [LockSpace; 3] = [LockSpace::Record, LockSpace::Flock, LockSpace::Append];
 
 type Key = (FileId, LockSpace);
@@ -87,9 +91,24 @@ pub(super) struct Locks {
     owners: BTreeMap<SessionId, BTreeMap<LockOwner, u32>>,
     /// When each ticket was last asked for.
     asked: BTreeMap<Ticket, (SessionId, Nanos)>,
+    /// Who has the append lock of which file, and since when.
+    appending: BTreeMap<FileId, (Owner, Nanos)>,
+    /// Sessions that had locks when the service started, or have had some since: of others nobody can say who had theirs
+    /// meanwhile.
+    known: BTreeSet<SessionId>,
 }
 
 impl Locks {
+    /// None; of these sessions it is known that they had some when the service before this one ended.
+    pub(super) fn of_before(known: BTreeSet<SessionId>) -> Self {
+        Self { known, ..Self::default() }
+    }
+
+    /// A session will not come back.
+    pub(super) fn forget_session(&mut self, session: SessionId) {
+        self.known.remove(&session);
+    }
+
     pub(super) fn count(&self) -> usize {
         self.table.range_count()
     }
@@ -111,7 +130,13 @@ impl Locks {
         }
         match answer {
             Acquire::Granted => {
-                self.past.note(file, session);
+                match space {
+                    LockSpace::Append => drop(self.appending.insert(file, ((session, owner), now))),
+                    LockSpace::Record | LockSpace::Flock => {
+                        self.past.note(file, session);
+                        self.known.insert(session);
+                    }
+                }
                 LockAnswer::Granted
             }
             Acquire::Queued(ticket) => {
@@ -124,7 +149,7 @@ impl Locks {
         }
     }
 
-    /// Gives a lock to a session that had it when it was last connected; `false` when it is another's, or has been
+    /// Gives a lock to a session that had it when it was last connected; `false` when it is another's, or may have been
     /// since.
     pub(super) fn get_back(&mut self, request: LockRequest, now: Nanos) -> bool {
         let LockRequest { session, file, space, owner, kind, range, .. } = request;
@@ -134,7 +159,8 @@ impl Locks {
                 && range.end() <= held.range.end()
                 && held.mode == mode(kind)
         });
-        held || !self.past.others_had(file, session)
+        held || self.known.contains(&session)
+            && !self.past.others_had(file, session)
             && self.ask(request, false, 0, now) == LockAnswer::Granted
     }
 
@@ -158,9 +184,49 @@ impl Locks {
         self.table.cancel(ticket)
     }
 
+    /// Whether somebody else than who asks has had the append lock for too long.
+    pub(super) fn is_overdue(&self, request: &LockRequest, now: Nanos) -> bool {
+        let holder = self.appending.get(&request.file);
+        holder.is_some_and(|(holder, since)| {
+            *holder != (request.session, request.owner) && since.saturating_add(APPEND_TERM) <= now
+        })
+    }
+
+    /// Takes the append lock of a file from whoever has it. Whether others should ask again.
+    pub(super) fn relieve(&mut self, file: FileId) -> bool {
+        let Some((holder, _)) = self.appending.remove(&file) else { return false };
+        self.forget(holder);
+        self.table.release(&(file, LockSpace::Append), &holder)
+    }
+
+    /// Whether a session has the append lock of a file: as this owner, or as any.
+    pub(super) fn appends(&self, session: SessionId, file: FileId, owner: Option<LockOwner>) -> bool {
+        let holder = self.appending.get(&file).map(|(holder, _)| *holder);
+        holder.is_some_and(|(of, holder)| of == session && owner.is_none_or(|owner| owner == holder))
+    }
+
+    /// The files of which a session has the append lock.
+    pub(super) fn appends_of(&self, session: SessionId) -> Vec<FileId> {
+        let own = self.appending.iter().filter(|(_, ((of, _), _))| *of == session);
+        own.map(|(file, _)| *file).collect()
+    }
+
+    /// Each append is an owner of its own, which does not come again.
+    fn forget(&mut self, (session, owner): Owner) {
+        if let Some(owners) = self.owners.get_mut(&session) {
+            owners.remove(&owner);
+        }
+    }
+
     /// Gives up a range. Whether others should ask again.
     pub(super) fn unlock(&mut self, request: &LockRequest) -> Result<bool, Errno> {
         let LockRequest { session, file, space, owner, range, .. } = *request;
+        if space == LockSpace::Append {
+            if self.appends(session, file, Some(owner)) {
+                self.appending.remove(&file);
+            }
+            self.forget((session, owner));
+        }
         self.table.unlock(&(file, space), &(session, owner), range).map_err(|_| Errno::ENOLCK)
     }
 
@@ -236,9 +302,32 @@ mod tests {
     }
 
     #[test]
-    fn what_another_session_has_had_meanwhile_is_not_given_back() {
+    fn the_append_lock_is_taken_from_who_has_had_it_for_too_long() {
+        let append = |session, handle| LockRequest {
+            space: LockSpace::Append,
+            ..request(session, handle, 0, u64::MAX)
+        };
         let mut locks = Locks::default();
+        let (a, b, file) = (append(1, 1), append(2, 2), FileId(5));
+        assert_eq!(locks.ask(a, true, 0, Nanos(0)), LockAnswer::Granted);
+        let LockAnswer::Wait(ticket) = locks.ask(b, true, 0, Nanos(1)) else { panic!("queued") };
+        assert!(!locks.is_overdue(&b, Nanos(APPEND_TERM.0 - 1)) && !locks.is_overdue(&a, APPEND_TERM));
+        assert!(locks.is_overdue(&b, APPEND_TERM));
+        assert!(locks.appends(SessionId(1), file, None) && !locks.appends(SessionId(1), file, Some(b.owner)));
+        assert!(locks.relieve(file), "somebody waits");
+        assert_eq!(locks.ask(b, true, ticket, APPEND_TERM), LockAnswer::Granted);
+        assert_eq!(locks.unlock(&a), Ok(false), "too late");
+        assert!(!locks.is_overdue(&a, Nanos(2 * APPEND_TERM.0 - 1)), "its time begins anew");
+        assert_eq!((locks.appends_of(SessionId(1)), locks.appends_of(SessionId(2))), (vec![], vec![file]));
+        assert_eq!(locks.unlock(&b), Ok(false));
+        assert!(locks.appends_of(SessionId(2)).is_empty() && !locks.relieve(file));
+    }
+
+    #[test]
+    fn what_another_session_has_had_meanwhile_is_not_given_back() {
+        let mut locks = Locks::of_before(BTreeSet::from([SessionId(1), SessionId(2)]));
         let (a, b) = (request(1, 1, 0, 10), request(2, 2, 0, 10));
+        assert!(!locks.get_back(request(3, 1, 0, 10), Nanos(0)), "its session had ended before the start");
         assert!(locks.get_back(a, Nanos(0)), "nobody had it");
         assert!(locks.get_back(a, Nanos(0)), "it has it");
         assert!(!locks.get_back(b, Nanos(0)));

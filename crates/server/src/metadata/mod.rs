@@ -11,12 +11,13 @@
 //! waiting      locks that are waited for              pages   what mounts keep, dropped when others write
 //! walk         paths, links and search permission        permit  permission   layouts  which layout a file gets
 //! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
-//! opens, sessions, locking   what is in memory, pure        reaper  removal of datafiles
+//! opens, sessions, locking, fences   what is in memory, pure        reaper  removal of datafiles
 //! ```
 
 mod attrs;
 mod check;
 mod fault;
+mod fences;
 mod ghosts;
 mod layouts;
 mod list;
@@ -55,7 +56,7 @@ use weft_core::ibridge::Board;
 use weft_core::{Nanos, Placement};
 use weft_env::{Dir, Env};
 use weft_store::emulate::Emulation;
-use weft_store::metadata::{Engine, Journal, JournalOptions};
+use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
 use weft_wire::ClusterMap;
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::status::MetadataStatus;
@@ -164,8 +165,13 @@ pub struct Service<E: Env> {
     reaper_ended: E::Notify,
     reaper_runs: AtomicBool,
     stopping: AtomicBool,
+    /// Up to here the database says whose sessions have ended: before a lock of theirs is another's it must be durable, so
+    /// that no later start gives it back.
+    sessions_ended: Mutex<Option<Point>>,
     /// Until then only what was locked before the start is locked.
     grace_until: Nanos,
+    /// The database says who has not come back until then.
+    grace_is_over: AtomicBool,
     /// From then on mounts have dropped the pages that they kept before the start.
     pages_told_from: Nanos,
     requests: AtomicU64,

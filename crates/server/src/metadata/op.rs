@@ -1,6 +1,7 @@
 //! What every operation needs beside the database: who asks, when, and what the service knows.
 
 use super::fault::Outcome;
+use super::fences::Fences;
 use super::ghosts::Ghosts;
 use super::layouts::Layouts;
 use super::opens::Opens;
@@ -34,6 +35,10 @@ pub(super) struct Core {
     pub opens: Mutex<Opens>,
     /// Files that somebody unknown may be writing.
     pub ghosts: Mutex<Ghosts>,
+    /// Files to which somebody may be appending who has lost the lock.
+    pub fences: Mutex<Fences>,
+    /// The latest end of a capability to write, in seconds since 1970.
+    pub granted_latest_s: AtomicU64,
     /// Rows in `reap`.
     pub reaping: AtomicU64,
     /// Something was added to `reap`.
@@ -90,11 +95,32 @@ pub(super) fn file_type(kind: NodeKind) -> FileType {
     }
 }
 
+fn seconds(time: Timestamp) -> u64 {
+    u64::try_from(time.parts().0).unwrap_or(0)
+}
+
 impl Core {
     /// A right to `file`, from `now` on.
     pub(super) fn grant(&self, file: FileId, rights: Rights, now: Timestamp) -> Capability {
-        let seconds = u64::try_from(now.parts().0).unwrap_or(0);
-        self.secret.grant(file, rights, seconds + self.capability_life_s)
+        let now_s = seconds(now);
+        let mut expires_s = now_s + self.capability_life_s;
+        if rights.allow(Rights::WRITE) {
+            expires_s = expires_s.max(self.fences.lock().of(file, now_s));
+            self.granted_latest_s.fetch_max(expires_s, Ordering::Relaxed);
+        }
+        self.secret.grant(file, rights, expires_s)
+    }
+
+    /// Somebody loses the append lock of `file` who may be writing still: nobody may get it without being told.
+    pub(super) fn fence(&self, file: FileId, now: Timestamp) {
+        let now_s = seconds(now);
+        let latest_s = self.granted_latest_s.load(Ordering::Relaxed).max(now_s + self.capability_life_s);
+        self.fences.lock().put(file, latest_s + 1, now_s);
+    }
+
+    /// The fence that stands before `file`, 0 for none.
+    pub(super) fn fence_of(&self, file: FileId, now: Timestamp) -> u64 {
+        self.fences.lock().of(file, seconds(now))
     }
 
     /// When what is granted at `now` ends at the latest.

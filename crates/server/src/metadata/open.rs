@@ -256,7 +256,7 @@ impl Op<'_> {
         }
     }
 
-    fn capability(&self, open: &OpenEntry) -> Capability {
+    pub(super) fn capability(&self, open: &OpenEntry) -> Capability {
         let mut rights = Rights::LENGTH;
         if open.readable {
             rights = rights.and(Rights::READ);

@@ -10,7 +10,7 @@ use super::tables::put_row;
 use weft_env::Env;
 use weft_store::metadata::{Table, Transaction, session_key};
 use weft_wire::Errno;
-use weft_wire::meta::{MetaReply, ReclaimLock, ReclaimOpen};
+use weft_wire::meta::{LockSpace, MetaReply, ReclaimLock, ReclaimOpen};
 
 impl<E: Env> Service<E> {
     pub(super) async fn reclaim(
@@ -44,7 +44,8 @@ impl<E: Env> Service<E> {
         for lock in locks {
             let ReclaimLock { file, space, owner, kind, range } = lock;
             let is_open = self.core.opens.lock().is_open(*file);
-            let got = is_open && {
+            // Of the append lock nobody is told again: who has it next has been told of this one's loss.
+            let got = is_open && *space != LockSpace::Append && {
                 let range = byte_range(*range)?;
                 let request = LockRequest {
                     session,

@@ -13,7 +13,12 @@ use weft_env::{Dir, Env, Notify};
 use weft_store::metadata::{Engine, ReplyRow, Table, Transaction, reply_key};
 use weft_wire::Errno;
 use weft_wire::hello::Identity;
-use weft_wire::meta::{HandleId, LockKind, MetaCall, MetaReply, MetaRequest, WriteSummary};
+use weft_wire::meta::{
+    HandleId, LockKind, LockOwner, LockRange, LockSpace, MetaCall, MetaReply, MetaRequest, WriteSummary,
+};
+
+/// What an append lock covers.
+const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 
 /// One call, taken apart.
 pub(super) struct Call<'a> {
@@ -122,6 +127,10 @@ impl<E: Env> Service<E> {
                 let pid = if pid == 0 { call.ctx.pid } else { pid };
                 let session = call.ctx.session;
                 let file = self.lockable(session, handle, space, Some(kind))?;
+                let (kind, range) = match space {
+                    LockSpace::Append => (LockKind::Exclusive, WHOLE),
+                    LockSpace::Record | LockSpace::Flock => (kind, range),
+                };
                 let range = byte_range(range)?;
                 let request = LockRequest { session, file, space, owner, kind, range, pid };
                 self.lock(call, handle, request, wait, ticket).await
@@ -129,10 +138,20 @@ impl<E: Env> Service<E> {
             R::Unlock { handle, space, owner, range } => {
                 let session = call.ctx.session;
                 let file = self.lockable(session, handle, space, None)?;
+                let range = if space == LockSpace::Append { WHOLE } else { range };
                 let (range, kind, pid) = (byte_range(range)?, LockKind::Shared, 0);
                 let request = LockRequest { session, file, space, owner, kind, range, pid };
                 if self.locks.lock().unlock(&request)? {
                     self.wake_lockers(file);
+                }
+                Ok(MetaReply::Done)
+            }
+            R::Forsake { handle, owner } => {
+                let session = call.ctx.session;
+                let file = self.lockable(session, handle, LockSpace::Append, None)?;
+                let mut locks = self.locks.lock();
+                if locks.appends(session, file, Some(owner)) {
+                    self.relieve(&mut locks, file);
                 }
                 Ok(MetaReply::Done)
             }
@@ -233,7 +252,15 @@ impl<E: Env> Service<E> {
             };
             self.commit(call, end).await?;
         }
-        if self.locks.lock().closed(session, ended.open.file, handle, ended.last_of_session) {
+        let wakes = {
+            let mut locks = self.locks.lock();
+            let of = (!ended.last_of_session).then_some(LockOwner::Handle(handle));
+            if locks.appends(session, ended.open.file, of) {
+                self.relieve(&mut locks, ended.open.file);
+            }
+            locks.closed(session, ended.open.file, handle, ended.last_of_session)
+        };
+        if wakes {
             self.wake_lockers(ended.open.file);
         }
         Ok(MetaReply::Done)

@@ -1,6 +1,7 @@
 //! Beginning and end of connections and sessions.
 
 use super::fault::Outcome;
+use super::locking::Locks;
 use super::op::Op;
 use super::tables::{inode, put_inode};
 use super::{ConnectionContext, Service};
@@ -9,7 +10,7 @@ use std::sync::atomic::Ordering;
 use weft_core::FileId;
 use weft_env::plants::{Plant, planted};
 use weft_env::{Env, Notify};
-use weft_store::metadata::{Engine, Node, Scan, Table, Transaction, session_key};
+use weft_store::metadata::{Engine, Node, Point, Scan, Table, Transaction, session_key};
 use weft_wire::hello::{Identity, SessionId};
 
 impl<E: Env> Service<E> {
@@ -28,21 +29,34 @@ impl<E: Env> Service<E> {
 
     /// A connection has ended. With the last one of a session its locks go and what it had open is closed.
     pub async fn disconnected(&self, ctx: ConnectionContext) {
+        let Some(written) = self.end_session(&ctx) else { return };
+        match written {
+            Ok(point) => {
+                // A failed log is told to whoever waits for it.
+                let _ = self.journal.lazily(point).await;
+            }
+            Err(fault) => self.log(&format!("the end of {} could not be noted: {fault:?}", ctx.session)),
+        }
+        self.wake_reaper();
+        self.journal.pay().await;
+    }
+
+    /// Ends the session of a connection that was its last; `None` where there is nothing to be noted.
+    fn end_session(&self, ctx: &ConnectionContext) -> Option<Outcome<Point>> {
         let now = self.env.now();
+        // Held until all is noted: nobody gets a lock of the session before, nor does the session, which may be back
+        // already, get it back to lose it here.
+        let mut locks = self.locks.lock();
         let forgotten = {
             let mut sessions = self.sessions.lock();
             if !sessions.disconnected(ctx.session, now) {
-                return;
+                return None;
             }
             sessions.take_forgotten(now)
         };
-        let had_locks = !planted(Plant::StuckLock) && self.locks.lock().ended(ctx.session);
-        if had_locks {
-            self.lock_changed.iter().for_each(Notify::notify_all);
-        }
-        self.event_changed.notify_all();
+        self.end_locks(&mut locks, ctx.session);
         if self.is_stopping() {
-            return; // it may come back to the next start, for what it had
+            return None; // it may come back to the next start, for what it had
         }
         let wall = self.env.wall();
         let op = Op { core: &self.core, who: &ctx.identity, session: ctx.session, now: wall };
@@ -62,15 +76,25 @@ impl<E: Env> Service<E> {
             }
             forgotten.iter().try_for_each(|session| forget_replies(t, *session))
         });
-        match written {
-            Ok((_, point)) => {
-                // A failed log is told to whoever waits for it.
-                let _ = self.journal.lazily(point).await;
+        forgotten.iter().for_each(|session| locks.forget_session(*session));
+        Some(written.map(|(_, point)| {
+            *self.sessions_ended.lock() = Some(point);
+            point
+        }))
+    }
+
+    /// The locks of a session go; what others wait for may be free.
+    fn end_locks(&self, locks: &mut Locks, session: SessionId) {
+        let had_locks = !planted(Plant::StuckLock) && {
+            for file in locks.appends_of(session) {
+                self.relieve(locks, file);
             }
-            Err(fault) => self.log(&format!("the end of {} could not be noted: {fault:?}", ctx.session)),
+            locks.ended(session)
+        };
+        if had_locks {
+            self.lock_changed.iter().for_each(Notify::notify_all);
         }
-        self.wake_reaper();
-        self.journal.pay().await;
+        self.event_changed.notify_all();
     }
 
     pub(super) fn wake_reaper(&self) {
@@ -108,6 +132,11 @@ impl<E: Env> Service<E> {
             }
             Ok(())
         });
+        if let Ok((_, point)) = &written {
+            *self.sessions_ended.lock() = Some(*point);
+        }
+        self.grace_is_over.store(true, Ordering::SeqCst);
+        self.lock_changed.iter().for_each(Notify::notify_all);
         match written {
             Ok((_, point)) => drop(self.journal.lazily(point).await),
             Err(fault) => self.log(&format!("removed files of before the start stay for now: {fault:?}")),

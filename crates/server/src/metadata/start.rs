@@ -1,6 +1,7 @@
 //! Beginning and end of the service.
 
 use super::fault::{Fault, Outcome};
+use super::fences::Fences;
 use super::ghosts::Ghosts;
 use super::layouts::Layouts;
 use super::locking::Locks;
@@ -42,6 +43,8 @@ struct Before {
     reaping: u64,
     /// Somebody had locks or removed files open, and may come back for them.
     expected: bool,
+    /// Who had locks.
+    locked: BTreeSet<SessionId>,
     /// Whose replies are kept.
     replied: BTreeSet<SessionId>,
     /// No file from here on was there.
@@ -111,6 +114,13 @@ impl<E: Env> Service<E> {
                 },
                 opens: Mutex::new(Opens::default()),
                 ghosts: Mutex::new(Ghosts::new(before.first_new, writers_until)),
+                // Who had an append lock then does not tell of it again.
+                fences: Mutex::new(if restarted {
+                    Fences::new(before.first_new, u64::try_from(writers_until.parts().0).unwrap_or(0))
+                } else {
+                    Fences::default()
+                }),
+                granted_latest_s: AtomicU64::new(0),
                 reaping: AtomicU64::new(before.reaping),
                 reap_wanted: AtomicBool::new(false),
                 freeing: Mutex::default(),
@@ -118,7 +128,8 @@ impl<E: Env> Service<E> {
             cluster,
             hooks,
             sessions: Mutex::new(sessions),
-            locks: Mutex::new(Locks::default()),
+            locks: Mutex::new(Locks::of_before(before.locked)),
+            sessions_ended: Mutex::default(),
             averages: Mutex::new(Board::new(super::AVERAGES_KEPT)),
             lock_changed: std::array::from_fn::<_, LOCK_NOTIFIERS, _>(|_| env.notify()),
             event_changed: env.notify(),
@@ -127,6 +138,7 @@ impl<E: Env> Service<E> {
             reaper_ended: env.notify(),
             reaper_runs: AtomicBool::new(true),
             stopping: AtomicBool::new(false),
+            grace_is_over: AtomicBool::new(!before.expected),
             grace_until: if before.expected { now.saturating_add(options.grace) } else { Nanos::ZERO },
             pages_told_from: if restarted { now.saturating_add(PAGES_DROPPED_AFTER) } else { Nanos::ZERO },
             requests: AtomicU64::new(0),
@@ -174,11 +186,19 @@ fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -
         }
         Ok(Scan::Next)
     })?;
-    let expected = count(t, Table::Sessions, 1)? + count(t, Table::Orphans, 1)? > 0;
+    let mut locked = BTreeSet::new();
+    t.scan(Table::Sessions, Bound::Unbounded, &mut |key, _| {
+        if let Ok(session) = key.try_into() {
+            locked.insert(SessionId(u128::from_be_bytes(session)));
+        }
+        Ok(Scan::Next)
+    })?;
+    let expected = !locked.is_empty() || count(t, Table::Orphans, 1)? > 0;
     Ok(Before {
         incarnation: start.incarnation,
         reaping: count(t, Table::Reap, u64::MAX)?,
         expected,
+        locked,
         replied,
         first_new: allocator(t)?.next,
     })

@@ -1,15 +1,16 @@
 //! Locks that are waited for.
 
 use super::fault::Outcome;
-use super::locking::{LockAnswer, LockRequest};
+use super::locking::{LockAnswer, LockRequest, Locks};
 use super::op::Op;
 use super::open::Urgency;
 use super::serve::Call;
 use super::tables::put_row;
 use super::{LOCK_NOTIFIERS, Service};
+use std::sync::atomic::Ordering;
 use weft_core::{FileId, Nanos};
 use weft_env::{Env, Notify};
-use weft_store::metadata::{Table, Transaction, session_key};
+use weft_store::metadata::{Engine, Table, Transaction, session_key};
 use weft_wire::Errno;
 use weft_wire::hello::SessionId;
 use weft_wire::meta::{HandleId, LockKind, LockSpace, MetaReply};
@@ -64,12 +65,31 @@ impl<E: Env> Service<E> {
             let epoch = changed.epoch();
             let now = self.env.now();
             // Closed meanwhile: nobody would ever give the lock up.
-            if self.core.opens.lock().get(request.session, handle).is_none() {
-                return Err(Errno::EBADF.into());
-            }
-            let answer = self.locks.lock().ask(request, wait, ticket, now);
+            let open = self.core.opens.lock().get(request.session, handle).ok_or(Errno::EBADF)?;
+            let answer = {
+                let mut locks = self.locks.lock();
+                if request.space == LockSpace::Append && locks.is_overdue(&request, now) {
+                    self.relieve(&mut locks, request.file);
+                }
+                locks.ask(request, wait, ticket, now)
+            };
             match answer {
+                LockAnswer::Granted if request.space == LockSpace::Append => {
+                    let op = self.op(call);
+                    let fence_s = self.core.fence_of(request.file, op.now);
+                    return Ok(match fence_s {
+                        0 => MetaReply::Locked,
+                        _ => MetaReply::LockedFenced { cap: op.capability(&open), fence_s },
+                    });
+                }
                 LockAnswer::Granted => {
+                    if let Err(error) = self.until_ends_are_durable().await {
+                        let wakes = self.locks.lock().unlock(&request).unwrap_or(false);
+                        if wakes {
+                            self.wake_lockers(request.file);
+                        }
+                        return Err(error);
+                    }
                     // Those who queued behind may go with it (shared locks).
                     return Ok(MetaReply::Locked);
                 }
@@ -83,6 +103,15 @@ impl<E: Env> Service<E> {
         }
     }
 
+    /// Takes the append lock of `file` from whoever has it: he may be writing still. The fence first, so that nobody gets
+    /// the lock without it.
+    pub(super) fn relieve(&self, locks: &mut Locks, file: FileId) {
+        self.core.fence(file, self.env.wall());
+        if locks.relieve(file) {
+            self.wake_lockers(file);
+        }
+    }
+
     /// Waits a bounded time for the grace after a start to end; whether it has. A client that is told to ask again is
     /// there still: one that has given up would be granted a lock that it never hears of.
     async fn wait_out_grace(&self, file: FileId) -> Outcome<bool> {
@@ -91,10 +120,20 @@ impl<E: Env> Service<E> {
         loop {
             let epoch = changed.epoch();
             let now = self.env.now();
-            if now >= self.grace_until || now >= until || self.is_stopping() {
-                return Ok(now >= self.grace_until);
+            let is_over = now >= self.grace_until && self.grace_is_over.load(Ordering::SeqCst);
+            if is_over || now >= until || self.is_stopping() {
+                return Ok(is_over);
             }
-            changed.wait(epoch, Some(self.grace_until.min(until).saturating_sub(now))).await;
+            changed.wait(epoch, Some(until.saturating_sub(now))).await;
+        }
+    }
+
+    /// Waits until the database says for good whose sessions have ended so far.
+    async fn until_ends_are_durable(&self) -> Outcome<()> {
+        let point = *self.sessions_ended.lock();
+        match point {
+            Some(point) => Ok(self.journal.durable(point).await?),
+            None => Ok(()),
         }
     }
 }

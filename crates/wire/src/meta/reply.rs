@@ -163,4 +163,12 @@ pub enum MetaReply {
     Averages(#[serde(deserialize_with = "bounded::vec::<_, _, AVERAGES_MAX>")] Vec<Report>),
     /// It could not be done.
     Failed(WireError),
+    /// The append lock is held, and somebody who had it before may be writing still: data servers are to refuse
+    /// capabilities of the file that end before `fence_s` (`DataRequest::Fence`) before its length is asked for.
+    LockedFenced {
+        /// A capability that ends later.
+        cap: Capability,
+        /// In seconds since 1970.
+        fence_s: u64,
+    },
 }

@@ -200,7 +200,7 @@ pub enum MetaRequest {
         /// As wanted.
         spec: LayoutSpec,
     },
-    /// Takes a lock. Reply: `Locked`, `LockWait` (ask again with the ticket: the server waited up to 250 ms), or
+    /// Takes a lock. Reply: `Locked`, `LockedFenced` (for appends), `LockWait` (ask again with the ticket: the server waited up to 250 ms), or
     /// `EAGAIN` when `wait` is false, `EDEADLK` when waiting would never end.
     Lock {
         /// Through this open file.
@@ -295,5 +295,13 @@ pub enum MetaRequest {
         /// At most [`AVERAGES_MAX`].
         #[serde(deserialize_with = "bounded::vec::<_, _, AVERAGES_MAX>")]
         reports: Vec<Report>,
+    },
+    /// Gives up the append lock after an append that failed and may be carried out all the same: who has it next is told
+    /// (`LockedFenced`). Reply: `Done`.
+    Forsake {
+        /// Of this open file.
+        handle: HandleId,
+        /// Who has it.
+        owner: LockOwner,
     },
 }
