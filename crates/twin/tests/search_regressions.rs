@@ -6,7 +6,7 @@
 use weft_twin::search::{Coverage, Options, run};
 
 /// Each seed with what it found.
-const FOUND: [(u64, &str); 18] = [
+const FOUND: [(u64, &str); 28] = [
     (17, "a server that was well again was called dead to all but one of those who asked at that moment"),
     (
         35,
@@ -20,6 +20,20 @@ const FOUND: [(u64, &str); 18] = [
     (
         1110,
         "an append whose unlock was not heard kept the lock while its client was idle: other appends hung for ever",
+    ),
+    (8452, "the same, with another task that kept its client's session alive"),
+    (
+        89689,
+        "a client whose append's unlock was not heard let its session end, and lost all its other locks by that",
+    ),
+    (
+        438,
+        "a lock was given back after a second start of the metadata service, though another had had it meanwhile",
+    ),
+    (12675, "the same"),
+    (
+        42768,
+        "a full disk did not take the note that a datafile was removed, and after a loss of power it was made again",
     ),
     (161, "fsync succeeded although the server's machine had lost power with what was written"),
     (92, "the same, on two servers"),
@@ -39,6 +53,11 @@ const FOUND: [(u64, &str); 18] = [
     (6240, "the same"),
     (7836, "the same"),
     (1760, "the search itself took a read that a loss of power overtook for proof"),
+    (12588, "the search itself forgot that a failed append may have found an end of before a cut"),
+    (21245, "the search itself held a recorded size to what was read after a loss of power"),
+    (27783, "the search itself took a hole before bytes that are being cut off for a sure length"),
+    (91977, "as 21245"),
+    (96673, "the search itself took appends for sure that a cut without an answer overtook"),
     (308, "the search itself dropped requests whose outcome nobody knows"),
 ];
 

@@ -118,8 +118,8 @@ impl Actor {
         self.judge.begins(self.number, what)
     }
 
-    fn ends<T>(&self, id: u32, result: &Result<T, Error>) {
-        self.judge.ends(id, || short(result));
+    fn ends<T>(&self, id: u32, result: &Result<T, Error>) -> Nanos {
+        self.judge.ends(id, || short(result))
     }
 
     fn spot(&mut self) -> Spot {
@@ -194,6 +194,7 @@ impl Actor {
             let own = (self.number, own);
             self.judge.now(|state, _| state.locks.released(own, handle.file(), space, (0, u64::MAX)));
             if let Err(error) = handle.unlock(space, owner, all).await {
+                self.judge.unlock_unheard(self.number);
                 self.judge.excused(&error, &[libc::ESTALE]);
             }
         }
@@ -314,10 +315,13 @@ impl Actor {
         let (first, second) = bytes.split_at(if self.rng.below(3) == 0 { len / 3 } else { len });
         let parts = [IoSlice::new(first), IoSlice::new(second)];
         let result = handle.write_at(&parts, FileOffset(offset)).await;
-        self.ends(id, &result);
+        let took = self.ends(id, &result);
         drop(handle);
         match result {
             Ok(count) => {
+                if count > 0 {
+                    self.judge.used(id, self.number, file, took);
+                }
                 if count < len && !self.cluster.plan.faults.contains(&super::plan::Fault::FullDisk) {
                     self.judge.violated("writes are whole", format!("#{id}: {count} of {len}"));
                 }
@@ -346,13 +350,14 @@ impl Actor {
             now
         });
         let result = handle.append(&[IoSlice::new(&bytes)]).await;
-        self.judge.ends(id, || match &result {
+        let took = self.judge.ends(id, || match &result {
             Ok((offset, count)) => format!("{count} bytes at {offset}"),
             Err(error) => error.to_string(),
         });
         drop(handle);
         match result {
             Ok((offset, count)) => {
+                self.judge.used(id, self.number, file, took);
                 self.judge.appended(id, file, began, offset.0, count as u64);
                 self.judge.asked(file, began);
                 let (len, count) = (len as u64, count as u64);
@@ -361,8 +366,8 @@ impl Actor {
                 });
             }
             Err(error) => {
+                self.judge.file(file, |model, _| model.fail_append(id, len as u64, began));
                 self.judge.asked(file, began);
-                self.judge.file(file, |model, now| model.fail_append(id, len as u64, now));
                 self.judged(at, &error, &[]).await;
             }
         }
@@ -395,12 +400,15 @@ impl Actor {
         let mut buf = vec![0xee; len];
         let began = self.judge.begin_read(file);
         let result = handle.read_at(&mut [IoSliceMut::new(&mut buf)], FileOffset(offset)).await;
-        self.judge.ends(id, || match &result {
+        let took = self.judge.ends(id, || match &result {
             Ok(count) => format!("{count} bytes"),
             Err(error) => error.to_string(),
         });
         match &result {
             Ok(count) => {
+                if *count > 0 {
+                    self.judge.used(id, self.number, file, took);
+                }
                 buf.truncate(*count);
                 if *count < len {
                     self.judge.hit("op: read across the end");
@@ -485,7 +493,7 @@ impl Actor {
         };
         self.judge.ends(id, || format!("{result:?}"));
         if let Ok(size) = &result {
-            self.judge.size_told(id, file, began, *size);
+            self.judge.size_told(id, file, began, *size, by_stat);
         }
         self.judge.asked(file, began);
         result
@@ -588,7 +596,7 @@ impl Actor {
         let began = self.judge.begin_asking_by_name();
         let stat = self.client.stat(at).await;
         if let Ok(attr) = &stat {
-            self.judge.size_told(id, attr.file, began, attr.size.0);
+            self.judge.size_told(id, attr.file, began, attr.size.0, true);
         }
         self.judge.asked_by_name(began);
         let attr = stat?;
@@ -673,6 +681,7 @@ impl Actor {
             self.ends(id, &result);
             drop(handle);
             if let Err(error) = result {
+                self.judge.unlock_unheard(self.number);
                 self.judged(at, &error, &[]).await;
             }
             return;
@@ -699,11 +708,8 @@ impl Actor {
         match result {
             Ok(()) => {
                 let in_doubt = self.judge.link_troubles() != troubles || self.judge.link_is_troubled();
-                let lock = Held { owner: own, file, space, kind, range, in_doubt };
-                if let Some(other) = self.judge.now(|state, _| state.locks.granted(lock)) {
-                    self.judge.violated("locks exclude", format!("#{id} got a lock that {other:?} excludes"));
-                }
-                self.judge.hit("lock: granted");
+                let lock = Held { owner: own, file, space, kind, range, in_doubt, lost_at: None };
+                self.judge.locked(id, lock);
             }
             Err(error) => {
                 if error.errno() == libc::EINTR || error.errno() == libc::EAGAIN {

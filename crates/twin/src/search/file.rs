@@ -114,10 +114,11 @@ impl FileModel {
         self.end_write(id, handle, (start, start + len, count), began, now);
     }
 
-    /// An append of `len` bytes failed: nobody knows where it went, if it did.
-    pub fn fail_append(&mut self, id: ChangeId, len: u64, now: Moment) {
+    /// An append of `len` bytes that began at `began` failed: nobody knows where it went, if it did.
+    pub fn fail_append(&mut self, id: ChangeId, len: u64, began: Moment) {
         self.sizes.amend(id, 0);
-        let (_, most) = self.sizes.bounds(now);
+        // It may have found the end as it was before a cut that has ended meanwhile.
+        let (_, most) = self.sizes.bounds(began);
         self.sizes.amend(id, most + len);
     }
 
@@ -199,6 +200,10 @@ impl FileModel {
         self.bytes.quiet(now);
         self.sizes.quiet(now);
         self.reads.clear();
-        self.cuts = 0;
+        if std::mem::take(&mut self.cuts) > 0 {
+            // One that nobody answered may have been done at any time until now.
+            self.appends.clear();
+            self.cut_at = now;
+        }
     }
 }

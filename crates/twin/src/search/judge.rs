@@ -3,7 +3,7 @@
 use super::bytes::{ChangeId, Moment};
 use super::coverage::Coverage;
 use super::file::{FileModel, HandleKey};
-use super::locks::Locks;
+use super::locks::{Held, Locks};
 use super::names::{Answer, Names, Request};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -288,6 +288,28 @@ impl Judge {
         false
     }
 
+    /// An unlock of this client was not heard: it lets its session end, and with it its other locks.
+    pub fn unlock_unheard(&self, client: u32) {
+        self.state.lock().locks.doubt(|of| of == client);
+    }
+
+    /// Somebody was told that he has a lock.
+    pub fn locked(&self, id: u32, lock: Held) {
+        let now = self.control.elapsed();
+        self.hit("lock: granted");
+        if let Some(other) = self.now(|state, _| state.locks.granted(lock, now)) {
+            self.violated("locks exclude", format!("#{id} got a lock that {other:?} excludes"));
+        }
+    }
+
+    /// A client read or wrote a file in an operation that took so long and has just ended.
+    pub fn used(&self, id: u32, client: u32, file: FileId, took: Nanos) {
+        let began = self.control.elapsed().saturating_sub(took);
+        if let Some(lost) = self.now(|state, _| state.locks.used(client, file, began)) {
+            self.violated("nothing is done under a lost lock", format!("#{id}, though {lost:?} was lost"));
+        }
+    }
+
     // Names.
 
     /// A request about names is sent.
@@ -419,10 +441,15 @@ impl Judge {
         self.fail_read(file, began);
     }
 
-    /// Somebody who asked from `began` was told that the file is `size` long.
-    pub fn size_told(&self, id: u32, file: FileId, began: Moment, size: u64) {
+    /// Somebody who asked from `began` was told that the file is `size` long, perhaps as the metadata service has it
+    /// recorded.
+    pub fn size_told(&self, id: u32, file: FileId, began: Moment, size: u64, by_stat: bool) {
         let (least, most) = self.file(file, |model, now| {
-            let bounds = model.sizes.bounds(began);
+            // What was recorded before the end was lost may be wrong, whatever reads show: `weft fsck` tells.
+            let bounds = match by_stat && model.end_lost {
+                true => model.sizes.bounds_of_changes(began),
+                false => model.sizes.bounds(began),
+            };
             if !model.end_lost && !model.lost_power_since(began) {
                 model.sizes.seen(size, began, now);
             }
@@ -439,10 +466,9 @@ impl Judge {
 
     /// An append was told where it went.
     pub fn appended(&self, id: u32, file: FileId, began: Moment, offset: u64, len: u64) {
-        let no_trouble = self.link_troubles() == 0;
         let (bounds, over) = self.file(file, |model, _| {
             model.sizes.amend(id, 0);
-            let over = model.append_at(offset, offset + len, began).filter(|_| no_trouble);
+            let over = model.append_at(offset, offset + len, began);
             (model.sizes.bounds(began), over)
         });
         if let Some((start, end)) = over {

@@ -118,6 +118,15 @@ impl Sizes {
 
     /// The least and the greatest size that somebody who asked from `began` until now may have found.
     pub fn bounds(&self, began: Moment) -> (u64, u64) {
+        self.bounds_by(began, |_| true)
+    }
+
+    /// The same where what others have seen does not count.
+    pub fn bounds_of_changes(&self, began: Moment) -> (u64, u64) {
+        self.bounds_by(began, |event| event.kind != Kind::Seen)
+    }
+
+    fn bounds_by(&self, began: Moment, counts: impl Fn(&Event) -> bool) -> (u64, u64) {
         let most = self
             .events
             .iter()
@@ -135,10 +144,16 @@ impl Sizes {
                     && cut.ended > event.begun
             })
         };
+        // What was seen may have been a hole before bytes that are being cut off: until the cut has put its own length
+        // into the datafile there, the file ends where bytes do.
+        let shaken = |event: &Event| {
+            event.kind == Kind::Seen
+                && self.events.iter().any(|cut| cut.kind == Kind::Cut && cut.ended > began)
+        };
         let least = self
             .events
             .iter()
-            .filter(|event| event.sure < began && !undone(event))
+            .filter(|event| counts(event) && event.sure < began && !undone(event) && !shaken(event))
             .map(|event| event.size)
             .max()
             .unwrap_or(0);
