@@ -105,6 +105,8 @@ pub enum Command {
     BenchRank(c::bench::BenchRank),
     /// Look at traces of programs: Darshan logs, CSV, Weft's own
     Trace(c::trace::Trace),
+    /// Plan layouts for a traced program
+    Plan(c::plan::PlanArgs),
     /// Do again what a traced program did, on real files or on the twin
     Replay(c::replay::Replay),
     #[command(hide = true)]

@@ -11,6 +11,7 @@
 // Planning is the same wherever it is done (see clippy.toml).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+pub mod best;
 mod bytes;
 pub mod figures;
 pub mod mix;
@@ -18,6 +19,7 @@ pub mod model;
 pub mod paper;
 pub mod pattern;
 pub mod placing;
+pub mod plan;
 mod rule;
 pub mod sample;
 pub mod survey;
@@ -27,5 +29,6 @@ mod testing;
 pub use bytes::Bytes;
 pub use figures::Figures;
 pub use placing::{Part, Placing};
+pub use plan::{Plan, Planned, Planner, plan};
 pub use rule::PathRule;
 pub use survey::{Limits, Survey, Traced, Unit};

@@ -15,6 +15,7 @@ pub mod lab;
 pub mod ls;
 pub mod mount;
 pub mod names;
+pub mod plan;
 pub mod profile;
 pub mod replay;
 pub mod run;
@@ -69,6 +70,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Twin(command) => command.run(),
         Command::Profile(command) => command.run(),
         Command::Trace(command) => command.run(),
+        Command::Plan(command) => command.run(file),
         Command::Replay(command) => command.run(file),
         Command::ReplayWorker(command) => command.run(),
         Command::DarshanReader(command) => Ok(command.run()),

@@ -1,0 +1,81 @@
+//! `weft plan`, from a trace to a plan that is tried on the twin.
+
+mod common;
+
+use common::{WEFT, succeeded};
+use std::process::Command;
+use weft_planner::{Plan, Planner};
+
+const CLUSTER: &str = r#"
+    network = "gbe"
+    processes_per_node = 2
+    [metadata]
+    profile = "psa-hdd"
+    [[servers]]
+    count = 2
+    targets = [{ class = "hdd", profile = "psa-hdd" }]
+    [[servers]]
+    count = 2
+    targets = [{ class = "ssd", profile = "psa-ssd" }]
+"#;
+
+/// A trace as CSV, its cluster, a place for the plan.
+fn files(dir: &std::path::Path) -> [std::path::PathBuf; 3] {
+    let [trace, cluster, plan] = ["trace.csv", "twin.toml", "plan.toml"].map(|name| dir.join(name));
+    let mut csv = String::from("rank,operation,file,offset,length,start_us,end_us\n");
+    for n in 0..512u64 {
+        let (rank, place) = (n % 8, n * 1_103 % 512);
+        csv += &format!("{rank},read,/scratch/data,{},65536,{n},{}\n", place * 65_536, n + 8);
+    }
+    std::fs::write(&trace, csv).unwrap();
+    std::fs::write(&cluster, CLUSTER).unwrap();
+    [trace, cluster, plan]
+}
+
+#[test]
+fn a_plan_is_written_explained_and_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, cluster, plan] = files(dir.path());
+    let mut command = Command::new(WEFT);
+    command.arg("plan").arg(&trace).arg("--cluster").arg(&cluster).args(["--room", "ssd=4MiB", "--explain"]);
+    let text = succeeded(command.arg("--verify").arg("--output").arg(&plan));
+    for part in ["/scratch/data", "random", "confidence", "PAPER'S COST", "on the twin", "MODEL/TWIN"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    let read = Plan::from_toml(&std::fs::read_to_string(&plan).unwrap()).unwrap();
+    let rule = read.rule("/scratch/data").expect("a rule");
+    assert_eq!((read.planner, rule.alternatives.len()), (Planner::Best, 4));
+    assert_eq!(rule.layout, rule.alternatives[0].layout);
+    // A plan is a cluster, too: the same trace planned for it by another planner.
+    let mut command = Command::new(WEFT);
+    command.arg("plan").arg(&trace).arg("--cluster").arg(&plan).args(["--planner", "psa", "--output", "-"]);
+    let again = Plan::from_toml(&succeeded(&mut command)).unwrap();
+    assert_eq!(again.planner, Planner::Psa);
+    assert_eq!(again.cluster, read.cluster);
+    assert_eq!(again.rules[0].layout, rule.alternatives[1].layout);
+}
+
+#[test]
+fn what_cannot_be_planned_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, cluster, plan] = files(dir.path());
+    std::fs::write(&plan, "[cluster]\nname = 5\n").unwrap();
+    let asked = |arguments: &[&std::ffi::OsStr]| {
+        let out = Command::new(WEFT).arg("plan").arg(&trace).args(arguments).output().unwrap();
+        assert!(!out.status.success());
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let cluster = cluster.as_os_str();
+    for (arguments, told) in [
+        (vec!["--cluster".as_ref(), cluster, "--room".as_ref(), "tape=1GiB".as_ref()], "no class \"tape\""),
+        (
+            vec!["--cluster".as_ref(), cluster, "--planner".as_ref(), "worst".as_ref()],
+            "use best, psa, pa or def",
+        ),
+        (vec!["--cluster".as_ref(), cluster, "--only".as_ref(), "nothing".as_ref()], "moves no bytes"),
+        (vec!["--cluster".as_ref(), plan.as_os_str()], "name"),
+    ] {
+        let error = asked(&arguments);
+        assert!(error.contains(told), "{told} is missing: {error}");
+    }
+}

@@ -1,0 +1,240 @@
+//! A device asked as a benchmark asks it: what a request takes, by direction, order, length and how many there are.
+//!
+//! Nothing is known of the device but when its requests end.
+
+use std::collections::BTreeSet;
+use weft_core::{ByteLen, LocalOffset, Nanos};
+use weft_env::device::{DeviceAction, DeviceModel, DeviceRequest, Ticket};
+use weft_planner::Bytes;
+use weft_planner::figures::{Depth, Line, Service};
+use weft_workload::Permutation;
+
+/// Lengths that are asked for, bytes.
+const LENGTHS: [u64; 4] = [4 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// Requests under way at a time.
+const DEPTHS: [u32; 4] = [1, 4, 16, 64];
+/// Reads of each case.
+const READS: u64 = 400;
+/// Bytes of each case of writes into memory, so that its memory is full for most of it.
+const WRITTEN: u64 = 768 << 20;
+/// Requests of a case at most.
+const REQUESTS_MAX: u64 = 6000;
+/// The file of all requests.
+const FILE: u64 = 1;
+
+/// A device under test.
+pub struct Bench<'a> {
+    /// Makes a new one.
+    pub device: &'a dyn Fn() -> Box<dyn DeviceModel>,
+    /// Whether requests go past memory.
+    pub direct: bool,
+    /// How much of it is used, bytes.
+    pub span: u64,
+    /// So much is taken into memory before writers wait, where requests do not go past it.
+    pub behind: u64,
+}
+
+/// Where the requests of a case lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Sequential,
+    Random,
+}
+
+impl Bench<'_> {
+    /// Reads.
+    pub fn reads(&self) -> Service {
+        let random = DEPTHS.map(|depth| {
+            let line = line(|len| self.read(Order::Random, depth, len));
+            Depth { depth, startup_us: line.startup_us, mb_s: line.mb_s }
+        });
+        Service {
+            sequential: line(|len| self.read(Order::Sequential, 1, len)),
+            random: falling(random),
+            behind: Bytes(0),
+        }
+    }
+
+    /// Writes, with what it takes until they are on the medium.
+    pub fn writes(&self) -> Service {
+        if self.direct {
+            let random = DEPTHS.map(|depth| {
+                let line = line(|len| self.write(Order::Random, depth, len));
+                Depth { depth, startup_us: line.startup_us, mb_s: line.mb_s }
+            });
+            let sequential = line(|len| self.write(Order::Sequential, 1, len));
+            return Service { sequential, random: falling(random), behind: Bytes(0) };
+        }
+        // Memory gathers and orders what is written: how many writers there are makes no difference.
+        let random = line(|len| self.write(Order::Random, 4, len));
+        Service {
+            sequential: line(|len| self.write(Order::Sequential, 4, len)),
+            random: vec![Depth { depth: 1, startup_us: random.startup_us, mb_s: random.mb_s }],
+            behind: Bytes(self.behind),
+        }
+    }
+
+    fn read(&self, order: Order, depth: u32, len: u64) -> f64 {
+        let mut run = Run::new((self.device)());
+        // The file is there, and nothing of it in memory.
+        run.one(&self.asked(DeviceAction::Write, self.span - 1, 1));
+        run.one(&self.asked(DeviceAction::Sync, 0, 1));
+        run.device.forget();
+        let count = READS.max(4 * u64::from(depth));
+        run.each(
+            depth,
+            offsets(order, count, len, self.span).map(|at| self.asked(DeviceAction::Read, at, len)),
+        )
+    }
+
+    fn write(&self, order: Order, depth: u32, len: u64) -> f64 {
+        let mut run = Run::new((self.device)());
+        if order == Order::Random {
+            run.one(&self.asked(DeviceAction::Write, self.span - 1, 1));
+            run.one(&self.asked(DeviceAction::Sync, 0, 1));
+        }
+        let count = if self.direct {
+            READS.max(4 * u64::from(depth))
+        } else {
+            (WRITTEN / len).clamp(64, REQUESTS_MAX)
+        };
+        let count = count.min((self.span / len).max(1));
+        let begun = run.clock;
+        run.each(
+            depth,
+            offsets(order, count, len, self.span).map(|at| self.asked(DeviceAction::Write, at, len)),
+        );
+        let unsynced = if self.direct { 0 } else { count * len };
+        run.one(&self.asked(DeviceAction::Sync, 0, unsynced));
+        (run.clock - begun) as f64 / count as f64
+    }
+
+    fn asked(&self, action: DeviceAction, at: u64, len: u64) -> DeviceRequest {
+        let is_direct = self.direct && action != DeviceAction::Sync;
+        // Past memory only whole pages go.
+        let (at, len) = if is_direct { (at / 4096 * 4096, len.next_multiple_of(4096)) } else { (at, len) };
+        DeviceRequest { action, file: FILE, offset: LocalOffset(at), len: ByteLen(len), is_direct }
+    }
+}
+
+/// Offsets of a case, the same whenever it is asked, none twice: memory is not to answer.
+fn offsets(order: Order, count: u64, len: u64, span: u64) -> impl Iterator<Item = u64> {
+    let places = (span / len).max(1);
+    let order = match order {
+        Order::Sequential => None,
+        Order::Random => Some(Permutation::new(places, len)),
+    };
+    (0..count.min(places)).map(move |n| order.as_ref().map_or(n, |order| order.at(n)) * len)
+}
+
+/// A line through the times of all lengths, by the least squares of their relative errors.
+fn line(time: impl Fn(u64) -> f64) -> Line {
+    let points = LENGTHS.map(|len| (len as f64, time(len).max(1.0)));
+    // With weights of 1/y^2 the errors are relative.
+    let sum = |of: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, y)| of(x, y) / (y * y)).sum::<f64>();
+    let (n, x, y) = (sum(&|_, _| 1.0), sum(&|x, _| x), sum(&|_, y| y));
+    let (xx, xy) = (sum(&|x, _| x * x), sum(&|x, y| x * y));
+    let slope = ((n * xy - x * y) / (n * xx - x * x)).max(1e-4);
+    let startup = ((y - slope * x) / n).max(0.0);
+    // Four figures: more would pretend to be known, and make a plan hard to read.
+    let short = |value: f64| {
+        if value <= 0.0 {
+            return 0.0;
+        }
+        let scale = 10f64.powi(3 - value.log10().floor() as i32);
+        (value * scale).round() / scale
+    };
+    Line { startup_us: short(startup / 1e3), mb_s: short(1e3 / slope) }
+}
+
+/// More at a time never take longer each: what would say so is chance of a few hundred requests.
+fn falling(mut depths: [Depth; DEPTHS.len()]) -> Vec<Depth> {
+    for at in 1..depths.len() {
+        let (before, now) = (depths[at - 1], depths[at]);
+        let ns = |depth: Depth| depth.startup_us * 1e3 + 65_536.0 * 1e3 / depth.mb_s;
+        if ns(now) > ns(before) {
+            depths[at] = Depth { depth: now.depth, ..before };
+        }
+    }
+    depths.to_vec()
+}
+
+/// A device and its clock.
+struct Run {
+    device: Box<dyn DeviceModel>,
+    clock: u64,
+    ticket: u64,
+}
+
+impl Run {
+    fn new(device: Box<dyn DeviceModel>) -> Self {
+        Self { device, clock: 0, ticket: 0 }
+    }
+
+    /// Hands one in and waits for it.
+    fn one(&mut self, request: &DeviceRequest) {
+        self.each(1, std::iter::once(*request));
+    }
+
+    /// Has so many under way until all are done; nanoseconds for each.
+    fn each(&mut self, depth: u32, requests: impl Iterator<Item = DeviceRequest>) -> f64 {
+        let begun = self.clock;
+        let (mut under_way, mut done, mut count) = (BTreeSet::new(), Vec::new(), 0u64);
+        let mut requests = requests.fuse();
+        loop {
+            while under_way.len() < depth as usize
+                && let Some(request) = requests.next()
+            {
+                self.ticket += 1;
+                count += 1;
+                under_way.insert(Ticket(self.ticket));
+                self.device.submit(Nanos(self.clock), Ticket(self.ticket), &request);
+            }
+            if under_way.is_empty() {
+                return (self.clock - begun) as f64 / count.max(1) as f64;
+            }
+            let next = self.device.next_event().expect("something is under way");
+            self.clock = self.clock.max(next.0);
+            self.device.advance(Nanos(self.clock), &mut done);
+            for ticket in done.drain(..) {
+                under_way.remove(&ticket);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_env::sim::SimpleDisk;
+    use weft_models::Profile;
+
+    #[test]
+    fn a_disk_of_known_figures_is_measured_as_it_is() {
+        let device = || -> Box<dyn DeviceModel> { Box::new(SimpleDisk::new(Nanos(50_000), 2_000_000_000)) };
+        let bench = Bench { device: &device, direct: true, span: 1 << 30, behind: 0 };
+        for service in [bench.reads(), bench.writes()] {
+            let alone = service.alone();
+            assert!(
+                (alone.startup_us - 50.0).abs() < 3.0 && (alone.mb_s / 2000.0 - 1.0).abs() < 0.05,
+                "{alone:?}"
+            );
+            // One queue: more at a time are no quicker.
+            assert!((service.random_ns(64, 0.0) / 50_000.0 - 1.0).abs() < 0.06);
+        }
+    }
+
+    #[test]
+    fn disks_gain_by_order_and_ssds_by_depth() {
+        let of = |name: &str| {
+            let profile = Profile::by_name(name).unwrap();
+            let device = move || profile.build(1);
+            Bench { device: &device, direct: false, span: 4 << 30, behind: 0 }.reads()
+        };
+        let (hdd, ssd) = (of("psa-hdd"), of("psa-ssd"));
+        assert!(hdd.alone().startup_us > 4_000.0 && hdd.sequential.startup_us < 1_000.0, "{hdd:?}");
+        let gain = |service: &Service| service.random_ns(1, 4096.0) / service.random_ns(64, 4096.0);
+        assert!((1.3..6.0).contains(&gain(&hdd)), "{hdd:?}");
+        assert!(gain(&ssd) > 5.0, "{ssd:?}");
+    }
+}

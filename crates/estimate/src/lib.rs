@@ -1,0 +1,14 @@
+//! What stands between the planner and the simulated world: figures measured on modelled devices, and plans tried on the
+//! twin.
+//!
+//! The planner itself knows neither: it takes figures as a user would measure them, and the twin judges what it makes of
+//! them.
+
+mod bench;
+mod figures;
+mod traced;
+mod trial;
+
+pub use figures::{EstimateError, Site, figures, of_twin};
+pub use traced::traced;
+pub use trial::{PARTS_MAX, Trial, TrialError, layout_spec, trial};

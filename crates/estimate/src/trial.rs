@@ -1,0 +1,119 @@
+//! Plans tried on the twin: what a workload takes under a layout, by the real client and servers on modelled devices.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use weft_planner::{Figures, Part, Placing};
+use weft_twin::{ClusterSpec, LayoutSpec, RunError, RunOptions, TailSpec};
+use weft_workload::{FileRef, Op, Size, Workload};
+
+/// Parts of a layout that a file can be made with.
+pub const PARTS_MAX: usize = 2;
+
+/// What a trial came to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Trial {
+    /// Virtual time until all is done and written, in seconds.
+    pub seconds: f64,
+    /// What determines the course of events.
+    pub event_hash: u64,
+}
+
+/// Why there was no trial.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TrialError {
+    /// The twin cannot make files of this layout.
+    #[error("a layout of {0} parts: files can be made with {PARTS_MAX} at most")]
+    Parts(usize),
+    /// The run failed.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// A layout as the twin's description has it.
+///
+/// # Errors
+/// When it has too many parts.
+pub fn layout_spec(placing: &Placing, figures: &Figures) -> Result<LayoutSpec, TrialError> {
+    let sizes = |part: &Part| -> BTreeMap<String, Size> {
+        let stripes = part.stripes.iter().zip(&figures.classes).filter(|(size, _)| **size > 0);
+        stripes.map(|(size, class)| (class.name.clone(), Size(*size))).collect()
+    };
+    let (head, tail) = match placing.parts.as_slice() {
+        [only] => (only, None),
+        [head, tail] => (head, Some(TailSpec { from: Size(tail.start), stripe_sizes: sizes(tail) })),
+        more => return Err(TrialError::Parts(more.len())),
+    };
+    Ok(LayoutSpec { stripe_sizes: sizes(head), tail, ..LayoutSpec::default() })
+}
+
+/// Runs a workload, of it only what it does to `files` if they are named, with this layout.
+///
+/// # Errors
+/// A layout that the twin cannot make; whatever the run met.
+pub fn trial(
+    cluster: &ClusterSpec,
+    figures: &Figures,
+    placing: &Placing,
+    workload: &dyn Workload,
+    files: Option<&BTreeSet<u32>>,
+) -> Result<Trial, TrialError> {
+    let spec = ClusterSpec { layout: layout_spec(placing, figures)?, ..cluster.clone() };
+    let options = RunOptions { drain: true, ..RunOptions::default() };
+    let outcome = match files {
+        None => weft_twin::run_with(&spec, workload, options)?,
+        Some(files) => weft_twin::run_with(&spec, &Only { workload, files }, options)?,
+    };
+    Ok(Trial { seconds: outcome.elapsed.get() as f64 / 1e9, event_hash: outcome.event_hash })
+}
+
+/// What a workload does to some of its files. Waits stay: they are of all ranks.
+struct Only<'a> {
+    workload: &'a dyn Workload,
+    files: &'a BTreeSet<u32>,
+}
+
+fn file(op: &Op) -> Option<FileRef> {
+    match *op {
+        Op::Open { file, .. }
+        | Op::Close { file }
+        | Op::Read { file, .. }
+        | Op::Write { file, .. }
+        | Op::Sync { file }
+        | Op::SetLen { file, .. }
+        | Op::Mkdir { file }
+        | Op::Create { file }
+        | Op::Stat { file }
+        | Op::Resize { file, .. }
+        | Op::Remove { file }
+        | Op::Rmdir { file } => Some(file),
+        Op::Barrier | Op::Phase(_) | Op::Compute(_) => None,
+    }
+}
+
+impl Workload for Only<'_> {
+    fn ranks(&self) -> u32 {
+        self.workload.ranks()
+    }
+
+    fn name(&self, file: FileRef) -> String {
+        self.workload.name(file)
+    }
+
+    fn phase(&self, phase: u16) -> String {
+        self.workload.phase(phase)
+    }
+
+    fn group(&self, rank: u32) -> Range<u32> {
+        self.workload.group(rank)
+    }
+
+    fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
+        Box::new(self.workload.inputs().filter(|(file, _)| self.files.contains(&file.0)))
+    }
+
+    fn ops(&self, rank: u32) -> Box<dyn Iterator<Item = Op> + Send + '_> {
+        Box::new(
+            self.workload.ops(rank).filter(|op| file(op).is_none_or(|file| self.files.contains(&file.0))),
+        )
+    }
+}

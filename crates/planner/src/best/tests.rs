@@ -1,0 +1,129 @@
+//! What the search finds, on patterns whose best layout is known.
+
+use super::*;
+use crate::mix::Direction;
+use crate::paper::{Problem, Setting};
+use crate::survey::{Limits, Survey, Traced};
+use crate::testing::{class, hybrid};
+use weft_core::{ByteLen, FileOffset, Nanos};
+use weft_trace::{HostId, Level, Names, Operation, Rank, Record};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1 << 20;
+
+fn trace(requests: impl Iterator<Item = (u32, u64, u64)>) -> Traced {
+    let mut names = Names::default();
+    let file = names.file("/data").unwrap();
+    let mut survey = Survey::new(&Limits::default());
+    for (n, (rank, offset, len)) in requests.enumerate() {
+        let start = n as u64 * 1000;
+        let record = Record {
+            rank: Rank(rank),
+            host: HostId(0),
+            file,
+            op: Operation::Read,
+            level: Level::Posix,
+            collective: false,
+            offset: FileOffset(offset),
+            len: ByteLen(len),
+            start: Nanos(start),
+            end: Nanos(start + 50_000),
+        };
+        survey.add(&record, &names);
+    }
+    survey.finish(None)
+}
+
+fn dice(n: u64) -> u64 {
+    let x = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
+}
+
+/// `best` and the paper's three, in the model's seconds.
+fn all(figures: &Figures, traced: &Traced, rooms: &[u64]) -> (Found, [f64; 3]) {
+    let unit = &traced.units[0];
+    let setting = Setting { processes: traced.ranks.into(), per_node: 2.0, connect_ns: 34e3, byte_ns: 8.5 };
+    let problem = Problem::new(figures, unit, rooms, setting);
+    let paper = [problem.def(64 * KIB), problem.pa(), problem.psa()].map(|chosen| chosen.placing);
+    let load = Load::of(traced, Some(0));
+    let found = Search { figures, unit, rooms, load: &load, parts_max: 64 }.best(&paper.each_ref());
+    let times = paper.each_ref().map(|placing| run(figures, &load.thin(LARGE), &[placing]).seconds);
+    (found, times)
+}
+
+#[test]
+fn random_requests_with_room_for_a_quarter_get_a_part_on_ssds_alone() {
+    let figures = hybrid((4, 10_000.0, 70.0), (4, 150.0, 400.0), None);
+    let traced = trace((0..2048u64).map(|n| ((n % 16) as u32, dice(n) % 8192 * 512 * KIB, 512 * KIB)));
+    let rooms = [u64::MAX, traced.units[0].extent / 16];
+    let (found, times) = all(&figures, &traced, &rooms);
+    for (time, name) in times.iter().zip(["DEF", "PA", "PSA"]) {
+        assert!(found.outcome.seconds * 1.25 < *time, "{name}: {time} {found:?}");
+    }
+    assert!(found.placing.fits(&figures, &rooms, traced.units[0].extent, 1));
+    let first = &found.placing.parts[0];
+    assert!(first.stripes[0] == 0 && found.placing.parts.len() > 1, "{:?}", found.placing);
+}
+
+#[test]
+fn never_slower_by_the_model_than_the_papers_planners() {
+    for (ranks, len, order) in [(1u64, 64 * KIB, 0), (16, 512 * KIB, 0), (16, 16 * KIB, 1), (64, 47_008, 2)] {
+        let figures = hybrid((3, 8_000.0, 90.0), (2, 200.0, 450.0), None);
+        let count = 1024u64;
+        let offset = |n: u64| match order {
+            0 => n,
+            1 => dice(n) % count,
+            _ => n % ranks * (count / ranks) + n / ranks,
+        };
+        let traced = trace((0..count).map(|n| ((n % ranks) as u32, offset(n) * len, len)));
+        for part in [0, 8, 2, 1] {
+            let room = traced.units[0].extent.checked_div(part).unwrap_or(0) / 2;
+            let rooms = [u64::MAX, room];
+            let (found, times) = all(&figures, &traced, &rooms);
+            for time in times {
+                assert!(
+                    found.outcome.seconds <= time * (1.0 + BETTER),
+                    "{ranks} {len} {part}: {times:?} {found:?}"
+                );
+            }
+            assert!(found.placing.fits(&figures, &rooms, traced.units[0].extent, 1), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn the_range_that_is_used_most_gets_the_room() {
+    let figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), None);
+    // Nine of ten requests go to a sixteenth of the file in its middle.
+    let place = |n: u64| if n.is_multiple_of(10) { dice(n) % 16_384 } else { 8192 + dice(n) % 1024 };
+    let traced = trace((0..6000u64).map(|n| ((n % 8) as u32, place(n) * 64 * KIB, 64 * KIB)));
+    let (found, _) = all(&figures, &traced, &[u64::MAX, 48 * MIB]);
+    let fast = found.placing.parts.iter().filter(|part| part.stripes[0] == 0);
+    let fast: Vec<_> = fast.map(|part| (part.start / MIB, part.end.unwrap_or(u64::MAX) / MIB)).collect();
+    let covered: u64 = fast.iter().map(|(a, b)| (*b).min(576).saturating_sub((*a).max(512))).sum();
+    assert!(covered >= 56, "{fast:?} of 512..576 MiB");
+}
+
+#[test]
+fn three_classes_with_unequal_room_are_all_used() {
+    let mut figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), None);
+    figures.classes.push(class("nvme", 1, 20.0, 2000.0, None));
+    figures.network.mb_s = 10_000.0;
+    let traced = trace((0..1024u64).map(|n| ((n % 16) as u32, dice(n) % 8192 * 64 * KIB, 64 * KIB)));
+    let extent = traced.units[0].extent;
+    let rooms = [u64::MAX, extent / 8, extent / 8];
+    let (found, times) = all(&figures, &traced, &rooms);
+    let held = |class| found.placing.held(&figures, class, extent);
+    assert!(held(1) > rooms[1] / 2 && held(2) > rooms[2] / 2, "{found:?}");
+    assert!(times.iter().all(|time| found.outcome.seconds * 1.25 < *time), "{times:?} {found:?}");
+}
+
+#[test]
+fn the_same_trace_gives_the_same_layout() {
+    let figures = hybrid((2, 10_000.0, 70.0), (2, 150.0, 400.0), None);
+    let requests = || (0..500u64).map(|n| ((n % 4) as u32, dice(n) % 512 * 64 * KIB, 64 * KIB));
+    let rooms = [u64::MAX, 4 * MIB];
+    let (a, b) = (all(&figures, &trace(requests()), &rooms), all(&figures, &trace(requests()), &rooms));
+    assert_eq!((a.0.placing, a.0.outcome, a.0.tried), (b.0.placing, b.0.outcome, b.0.tried));
+    assert_eq!(trace(requests()).units[0].kinds[0].direction, Direction::Read);
+}
