@@ -69,7 +69,7 @@ pub unsafe fn spec_from(spec: *const LayoutSpec) -> Res<weft_client::LayoutSpec>
         first: u32::try_from(spec.first).ok(),
         class,
         strips,
-        tail: None,
+        tails: Vec::new(),
     })
 }
 

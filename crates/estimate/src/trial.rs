@@ -7,7 +7,7 @@ use weft_twin::{ClusterSpec, LayoutSpec, RunError, RunOptions, TailSpec};
 use weft_workload::{FileRef, Op, Size, Workload};
 
 /// Parts of a layout that a file can be made with.
-pub const PARTS_MAX: usize = 2;
+pub const PARTS_MAX: usize = weft_core::layout::COMPONENTS_MAX;
 
 /// What a trial came to.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,12 +38,15 @@ pub fn layout_spec(placing: &Placing, figures: &Figures) -> Result<LayoutSpec, T
         let stripes = part.stripes.iter().zip(&figures.classes).filter(|(size, _)| **size > 0);
         stripes.map(|(size, class)| (class.name.clone(), Size(*size))).collect()
     };
-    let (head, tail) = match placing.parts.as_slice() {
-        [only] => (only, None),
-        [head, tail] => (head, Some(TailSpec { from: Size(tail.start), stripe_sizes: sizes(tail) })),
-        more => return Err(TrialError::Parts(more.len())),
-    };
-    Ok(LayoutSpec { stripe_sizes: sizes(head), tail, ..LayoutSpec::default() })
+    if placing.parts.len() > PARTS_MAX {
+        return Err(TrialError::Parts(placing.parts.len()));
+    }
+    let mut tails: Vec<TailSpec> = placing.parts[1..]
+        .iter()
+        .map(|part| TailSpec { from: Size(part.start), stripe_sizes: sizes(part) })
+        .collect();
+    let tail = (!tails.is_empty()).then(|| tails.remove(0));
+    Ok(LayoutSpec { stripe_sizes: sizes(&placing.parts[0]), tail, tails, ..LayoutSpec::default() })
 }
 
 /// Runs a workload, of it only what it does to `files` if they are named, with this layout.

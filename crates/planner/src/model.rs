@@ -22,7 +22,7 @@ use crate::placing::Placing;
 use crate::sample::Request;
 use crate::survey::Traced;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use weft_core::{Access, Extent, Layout, SplitPolicy, SubRequest, TargetId};
 
 /// A device whose requests take so much less each when four are under way serves them side by side.
@@ -83,16 +83,14 @@ impl Load {
 
     /// Requests by time, of `all` that there were.
     fn from(requests: &[Request], all: u64) -> Self {
-        let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut ranks: Vec<Vec<u32>> = Vec::new();
+        // By rising numbers: neighbors share a node.
+        let numbers: BTreeSet<u32> = requests.iter().map(|request| request.rank).collect();
+        let numbers: BTreeMap<u32, u32> = numbers.into_iter().zip(0..).collect();
+        let mut ranks: Vec<Vec<u32>> = vec![Vec::new(); numbers.len()];
         let mut planned = Vec::with_capacity(requests.len());
         let mut waits = Waits::default();
         for (index, request) in requests.iter().enumerate() {
-            let next = numbers.len() as u32;
-            let rank = *numbers.entry(request.rank).or_insert(next);
-            if rank as usize == ranks.len() {
-                ranks.push(Vec::new());
-            }
+            let rank = numbers[&request.rank];
             ranks[rank as usize].push(index as u32);
             planned.push(Planned { request: *request, rank, epoch: waits.epoch(request) });
         }

@@ -303,7 +303,12 @@ impl Cluster {
             first: None,
             class: layout.class.clone(),
             strips: (!layout.stripe_sizes.is_empty()).then(|| strips(&layout.stripe_sizes)),
-            tail: layout.tail.as_ref().map(|tail| (FileOffset(tail.from.0), strips(&tail.stripe_sizes))),
+            tails: layout
+                .tail
+                .iter()
+                .chain(&layout.tails)
+                .map(|tail| (FileOffset(tail.from.0), strips(&tail.stripe_sizes)))
+                .collect(),
         }
     }
 

@@ -175,6 +175,9 @@ pub struct LayoutSpec {
     pub stripe_sizes: BTreeMap<String, Size>,
     /// What comes after the part of the file for which the targets of `stripe_sizes` have room.
     pub tail: Option<TailSpec>,
+    /// What comes after `tail`, each from its offset on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tails: Vec<TailSpec>,
 }
 
 /// The rest of a file.
@@ -195,6 +198,7 @@ impl Default for LayoutSpec {
             class: None,
             stripe_sizes: BTreeMap::new(),
             tail: None,
+            tails: Vec::new(),
         }
     }
 }
@@ -357,8 +361,17 @@ impl ClusterSpec {
         if !self.layout.stripe_sizes.is_empty() && nothing(&self.layout.stripe_sizes) {
             return Err(SpecError::new("layout.stripe_sizes", "one class at least needs more than 0 bytes"));
         }
-        if let Some(tail) = &self.layout.tail {
+        if self.layout.tail.is_none() && !self.layout.tails.is_empty() {
+            return Err(SpecError::new("layout.tails", "they follow `tail`: say this, too"));
+        }
+        let mut before = 0;
+        for tail in self.layout.tail.iter().chain(&self.layout.tails) {
             positive("layout.tail.from", tail.from.0)?;
+            if tail.from.0 <= before {
+                let why = "each begins behind the one before it";
+                return Err(SpecError::new("layout.tails", why));
+            }
+            before = tail.from.0;
             if self.layout.stripe_sizes.is_empty() {
                 let why = "it follows `stripe_sizes`: say these, too";
                 return Err(SpecError::new("layout.tail", why));

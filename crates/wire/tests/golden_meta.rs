@@ -66,7 +66,7 @@ fn spec() -> LayoutSpec {
         first: Some(1),
         class: Some("ssd".into()),
         strips: Some(vec![(TargetId(3), ByteLen(47_008))]),
-        tail: Some((FileOffset(1 << 20), vec![(TargetId(1), ByteLen(65_536))])),
+        tails: vec![(FileOffset(1 << 20), vec![(TargetId(1), ByteLen(65_536))])],
     }
 }
 

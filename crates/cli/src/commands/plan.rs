@@ -65,7 +65,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "TEXT")]
     without: Option<String>,
     /// Parts that a layout may have
-    #[arg(long, value_name = "COUNT", default_value_t = weft_estimate::PARTS_MAX, value_parser = parts)]
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = parts)]
     parts: usize,
     /// Try each alternative on the twin
     #[arg(long)]

@@ -113,7 +113,7 @@ impl Setstripe {
             },
             class: self.class.clone(),
             strips: None,
-            tail: None,
+            tails: Vec::new(),
         })
     }
 }

@@ -44,11 +44,11 @@ impl Layouts {
         let strips =
             wish.strips.as_ref().or(directory.strips.as_ref().filter(|_| plain && wish.first.is_none()));
         if let Some(strips) = strips {
-            // The tail belongs to the strips: both come from the wish, or both from the directory.
-            let tail = if wish.strips.is_some() { &wish.tail } else { &directory.tail };
-            return self.exactly(strips, tail.as_ref());
+            // Tails belong to the strips: all come from the wish, or all from the directory.
+            let tails = if wish.strips.is_some() { &wish.tails } else { &directory.tails };
+            return self.exactly(strips, tails);
         }
-        if wish.tail.is_some() {
+        if !wish.tails.is_empty() {
             return Err(Fault::new(Errno::EINVAL, "a tail needs the strips that it follows"));
         }
         let class = wish.class.as_ref().or(directory.class.as_ref());
@@ -95,10 +95,9 @@ impl Layouts {
         Layout::striped(&targets, stripe_size).map_err(invalid)
     }
 
-    /// These strips, and from an offset on perhaps others.
-    fn exactly(&self, strips: &[Strips], tail: Option<&(FileOffset, Vec<Strips>)>) -> Outcome<Layout> {
-        let followed = tail.map_or(&[][..], |(_, strips)| strips);
-        for (target, _) in strips.iter().chain(followed) {
+    /// These strips, and from some offsets on others.
+    fn exactly(&self, strips: &[Strips], tails: &[(FileOffset, Vec<Strips>)]) -> Outcome<Layout> {
+        for (target, _) in strips.iter().chain(tails.iter().flat_map(|(_, strips)| strips)) {
             self.require_target(*target)?;
         }
         let part = |start, end, strips: &[Strips]| Component {
@@ -106,12 +105,13 @@ impl Layouts {
             end,
             strips: strips.iter().map(|&(target, stripe_size)| Strip { target, stripe_size }).collect(),
         };
-        let parts = match tail {
-            None => vec![part(FileOffset(0), None, strips)],
-            Some((from, after)) => {
-                vec![part(FileOffset(0), Some(*from), strips), part(*from, None, after)]
-            }
-        };
+        let mut parts = Vec::with_capacity(tails.len() + 1);
+        let (mut start, mut strips) = (FileOffset(0), strips);
+        for (from, after) in tails {
+            parts.push(part(start, Some(*from), strips));
+            (start, strips) = (*from, after);
+        }
+        parts.push(part(start, None, strips));
         Layout::from_components(parts).map_err(invalid)
     }
 
@@ -148,7 +148,7 @@ pub(super) fn choice(spec: &LayoutSpec) -> LayoutChoice {
         first: spec.first,
         class: spec.class.clone(),
         strips: spec.strips.clone(),
-        tail: spec.tail.clone(),
+        tails: spec.tails.clone(),
     }
 }
 
@@ -159,7 +159,7 @@ pub(super) fn spec(choice: &LayoutChoice) -> LayoutSpec {
         first: choice.first,
         class: choice.class.clone(),
         strips: choice.strips.clone(),
-        tail: choice.tail.clone(),
+        tails: choice.tails.clone(),
     }
 }
 
@@ -218,17 +218,24 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_follows_strips() {
+    fn tails_follow_strips() {
         let strips = vec![(TargetId(0), ByteLen(64)), (TargetId(2), ByteLen(64))];
-        let tail = Some((FileOffset(1024), vec![(TargetId(0), ByteLen(128)), (TargetId(1), ByteLen(128))]));
-        let choice = LayoutChoice { strips: Some(strips), tail, ..Default::default() };
+        let tails = vec![
+            (FileOffset(1024), vec![(TargetId(0), ByteLen(128)), (TargetId(1), ByteLen(128))]),
+            (FileOffset(4096), vec![(TargetId(3), ByteLen(32))]),
+        ];
+        let choice = LayoutChoice { strips: Some(strips), tails, ..Default::default() };
         let layout = layouts().choose(&choice, None, FileId(9)).expect("fits");
-        assert_eq!(describe(&layout), "0-1024: 0x64 2x64; 1024-: 0x128 1x128");
+        assert_eq!(describe(&layout), "0-1024: 0x64 2x64; 1024-4096: 0x128 1x128; 4096-: 3x32");
+        let mut falling = choice.clone();
+        falling.tails.reverse();
+        assert!(layouts().check(&falling).is_err());
         let alone = LayoutChoice { strips: None, ..choice.clone() };
         assert!(layouts().check(&alone).is_err());
-        let nowhere = LayoutChoice { tail: Some((FileOffset(1024), vec![])), ..choice.clone() };
+        let nowhere = LayoutChoice { tails: vec![(FileOffset(1024), vec![])], ..choice.clone() };
         assert!(layouts().check(&nowhere).is_err());
-        let unknown = LayoutChoice { tail: Some((FileOffset(1), vec![(TargetId(9), ByteLen(1))])), ..choice };
+        let strange = vec![(FileOffset(1), vec![(TargetId(9), ByteLen(1))])];
+        let unknown = LayoutChoice { tails: strange, ..choice };
         assert!(layouts().check(&unknown).is_err());
     }
 

@@ -47,8 +47,8 @@ pub struct LayoutChoice {
     pub class: Option<String>,
     /// Exactly these.
     pub strips: Option<Vec<(TargetId, ByteLen)>>,
-    /// From this offset on, these instead.
-    pub tail: Option<(FileOffset, Vec<(TargetId, ByteLen)>)>,
+    /// From each offset on, these instead. One of them has the same bytes as the optional one that there was before.
+    pub tails: Vec<(FileOffset, Vec<(TargetId, ByteLen)>)>,
 }
 
 /// What only some kinds of inode have.

@@ -42,8 +42,8 @@ pub struct LayoutSpec {
     pub class: Option<String>,
     /// Exactly these targets and stripe sizes (overrides the others).
     pub strips: Option<Vec<(TargetId, ByteLen)>>,
-    /// From this offset on, these targets and stripe sizes instead; only with `strips`.
-    pub tail: Option<(FileOffset, Vec<(TargetId, ByteLen)>)>,
+    /// From each offset on, these targets and stripe sizes instead, by rising offsets; only with `strips`.
+    pub tails: Vec<(FileOffset, Vec<(TargetId, ByteLen)>)>,
 }
 
 /// An open file, as the metadata service hands it out.
