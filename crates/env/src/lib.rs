@@ -411,6 +411,11 @@ pub trait BlockingFile: Send + Sync + std::fmt::Debug + 'static {
     fn allocate(&self, len: ByteLen) -> io::Result<()> {
         extend_with_zeros(self, len)
     }
+    /// What these bytes are does not matter any more: they read as before or as zeros, and may be written in parts without
+    /// being read first.
+    fn discard(&self, _offset: LocalOffset, _len: ByteLen) -> io::Result<()> {
+        Ok(())
+    }
     /// Waits until the device has done, one after the other, what the operations since the last call ask of it;
     /// nothing in the real world, where they have waited themselves.
     async fn settle(&self) {}

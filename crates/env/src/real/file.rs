@@ -161,4 +161,11 @@ impl BlockingFile for RealBlockingFile {
     fn set_len(&self, len: ByteLen) -> io::Result<()> {
         sys::ftruncate(&self.0.fd, len.0)
     }
+
+    fn discard(&self, offset: LocalOffset, len: ByteLen) -> io::Result<()> {
+        match sys::zero_range(&self.0.fd, offset.0, len.0) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            result => result,
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod bodies;
 mod capability;
 mod config;
+mod fragments;
 mod header;
 mod layout;
 mod link;
@@ -85,6 +86,10 @@ targets! {
     metadata_log = metadata, metadata::metadata_log_seeds, Shape::Binary;
     /// The identity file of a metadata path.
     metadata_identity = metadata, metadata::metadata_identity_seeds, Shape::Binary;
+    /// The journal of a fragment log, as a start reads it.
+    fragments_journal = fragments, fragments::fragments_journal_seeds, Shape::Binary;
+    /// The identity file of a fragment log.
+    fragments_identity = fragments, fragments::fragments_identity_seeds, Shape::Binary;
     /// Tokens of open files, as a program image gives them to the next.
     handle_token = metadata, metadata::handle_token_seeds, Shape::Binary;
     /// Weft's own traces.

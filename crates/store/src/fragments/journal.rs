@@ -1,12 +1,14 @@
 //! The journal: records become frames, in the order of the mapping's changes; whoever waits first writes for all.
 
 use super::failed::EXILE;
-use super::frame::{self, Kind};
+use super::frame::{self, FrameKey, Kind};
+use super::map::Map;
 use super::record::Record;
 use super::{FragmentLog, LogError, Shared, State};
 use crate::emulate;
 use std::io::IoSlice;
 use weft_core::LocalOffset;
+use weft_core::ranges::ByteRange;
 use weft_env::device::DeviceAction;
 use weft_env::{Env, File, Notify};
 
@@ -245,7 +247,6 @@ impl<E: Env> FragmentLog<E> {
         };
         self.sync_file(file).await?;
         let mut state = shared.state.lock();
-        state.map.segments.durable(point);
         state.touched.retain(|_, at| *at > point);
         let mut commit = shared.commit.lock();
         commit.durable = commit.durable.max(point);
@@ -335,30 +336,34 @@ impl<E: Env> FragmentLog<E> {
 
     /// The mapping as a checkpoint with the changes up to frame `number`.
     pub(super) fn encode(&self, state: &State, number: u64) -> Vec<Vec<u8>> {
-        let mut parts = Parts { done: Vec::new(), part: Vec::new(), number, key: self.0.key };
-        parts.add(&Record::Begin { boot: self.0.env.boot(), sealed: number });
-        let map = &state.map;
-        for (index, segment) in map.segments.iter() {
-            parts.add(&Record::Segment { segment: index, generation: segment.generation });
-            for chunk in &segment.chunks {
-                parts.add(&Record::Chunk { position: chunk.position, len: chunk.len, check: chunk.check });
-            }
-        }
-        for (key, mtime) in map.keys_from(None) {
-            parts.add(&Record::File { key, mtime });
-            for entry in map.overlapping(key, weft_core::ranges::ByteRange::ALL) {
-                parts.add(&Record::Entry { extent: entry.extent, place: entry.place, label: entry.label });
-            }
-        }
-        parts.cut();
-        parts.add(&Record::Ready);
-        parts.cut();
-        parts.done
+        checkpoint_of(&state.map, self.0.env.boot(), number, self.0.key)
     }
 }
 
+/// A mapping as a checkpoint, in parts.
+pub(super) fn checkpoint_of(map: &Map, boot: u64, number: u64, key: FrameKey) -> Vec<Vec<u8>> {
+    let mut parts = Parts { done: Vec::new(), part: Vec::new(), number, key };
+    parts.add(&Record::Begin { boot, sealed: number });
+    for (index, segment) in map.segments.iter() {
+        parts.add(&Record::Segment { segment: index, generation: segment.generation });
+        for chunk in &segment.chunks {
+            parts.add(&Record::Chunk { position: chunk.position, len: chunk.len, check: chunk.check });
+        }
+    }
+    for (key, mtime) in map.keys_from(None) {
+        parts.add(&Record::File { key, mtime });
+        for entry in map.overlapping(key, ByteRange::ALL) {
+            parts.add(&Record::Entry { extent: entry.extent, place: entry.place, label: entry.label });
+        }
+    }
+    parts.cut();
+    parts.add(&Record::Ready);
+    parts.cut();
+    parts.done
+}
+
 /// The checkpoint of a log with nothing in it.
-pub(super) fn empty_checkpoint(boot: u64, key: frame::FrameKey) -> Vec<u8> {
+pub(super) fn empty_checkpoint(boot: u64, key: FrameKey) -> Vec<u8> {
     let mut parts = Parts { done: Vec::new(), part: Vec::new(), number: 0, key };
     parts.add(&Record::Begin { boot, sealed: 0 });
     parts.add(&Record::Ready);
@@ -370,7 +375,7 @@ struct Parts {
     done: Vec<Vec<u8>>,
     part: Vec<u8>,
     number: u64,
-    key: frame::FrameKey,
+    key: FrameKey,
 }
 
 impl Parts {

@@ -5,13 +5,14 @@
 //! says that the segment is empty, and when that is durable it is filled again.
 
 use super::map::Mapped;
-use super::piece::State as PieceState;
+use super::piece::{Place, State as PieceState};
 use super::record::{Put, Record};
 use super::segments::{CHUNK_LEN_MAX, Use, Want};
 use super::{FragmentLog, LogError};
+use weft_core::LocalOffset;
 use weft_core::ibridge::Class;
 use weft_core::ranges::ByteRange;
-use weft_env::{Env, Notify};
+use weft_env::{BlockingFile, Env, File, Notify};
 
 /// So many segments are emptied before a sync makes them free.
 const BATCH: usize = 8;
@@ -120,20 +121,37 @@ impl<E: Env> FragmentLog<E> {
             // In the journal first, as with everything clean that goes.
             self.commit(point).await?;
             let mut state = self.0.state.lock();
-            let clean = u64::from(state.map.segments.get(victim).live);
+            let clean = state.map.segments.get(victim).live;
             state.evicted += clean;
             state.map.empty_segment(victim);
             state.map.segments.freed(victim, point);
             self.0.filter.follow(&mut state.map);
             emptied.push(victim);
         }
-        let point = self.0.state.lock().point;
         let is_any =
             self.0.state.lock().map.segments.iter().any(|(_, it)| matches!(it.used_as, Use::Freed(_)));
-        if !emptied.is_empty() || is_any {
-            self.durable(point).await?;
+        if !is_any {
+            return Ok(false);
         }
-        Ok(!emptied.is_empty())
+        let point = self.0.state.lock().point;
+        self.durable(point).await?;
+        let freed = self.0.state.lock().map.segments.freed_before(point);
+        self.renew(&freed).await;
+        self.0.state.lock().map.segments.make_free(&freed);
+        Ok(!freed.is_empty())
+    }
+
+    /// Lets the file system know that the bytes of some segments mean nothing any more: else the first put into each page
+    /// of them would wait until that is read.
+    pub(super) async fn renew(&self, segments: &[u32]) {
+        let shared = &*self.0;
+        let payloads = shared.payloads.blocking();
+        for &segment in segments {
+            let start = shared.offset(Place { segment, position: 0 });
+            // Where that is not known it is only slower.
+            let _ = payloads.discard(LocalOffset(start), shared.spec.segment_len);
+        }
+        payloads.settle().await;
     }
 
     /// The segment whose cleaning costs least.
@@ -145,11 +163,9 @@ impl<E: Env> FragmentLog<E> {
         }
         let full = segments.iter().filter(|(_, it)| it.used_as == Use::Full && !it.is_pinned());
         let worth = u64::from(segments.len()) * WORTH_NUMERATOR / WORTH_DENOMINATOR;
-        let worth = full.filter(|(_, it)| u64::from(it.dirty) <= worth);
+        let worth = full.filter(|(_, it)| it.dirty <= worth);
         // Clean bytes cost something too: they might be wanted again.
-        worth
-            .min_by_key(|(_, it)| (u64::from(it.dirty) * 4 + u64::from(it.live - it.dirty), it.filled))
-            .map(|(index, _)| index)
+        worth.min_by_key(|(_, it)| (it.dirty * 4 + (it.live - it.dirty), it.filled)).map(|(index, _)| index)
     }
 
     /// Moves to another segment what has to stay.
@@ -160,7 +176,7 @@ impl<E: Env> FragmentLog<E> {
             let mut entries: Vec<Mapped> = state.map.in_segment(victim).collect();
             // In the order of the datafile, so that neighbors become neighbors.
             entries.sort_unstable_by_key(|entry| (entry.key, entry.extent.start()));
-            (entries, segment.live <= state.map.segments.len() / 2)
+            (entries, segment.live <= u64::from(state.map.segments.len()) / 2)
         };
         let stays =
             |entry: &&Mapped| entry.label.state == PieceState::Dirty || (with_used && entry.label.is_used);

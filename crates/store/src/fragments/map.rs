@@ -108,7 +108,7 @@ pub(super) struct ClassTotal {
     pub dirty: u64,
     pub clean: u64,
     pub entries: u64,
-    gains: i64,
+    gains: i128,
     puts: u64,
 }
 
@@ -119,7 +119,7 @@ impl ClassTotal {
 
     /// Mean return in nanoseconds.
     pub fn gain(&self) -> i64 {
-        self.gains.checked_div(self.puts as i64).unwrap_or(0) * GAIN_UNIT_NS
+        (self.gains.checked_div(i128::from(self.puts)).unwrap_or(0) * i128::from(GAIN_UNIT_NS)) as i64
     }
 }
 
@@ -407,6 +407,62 @@ impl Map {
         }
     }
 
+    /// Panics where accounts, lists and entries do not agree. For tests.
+    pub fn verify(&self) {
+        let mut totals = [ClassTotal::default(); Class::ALL.len()];
+        let (mut count, mut lost) = (0, 0);
+        let mut in_segments = vec![(0, 0); self.segments.count() as usize];
+        for (key, &file) in &self.by_key {
+            let slot = &self.files[file as usize];
+            assert!(slot.key == *key && !slot.entries.is_empty());
+            let (mut end, mut sums) = (0, [0; 3]);
+            for (&start, &id) in &slot.entries {
+                let entry = self.entry(id);
+                assert!(
+                    entry.file == file && entry.start == start && entry.len > 0 && start >= end,
+                    "{key:?}"
+                );
+                end = entry.end();
+                count += 1;
+                let len = u64::from(entry.len);
+                match entry.label.state {
+                    State::Lost => {
+                        sums[2] += len;
+                        lost += len;
+                        continue;
+                    }
+                    State::Dirty => sums[0] += len,
+                    State::Clean | State::Copy => sums[1] += len,
+                }
+                let total = &mut totals[entry.label.class.index()];
+                total.entries += 1;
+                total.gains += i128::from(entry.label.weight());
+                total.puts += u64::from(entry.label.puts);
+                let segment = &mut in_segments[entry.place.segment as usize];
+                segment.0 += len;
+                if entry.label.state == State::Dirty {
+                    total.dirty += len;
+                    segment.1 += len;
+                } else {
+                    total.clean += len;
+                }
+            }
+            assert_eq!([slot.dirty, slot.clean, slot.lost], sums);
+        }
+        assert_eq!((count, lost), (self.len(), self.lost));
+        assert_eq!(totals, self.classes);
+        for class in Class::ALL {
+            let spare: Vec<Mapped> = self.spare(class).collect();
+            assert!(spare.iter().all(|it| it.label.class == class && it.label.is_spare()));
+            assert_eq!(spare.iter().map(|it| it.extent.len()).sum::<u64>(), totals[class.index()].clean);
+        }
+        for (index, segment) in self.segments.iter() {
+            assert_eq!((segment.live, segment.dirty), in_segments[index as usize]);
+            let listed: u64 = self.in_segment(index).map(|it| it.extent.len()).sum();
+            assert_eq!(listed, segment.live);
+        }
+    }
+
     fn entry(&self, id: u32) -> &Entry {
         &self.entries[id as usize]
     }
@@ -597,7 +653,7 @@ impl Map {
         }
         let total = &mut self.classes[entry.label.class.index()];
         total.entries += 1;
-        total.gains += entry.label.weight();
+        total.gains += i128::from(entry.label.weight());
         total.puts += u64::from(entry.label.puts);
         let is_dirty = entry.label.state == State::Dirty;
         if is_dirty {
@@ -606,8 +662,8 @@ impl Map {
             total.clean += len
         }
         let segment = self.segments.get_mut(entry.place.segment);
-        segment.live += entry.len;
-        segment.dirty += if is_dirty { entry.len } else { 0 };
+        segment.live += len;
+        segment.dirty += if is_dirty { len } else { 0 };
         let head = std::mem::replace(&mut segment.entries, id);
         self.entries[id as usize].in_segment = Link { prev: NONE, next: head };
         if head != NONE {
@@ -633,7 +689,7 @@ impl Map {
         }
         let total = &mut self.classes[entry.label.class.index()];
         total.entries -= 1;
-        total.gains -= entry.label.weight();
+        total.gains -= i128::from(entry.label.weight());
         total.puts -= u64::from(entry.label.puts);
         let is_dirty = entry.label.state == State::Dirty;
         if is_dirty {
@@ -642,8 +698,8 @@ impl Map {
             total.clean -= len
         }
         let segment = self.segments.get_mut(entry.place.segment);
-        segment.live -= entry.len;
-        segment.dirty -= if is_dirty { entry.len } else { 0 };
+        segment.live -= len;
+        segment.dirty -= if is_dirty { len } else { 0 };
         let Link { prev, next } = entry.in_segment;
         match prev {
             NONE => segment.entries = next,

@@ -20,8 +20,12 @@ mod failed;
 mod frame;
 mod identity;
 mod journal;
+#[doc(hidden)]
+pub mod journal_bytes;
 mod keep;
 mod map;
+#[cfg(test)]
+mod map_tests;
 mod open;
 mod piece;
 mod put;

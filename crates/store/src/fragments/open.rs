@@ -169,6 +169,9 @@ impl<E: Env> FragmentLog<E> {
             made.map_err(|error| {
                 opening.io("write the journal of the fragment log")(io::Error::other(error))
             })?;
+            // Not before: what fills the free segments could have been lost with power until now.
+            let free = this.0.state.lock().map.segments.free_and_used();
+            this.renew(&free).await;
             if exiled.is_some() {
                 let removing = async {
                     target_dir.remove(failed::NAME).await?;

@@ -48,9 +48,9 @@ pub(super) struct Segment {
     /// From here on nothing has been given out.
     pub fill: u32,
     /// Bytes that entries map to.
-    pub live: u32,
+    pub live: u64,
     /// Those of them that the disk does not have.
-    pub dirty: u32,
+    pub dirty: u64,
     /// How many segments had been filled before it.
     pub filled: u64,
     /// The first entry of the list of those that lie here.
@@ -225,16 +225,25 @@ impl Segments {
         it.fill = 0;
     }
 
-    /// Everything up to `point` is durable: what was freed before is free.
-    pub fn durable(&mut self, point: u64) {
-        for (index, segment) in (0..).zip(&mut self.all) {
-            if matches!(segment.used_as, Use::Freed(at) if at <= point) && !segment.is_pinned() {
-                segment.used_as = Use::Free;
-                self.free.push(index);
-            }
+    /// The segments in which nothing lies, and which nobody reads, when everything up to `point` is durable.
+    pub fn freed_before(&self, point: u64) -> Vec<u32> {
+        let is_ready = |it: &Segment| matches!(it.used_as, Use::Freed(at) if at <= point) && !it.is_pinned();
+        self.iter().filter(|(_, it)| is_ready(it)).map(|(index, _)| index).collect()
+    }
+
+    /// They can be filled again.
+    pub fn make_free(&mut self, segments: &[u32]) {
+        for &segment in segments {
+            self.get_mut(segment).used_as = Use::Free;
+            self.free.push(segment);
         }
         // The lowest first, whatever the order of freeing.
         self.free.sort_unstable_by(|a, b| b.cmp(a));
+    }
+
+    /// The free segments that have been filled before.
+    pub fn free_and_used(&self) -> Vec<u32> {
+        self.free.iter().copied().filter(|&segment| self.get(segment).generation > 0).collect()
     }
 
     /// After the journal was read: what has anything in it is full, the rest free.
@@ -247,8 +256,9 @@ impl Segments {
                 segment.used_as = Use::Full;
             } else {
                 segment.used_as = Use::Free;
+                // Of a new one in which something lay.
+                segment.generation = segment.generation.wrapping_add(u32::from(!segment.chunks.is_empty()));
                 segment.chunks = Vec::new();
-                segment.generation = segment.generation.wrapping_add(1);
                 self.free.push(index as u32);
             }
         }

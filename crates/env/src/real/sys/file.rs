@@ -152,6 +152,13 @@ pub fn fdatasync(fd: &Fd) -> io::Result<()> {
     retry(|| unsafe { call!(SYS_fdatasync, fd.0) }).map(drop)
 }
 
+/// Makes a range read as zeros without writing them, and keeps its room.
+pub fn zero_range(fd: &Fd, offset: u64, len: u64) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: no memory is involved.
+    retry(|| unsafe { call!(SYS_fallocate, fd.0, mode, offset, len) }).map(drop)
+}
+
 /// Makes a file `len` long, with room for all of it.
 pub fn allocate(fd: &Fd, len: u64) -> io::Result<()> {
     // SAFETY: no memory is involved.

@@ -1,0 +1,124 @@
+//! The mapping against an array of bytes.
+
+use super::map::{Label, Map};
+use super::piece::{Place, State};
+use super::segments::Segments;
+use crate::datafile::DatafileKey;
+use weft_core::ibridge::Class;
+use weft_core::ranges::ByteRange;
+use weft_core::{FileId, ObjectId, Timestamp};
+use weft_env::sim::Rng;
+
+const FILES: u64 = 3;
+const LEN: u64 = 200;
+const SEGMENTS: u32 = 8;
+const SEGMENT_LEN: u32 = 64 << 10;
+
+/// Where a byte lies, and what it is.
+type Byte = Option<(Place, State, Class)>;
+
+fn key(file: u64) -> DatafileKey {
+    DatafileKey::new(FileId(file), ObjectId { component: 0, column: 0 })
+}
+
+fn found(map: &Map, file: u64) -> Vec<Byte> {
+    let mut bytes = vec![None; LEN as usize];
+    for it in map.overlapping(key(file), ByteRange::ALL) {
+        for at in it.extent.start()..it.extent.end() {
+            let position = it.place.position + (at - it.extent.start()) as u32;
+            let place = Place { position, ..it.place };
+            assert!(bytes[at as usize].replace((place, it.label.state, it.label.class)).is_none());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn changes_do_to_the_mapping_what_they_do_to_bytes() {
+    for seed in 0..30 {
+        let mut rng = Rng::new(seed);
+        let mut map = Map::new(Segments::new(SEGMENTS, SEGMENT_LEN));
+        let mut model = vec![vec![None; LEN as usize]; FILES as usize];
+        let mut fill = 0;
+        for step in 0..400 {
+            let file = rng.below(FILES);
+            let start = rng.below(LEN);
+            let extent = ByteRange::with_len(start, 1 + rng.below((LEN - start).min(40))).expect("bytes");
+            let inside = extent.start() as usize..extent.end().min(LEN) as usize;
+            let extent = ByteRange::new(extent.start(), inside.end as u64).expect("bytes");
+            let bytes: &mut Vec<Byte> = &mut model[file as usize];
+            let class = Class::ALL[rng.below(2) as usize];
+            match rng.below(9) {
+                pick @ 0..5 => {
+                    let state =
+                        [State::Dirty, State::Dirty, State::Dirty, State::Clean, State::Copy][pick as usize];
+                    let label = Label { class, state, gain: rng.below(99) as i32, puts: 1, is_used: false };
+                    let place =
+                        Place { segment: fill / SEGMENT_LEN % SEGMENTS, position: fill % SEGMENT_LEN / 2 };
+                    fill += extent.len() as u32;
+                    for (at, byte) in inside.enumerate() {
+                        let only_here = matches!(bytes[byte], Some((_, State::Dirty, _)));
+                        if state == State::Dirty || !only_here {
+                            let position = place.position + at as u32;
+                            bytes[byte] = Some((Place { position, ..place }, state, class));
+                        }
+                    }
+                    match state {
+                        State::Dirty => map.insert(key(file), extent, place, label, Timestamp(step)),
+                        _ => map.insert_below_dirty(key(file), extent, place, label, Timestamp(step)),
+                    }
+                }
+                5 => {
+                    let all = rng.below(2) == 0;
+                    let goes = |state| all || state != State::Dirty;
+                    let removed = map.remove(key(file), extent, goes);
+                    let mut count = 0;
+                    for byte in &mut bytes[inside] {
+                        if byte.is_some_and(|(_, state, _)| goes(state)) {
+                            *byte = None;
+                            count += 1;
+                        }
+                    }
+                    assert_eq!(removed, count);
+                }
+                6 => {
+                    map.clean(key(file), extent);
+                    for (_, state, _) in bytes[inside].iter_mut().flatten() {
+                        if *state == State::Dirty {
+                            *state = State::Clean;
+                        }
+                    }
+                }
+                7 => {
+                    let used: Vec<u32> = map.overlapping(key(file), extent).map(|it| it.id).collect();
+                    used.iter().for_each(|&id| map.touch(id));
+                    for class in Class::ALL {
+                        let spare: Vec<u32> = map.spare(class).map(|it| it.id).collect();
+                        let count = spare.iter().filter(|id| used.contains(id)).count();
+                        let last = &spare[spare.len() - count..];
+                        assert!(last.iter().all(|id| used.contains(id)), "what was used goes last");
+                    }
+                }
+                _ => {
+                    let parts: Vec<_> = map.overlapping(key(file), extent).collect();
+                    for it in parts {
+                        assert_eq!(map.still(key(file), it.extent, it.place), [(it.extent, it.label)]);
+                        let elsewhere = Place { segment: (it.place.segment + 1) % SEGMENTS, ..it.place };
+                        assert_eq!(map.still(key(file), it.extent, elsewhere), []);
+                    }
+                }
+            }
+            map.verify();
+            assert_eq!(found(&map, file), model[file as usize], "seed {seed} step {step}");
+        }
+        assert!(map.len() > 20);
+        // What a segment had alone is lost when it is used for something else.
+        for segment in 0..SEGMENTS {
+            map.empty_segment(segment);
+        }
+        map.verify();
+        assert_eq!((map.bytes(), map.segments.get(0).live), (0, 0));
+        let dirty = model.iter().flatten().flatten().filter(|(_, state, _)| *state == State::Dirty).count();
+        assert_eq!(map.lost, dirty as u64);
+    }
+}
