@@ -99,13 +99,14 @@ impl<'a, W: Write> Bench<'a, W> {
     }
 
     fn start(&self, interface: Interface, transport: Transport, ranks: u32) -> io::Result<Ranks> {
+        let spin = self.args.spin;
         let text = |path: &Path| path.to_string_lossy().into_owned();
         match interface {
-            Interface::Fuse | Interface::Path => Ranks::start(ranks, &Reach::Calls, &[]),
+            Interface::Fuse | Interface::Path => Ranks::start(ranks, &Reach::Calls, &[], spin),
             Interface::Library => {
                 let cluster = self.weft().0.cluster_file.clone();
                 let reach = Reach::Library { cluster, transport: transport.name().to_owned() };
-                Ranks::start(ranks, &reach, &[])
+                Ranks::start(ranks, &reach, &[], spin)
             }
             Interface::Preload => {
                 let context = self.weft().0;
@@ -114,14 +115,14 @@ impl<'a, W: Write> Bench<'a, W> {
                     ("WEFT_CLUSTER".to_owned(), text(&context.cluster_file)),
                     ("WEFT_TRANSPORT".to_owned(), transport.name().to_owned()),
                 ];
-                Ranks::start(ranks, &Reach::Calls, &environment)
+                Ranks::start(ranks, &Reach::Calls, &environment, spin)
             }
         }
     }
 
     fn begin_round(&self, interface: Interface, transport: Transport, ranks: u32) -> io::Result<Round> {
         let measured = self.start(interface, transport, ranks)?;
-        let local = Ranks::start(ranks, &Reach::Calls, &[])?;
+        let local = Ranks::start(ranks, &Reach::Calls, &[], self.args.spin)?;
         let (dir, name) = if let Some(path) = &self.path {
             (path.fresh()?, None)
         } else {

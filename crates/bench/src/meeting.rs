@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// After so long a rank gives up on the others.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// So often a rank that keeps its processor looks for the others before it looks at the clock.
+const LOOKS: u32 = 1000;
+
 /// Told by a rank that stops because of another one's trouble.
 pub const OTHER_FAILED: &str = "another rank failed";
 
@@ -50,6 +53,8 @@ impl MeetingFile {
 pub struct Meeting {
     words: NonNull<AtomicU32>,
     ranks: u32,
+    /// Whether who waits keeps its processor.
+    spin: bool,
 }
 
 /// A flag of failure; then who has come and how often all have met, for the group that begins with each rank and for
@@ -63,11 +68,11 @@ const fn bytes(ranks: u32) -> usize {
 }
 
 impl Meeting {
-    /// Opens what [`MeetingFile::path`] names.
+    /// Opens what [`MeetingFile::path`] names, to wait there with or without sleeping.
     ///
     /// # Errors
     /// Those of open(2) and mmap(2).
-    pub fn open(path: &str, ranks: u32) -> io::Result<Self> {
+    pub fn open(path: &str, ranks: u32, spin: bool) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         // SAFETY: a new shared mapping of a descriptor that is valid during the call; nothing else lies there.
         let at = unsafe {
@@ -81,7 +86,7 @@ impl Meeting {
             )
         };
         match NonNull::new(at.cast()) {
-            Some(words) if at != libc::MAP_FAILED => Ok(Self { words, ranks }),
+            Some(words) if at != libc::MAP_FAILED => Ok(Self { words, ranks, spin }),
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -131,7 +136,13 @@ impl Meeting {
             if begin.elapsed() > PATIENCE {
                 return Err(format!("waited {} s for other ranks", PATIENCE.as_secs()));
             }
-            wait(met, round);
+            if self.spin {
+                (0..LOOKS)
+                    .take_while(|_| met.load(Ordering::SeqCst) == round)
+                    .for_each(|_| std::hint::spin_loop());
+            } else {
+                wait(met, round);
+            }
         }
         Ok(())
     }
@@ -163,6 +174,15 @@ mod tests {
 
     #[test]
     fn groups_meet_by_themselves_and_nobody_runs_ahead() {
+        groups_meet(false, 100);
+    }
+
+    #[test]
+    fn groups_meet_without_sleeping() {
+        groups_meet(true, 1);
+    }
+
+    fn groups_meet(spin: bool, scale: u64) {
         let ranks = 5;
         let file = MeetingFile::new(ranks).unwrap();
         let counts: [AtomicU64; 2] = Default::default();
@@ -170,8 +190,9 @@ mod tests {
             for rank in 0..ranks {
                 let (path, counts) = (file.path(), &counts);
                 scope.spawn(move || {
-                    let meeting = Meeting::open(&path, ranks).unwrap();
-                    let (index, group, rounds) = if rank < 3 { (0, 0..3, 500) } else { (1, 3..5, 700) };
+                    let meeting = Meeting::open(&path, ranks, spin).unwrap();
+                    let (index, group, rounds) =
+                        if rank < 3 { (0, 0..3, 5 * scale) } else { (1, 3..5, 7 * scale) };
                     for round in 1..=rounds {
                         counts[index].fetch_add(1, Ordering::SeqCst);
                         meeting.meet(&group).unwrap();
@@ -183,17 +204,18 @@ mod tests {
                 });
             }
         });
-        assert_eq!(counts.map(AtomicU64::into_inner), [1500, 1400]);
+        assert_eq!(counts.map(AtomicU64::into_inner), [15 * scale, 14 * scale]);
     }
 
     #[test]
     fn who_waits_hears_of_failure() {
         let file = MeetingFile::new(2).unwrap();
-        let (a, b) = (Meeting::open(&file.path(), 2).unwrap(), Meeting::open(&file.path(), 2).unwrap());
+        let open = || Meeting::open(&file.path(), 2, false).unwrap();
+        let (a, b) = (open(), open());
         std::thread::scope(|scope| {
             // A mapping is not shared between threads by itself: each thread opens its own.
             let path = file.path();
-            let waits = scope.spawn(move || Meeting::open(&path, 2).unwrap().meet_all());
+            let waits = scope.spawn(move || Meeting::open(&path, 2, true).unwrap().meet_all());
             b.fail();
             assert_eq!(waits.join().unwrap(), Err(OTHER_FAILED.to_owned()));
         });

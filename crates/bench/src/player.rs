@@ -105,20 +105,31 @@ impl<'a> Player<'a> {
         let group = workload.group(self.rank);
         let mut ops = workload.ops(self.rank).peekable();
         let mut begun = Begun::default();
+        // Whether anything was done since the phase was last found to have lasted until then: what follows a barrier
+        // that ends a phase is waiting.
+        let mut worked = false;
         while let Some(op) = ops.next() {
             match op {
                 Op::Barrier => {
-                    begun.until_now(&mut phases);
+                    if std::mem::take(&mut worked) {
+                        begun.until_now(&mut phases);
+                    }
                     self.meeting.meet(&group)?;
                 }
                 Op::Phase(phase) => {
-                    begun.until_now(&mut phases);
+                    if std::mem::take(&mut worked) {
+                        begun.until_now(&mut phases);
+                    }
                     begun = Begun::now();
                     let begin_ns = begun.begin_ns;
                     phases.push(PhaseResult { phase, begin_ns, end_ns: begin_ns, ..PhaseResult::default() });
                 }
-                Op::Compute(time) => std::thread::sleep(Duration::from_nanos(time.0)),
+                Op::Compute(time) => {
+                    worked = true;
+                    std::thread::sleep(Duration::from_nanos(time.0));
+                }
                 op => {
+                    worked = true;
                     // A window that is written over: what was there before need not be anybody's.
                     let filled = matches!((op, ops.peek()), (
                         Op::Read { file, offset, len, .. },
@@ -132,7 +143,9 @@ impl<'a> Player<'a> {
                 }
             }
         }
-        begun.until_now(&mut phases);
+        if worked {
+            begun.until_now(&mut phases);
+        }
         self.open.clear();
         if check {
             self.meeting.meet_all()?;

@@ -21,6 +21,8 @@ pub struct RankSpec {
     pub reach: Reach,
     /// Where ranks wait for each other: a file of [`crate::meeting::MeetingFile`].
     pub meeting: String,
+    /// Whether it keeps its processor while it waits for others.
+    pub spin: bool,
 }
 
 /// By which way a rank reaches files.
@@ -65,7 +67,7 @@ pub struct TaskResult {
 /// When the parent's lines make no sense or it is gone.
 pub fn serve(spec: &RankSpec) -> io::Result<()> {
     let mut target = Target::reach(&spec.reach).map_err(io::Error::other)?;
-    let meeting = Meeting::open(&spec.meeting, spec.ranks)?;
+    let meeting = Meeting::open(&spec.meeting, spec.ranks, spec.spin)?;
     let mut lines = io::stdin().lock().lines();
     let mut out = io::stdout().lock();
     while let Some(line) = lines.next() {

@@ -49,16 +49,22 @@ impl Outcome {
 }
 
 impl Ranks {
-    /// Starts `ranks` processes of this program; `environment` is added to their own.
+    /// Starts `ranks` processes of this program, which keep their processors while they wait if they `spin`;
+    /// `environment` is added to their own.
     ///
     /// # Errors
     /// When they cannot be started.
-    pub fn start(ranks: u32, reach: &Reach, environment: &[(String, String)]) -> io::Result<Self> {
+    pub fn start(
+        ranks: u32,
+        reach: &Reach,
+        environment: &[(String, String)],
+        spin: bool,
+    ) -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let meeting = MeetingFile::new(ranks)?;
         let mut children = Vec::new();
         for rank in 0..ranks {
-            let spec = RankSpec { rank, ranks, reach: reach.clone(), meeting: meeting.path() };
+            let spec = RankSpec { rank, ranks, reach: reach.clone(), meeting: meeting.path(), spin };
             let mut child = Command::new(&program)
                 .arg("bench-rank")
                 .arg(serde_json::to_string(&spec)?)

@@ -46,6 +46,9 @@ pub struct BenchArgs {
     /// Also measure writing with a sync at the end.
     #[arg(long)]
     pub sync: bool,
+    /// Ranks keep their processors while they wait for each other, as those of MPI do, instead of sleeping.
+    #[arg(long)]
+    pub spin: bool,
     /// The mount point of a running `weft mount`, for the interface `fuse`.
     #[arg(long)]
     pub mount: Option<PathBuf>,

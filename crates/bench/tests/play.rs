@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 use weft_bench::meeting::{Meeting, MeetingFile};
 use weft_bench::player::{PhaseResult, Player};
 use weft_bench::rank::Reach;
@@ -20,7 +21,7 @@ fn play(spec: &WorkloadSpec, dir: &Path, inputs: bool) -> Result<Vec<Vec<PhaseRe
             .map(|rank| {
                 let path = path.clone();
                 scope.spawn(move || {
-                    let meeting = Meeting::open(&path, ranks).unwrap();
+                    let meeting = Meeting::open(&path, ranks, false).unwrap();
                     let mut target = Target::reach(&Reach::Calls).unwrap();
                     let mut player = Player::new(workload, rank, dir, &mut target, &meeting);
                     let made = if inputs { player.make_inputs() } else { Ok(()) };
@@ -108,4 +109,36 @@ fn a_short_file_is_told() {
     std::fs::File::options().write(true).open(dir.path().join("ior")).unwrap().set_len(70_000).unwrap();
     let error = play(&ior(Access::Read), dir.path(), false).unwrap_err();
     assert_eq!(error, "read of 65536 B at 65536: the file ended after 4464 of them");
+}
+
+#[test]
+fn waiting_for_others_is_not_counted() {
+    const LATE: Duration = Duration::from_millis(500);
+    let dir = tempfile::tempdir().unwrap();
+    let spec = WorkloadSpec::Ior(Ior {
+        access: Access::Write,
+        ranks: 2,
+        per_rank: Some(Size::kib(64)),
+        ..Ior::default()
+    });
+    let workload = spec.build().unwrap();
+    let file = MeetingFile::new(2).unwrap();
+    let (path, text) = (file.path(), dir.path().to_str().unwrap());
+    let play = |rank| {
+        let meeting = Meeting::open(&path, 2, false).unwrap();
+        let mut target = Target::reach(&Reach::Calls).unwrap();
+        Player::new(&*workload, rank, text, &mut target, &meeting).play(false).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| play(0));
+        // Rank 0 has opened its file then, and waits until rank 1 has.
+        while !dir.path().join("ior").exists() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(LATE);
+        play(1);
+        for part in first.join().unwrap() {
+            assert!(part.end_ns - part.begin_ns < LATE.as_nanos() as u64, "{part:?}");
+        }
+    });
 }
