@@ -219,6 +219,22 @@ impl Run<'_> {
         }
     }
 
+    /// Writes over and over what is dirty, so that segments are filled again and again.
+    async fn step_over(&self) {
+        let (file, at) = (self.below(2), self.below(96 << 10) as usize);
+        let bytes = self.bytes(at, 1 + self.below(12_000) as usize);
+        if !self.put(file, at, &bytes).await {
+            self.write_back(1 << 20).await;
+        }
+        self.check(file, at, bytes.len()).await;
+        if self.below(16) == 0 {
+            self.log.sync_datafile(key(file)).await.expect("synced");
+            let file = &mut self.model.borrow_mut().files[file as usize];
+            file.medium.clone_from(&file.disk);
+            file.synced();
+        }
+    }
+
     async fn step(&self) {
         match self.below(20) {
             0..8 => {
@@ -341,6 +357,7 @@ fn live<'a>(
     model: &'a RefCell<Model>,
     steps: u64,
     end: End,
+    over: bool,
 ) -> (SimEnv, u64) {
     let before = sim.sync_points(node);
     if let End::PowerCutAtSync(count) = end {
@@ -348,11 +365,11 @@ fn live<'a>(
     }
     let env = node.clone();
     let life = async move {
-        let (log, _) = FragmentLog::open(&env, &spec()).await.expect("opens");
+        let (log, _) = FragmentLog::open(&env, &spec_of(10)).await.expect("opens");
         let run = Run { env, log, model };
         run.check_all().await;
         for _ in 0..steps {
-            run.step().await;
+            if over { run.step_over().await } else { run.step().await }
         }
         run.check_all().await;
         let stats = run.log.stats();
@@ -398,7 +415,7 @@ fn live<'a>(
     // What is there must be what may be there; from here on it has to stay.
     let env = node.clone();
     sim.block_on(&node, async move {
-        let (log, recovered) = FragmentLog::open(&env, &spec()).await.expect("opens again");
+        let (log, recovered) = FragmentLog::open(&env, &spec_of(10)).await.expect("opens again");
         assert!(recovered.lost.is_empty());
         model.borrow_mut().happened.torn += recovered.torn;
         let run = Run { env, log, model };
@@ -447,7 +464,7 @@ fn lives_that_end_in_every_way_leave_the_newest_bytes() {
                 _ => End::Killed,
             };
             println!("life {life}: {end:?}");
-            (machine, _) = live(&mut sim, &machine, &model, 80, end);
+            (machine, _) = live(&mut sim, &machine, &model, 80, end, false);
         }
         let happened = &model.borrow().happened;
         all.full += happened.full;
@@ -474,7 +491,7 @@ fn an_ssd_that_fails_takes_nothing_with_it() {
         let mut machine = node(&sim);
         for end in [End::Orderly, End::SsdFails, End::Killed, End::SsdFails, End::SsdFails, End::Orderly] {
             println!("{end:?}");
-            (machine, _) = live(&mut sim, &machine, &model, 60, end);
+            (machine, _) = live(&mut sim, &machine, &model, 60, end, false);
         }
         failed += model.borrow().happened.failed;
     }
@@ -489,13 +506,32 @@ fn power_may_be_cut_at_every_sync() {
             let model = model(seed);
             let mut sim = Sim::with_seed(seed);
             let machine = node(&sim);
-            let (machine, syncs) = live(&mut sim, &machine, &model, 100, End::PowerCutAtSync(cut));
+            let (machine, syncs) = live(&mut sim, &machine, &model, 100, End::PowerCutAtSync(cut), false);
             if syncs < cut {
                 println!("seed {seed}: {} syncs", cut - 1);
                 break;
             }
-            live(&mut sim, &machine, &model, 20, End::Orderly);
+            live(&mut sim, &machine, &model, 20, End::Orderly, false);
             cut += 1;
         }
     }
+}
+
+#[test]
+fn what_a_torn_put_replaced_has_not_been_overwritten() {
+    let (mut torn, mut moved) = (0, 0);
+    for seed in 300..303 {
+        let model = model(seed);
+        let mut sim = Sim::with_seed(seed);
+        let mut machine = node(&sim);
+        for life in 0..10 {
+            let cut = model.borrow_mut().rng.below(60);
+            let end = if life % 2 == 0 { End::PowerCut } else { End::PowerCutAtSync(1 + cut) };
+            println!("seed {seed} life {life}: {end:?}");
+            (machine, _) = live(&mut sim, &machine, &model, 250, end, true);
+        }
+        torn += model.borrow().happened.torn;
+        moved += model.borrow().happened.moved;
+    }
+    assert!(torn > 0 && moved > 0, "{torn} {moved}");
 }

@@ -57,6 +57,8 @@ use weft_core::ranges::ByteRange;
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::{Env, Hollow, Notify};
 
+/// So many entries are looked at while others wait.
+const LOOKED_AT_MAX: u32 = 4096;
 /// The folder of the payloads: in simulations of lengths only, its files keep these.
 pub const SEGMENTS: &str = "segments";
 const PAYLOADS: &str = "segments/data";
@@ -285,25 +287,50 @@ impl<E: Env> FragmentLog<E> {
     /// Dirty pieces behind `after`, in the order of datafile and offset, until there are `len_max` bytes of them (and
     /// one at least); empty at the end. They do not count as used.
     pub fn dirty_runs(&self, after: Option<(DatafileKey, LocalOffset)>, len_max: ByteLen) -> Vec<Piece> {
-        let state = self.0.state.lock();
-        let map = &state.map;
         let (mut pieces, mut len) = (Vec::new(), 0);
-        for (key, _) in map.keys_from(after.map(|(key, _)| key)) {
-            if !map.is_dirty(key) {
-                continue;
-            }
-            let from = after.filter(|(of, _)| *of == key).map_or(0, |(_, offset)| offset.0);
-            let Some(extent) = ByteRange::from(from) else { continue };
-            for entry in map.overlapping(key, extent).filter(|entry| entry.label.state == PieceState::Dirty) {
-                let piece = read::piece(map, &entry, extent);
-                if len > 0 && len + piece.extent.len() > len_max.0 {
-                    return pieces;
-                }
-                len += piece.extent.len();
-                pieces.push(piece);
+        let mut from = after;
+        loop {
+            match self.look_for_dirty(from, len_max, &mut pieces, &mut len) {
+                Some(next) => from = Some(next),
+                None => return pieces,
             }
         }
-        pieces
+    }
+
+    /// The same for as long as nobody else should have to wait; where to go on.
+    fn look_for_dirty(
+        &self,
+        after: Option<(DatafileKey, LocalOffset)>,
+        len_max: ByteLen,
+        pieces: &mut Vec<Piece>,
+        len: &mut u64,
+    ) -> Option<(DatafileKey, LocalOffset)> {
+        let state = self.0.state.lock();
+        let map = &state.map;
+        let mut seen = 0;
+        for (key, _) in map.keys_from(after.map(|(key, _)| key)) {
+            seen += 1;
+            let from = after.filter(|(of, _)| *of == key).map_or(0, |(_, offset)| offset.0);
+            let extent = ByteRange::from(from).filter(|_| map.is_dirty(key));
+            for entry in extent.into_iter().flat_map(|extent| map.overlapping(key, extent)) {
+                seen += 1;
+                if entry.label.state == PieceState::Dirty {
+                    let piece = read::piece(map, &entry, extent?);
+                    if *len > 0 && *len + piece.extent.len() > len_max.0 {
+                        return None;
+                    }
+                    *len += piece.extent.len();
+                    pieces.push(piece);
+                }
+                if seen > LOOKED_AT_MAX {
+                    return Some((key, LocalOffset(entry.extent.end())));
+                }
+            }
+            if seen > LOOKED_AT_MAX {
+                return Some((key, LocalOffset(u64::MAX)));
+            }
+        }
+        None
     }
 
     /// The disk has these pieces and has been synced since: they are clean, where they have not changed meanwhile.

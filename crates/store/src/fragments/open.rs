@@ -64,32 +64,46 @@ impl<E: Env> FragmentLog<E> {
                 _ => failed = Some(found),
             }
         }
-        let is_new = identity.is_none();
-        let identity = match identity {
+        let mut is_new = identity.is_none();
+        let mut identity = match identity {
             Some(identity) => identity,
             None => opening.format(&dir).await?,
         };
-        let mode = if failed.is_some() { OpenMode::READ } else { OpenMode::WRITE };
-        let open = async |name: &str| {
-            let file = dir.open(name, mode).await;
-            file.map_err(opening.io("open a part of the fragment log"))
-        };
-        let payloads = open(PAYLOADS).await?;
-        let journal = [open(FILES[0]).await?, open(FILES[1]).await?];
-        let key = FrameKey(identity.log);
         let device = spec.emulate.as_ref().map(|emulation| Emulator::new(env, emulation));
-        let files = match (&failed, exiled.as_ref()) {
-            (Some(_), Some(exiled)) => vec![exiled.journal.clone()],
-            _ => {
-                let mut files = Vec::new();
-                for file in &journal {
-                    let bytes = read_all(file, device.as_ref()).await;
-                    files.push(bytes.map_err(opening.io("read the journal of the fragment log"))?);
+        let (payloads, journal, files, found) = loop {
+            let mode = if failed.is_some() { OpenMode::READ } else { OpenMode::WRITE };
+            let open = async |name: &str| {
+                let file = dir.open(name, mode).await;
+                file.map_err(opening.io("open a part of the fragment log"))
+            };
+            let payloads = open(PAYLOADS).await?;
+            let journal = [open(FILES[0]).await?, open(FILES[1]).await?];
+            let files = match (&failed, exiled.as_ref()) {
+                (Some(_), Some(exiled)) => vec![exiled.journal.clone()],
+                _ => {
+                    let mut files = Vec::new();
+                    for file in &journal {
+                        let bytes = read_all(file, device.as_ref()).await;
+                        files.push(bytes.map_err(opening.io("read the journal of the fragment log"))?);
+                    }
+                    files
                 }
-                files
+            };
+            let key = FrameKey(identity.log);
+            let found = opening.recover(&identity, &payloads, &files, key, device.as_ref()).await?;
+            let is_empty = found.map.bytes_dirty() == 0 && found.map.lost == 0;
+            if is_new
+                || failed.is_some()
+                || !is_empty
+                || opening.sizes() == (identity.segments, identity.segment_len)
+            {
+                break (payloads, journal, files, found);
             }
+            // Other sizes are wanted, and nothing here is missing on the disk.
+            dir.remove(identity::NAME).await.map_err(opening.io("make the fragment log anew"))?;
+            (identity, is_new) = (opening.format(&dir).await?, true);
         };
-        let found = opening.recover(&identity, &payloads, &files, key, device.as_ref()).await?;
+        let key = FrameKey(identity.log);
         let Found { mut map, mut recovered, file, frame } = found;
         recovered.is_new = is_new;
         recovered.after_power_loss &= !is_new;
@@ -218,6 +232,13 @@ impl<E: Env> Opening<'_, E> {
         OpenLogError::Damaged { path: self.spec.path.clone(), what: what.into() }
     }
 
+    /// How many segments are wanted, and how long.
+    fn sizes(&self) -> (u32, u32) {
+        let len = self.spec.segment_len.0.clamp(u64::from(LogSpec::SEGMENT_LEN_MIN), 1 << 30);
+        let count = (self.spec.size.0 / len).clamp(LogSpec::SEGMENTS_MIN, u64::from(u32::MAX) / 2);
+        (count as u32, len as u32)
+    }
+
     /// Whose the log is; `None` when there is none.
     async fn identity(&self, dir: &E::Dir) -> Result<Option<Identity>, OpenLogError> {
         let file = match dir.open(identity::NAME, OpenMode::READ).await {
@@ -277,21 +298,20 @@ impl<E: Env> Opening<'_, E> {
         }
         let mut log = [0; 8];
         self.env.random(&mut log);
-        let segment_len = spec.segment_len.0.clamp(u64::from(LogSpec::SEGMENT_LEN_MIN), 1 << 30);
-        let segments = (spec.size.0 / segment_len).clamp(LogSpec::SEGMENTS_MIN, u64::from(u32::MAX) / 2);
+        let (segments, segment_len) = self.sizes();
         let identity = Identity {
             target: spec.target,
             cluster: Identity::cluster_hash(&spec.cluster),
             log: u64::from_le_bytes(log),
-            segments: segments as u32,
-            segment_len: segment_len as u32,
+            segments,
+            segment_len,
         };
         let formatting = async {
             dir.make_dir(SEGMENTS).await?;
             let payloads = dir.open(PAYLOADS, OpenMode::CREATE).await?;
             payloads.set_len(ByteLen(0)).await?;
             let allocated = payloads.blocking();
-            allocated.allocate(ByteLen(segments * segment_len))?;
+            allocated.allocate(ByteLen(u64::from(segments) * u64::from(segment_len)))?;
             allocated.settle().await;
             payloads.sync().await?;
             dir.sync(SEGMENTS).await?;

@@ -15,8 +15,9 @@ use weft_core::ranges::ByteRange;
 use weft_env::device::DeviceAction;
 use weft_env::{Env, File, Shared as _};
 
-/// So many entries go at once when some have to.
-const EVICTED_MIN: usize = 16;
+/// So many entries go at once when some have to, or this part of a class.
+const EVICTED_MIN: u64 = 16;
+const EVICTED_PART: u64 = 16;
 
 /// Room that was given out for a part of a put.
 struct Part {
@@ -148,7 +149,8 @@ impl<E: Env> FragmentLog<E> {
         if !must && (over_class > 0 || over_all > 0 || over_entries > 0) {
             // Of this class, unless it is the others that take too much.
             let mut bytes = over_class.max(over_all);
-            let mut entries = over_entries.max(EVICTED_MIN as u64);
+            let mut entries =
+                over_entries.max(EVICTED_MIN.min(map.classes[class.index()].entries / EVICTED_PART));
             let mut spare = Vec::new();
             let others = Class::ALL.into_iter().filter(|other| *other != class && over_class == 0);
             for entry in std::iter::once(class).chain(others).flat_map(|class| map.spare(class)) {

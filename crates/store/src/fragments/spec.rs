@@ -17,7 +17,8 @@ pub struct LogSpec {
     pub cluster: String,
     /// The target's own directory: there is noted on the disk that a log has failed.
     pub target_path: PathBuf,
-    /// Room for payloads, in bytes; whole segments of it are used, at least [`LogSpec::SEGMENTS_MIN`].
+    /// Room for payloads, in bytes; whole segments of it are used, at least [`LogSpec::SEGMENTS_MIN`]. A log that is there
+    /// keeps its sizes as long as it has anything that the disk does not have.
     pub size: ByteLen,
     /// Length of a segment.
     pub segment_len: ByteLen,
