@@ -3,6 +3,7 @@
 mod fragments_support;
 
 use fragments_support::*;
+use std::cell::RefCell;
 use std::path::Path;
 use weft_core::ibridge::Class;
 use weft_core::{ByteLen, Nanos};
@@ -154,4 +155,50 @@ fn lengths_are_kept_where_payloads_have_no_bytes() {
         sim.power_cut(&machine);
         machine = sim.restart(&machine);
     }
+}
+
+#[test]
+fn puts_that_meet_a_checkpoint_are_in_it_or_behind_it() {
+    let mut checkpoints = 0;
+    for seed in 0..20 {
+        let done = RefCell::new(Vec::new());
+        let opened = RefCell::new(None);
+        let mut sim = Sim::with_seed(seed);
+        let machine = node(&sim);
+        let env = machine.clone();
+        let log = sim
+            .block_on(&machine, async move { FragmentLog::open(&env, &spec_of(64)).await.expect("made").0 });
+        opened.replace(Some(log.clone()));
+        for task in 0..4u64 {
+            let (log, done) = (log.clone(), &done);
+            sim.start(&machine, "putter", async move {
+                for number in 0..100 {
+                    let bytes = [task as u8 * 50 + number as u8 % 50; 24];
+                    log.put(key(task), at(number * 100), &bytes, dirty(1)).await.expect("room");
+                    done.borrow_mut().push((task, number));
+                }
+            });
+        }
+        drop(log);
+        // Some are killed on the way.
+        sim.run_for(Nanos(200_000 * (1 + seed)));
+        checkpoints += opened.take().map_or(0, |log: FragmentLog<_>| log.stats().checkpoints);
+        sim.kill(&machine);
+        let machine = sim.restart(&machine);
+        let (env, done) = (machine.clone(), done.take());
+        assert!(!done.is_empty());
+        sim.block_on(&machine, async move {
+            let (log, _) = FragmentLog::open(&env, &spec_of(64)).await.expect("opens");
+            for (task, number) in done {
+                let start = number * 100;
+                let found = bytes_of(&log, key(task), start..start + 24).await;
+                assert_eq!(
+                    found,
+                    [Some(task as u8 * 50 + number as u8 % 50); 24],
+                    "seed {seed}: {task} {number}"
+                );
+            }
+        });
+    }
+    assert!(checkpoints > 10, "{checkpoints}");
 }

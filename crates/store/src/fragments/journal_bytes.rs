@@ -2,8 +2,8 @@
 
 pub use super::identity::{BadIdentity, Identity, LEN as IDENTITY_LEN};
 
+use super::checkpoint;
 use super::frame::{self, FrameKey, Kind};
-use super::journal;
 use super::map::{Label, Map};
 use super::piece::{Place, State};
 use super::record::{Put, Record};
@@ -40,7 +40,7 @@ pub fn read(journal: &[u8]) -> Result<(u64, Vec<Row>), &'static str> {
 pub fn again(journal: &[u8]) -> Result<Vec<u8>, &'static str> {
     let scan = replay::scan(journal, KEY).ok_or("no whole checkpoint")?;
     let map = replayed(journal, &scan)?;
-    Ok(journal::checkpoint_of(&map, scan.boot, scan.last, KEY).concat())
+    Ok(checkpoint::checkpoint_of(&map, scan.boot, scan.last, KEY).concat())
 }
 
 fn replayed(journal: &[u8], scan: &replay::Scan) -> Result<Map, &'static str> {
@@ -89,7 +89,7 @@ pub fn samples() -> Vec<Vec<u8>> {
             check: 9,
         })
     };
-    let mut journal = journal::empty_checkpoint(3, KEY);
+    let mut journal = checkpoint::empty_checkpoint(3, KEY);
     let mut add = |number, records: &[Record]| {
         let mut frame = Vec::new();
         frame::start(&mut frame);

@@ -15,17 +15,19 @@
 //! * Dirty bytes are [written back](FragmentLog::written_back) when the disk has them *and has been synced*.
 //! * A sync of a datafile syncs both, the disk and the [log](FragmentLog::sync_datafile).
 
+mod checkpoint;
 mod error;
 mod failed;
+mod filter;
+mod find;
 mod frame;
 mod identity;
 mod journal;
 #[doc(hidden)]
 pub mod journal_bytes;
 mod keep;
+mod leave;
 mod map;
-#[cfg(test)]
-mod map_tests;
 mod open;
 mod piece;
 mod put;
@@ -42,23 +44,19 @@ pub use spec::{LogSpec, Lost, Recovered};
 use crate::datafile::DatafileKey;
 use crate::emulate::Emulator;
 use failed::Health;
+use filter::Filter;
 use frame::FrameKey;
 use identity::Identity;
 use journal::Commit;
 use map::Map;
 use parking_lot::Mutex;
-use piece::State as PieceState;
 use record::Record;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use weft_core::ByteLen;
 use weft_core::ibridge::Class;
-use weft_core::ranges::ByteRange;
-use weft_core::{ByteLen, LocalOffset};
 use weft_env::{Env, Hollow, Notify};
 
-/// So many entries are looked at while others wait.
-const LOOKED_AT_MAX: u32 = 4096;
 /// The folder of the payloads: in simulations of lengths only, its files keep these.
 pub const SEGMENTS: &str = "segments";
 const PAYLOADS: &str = "segments/data";
@@ -119,37 +117,6 @@ struct State {
     moved: u64,
 }
 
-/// Which datafiles may have anything in the log: a count for each value of a hash, read without a lock.
-struct Filter(Box<[AtomicU32]>);
-
-impl Filter {
-    const LEN: usize = 4096;
-
-    fn new() -> Self {
-        Self((0..Self::LEN).map(|_| AtomicU32::new(0)).collect())
-    }
-
-    fn slot(&self, key: DatafileKey) -> &AtomicU32 {
-        let object = u64::from(key.object.component) << 16 | u64::from(key.object.column);
-        let hash = (key.file.0 ^ object << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.0[(hash >> 52) as usize % Self::LEN]
-    }
-
-    #[inline]
-    fn may_have(&self, key: DatafileKey) -> bool {
-        self.slot(key).load(Ordering::Acquire) > 0
-    }
-
-    fn follow(&self, map: &mut Map) {
-        for key in map.came.drain(..) {
-            self.slot(key).fetch_add(1, Ordering::AcqRel);
-        }
-        for key in map.went.drain(..) {
-            self.slot(key).fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
 /// Memory for a payload, without bytes where payloads have none.
 enum Buffer {
     Bytes(Vec<u8>),
@@ -172,192 +139,6 @@ impl<E: Env> Shared<E> {
 }
 
 impl<E: Env> FragmentLog<E> {
-    /// What of `extent` lies here. Near free when nothing of the datafile does.
-    #[inline]
-    pub fn overlap(&self, key: DatafileKey, extent: ByteRange) -> Overlap {
-        if !self.0.filter.may_have(key) {
-            return Overlap::default();
-        }
-        let state = self.0.state.lock();
-        let mut overlap = Overlap::default();
-        for entry in state.map.overlapping(key, extent) {
-            overlap.any = true;
-            overlap.dirty |= matches!(entry.label.state, PieceState::Dirty | PieceState::Lost);
-        }
-        overlap
-    }
-
-    /// The pieces of `extent` that lie here, sorted and disjoint; they count as used. Near free when nothing of the
-    /// datafile does.
-    #[inline]
-    pub fn find(&self, key: DatafileKey, extent: ByteRange) -> Vec<Piece> {
-        if !self.0.filter.may_have(key) {
-            return Vec::new();
-        }
-        let mut state = self.0.state.lock();
-        let map = &mut state.map;
-        let found: Vec<_> = map.overlapping(key, extent).collect();
-        found
-            .into_iter()
-            .map(|entry| {
-                map.touch(entry.id);
-                read::piece(map, &entry, extent)
-            })
-            .collect()
-    }
-
-    /// Drops what is clean or lost of `extent`, because the disk is about to get newer bytes there. Dirty bytes stay.
-    /// When this returns a killed process does not bring them back.
-    ///
-    /// # Errors
-    /// [`LogError::Failed`]: then the disk must not be written there.
-    pub async fn forget(&self, key: DatafileKey, extent: ByteRange) -> Result<(), LogError> {
-        let record = Record::Forget(key, extent);
-        self.drop_some(key, extent, &record, |state| state != PieceState::Dirty).await
-    }
-
-    /// Drops everything of `extent`, dirty bytes too: after the log has failed, when the disk gets newer ones there.
-    ///
-    /// # Errors
-    /// [`LogError::Failed`] when not even the disk takes the note: then it must not be written there.
-    pub async fn give_up(&self, key: DatafileKey, extent: ByteRange) -> Result<(), LogError> {
-        self.drop_some(key, extent, &Record::GiveUp(key, extent), |_| true).await
-    }
-
-    /// The datafile is cut to `len` (or made longer, which changes nothing here): bytes behind are gone. To be said before the
-    /// disk is told; but where dirty bytes go and the disk has some under them, the disk is cut and synced before: a loss
-    /// of power might keep this cut and not that of the disk, and uncover what had been overwritten long ago.
-    ///
-    /// # Errors
-    /// [`LogError::Failed`]: then the disk must not be told.
-    pub async fn cut(&self, key: DatafileKey, len: ByteLen) -> Result<(), LogError> {
-        let Some(extent) = ByteRange::from(len.0) else { return Ok(()) };
-        self.drop_some(key, extent, &Record::Cut(key, len.0), |_| true).await
-    }
-
-    /// The datafile is removed, and none of this key comes again.
-    ///
-    /// # Errors
-    /// As [`cut`](Self::cut).
-    pub async fn remove(&self, key: DatafileKey) -> Result<(), LogError> {
-        self.drop_some(key, ByteRange::ALL, &Record::Remove(key), |_| true).await
-    }
-
-    async fn drop_some(
-        &self,
-        key: DatafileKey,
-        extent: ByteRange,
-        record: &Record,
-        goes: impl Fn(PieceState) -> bool,
-    ) -> Result<(), LogError> {
-        let shared = &*self.0;
-        if !shared.filter.may_have(key) {
-            return Ok(());
-        }
-        self.exile().await?;
-        let point = {
-            let mut state = shared.state.lock();
-            if !state.map.overlapping(key, extent).any(|entry| goes(entry.label.state)) {
-                return Ok(());
-            }
-            shared.journals()?;
-            state.map.remove(key, extent, goes);
-            shared.filter.follow(&mut state.map);
-            state.append(record)
-        };
-        self.commit(point).await?;
-        self.hint();
-        Ok(())
-    }
-
-    /// What of a datafile lies here; `None` for nothing, which is near free.
-    #[inline]
-    pub fn cached(&self, key: DatafileKey) -> Option<Cached> {
-        if !self.0.filter.may_have(key) {
-            return None;
-        }
-        self.0.state.lock().map.cached(key)
-    }
-
-    /// At most `limit` datafiles after `after` with anything here, in the order of their keys.
-    pub fn list(&self, after: Option<DatafileKey>, limit: usize) -> Vec<(DatafileKey, Cached)> {
-        self.0.state.lock().map.cached_after(after).take(limit).collect()
-    }
-
-    /// Dirty pieces behind `after`, in the order of datafile and offset, until there are `len_max` bytes of them (and
-    /// one at least); empty at the end. They do not count as used.
-    pub fn dirty_runs(&self, after: Option<(DatafileKey, LocalOffset)>, len_max: ByteLen) -> Vec<Piece> {
-        let (mut pieces, mut len) = (Vec::new(), 0);
-        let mut from = after;
-        loop {
-            match self.look_for_dirty(from, len_max, &mut pieces, &mut len) {
-                Some(next) => from = Some(next),
-                None => return pieces,
-            }
-        }
-    }
-
-    /// The same for as long as nobody else should have to wait; where to go on.
-    fn look_for_dirty(
-        &self,
-        after: Option<(DatafileKey, LocalOffset)>,
-        len_max: ByteLen,
-        pieces: &mut Vec<Piece>,
-        len: &mut u64,
-    ) -> Option<(DatafileKey, LocalOffset)> {
-        let state = self.0.state.lock();
-        let map = &state.map;
-        let mut seen = 0;
-        for (key, _) in map.keys_from(after.map(|(key, _)| key)) {
-            seen += 1;
-            let from = after.filter(|(of, _)| *of == key).map_or(0, |(_, offset)| offset.0);
-            let extent = ByteRange::from(from).filter(|_| map.is_dirty(key));
-            for entry in extent.into_iter().flat_map(|extent| map.overlapping(key, extent)) {
-                seen += 1;
-                if entry.label.state == PieceState::Dirty {
-                    let piece = read::piece(map, &entry, extent?);
-                    if *len > 0 && *len + piece.extent.len() > len_max.0 {
-                        return None;
-                    }
-                    *len += piece.extent.len();
-                    pieces.push(piece);
-                }
-                if seen > LOOKED_AT_MAX {
-                    return Some((key, LocalOffset(entry.extent.end())));
-                }
-            }
-            if seen > LOOKED_AT_MAX {
-                return Some((key, LocalOffset(u64::MAX)));
-            }
-        }
-        None
-    }
-
-    /// The disk has these pieces and has been synced since: they are clean, where they have not changed meanwhile.
-    ///
-    /// # Errors
-    /// [`LogError::Failed`]: then they stay dirty.
-    pub async fn written_back(&self, pieces: &[Piece]) -> Result<(), LogError> {
-        let shared = &*self.0;
-        self.exile().await?;
-        let point = {
-            let mut state = shared.state.lock();
-            shared.journals()?;
-            for piece in pieces {
-                for (part, label) in state.map.still(piece.key, piece.extent, piece.place) {
-                    if label.state == PieceState::Dirty {
-                        state.map.clean(piece.key, part);
-                        state.append(&Record::Clean(piece.key, part));
-                    }
-                }
-            }
-            state.point
-        };
-        self.commit(point).await?;
-        self.hint();
-        Ok(())
-    }
-
     /// How many bytes of each class ([`Class::index`]) may lie here. Clean ones that were not used for longest go when a
     /// class has more; dirty ones stay, but no more are taken.
     pub fn set_quotas(&self, quotas: [ByteLen; Class::ALL.len()]) {

@@ -1,6 +1,7 @@
 //! Opening a log: whose it is, what its journal says, and what of that the last end of the machine left.
 
 use super::failed::{self, Health};
+use super::filter::Filter;
 use super::frame::FrameKey;
 use super::identity::{self, BadIdentity, Identity};
 use super::journal::{Commit, FILES, PAYLOADS_NUMBER};
@@ -8,7 +9,7 @@ use super::map::Map;
 use super::piece::State as PieceState;
 use super::replay::{self, Scan};
 use super::segments::{Segments, check};
-use super::{Filter, FragmentLog, LogSpec, Lost, OpenLogError, PAYLOADS, Recovered, SEGMENTS, Shared, State};
+use super::{FragmentLog, LogSpec, Lost, OpenLogError, PAYLOADS, Recovered, SEGMENTS, Shared, State};
 use crate::emulate::{self, Emulator};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -320,7 +321,7 @@ impl<E: Env> Opening<'_, E> {
                 file.set_len(ByteLen(0)).await?;
                 file.sync().await?;
             }
-            let checkpoint = super::journal::empty_checkpoint(self.env.boot(), FrameKey(identity.log));
+            let checkpoint = super::checkpoint::empty_checkpoint(self.env.boot(), FrameKey(identity.log));
             let file = dir.open(FILES[0], OpenMode::WRITE).await?;
             file.write_at(&[IoSlice::new(&checkpoint)], LocalOffset(0)).await?;
             file.sync().await?;

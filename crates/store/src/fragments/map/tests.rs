@@ -1,9 +1,9 @@
 //! The mapping against an array of bytes.
 
-use super::map::{Label, Map};
-use super::piece::{Place, State};
-use super::segments::Segments;
+use super::{Label, Map};
 use crate::datafile::DatafileKey;
+use crate::fragments::piece::{Place, State};
+use crate::fragments::segments::Segments;
 use weft_core::ibridge::Class;
 use weft_core::ranges::ByteRange;
 use weft_core::{FileId, ObjectId, Timestamp};

@@ -1,0 +1,113 @@
+//! The accounts and lists that every entry is in.
+
+use super::{Link, Map, NONE};
+use crate::fragments::piece::State;
+
+impl Map {
+    /// Somebody used an entry.
+    pub fn touch(&mut self, id: u32) {
+        self.entries[id as usize].label.is_used = true;
+        if self.entry(id).label.is_spare() && self.lru[self.entry(id).label.class.index()].tail != id {
+            self.unlink_lru(id);
+            self.link_lru(id);
+        }
+    }
+
+    pub(super) fn enter(&mut self, id: u32) {
+        let entry = *self.entry(id);
+        let len = u64::from(entry.len);
+        let slot = &mut self.files[entry.file as usize];
+        match entry.label.state {
+            State::Dirty => slot.dirty += len,
+            State::Clean | State::Copy => slot.clean += len,
+            State::Lost => {
+                slot.lost += len;
+                self.lost += len;
+                return;
+            }
+        }
+        let total = &mut self.classes[entry.label.class.index()];
+        total.entries += 1;
+        total.gains += i128::from(entry.label.weight());
+        total.puts += u64::from(entry.label.puts);
+        let is_dirty = entry.label.state == State::Dirty;
+        if is_dirty {
+            total.dirty += len
+        } else {
+            total.clean += len
+        }
+        let segment = self.segments.get_mut(entry.place.segment);
+        segment.live += len;
+        segment.dirty += if is_dirty { len } else { 0 };
+        let head = std::mem::replace(&mut segment.entries, id);
+        self.entries[id as usize].in_segment = Link { prev: NONE, next: head };
+        if head != NONE {
+            self.entries[head as usize].in_segment.prev = id;
+        }
+        if !is_dirty {
+            self.link_lru(id);
+        }
+    }
+
+    pub(super) fn leave(&mut self, id: u32) {
+        let entry = *self.entry(id);
+        let len = u64::from(entry.len);
+        let slot = &mut self.files[entry.file as usize];
+        match entry.label.state {
+            State::Dirty => slot.dirty -= len,
+            State::Clean | State::Copy => slot.clean -= len,
+            State::Lost => {
+                slot.lost -= len;
+                self.lost -= len;
+                return;
+            }
+        }
+        let total = &mut self.classes[entry.label.class.index()];
+        total.entries -= 1;
+        total.gains -= i128::from(entry.label.weight());
+        total.puts -= u64::from(entry.label.puts);
+        let is_dirty = entry.label.state == State::Dirty;
+        if is_dirty {
+            total.dirty -= len
+        } else {
+            total.clean -= len
+        }
+        let segment = self.segments.get_mut(entry.place.segment);
+        segment.live -= len;
+        segment.dirty -= if is_dirty { len } else { 0 };
+        let Link { prev, next } = entry.in_segment;
+        match prev {
+            NONE => segment.entries = next,
+            prev => self.entries[prev as usize].in_segment.next = next,
+        }
+        if next != NONE {
+            self.entries[next as usize].in_segment.prev = prev;
+        }
+        if !is_dirty {
+            self.unlink_lru(id);
+        }
+    }
+
+    pub(super) fn link_lru(&mut self, id: u32) {
+        let list = &mut self.lru[self.entries[id as usize].label.class.index()];
+        let tail = std::mem::replace(&mut list.tail, id);
+        match tail {
+            NONE => list.head = id,
+            tail => self.entries[tail as usize].lru.next = id,
+        }
+        self.entries[id as usize].lru = Link { prev: tail, next: NONE };
+    }
+
+    pub(super) fn unlink_lru(&mut self, id: u32) {
+        let entry = &self.entries[id as usize];
+        let (Link { prev, next }, class) = (entry.lru, entry.label.class.index());
+        match prev {
+            NONE => self.lru[class].head = next,
+            prev => self.entries[prev as usize].lru.next = next,
+        }
+        match next {
+            NONE => self.lru[class].tail = prev,
+            next => self.entries[next as usize].lru.prev = prev,
+        }
+    }
+}
