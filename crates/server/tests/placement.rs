@@ -343,6 +343,8 @@ enum End {
     Hurry,
     Kill,
     PowerCut,
+    /// Power is cut when this sync from the start of the clients begins.
+    CutAtSync(u64),
     /// The SSD fails in the middle; the server is killed later.
     BadSsd,
 }
@@ -458,14 +460,18 @@ impl World {
         }
         let (control, storage, env) = (self.control.clone(), self.storage.clone(), self.compute.clone());
         let (server, models) = (Arc::clone(server), self.models.clone());
-        let span = Nanos::from_ms(200 + self.rng.below(1500));
+        let mut span = Nanos::from_ms(200 + self.rng.below(1500));
+        if let End::CutAtSync(number) = end {
+            self.control.power_cut_at_sync(&self.storage, self.control.sync_points(&self.storage) + number);
+            span = Nanos::from_ms(300);
+        }
         let status = self.sim.block_on(&self.compute, async move {
             env.sleep(span).await;
             let mut status = None;
             match end {
                 End::Stop | End::Hurry => quit.store(true, Ordering::SeqCst),
                 End::Kill => control.kill(&storage),
-                End::PowerCut => control.power_cut(&storage),
+                End::PowerCut | End::CutAtSync(_) => control.power_cut(&storage),
                 End::BadSsd => {
                     models.iter().for_each(|model| model.lock().may_be_lost = true);
                     let million = 1_000_000;
@@ -517,7 +523,7 @@ impl World {
                 self.control.kill(&self.storage);
                 self.control.set_disk_faults(&self.storage, Path::new("/ssd"), DiskFaults::default());
             }
-            End::Kill | End::PowerCut => {}
+            End::Kill | End::PowerCut | End::CutAtSync(_) => {}
         }
         self.storage = self.control.restart(&self.storage);
     }
@@ -531,7 +537,7 @@ fn live(seed: u64, plan: Plan, ends: &[End]) -> IbridgeStatus {
         let _again = world.start();
         let what = format!("seed {seed}, after {end:?}");
         match end {
-            End::PowerCut => world.check(|model| model.versions.len(), &what),
+            End::PowerCut | End::CutAtSync(_) => world.check(|model| model.versions.len(), &what),
             _ => world.check(|model| if model.in_doubt { 2 } else { 1 }, &what),
         }
         world.control.kill(&world.storage);
@@ -583,11 +589,113 @@ fn reads_give_the_newest_bytes_through_every_end() {
 }
 
 #[test]
+fn power_may_be_cut_at_any_sync() {
+    for seed in 200..200 + seeds(2) {
+        let plan = plan(seed);
+        eprintln!("seed {seed}: {plan:?}");
+        for sync in 0..25 {
+            live(seed, plan, &[End::CutAtSync(sync), End::CutAtSync(1 + sync % 5)]);
+        }
+    }
+}
+
+#[test]
 fn a_failed_ssd_gives_errors_and_never_old_bytes() {
     for seed in 100..100 + seeds(8) {
         let plan = plan(seed);
         eprintln!("seed {seed}: {plan:?}");
         live(seed, plan, &[End::Kill, End::BadSsd, End::Kill]);
+    }
+}
+
+/// What each byte of a datafile may be by now: the number of the last write that was answered, and of the last that was
+/// asked for.
+struct Marks {
+    answered: Mutex<Vec<u8>>,
+    asked: Mutex<Vec<u8>>,
+}
+
+#[test]
+fn no_reader_sees_older_bytes_than_were_there_when_it_began() {
+    const LEN: u64 = 40_000;
+    const WRITERS: u64 = 3;
+    for seed in 300..300 + seeds(6) {
+        let plan = plan(seed);
+        eprintln!("seed {seed}: {plan:?}");
+        let mut world = World::new(seed, plan);
+        let server = world.start();
+        let len = (LEN * WRITERS) as usize;
+        let marks = Arc::new(Marks { answered: Mutex::new(vec![0; len]), asked: Mutex::new(vec![0; len]) });
+        let (left, done) = (Arc::new(AtomicU64::new(WRITERS)), world.compute.notify());
+        let part = datafile(0, 1, 0);
+        for writer in 0..WRITERS {
+            let (env, mut rng, marks) = (world.compute.clone(), world.control.rng(), Arc::clone(&marks));
+            let (left, done) = (Arc::clone(&left), done.clone());
+            let task = move || async move {
+                let mut asker = Asker::connect(&env, 1 + writer, true).await;
+                for number in 1..=200_u8 {
+                    let len = 1 + if rng.below(3) == 0 { rng.below(LEN - 1) } else { rng.below(6000) };
+                    let at = LEN * writer + rng.below(LEN - len + 1);
+                    let range = at as usize..(at + len) as usize;
+                    marks.asked.lock()[range.clone()].fill(number);
+                    let Ok(reply) = asker.write(part, at, &vec![number; len as usize]).await else {
+                        panic!("gone")
+                    };
+                    assert_eq!(reply, DataReply::Written);
+                    marks.answered.lock()[range].fill(number);
+                    if rng.below(5) == 0 {
+                        env.sleep(Nanos::from_ms(rng.below(30))).await;
+                    }
+                    if rng.below(20) == 0 {
+                        let flush = DataRequest::Flush { target: TargetId(0), from: None };
+                        let flushed = asker.ask(&flush, &[]).await;
+                        assert!(matches!(flushed, Ok((DataReply::Flushed { .. }, _))));
+                    }
+                }
+                left.fetch_sub(1, Ordering::SeqCst);
+                done.notify_all();
+            };
+            world.compute.spawn("writer", task).expect("a task");
+        }
+        for reader in 0..4 {
+            let (env, mut rng, marks) = (world.compute.clone(), world.control.rng(), Arc::clone(&marks));
+            let left = Arc::clone(&left);
+            let task = move || async move {
+                let mut asker = Asker::connect(&env, 10 + reader, true).await;
+                while left.load(Ordering::SeqCst) > 0 {
+                    let len = 1 + if rng.below(3) == 0 { rng.below(LEN) } else { rng.below(9000) };
+                    let at = rng.below(LEN * WRITERS - len + 1);
+                    let range = at as usize..(at + len) as usize;
+                    let before = marks.answered.lock()[range.clone()].to_vec();
+                    let Ok((DataReply::Read { .. }, seen)) = asker.read(part, at, len as u32).await else {
+                        panic!("no bytes")
+                    };
+                    let after = marks.asked.lock()[range].to_vec();
+                    for (index, (&oldest, &newest)) in before.iter().zip(&after).enumerate() {
+                        let byte = seen.get(index).copied().unwrap_or(0);
+                        assert!(
+                            (oldest..=newest).contains(&byte),
+                            "byte {} was {oldest} and is {byte}",
+                            at as usize + index
+                        );
+                    }
+                    if rng.below(3) == 0 {
+                        env.sleep(Nanos::from_ms(rng.below(15))).await;
+                    }
+                }
+            };
+            world.compute.spawn("reader", task).expect("a task");
+        }
+        world.sim.block_on(&world.compute, async move {
+            loop {
+                let seen = done.epoch();
+                if left.load(Ordering::SeqCst) == 0 {
+                    break;
+                }
+                done.wait(seen, None).await;
+            }
+        });
+        assert_eq!(server.panics(), 0);
     }
 }
 
