@@ -700,6 +700,54 @@ fn no_reader_sees_older_bytes_than_were_there_when_it_began() {
 }
 
 #[test]
+fn what_was_cut_off_does_not_come_back_as_it_was_before_the_ssd_had_it() {
+    for seed in 400..420 {
+        let plan = Plan { policy: Policy::Threshold, module: Module::Buffered, size: ByteLen(2 << 20) };
+        let mut world = World::new(seed, plan);
+        let _server = world.start();
+        let env = world.compute.clone();
+        world.sim.block_on(&world.compute, async move {
+            let mut asker = Asker::connect(&env, 1, true).await;
+            let (part, other) = (datafile(0, 1, 0), datafile(0, 2, 0));
+            let (cap, other_cap) = (asker.client.cap(1), asker.client.cap(2));
+            let sync = |cap, part| DataRequest::Sync { cap, datafiles: vec![part] };
+            let requests = [
+                (part, vec![1; 60_000], true), // on the disk
+                (part, vec![2; 5_000], true),  // on the SSD, over it
+                (part, vec![], false),         // gone
+                (other, vec![3; 5_000], true), // brings the log's journal to the SSD
+            ];
+            for (of, bytes, synced) in requests {
+                let reply = match bytes.is_empty() {
+                    true => {
+                        let cut = DataRequest::SetLens { cap, datafiles: vec![(of, ByteLen(0))] };
+                        asker.ask(&cut, &[]).await.map(|(reply, _)| reply)
+                    }
+                    false => asker.write(of, 0, &bytes).await,
+                };
+                assert!(matches!(reply, Ok(DataReply::Written | DataReply::Done)));
+                let cap = if of == part { cap } else { other_cap };
+                if synced {
+                    assert!(matches!(asker.ask(&sync(cap, of), &[]).await, Ok((DataReply::Done, _))));
+                }
+            }
+        });
+        world.control.power_cut(&world.storage);
+        world.storage = world.control.restart(&world.storage);
+        let _server = world.start();
+        let env = world.compute.clone();
+        world.sim.block_on(&world.compute, async move {
+            let mut asker = Asker::connect(&env, 2, true).await;
+            let Ok((DataReply::Read { .. }, seen)) = asker.read(datafile(0, 1, 0), 0, 5_000).await else {
+                panic!("no bytes")
+            };
+            let whole = seen.iter().all(|&byte| byte == 2 || byte == 0);
+            assert!(whole, "seed {seed}: {} bytes, of which some are {:?}", seen.len(), seen.first());
+        });
+    }
+}
+
+#[test]
 fn a_seed_decides_what_happens() {
     let once = |seed| live(seed, plan(seed), &[End::Kill, End::Stop]);
     assert_eq!(once(5), once(5));
