@@ -33,7 +33,7 @@ fn main() {
     if flags.iter().any(|flag| flag == "--figures") {
         println!("{}", toml::to_string(&figures).expect("figures can be written"));
     }
-    let options = Options { parts_max: 2, ..Options::default() };
+    let options = Options::default();
     let planned = weft_planner::plan(&traced, &figures, &options).unwrap_or_else(|error| panic!("{error}"));
     println!("{} requests, {}, {} bytes", traced.requests, shape(&unit.pattern.shape), unit.extent);
     let try_it = |placing: &Placing| trial(&cluster, &figures, placing, &*workload, None);
@@ -88,6 +88,9 @@ fn all(figures: &Figures, rooms: &[u64], extent: u64, request: u64) -> Vec<Placi
     sizes.sort_unstable();
     sizes.dedup();
     let classes = figures.classes.len();
+    if classes > 2 {
+        return chains(figures, rooms, extent, request);
+    }
     let mut stripes: Vec<Vec<u64>> = vec![vec![]];
     for _ in 0..classes {
         let with = |before: &Vec<u64>| {
@@ -115,6 +118,46 @@ fn all(figures: &Figures, rooms: &[u64], extent: u64, request: u64) -> Vec<Placi
                 found.push(placing);
             }
         }
+    }
+    found
+}
+
+/// With more than two classes: up to three parts, each over any set of classes with equal stripes.
+fn chains(figures: &Figures, rooms: &[u64], extent: u64, request: u64) -> Vec<Placing> {
+    let sizes = [64 << 10, request, 4 << 20];
+    let sets = 1..1u32 << rooms.len();
+    let stripes = |set: u32, size: u64| {
+        (0..rooms.len()).map(|class| if set >> class & 1 == 1 { size } else { 0 }).collect()
+    };
+    let parts: Vec<Vec<u64>> = sets.flat_map(|set| sizes.map(|size| stripes(set, size))).collect();
+    let mut found = Vec::new();
+    let mut begun: Vec<(Vec<Part>, Vec<u64>)> = vec![(Vec::new(), rooms.to_vec())];
+    for depth in 0..3 {
+        let mut next = Vec::new();
+        for (before, left) in &begun {
+            let from = before.last().map_or(0, |part| part.end.expect("all but the last end"));
+            for stripes in
+                parts.iter().filter(|stripes| before.last().is_none_or(|last| last.stripes != **stripes))
+            {
+                let part = Part { start: from, end: None, stripes: stripes.clone() };
+                let limited =
+                    (0..rooms.len()).filter(|class| stripes[*class] > 0 && left[*class] != u64::MAX);
+                let rounds = limited.map(|class| left[class] / stripes[class]).min().unwrap_or(u64::MAX);
+                let end = rounds.saturating_mul(part.round(figures)).saturating_add(from);
+                if end >= extent {
+                    found.push(Placing { parts: [before.as_slice(), &[part]].concat() });
+                } else if end > from && depth < 2 {
+                    let mut left = left.clone();
+                    (0..left.len())
+                        .filter(|class| left[*class] != u64::MAX)
+                        .collect::<Vec<_>>()
+                        .into_iter()
+                        .for_each(|class| left[class] -= rounds * stripes[class]);
+                    next.push(([before.as_slice(), &[Part { end: Some(end), ..part }]].concat(), left));
+                }
+            }
+        }
+        begun = next;
     }
     found
 }

@@ -32,6 +32,8 @@ pub struct Bench<'a> {
     pub span: u64,
     /// So much is taken into memory before writers wait, where requests do not go past it.
     pub behind: u64,
+    /// So much is gathered there before the device begins.
+    pub gathers: u64,
 }
 
 /// Where the requests of a case lie.
@@ -39,7 +41,12 @@ pub struct Bench<'a> {
 enum Order {
     Sequential,
     Random,
+    /// So many streams in turn, each in order.
+    Streams,
 }
+
+/// Streams of that case, each with a request under way.
+const STREAMS: u64 = 16;
 
 impl Bench<'_> {
     /// Reads.
@@ -50,8 +57,10 @@ impl Bench<'_> {
         });
         Service {
             sequential: line(|len| self.read(Order::Sequential, 1, len)),
+            streams: Some(line(|len| self.read(Order::Streams, STREAMS as u32, len))),
             random: falling(random),
             behind: Bytes(0),
+            gathers: Bytes(0),
         }
     }
 
@@ -63,14 +72,23 @@ impl Bench<'_> {
                 Depth { depth, startup_us: line.startup_us, mb_s: line.mb_s }
             });
             let sequential = line(|len| self.write(Order::Sequential, 1, len));
-            return Service { sequential, random: falling(random), behind: Bytes(0) };
+            let streams = Some(line(|len| self.write(Order::Streams, STREAMS as u32, len)));
+            return Service {
+                sequential,
+                streams,
+                random: falling(random),
+                behind: Bytes(0),
+                gathers: Bytes(0),
+            };
         }
         // Memory gathers and orders what is written: how many writers there are makes no difference.
         let random = line(|len| self.write(Order::Random, 4, len));
         Service {
             sequential: line(|len| self.write(Order::Sequential, 4, len)),
+            streams: Some(line(|len| self.write(Order::Streams, STREAMS as u32, len))),
             random: vec![Depth { depth: 1, startup_us: random.startup_us, mb_s: random.mb_s }],
             behind: Bytes(self.behind),
+            gathers: Bytes(self.gathers),
         }
     }
 
@@ -89,7 +107,7 @@ impl Bench<'_> {
 
     fn write(&self, order: Order, depth: u32, len: u64) -> f64 {
         let mut run = Run::new((self.device)());
-        if order == Order::Random {
+        if order != Order::Sequential {
             run.one(&self.asked(DeviceAction::Write, self.span - 1, 1));
             run.one(&self.asked(DeviceAction::Sync, 0, 1));
         }
@@ -120,11 +138,13 @@ impl Bench<'_> {
 /// Offsets of a case, the same whenever it is asked, none twice: memory is not to answer.
 fn offsets(order: Order, count: u64, len: u64, span: u64) -> impl Iterator<Item = u64> {
     let places = (span / len).max(1);
-    let order = match order {
-        Order::Sequential => None,
-        Order::Random => Some(Permutation::new(places, len)),
+    let random = Permutation::new(places, len);
+    let place = move |n: u64| match order {
+        Order::Sequential => n,
+        Order::Random => random.at(n),
+        Order::Streams => (n % STREAMS * (places / STREAMS) + n / STREAMS) % places,
     };
-    (0..count.min(places)).map(move |n| order.as_ref().map_or(n, |order| order.at(n)) * len)
+    (0..count.min(places)).map(move |n| place(n) * len)
 }
 
 /// A line through the times of all lengths, by the least squares of their relative errors.
@@ -212,7 +232,7 @@ mod tests {
     #[test]
     fn a_disk_of_known_figures_is_measured_as_it_is() {
         let device = || -> Box<dyn DeviceModel> { Box::new(SimpleDisk::new(Nanos(50_000), 2_000_000_000)) };
-        let bench = Bench { device: &device, direct: true, span: 1 << 30, behind: 0 };
+        let bench = Bench { device: &device, direct: true, span: 1 << 30, behind: 0, gathers: 0 };
         for service in [bench.reads(), bench.writes()] {
             let alone = service.alone();
             assert!(
@@ -229,7 +249,7 @@ mod tests {
         let of = |name: &str| {
             let profile = Profile::by_name(name).unwrap();
             let device = move || profile.build(1);
-            Bench { device: &device, direct: false, span: 4 << 30, behind: 0 }.reads()
+            Bench { device: &device, direct: false, span: 4 << 30, behind: 0, gathers: 0 }.reads()
         };
         let (hdd, ssd) = (of("psa-hdd"), of("psa-ssd"));
         assert!(hdd.alone().startup_us > 4_000.0 && hdd.sequential.startup_us < 1_000.0, "{hdd:?}");

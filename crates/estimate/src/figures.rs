@@ -133,8 +133,8 @@ pub fn figures(
     for site in sites {
         let room = rooms.get(&site.class).copied().or(site.room);
         let span = (bytes / targets.max(1)).min(room.unwrap_or(u64::MAX)).clamp(SPAN_MIN, SPAN_MAX);
-        let (device, behind) = device(site, own)?;
-        let bench = Bench { device: &*device, direct: site.direct, span, behind };
+        let (device, behind, gathers) = device(site, own)?;
+        let bench = Bench { device: &*device, direct: site.direct, span, behind, gathers };
         classes.push(Class {
             name: site.class.clone(),
             targets: site.targets,
@@ -149,11 +149,11 @@ pub fn figures(
 /// Makes devices of a class.
 type Device = Box<dyn Fn() -> Box<dyn DeviceModel>>;
 
-/// A device of a site, and how much its system takes into memory before writers wait.
-fn device(site: &Site, own: &[Profile]) -> Result<(Device, u64), EstimateError> {
+/// A device of a site, how much its system takes into memory before writers wait, and before it writes back.
+fn device(site: &Site, own: &[Profile]) -> Result<(Device, u64, u64), EstimateError> {
     if site.profile == SIMPLE {
         // Its memory has no bound.
-        return Ok((Box::new(|| Box::new(SimpleDisk::default())), 1 << 40));
+        return Ok((Box::new(|| Box::new(SimpleDisk::default())), 1 << 40, 1 << 40));
     }
     let failed = |error: weft_models::ProfileError| EstimateError::Profile {
         class: site.class.clone(),
@@ -164,8 +164,9 @@ fn device(site: &Site, own: &[Profile]) -> Result<(Device, u64), EstimateError> 
         None => Profile::by_name(&site.profile).map_err(failed)?,
     };
     profile.check().map_err(failed)?;
-    let behind = profile.files.dirty_limit_mib << 20;
-    Ok((Box::new(move || profile.build(1)), behind))
+    let [behind, gathers] =
+        [profile.files.dirty_limit_mib, profile.files.dirty_background_mib].map(|mib| mib << 20);
+    Ok((Box::new(move || profile.build(1)), behind, gathers))
 }
 
 /// A network by its name.

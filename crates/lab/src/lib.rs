@@ -17,6 +17,7 @@ pub mod folder;
 pub mod formula;
 pub mod measure;
 pub mod plan;
+mod planned;
 pub mod report;
 pub mod rows;
 pub mod run;

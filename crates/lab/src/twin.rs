@@ -1,6 +1,7 @@
 //! The world of experiments: simulated clusters.
 
 use crate::experiment::Runs;
+use crate::planned::{self, PlanSpec};
 use crate::world::{Disk, Kind, Observation, Phase, Ssd, World};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -19,8 +20,11 @@ impl World for Twin {
     }
 
     fn run(&self, cluster: &Table, workload: &Table, runs: Runs, seed: u64) -> Result<Observation, String> {
-        let (mut cluster, workload) = read(cluster, workload)?;
+        let (mut cluster, plan, workload) = read(cluster, workload)?;
         cluster.seed = seed;
+        if let Some(plan) = plan {
+            plan.apply(&mut cluster, &*workload)?;
+        }
         let begin = Instant::now();
         let ranks = workload.ranks();
         let options = RunOptions { passes: runs.passes, drain: runs.drain };
@@ -30,11 +34,16 @@ impl World for Twin {
     }
 }
 
-fn read(cluster: &Table, workload: &Table) -> Result<(ClusterSpec, Box<dyn Workload>), String> {
-    let spec: ClusterSpec = parsed("cluster", cluster)?;
+/// A cluster, who plans its layout, and what runs on it.
+type Described = (ClusterSpec, Option<PlanSpec>, Box<dyn Workload>);
+
+fn read(cluster: &Table, workload: &Table) -> Result<Described, String> {
+    let mut cluster = cluster.clone();
+    let plan = planned::take(&mut cluster)?;
+    let spec: ClusterSpec = parsed("cluster", &cluster)?;
     spec.check().map_err(|error| error.to_string())?;
     let workload: WorkloadSpec = parsed("workload", workload)?;
-    Ok((spec, workload.build().map_err(|error| error.to_string())?))
+    Ok((spec, plan, workload.build().map_err(|error| error.to_string())?))
 }
 
 fn parsed<T: DeserializeOwned>(what: &str, table: &Table) -> Result<T, String> {

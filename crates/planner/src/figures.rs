@@ -57,11 +57,18 @@ pub struct Class {
 pub struct Service {
     /// Requests that follow each other.
     pub sequential: Line,
+    /// Requests that follow each other in several streams of one file, in turn; without it as `random`, or as
+    /// `sequential` where memory gathers them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Line>,
     /// Requests anywhere, by how many are under way at a time, rising.
     pub random: Vec<Depth>,
     /// So much is taken into memory before who writes must wait; 0 when each request waits for the device.
     #[serde(default)]
     pub behind: Bytes,
+    /// So much memory gathers before the device begins to write.
+    #[serde(default)]
+    pub gathers: Bytes,
 }
 
 /// Time of a request as a line over its length: the paper's alpha and 1/beta.
@@ -127,8 +134,11 @@ impl Figures {
             }
             for (name, service) in [("read", &class.read), ("write", &class.write)] {
                 let lines = service.random.iter().map(|depth| (depth.startup_us, depth.mb_s));
-                let sequential = (service.sequential.startup_us, service.sequential.mb_s);
-                if !lines.chain([sequential]).all(|(startup, rate)| time(startup) && speed(rate)) {
+                let others = [Some(service.sequential), service.streams].into_iter().flatten();
+                if !lines
+                    .chain(others.map(|line| (line.startup_us, line.mb_s)))
+                    .all(|(startup, rate)| time(startup) && speed(rate))
+                {
                     return fail(format!("{at}.{name}"), "give startup_us of 0 or more and mb_s above 0");
                 }
                 let rising = service.random.windows(2).all(|pair| pair[0].depth < pair[1].depth);
@@ -188,6 +198,16 @@ impl Service {
     pub fn alone(&self) -> Line {
         let Depth { startup_us, mb_s, .. } = self.random[0];
         Line { startup_us, mb_s }
+    }
+
+    /// Nanoseconds of a request of `len` bytes that goes on where another one of the same file ended, with others
+    /// between; `depth` are under way.
+    pub fn streams_ns(&self, depth: u32, len: f64) -> f64 {
+        match self.streams {
+            Some(streams) => streams.ns(len),
+            None if self.behind.0 > 0 => self.sequential.ns(len),
+            None => self.random_ns(depth, len),
+        }
     }
 
     /// Nanoseconds from request to request of `len` bytes anywhere with `depth` of them under way: between two depths

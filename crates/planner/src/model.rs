@@ -5,11 +5,13 @@
 //! ```
 //!
 //! * A **target** takes, for a request that goes on where the one before it ended, its sequential line; else its random
-//!   line at the number of requests that are there at the time. A device whose requests overlap (four at a time take less
+//!   line at the number of requests that are there at the time, or that of several streams if it goes on where one of the
+//!   last 64 ended. A device whose requests overlap (four at a time take less
 //!   than half as long each) takes as long as with most of them under way, but none is done sooner than one alone.
-//! * **Links** of targets and compute nodes carry bytes one request after another, in each direction apart.
-//! * **Writes** into memory are done when they are there, unless so much waits for the device that the memory is full; the
-//!   run ends when all is written.
+//! * **Links** of targets and compute nodes carry bytes one request after another, in each direction apart; writes that
+//!   begin at about the same time share them.
+//! * **Writes** into memory are done when they are there, unless so much waits for the device that the memory is full. The
+//!   device begins when enough has been gathered; the run ends when all is written.
 //! * Ranks wait for each other where the trace was quiet and a rank then read what another had written, or the other way
 //!   round.
 //!
@@ -29,6 +31,8 @@ use weft_core::{Access, Extent, Layout, SplitPolicy, SubRequest, TargetId};
 const SIDE_BY_SIDE: f64 = 0.5;
 /// Length by which this is told, bytes.
 const SIDE_BY_SIDE_LEN: f64 = 4096.0;
+/// Ends of requests that a target remembers, to tell streams.
+const ENDS: usize = 64;
 /// A request that begins so near to the end of the one before goes on there, bytes.
 const NEAR: u64 = 1 << 20;
 
@@ -159,10 +163,12 @@ struct Target {
     class: usize,
     free: f64,
     busy: f64,
+    /// Bytes that memory gathers, and what writing them takes.
+    held: (f64, f64),
     /// Ends of the requests that are here.
     here: VecDeque<f64>,
-    /// Datafile and offset behind the request that came last.
-    head: (u64, u64),
+    /// Datafile and offset behind the requests that came last, the very last at the end.
+    ends: VecDeque<(u64, u64)>,
     into: Link,
     out: Link,
 }
@@ -250,26 +256,34 @@ impl<'a> Run<'a> {
     }
 
     fn through(mut self) -> Outcome {
-        while let Some(Reverse((now, rank))) = self.ready.pop() {
-            let Some(&index) = self.load.ranks[rank as usize].get(self.next[rank as usize] as usize) else {
-                continue;
-            };
-            let planned = self.load.requests[index as usize];
-            if planned.epoch > self.epoch {
-                self.parked.push(rank);
-                continue;
+        let mut group: Vec<Planned> = Vec::new();
+        while let Some(Reverse((time, rank))) = self.ready.pop() {
+            let Some(first) = self.next_of(rank) else { continue };
+            let now = time as f64 + self.figures.call_us * 1e3;
+            if first.request.direction == Direction::Read {
+                let done = self.read(now, &first);
+                self.done(&first, done);
+            } else {
+                let shared = self.figures.call_us * 1e3 + 0.5 * first.request.len as f64 * self.byte_ns();
+                group.push(first);
+                while let Some(&Reverse((other, rank))) = self.ready.peek()
+                    && other as f64 <= time as f64 + shared
+                    && self.writes_next(rank)
+                {
+                    self.ready.pop();
+                    group.extend(self.next_of(rank));
+                }
+                self.write(now, &mut group);
             }
-            self.next[rank as usize] += 1;
-            let done = self.request(now as f64 + self.figures.call_us * 1e3, &planned);
-            self.end = self.end.max(done);
-            self.epoch_end = self.epoch_end.max(done);
-            self.ready.push(Reverse((done as u64, rank)));
-            self.left -= 1;
             if self.left == 0 {
                 self.next_epoch();
             }
         }
-        let end = self.targets.iter().fold(self.end, |end, target| end.max(target.free));
+        // What memory still gathers is written in the end.
+        let written = |target: &Target| {
+            target.free.max(if target.held.1 > 0.0 { self.end } else { 0.0 }) + target.held.1
+        };
+        let end = self.targets.iter().map(written).fold(self.end, f64::max);
         let seconds = |ns: f64| ns * self.load.scale / 1e9;
         let most = |class: usize, of: &dyn Fn(&Target) -> f64| {
             let of_class = self.targets.iter().filter(|target| target.class == class);
@@ -300,42 +314,102 @@ impl<'a> Run<'a> {
         self.ready.extend(ready.into_iter().map(|Reverse((time, rank))| Reverse((time.max(at), rank))));
     }
 
-    /// One request; when it is done.
-    fn request(&mut self, now: f64, planned: &Planned) -> f64 {
-        let request = planned.request;
+    /// The next request of a rank, unless it has none or waits for the others.
+    fn next_of(&mut self, rank: u32) -> Option<Planned> {
+        let index = *self.load.ranks[rank as usize].get(self.next[rank as usize] as usize)?;
+        let planned = self.load.requests[index as usize];
+        if planned.epoch > self.epoch {
+            self.parked.push(rank);
+            return None;
+        }
+        self.next[rank as usize] += 1;
+        Some(planned)
+    }
+
+    fn writes_next(&self, rank: u32) -> bool {
+        let index = self.load.ranks[rank as usize].get(self.next[rank as usize] as usize);
+        let planned = index.map(|index| self.load.requests[*index as usize]);
+        planned.is_some_and(|next| next.request.direction == Direction::Write && next.epoch <= self.epoch)
+    }
+
+    fn done(&mut self, planned: &Planned, done: f64) {
+        self.end = self.end.max(done);
+        self.epoch_end = self.epoch_end.max(done);
+        self.ready.push(Reverse((done as u64, planned.rank)));
+        self.left -= 1;
+    }
+
+    fn byte_ns(&self) -> f64 {
+        1e3 / self.figures.network.mb_s
+    }
+
+    /// What a request asks of targets, in `self.subs`.
+    fn split(&mut self, request: &Request) {
         let layout = &self.layouts[if self.layouts.len() == 1 { 0 } else { request.unit as usize }];
         let len = request.len.min(u64::MAX - request.offset);
         let extent = Extent::new(request.offset, len);
         layout.split_into(extent, Access::Sequential, SplitPolicy::Off, &mut self.subs);
         self.spread += self.subs.len() as u64;
+    }
+
+    /// One request; when it is done.
+    fn read(&mut self, now: f64, planned: &Planned) -> f64 {
+        self.split(&planned.request);
         let connect = self.figures.network.connect_us * 1e3;
-        let byte_ns = 1e3 / self.figures.network.mb_s;
+        let byte_ns = self.byte_ns();
         let node = &mut self.nodes[planned.rank as usize / self.figures.processes_per_node as usize];
-        let write = request.direction == Direction::Write;
         let mut done = now;
         for sub in &self.subs {
             let target = &mut self.targets[sub.target.0 as usize];
-            let side_by_side = self.side_by_side[target.class][usize::from(write)];
-            let service = self.figures.classes[target.class].service(request.direction);
+            let side_by_side = self.side_by_side[target.class][0];
+            let service = &self.figures.classes[target.class].read;
             let took = sub.local.len.0 as f64 * byte_ns;
-            let object = (u64::from(request.file) << 32)
-                | (u64::from(sub.object.component) << 16)
-                | u64::from(sub.object.column);
-            let local = (object, sub.local.offset.0, sub.local.len.0);
-            let at = now + connect;
-            let ended = if write {
-                let sent = node.1.carry(now, at, took);
-                let there = target.into.carry(now, sent - took, took).max(sent);
-                target.serve(there, service, local, side_by_side)
-            } else {
-                let read = target.serve(at, service, local, side_by_side);
-                let sent = target.out.carry(now, read, took);
-                node.0.carry(now, sent - took, took).max(sent)
-            };
-            done = done.max(ended + connect);
+            let read = target.serve(now + connect, service, local(&planned.request, sub), side_by_side);
+            let sent = target.out.carry(now, read, took);
+            let there = node.0.carry(now, sent - took, took).max(sent);
+            done = done.max(there + connect);
         }
         done
     }
+
+    /// Requests that begin at about the same time. Their bytes share the links: all of them are there when the last one
+    /// is, and ranks that began together go on together.
+    fn write(&mut self, now: f64, group: &mut Vec<Planned>) {
+        let connect = self.figures.network.connect_us * 1e3;
+        let byte_ns = self.byte_ns();
+        let mut asked = Vec::new();
+        for (number, planned) in group.iter().enumerate() {
+            self.split(&planned.request);
+            let node = planned.rank as usize / self.figures.processes_per_node as usize;
+            for sub in &self.subs {
+                let target = sub.target.0 as usize;
+                let took = sub.local.len.0 as f64 * byte_ns;
+                self.nodes[node].1.carry(now, now + connect, took);
+                self.targets[target].into.carry(now, now + connect, took);
+                asked.push((number, node, target, local(&planned.request, sub)));
+            }
+        }
+        let mut ends = vec![now; group.len()];
+        for (number, node, target, local) in asked {
+            let there = self.nodes[node].1.free.max(self.targets[target].into.free).max(now + connect);
+            let target = &mut self.targets[target];
+            let side_by_side = self.side_by_side[target.class][1];
+            let service = &self.figures.classes[target.class].write;
+            let written = target.serve(there, service, local, side_by_side);
+            ends[number] = ends[number].max(written + connect);
+        }
+        for (planned, end) in group.drain(..).zip(ends) {
+            self.done(&planned, end);
+        }
+    }
+}
+
+/// A range of a datafile: which, offset, length.
+fn local(request: &Request, sub: &SubRequest) -> (u64, u64, u64) {
+    let object = (u64::from(request.file) << 32)
+        | (u64::from(sub.object.component) << 16)
+        | u64::from(sub.object.column);
+    (object, sub.local.offset.0, sub.local.len.0)
 }
 
 impl Target {
@@ -351,17 +425,35 @@ impl Target {
             self.here.pop_front();
         }
         let bytes = len as f64;
-        let near = self.head.0 == object && offset.abs_diff(self.head.1) <= NEAR;
-        self.head = (object, offset.saturating_add(len));
+        let near =
+            self.ends.back().is_some_and(|&(last, end)| last == object && offset.abs_diff(end) <= NEAR);
+        let stream = self.ends.iter().position(|end| *end == (object, offset));
+        if let Some(stream) = stream {
+            self.ends.remove(stream);
+        } else if self.ends.len() == ENDS {
+            self.ends.pop_front();
+        }
+        self.ends.push_back((object, offset.saturating_add(len)));
         let depth = self.here.len() as u32 + 1;
         let (takes, at_least) = if near {
             (service.sequential.ns(bytes), 0.0)
+        } else if stream.is_some() && !side_by_side {
+            (service.streams_ns(depth, bytes), 0.0)
         } else if side_by_side {
             (service.random_ns(u32::MAX, bytes), service.random_ns(1, bytes))
         } else {
             (service.random_ns(depth, bytes), 0.0)
         };
         self.busy += takes;
+        if service.gathers.0 > 0 && self.free <= now {
+            // Memory gathers until it is worth while.
+            self.held = (self.held.0 + bytes, self.held.1 + takes);
+            if self.held.0 < service.gathers.0 as f64 {
+                return now;
+            }
+            self.free = now + self.held.1 - takes;
+            self.held = (0.0, 0.0);
+        }
         self.free = self.free.max(now) + takes;
         let end = self.free.max(now + at_least);
         self.here.push_back(end);

@@ -7,8 +7,10 @@ use crate::figures::{Class, Depth, Figures, Line, Network, Service};
 pub fn class(name: &str, targets: u32, startup_us: f64, mb_s: f64, room: Option<u64>) -> Class {
     let service = Service {
         sequential: Line { startup_us: startup_us / 10.0, mb_s },
+        streams: None,
         random: vec![Depth { depth: 1, startup_us, mb_s }],
         behind: Bytes(0),
+        gathers: Bytes(0),
     };
     Class { name: name.into(), targets, room: room.map(Bytes), read: service.clone(), write: service }
 }

@@ -56,11 +56,13 @@ fn figures() -> Figures {
     let class = |name: &str, startup_us, mb_s, room| {
         let service = Service {
             sequential: Line { startup_us: startup_us / 10.0, mb_s },
+            streams: None,
             random: vec![
                 Depth { depth: 1, startup_us, mb_s },
                 Depth { depth: 16, startup_us: startup_us / 2.0, mb_s },
             ],
             behind: Bytes(0),
+            gathers: Bytes(0),
         };
         Class { name: name.to_owned(), targets: 4, room, read: service.clone(), write: service }
     };
