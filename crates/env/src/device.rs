@@ -22,6 +22,8 @@ pub enum DeviceAction {
     Name,
     /// The file is cut to the offset of the request: what lay behind it is free.
     Cut,
+    /// What lay in a range of a file does not matter any more; it keeps its place.
+    Discard,
 }
 
 /// One request to a disk.

@@ -279,6 +279,17 @@ impl Disk {
         self.space.cut(file, len);
     }
 
+    /// Whole pages of a range become holes that keep their place.
+    fn discard(&mut self, file: u64, start: u64, end: u64) {
+        let (start, end) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+        if let Some(state) = self.files.get_mut(&file)
+            && start < end
+        {
+            self.dirty -= state.dirty.remove(start, end);
+            state.mapped.remove(start, end);
+        }
+    }
+
     fn next_internal(&self) -> Option<u64> {
         let due = self.dirty_since.filter(|_| self.goal.is_none()).map(|since| since + self.write_back_after);
         earliest(self.block.next_event(), due)
@@ -340,6 +351,11 @@ impl DeviceModel for Disk {
             }
             DeviceAction::Cut => {
                 self.cut(request.file, request.offset.0);
+                self.journal.note_change();
+                self.end_at(now + self.name, ticket);
+            }
+            DeviceAction::Discard => {
+                self.discard(request.file, request.offset.0, request.offset.0 + request.len.0);
                 self.journal.note_change();
                 self.end_at(now + self.name, ticket);
             }

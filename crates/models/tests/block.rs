@@ -119,6 +119,11 @@ fn a_page_that_was_never_written_is_a_hole_and_is_not_read() {
     runner.one(&request(DeviceAction::Cut, 1, 0, 0, false));
     runner.one(&write(66_000, 9_000));
     assert_eq!(runner.model.counters().reads, 2, "what was cut off is a hole again");
+    runner.one(&request(DeviceAction::Sync, 1, 0, 0, false));
+    runner.model.forget();
+    runner.one(&request(DeviceAction::Discard, 1, 65_536, 65_536, false));
+    runner.one(&write(66_000, 9_000));
+    assert_eq!(runner.model.counters().reads, 2, "and so is what does not matter any more");
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(DeviceAction::SyncNames),
         1 => Just(DeviceAction::Name),
         1 => Just(DeviceAction::Cut),
+        1 => Just(DeviceAction::Discard),
     ];
     let len = prop_oneof![Just(0), 1..5000u64, Just(65_536), 1..3_000_000u64];
     let step = (action, 1..6u64, 0..200_000_000u64, len, any::<bool>(), 0..4usize);

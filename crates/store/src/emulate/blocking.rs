@@ -60,6 +60,11 @@ impl<E: Env, B: BlockingFile> BlockingFile for Emulated<E, B> {
         self.file.set_len(len)
     }
 
+    fn discard(&self, offset: LocalOffset, len: ByteLen) -> io::Result<()> {
+        self.owe(DeviceAction::Discard, offset, len.0 as usize);
+        self.file.discard(offset, len)
+    }
+
     fn allocate(&self, len: ByteLen) -> io::Result<()> {
         self.file.allocate(len)
     }

@@ -4,14 +4,17 @@
 //! nobody found since they came are dropped, the others moved when the segment is at most half alive. Then the journal
 //! says that the segment is empty, and when that is durable it is filled again.
 
+use super::journal::PAYLOADS_NUMBER;
 use super::map::Mapped;
 use super::piece::{Place, State as PieceState};
 use super::record::{Put, Record};
 use super::segments::{CHUNK_LEN_MAX, Use, Want};
 use super::{FragmentLog, LogError};
+use crate::emulate;
 use weft_core::LocalOffset;
 use weft_core::ibridge::Class;
 use weft_core::ranges::ByteRange;
+use weft_env::device::DeviceAction;
 use weft_env::{BlockingFile, Env, File, Notify};
 
 /// So many segments are emptied before a sync makes them free.
@@ -148,8 +151,11 @@ impl<E: Env> FragmentLog<E> {
         let payloads = shared.payloads.blocking();
         for &segment in segments {
             let start = shared.offset(Place { segment, position: 0 });
+            let len = shared.spec.segment_len;
+            let charge = shared.begin(DeviceAction::Discard, PAYLOADS_NUMBER, start, len.0 as usize);
             // Where that is not known it is only slower.
-            let _ = payloads.discard(LocalOffset(start), shared.spec.segment_len);
+            let _ = payloads.discard(LocalOffset(start), len);
+            emulate::end(charge).await;
         }
         payloads.settle().await;
     }

@@ -138,6 +138,14 @@ impl Body {
         }
     }
 
+    /// Makes a range read as zeros as far as the file goes.
+    pub fn discard(&mut self, offset: u64, len: u64) {
+        if let Self::Bytes(content) = self {
+            let end = (offset + len).min(content.pages().len());
+            content.write(offset, vec![0; end.saturating_sub(offset) as usize]);
+        }
+    }
+
     pub fn unsynced_bytes(&self) -> u64 {
         match self {
             Self::Bytes(content) => content.unsynced_bytes(),

@@ -137,6 +137,14 @@ impl SimFile {
         Ok(())
     }
 
+    /// Here the bytes are zeros at once, so that whoever still needs them finds out.
+    fn discard(&self, offset: LocalOffset, len: ByteLen) -> io::Result<DeviceRequest> {
+        self.writable()?;
+        Self::end_of(offset, len.0)?;
+        self.inode.change(self.env.wall(), |content| content.discard(offset.0, len.0));
+        self.request(DeviceAction::Discard, offset.0, len.0)
+    }
+
     fn meta_now(&self) -> FileMeta {
         inode_meta(&self.inode)
     }
@@ -309,6 +317,11 @@ impl BlockingFile for SimBlockingFile {
     fn allocate(&self, len: ByteLen) -> io::Result<()> {
         self.alive()?;
         self.file.allocate(len)
+    }
+
+    fn discard(&self, offset: LocalOffset, len: ByteLen) -> io::Result<()> {
+        self.alive()?;
+        self.file.discard(offset, len).map(|request| self.owe(request))
     }
 
     async fn settle(&self) {

@@ -166,7 +166,7 @@ impl SimDisk {
             DeviceAction::Read => faults.read_errors_per_million,
             DeviceAction::Write => faults.write_errors_per_million,
             DeviceAction::Sync | DeviceAction::SyncNames => faults.sync_errors_per_million,
-            DeviceAction::Name | DeviceAction::Cut => 0,
+            DeviceAction::Name | DeviceAction::Cut | DeviceAction::Discard => 0,
         };
         match state.rng.chance(per_million) {
             true => Err(io::Error::from_raw_os_error(libc::EIO)),

@@ -45,7 +45,7 @@ impl SimpleDisk {
             DeviceAction::Write if !request.is_direct => {
                 return now + MEMORY_LATENCY + transfer(len, self.copy_bytes_per_s);
             }
-            DeviceAction::Name | DeviceAction::Cut => return now + MEMORY_LATENCY,
+            DeviceAction::Name | DeviceAction::Cut | DeviceAction::Discard => return now + MEMORY_LATENCY,
             DeviceAction::Read => {
                 self.counters.reads += 1;
                 self.counters.read_bytes += len;
