@@ -507,7 +507,7 @@ impl Actor {
                 self.judge.told(id, &Answer::Errno(errno));
             }
             _ => {
-                self.judge.never_told(id, took);
+                self.judge.never_told(id, took, error);
                 let is_full = self.cluster.plan.faults.contains(&super::plan::Fault::FullDisk);
                 self.judge.excused(error, if is_full { &[libc::ENOSPC] } else { &[] });
             }

@@ -59,6 +59,8 @@ pub struct State {
     had_outage: bool,
     /// What happened to connections to the metadata service so far, and what lasts.
     link_troubles: (u64, u32),
+    /// The last operation that had begun when somebody was first told that the metadata log has failed.
+    log_failed: Option<u32>,
     /// The longest that an operation took.
     longest: Nanos,
     verbose: bool,
@@ -88,6 +90,7 @@ impl Judge {
             trouble_until: Nanos::ZERO,
             had_outage: false,
             link_troubles: (0, 0),
+            log_failed: None,
             longest: Nanos::ZERO,
             verbose,
             lines: Vec::new(),
@@ -209,6 +212,7 @@ impl Judge {
             state.files.values_mut().for_each(|file| file.lost_power(targets, now));
             if with_metadata {
                 state.names.lost_power();
+                state.log_failed = None;
             }
         });
     }
@@ -332,11 +336,16 @@ impl Judge {
         }
     }
 
-    /// There is none. What took no time was not sent: the server was known not to answer.
-    pub fn never_told(&self, id: u32, took: Nanos) {
+    /// There is none. What took no time was not sent: the server was known not to answer. A metadata service whose log has
+    /// failed changes nothing more: only what was under way when it first said so may be done.
+    pub fn never_told(&self, id: u32, took: Nanos, error: &Error) {
+        let log_failed = matches!(error, Error::Refused(_)) && error.to_string().contains("metadata log ");
         self.now(|state, _| {
-            if took == Nanos::ZERO {
+            if took == Nanos::ZERO || log_failed && state.log_failed.is_some_and(|since| id > since) {
                 return state.names.never_sent(id);
+            }
+            if log_failed {
+                state.log_failed.get_or_insert(state.ids);
             }
             state.names.unknown(id);
             state.coverage.hit("names: unknown outcome");

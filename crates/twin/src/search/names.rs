@@ -4,6 +4,11 @@
 //! allows. When a request is answered, those orders stay in which it was served between its beginning and its end and
 //! would have got this answer. A request whose outcome nobody knows may be served at any later time, once, or never.
 //! When the metadata service loses power, what was served and not answered yet may be undone, latest first.
+//!
+//! Two things keep the states few, and take none away that could give another answer. What a request would be told where
+//! it changes nothing is noted with each state on the way instead of making a state of its own. And before a request that
+//! is answered only those are served that have to do with it, by other requests perhaps: the others may as well be served
+//! later, and are undone by loss of power the sooner for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +56,58 @@ pub enum Request {
     List(u8),
 }
 
+/// What a request looks at and changes, as bits: spots, directories, numbers of names, attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Reach {
+    reads: u32,
+    writes: u32,
+}
+
+const LINKS: u32 = 1 << 30;
+const VALUES: u32 = 1 << 31;
+
+fn dir_bit(dir: u8) -> u32 {
+    1 << (u32::from(DIRS) * u32::from(NAMES) + u32::from(dir))
+}
+
+fn spot_bit(at: Spot) -> u32 {
+    1 << (u32::from(at.dir) * u32::from(NAMES) + u32::from(at.name))
+}
+
+/// All spots of a directory, and itself.
+fn dir_bits(dir: u8) -> u32 {
+    (0..NAMES).fold(dir_bit(dir), |bits, name| bits | spot_bit(Spot { dir, name }))
+}
+
+impl Reach {
+    fn joined(self, other: Self) -> Self {
+        Self { reads: self.reads | other.reads, writes: self.writes | other.writes }
+    }
+
+    /// Whether it matters which of the two comes first.
+    fn meets(self, other: Self) -> bool {
+        self.writes & (other.reads | other.writes) | other.writes & self.reads != 0
+    }
+}
+
 impl Request {
+    fn reach(&self) -> Reach {
+        let at = |spot: Spot| spot_bit(spot) | dir_bit(spot.dir);
+        let (reads, writes) = match *self {
+            Self::Open { at: spot, create, .. } => (at(spot), if create { spot_bit(spot) } else { 0 }),
+            Self::Unlink(spot) => (at(spot), spot_bit(spot) | LINKS),
+            Self::Link(from, to) => (at(from) | at(to) | LINKS, spot_bit(to) | LINKS),
+            Self::Rename(from, to) => (at(from) | at(to), spot_bit(from) | spot_bit(to) | LINKS),
+            Self::Mkdir(dir) => (dir_bit(dir), dir_bit(dir)),
+            Self::Rmdir(dir) => (dir_bits(dir), dir_bit(dir)),
+            Self::Stat(spot) => (at(spot) | LINKS, 0),
+            Self::SetValue(spot, _) => (at(spot), VALUES),
+            Self::GetValue(spot) => (at(spot) | VALUES, 0),
+            Self::List(dir) => (dir_bits(dir), 0),
+        };
+        Reach { reads, writes }
+    }
+
     fn changes(&self) -> bool {
         match self {
             Self::Open { create, .. } => *create,
@@ -222,29 +278,39 @@ struct State {
     tree: Tree,
     /// The servers' numbers of files, by who made them.
     numbers: BTreeMap<RequestId, u64>,
-    /// Served and not answered yet (or never), with what they will be told.
+    /// Served with an effect and not answered yet (or never), with what they will be told.
     served: BTreeMap<RequestId, Told>,
     /// Served and perhaps not durable yet, in this order, each with the tree before it.
     fresh: Vec<(RequestId, Tree)>,
+    /// What those that are awaited and were not served so would be told if they had no effect, at any time since they
+    /// were sent.
+    idle: BTreeMap<RequestId, BTreeSet<Told>>,
 }
 
 impl State {
+    /// The state after `request` was served, if that has an effect.
     fn serve(&self, id: RequestId, request: &Request, is_awaited: bool) -> Option<Self> {
+        let mut tree = self.tree.clone();
+        let told = tree.serve(id, request);
+        if tree == self.tree {
+            return None;
+        }
         let mut next = self.clone();
-        let told = next.tree.serve(id, request);
-        if !is_awaited {
-            // Nobody hears it: only what changes something matters.
-            if next.tree == self.tree {
-                return None;
-            }
-            next.served.insert(id, Told::Nobody);
-        } else {
-            next.served.insert(id, told);
-        }
-        if next.tree != self.tree {
-            next.fresh.push((id, self.tree.clone()));
-        }
+        next.fresh.push((id, std::mem::replace(&mut next.tree, tree)));
+        next.served.insert(id, if is_awaited { told } else { Told::Nobody });
+        next.idle.remove(&id);
         Some(next)
+    }
+
+    /// Notes what `open` would be told here where it has no effect.
+    fn look(&mut self, id: RequestId, open: &Open) {
+        if open.is_awaited && !self.served.contains_key(&id) {
+            let mut tree = self.tree.clone();
+            let told = tree.serve(id, &open.request);
+            if tree == self.tree {
+                self.idle.entry(id).or_default().insert(told);
+            }
+        }
     }
 
     fn same_file(&mut self, made_by: RequestId, number: u64) -> bool {
@@ -254,28 +320,55 @@ impl State {
         *self.numbers.entry(made_by).or_insert(number) == number
     }
 
-    /// The state after `answer` came for `id`, if it fits.
-    fn answered(&self, id: RequestId, answer: &Answer) -> Option<Self> {
-        let mut next = self.clone();
-        let told = next.served.remove(&id)?;
+    /// The states after `answer` came for `id`.
+    fn answered(&self, id: RequestId, answer: &Answer, out: &mut BTreeSet<Self>) {
+        if let Some(told) = self.served.get(&id) {
+            let mut next = self.clone();
+            next.served.remove(&id);
+            // What was served before something that is durable is durable.
+            if let Some(at) = next.fresh.iter().position(|(fresh, _)| *fresh == id) {
+                next.fresh.drain(..=at);
+            }
+            out.extend(next.told(told, answer));
+            return;
+        }
+        for told in self.idle.get(&id).into_iter().flatten() {
+            let mut next = self.clone();
+            next.idle.remove(&id);
+            out.extend(next.told(told, answer));
+        }
+    }
+
+    /// This state, if somebody may have got `answer` who was told `told`.
+    fn told(mut self, told: &Told, answer: &Answer) -> Option<Self> {
         let fits = match (told, answer) {
             (Told::Done, Answer::Done) => true,
-            (Told::Errno(a), Answer::Errno(b)) => a == *b,
+            (Told::Errno(a), Answer::Errno(b)) => a == b,
             (Told::Opened { file, made }, Answer::Opened { file: number, made: was_made }) => {
-                made == *was_made && next.same_file(file, *number)
+                made == was_made && self.same_file(*file, *number)
             }
             (Told::Attr { file, nlink }, Answer::Attr { file: number, nlink: links }) => {
-                nlink == *links && next.same_file(file, *number)
+                nlink == links && self.same_file(*file, *number)
             }
-            (Told::Value(a), Answer::Value(b)) => a == *b,
-            (Told::Names(a), Answer::Names(b)) => a == *b,
+            (Told::Value(a), Answer::Value(b)) => a == b,
+            (Told::Names(a), Answer::Names(b)) => a == b,
             _ => false,
         };
-        // What was served before something that is durable is durable.
-        if let Some(at) = next.fresh.iter().position(|(fresh, _)| *fresh == id) {
-            next.fresh.drain(..=at);
-        }
-        fits.then_some(next)
+        fits.then_some(self)
+    }
+
+    /// Whether they differ in nothing but `idle`.
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.tree, &self.numbers, &self.served, &self.fresh)
+            == (&other.tree, &other.numbers, &other.served, &other.fresh)
+    }
+
+    /// Of two that are alike: whether whatever may come of `other` may come of this, too.
+    fn covers(&self, other: &Self) -> bool {
+        let within = |(id, told): (&RequestId, &BTreeSet<Told>)| {
+            self.idle.get(id).is_some_and(|own| told.is_subset(own))
+        };
+        other.idle.iter().all(within)
     }
 
     /// All that loss of power may leave of it.
@@ -322,7 +415,35 @@ impl Default for Names {
 impl Names {
     /// A request is sent.
     pub fn begin(&mut self, id: RequestId, request: Request) {
-        self.open.insert(id, Open { request, is_awaited: true });
+        let open = Open { request, is_awaited: true };
+        self.change_each(|state| state.look(id, &open));
+        self.open.insert(id, open);
+    }
+
+    fn change_each(&mut self, change: impl Fn(&mut State)) {
+        let changed = std::mem::take(&mut self.states).into_iter().map(|mut state| {
+            change(&mut state);
+            state
+        });
+        self.states = changed.collect();
+    }
+
+    /// Changes that must be thought of before `id` is answered: what it meets, and what that meets in its turn.
+    fn concerned(&self, id: RequestId) -> Vec<RequestId> {
+        let mut reach = self.open[&id].request.reach();
+        let mut left: Vec<RequestId> = self.open.keys().copied().filter(|other| *other != id).collect();
+        left.retain(|other| self.open[other].request.changes());
+        let mut found = vec![id];
+        loop {
+            let (near, far): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(|other| self.open[other].request.reach().meets(reach));
+            if near.is_empty() {
+                return found;
+            }
+            reach = near.iter().fold(reach, |all, other| all.joined(self.open[other].request.reach()));
+            found.extend(near);
+            left = far;
+        }
     }
 
     /// It was answered. `false` when no order of events gives that answer.
@@ -334,23 +455,26 @@ impl Names {
             self.open.remove(&id);
             return true;
         }
+        let concerned = self.concerned(id);
         let mut todo: Vec<State> = std::mem::take(&mut self.states).into_iter().collect();
         let mut seen: BTreeSet<State> = todo.iter().cloned().collect();
         let mut next = BTreeSet::new();
         while let Some(state) = todo.pop() {
+            state.answered(id, answer, &mut next);
             if state.served.contains_key(&id) {
-                next.extend(state.answered(id, answer));
                 continue;
             }
-            // Itself, or something else first.
-            for (&other, open) in &self.open {
-                if state.served.contains_key(&other) {
+            // Something else first.
+            for other in &concerned {
+                let open = &self.open[other];
+                if state.served.contains_key(other) {
                     continue;
                 }
-                if let Some(after) = state.serve(other, &open.request, open.is_awaited)
-                    && seen.insert(after.clone())
-                {
-                    todo.push(after);
+                if let Some(mut after) = state.serve(*other, &open.request, open.is_awaited) {
+                    self.open.iter().for_each(|(id, open)| after.look(*id, open));
+                    if seen.insert(after.clone()) {
+                        todo.push(after);
+                    }
                 }
             }
             if seen.len() > STATES_MAX * 8 || next.len() > STATES_MAX {
@@ -361,7 +485,7 @@ impl Names {
         self.open.remove(&id);
         self.states_max = self.states_max.max(next.len());
         let fits = !next.is_empty();
-        self.states = next;
+        self.states = without_covered(next);
         fits
     }
 
@@ -373,16 +497,12 @@ impl Names {
         if !changes {
             self.open.remove(&id);
         }
-        let forget = |mut state: State| {
+        self.change_each(|state| {
             if let Some(told) = state.served.get_mut(&id) {
                 *told = Told::Nobody;
             }
-            if !changes {
-                state.served.remove(&id);
-            }
-            state
-        };
-        self.states = std::mem::take(&mut self.states).into_iter().map(forget).collect();
+            state.idle.remove(&id);
+        });
     }
 
     /// The metadata service has lost power.
@@ -390,6 +510,9 @@ impl Names {
         let mut left = BTreeSet::new();
         self.states.iter().for_each(|state| state.after_power_loss(&mut left));
         self.states = left;
+        let open = std::mem::take(&mut self.open);
+        self.change_each(|state| open.iter().for_each(|(id, open)| state.look(*id, open)));
+        self.open = open;
         if self.states.len() > STATES_MAX {
             self.give_up();
         }
@@ -399,6 +522,7 @@ impl Names {
     pub fn never_sent(&mut self, id: RequestId) {
         self.open.remove(&id);
         self.states.retain(|state| !state.served.contains_key(&id));
+        self.change_each(|state| drop(state.idle.remove(&id)));
     }
 
     /// How many states there may be.
@@ -410,6 +534,18 @@ impl Names {
         self.gave_up = true;
         self.states.clear();
     }
+}
+
+/// Leaves out states of which all that may come may come of another one.
+fn without_covered(states: BTreeSet<State>) -> BTreeSet<State> {
+    let all: Vec<State> = states.into_iter().collect();
+    let mut kept = BTreeSet::new();
+    // Those that are alike lie together.
+    for group in all.chunk_by(State::is_like) {
+        let covered = |state: &State| group.iter().any(|other| other != state && other.covers(state));
+        kept.extend(group.iter().filter(|state| !covered(state)).cloned());
+    }
+    kept
 }
 
 #[cfg(test)]
