@@ -1,4 +1,4 @@
-//! Writing back: from the SSD to the disk, in the order of the disk, when it has nothing else to do.
+//! Writing back: from the SSD to the disk, in the order of the disk, when neither has anything else to do.
 
 use super::Placed;
 use super::bridge::Bridge;
@@ -7,7 +7,7 @@ use super::span::{BUFFER_LEN, around, spans};
 use crate::admission::Admission;
 use crate::payload::Buffer;
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::ranges::ByteRange;
 use weft_core::{ByteLen, LocalOffset, Nanos};
 use weft_env::{Env, Notify};
@@ -165,7 +165,11 @@ impl<E: Env> Placed<E> {
         let (mut from, mut wished) = (None, None);
         let (mut pressing, mut rest) = (false, REST_MIN);
         let mut buf: Option<Buffer> = None;
-        let requests = || (admission.queued() == 0, bridge.disk_requests.load(Ordering::Relaxed));
+        // Writing back reads from the SSD, and is in the way of what goes there.
+        let requests = || {
+            let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            (admission.queued() == 0, (of(&bridge.disk_requests), of(&bridge.log_requests)))
+        };
         let mut is_owed = false;
         while bridge.wait_for_work(is_owed).await {
             let (_, before) = requests();

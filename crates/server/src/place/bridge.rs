@@ -29,6 +29,8 @@ pub(crate) struct Bridge<E: Env> {
     pub(super) wishes: Wishes,
     /// Requests that the disk was to serve since the start.
     pub(super) disk_requests: AtomicU64,
+    /// Requests that the SSD was to serve since the start.
+    pub(super) log_requests: AtomicU64,
     /// Requests on the SSD now.
     pub(super) busy: AtomicU32,
     /// There is something to do in the background, or it is to end.
@@ -65,6 +67,7 @@ impl<E: Env> Bridge<E> {
             counters: Counters::default(),
             wishes: Wishes::default(),
             disk_requests: AtomicU64::new(0),
+            log_requests: AtomicU64::new(0),
             busy: AtomicU32::new(0),
             work: env.notify(),
             asleep: AtomicBool::new(false),

@@ -16,6 +16,9 @@ use weft_store::fragments::{LogError, Tag};
 
 /// The most ranges remembered for a later copy: 6 MB of memory.
 const WISHES_MAX: usize = 65_536;
+/// Up to here bytes are copied as they have just been read, if the SSD is idle: whoever asks next on the same connection
+/// waits for it. Longer ones are read once more when nobody asks.
+const KEEP_MAX: u64 = 32 << 10;
 /// The longest range copied at a time.
 const COPY_MAX: u64 = 1 << 20;
 
@@ -76,7 +79,7 @@ impl<E: Env> Placed<E> {
         let Some(bridge) = &self.bridge else { return };
         let Some(range) = ByteRange::with_len(offset.0, bytes.len() as u64) else { return };
         let (class, gain) = (miss.class, miss.gain);
-        if bridge.is_idle() {
+        if range.len() <= KEEP_MAX && bridge.is_idle() {
             let _guard = bridge.ranges.hold(key, range.start(), range.end()).await;
             if bridge.ranges.changes(key) == miss.changes {
                 // Without room it is not kept, and a log that fails says so by itself.

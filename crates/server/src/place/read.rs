@@ -4,6 +4,7 @@ use super::bridge::{Bridge, range};
 use super::counters::add;
 use super::preload::Miss;
 use super::{Gate, Placed};
+use std::sync::atomic::Ordering;
 use weft_core::ibridge::Verdict;
 use weft_core::ranges::ByteRange;
 use weft_core::{ByteLen, LocalExtent, LocalOffset};
@@ -173,6 +174,7 @@ impl<E: Env> Placed<E> {
         }
         drop(permit);
         let mut from_log = 0;
+        bridge.log_requests.fetch_add(1, Ordering::Relaxed);
         for piece in &pieces {
             let _busy = bridge.busy();
             bridge.log.read(piece, &mut buf[within(piece.extent())]).await?;

@@ -3,6 +3,7 @@
 use super::bridge::{Bridge, range};
 use super::counters::add;
 use super::{Gate, Placed, Source};
+use std::sync::atomic::Ordering;
 use weft_core::ibridge::{Class, Verdict};
 use weft_core::ranges::ByteRange;
 use weft_core::{ByteLen, LocalExtent, LocalOffset};
@@ -170,6 +171,7 @@ impl<E: Env> Bridge<E> {
     async fn put(&self, bytes: &Bytes<'_, E>, range: ByteRange, tag: Tag) -> Result<(), LogError> {
         {
             let _busy = self.busy();
+            self.log_requests.fetch_add(1, Ordering::Relaxed);
             let offset = LocalOffset(range.start());
             bytes.of(range).to_log(&self.log, bytes.key, offset, tag).await?;
         }
