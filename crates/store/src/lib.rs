@@ -1,4 +1,4 @@
-//! What a server keeps on its devices: datafiles, I/O modules and the metadata database.
+//! What a server keeps on its devices: datafiles, I/O modules, the fragment log beside a target and the metadata database.
 // Runs in the simulated world too: no clock, file, socket or thread but those of weft-env (see clippy.toml).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
