@@ -13,7 +13,7 @@
 //! * **Writes** into memory are done when they are there, unless so much waits for the device that the memory is full. The
 //!   device begins when enough has been gathered; the run ends when all is written.
 //! * Ranks wait for each other where the trace was quiet and a rank then read what another had written, or the other way
-//!   round.
+//!   round, and where it was quiet between collective calls.
 //!
 //! It knows nothing of seeks, caches, elevators or windows: what a class is like stands in its figures, which were
 //! measured. The same input gives the same times.
@@ -138,6 +138,8 @@ struct Waits {
     end: u64,
     /// Who used each file last since the latest wait, and how.
     used: BTreeMap<u32, (u32, Direction)>,
+    /// Whether the request before was part of a call of all ranks.
+    collective: bool,
 }
 
 impl Waits {
@@ -147,7 +149,9 @@ impl Waits {
             .used
             .get(&request.file)
             .is_some_and(|&(rank, direction)| rank != request.rank && direction != request.direction);
-        if quiet && turned {
+        let called = request.collective && self.collective;
+        self.collective = request.collective;
+        if quiet && (turned || called) {
             self.epoch += 1;
             self.used.clear();
         }

@@ -16,6 +16,8 @@ pub struct Request {
     pub unit: u32,
     /// Which way.
     pub direction: Direction,
+    /// Part of a call that all ranks make together.
+    pub collective: bool,
     /// First byte.
     pub offset: u64,
     /// Bytes.
@@ -87,7 +89,18 @@ impl Sample {
 impl Request {
     /// One that is not numbered yet.
     pub fn new(rank: u32, file: u32, direction: Direction, offset: u64, len: u64, time: (u64, u64)) -> Self {
-        Self { rank, file, unit: 0, direction, offset, len, start: time.0, end: time.1, number: 0 }
+        Self {
+            rank,
+            file,
+            unit: 0,
+            direction,
+            collective: false,
+            offset,
+            len,
+            start: time.0,
+            end: time.1,
+            number: 0,
+        }
     }
 }
 

@@ -185,7 +185,7 @@ impl Side {
         let number = self.numbers.entry(record.rank).or_default();
         let time = (record.start.get(), record.end.get());
         let request = Request::new(record.rank.0, record.file.0, direction, offset, len, time);
-        self.sample.add(Request { unit, ..request }, *number);
+        self.sample.add(Request { unit, collective: record.collective, ..request }, *number);
         *number += 1;
         let sums = &mut self.units[unit as usize];
         let write = direction == Direction::Write;

@@ -30,6 +30,8 @@ const PASSES: usize = 3;
 /// A layout has to be so much faster to be taken instead of a simpler one.
 const BETTER: f64 = 1e-3;
 
+/// And so much faster than those of DEF, PA and PSA to be taken instead of them.
+const WORTH: f64 = 0.02;
 /// Each part beyond the second has to gain so much, or it fits the sample and not the program.
 const PART_PRICE: f64 = 0.01;
 
@@ -92,18 +94,28 @@ impl Search<'_> {
         improved.sort_by(|a, b| a.0.total_cmp(&b.0));
         improved.truncate(JUDGED);
         let fits = |placing: &Placing| self.fits(placing);
-        let given = given.iter().filter(|placing| fits(placing)).map(|placing| (*placing).clone());
+        let given: Vec<Placing> =
+            given.iter().filter(|placing| fits(placing)).map(|placing| (*placing).clone()).collect();
         // Those that were given come first: they stay where nothing is better.
         let candidates: Vec<Placing> =
-            given.chain(improved.into_iter().map(|(_, placing)| placing)).collect();
+            given.iter().cloned().chain(improved.into_iter().map(|(_, placing)| placing)).collect();
         let mut best: Option<(Placing, Outcome)> = None;
         let price = |placing: &Placing, outcome: &Outcome| {
             outcome.seconds * (1.0 + PART_PRICE * placing.parts.len().saturating_sub(2) as f64)
         };
+        let simple = given.len();
+        let mut judged = 0;
         let mut judge_last = |placing: Placing, best: &mut Option<(Placing, Outcome)>| {
             let outcome = judge(&placing, &large);
+            judged += 1;
+            // What is a little faster by the model alone is no reason to leave what others would do.
+            let is_simple = |other: &Placing| given.contains(other);
             let now = price(&placing, &outcome);
-            if best.as_ref().is_none_or(|(other, least)| now < price(other, least) * (1.0 - BETTER)) {
+            let better = |(other, least): &(Placing, Outcome)| {
+                let needed = if judged > simple && is_simple(other) { WORTH } else { BETTER };
+                now < price(other, least) * (1.0 - needed)
+            };
+            if best.as_ref().is_none_or(better) {
                 *best = Some((placing, outcome));
             }
         };
