@@ -6,7 +6,7 @@
 use weft_twin::search::{Coverage, Options, run};
 
 /// Each seed with what it found.
-const FOUND: [(u64, &str); 28] = [
+const FOUND: [(u64, &str); 29] = [
     (17, "a server that was well again was called dead to all but one of those who asked at that moment"),
     (
         35,
@@ -22,6 +22,10 @@ const FOUND: [(u64, &str); 28] = [
         "an append whose unlock was not heard kept the lock while its client was idle: other appends hung for ever",
     ),
     (8452, "the same, with another task that kept its client's session alive"),
+    (
+        30163,
+        "two starts of the metadata service within a second had one fence: two appends lay over each other",
+    ),
     (
         89689,
         "a client whose append's unlock was not heard let its session end, and lost all its other locks by that",

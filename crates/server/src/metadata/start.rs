@@ -33,6 +33,12 @@ use weft_wire::meta::ROOT;
 /// are told that all have done so when this much time has gone by.
 const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
 
+/// Fences of one start and the next lie so far apart, in seconds: the capabilities that the one before gave behind its
+/// fences end before those of this one, however soon it follows.
+const FENCES_APART_S: u64 = 8;
+/// For so many starts; from then on they must be that far apart in time.
+const FENCES_APART_MAX: u32 = 450;
+
 /// After a crash so many file ids are not given: files whose making was lost had them, and somebody may hold on to them.
 /// Each that is lost was awaited by a connection, so there are fewer of them.
 const FILE_IDS_SKIPPED: u64 = 1 << 20;
@@ -116,7 +122,9 @@ impl<E: Env> Service<E> {
                 ghosts: Mutex::new(Ghosts::new(before.first_new, writers_until)),
                 // Who had an append lock then does not tell of it again.
                 fences: Mutex::new(if restarted {
-                    Fences::new(before.first_new, u64::try_from(writers_until.parts().0).unwrap_or(0))
+                    let until_s = u64::try_from(writers_until.parts().0).unwrap_or(0);
+                    let apart_s = FENCES_APART_S * u64::from(before.incarnation.min(FENCES_APART_MAX));
+                    Fences::new(before.first_new, until_s + apart_s)
                 } else {
                     Fences::default()
                 }),
