@@ -48,7 +48,9 @@ pub(crate) async fn open<E: Env>(
     }
     let say = |line: &str| (config.hooks.log)(&format!("{}: {line}", wanted.id));
     let log = open_log(env, config, wanted, ibridge, noted.is_some(), &say).await?;
-    target.note_log(Some(&ibridge.path)).await?;
+    if noted.is_none() {
+        target.note_log(Some(&ibridge.path)).await?;
+    }
     if target.had_leases() {
         // Descriptors that the process before this one lent could be written through behind the log's back.
         env.sleep(LEASE_TERM).await;

@@ -9,11 +9,12 @@
 //! SSD is still right.
 
 use super::identity;
+use super::journal::FILES;
 use super::{FragmentLog, LogError, Shared};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::{Dir, Env, File, Notify, OpenMode};
 
@@ -28,18 +29,20 @@ const FINE: u8 = 0;
 const FAILED: u8 = 1;
 /// And the journal has moved to the disk.
 const EXILED: u8 = 2;
-/// Which has failed too, or the log is closed.
+/// The log is closed.
 const ENDED: u8 = 3;
 
 /// Whether a log has failed, and how far.
 pub(super) struct Health {
     mode: AtomicU8,
+    /// The journal does not say all that the mapping does: nothing may go to the disk before it does.
+    behind: AtomicBool,
     failure: Mutex<Option<LogError>>,
 }
 
 impl Health {
     pub fn new() -> Self {
-        Self { mode: AtomicU8::new(FINE), failure: Mutex::new(None) }
+        Self { mode: AtomicU8::new(FINE), behind: AtomicBool::new(false), failure: Mutex::new(None) }
     }
 
     fn worsen(&self, to: u8, failure: LogError) -> LogError {
@@ -51,6 +54,21 @@ impl Health {
             self.mode.store(to, Ordering::Release);
         }
         kept.clone().expect("set when it was first worse than fine")
+    }
+
+    /// Whether the journal, and with it what a start would find, is older than the mapping.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.behind.load(Ordering::Acquire)
+    }
+
+    /// The journal on the disk could not be written, as on a disk that is full: it is begun anew by whoever comes next.
+    fn fall_behind(&self) {
+        let _kept = self.failure.lock();
+        if self.mode.load(Ordering::Acquire) <= EXILED {
+            self.behind.store(true, Ordering::Release);
+            self.mode.store(FAILED, Ordering::Release);
+        }
     }
 
     /// Nothing may be done any more.
@@ -79,6 +97,10 @@ impl<E: Env> Shared<E> {
     /// The SSD failed: for good.
     pub(super) fn fail(&self, name: &str, doing: &str, error: &io::Error) -> LogError {
         let failed = LogError::Failed { path: self.spec.path.join(name), what: format!("{doing}: {error}") };
+        if FILES.contains(&name) {
+            // What a frame was to say, the mapping says already.
+            self.health.behind.store(true, Ordering::Release);
+        }
         let failed = self.health.worsen(FAILED, failed);
         self.progress.notify_all();
         self.work.notify_all();
@@ -86,11 +108,14 @@ impl<E: Env> Shared<E> {
     }
 
     fn fail_exile(&self, doing: &str, error: &io::Error) -> LogError {
-        let path = self.spec.target_path.join(NAME);
-        let failed = LogError::Failed { path, what: format!("{doing}: {error}") };
-        let failed = self.health.worsen(ENDED, failed);
+        self.health.fall_behind();
         self.progress.notify_all();
-        failed
+        self.exile_error(doing, error)
+    }
+
+    fn exile_error(&self, doing: &str, error: &io::Error) -> LogError {
+        let path = self.spec.target_path.join(NAME);
+        LogError::Failed { path, what: format!("{doing}: {error}") }
     }
 }
 
@@ -106,7 +131,7 @@ impl<E: Env> FragmentLog<E> {
         }
         self.take_lead().await?;
         let moved = match shared.health.mode.load(Ordering::Acquire) {
-            FAILED => self.move_journal().await.map_err(|error| shared.fail_exile("write", &error)),
+            FAILED => self.move_journal().await.map_err(|error| shared.exile_error("write", &error)),
             _ => shared.journals(),
         };
         shared.commit.lock().leading = false;
@@ -142,6 +167,7 @@ impl<E: Env> FragmentLog<E> {
         (commit.written, commit.durable) = (point, point);
         commit.durable_frame = commit.written_frame;
         drop(commit);
+        shared.health.behind.store(false, Ordering::Release);
         let failure = shared.health.failure.lock().clone();
         shared.health.worsen(EXILED, failure.expect("it has failed"));
         Ok(())

@@ -15,10 +15,11 @@ impl<E: Env> FragmentLog<E> {
     #[inline]
     pub fn overlap(&self, key: DatafileKey, extent: ByteRange) -> Overlap {
         if !self.0.filter.may_have(key) {
-            return Overlap::default();
+            return Overlap { any: self.0.health.is_behind(), dirty: false };
         }
         let state = self.0.state.lock();
-        let mut overlap = Overlap::default();
+        // Who takes this for something has the journal written before he goes on.
+        let mut overlap = Overlap { any: self.0.health.is_behind(), dirty: false };
         for entry in state.map.overlapping(key, extent) {
             overlap.any = true;
             overlap.dirty |= matches!(entry.label.state, State::Dirty | State::Lost);

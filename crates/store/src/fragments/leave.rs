@@ -54,7 +54,7 @@ impl<E: Env> FragmentLog<E> {
         goes: impl Fn(State) -> bool,
     ) -> Result<(), LogError> {
         let shared = &*self.0;
-        if !shared.filter.may_have(key) {
+        if !shared.filter.may_have(key) && !shared.health.is_behind() {
             return Ok(());
         }
         self.exile().await?;

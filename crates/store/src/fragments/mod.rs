@@ -62,11 +62,22 @@ pub const SEGMENTS: &str = "segments";
 const PAYLOADS: &str = "segments/data";
 
 /// A log that this process has for itself. Clones share it.
-pub struct FragmentLog<E: Env>(Arc<Shared<E>>);
+pub struct FragmentLog<E: Env>(Arc<Shared<E>>, Option<Arc<User<E>>>);
 
 impl<E: Env> Clone for FragmentLog<E> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(Arc::clone(&self.0), self.1.clone())
+    }
+}
+
+/// All who use the log; its own task does not.
+struct User<E: Env>(Arc<Shared<E>>);
+
+/// When nobody uses it any more the task ends, too, and the log can be opened by others: also when its server did not start.
+impl<E: Env> Drop for User<E> {
+    fn drop(&mut self) {
+        self.0.commit.lock().stop = true;
+        self.0.work.notify_all();
     }
 }
 

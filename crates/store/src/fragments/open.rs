@@ -9,7 +9,7 @@ use super::map::Map;
 use super::piece::State as PieceState;
 use super::replay::{self, Scan};
 use super::segments::{Segments, check};
-use super::{FragmentLog, LogSpec, Lost, OpenLogError, PAYLOADS, Recovered, SEGMENTS, Shared, State};
+use super::{FragmentLog, LogSpec, Lost, OpenLogError, PAYLOADS, Recovered, SEGMENTS, Shared, State, User};
 use crate::emulate::{self, Emulator};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,7 +173,8 @@ impl<E: Env> FragmentLog<E> {
             lock: Mutex::new(Some(lock)),
         };
         shared.filter.follow(&mut shared.state.lock().map);
-        let this = Self(Arc::new(shared));
+        let shared = Arc::new(shared);
+        let this = Self(Arc::clone(&shared), Some(Arc::new(User(shared))));
         if failed.is_some() {
             this.0.fail("", "it failed before", &io::ErrorKind::Other.into());
             let moved = this.exile().await;
@@ -195,7 +196,7 @@ impl<E: Env> FragmentLog<E> {
                 removing.await.map_err(opening.io("remove the journal of the log that failed"))?;
             }
         }
-        let keeper = this.clone();
+        let keeper = Self(Arc::clone(&this.0), None);
         let spawned = env.spawn("weft-fragments", move || async move { keeper.keep().await });
         spawned.map_err(opening.io("start the task of the fragment log"))?;
         Ok((this, recovered))

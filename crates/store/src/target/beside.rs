@@ -12,6 +12,7 @@ use weft_core::{ByteLen, LocalOffset};
 use weft_env::{Dir, Env, File, OpenMode};
 
 const NAME: &str = "beside";
+const NAME_NEW: &str = "beside.new";
 /// What Linux takes for a path.
 const PATH_LEN_MAX: usize = 4096;
 
@@ -43,11 +44,13 @@ impl<E: Env> Target<E> {
         let noted = async {
             match log {
                 Some(path) => {
-                    let file = self.dir.open(NAME, OpenMode::CREATE).await?;
+                    // Not over the one that is there: a loss of power may leave half of either.
+                    let file = self.dir.open(NAME_NEW, OpenMode::CREATE).await?;
                     let bytes = path.as_os_str().as_bytes();
                     file.set_len(ByteLen(0)).await?;
                     file.write_at(&[IoSlice::new(bytes)], LocalOffset(0)).await?;
                     file.sync().await?;
+                    self.dir.rename(NAME_NEW, NAME).await?;
                 }
                 None => match self.dir.remove(NAME).await {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
