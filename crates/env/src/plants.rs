@@ -31,11 +31,19 @@ pub enum Plant {
     ForgottenRemovals,
     /// Of those who ask a server that is well again, one is served. Was real.
     OneProbe,
+    /// A disk gets newer bytes than a copy on the SSD beside it, and the copy stays.
+    UnforgottenCopy,
+    /// What an SSD had for a disk counts as written back before the disk is synced.
+    UnsyncedWriteBack,
+    /// Segments of an SSD's log are filled again before it survives loss of power that they are empty.
+    EarlyReuse,
+    /// Newer bytes go to the disk alone, though the SSD has older ones that have not been written back.
+    HiddenBytes,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -48,6 +56,10 @@ impl Plant {
         Self::ReusedIds,
         Self::ForgottenRemovals,
         Self::OneProbe,
+        Self::UnforgottenCopy,
+        Self::UnsyncedWriteBack,
+        Self::EarlyReuse,
+        Self::HiddenBytes,
     ];
 
     /// Its name on the command line.

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::ranges::ByteRange;
 use weft_core::{ByteLen, LocalOffset, Nanos};
+use weft_env::plants::{Plant, planted};
 use weft_env::{Env, Notify};
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
@@ -137,6 +138,9 @@ impl<E: Env> Placed<E> {
     /// Syncs what the disk has been given, which is clean from then on; how many bytes.
     async fn settle(&self, bridge: &Bridge<E>, copied: &mut Copied) -> Result<ByteLen, DatafileError> {
         for key in std::mem::take(&mut copied.datafiles) {
+            if planted(Plant::UnsyncedWriteBack) {
+                continue;
+            }
             let synced = match self.target.sync(key).await {
                 Ok(()) => continue,
                 Err(DatafileError::Removed { .. }) => bridge.forget(key).await,

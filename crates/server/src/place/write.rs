@@ -8,6 +8,7 @@ use weft_core::ibridge::{Class, Verdict};
 use weft_core::ranges::ByteRange;
 use weft_core::{ByteLen, LocalExtent, LocalOffset};
 use weft_env::Env;
+use weft_env::plants::{Plant, planted};
 use weft_store::aligned::AlignedBuf;
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
@@ -220,12 +221,16 @@ impl<E: Env> Bridge<E> {
         bytes: &Bytes<'_, E>,
         range: ByteRange,
     ) -> Result<(), DatafileError> {
-        for piece in self.log.find(bytes.key, range).into_iter().filter(Piece::is_dirty) {
+        let is_dirty = |piece: &Piece| piece.is_dirty() && !planted(Plant::HiddenBytes);
+        for piece in self.log.find(bytes.key, range).into_iter().filter(is_dirty) {
             let tag = Tag { class: Class::Random, gain: 0, dirty: true, mtime: self.env.wall() };
             match self.put(bytes, piece.extent(), tag).await {
                 Err(LogError::Full) => self.settle(target, piece).await?,
                 other => other?,
             }
+        }
+        if planted(Plant::UnforgottenCopy) {
+            return Ok(());
         }
         Ok(self.log.forget(bytes.key, range).await?)
     }

@@ -177,6 +177,12 @@ impl Actor {
             self.judge.hit("actor: a lost lock");
             legal.push(libc::EIO);
         }
+        // A cut may have to sync what the SSD had of the file, and a datafile whose sync has failed once never can.
+        let never_safe = self.cluster.plan.faults.contains(&super::plan::Fault::DiskErrors)
+            && error.to_string().contains("an earlier sync of it failed");
+        if never_safe {
+            legal.push(libc::EIO);
+        }
         self.judge.excused(error, &legal);
         if error.errno() == libc::ESTALE {
             self.close(at).await;

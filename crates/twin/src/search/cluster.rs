@@ -1,15 +1,17 @@
 //! The cluster of a search: machines, servers that can be started again, clients.
 
 use super::judge::Judge;
-use super::plan::Plan;
+use super::plan::{Plan, Ssd};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_client::{Client, ClientOptions, ClusterMap, Credentials, Key};
+use weft_core::ibridge::Thresholds;
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
 use weft_env::sim::{Control, Sim, SimEnv};
 use weft_env::{Address, Env};
-use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_models::Profile;
+use weft_server::{Hooks, IbridgeConfig, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_wire::ClusterSecret;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
 
@@ -48,8 +50,27 @@ pub fn target_path(server: usize) -> PathBuf {
     format!("/t{server}").into()
 }
 
+/// Where the log of the SSD beside it lies.
+pub fn ssd_path(server: usize) -> PathBuf {
+    format!("/ssd{server}").into()
+}
+
 /// Where the metadata lies.
 pub const METADATA: &str = "/meta";
+
+fn ibridge(id: usize, ssd: &Ssd) -> IbridgeConfig {
+    let curve = Profile::by_name("hdd-7200").expect("one of ours").service_curve();
+    let below = ByteLen(ssd.below);
+    IbridgeConfig {
+        policy: ssd.policy,
+        thresholds: Thresholds { fragments_below: below, random_below: below },
+        idle: ssd.idle,
+        dirty_high: ByteLen(ssd.dirty.0),
+        dirty_low: ByteLen(ssd.dirty.1),
+        preload: ssd.preload,
+        ..IbridgeConfig::new(ssd_path(id), ByteLen(ssd.size), curve)
+    }
+}
 
 impl Cluster {
     /// Machines and disks; nothing runs yet.
@@ -60,6 +81,9 @@ impl Cluster {
         let disk = || Box::new(weft_env::sim::SimpleDisk::default());
         for (server, &machine) in plan.servers.iter().enumerate() {
             control.add_disk(&machines[machine], &target_path(server), disk());
+            if plan.ssds[server].is_some() {
+                control.add_disk(&machines[machine], &ssd_path(server), disk());
+            }
         }
         control.add_disk(&machines[plan.servers[0]], Path::new(METADATA), disk());
         let addresses = |server: usize, machine: usize| {
@@ -130,7 +154,7 @@ impl Cluster {
                 queue_depth: plan.queue_depths[id],
                 leases: plan.leases,
                 emulate: None,
-                ibridge: None,
+                ibridge: plan.ssds[id].map(|ssd| ibridge(id, &ssd)),
             }],
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(METADATA.into(), self.map.clone());

@@ -57,6 +57,8 @@ pub struct State {
     lasting: u32,
     trouble_until: Nanos,
     had_outage: bool,
+    /// An SSD may have failed with bytes that no disk has.
+    ssd_may_have_failed: bool,
     /// What happened to connections to the metadata service so far, and what lasts.
     link_troubles: (u64, u32),
     /// The last operation that had begun when somebody was first told that the metadata log has failed.
@@ -89,6 +91,7 @@ impl Judge {
             lasting: 0,
             trouble_until: Nanos::ZERO,
             had_outage: false,
+            ssd_may_have_failed: false,
             link_troubles: (0, 0),
             log_failed: None,
             longest: Nanos::ZERO,
@@ -167,6 +170,16 @@ impl Judge {
         self.outage();
         let mut state = self.state.lock();
         state.link_troubles.1 = if begins { state.link_troubles.1 + 1 } else { state.link_troubles.1 - 1 };
+    }
+
+    /// An SSD gets errors.
+    pub fn ssd_may_fail(&self) {
+        self.state.lock().ssd_may_have_failed = true;
+    }
+
+    /// Whether `error` tells of bytes that are lost with a failed SSD.
+    pub fn is_lost_with_ssd(&self, error: &Error) -> bool {
+        self.state.lock().ssd_may_have_failed && error.errno() == libc::EIO
     }
 
     /// Whether open files may have been lost.
@@ -285,6 +298,10 @@ impl Judge {
                 _ => "error other",
             });
         });
+        if self.is_lost_with_ssd(error) {
+            self.hit("ssd: bytes that are lost");
+            return true;
+        }
         if legal.contains(&errno) || (self.in_trouble() && [libc::EIO, libc::ESTALE].contains(&errno)) {
             return true;
         }

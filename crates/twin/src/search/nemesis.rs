@@ -1,6 +1,6 @@
 //! What goes wrong, and how it is mended.
 
-use super::cluster::{Cluster, METADATA, target_path};
+use super::cluster::{Cluster, METADATA, ssd_path, target_path};
 use super::judge::Judge;
 use super::plan::{Fault, pick};
 use std::path::PathBuf;
@@ -140,6 +140,12 @@ impl Nemesis {
     fn disk(&mut self, server: usize, faults: DiskFaults) {
         let path = match server == 0 && self.rng.below(3) == 0 {
             true => METADATA.into(),
+            false if self.cluster.plan.ssds[server].is_some() && self.rng.below(2) == 0 => {
+                self.judge.hit("fault: SSD");
+                // What it alone had may be lost, and reading that then fails for ever.
+                self.judge.ssd_may_fail();
+                ssd_path(server)
+            }
             false => target_path(server),
         };
         let machine = self.cluster.plan.servers[server];

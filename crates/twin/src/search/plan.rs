@@ -2,6 +2,7 @@
 
 use weft_client::Transport;
 use weft_core::Nanos;
+use weft_core::ibridge::Policy;
 use weft_env::sim::Rng;
 use weft_store::target::Module;
 
@@ -56,6 +57,23 @@ impl Fault {
     ];
 }
 
+/// The SSD beside a target of a seed, with little room so that it fills up, is cleaned and written back.
+#[derive(Clone, Copy, Debug)]
+pub struct Ssd {
+    /// Which requests go there.
+    pub policy: Policy,
+    /// Below which length, those of both classes.
+    pub below: u64,
+    /// Room for bytes.
+    pub size: u64,
+    /// Dirty bytes above which they are written back whatever the disk does, and down to which.
+    pub dirty: (u64, u64),
+    /// The disk's idleness after which bytes are written back.
+    pub idle: Nanos,
+    /// Whether reads leave copies there.
+    pub preload: bool,
+}
+
 /// One seed's plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -69,6 +87,8 @@ pub struct Plan {
     pub queue_depths: Vec<u32>,
     /// Whether descriptors are lent.
     pub leases: bool,
+    /// The SSD beside each target: all have one, or none.
+    pub ssds: Vec<Option<Ssd>>,
     /// The machine of each client.
     pub clients: Vec<usize>,
     /// Programs of each client that run at once.
@@ -110,9 +130,26 @@ pub fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
     choices[rng.below(choices.len() as u64) as usize]
 }
 
+impl Ssd {
+    fn draw(rng: &mut Rng) -> Self {
+        let policies = [Policy::Ibridge, Policy::Detour { ns_per_byte: 200, page: 4096 }];
+        let policy = if rng.below(2) == 0 { Policy::Threshold } else { pick(rng, &policies) };
+        // The least that a log may have, eight segments, and not much more.
+        let size = pick(rng, &[512 << 10, 512 << 10, 640 << 10, 1 << 20]);
+        Self {
+            policy,
+            below: pick(rng, &[3_000, 20 << 10, 1 << 20, 1 << 20]),
+            size,
+            dirty: pick(rng, &[(0, 0), (size / 8, size / 16), (size / 2, size / 4), (size, size)]),
+            idle: Nanos(pick(rng, &[1_000_000, 1_000_000, 10_000_000, 3_000_000_000])),
+            preload: rng.below(4) > 0,
+        }
+    }
+}
+
 impl Plan {
     /// What `rng` decides.
-    pub fn draw(rng: &mut Rng, profile: Profile) -> Self {
+    pub fn draw(rng: &mut Rng, profile: Profile, ssds: Option<bool>) -> Self {
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
         let machines_with_servers = 1 + rng.below(count as u64) as usize;
@@ -140,12 +177,15 @@ impl Plan {
             1 => vec![pick(rng, &Fault::ALL)],
             _ => Fault::ALL.into_iter().filter(|_| rng.below(3) == 0).collect(),
         };
+        let with_ssds = ssds.unwrap_or(rng.below(2) == 0);
+        let ssds = (0..count).map(|_| with_ssds.then(|| Ssd::draw(rng))).collect();
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
         Self {
             servers,
             machines,
             modules,
             queue_depths,
+            ssds,
             leases: rng.below(4) > 0,
             transports,
             tasks: 1 + rng.below(2) as usize,

@@ -10,7 +10,8 @@ use super::verify::verify;
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use weft_core::Nanos;
+use weft_client::Client;
+use weft_core::{Nanos, ServerId};
 use weft_env::Env;
 use weft_env::plants::{AVAILABLE, Plant};
 use weft_env::sim::{Rng, Sim, SimEnv};
@@ -28,6 +29,8 @@ const END: Nanos = Nanos::from_s(3_000);
 pub struct Options {
     /// How thorough.
     pub profile: Profile,
+    /// Whether there are SSDs beside the disks; each seed decides when missing.
+    pub ibridge: Option<bool>,
     /// Keep the history.
     pub verbose: bool,
     /// At most so many steps of each program.
@@ -103,7 +106,7 @@ pub fn run(seed: u64, options: Options) -> Report {
 
 fn run_in(sim: &mut Sim, seed: u64, options: Options, judge: &Judge) {
     let mut rng = Rng::new(seed ^ 0x005e_ed0f_fa01);
-    let mut plan = Plan::draw(&mut rng, options.profile);
+    let mut plan = Plan::draw(&mut rng, options.profile, options.ibridge);
     plan.steps = plan.steps.min(options.steps_max.unwrap_or(u32::MAX));
     plan.faults_max = plan.faults_max.min(options.faults_max.unwrap_or(u32::MAX));
     judge.say(|| format!("{plan:#?}"));
@@ -119,6 +122,27 @@ fn run_in(sim: &mut Sim, seed: u64, options: Options, judge: &Judge) {
         clients: 0,
     };
     sim.block_on(&watcher, task.go());
+}
+
+/// What the SSDs have done since their servers started last.
+async fn count_ssds(judge: &Judge, client: &Client<SimEnv>) {
+    for server in (0..).zip(&client.map().servers).map(|(id, _)| ServerId(id)) {
+        let Ok(status) = client.status(server).await else { continue };
+        for ssd in status.targets.iter().filter_map(|target| target.ibridge.as_ref()) {
+            judge.now(|state, _| {
+                for (what, count) in [
+                    ("ssd: bytes written", ssd.bytes_written.0),
+                    ("ssd: bytes written back", ssd.bytes_written_back.0),
+                    ("ssd: bytes preloaded", ssd.bytes_preloaded.0),
+                    ("ssd: bytes moved by cleaning", ssd.bytes_moved.0),
+                    ("ssd: reads", ssd.read_hits + ssd.read_partial_hits),
+                    ("ssd: failed", u64::from(ssd.failed.is_some())),
+                ] {
+                    state.coverage.add(what, count);
+                }
+            });
+        }
+    }
 }
 
 struct Course {
@@ -182,6 +206,7 @@ impl Course {
         let (cluster, judge) = (Arc::clone(&self.cluster), self.judge.clone());
         let task = move || async move {
             verify(&cluster, &judge, &mut actor).await;
+            count_ssds(&judge, actor.client()).await;
             *is_done.lock() = true;
         };
         env.spawn("verify", task).expect("a new process");

@@ -28,7 +28,9 @@ pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
             let size = actor.size_of(&handle).await?;
             actor.read_range(&handle, 0, size as usize + 1).await
         };
-        if let Err(error) = checked.await {
+        if let Err(error) = checked.await
+            && !judge.is_lost_with_ssd(&error)
+        {
             return judge.violated("everything proceeds after the faults", error.to_string());
         }
         if let Err(error) = nobody_locks(&handle).await {

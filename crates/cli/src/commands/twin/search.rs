@@ -68,6 +68,9 @@ pub struct Search {
     /// At most so many steps of each program
     #[arg(long, value_name = "COUNT")]
     steps_max: Option<u32>,
+    /// Whether there are SSDs beside the disks (iBridge); without this each seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    ibridge: Option<bool>,
     /// Plant this bug, which must be found
     #[cfg(feature = "plants")]
     #[arg(long, value_parser = plant)]
@@ -75,6 +78,14 @@ pub struct Search {
     /// One JSON object per line: each seed that found something, and the sum
     #[arg(long)]
     json: bool,
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
+    }
 }
 
 #[cfg(feature = "plants")]
@@ -104,6 +115,7 @@ impl Search {
         };
         let options = Options {
             profile,
+            ibridge: self.ibridge,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -191,6 +203,9 @@ impl Search {
         }
         if options.profile == search::Profile::Long {
             repeat.push_str(" --profile long");
+        }
+        if let Some(is_on) = options.ibridge {
+            repeat.push_str(if is_on { " --ibridge on" } else { " --ibridge off" });
         }
         for (name, max) in [("faults-max", options.faults_max), ("steps-max", options.steps_max)] {
             if let Some(max) = max {
