@@ -1,7 +1,9 @@
 //! Clusters for tests: each with a state directory of its own, ended and removed with the test.
 #![allow(dead_code, missing_docs)] // Each test file uses a part.
 
+pub mod load;
 pub mod mounts;
+pub mod servers;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -87,7 +89,7 @@ impl Embedded {
 }
 
 /// `weft`, told nothing by the environment of the tests.
-fn undisturbed() -> Command {
+pub fn undisturbed() -> Command {
     let mut command = Command::new(WEFT);
     command.env_remove("WEFT_CLUSTER").env_remove("WEFT_STATE").env_remove("LD_PRELOAD").stdin(Stdio::null());
     command

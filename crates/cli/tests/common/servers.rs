@@ -1,0 +1,173 @@
+//! Clusters of `weft serve` processes that a test kills and starts as it likes.
+
+use super::{WEFT, shown, succeeded, undisturbed};
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Servers with one target each, of which the first has the metadata, too.
+pub struct Servers {
+    dir: tempfile::TempDir,
+    running: Vec<Option<Child>>,
+}
+
+impl Servers {
+    /// Starts `count`. `target` and `ibridge` have further lines of each `[[server.target]]` and, unless it is empty, its
+    /// `[server.target.ibridge]`; `rest` is what else the file has.
+    pub fn started(count: usize, target: &str, ibridge: &str, rest: &str) -> Self {
+        let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
+        let at = dir.path().display();
+        let mut text = format!("[cluster]\nname = \"test\"\nkey_file = \"{at}/key\"\n");
+        for id in 0..count {
+            let _ = writeln!(text, "[[server]]\nname = \"s{id}\"\naddress = \"unix:{at}/run{id}/socket\"");
+            let _ = writeln!(text, "log = \"{at}/log{id}\"");
+            if id == 0 {
+                let _ = writeln!(text, "[server.metadata]\npath = \"{at}/metadata\"");
+            }
+            let _ =
+                writeln!(text, "[[server.target]]\nid = {id}\nclass = \"hdd\"\npath = \"{at}/target{id}\"");
+            let _ = writeln!(text, "{target}");
+            if !ibridge.is_empty() {
+                let _ = writeln!(text, "[server.target.ibridge]\npath = \"{at}/ssd{id}\"\n{ibridge}");
+            }
+        }
+        let _ = writeln!(text, "{rest}");
+        std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
+        let mut servers = Self { dir, running: (0..count).map(|_| None).collect() };
+        succeeded(Command::new(WEFT).args(["key", "make"]).arg(servers.path("key")));
+        for id in 0..count {
+            servers.start(id);
+        }
+        servers
+    }
+
+    /// A path among those of the cluster: `target0`, `ssd0`, `log0`.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The cluster file.
+    pub fn file(&self) -> PathBuf {
+        self.path("cluster.toml")
+    }
+
+    /// What a server has logged.
+    pub fn log(&self, id: usize) -> String {
+        std::fs::read_to_string(self.path(&format!("log{id}"))).unwrap_or_default()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Starts one, which has to serve.
+    #[track_caller]
+    pub fn start(&mut self, id: usize) {
+        assert!(self.try_start(id), "server {id} does not start: {}", self.log(id));
+    }
+
+    /// Starts one; whether it serves.
+    pub fn try_start(&mut self, id: usize) -> bool {
+        let mut command = undisturbed();
+        command.arg("--cluster").arg(self.file()).args(["serve", &format!("s{id}"), "--announce"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weft starts");
+        let mut said = [0; 5];
+        let serves = child.stdout.take().expect("piped").read_exact(&mut said).is_ok() && &said == b"ready";
+        if serves {
+            self.running[id] = Some(child);
+        } else {
+            let _ = child.wait();
+        }
+        serves
+    }
+
+    fn signal(&mut self, id: usize, signal: i32) {
+        if let Some(child) = &mut self.running[id] {
+            // SAFETY: a process that this test started and has not waited for.
+            unsafe { libc::kill(child.id() as i32, signal) };
+        }
+    }
+
+    fn wait(&mut self, id: usize) -> bool {
+        self.running[id].take().is_some_and(|mut child| child.wait().is_ok_and(|status| status.success()))
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self, id: usize) {
+        self.signal(id, libc::SIGKILL);
+        self.wait(id);
+    }
+
+    /// SIGTERM: ends in order.
+    #[track_caller]
+    pub fn stop(&mut self, id: usize) {
+        self.signal(id, libc::SIGTERM);
+        assert!(self.wait(id), "server {id} does not end in order: {}", self.log(id));
+    }
+
+    /// `weft ARGS`, on this cluster.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = undisturbed();
+        command.arg("--cluster").arg(self.file()).args(args);
+        command
+    }
+
+    /// `weft ARGS`, which must succeed; its standard output.
+    #[track_caller]
+    pub fn weft<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        succeeded(&mut self.command(args))
+    }
+
+    /// `weft ARGS`, which must fail; its standard error.
+    #[track_caller]
+    pub fn fails<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        let output = self.command(args).output().expect("weft starts");
+        assert!(!output.status.success(), "{}", shown(&output));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Of each target what `weft status --json` says of its SSD.
+    pub fn ssds(&self) -> Vec<serde_json::Value> {
+        let status: serde_json::Value = serde_json::from_str(&self.weft(["status", "--json"])).expect("JSON");
+        let servers = status["servers"].as_array().expect("servers").iter();
+        let targets =
+            servers.flat_map(|server| server["status"]["targets"].as_array().expect("targets").clone());
+        targets.map(|target| target["ibridge"].clone()).collect()
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for id in 0..self.len() {
+                let text = self.log(id);
+                let lines: Vec<_> = text.lines().collect();
+                eprintln!("--- server {id}");
+                lines[lines.len().saturating_sub(20)..].iter().for_each(|line| eprintln!("{line}"));
+            }
+        }
+        for id in 0..self.len() {
+            self.kill(id);
+        }
+    }
+}
+
+/// Whether every file of `dir` is `path`'s to change: `false` sets the flag by which the file system refuses writes, even by
+/// descriptors that are open. `None` where it has no such flag, or not for us.
+pub fn unwritable(path: &Path, is_set: bool) -> Option<()> {
+    use std::os::fd::AsRawFd;
+    const IMMUTABLE: libc::c_long = 0x10;
+    let file = std::fs::File::open(path).ok()?;
+    let mut flags: libc::c_long = 0;
+    // SAFETY: both requests take a pointer to a long, which outlives the calls.
+    unsafe {
+        if libc::ioctl(file.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut flags) != 0 {
+            return None;
+        }
+        flags = if is_set { flags | IMMUTABLE } else { flags & !IMMUTABLE };
+        (libc::ioctl(file.as_raw_fd(), libc::FS_IOC_SETFLAGS, &raw const flags) == 0).then_some(())
+    }
+}
