@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # What else to tell weft bench, such as BENCH="--json --rounds 5".
 BENCH ?=
 
-.PHONY: all demo test bench lint install uninstall deps clean help
+.PHONY: all demo test bench ibridge lint install uninstall deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -26,6 +26,12 @@ bench: ## Measurements as ratios to the plain local directory in the same run
 	@scripts/deps.sh bench
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/bench.sh $(BENCH)
+
+ibridge: ## What SSDs beside disks give (emulated devices) and cost (plain directories): with and without, in turns
+	@scripts/deps.sh bench
+	$(CARGO) build --release -p weft-cli -p weft-preload
+	@scripts/ibridge.sh gain $(BENCH)
+	@scripts/ibridge.sh cost $(BENCH)
 
 lint: ## Formatting, warnings of the compiler, of clippy and of the documentation as errors
 	@scripts/deps.sh lint

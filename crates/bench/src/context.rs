@@ -55,6 +55,24 @@ pub fn server_load(client: &Client<RealEnv>) -> ServerLoad {
     load
 }
 
+/// Has everything that lies on SSDs beside disks written to the disks, on all targets at the same time; in seconds how long
+/// that took.
+///
+/// # Errors
+/// When a target cannot be written back.
+pub fn flush(client: &Client<RealEnv>) -> std::io::Result<f64> {
+    let began = std::time::Instant::now();
+    let flush = |target| block_on(client.flush_target(target, |_, _| ()));
+    std::thread::scope(|scope| {
+        let targets = client.map().targets.iter().map(|target| target.id);
+        let all: Vec<_> = targets.map(|target| scope.spawn(move || flush(target))).collect();
+        let ended = all.into_iter().map(|one| one.join().expect("it returns its error"));
+        ended.map(|flushed| flushed.map(drop)).collect::<Result<(), _>>()
+    })
+    .map_err(|error| std::io::Error::other(error.to_string()))?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
 /// Processor time of a process of this machine so far, in seconds.
 fn process_cpu_s(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -30,9 +30,25 @@ pub struct Row {
     pub server_cpu_us_per_op: f64,
     /// Requests that data and metadata servers got, per operation.
     pub messages_per_op: f64,
+    /// What else is known when the control is another cluster.
+    #[serde(flatten)]
+    pub against: Option<Against>,
     /// The figure is that of emulated devices.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub emulated: bool,
+}
+
+/// The same work on two clusters.
+#[derive(Clone, Debug, Serialize)]
+pub struct Against {
+    /// Median time of a round.
+    pub seconds: f64,
+    /// That of the other cluster.
+    pub control_seconds: f64,
+    /// Processor microseconds per operation in the ranks of the other cluster.
+    pub control_client_cpu_us_per_op: f64,
+    /// And in its servers.
+    pub control_server_cpu_us_per_op: f64,
 }
 
 /// The middle value; the mean of the two middle ones for an even number.
@@ -47,8 +63,8 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// The head of the table.
-pub fn table_head(out: &mut impl Write) -> io::Result<()> {
-    writeln!(
+pub fn table_head(out: &mut impl Write, against: bool) -> io::Result<()> {
+    write!(
         out,
         "{:<22} {:<8} {:<10} {:>9} {:<14} {:>10} {:>10} {:<6} {:>6} {:>8} {:>8} {:>6}",
         "case",
@@ -57,18 +73,22 @@ pub fn table_head(out: &mut impl Write) -> io::Result<()> {
         "transfer",
         "operation",
         "measured",
-        "local",
+        if against { "other" } else { "local" },
         "unit",
         "ratio",
         "cli us",
         "srv us",
         "msg/op"
-    )
+    )?;
+    if against {
+        write!(out, " {:>8} {:>8} {:>8} {:>8}", "s", "other s", "o cli us", "o srv us")?;
+    }
+    writeln!(out)
 }
 
 /// A line of the table.
 pub fn table_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
-    writeln!(
+    write!(
         out,
         "{:<22} {:<8} {:<10} {:>9} {:<14} {:>10.0} {:>10.0} {:<6} {:>6.2} {:>8.1} {:>8.1} {:>6.2}",
         row.case,
@@ -83,7 +103,13 @@ pub fn table_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
         row.client_cpu_us_per_op,
         row.server_cpu_us_per_op,
         row.messages_per_op
-    )
+    )?;
+    if let Some(against) = &row.against {
+        let Against { seconds, control_seconds, .. } = against;
+        let [client, server] = [against.control_client_cpu_us_per_op, against.control_server_cpu_us_per_op];
+        write!(out, " {seconds:>8.2} {control_seconds:>8.2} {client:>8.1} {server:>8.1}")?;
+    }
+    writeln!(out)
 }
 
 #[cfg(test)]

@@ -22,6 +22,16 @@ pub struct BenchArgs {
     /// Measure system calls on a directory of any file system instead of Weft.
     #[arg(long, value_name = "DIR")]
     pub path: Option<PathBuf>,
+    /// Put this cluster beside the measured one instead of the plain local directory; the one that goes first changes
+    /// from round to round.
+    #[arg(long, value_name = "CLUSTER.toml", conflicts_with_all = ["path", "mount", "control"])]
+    pub against: Option<PathBuf>,
+    /// A write has ended when all its bytes are on the disks: files synced, and SSDs beside disks written back.
+    #[arg(long, conflicts_with = "path")]
+    pub flush: bool,
+    /// Leave reads out; everything written is still read back and compared.
+    #[arg(long)]
+    pub writes_only: bool,
     /// Bytes that each rank moves in one round, such as 256MiB.
     #[arg(long, default_value = "128MiB", value_parser = size)]
     pub size: u64,
@@ -169,6 +179,9 @@ pub fn run(args: &BenchArgs, context: Option<&Context>, out: &mut impl Write) ->
         None => None,
     };
     let ways = ways(args)?;
+    if args.flush && args.workload.is_some() {
+        return Err(io::Error::other("--flush: not with --workload, whose phases may be anything"));
+    }
     let ranks = args.ranks.unwrap_or(4);
     if ranks == 0 {
         return Err(io::Error::other("--ranks: 0 processes measure nothing"));

@@ -16,6 +16,10 @@ time taken.
 Columns: processor time in the ranks (cli us) and in the servers (srv us) per operation, and requests to servers per
 operation (msg/op; opening is among them, transfers by leased descriptors send none).
 
+--against puts another cluster in the place of the plain directory, so that two configurations are compared with each
+other: `s` is the median time of a round, columns with `o` are the other cluster's. With --flush a write has ended when it
+is synced and SSDs beside disks are written back.
+
 --workload plays what a parallel program does to files: mpi-io-test, ior, hpio, mpi-tile-io, btio, flash-io, s3d-io,
 server-span, mdtest, mpi-md-test, or what a file describes (`weft workload list`, docs/workloads.md). A figure is
 printed for each of its phases; a last round compares every byte.
@@ -24,6 +28,7 @@ Examples:
   weft bench                                            on the configured or the embedded cluster
   weft bench --interfaces preload --transfers 47008 --json
   weft bench --workload mpi-io-test --set size=65KiB --ranks 8
+  weft bench --cluster on.toml --against off.toml --flush --writes-only --transfers 47008 --interfaces library
   weft bench --workload btio.toml --path /mnt/other       no Weft: another file system beside the local directory
   weft mount /mnt/w && weft bench --interfaces fuse --mount /mnt/w";
 
@@ -49,7 +54,7 @@ impl Bench {
         };
         embedded::revive(&cluster)?;
         let _held = embedded::hold(&cluster)?;
-        if self.args.control.is_none() {
+        if self.args.control.is_none() && self.args.against.is_none() {
             // On the device of the targets, or the comparison means nothing.
             self.args.control = cluster.embedded.as_ref().map(|state| state.join("bench-control"));
         }

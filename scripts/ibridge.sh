@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# What an SSD beside each disk gives and costs, with real servers: two clusters of four `weft serve` processes that differ
+# in [server.target.ibridge] alone, measured in turns by `weft bench --against`.
+#
+# usage: scripts/ibridge.sh gain [options of `weft bench`]   emulated disks and SSDs, unaligned writes to one shared file,
+#                                                            everything written back and synced counted in
+#        scripts/ibridge.sh cost [options of `weft bench`]   plain directories on the disk under target/, aligned requests
+#                                                            by socket: nothing to gain
+#
+# HDD and SSD name the profiles that are emulated, MODULE how targets are written, POLICY the policy, BELOW what is small,
+# STRIPE the stripe size.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+what=${1:?gain or cost}
+shift
+weft=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/weft
+mkdir -p target
+dir=$(mktemp -d "${DIR:-$PWD/target}/ibridge.XXXXXX")
+unset WEFT_CLUSTER WEFT_STATE
+. scripts/clusters.sh
+trap 'stop_clusters; rm -rf --one-file-system "$dir"' EXIT
+
+policy=${POLICY:-ibridge}
+stripe=${STRIPE:-64 KiB}
+case $what in
+gain)
+    hdd=${HDD:-ibridge-hdd} ssd=${SSD:-ibridge-ssd} module=${MODULE:-direct} below=${BELOW:-65 KiB}
+    start_cluster "$dir/off" "$stripe" "module = \"$module\"
+emulate = \"$hdd\""
+    start_cluster "$dir/on" "$stripe" "module = \"$module\"
+emulate = \"$hdd\"" "size = \"${SIZE:-256 MiB}\"
+policy = \"$policy\"
+fragments_below = \"$below\"
+random_below = \"$below\"
+emulate = \"$ssd\""
+    usual=(--ranks 16 --size 6MiB --transfers 47008,65KiB --patterns interleaved --rounds 3 --flush --writes-only)
+    echo "# four servers, disks and SSDs EMULATED: $hdd ($module), $ssd; policy $policy for less than $below, stripes of $stripe; 'other' is the same without SSDs"
+    ;;
+cost)
+    start_cluster "$dir/off" "$stripe" ""
+    start_cluster "$dir/on" "$stripe" "" "size = \"256 MiB\"
+policy = \"$policy\""
+    usual=(--ranks 4 --size 64MiB --transfers 1MiB,64KiB --patterns segmented --rounds 9)
+    echo "# four servers on plain directories; policy $policy, stripes of $stripe; 'other' is the same without SSDs"
+    ;;
+*)
+    echo "usage: scripts/ibridge.sh gain|cost [options of weft bench]" >&2
+    exit 2
+    ;;
+esac
+echo "# $(nproc) processors, $(uname -sr), file system $(stat -f -c %T "$dir"), load $(cut -d' ' -f1-3 /proc/loadavg) at the start"
+# What was given counts, not what is usual.
+options=()
+for ((at = 0; at < ${#usual[@]}; at++)); do
+    value=("${usual[at + 1]-}")
+    [[ ${value[0]} == --* || -z ${value[0]} ]] && value=()
+    [[ " $* " == *" ${usual[at]} "* ]] || options+=("${usual[at]}" ${value[@]+"${value[@]}"})
+    at=$((at + ${#value[@]}))
+done
+"$weft" --cluster "$dir/on/cluster.toml" bench --against "$dir/off/cluster.toml" --interfaces library --transports socket \
+    --files 0 ${options[@]+"${options[@]}"} "$@"
+if [ "$what" = gain ]; then
+    "$weft" --cluster "$dir/on/cluster.toml" status -v | grep -i -A4 ssd || true
+fi
+echo "# load $(cut -d' ' -f1-3 /proc/loadavg) at the end"
