@@ -19,14 +19,22 @@ show() { printf '$ %s\n' "$*"; }
 export WEFT_STATE=$state
 # Whatever cluster is configured here, the demonstration has its own.
 unset WEFT_CLUSTER
-trap '"$weft" stop --state "$state" >/dev/null 2>&1 || true' EXIT
+. scripts/clusters.sh
+emulated=
+finish() {
+    "$weft" stop --state "$state" >/dev/null 2>&1 || true
+    stop_clusters
+    [ -z "$emulated" ] || rm -rf --one-file-system "$emulated"
+}
+trap finish EXIT
 run=("$weft" run --state "$state" --idle-exit "2 min")
 
 title "Building Weft and two ordinary MPI programs"
 cargo build --release --quiet -p weft-cli -p weft-preload
 mpicc.mpich -O2 -o "$dir/mpiio_records" examples/demo/mpiio_records.c
+mpicc.mpich -O2 -o "$dir/unaligned" examples/demo/unaligned.c
 (cd "$dir" && h5pcc.mpich -O2 -o hdf5_field "$OLDPWD/examples/demo/hdf5_field.c")
-for program in mpiio_records hdf5_field; do
+for program in mpiio_records hdf5_field unaligned; do
     # One at a time: of several files nm prints the paths, and this folder may well be called weft.
     if nm -D "$dir/$program" | grep -qi weft; then
         echo "$program was to know nothing of Weft" >&2
@@ -69,6 +77,35 @@ for file in records.dat field.h5; do
 done
 show weft df
 "$weft" df
+
+title "An SSD beside each disk: one unaligned program, the policy off and on, on EMULATED disks and SSDs"
+emulated=$(mktemp -d "$dir/emulated.XXXXXX")
+disk='module = "direct"
+emulate = "ibridge-hdd"'
+small='fragments_below = "64 KiB"
+random_below = "64 KiB"'
+start_cluster "$emulated/off" "64 KiB" "$disk"
+start_cluster "$emulated/on" "64 KiB" "$disk" "size = \"64 MiB\"
+policy = \"ibridge\"
+emulate = \"ibridge-ssd\"
+$small"
+echo "Two clusters of four servers, their disks 7200 RPM ones of 2010, emulated. The second has [server.target.ibridge]:"
+echo "policy = \"ibridge\", on an emulated SSD of 2010. Time is until every byte is on the disks, synced."
+for policy in off on; do
+    export WEFT_CLUSTER=$emulated/$policy/cluster.toml
+    began=$(date +%s%N)
+    "$weft" run -- "${mpiexec[@]}" "$dir/unaligned" /weft/unaligned.dat
+    "$weft" flush --quiet
+    took=$(($(date +%s%N) - began))
+    got=$("$weft" run -- sha256sum /weft/unaligned.dat | cut -d' ' -f1)
+    [ "$got" = "$expected" ] || { echo "the checksums differ" >&2; exit 1; }
+    show weft run -- "${mpiexec[@]}" ./unaligned /weft/unaligned.dat "&& weft flush"
+    printf "policy %-4s %6.2f s (emulated devices), the checksum is right\n" "$policy:" "${took}e-9"
+    eval "$policy=\$took"
+done
+printf "off/on     %6.2f\n" "$(echo "$off $on" | awk '{print $1 / $2}')"
+show weft status "  # what went to the SSDs"
+"$weft" status | grep -A5 SSD
 
 title "Done"
 echo "The cluster stays under $state; 'weft run --state $state -- COMMAND' uses it again."
