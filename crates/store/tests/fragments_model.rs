@@ -375,7 +375,11 @@ fn live<'a>(
     }
     let env = node.clone();
     let life = async move {
-        let (log, _) = FragmentLog::open(&env, &spec_of(10)).await.expect("opens");
+        let (log, _) = match FragmentLog::open(&env, &spec_of(10)).await {
+            Ok(opened) => opened,
+            // It fails already.
+            Err(error) => return assert!(end == End::SsdFails, "{error}"),
+        };
         let run = Run { env, log, model };
         run.check_all().await;
         for _ in 0..steps {

@@ -55,6 +55,18 @@ fn hammer(log: &FragmentLog<RealEnv>, thread: u64, truth: &mut [Option<u8>]) {
     }
 }
 
+/// Reads whatever is there, while others clean and evict it.
+fn look(log: &FragmentLog<RealEnv>, thread: u64) {
+    let mut rng = Rng::new(thread);
+    for _ in 0..2000 {
+        let start = rng.below(FILE_LEN as u64);
+        for piece in log.find(key(rng.below(THREADS)), range(start, start + 20_000)) {
+            let mut bytes = vec![0; piece.extent().len() as usize];
+            block_on(log.read(&piece, &mut bytes)).expect("what was found stays until it is let go");
+        }
+    }
+}
+
 #[test]
 fn threads_find_what_they_put_while_segments_are_cleaned() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -69,6 +81,10 @@ fn threads_find_what_they_put_while_segments_are_cleaned() {
             assert_eq!(&block_on(bytes_of(&log, key(thread), 0..FILE_LEN as u64)), truth);
         }
         std::thread::scope(|scope| {
+            (10..12).for_each(|thread| {
+                let log = &log;
+                scope.spawn(move || look(log, thread));
+            });
             for (truth, thread) in truths.iter_mut().zip(0..) {
                 let log = &log;
                 scope.spawn(move || hammer(log, thread, truth));

@@ -30,6 +30,12 @@ impl<E: Env> FragmentLog<E> {
         let point = shared.state.lock().append(&Record::Sealed(0));
         self.durable(point).await?;
         self.take_lead().await?;
+        // While we have the lead nobody moves the journal to the disk.
+        if let Err(error) = shared.fine() {
+            shared.commit.lock().leading = false;
+            shared.progress.notify_all();
+            return Err(error);
+        }
         let mut parts = Vec::new();
         self.lead(Some(&mut parts)).await?;
         let other = {
@@ -94,8 +100,9 @@ pub(super) fn checkpoint_of(map: &Map, boot: u64, number: u64, key: FrameKey) ->
     let mut parts = Parts { done: Vec::new(), part: Vec::new(), number, key };
     parts.add(&Record::Begin { boot, sealed: number });
     for (index, segment) in map.segments.iter() {
-        parts.add(&Record::Segment { segment: index, generation: segment.generation });
-        for chunk in &segment.chunks {
+        let (generation, chunks) = segment.journaled();
+        parts.add(&Record::Segment { segment: index, generation });
+        for chunk in chunks {
             parts.add(&Record::Chunk { position: chunk.position, len: chunk.len, check: chunk.check });
         }
     }

@@ -139,6 +139,17 @@ impl<E: Env> FragmentLog<E> {
         moved
     }
 
+    /// As [`commit`](Self::commit); if the SSD fails just now, on the disk.
+    pub(super) async fn commit_anywhere(&self, point: u64) -> Result<(), LogError> {
+        match self.commit(point).await {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                self.exile().await?;
+                self.commit(point).await
+            }
+        }
+    }
+
     /// Writes the mapping as it is to the disk, and lets the journal go on there. The caller has the lead.
     pub(super) async fn move_journal(&self) -> io::Result<()> {
         let shared = &*self.0;

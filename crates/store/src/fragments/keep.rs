@@ -119,7 +119,7 @@ impl<E: Env> FragmentLog<E> {
                 if segment.dirty > 0 || segment.is_pinned() {
                     break;
                 }
-                let generation = segment.generation.wrapping_add(1);
+                let generation = segment.next_generation();
                 state.append(&Record::Free { segment: victim, generation })
             };
             // In the journal first, as with everything clean that goes.

@@ -68,7 +68,7 @@ impl<E: Env> FragmentLog<E> {
             shared.filter.follow(&mut state.map);
             state.append(record)
         };
-        self.commit(point).await?;
+        self.commit_anywhere(point).await?;
         self.hint();
         Ok(())
     }
@@ -93,7 +93,7 @@ impl<E: Env> FragmentLog<E> {
             }
             state.point
         };
-        self.commit(point).await?;
+        self.commit_anywhere(point).await?;
         self.hint();
         Ok(())
     }

@@ -69,7 +69,7 @@ impl<E: Env> FragmentLog<E> {
             }
             state.point
         };
-        self.commit(point).await?;
+        self.commit_anywhere(point).await?;
         Err(LogError::BadCopy { path, what })
     }
 

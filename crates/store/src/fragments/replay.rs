@@ -150,14 +150,15 @@ pub(super) fn replay(
     torn: &BTreeSet<(u32, u32)>,
     map: &mut Map,
 ) -> Result<(), &'static str> {
-    let mut replay = Replay { map, segment: None, file: None, bad: None };
+    let mut replay = Replay { map, is_sealed: true, segment: None, file: None, bad: None };
     let mut at = 0;
     while at < scan.end
         && let Some((header, body, end)) = next(bytes, at, key)
     {
-        let unsealed = header.kind == Kind::Changes && header.number > scan.sealed;
+        replay.is_sealed = header.kind == Kind::Checkpoint || header.number <= scan.sealed;
         records(body, |record| match record {
-            Record::Put(put) if unsealed && torn.contains(&(put.place.segment, put.place.position)) => {}
+            Record::Put(put)
+                if !replay.is_sealed && torn.contains(&(put.place.segment, put.place.position)) => {}
             record => replay.apply(record),
         });
         if let Some(bad) = replay.bad {
@@ -171,6 +172,8 @@ pub(super) fn replay(
 
 struct Replay<'a> {
     map: &'a mut Map,
+    /// The payloads of this frame are durable.
+    is_sealed: bool,
     segment: Option<u32>,
     file: Option<(DatafileKey, weft_core::Timestamp)>,
     bad: Option<&'static str>,
@@ -224,6 +227,11 @@ impl Replay<'_> {
             Record::Free { segment, generation } => {
                 if segment >= map.segments.count() {
                     return Err("a segment that is not there");
+                }
+                map.drop_spare_of(segment);
+                if map.segments.get(segment).dirty > 0 && !self.is_sealed {
+                    // What had replaced it was torn, so that nothing has been put into this segment since.
+                    return Ok(());
                 }
                 map.empty_segment(segment);
                 let it = map.segments.get_mut(segment);

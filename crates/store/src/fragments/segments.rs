@@ -84,6 +84,19 @@ impl Segment {
         self.pins.load(Ordering::Acquire) > 0
     }
 
+    /// Its generation when it has been emptied.
+    pub fn next_generation(&self) -> u32 {
+        self.generation.wrapping_add(1)
+    }
+
+    /// Generation and chunks as the journal has them.
+    pub fn journaled(&self) -> (u32, &[Chunk]) {
+        match self.used_as {
+            Use::Freed(_) => (self.next_generation(), &[]),
+            _ => (self.generation, &self.chunks),
+        }
+    }
+
     /// The chunks that hold bytes of `position..end`.
     pub fn chunks_of(&self, position: u32, end: u32) -> &[Chunk] {
         let from = self.chunks.partition_point(|chunk| chunk.position + chunk.len <= position);
@@ -219,10 +232,8 @@ impl Segments {
     pub fn freed(&mut self, segment: u32, point: u64) {
         let it = self.get_mut(segment);
         debug_assert_eq!(it.live, 0);
+        // Its checks stay for those who read there still.
         it.used_as = Use::Freed(point);
-        it.generation = it.generation.wrapping_add(1);
-        it.chunks = Vec::new();
-        it.fill = 0;
     }
 
     /// The segments in which nothing lies, and which nobody reads, when everything up to `point` is durable.
@@ -234,7 +245,10 @@ impl Segments {
     /// They can be filled again.
     pub fn make_free(&mut self, segments: &[u32]) {
         for &segment in segments {
-            self.get_mut(segment).used_as = Use::Free;
+            let it = self.get_mut(segment);
+            debug_assert!(!it.is_pinned());
+            it.generation = it.next_generation();
+            (it.used_as, it.fill, it.chunks) = (Use::Free, 0, Vec::new());
             self.free.push(segment);
         }
         // The lowest first, whatever the order of freeing.

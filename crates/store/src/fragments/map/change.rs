@@ -107,6 +107,13 @@ impl Map {
         }
     }
 
+    /// Drops what is clean in a segment.
+    pub fn drop_spare_of(&mut self, segment: u32) {
+        let ids: Vec<u32> =
+            self.in_segment(segment).filter(|it| it.label.is_spare()).map(|it| it.id).collect();
+        ids.into_iter().for_each(|id| self.drop_entry(id));
+    }
+
     /// The room of a segment is used for something else. What only it had is lost.
     pub fn empty_segment(&mut self, segment: u32) {
         loop {
