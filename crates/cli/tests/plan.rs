@@ -24,7 +24,9 @@ fn files(dir: &std::path::Path) -> [std::path::PathBuf; 3] {
     let [trace, cluster, plan] = ["trace.csv", "twin.toml", "plan.toml"].map(|name| dir.join(name));
     let mut csv = String::from("rank,operation,file,offset,length,start_us,end_us\n");
     for n in 0..512u64 {
-        let (rank, place) = (n % 8, n * 1_103 % 512);
+        let mixed = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20;
+        let (rank, place) = (n % 8, mixed % 512);
         csv += &format!("{rank},read,/scratch/data,{},65536,{n},{}\n", place * 65_536, n + 8);
     }
     std::fs::write(&trace, csv).unwrap();

@@ -315,8 +315,9 @@ fn offers(
     };
     let option = |(planner, rooms): (Planner, &Vec<u64>)| {
         if planner == Planner::Best {
+            // DEF first: where nothing is better it stays.
             let given: Vec<Placing> =
-                Planner::ALL[1..].iter().map(|planner| paper(*planner, rooms).placing).collect();
+                Planner::ALL[1..].iter().rev().map(|planner| paper(*planner, rooms).placing).collect();
             let given: Vec<&Placing> = given.iter().collect();
             let found = Search { figures, unit, rooms, load: &load, parts_max }.best(&given);
             return Offer { planner, placing: found.placing, cost: None, outcome: found.outcome };
