@@ -4,7 +4,7 @@ use super::Class;
 use super::average::{DiskRequest, ServiceAverage, Weight};
 use super::board::{Board, fragment_return};
 use super::curve::ServiceCurve;
-use super::detour::{Detour, Price};
+use super::detour::{Detour, Price, Scarcity};
 use super::policy::Policy;
 use crate::units::{ByteLen, Nanos, TargetId};
 
@@ -91,13 +91,14 @@ pub struct Decider {
     average: ServiceAverage,
     board: Board,
     detour: Detour,
+    scarcity: Scarcity,
 }
 
 impl Decider {
     /// Of a disk that has served nothing yet.
     pub fn new(spec: DeciderSpec) -> Self {
         let (average, board) = (ServiceAverage::new(spec.weight), Board::new(spec.stale));
-        Self { spec, average, board, detour: Detour::new() }
+        Self { spec, average, board, detour: Detour::new(), scarcity: Scarcity::default() }
     }
 
     /// What it was told at its start.
@@ -157,7 +158,8 @@ impl Decider {
             Policy::Detour { ns_per_byte, page } => {
                 let (curve, request) = (&self.spec.curve, &arrival.request);
                 let distance = self.average.distance(curve, request);
-                self.detour.decide(curve, Price { ns_per_byte, page }, request, distance, arrival.kind())
+                let price = Price { ns_per_byte: self.scarcity.price(ns_per_byte), page };
+                self.detour.decide(curve, price, request, distance, arrival.kind())
             }
         }
     }
@@ -166,6 +168,11 @@ impl Decider {
     pub fn served_by_disk(&mut self, request: &DiskRequest) {
         self.average.served(&self.spec.curve, request);
         self.detour.served(request);
+    }
+
+    /// So much of the SSD's room holds bytes that lie there alone: what is left is for those to whom it is worth most.
+    pub fn filled(&mut self, dirty: ByteLen, capacity: ByteLen) {
+        self.scarcity = Scarcity::of(dirty, capacity);
     }
 
     /// Whether somebody wants to know by [`took`](Self::took) how long the disk takes for writes.

@@ -45,6 +45,23 @@ pub(super) struct Price {
     pub page: u32,
 }
 
+/// How short room on the SSD is: the price of a byte doubles with each sixteenth of it that is taken beyond a quarter.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Scarcity {
+    doublings: u32,
+}
+
+impl Scarcity {
+    pub fn of(dirty: ByteLen, capacity: ByteLen) -> Self {
+        let sixteenths = u128::from(dirty.0) * 16 / u128::from(capacity.0.max(1));
+        Self { doublings: (sixteenths.min(16) as u32).saturating_sub(4) }
+    }
+
+    pub fn price(self, ns_per_byte: u32) -> u32 {
+        ns_per_byte.saturating_mul(1 << self.doublings)
+    }
+}
+
 impl Price {
     fn pays_for(self, saved: Nanos, len: u64) -> bool {
         u128::from(saved.0) > u128::from(len) * u128::from(self.ns_per_byte)
@@ -229,6 +246,13 @@ mod tests {
             Verdict::Disk,
             "too large for that"
         );
+    }
+
+    #[test]
+    fn room_grows_dear_as_it_grows_short() {
+        let price = |dirty| Scarcity::of(ByteLen(dirty), ByteLen(1600)).price(20);
+        assert_eq!([0, 499, 500, 600, 800, 1200, 1600].map(price), [20, 20, 40, 80, 320, 20 << 8, 20 << 12]);
+        assert_eq!(Scarcity::of(ByteLen(5), ByteLen(0)).price(u32::MAX), u32::MAX, "held");
     }
 
     #[test]

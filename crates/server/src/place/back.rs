@@ -159,6 +159,7 @@ impl<E: Env> Placed<E> {
         bridge.log.written_back(&pieces).await?;
         let written = pieces.iter().map(|piece| piece.extent().len()).sum();
         bridge.counters.wrote_back(written, bridge.env.now());
+        bridge.policies.filled(bridge.dirty());
         Ok(ByteLen(written))
     }
 
@@ -198,15 +199,16 @@ impl<E: Env> Placed<E> {
                     copied.failed.get_or_insert(error);
                 }
             }
-            while copied.failed.is_none() && is_idle() && bridge.has_wishes() && bridge.is_running() {
+            let (mut failed, owes_nothing) = (copied.failed.take(), copied.pieces.is_empty());
+            is_owed = !owes_nothing;
+            // Whoever has it written back need not wait for copies.
+            drop(copied);
+            while failed.is_none() && is_idle() && bridge.has_wishes() && bridge.is_running() {
                 match self.copy_next(bridge, wished, &mut buf[..Self::COPY_LEN]).await {
                     Ok(at) => wished = at,
-                    Err(error) => copied.failed = Some(error),
+                    Err(error) => failed = Some(error),
                 }
             }
-            let (failed, owes_nothing) = (copied.failed.take(), copied.pieces.is_empty());
-            is_owed = !owes_nothing;
-            drop(copied);
             match failed {
                 Some(error) => {
                     bridge.told(&error, &log);

@@ -96,6 +96,7 @@ impl<E: Env> Bridge<E> {
 
     /// The SSD has taken a request.
     pub(super) fn admitted(&self, class: Class, gain: i64) {
+        self.policies.filled(self.dirty());
         if let Some(quotas) = self.policies.admitted(class, gain) {
             self.log.set_quotas(quotas);
         }

@@ -67,6 +67,11 @@ impl Policies {
         self.decider.lock().served_by_disk(&request(key, extent, write));
     }
 
+    /// So much of the SSD's room holds bytes that lie there alone.
+    pub fn filled(&self, dirty: ByteLen) {
+        self.decider.lock().filled(dirty, self.capacity);
+    }
+
     /// Whether somebody wants to know by [`took`](Self::took) how long the disk takes for writes.
     pub fn wants_times(&self) -> bool {
         self.wants_times

@@ -145,14 +145,21 @@ impl<E: Env> FragmentLog<E> {
         let over = |bytes: u64, gone: u64, max: u64| (bytes + extent.len()).saturating_sub(gone + max);
         let over_class = over(map.classes[class.index()].bytes(), same_class, state.quotas[class.index()]);
         let over_all = over(map.bytes(), all, map.segments.capacity().0);
-        let over_entries = (map.len() + count + 1).saturating_sub(shared.entries_max);
+        // The class has the same share of the entries as of the room: else small pieces would take them all.
+        let (quota, capacity) = (state.quotas[class.index()], map.segments.capacity().0.max(1));
+        let entries_quota =
+            (u128::from(quota) * u128::from(shared.entries_max) / u128::from(capacity)) as u64;
+        let class_entries =
+            (map.classes[class.index()].entries + count + 1).saturating_sub(entries_quota.max(1));
+        let over_entries = (map.len() + count + 1).saturating_sub(shared.entries_max).max(class_entries);
         if !must && (over_class > 0 || over_all > 0 || over_entries > 0) {
             // Of this class, unless it is the others that take too much.
             let mut bytes = over_class.max(over_all);
             let mut entries =
                 over_entries.max(EVICTED_MIN.min(map.classes[class.index()].entries / EVICTED_PART));
             let mut spare = Vec::new();
-            let others = Class::ALL.into_iter().filter(|other| *other != class && over_class == 0);
+            let is_class_full = over_class > 0 || class_entries > 0;
+            let others = Class::ALL.into_iter().filter(|other| *other != class && !is_class_full);
             for entry in std::iter::once(class).chain(others).flat_map(|class| map.spare(class)) {
                 if bytes == 0 && entries == 0 {
                     break;
