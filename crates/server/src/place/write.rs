@@ -113,10 +113,11 @@ impl<E: Env> Placed<E> {
         if !overlap.any {
             return self.target.set_len(key, len).await;
         }
-        // What is dirty here may have older bytes under it on the disk. Should power be lost when it is gone, and the disk
-        // not yet be shorter, these would come back.
+        // What is dirty here may have older bytes under it on the disk, or may be all that makes the datafile so long. Should
+        // power be lost when it is gone, and the disk not have the new length yet, the one would come back and the other
+        // be lost.
         let on_disk = self.target.meta(key).await?.map_or(ByteLen(0), |meta| meta.len);
-        if overlap.dirty && on_disk > len {
+        if overlap.dirty && on_disk != len {
             self.target.set_len(key, len).await?;
             self.target.sync(key).await?;
             return bridge.cut(key, len).await;
