@@ -47,7 +47,7 @@ impl PlanSpec {
         let rooms = self.rooms.iter().map(|(class, room)| (class.clone(), room.0)).collect();
         let figures =
             weft_estimate::of_twin(cluster, &rooms, unit.extent_sum).map_err(|error| error.to_string())?;
-        let options = Options { planner, ..Options::default() };
+        let options = Options { planner, alternatives: false, ..Options::default() };
         let planned = plan(&traced, &figures, &options).map_err(|error| error.to_string())?;
         let (_, placings) =
             planned.placings.iter().find(|(of, _)| *of == planner).expect("every planner has a layout");

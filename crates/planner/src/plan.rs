@@ -214,6 +214,8 @@ pub struct Options {
     pub guessed: bool,
     /// Parts that a layout may have.
     pub parts_max: usize,
+    /// Whether all planners are asked, or DEF alone beside the one who plans.
+    pub alternatives: bool,
 }
 
 impl Default for Options {
@@ -224,6 +226,7 @@ impl Default for Options {
             notes: Vec::new(),
             guessed: false,
             parts_max: 64,
+            alternatives: true,
         }
     }
 }
@@ -253,12 +256,14 @@ pub fn plan(traced: &Traced, figures: &Figures, options: &Options) -> Result<Pla
     } else {
         fallback
     };
+    let asked = |planner: &Planner| options.alternatives || [options.planner, Planner::Def].contains(planner);
+    let planners: Vec<Planner> = Planner::ALL.into_iter().filter(asked).collect();
     let mut placings: Vec<(Planner, Vec<Placing>)> =
-        Planner::ALL.map(|planner| (planner, vec![fallback.clone(); traced.units.len()])).to_vec();
-    let mut left = vec![rooms; Planner::ALL.len()];
+        planners.iter().map(|planner| (*planner, vec![fallback.clone(); traced.units.len()])).collect();
+    let mut left = vec![rooms; planners.len()];
     let mut rules = Vec::new();
     for &unit in &order {
-        let offers = offers(traced, figures, unit, &left, options.parts_max);
+        let offers = offers(traced, figures, unit, &planners, &left, options.parts_max);
         for (option, (left, placings)) in offers.iter().zip(left.iter_mut().zip(&mut placings)) {
             take(figures, left, &option.placing, &traced.units[unit]);
             placings.1[unit] = option.placing.clone();
@@ -283,11 +288,12 @@ pub fn plan(traced: &Traced, figures: &Figures, options: &Options) -> Result<Pla
     Ok(Planned { plan, placings })
 }
 
-/// Of each planner its layout, in the order of [`Planner::ALL`], each with the room that it left itself.
+/// Of each planner its layout, each with the room that it left itself.
 fn offers(
     traced: &Traced,
     figures: &Figures,
     number: usize,
+    planners: &[Planner],
     left: &[Vec<u64>],
     parts_max: usize,
 ) -> Vec<Offer> {
@@ -326,7 +332,7 @@ fn offers(
         let outcome = run(figures, &judged, &[&chosen.placing]);
         Offer { planner, placing: chosen.placing, cost: Some(chosen.cost_ns / 1e9), outcome }
     };
-    Planner::ALL.into_iter().zip(left).map(option).collect()
+    planners.iter().copied().zip(left).map(option).collect()
 }
 
 /// Takes the room of a unit.

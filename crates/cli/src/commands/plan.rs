@@ -111,6 +111,7 @@ impl PlanArgs {
             notes: notes.into_iter().chain(target.notes.iter().cloned()).collect(),
             guessed,
             parts_max: self.parts,
+            alternatives: true,
         };
         let planned = weft_planner::plan(&traced, &target.figures, &options);
         let planned = planned.map_err(|why| Failure::new(self.input.file.display(), why))?;
