@@ -92,20 +92,27 @@ impl<E: Env> Placed<E> {
             if !may_go_on() {
                 return next.or(from);
             }
-            let given = match self.copy_dirty(bridge, key, span, copied, buf).await {
-                // Its file is gone, and its removal has not come so far here or was lost with the power.
-                Err(DatafileError::Removed { .. }) => bridge.forget(key).await,
-                given => given,
-            };
-            if let Err(error) = given {
-                copied.failed.get_or_insert(error);
+            let mut left = Some(span);
+            while let Some(part) = left {
+                let given = match self.copy_dirty(bridge, key, part, copied, buf).await {
+                    // Its file is gone, and its removal has not come so far here or was lost with the power.
+                    Err(DatafileError::Removed { .. }) => bridge.forget(key).await.map(|()| span.end()),
+                    given => given,
+                };
+                match given {
+                    Ok(end) => left = ByteRange::new(end, span.end()),
+                    Err(error) => {
+                        copied.failed.get_or_insert(error);
+                        break;
+                    }
+                }
             }
             next = Some((key, LocalOffset(span.end())));
         }
         next
     }
 
-    /// Gives the disk what is dirty of `span`.
+    /// Gives the disk what is dirty of `span`, up to the end that it returns.
     async fn copy_dirty(
         &self,
         bridge: &Bridge<E>,
@@ -113,7 +120,7 @@ impl<E: Env> Placed<E> {
         span: ByteRange,
         copied: &mut Copied,
         buf: &mut Buffer,
-    ) -> Result<(), DatafileError> {
+    ) -> Result<u64, DatafileError> {
         let held = around(span);
         let guard = bridge.ranges.hold(key, held.start(), held.end()).await;
         // Of late some of it may have been cut off.
@@ -121,7 +128,8 @@ impl<E: Env> Placed<E> {
         pieces.retain(|piece| piece.is_dirty() && !piece.is_lost());
         let quiet = bridge.ranges.is_quiet(key, &guard).then(|| bridge.ranges.changes(key));
         let before = self.meta(key).await?.map(|meta| meta.mtime);
-        self.copy_span(bridge, key, held, &pieces, buf).await?;
+        let end = self.copy_span(bridge, key, held, &pieces, buf).await?.min(span.end());
+        pieces.retain(|piece| piece.extent().end() <= end);
         // Moving bytes is no change of the file. While somebody else is at it the time is about that of now anyway.
         if let Some(before) = before.filter(|_| quiet == Some(bridge.ranges.changes(key))) {
             self.target.set_mtime(key, before).await?;
@@ -132,7 +140,7 @@ impl<E: Env> Placed<E> {
         copied.len += pieces.iter().map(|piece| piece.extent().len()).sum::<u64>();
         copied.datafiles.insert(key);
         copied.pieces.append(&mut pieces);
-        Ok(())
+        Ok(end)
     }
 
     /// Syncs what the disk has been given, which is clean from then on; how many bytes.

@@ -16,6 +16,8 @@ use weft_store::target::Module;
 pub(super) const SPAN_MAX: u64 = 4 << 20;
 /// What the disk reads before it writes a part of it.
 const PAGE: u64 = 4096;
+/// The most writes to the disk for which others have to wait.
+const PARTS_MAX: usize = 4;
 /// A buffer for a span and the rest of the pages at its ends.
 pub(super) const BUFFER_LEN: usize = (SPAN_MAX + 2 * PAGE) as usize;
 
@@ -79,7 +81,7 @@ pub(super) fn around(span: ByteRange) -> ByteRange {
 
 impl<E: Env> Placed<E> {
     /// Gives the disk dirty `pieces` that lie in `span`; `held`, the pages around it, is the caller's. `buf` has room for
-    /// these.
+    /// these. What is in many parts is given in several calls, so that nobody waits for all of them: the end of what was.
     pub(super) async fn copy_span(
         &self,
         bridge: &Bridge<E>,
@@ -87,7 +89,7 @@ impl<E: Env> Placed<E> {
         held: ByteRange,
         pieces: &[Piece],
         buf: &mut [u8],
-    ) -> Result<(), DatafileError> {
+    ) -> Result<u64, DatafileError> {
         let runs = runs(pieces);
         let is_ragged = runs.iter().any(|(_, run)| run.start() % PAGE != 0 || run.end() % PAGE != 0);
         let is_direct = self.target.module() == Module::Direct;
@@ -100,15 +102,20 @@ impl<E: Env> Placed<E> {
         };
         let within =
             |part: ByteRange| (part.start() - held.start()) as usize..(part.end() - held.start()) as usize;
-        let parts = if is_direct { self::parts(&runs, held, &buf[..on_disk]) } else { only(&runs) };
-        for piece in pieces {
+        let mut parts = if is_direct { self::parts(&runs, held, &buf[..on_disk]) } else { only(&runs) };
+        let mut end = held.end();
+        if is_direct && parts.len() > PARTS_MAX {
+            parts.truncate(PARTS_MAX);
+            end = parts[PARTS_MAX - 1].end();
+        }
+        for piece in pieces.iter().filter(|piece| piece.extent().end() <= end) {
             let _busy = bridge.busy();
             bridge.log.read(piece, &mut buf[within(piece.extent())]).await?;
         }
         for part in parts {
             self.target.write(key, LocalOffset(part.start()), &buf[within(part)]).await?;
         }
-        Ok(())
+        Ok(end)
     }
 
     /// Reads what the disk has of `held`; how many bytes. What cannot be read is written back without it.
