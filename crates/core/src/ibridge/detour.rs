@@ -12,6 +12,9 @@ use crate::units::{ByteLen, Nanos};
 const PROBE: u32 = 512;
 /// What a new time weighs in the mean of its kind: one part of so many.
 const TIMES: u64 = 8;
+/// A read pays so many times the price: the disk reads ahead, and a file that lies on both devices in parts is read more
+/// slowly than from either.
+const READS: u32 = 5;
 /// An edge costs no more than so many rotations: writers that wait for each other are not to be counted twice.
 const ROTATIONS_MAX: u64 = 4;
 
@@ -115,6 +118,8 @@ impl Detour {
             false if self.head == Some((request.file, request.offset.0)) => Nanos::ZERO,
             _ => position,
         };
+        let times = if request.write { 1 } else { READS };
+        let price = Price { ns_per_byte: price.ns_per_byte.saturating_mul(times), ..price };
         let pages = if request.write { pages(request, price.page) } else { Pages::Whole };
         let edge = if pages == Pages::Whole { Nanos::ZERO } else { self.edge_cost(curve) };
         let verdict = match pages {
@@ -203,12 +208,14 @@ mod tests {
     #[test]
     fn a_read_waits_for_the_arm_unless_it_goes_on_where_the_disk_was() {
         let mut detour = Detour::new();
-        let read = |offset| DiskRequest { write: false, ..write(offset, 8192) };
-        detour.served(&read(0));
-        assert_eq!(decide(&mut detour, &read(8192)), Verdict::Disk);
+        let read = |offset, len| DiskRequest { write: false, ..write(offset, len) };
+        detour.served(&read(0, 4096));
+        assert_eq!(decide(&mut detour, &read(4096, 4096)), Verdict::Disk);
+        // 4 ms at five times 100 ns a byte are 8,000 bytes.
         let ssd = Verdict::Ssd { class: Class::Random, gain: 4_000_000 };
-        assert_eq!(decide(&mut detour, &read(16_384)), ssd, "the disk has not been there");
-        assert_eq!(decide(&mut detour, &DiskRequest { file: 2, ..read(8192) }), ssd);
+        assert_eq!(decide(&mut detour, &read(8192, 7999)), ssd, "the disk has not been there");
+        assert_eq!(decide(&mut detour, &read(8192, 8000)), Verdict::Disk);
+        assert_eq!(decide(&mut detour, &DiskRequest { file: 2, ..read(4096, 4096) }), ssd);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::Placed;
 use super::bridge::Bridge;
 use super::open::STEP;
-use super::span::{BUFFER_LEN, around, spans};
+use super::span::{BUFFER_LEN, around, runs, spans};
 use crate::admission::Admission;
 use crate::payload::Buffer;
 use std::collections::BTreeSet;
@@ -21,6 +21,13 @@ pub(crate) type Position = (DatafileKey, LocalOffset);
 
 /// The most bytes that are written before the disk is synced.
 const BATCH: ByteLen = ByteLen(64 << 20);
+/// While the SSD takes more, only what is as long as this goes back: shorter pieces may get neighbors yet, and would be
+/// in the way of those who write these.
+const RIPE: u64 = 1 << 20;
+/// It takes more when it did so within this time.
+const GROWS_FOR: Nanos = Nanos::from_s(1);
+/// How long writing back waits for neighbors when nothing is so long.
+const RIPENING: Nanos = Nanos::from_ms(100);
 /// How long writing back rests after it failed; doubled with each failure, up to the other.
 const REST_MIN: Nanos = Nanos::from_s(1);
 const REST_MAX: Nanos = Nanos::from_s(60);
@@ -58,7 +65,7 @@ impl<E: Env> Placed<E> {
         // What somebody left in the middle need not be given once more.
         let left = self.settle(bridge, &mut copied).await;
         let mut buf = Buffer::new(&bridge.env, BUFFER_LEN);
-        let next = self.copy_back(bridge, from, len_max, &mut copied, &mut buf, || true).await;
+        let next = self.copy_back(bridge, (from, len_max), false, &mut copied, &mut buf, || true).await;
         let settled = self.settle(bridge, &mut copied).await;
         let settled = left.and_then(|left| Ok(ByteLen(left.0 + settled?.0)));
         match (settled, copied.failed.take()) {
@@ -76,21 +83,27 @@ impl<E: Env> Placed<E> {
         Ok((step, self.bridge.as_ref().map_or(ByteLen(0), Bridge::dirty)))
     }
 
-    /// Gives the disk some of what is dirty from `from` on, as long as `may_go_on`. Where to go on.
+    /// Gives the disk some of what is dirty, from a place on and up to a length, as long as `may_go_on`; or only what is
+    /// `ripe`. Where to go on.
     async fn copy_back(
         &self,
         bridge: &Bridge<E>,
-        from: Option<Position>,
-        len_max: ByteLen,
+        (from, len_max): (Option<Position>, ByteLen),
+        ripe: bool,
         copied: &mut Copied,
         buf: &mut Buffer,
         may_go_on: impl Fn() -> bool,
     ) -> Option<Position> {
-        let spans = spans(&bridge.config.curve, &bridge.log.dirty_runs(from, len_max));
+        let pieces = bridge.log.dirty_runs(from, len_max);
+        let spans = if ripe { runs(&pieces) } else { spans(&bridge.config.curve, &pieces) };
         let mut next = None;
         for (key, span) in spans {
             if !may_go_on() {
                 return next.or(from);
+            }
+            if ripe && span.len() < RIPE {
+                next = Some((key, LocalOffset(span.end())));
+                continue;
             }
             let mut left = Some(span);
             while let Some(part) = left {
@@ -184,6 +197,7 @@ impl<E: Env> Placed<E> {
             (admission.queued() == 0, (of(&bridge.disk_requests), of(&bridge.log_requests)))
         };
         let mut is_owed = false;
+        let mut grew = (0, Nanos::ZERO);
         while bridge.wait_for_work(is_owed).await {
             let (_, before) = requests();
             if !bridge.pause(bridge.config.idle).await {
@@ -200,7 +214,12 @@ impl<E: Env> Placed<E> {
             let buf = buf.get_or_insert_with(|| Buffer::new(&bridge.env, BUFFER_LEN));
             let room = if pressing { STEP } else { ByteLen(BATCH.0.saturating_sub(copied.len)) };
             let (began, written) = (from, bridge.counters.bytes_written_back.load(Ordering::Relaxed));
-            from = self.copy_back(bridge, from, room, &mut copied, buf, may_go_on).await;
+            let put = bridge.counters.bytes_written.load(Ordering::Relaxed);
+            if put != grew.0 {
+                grew = (put, bridge.env.now());
+            }
+            let ripe = !pressing && bridge.env.now().saturating_sub(grew.1) < GROWS_FOR;
+            from = self.copy_back(bridge, (from, room), ripe, &mut copied, buf, may_go_on).await;
             if copied.len >= BATCH.0 || pressing || is_idle() {
                 let settled = self.settle(bridge, &mut copied).await;
                 if let Err(error) = settled {
@@ -230,7 +249,12 @@ impl<E: Env> Placed<E> {
                     rest = REST_MIN;
                 }
             }
+            let has_waited = ripe && owes_nothing && from.is_none();
+            if has_waited && !bridge.has_wishes() && !bridge.pause(RIPENING).await {
+                break;
+            }
             let is_stuck = may_go_on()
+                && !ripe
                 && began.is_none()
                 && owes_nothing
                 && bridge.counters.bytes_written_back.load(Ordering::Relaxed) == written;
