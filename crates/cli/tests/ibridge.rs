@@ -198,7 +198,7 @@ fn an_ssd_that_is_full_leaves_the_rest_to_the_disk() {
 #[test]
 fn an_ssd_that_fails_costs_what_it_alone_had_and_says_of_which_files() {
     let mut cluster = Servers::started(1, "", LAZY, CLIENT);
-    let (there, lost) = (pattern(300_000, 1), pattern(200_000, 2));
+    let (there, mut lost) = (pattern(300_000, 1), pattern(200_000, 2));
     let session = written(&cluster, "there", &there, 10_000);
     cluster.weft(["flush"]);
     session.write("lost", &lost, 10_000).expect("written");
@@ -217,6 +217,9 @@ fn an_ssd_that_fails_costs_what_it_alone_had_and_says_of_which_files() {
     assert!(session.read("lost").expect("the SSD can still be read") == lost);
     let [ssd] = &cluster.ssds()[..] else { panic!("one target") };
     assert!(ssd["failed"].is_string(), "{ssd}");
+    // Over what the SSD alone has, too.
+    lost[..10_000].copy_from_slice(&pattern(10_000, 4));
+    session.write("lost", &lost[..10_000], 10_000).expect("the disk takes them");
     // A new start finds it as it was left.
     drop(session);
     cluster.kill(0);
