@@ -37,13 +37,17 @@ pub enum Plant {
     UnsyncedWriteBack,
     /// Segments of an SSD's log are filled again before it survives loss of power that they are empty.
     EarlyReuse,
+    /// The note which log stands beside a target is written over the one that is there. Was real.
+    TornNote,
+    /// The log of a failed SSD is given up when the disk does not take its journal at once. Was real.
+    NoSecondTry,
     /// Newer bytes go to the disk alone, though the SSD has older ones that have not been written back.
     HiddenBytes,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -59,6 +63,8 @@ impl Plant {
         Self::UnforgottenCopy,
         Self::UnsyncedWriteBack,
         Self::EarlyReuse,
+        Self::TornNote,
+        Self::NoSecondTry,
         Self::HiddenBytes,
     ];
 

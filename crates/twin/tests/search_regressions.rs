@@ -65,18 +65,25 @@ const FOUND: [(u64, &str); 29] = [
     (308, "the search itself dropped requests whose outcome nobody knows"),
 ];
 
-/// Seeds that are run besides.
+/// Seeds that are run besides, and so many of them with SSDs whatever they decide.
 const FIRST: u64 = 120;
+const FIRST_WITH_SSDS: u64 = 60;
 
 #[test]
 fn no_seed_breaks_a_promise() {
     weft_client::set_log(|_| ());
     let mut coverage = Coverage::default();
-    for seed in FOUND.iter().map(|(seed, _)| *seed).chain(0..FIRST) {
-        let report = run(seed, Options::default());
+    let found = FOUND.iter().map(|(seed, why)| (*seed, *why, Some(false)));
+    let with_ssds = (0..FIRST_WITH_SSDS).map(|seed| (seed, "", Some(true)));
+    let first = (0..FIRST).map(|seed| (seed, "", None));
+    for (seed, why, ibridge) in found.chain(with_ssds).chain(first) {
+        let report = run(seed, Options { ibridge, ..Options::default() });
         coverage.merge(&report.coverage);
-        let why = FOUND.iter().find(|(found, _)| *found == seed).map_or("", |(_, why)| why);
-        assert_eq!(report.violation, None, "seed {seed}: {why}: weft twin search --seed {seed} --verbose");
+        let with = ibridge.map_or("", |is_on| if is_on { " --ibridge on" } else { " --ibridge off" });
+        assert_eq!(
+            report.violation, None,
+            "seed {seed}: {why}: weft twin search --seed {seed} --verbose{with}"
+        );
     }
     // A search that does nothing finds nothing.
     for what in [
@@ -103,6 +110,12 @@ fn no_seed_breaks_a_promise() {
         "sync: told that writes are lost",
         "verify: a file read whole",
         "verify: a settled inode",
+        "fault: SSD",
+        "ssd: reads",
+        "ssd: bytes written",
+        "ssd: bytes written back",
+        "ssd: bytes preloaded",
+        "ssd: bytes moved by cleaning",
     ] {
         assert!(coverage.count(what) > 0, "never reached: {what}");
     }

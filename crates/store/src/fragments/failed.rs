@@ -16,6 +16,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use weft_core::{ByteLen, LocalOffset};
+use weft_env::plants::{Plant, planted};
 use weft_env::{Dir, Env, File, Notify, OpenMode};
 
 /// The name of the journal in the target's directory.
@@ -115,6 +116,9 @@ impl<E: Env> Shared<E> {
 
     fn exile_error(&self, doing: &str, error: &io::Error) -> LogError {
         let path = self.spec.target_path.join(NAME);
+        if planted(Plant::NoSecondTry) {
+            self.health.close(&path);
+        }
         LogError::Failed { path, what: format!("{doing}: {error}") }
     }
 }

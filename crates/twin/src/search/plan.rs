@@ -177,8 +177,11 @@ impl Plan {
             1 => vec![pick(rng, &Fault::ALL)],
             _ => Fault::ALL.into_iter().filter(|_| rng.below(3) == 0).collect(),
         };
-        let with_ssds = ssds.unwrap_or(rng.below(2) == 0);
-        let ssds = (0..count).map(|_| with_ssds.then(|| Ssd::draw(rng))).collect();
+        // By dice of their own: a seed without them is the same as ever.
+        let mut own = rng.clone();
+        let with_ssds = own.below(2) == 0;
+        let with_ssds = ssds.unwrap_or(with_ssds);
+        let ssds = (0..count).map(|_| with_ssds.then(|| Ssd::draw(&mut own))).collect();
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
         Self {
             servers,
