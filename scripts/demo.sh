@@ -30,7 +30,7 @@ trap finish EXIT
 run=("$weft" run --state "$state" --idle-exit "2 min")
 
 title "Building Weft and two ordinary MPI programs"
-cargo build --release --quiet -p weft-cli -p weft-preload
+"${CARGO:-cargo}" build --release --quiet -p weft-cli -p weft-preload
 mpicc.mpich -O2 -o "$dir/mpiio_records" examples/demo/mpiio_records.c
 mpicc.mpich -O2 -o "$dir/unaligned" examples/demo/unaligned.c
 (cd "$dir" && h5pcc.mpich -O2 -o hdf5_field "$OLDPWD/examples/demo/hdf5_field.c")
@@ -105,7 +105,7 @@ for policy in off on; do
 done
 printf "off/on     %6.2f\n" "$(echo "$off $on" | awk '{print $1 / $2}')"
 show weft status "  # what went to the SSDs"
-"$weft" status | grep -A5 SSD
+"$weft" status | grep -A4 SSD
 
 title "Done"
 echo "The cluster stays under $state; 'weft run --state $state -- COMMAND' uses it again."
