@@ -35,10 +35,6 @@ pub enum Plant {
     UnforgottenCopy,
     /// What an SSD had for a disk counts as written back before the disk is synced.
     UnsyncedWriteBack,
-    /// Segments of an SSD's log are filled again before it survives loss of power that they are empty.
-    EarlyReuse,
-    /// The note which log stands beside a target is written over the one that is there. Was real.
-    TornNote,
     /// The log of a failed SSD is given up when the disk does not take its journal at once. Was real.
     NoSecondTry,
     /// Newer bytes go to the disk alone, though the SSD has older ones that have not been written back.
@@ -47,7 +43,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 16] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -62,8 +58,6 @@ impl Plant {
         Self::OneProbe,
         Self::UnforgottenCopy,
         Self::UnsyncedWriteBack,
-        Self::EarlyReuse,
-        Self::TornNote,
         Self::NoSecondTry,
         Self::HiddenBytes,
     ];

@@ -9,7 +9,6 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use weft_core::{ByteLen, LocalOffset};
-use weft_env::plants::{Plant, planted};
 use weft_env::{Dir, Env, File, OpenMode};
 
 const NAME: &str = "beside";
@@ -46,15 +45,12 @@ impl<E: Env> Target<E> {
             match log {
                 Some(path) => {
                     // Not over the one that is there: a loss of power may leave half of either.
-                    let name = if planted(Plant::TornNote) { NAME } else { NAME_NEW };
-                    let file = self.dir.open(name, OpenMode::CREATE).await?;
+                    let file = self.dir.open(NAME_NEW, OpenMode::CREATE).await?;
                     let bytes = path.as_os_str().as_bytes();
                     file.set_len(ByteLen(0)).await?;
                     file.write_at(&[IoSlice::new(bytes)], LocalOffset(0)).await?;
                     file.sync().await?;
-                    if name == NAME_NEW {
-                        self.dir.rename(NAME_NEW, NAME).await?;
-                    }
+                    self.dir.rename(NAME_NEW, NAME).await?;
                 }
                 None => match self.dir.remove(NAME).await {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
