@@ -8,7 +8,8 @@ macro_rules! carried {
     };
 }
 
-const FILES: &[(&str, &str)] = carried!["ibridge", "ceda", "thesis-gbe", "thesis-ipoib", "psa"];
+const FILES: &[(&str, &str)] =
+    carried!["ibridge", "ibridge-ssd", "ceda", "thesis-gbe", "thesis-ipoib", "psa"];
 
 /// The names.
 pub fn names() -> Vec<&'static str> {
@@ -50,6 +51,6 @@ mod tests {
         let cluster = over("use = \"ibridge\"\nnodes = 3").unwrap();
         assert_eq!(cluster["nodes"].as_integer(), Some(3));
         assert!(!cluster.contains_key("use"));
-        assert!(over("use = \"none\"").unwrap_err().contains("ibridge, ceda"));
+        assert!(over("use = \"none\"").unwrap_err().contains("ibridge, ibridge-ssd, ceda"));
     }
 }
