@@ -188,7 +188,7 @@ impl<'a, W: Write> Bench<'a, W> {
         };
         let number = self.rounds_begun.get();
         self.rounds_begun.set(number + 1);
-        let control_first = number % 2 == 0 || self.args.against.is_none();
+        let control_first = number.is_multiple_of(2) || self.args.against.is_none();
         Ok(Round { measured, local, dir, control_dir: self.control.fresh()?, name, control_first })
     }
 

@@ -67,7 +67,7 @@ pub fn flush(client: &Client<RealEnv>) -> std::io::Result<f64> {
         let targets = client.map().targets.iter().map(|target| target.id);
         let all: Vec<_> = targets.map(|target| scope.spawn(move || flush(target))).collect();
         let ended = all.into_iter().map(|one| one.join().expect("it returns its error"));
-        ended.map(|flushed| flushed.map(drop)).collect::<Result<(), _>>()
+        ended.collect::<Result<Vec<_>, _>>()
     })
     .map_err(|error| std::io::Error::other(error.to_string()))?;
     Ok(began.elapsed().as_secs_f64())
