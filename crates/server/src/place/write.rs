@@ -190,29 +190,30 @@ impl<E: Env> Bridge<E> {
         range: ByteRange,
     ) -> Result<(), DatafileError> {
         let extent = LocalExtent { offset: LocalOffset(range.start()), len: ByteLen(range.len()) };
-        if self.log.overlap(bytes.key, range).any {
-            self.clear_way(target, bytes, range).await?;
-        }
+        let is_given_up =
+            self.log.overlap(bytes.key, range).any && self.clear_way(target, bytes, range).await?;
         self.policies.served_by_disk(bytes.key, extent, true);
         // All of it, also where the log has the newest bytes: what the disk has under these does not count.
-        bytes.of(range).to_disk(target, bytes.key, extent.offset).await
+        bytes.of(range).to_disk(target, bytes.key, extent.offset).await?;
+        if is_given_up {
+            // Not before the disk has the newer ones: it may have no room for them.
+            self.log.give_up(bytes.key, range).await?;
+        }
+        Ok(())
     }
 
-    /// Where the log has dirty bytes it gets the newer ones; where clean ones, it forgets them.
+    /// Where the log has dirty bytes it gets the newer ones; where clean ones, it forgets them. True when its SSD has failed,
+    /// so that what it has here is to be given up once the disk has the newer bytes.
     async fn clear_way(
         &self,
         target: &Target<E>,
         bytes: &Bytes<'_, E>,
         range: ByteRange,
-    ) -> Result<(), DatafileError> {
+    ) -> Result<bool, DatafileError> {
         target.check_not_removed(bytes.key)?;
-        let cleared = self.try_clear_way(target, bytes, range).await;
-        match cleared {
-            // Nothing is written to this log any more, and the disk gets all of the newer bytes.
-            Err(DatafileError::Log(LogError::Failed { .. })) => {
-                Ok(self.log.give_up(bytes.key, range).await?)
-            }
-            other => other,
+        match self.try_clear_way(target, bytes, range).await {
+            Err(DatafileError::Log(LogError::Failed { .. })) => Ok(true),
+            other => other.map(|()| false),
         }
     }
 
