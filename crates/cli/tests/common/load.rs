@@ -73,7 +73,7 @@ impl<'a> Worker<'a> {
         let config = Cluster::load(file).unwrap_or_else(|error| panic!("{error}"));
         let mut options = config.client_options();
         // Half of them see outages as errors, the others wait for the servers.
-        options.retry_for = weft_core::Nanos::from_ms(if index % 2 == 0 { 100 } else { 10_000 });
+        options.retry_for = weft_core::Nanos::from_ms(if index.is_multiple_of(2) { 100 } else { 10_000 });
         let credentials = config.credentials().unwrap_or_else(|error| panic!("{error}"));
         let client = Client::new(RealEnv::new(), config.map(), options, credentials);
         let dir = format!("w{index}");
