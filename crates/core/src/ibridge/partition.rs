@@ -34,13 +34,14 @@ impl Partition {
         self.averages[class.index()]
     }
 
-    /// The share of a class, between 0 and 1. Under [`Policy::Threshold`] there is no partition: each class may have all.
+    /// The share of a class, between 0 and 1. Under [`Policy::Threshold`] and
+    /// [`Policy::Detour`], whose price sees to it, there is no partition: each class may have all.
     pub fn share(&self, class: Class) -> f64 {
         let part = |a: f64, b: f64| if a + b > 0.0 { a / (a + b) } else { 0.5 };
         let fragments = match self.policy {
-            Policy::Threshold => return 1.0,
+            Policy::Threshold | Policy::Detour { .. } => return 1.0,
             Policy::Static { fragments, random } => part(f64::from(fragments), f64::from(random)),
-            Policy::Off | Policy::Ibridge | Policy::Detour { .. } => match self.averages {
+            Policy::Off | Policy::Ibridge => match self.averages {
                 [Some(fragments), Some(random)] => part(fragments, random).clamp(FLOOR, 1.0 - FLOOR),
                 [Some(_), None] => 1.0 - FLOOR,
                 [None, Some(_)] => FLOOR,
