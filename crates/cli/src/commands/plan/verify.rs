@@ -159,7 +159,7 @@ mod tests {
             verdicts(&all.iter().zip(seconds).map(|(of, s)| Tried { of, seconds: Ok(s) }).collect::<Vec<_>>())
         };
         assert!(tried([10.0, 15.0, 14.0, 16.0]).is_empty());
-        assert!(tried([10.0, 10.1, 10.0, 9.9]).is_empty());
+        assert!(tried([10.0, 10.1, 10.0, 9.95]).is_empty());
         let wrong = tried([20.0, 15.0, 25.0, 30.0]);
         assert_eq!(wrong.len(), 1, "{wrong:?}");
         assert!(wrong[0].contains("best is 33 % slower than psa"), "{wrong:?}");
