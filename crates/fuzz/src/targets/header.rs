@@ -10,7 +10,8 @@ pub fn header(data: &[u8]) -> Outcome {
     bytes[..len].copy_from_slice(&data[..len]);
     let as_given = check(&bytes);
     // Past the checksum: what a peer that makes its own sums may send.
-    bytes[..5].copy_from_slice(b"WEFT\x03");
+    bytes[..4].copy_from_slice(b"WEFT");
+    bytes[4] = weft_wire::header::VERSION;
     reseal(&mut bytes);
     let resealed = check(&bytes);
     if as_given == Outcome::Accepted { as_given } else { resealed }

@@ -156,7 +156,8 @@ fn seal(stream: &mut [u8], rng: &mut Rng) {
     let mut at = 0;
     while stream.len() - at >= HEADER_LEN {
         let (bytes, rest) = stream[at..].split_first_chunk_mut::<HEADER_LEN>().expect("long enough");
-        bytes[..5].copy_from_slice(b"WEFT\x03");
+        bytes[..4].copy_from_slice(b"WEFT");
+        bytes[4] = weft_wire::header::VERSION;
         (bytes[5], bytes[6], bytes[7], bytes[32]) = (bytes[5] % 3, bytes[6] % 4, bytes[7] & 1, bytes[32] % 9);
         bytes[33..40].fill(0);
         let mut cut = |at: usize, most: usize, limit: u32| -> usize {
