@@ -198,7 +198,7 @@ impl<'a> Player<'a> {
         match done {
             Ok(()) => Ok((1, 0)),
             Err(error) => {
-                Err(format!("{op:?} ({}): {error}", file_of(op).map_or(String::new(), |f| self.path(f))))
+                Err(format!("{op:?} ({}): {error}", op.file().map_or(String::new(), |f| self.path(f))))
             }
         }
     }
@@ -253,24 +253,6 @@ impl<'a> Player<'a> {
         }
         self.open.clear();
         Ok(())
-    }
-}
-
-fn file_of(op: Op) -> Option<FileRef> {
-    match op {
-        Op::Open { file, .. }
-        | Op::Close { file }
-        | Op::Read { file, .. }
-        | Op::Write { file, .. }
-        | Op::Sync { file }
-        | Op::SetLen { file, .. }
-        | Op::Mkdir { file }
-        | Op::Create { file }
-        | Op::Stat { file }
-        | Op::Resize { file, .. }
-        | Op::Remove { file }
-        | Op::Rmdir { file } => Some(file),
-        Op::Barrier | Op::Phase(_) | Op::Compute(_) => None,
     }
 }
 

@@ -75,24 +75,6 @@ struct Only<'a> {
     files: &'a BTreeSet<u32>,
 }
 
-fn file(op: &Op) -> Option<FileRef> {
-    match *op {
-        Op::Open { file, .. }
-        | Op::Close { file }
-        | Op::Read { file, .. }
-        | Op::Write { file, .. }
-        | Op::Sync { file }
-        | Op::SetLen { file, .. }
-        | Op::Mkdir { file }
-        | Op::Create { file }
-        | Op::Stat { file }
-        | Op::Resize { file, .. }
-        | Op::Remove { file }
-        | Op::Rmdir { file } => Some(file),
-        Op::Barrier | Op::Phase(_) | Op::Compute(_) => None,
-    }
-}
-
 impl Workload for Only<'_> {
     fn ranks(&self) -> u32 {
         self.workload.ranks()
@@ -116,7 +98,7 @@ impl Workload for Only<'_> {
 
     fn ops(&self, rank: u32) -> Box<dyn Iterator<Item = Op> + Send + '_> {
         Box::new(
-            self.workload.ops(rank).filter(|op| file(op).is_none_or(|file| self.files.contains(&file.0))),
+            self.workload.ops(rank).filter(|op| op.file().is_none_or(|file| self.files.contains(&file.0))),
         )
     }
 }

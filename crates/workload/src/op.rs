@@ -97,6 +97,27 @@ pub enum Op {
     Compute(Nanos),
 }
 
+impl Op {
+    /// The file or directory that it is about, if it is about one.
+    pub const fn file(self) -> Option<FileRef> {
+        match self {
+            Self::Open { file, .. }
+            | Self::Close { file }
+            | Self::Read { file, .. }
+            | Self::Write { file, .. }
+            | Self::Sync { file }
+            | Self::SetLen { file, .. }
+            | Self::Mkdir { file }
+            | Self::Create { file }
+            | Self::Stat { file }
+            | Self::Resize { file, .. }
+            | Self::Remove { file }
+            | Self::Rmdir { file } => Some(file),
+            Self::Barrier | Self::Phase(_) | Self::Compute(_) => None,
+        }
+    }
+}
+
 /// What a parallel program does, as one stream of operations for each rank. Streams take memory that does not grow
 /// with their length, and the same workload always gives the same streams.
 pub trait Workload: Send + Sync {
