@@ -10,6 +10,7 @@ mod histogram;
 pub mod ibridge;
 pub mod layout;
 pub mod locks;
+pub mod merge;
 pub mod placement;
 pub mod ranges;
 pub mod size;
