@@ -177,6 +177,7 @@ impl Servers {
                 limits: Limits::default(),
                 checksums_remote: true,
                 idle_exit: None,
+                sample: None,
                 hooks: Hooks { log: Arc::new(|line| eprintln!("{line}")), ..Hooks::none() },
             };
             block_on(Server::start(RealEnv::new(), config)).expect("a server")

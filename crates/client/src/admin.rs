@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use weft_core::{ByteLen, FileId, ObjectId, ServerId, TargetId};
 use weft_env::Env;
 use weft_wire::Family;
-use weft_wire::data::{DataReply, DataRequest, DatafileId};
+use weft_wire::data::{DataReply, DataRequest, DatafileId, Samples};
 use weft_wire::meta::{MetaReply, MetaRequest, NamespaceReport, ScannedInode};
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
 
@@ -187,6 +187,18 @@ impl<E: Env> Client<E> {
                 }
                 _ => return Err(odd_reply()),
             }
+        }
+    }
+
+    /// Requests that a data server has kept as samples, from number `from` of its run `run` on, at most `limit`; both are 0
+    /// at first, then those of the answer. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn samples(&self, server: ServerId, run: u64, from: u64, limit: u32) -> Result<Samples> {
+        match self.core.ask_data(vec![(server, DataRequest::Samples { run, from, limit })]).await?.pop() {
+            Some((DataReply::Samples(samples), _)) => Ok(samples),
+            _ => Err(odd_reply()),
         }
     }
 

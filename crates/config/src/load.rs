@@ -7,7 +7,7 @@ use crate::model::{
     Checksums, Client, Cluster, Emulate, LogLevel, Metadata, Module, Server, Target, TransportChoice,
 };
 use crate::section::{Item, Section, Source};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use toml::de::DeTable;
@@ -111,6 +111,19 @@ fn word(text: &str) -> Result<String, String> {
         .to_owned())
 }
 
+/// How much of what clients do is kept.
+fn sample(text: &str) -> Result<Option<NonZeroU32>, String> {
+    let part = match text {
+        "off" => return Ok(None),
+        "all" => NonZeroU32::new(1),
+        part => part.strip_prefix("1/").and_then(|part| part.parse().ok()),
+    };
+    match part {
+        Some(part) if part.get() <= 65_536 => Ok(Some(part)),
+        _ => Err("it must be off, all, or a part such as 1/64, down to 1/65536".to_owned()),
+    }
+}
+
 fn server(source: &Source<'_>, section: Section<'_>) -> Result<Placed, ConfigError> {
     let name = required(&section, "name", section.parsed("name", "node0", word)?, "write name = \"node0\"")?;
     let addresses: Vec<Item<Address>> = section.list("address", "\"tcp:node0:7411\"")?;
@@ -139,6 +152,7 @@ fn server(source: &Source<'_>, section: Section<'_>) -> Result<Placed, ConfigErr
     )?;
     let connections = section.number("connections_max", 16..=1_000_000)?;
     let memory = section.size("payload_memory", ByteLen::from_mib(8)..=ByteLen(1 << 40))?;
+    let sample = section.parsed("sample", "1/64", sample)?;
     let metadata = section.table("metadata", "[server.metadata]")?.map(metadata).transpose()?;
     let targets = section.tables("target", "[[server.target]]")?;
     let targets = targets.into_iter().map(target).collect::<Result<Vec<_>, _>>()?;
@@ -159,6 +173,7 @@ fn server(source: &Source<'_>, section: Section<'_>) -> Result<Placed, ConfigErr
             log_level: level.unwrap_or(LogLevel::Info),
             connections_max: connections.map_or(8192, |item| item.value as u32),
             payload_memory: memory.unwrap_or(ByteLen::from_mib(256)),
+            sample: sample.and_then(|item| item.value),
         },
         name_span: name.span,
         address_spans: addresses.into_iter().map(|item| item.span).collect(),

@@ -1,5 +1,6 @@
 //! What a cluster file says, after all checks.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use weft_core::ibridge::{Policy, Weight};
 use weft_core::{ByteLen, Nanos, Placement, TargetId};
@@ -49,6 +50,8 @@ pub struct Server {
     pub connections_max: u32,
     /// Most memory for payloads on their way, over all connections.
     pub payload_memory: ByteLen,
+    /// Of so many stretches of a client's time the requests are kept as samples; `None` keeps none.
+    pub sample: Option<NonZeroU32>,
 }
 
 /// The metadata service of a server.

@@ -441,3 +441,20 @@ fn emulated_devices_are_profiles_by_name_or_absolute_paths() {
     let to = format!("{target}\nemulate = \"./disk.toml\"");
     refused(target, &to, "emulate = \"./", "cannot be used", "begins with /");
 }
+
+#[test]
+fn samples_are_off_all_or_a_part() {
+    let name = "name = \"a\"";
+    for (sample, expected) in
+        [("off", None), ("all", Some(1)), ("1/1", Some(1)), ("1/64", Some(64)), ("1/65536", Some(65_536))]
+    {
+        let text = GOOD.replacen(name, &format!("{name}\nsample = \"{sample}\""), 1);
+        let cluster = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(cluster.servers[0].sample.map(std::num::NonZeroU32::get), expected);
+        assert_eq!(cluster.servers[1].sample, None);
+    }
+    for sample in ["on", "1/0", "1/65537", "2/3", "64", "1/-1"] {
+        let line = format!("sample = \"{sample}\"");
+        refused(name, &format!("{name}\n{line}"), &line, "cannot be used", "1/65536");
+    }
+}

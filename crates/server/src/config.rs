@@ -1,6 +1,7 @@
 //! What a server is told at its start: a plain structure; the command line maps `cluster.toml` onto it.
 
 use crate::metadata;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::ibridge::{Decider, DeciderSpec, Policy, ServiceCurve, Thresholds, Weight};
@@ -38,6 +39,9 @@ pub struct ServerConfig {
     pub checksums_remote: bool,
     /// The server ends itself when no connection was open for this long; `None` stays.
     pub idle_exit: Option<Nanos>,
+    /// Of so many stretches of a client's time (a quarter of a second each) the requests are kept as samples; `None` keeps
+    /// none. With samples no descriptors are lent.
+    pub sample: Option<NonZeroU32>,
     /// What the server cannot find out by itself in both worlds.
     pub hooks: Hooks,
 }
@@ -141,6 +145,8 @@ pub struct Limits {
     pub shared_memory_max: ByteLen,
     /// Most datafiles held open per target.
     pub open_datafiles_max: usize,
+    /// Most requests that are kept as samples; the oldest give way.
+    pub samples_max: usize,
     /// How long a connection may take to greet and prove itself.
     pub greeting_timeout: Nanos,
     /// How long a peer may stall in the middle of a message before its connection is ended.
@@ -159,6 +165,7 @@ impl Default for Limits {
             shared_payload_max: ByteLen::from_mib(1),
             shared_memory_max: ByteLen::from_mib(256),
             open_datafiles_max: 1024,
+            samples_max: 65_536,
             greeting_timeout: Nanos::from_s(10),
             stall_timeout: Nanos::from_s(30),
             revoke_timeout: Nanos::from_s(5),

@@ -4,9 +4,11 @@ mod connection;
 mod inside;
 mod io;
 mod many;
+mod samples;
 
 pub(crate) use connection::DataConnection;
 use inside::Insiders;
+use samples::Sampler;
 
 use crate::admission::Admission;
 use crate::averages::Averages;
@@ -40,6 +42,8 @@ pub struct DataService<E: Env> {
     leases: Leases<E>,
     /// Writes under way.
     insiders: Insiders,
+    /// Requests that are kept for whoever plans layouts.
+    sampler: Option<Sampler>,
     pool: PayloadPool<E>,
     /// Bytes of all shared payload areas.
     shared_memory: AtomicUsize,
@@ -115,6 +119,7 @@ impl<E: Env> DataService<E> {
             averages,
             leases: Leases::new(env, after_crash),
             insiders: Insiders::default(),
+            sampler: config.sample.map(|one_in| Sampler::new(env, one_in, config.limits.samples_max)),
             pool: PayloadPool::new(env, config.limits.payload_memory_max),
             shared_memory: AtomicUsize::new(0),
             hurry: AtomicBool::new(false),

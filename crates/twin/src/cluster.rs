@@ -243,6 +243,7 @@ impl Cluster {
             },
             checksums_remote: self.spec.client.checksums,
             idle_exit: None,
+            sample: None,
             hooks: Hooks { uid: USER, ..Hooks::none() },
         }
     }

@@ -8,7 +8,7 @@ use crate::bounded;
 use crate::capability::Capability;
 use crate::error::WireError;
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, FileId, LocalOffset, ObjectId, TargetId, Timestamp};
+use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId, Timestamp};
 
 /// The most payload bytes in one message.
 pub const PAYLOAD_LEN_MAX: u32 = 4 << 20;
@@ -175,6 +175,56 @@ pub enum DataRequest {
         /// All of the file that the server has.
         datafiles: Vec<DatafileId>,
     },
+    /// The requests that the server has kept for whoever plans layouts, from `from` on. Nothing is taken away by it.
+    /// Servers and administrators only. Reply: `Samples`.
+    Samples {
+        /// The server's run of which `from` was told; 0 when nothing is known.
+        run: u64,
+        /// From this one on: `next` of the reply before, of that run.
+        from: u64,
+        /// At most this many, itself at most [`SAMPLES_MAX`].
+        limit: u32,
+    },
+}
+
+/// The most requests in one [`DataReply::Samples`].
+pub const SAMPLES_MAX: usize = 8192;
+
+/// A request that a data server keeps as a sample: one message, which may be a part of what a program asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// To which datafile.
+    pub datafile: DatafileId,
+    /// Who: the same number for the same client process on every server, and no way back from it.
+    pub client: u64,
+    /// First byte in the datafile.
+    pub offset: LocalOffset,
+    /// Bytes.
+    pub len: u32,
+    /// Whether it writes.
+    pub write: bool,
+    /// Sub-requests of the request that it is a part of, itself included, as the client says.
+    pub siblings: u16,
+    /// When it came, by the server's clock.
+    pub start: Timestamp,
+    /// Until it was answered.
+    pub took: Nanos,
+}
+
+/// Requests that a data server has kept.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Samples {
+    /// The server's run, never 0: numbers begin anew with it.
+    pub run: u64,
+    /// Where to go on.
+    pub next: u64,
+    /// Samples from where was asked for on that are not there any more.
+    pub lost: u64,
+    /// Of so many stretches of a client's time one is kept; 0 when the server keeps none.
+    pub one_in: u32,
+    /// In the order in which they were answered, at most [`SAMPLES_MAX`]; fewer than asked for when there are no more.
+    #[serde(deserialize_with = "bounded::vec::<_, _, SAMPLES_MAX>")]
+    pub samples: Vec<Sample>,
 }
 
 /// Length, room and time of one datafile.
@@ -238,6 +288,8 @@ pub enum DataReply {
         /// Bytes on the SSD alone now.
         dirty: ByteLen,
     },
+    /// To `Samples`.
+    Samples(Samples),
 }
 
 /// The lease page: shared memory in which a server tells a client which descriptors it may still use.

@@ -2,9 +2,9 @@
 
 mod support;
 
-use weft_core::{ByteLen, FileId, LocalOffset, ObjectId, TargetId, Timestamp};
+use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId, Timestamp};
 use weft_wire::capability::{Capability, Rights};
-use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta, IoHints, Place};
+use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta, IoHints, Place, Sample, Samples};
 use weft_wire::{Errno, WireError};
 
 fn datafile(column: u16) -> DatafileId {
@@ -69,6 +69,7 @@ fn requests() {
                 from: Some((FileId(9), ObjectId { component: 0, column: 3 }, offset)),
             },
             DataRequest::Fence { cap, before_s: 1_799_999_999, datafiles: fenced },
+            DataRequest::Samples { run: u64::MAX, from: 300, limit: 8192 },
         ],
     );
 }
@@ -81,6 +82,16 @@ fn replies() {
         mtime: Some(Timestamp::from_parts(1_790_000_000, 123_456_789)),
         ssd_dirty: ByteLen(300),
         ssd_clean: ByteLen(7),
+    };
+    let sample = Sample {
+        datafile: datafile(2),
+        client: u64::MAX,
+        offset: LocalOffset(1 << 33),
+        len: 65_536,
+        write: true,
+        siblings: 5,
+        start: Timestamp::from_parts(1_790_000_000, 123_456_789),
+        took: Nanos(1_000_000),
     };
     let before_1970 = DatafileMeta { mtime: Some(Timestamp::from_parts(-1, 1)), ..there };
     support::check(
@@ -102,6 +113,8 @@ fn replies() {
                 dirty: ByteLen(0),
             },
             DataReply::Flushed { next: None, written: ByteLen(0), dirty: ByteLen(5) },
+            DataReply::Samples(Samples { run: 9, next: 301, lost: 3, one_in: 64, samples: vec![sample] }),
+            DataReply::Samples(Samples::default()),
         ],
     );
 }

@@ -79,4 +79,12 @@ fn show(cluster: &Cluster) {
         }
     }
     out!("{}", table.render());
+    for server in &cluster.servers {
+        if let Some(part) = server.sample {
+            outln!(
+                "{} keeps samples of 1/{part} of each client's time and lends no descriptors",
+                server.name
+            );
+        }
+    }
 }

@@ -151,6 +151,7 @@ fn start(
         },
         checksums_remote: cluster.client.checksums != weft_config::Checksums::Off,
         idle_exit: cluster.idle_exit,
+        sample: server.sample,
         hooks: Hooks {
             memory: resident_memory,
             log: Arc::new(move |line| sink.line(line)),

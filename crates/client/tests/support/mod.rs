@@ -87,6 +87,7 @@ impl Plan {
             limits: Limits::default(),
             checksums_remote: true,
             idle_exit: None,
+            sample: None,
             hooks: Hooks {
                 memory: || ByteLen(1),
                 log: Arc::new(|line| eprintln!("server: {line}")),

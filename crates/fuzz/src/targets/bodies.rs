@@ -5,8 +5,8 @@ use crate::alloc::bounded;
 use crate::seeds::{encoded, golden};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
-use weft_core::{ByteLen, FileId, ObjectId, TargetId};
-use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta};
+use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId, Timestamp};
+use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta, SAMPLES_MAX, Sample, Samples};
 use weft_wire::header::BODY_LEN_MAX;
 use weft_wire::hello::{Hello, HelloReply, Proof, Side, prove};
 use weft_wire::meta::{Entry, FileType, MetaCall, MetaReply, MetaRequest, ROOT};
@@ -129,6 +129,25 @@ pub fn data_request_seeds() -> Vec<Vec<u8>> {
 pub fn data_reply_seeds() -> Vec<Vec<u8>> {
     let mut seeds = golden!("data_reply.txt");
     seeds.push(encoded(&DataReply::Lens(vec![DatafileMeta::default(); 300_000])));
+    let sample = |n: u32| Sample {
+        datafile: DatafileId {
+            target: TargetId(n % 16),
+            file: FileId(1 << 40),
+            object: ObjectId { component: 0, column: n as u16 },
+        },
+        client: u64::MAX - u64::from(n),
+        offset: LocalOffset(u64::from(n) << 16),
+        len: 65_536,
+        write: n.is_multiple_of(3),
+        siblings: 4,
+        start: Timestamp(i128::from(n)),
+        took: Nanos(u64::from(n)),
+    };
+    // As many as there may be, and one more.
+    for count in [SAMPLES_MAX as u32, SAMPLES_MAX as u32 + 1] {
+        let samples = (0..count).map(sample).collect();
+        seeds.push(encoded(&DataReply::Samples(Samples { run: 1, next: 5, lost: 0, one_in: 64, samples })));
+    }
     seeds
 }
 

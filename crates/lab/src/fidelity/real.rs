@@ -110,6 +110,7 @@ impl RealCluster {
             limits: Limits::default(),
             checksums_remote: false,
             idle_exit: None,
+            sample: None,
             hooks: Hooks { log, uid: self.ids.0, ..Hooks::none() },
         })
     }

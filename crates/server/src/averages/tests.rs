@@ -76,6 +76,7 @@ impl<E: Env> Story<E> {
             limits: Limits::default(),
             checksums_remote: true,
             idle_exit: None,
+            sample: None,
             hooks: Hooks { log: Arc::new(move |line| lines.lock().push(line.to_owned())), ..Hooks::none() },
         }
     }

@@ -1,6 +1,7 @@
 //! What the data service knows of one connection.
 
 use super::inside::{Insiders, Place};
+use super::samples::{Stretch, client_number};
 use crate::greeting::Greeted;
 use std::sync::Arc;
 use weft_core::{FileId, Timestamp};
@@ -25,6 +26,9 @@ pub(crate) struct DataConnection<E: Env> {
     place: Option<Arc<Place>>,
     caps: Vec<Capability>,
     next: usize,
+    /// The number of its client process in samples.
+    pub(super) client: u64,
+    pub(super) stretch: Stretch,
 }
 
 impl<E: Env> DataConnection<E> {
@@ -41,6 +45,8 @@ impl<E: Env> DataConnection<E> {
             place: None,
             caps: Vec::new(),
             next: 0,
+            client: client_number(greeted.session),
+            stretch: Stretch::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Reading and writing.
 
-use super::{Counters, DataConnection, DataService, key};
+use super::samples::Noted;
+use super::{Counters, DataConnection, DataService, Served, key};
 use crate::connection::answer;
 use crate::connections::Entry;
 use crate::place::{Gate, ReadPlan, Sending, Source};
@@ -49,6 +50,19 @@ fn count(counters: &Counters, hints: &IoHints) {
 }
 
 impl<E: Env> DataService<E> {
+    /// Counts a request that passed its checks, and notes it where it is to be kept as a sample; it has been served when
+    /// the result is dropped.
+    fn counted(
+        &self,
+        connection: &mut DataConnection<E>,
+        served: &Served<E>,
+        what: (DatafileId, LocalOffset, u32, bool),
+        hints: &IoHints,
+    ) -> Option<Noted<'_, E>> {
+        count(&served.counters, hints);
+        self.sampler.as_ref()?.note(&self.env, connection, what, hints)
+    }
+
     pub(super) async fn read(
         &self,
         link: &mut Link<E::Conn>,
@@ -67,7 +81,7 @@ impl<E: Env> DataService<E> {
             Ok(served) => served,
             Err(error) => return answer(link, entry, incoming, &DataReply::Failed(error)).await,
         };
-        count(&served.counters, &read.hints);
+        let _noted = self.counted(connection, served, (datafile, offset, read.len, false), &read.hints);
         let (family, kind) = (Family::Data, Kind::Reply);
         let key = key(datafile);
         let gate = Gate { admission: &served.admission, session: connection.session };
@@ -130,8 +144,10 @@ impl<E: Env> DataService<E> {
         connection.check(&self.secret, &read.cap, read.datafile.file, Rights::READ, self.env.wall())?;
         let served = self.served(read.datafile.target)?;
         let len = read.len as usize;
+        shared_part(connection, to, len)?;
+        let _noted =
+            self.counted(connection, served, (read.datafile, read.offset, read.len, false), &read.hints);
         let area = shared_part(connection, to, len)?;
-        count(&served.counters, &read.hints);
         let (key, offset) = (key(read.datafile), read.offset);
         let gate = Gate { admission: &served.admission, session: connection.session };
         let plan = served.placed.plan_read(key, offset, read.len, &read.hints);
@@ -198,7 +214,8 @@ impl<E: Env> DataService<E> {
             Ok(served) => served,
             Err(error) => return Ok(Err(error)),
         };
-        count(&served.counters, &write.hints);
+        let _noted =
+            self.counted(connection, served, (write.datafile, write.offset, write.len, true), &write.hints);
         let _inside = connection.place(&self.insiders).enter(write.datafile.file);
         if let Err(error) = self.check_fence(served, &write.cap) {
             return Ok(Err(error));
@@ -225,7 +242,8 @@ impl<E: Env> DataService<E> {
         if len == 0 {
             return Ok(());
         }
-        count(&served.counters, &write.hints);
+        let _noted =
+            self.counted(connection, served, (write.datafile, write.offset, write.len, true), &write.hints);
         let _inside = connection.place(&self.insiders).enter(write.datafile.file);
         self.check_fence(served, &write.cap)?;
         let area = shared_part(connection, from, len)?;

@@ -64,6 +64,7 @@ impl<E: Env> DataService<E> {
                 let from = from.map(|(file, object, at)| (DatafileKey::new(file, object), at));
                 self.flush(connection, target, from).await
             }
+            DataRequest::Samples { run, from, limit } => self.samples(connection, run, from, limit as usize),
             DataRequest::Read { .. } | DataRequest::ReadShared { .. } | DataRequest::Write { .. } => {
                 Err(WireError::new(Errno::EPROTO, "a read with a payload"))
             }
@@ -247,6 +248,18 @@ impl<E: Env> DataService<E> {
         Ok(DataReply::Datafiles(found.into_iter().map(|(key, len)| (key.file, key.object, len)).collect()))
     }
 
+    fn samples(
+        &self,
+        connection: &DataConnection<E>,
+        run: u64,
+        from: u64,
+        limit: usize,
+    ) -> Result<DataReply, WireError> {
+        must(connection.is_server || connection.is_administrator(), "see samples of requests")?;
+        let samples = self.sampler.as_ref().map(|sampler| sampler.read(run, from, limit));
+        Ok(DataReply::Samples(samples.unwrap_or_default()))
+    }
+
     async fn attach(
         &self,
         link: &mut Link<E::Conn>,
@@ -336,7 +349,8 @@ impl<E: Env> DataService<E> {
         let served = self.served(datafile.target)?;
         // A writable descriptor can be read through.
         let readable = !write || cap.rights.allow(Rights::READ);
-        let lends = served.leases && served.placed.bridge().is_none();
+        // What goes past the server is in no sample.
+        let lends = served.leases && served.placed.bridge().is_none() && self.sampler.is_none();
         if !lends || !connection.local || !connection.attached || !readable {
             return Ok(None);
         }

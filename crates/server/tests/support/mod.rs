@@ -56,6 +56,7 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         limits: Limits::default(),
         checksums_remote: true,
         idle_exit: None,
+        sample: None,
         hooks: Hooks {
             memory: || ByteLen(1),
             log: Arc::new(|line| eprintln!("server: {line}")),

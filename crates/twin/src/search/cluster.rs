@@ -171,6 +171,7 @@ impl Cluster {
             },
             checksums_remote: true,
             idle_exit: None,
+            sample: None,
             hooks: Hooks { memory: || ByteLen(1), log: Arc::new(log), pid: 1, uid: USER },
         }
     }
