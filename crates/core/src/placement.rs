@@ -111,11 +111,7 @@ impl Placement {
     /// # Errors
     /// When no target has an admitted class, or the stripe size is one that no layout may have.
     pub fn choose(&self, available: &[Candidate<'_>], file: FileId) -> Result<Layout, PlacementError> {
-        let mut targets: Vec<(ServerId, TargetId)> =
-            available.iter().filter(|c| self.class.admits(c.class)).map(|c| (c.server, c.target)).collect();
-        targets.sort_unstable();
-        targets.dedup();
-        let mut targets = interleave(&targets);
+        let mut targets = by_server(available.iter().filter(|c| self.class.admits(c.class)));
         if targets.is_empty() {
             let admitted = match &self.class {
                 ClassFilter::Any => "of any class".into(),
@@ -134,6 +130,14 @@ impl Placement {
     }
 }
 
+/// Targets in the order of a round: neighbors are on different servers as far as that goes.
+pub(crate) fn by_server<'a>(candidates: impl Iterator<Item = &'a Candidate<'a>>) -> Vec<TargetId> {
+    let mut targets: Vec<(ServerId, TargetId)> = candidates.map(|c| (c.server, c.target)).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    interleave(&targets)
+}
+
 /// The first target of each server, then the second of each, and so on.
 fn interleave(sorted: &[(ServerId, TargetId)]) -> Vec<TargetId> {
     let mut ranked = Vec::with_capacity(sorted.len());
@@ -150,7 +154,7 @@ fn interleave(sorted: &[(ServerId, TargetId)]) -> Vec<TargetId> {
 /// Every aligned run of `targets` ids begins once on each target, exactly, which a hash of the id would not give;
 /// from run to run the order is turned by a hash, so that ids a constant step apart (a directory for every file,
 /// one creator among several) spread too, which a plain remainder would not give.
-fn rotation(file: FileId, targets: usize) -> usize {
+pub(crate) fn rotation(file: FileId, targets: usize) -> usize {
     let targets = targets as u64;
     ((file.0 % targets + mix(file.0 / targets) % targets) % targets) as usize
 }

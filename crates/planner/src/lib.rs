@@ -14,6 +14,7 @@
 pub mod best;
 mod bytes;
 pub mod figures;
+pub mod live;
 pub mod mix;
 pub mod model;
 pub mod paper;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use weft_core::Pattern;
 
 /// Which files a layout is for: a path in which `*` stands for a number.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -12,18 +13,12 @@ pub struct PathRule(pub String);
 impl PathRule {
     /// Whether a path is one of those.
     pub fn matches(&self, path: &str) -> bool {
-        fn rest(rule: &str, path: &str) -> bool {
-            match rule.split_once('*') {
-                None => rule == path,
-                Some((before, after)) => {
-                    let Some(path) = path.strip_prefix(before) else { return false };
-                    let digits = path.bytes().take_while(u8::is_ascii_digit).count();
-                    // A number ends where no digit follows, so that there is one way only.
-                    digits > 0 && rest(after, &path[digits..])
-                }
-            }
-        }
-        rest(&self.0, path)
+        self.pattern().is_some_and(|pattern| pattern.matches(path.trim_start_matches('/').as_bytes()))
+    }
+
+    /// The same as a pattern; `None` for what is no path.
+    pub fn pattern(&self) -> Option<Pattern> {
+        Pattern::of_numbers(&self.0).ok()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who the servers are and where the targets lie: what a client must know before it can ask anything.
 
-use weft_core::{ServerId, TargetId};
+use weft_core::{Candidate, ServerId, TargetId};
 use weft_env::Address;
 
 /// The servers and targets of one cluster.
@@ -41,6 +41,12 @@ impl ClusterMap {
     pub fn server_of(&self, target: TargetId) -> Option<ServerId> {
         let at = self.targets.binary_search_by_key(&target, |entry| entry.id).ok()?;
         Some(self.targets[at].server)
+    }
+
+    /// All targets, as layouts are chosen from them.
+    pub fn candidates(&self) -> Vec<Candidate<'_>> {
+        let all = self.targets.iter();
+        all.map(|entry| Candidate { target: entry.id, server: entry.server, class: &entry.class }).collect()
     }
 
     /// The entry of `server`.

@@ -3,8 +3,7 @@
 use super::fault::{Fault, Outcome};
 use std::num::NonZeroU16;
 use weft_core::{
-    ByteLen, Candidate, ClassFilter, Component, Factor, FileId, FileOffset, Layout, Placement, Start, Strip,
-    TargetId,
+    ByteLen, ClassFilter, Component, Factor, FileId, FileOffset, Layout, Placement, Start, Strip, TargetId,
 };
 use weft_store::metadata::LayoutChoice;
 use weft_wire::meta::LayoutSpec;
@@ -74,13 +73,7 @@ impl Layouts {
             class: class.map_or(self.default.class.clone(), |class| ClassFilter::Only(vec![class.clone()])),
             start: if first.is_some() { Start::First } else { self.default.start },
         };
-        let candidates: Vec<_> = self
-            .cluster
-            .targets
-            .iter()
-            .map(|entry| Candidate { target: entry.id, server: entry.server, class: &entry.class })
-            .collect();
-        let layout = placement.choose(&candidates, file).map_err(invalid)?;
+        let layout = placement.choose(&self.cluster.candidates(), file).map_err(invalid)?;
         let Some(first) = first else { return Ok(layout) };
         let mut targets: Vec<TargetId> = layout.objects().map(|(_, target)| target).collect();
         let first = first as usize;

@@ -3,7 +3,7 @@
 use super::{Attr, HandleId};
 use crate::capability::Capability;
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, FileId, FileOffset, Layout, TargetId, Timestamp};
+use weft_core::{ByteLen, Component, FileId, FileOffset, Layout, TargetId, Timestamp};
 
 /// How to open.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -44,6 +44,22 @@ pub struct LayoutSpec {
     pub strips: Option<Vec<(TargetId, ByteLen)>>,
     /// From each offset on, these targets and stripe sizes instead, by rising offsets; only with `strips`.
     pub tails: Vec<(FileOffset, Vec<(TargetId, ByteLen)>)>,
+}
+
+impl LayoutSpec {
+    /// Exactly this layout.
+    pub fn exactly(layout: &Layout) -> Self {
+        let strips = |component: &Component| {
+            component.strips.iter().map(|strip| (strip.target, strip.stripe_size)).collect()
+        };
+        let mut components = layout.components().iter();
+        let first = components.next().expect("a layout has one component at least");
+        Self {
+            strips: Some(strips(first)),
+            tails: components.map(|component| (component.start, strips(component))).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 /// An open file, as the metadata service hands it out.

@@ -1,0 +1,426 @@
+//! Patterns of paths, as the rules of directories have them.
+//!
+//! | in a pattern | stands for |
+//! | --- | --- |
+//! | `*` | any characters within a name, also none |
+//! | `**` | any characters, `/` among them, also none; `**/` also nothing, so that `**/log` is `log`, too |
+//! | `?` | one character within a name |
+//! | `[abc]`, `[a-z]`, `[!x]` | one character of these, in this range, or none of these |
+//! | `{n}` | a number: all digits that stand there, at least one |
+//! | `\x` | the character `x` itself |
+//!
+//! A pattern without `/` and `**` is about the last name of a path, however deep it lies; another one, also with a `/` in
+//! front only, about the path as a whole, as it is seen from the directory that has the rule.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest pattern, in bytes.
+pub const PATTERN_LEN_MAX: usize = 2048;
+
+/// Which files a rule is for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pattern {
+    text: String,
+    /// Only the last name is looked at.
+    last: bool,
+    tokens: Vec<Token>,
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("pattern {text:?}: {why}")]
+pub struct PatternError {
+    /// The text.
+    pub text: String,
+    /// What is wrong, and what to write.
+    pub why: &'static str,
+}
+
+/// A piece of a pattern.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Token {
+    Text(Vec<u8>),
+    /// `*`
+    Name,
+    /// `**`
+    Path,
+    /// `**/`
+    Directories,
+    /// `?`
+    One,
+    /// `[…]`: whether it is turned round, and ranges of characters.
+    Set(bool, Vec<(char, char)>),
+    /// `{n}`
+    Number,
+}
+
+impl Pattern {
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// A path in which `*` stands for a number and every other character for itself: what plans have. It is about the
+    /// whole path, below the directory that has the rule.
+    ///
+    /// # Errors
+    /// When it is longer than a pattern may be.
+    pub fn of_numbers(path: &str) -> Result<Self, PatternError> {
+        let mut text = String::with_capacity(path.len() + 8);
+        if !path.starts_with('/') {
+            text.push('/');
+        }
+        for character in path.chars() {
+            match character {
+                '*' => text.push_str("{n}"),
+                '?' | '[' | ']' | '{' | '}' | '\\' => text.extend(['\\', character]),
+                other => text.push(other),
+            }
+        }
+        text.parse()
+    }
+
+    /// Whether a path below the directory that has the rule is one of those. It begins without `/`.
+    pub fn matches(&self, path: &[u8]) -> bool {
+        let path = match path.iter().rposition(|byte| *byte == b'/').filter(|_| self.last) {
+            Some(slash) => &path[slash + 1..],
+            None => path,
+        };
+        // The places in the path up to which the tokens so far reach, by rising numbers.
+        let (mut places, mut next) = (vec![0usize], Vec::new());
+        for token in &self.tokens {
+            next.clear();
+            places.iter().for_each(|place| token.from(path, *place, &mut next));
+            next.sort_unstable();
+            next.dedup();
+            std::mem::swap(&mut places, &mut next);
+            if places.is_empty() {
+                return false;
+            }
+        }
+        places.last() == Some(&path.len())
+    }
+
+    /// Whether the rule is for every file below its directory.
+    pub fn is_all(&self) -> bool {
+        matches!(self.tokens.as_slice(), [Token::Path])
+            || self.last && matches!(self.tokens.as_slice(), [Token::Name])
+    }
+}
+
+impl Token {
+    /// Adds the places that are reached from `place`. They rise, so that what one star reaches already is not walked again.
+    fn from(&self, path: &[u8], place: usize, reached: &mut Vec<usize>) {
+        let rest = &path[place..];
+        match self {
+            Self::Text(text) if rest.starts_with(text) => reached.push(place + text.len()),
+            Self::Text(_) => {}
+            Self::Name => {
+                let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+                fill(reached, place, place + end);
+            }
+            Self::Path => fill(reached, place, path.len()),
+            Self::Directories => {
+                if place == 0 || path[place - 1] == b'/' {
+                    reached.push(place);
+                }
+                let slashes = rest.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+                reached.extend(slashes.map(|(at, _)| place + at + 1));
+            }
+            Self::One | Self::Set(..) => {
+                let Some((character, len)) = first(rest) else { return };
+                let fits = match self {
+                    Self::Set(turned, ranges) => {
+                        let inside =
+                            |character| ranges.iter().any(|(low, high)| (*low..=*high).contains(&character));
+                        character.is_some_and(inside) != *turned
+                    }
+                    _ => true,
+                };
+                if fits && rest[0] != b'/' {
+                    reached.push(place + len);
+                }
+            }
+            Self::Number => {
+                let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                // A number ends where no digit follows, so that there is one way only.
+                if digits > 0 {
+                    reached.push(place + digits);
+                }
+            }
+        }
+    }
+}
+
+/// Adds `from..=to` but for those that are there: places come by rising numbers.
+fn fill(reached: &mut Vec<usize>, from: usize, to: usize) {
+    let from = reached.last().map_or(from, |last| from.max(last + 1));
+    reached.extend(from..=to);
+}
+
+/// The first character and its length; a byte that is part of none stands for itself and is in no set.
+fn first(bytes: &[u8]) -> Option<(Option<char>, usize)> {
+    let end = bytes.len().min(4);
+    let valid = match std::str::from_utf8(&bytes[..end]) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+    };
+    match valid.chars().next() {
+        Some(character) => Some((Some(character), character.len_utf8())),
+        None => bytes.first().map(|_| (None, 1)),
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let wrong = |why| PatternError { text: text.to_owned(), why };
+        if text.len() > PATTERN_LEN_MAX {
+            return Err(PatternError {
+                text: text.chars().take(40).chain(['…']).collect(),
+                why: "it is longer than 2048 bytes",
+            });
+        }
+        let bare = text.strip_prefix('/').unwrap_or(text);
+        if bare.is_empty() {
+            return Err(wrong("it is empty: ** stands for all files"));
+        }
+        if bare.ends_with('/') {
+            return Err(wrong("rules are for files: write NAME/** for all below a directory"));
+        }
+        if bare.contains('\0') {
+            return Err(wrong("no name has a zero byte"));
+        }
+        if bare.split('/').any(|name| matches!(name, "" | "." | "..")) {
+            return Err(wrong("write the path below the directory, without // and . and .."));
+        }
+        let mut tokens: Vec<Token> = Vec::new();
+        let mut rest = bare.chars().peekable();
+        while let Some(character) = rest.next() {
+            let token = match character {
+                '*' if rest.next_if_eq(&'*').is_some() => {
+                    while rest.next_if_eq(&'*').is_some() {}
+                    let after_slash = match tokens.last() {
+                        None => true,
+                        Some(Token::Text(text)) => text.ends_with(b"/"),
+                        Some(other) => *other == Token::Directories,
+                    };
+                    if after_slash && rest.next_if_eq(&'/').is_some() {
+                        Token::Directories
+                    } else {
+                        Token::Path
+                    }
+                }
+                '*' => Token::Name,
+                '?' => Token::One,
+                '[' => set(&mut rest).map_err(wrong)?,
+                '{' => match (rest.next(), rest.next()) {
+                    (Some('n'), Some('}')) => Token::Number,
+                    _ => return Err(wrong("write {n} for a number, or \\{ for a brace")),
+                },
+                '\\' => match rest.next() {
+                    Some(plain) => {
+                        push(&mut tokens, plain);
+                        continue;
+                    }
+                    None => return Err(wrong("a character has to follow \\")),
+                },
+                plain => {
+                    push(&mut tokens, plain);
+                    continue;
+                }
+            };
+            tokens.push(token);
+        }
+        let last = !text.contains('/')
+            && !tokens.iter().any(|token| matches!(token, Token::Path | Token::Directories));
+        Ok(Self { text: text.to_owned(), last, tokens })
+    }
+}
+
+fn push(tokens: &mut Vec<Token>, character: char) {
+    let mut bytes = [0; 4];
+    let bytes = character.encode_utf8(&mut bytes).as_bytes();
+    match tokens.last_mut() {
+        Some(Token::Text(text)) => text.extend_from_slice(bytes),
+        _ => tokens.push(Token::Text(bytes.to_vec())),
+    }
+}
+
+/// What follows `[`.
+fn set(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Token, &'static str> {
+    const OPEN: &str = "] is missing: write \\[ for a bracket";
+    let turned = rest.next_if(|character| matches!(character, '!' | '^')).is_some();
+    let mut ranges = Vec::new();
+    loop {
+        let low = match rest.next().ok_or(OPEN)? {
+            // As in the shell, the first one is a character.
+            ']' if !ranges.is_empty() => return Ok(Token::Set(turned, ranges)),
+            '/' => return Err("/ cannot be in a set: it parts names"),
+            '\\' => rest.next().ok_or(OPEN)?,
+            plain => plain,
+        };
+        let mut ahead = rest.clone();
+        let high = match (ahead.next(), ahead.next()) {
+            (Some('-'), Some(high)) if high != ']' => {
+                rest.nth(1);
+                if high == '\\' { rest.next().ok_or(OPEN)? } else { high }
+            }
+            _ => low,
+        };
+        if low > high {
+            return Err("a range in a set begins with the lower character");
+        }
+        ranges.push((low, high));
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = PatternError;
+
+    fn try_from(text: String) -> Result<Self, PatternError> {
+        text.parse()
+    }
+}
+
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> Self {
+        pattern.text
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        pattern.parse::<Pattern>().unwrap_or_else(|error| panic!("{error}")).matches(path.as_bytes())
+    }
+
+    #[test]
+    fn names_at_any_depth_and_paths_from_the_directory() {
+        for (pattern, path, expected) in [
+            ("*.h5", "a.h5", true),
+            ("*.h5", "deep/down/a.h5", true),
+            ("*.h5", "a.h5/b", false),
+            ("/*.h5", "a.h5", true),
+            ("/*.h5", "deep/a.h5", false),
+            ("run{n}/out.{n}.h5", "run7/out.0012.h5", true),
+            ("run{n}/out.{n}.h5", "x/run7/out.0012.h5", false),
+            ("run{n}/out.{n}.h5", "run7/out.12x.h5", false),
+            ("out.{n}", "out.12", true),
+            ("out.{n}2", "out.12", false),
+            ("**/log", "log", true),
+            ("**/log", "a/b/log", true),
+            ("**/log", "a/blog", false),
+            ("a/**", "a/b/c", true),
+            ("a/**", "a", false),
+            ("a/**/c", "a/c", true),
+            ("a/**/c", "a/b/b/c", true),
+            ("**", "any/thing", true),
+            ("*", "any/thing", true),
+            ("a**b", "a/x/b", true),
+            ("a**b", "x/ab", false),
+            ("?at", "cat", true),
+            ("?at", "\u{e9}at", true),
+            ("x?at", "x/at", false),
+            ("[a-c]1", "b1", true),
+            ("[!a-c]1", "b1", false),
+            ("[]x]", "]", true),
+            ("[a-]", "-", true),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("\\{n}", "{n}", true),
+        ] {
+            assert_eq!(matches(pattern, path), expected, "{pattern} on {path}");
+        }
+        assert!("caf?".parse::<Pattern>().unwrap().matches(b"caf\xff"), "a byte that is no character is one");
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_told() {
+        for wrong in ["", "/", "a/", "a//b", "../a", "./a", "{m}", "{", "[a", "[b-a]", "a\\", "[a/b]", "a\0"]
+        {
+            assert!(wrong.parse::<Pattern>().is_err(), "{wrong}");
+        }
+        assert!("x".repeat(PATTERN_LEN_MAX + 1).parse::<Pattern>().is_err());
+        assert!("[a-z".parse::<Pattern>().unwrap_err().to_string().contains("\\["));
+    }
+
+    #[test]
+    fn a_plan_s_path_means_itself_but_for_numbers() {
+        let pattern = Pattern::of_numbers("run7/a[1]{n}.*.h5").unwrap();
+        assert_eq!(pattern.as_str(), "/run7/a\\[1\\]\\{n\\}.{n}.h5");
+        assert!(pattern.matches(b"run7/a[1]{n}.17.h5") && !pattern.matches(b"run7/a[1]{n}..h5"));
+        assert!(!Pattern::of_numbers("out").unwrap().matches(b"deep/out"));
+    }
+
+    #[test]
+    fn many_stars_take_no_time_that_matters() {
+        let pattern: Pattern = "*a".repeat(300).parse().unwrap();
+        assert!(!pattern.matches("a".repeat(250).as_bytes()));
+        let pattern: Pattern = "**a".repeat(300).parse().unwrap();
+        assert!(pattern.matches(&b"a/".repeat(2000)[..3999]) && !pattern.matches(&b"a/".repeat(299)));
+    }
+
+    /// The same by trying every way, straight from the table.
+    fn naive(tokens: &[Token], path: &[u8], at: usize) -> bool {
+        let Some((token, after)) = tokens.split_first() else { return at == path.len() };
+        let ends: Vec<usize> = (at..=path.len())
+            .filter(|end| {
+                let taken = &path[at..*end];
+                match token {
+                    Token::Text(text) => taken == text,
+                    Token::Name => !taken.contains(&b'/'),
+                    Token::Path => true,
+                    Token::Directories => {
+                        (taken.is_empty() && (at == 0 || path[at - 1] == b'/')) || taken.ends_with(b"/")
+                    }
+                    Token::One => taken.len() == 1 && taken != b"/",
+                    Token::Set(turned, ranges) => {
+                        let inside = |c: char| ranges.iter().any(|(low, high)| *low <= c && c <= *high);
+                        taken.len() == 1 && taken != b"/" && inside(char::from(taken[0])) != *turned
+                    }
+                    Token::Number => {
+                        !taken.is_empty()
+                            && taken.iter().all(u8::is_ascii_digit)
+                            && !path.get(*end).is_some_and(u8::is_ascii_digit)
+                    }
+                }
+            })
+            .collect();
+        ends.into_iter().any(|end| naive(after, path, end))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #[test]
+        fn as_by_trying_every_way(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec!["a", "b", "1", "/", "*", "**", "**/", "?", "[a1]", "[!a]", "{n}", "."]), 1..8),
+            path in prop::collection::vec(prop::sample::select(vec!["a", "b", "1", "2", "/", "."]), 1..9),
+        ) {
+            let (text, path) = (pieces.concat(), path.concat());
+            if let Ok(pattern) = text.parse::<Pattern>() {
+                let seen = match path.rsplit_once('/') {
+                    Some((_, last)) if pattern.last => last,
+                    _ => path.as_str(),
+                };
+                let expected = naive(&pattern.tokens, seen.as_bytes(), 0);
+                prop_assert_eq!(pattern.matches(path.as_bytes()), expected, "{} on {}", text, path);
+                prop_assert_eq!(pattern.as_str(), text);
+            }
+        }
+    }
+}
