@@ -57,6 +57,52 @@ fn a_trace_is_the_same_in_every_form() {
     assert_eq!(piped, std::fs::read_to_string(&csv).expect("text"));
 }
 
+/// A CSV trace of two ranks, each of which writes its half and reads the other's.
+const HALVES: &str = "\
+op,rank,file,offset,length,start_ms,end_ms
+write,0,/scratch/big,0,4MiB,0,10
+write,1,/scratch/big,4MiB,4MiB,0,10
+read,0,/scratch/big,4MiB,4MiB,20,25
+read,1,/scratch/big,0,4MiB,20,25
+read,0,/scratch/small,0,100,30,31
+";
+
+#[test]
+fn a_trace_becomes_a_picture_and_a_table() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let (csv, svg, parquet) = (path("a.csv"), path("a.svg"), path("a.parquet"));
+    std::fs::write(&csv, HALVES).expect("written");
+    weft(&["trace", "plot", &csv, "-o", &svg]);
+    let drawn = std::fs::read_to_string(&svg).expect("a picture");
+    for part in [
+        "a.csv",
+        "/scratch/big",
+        "8 MiB read",
+        "8 MiB written",
+        "shown: 1 of 2 files",
+        "5 requests of 2 ranks",
+    ] {
+        assert!(drawn.contains(part), "{part} is not in {drawn}");
+    }
+    assert_eq!(weft(&["trace", "plot", &csv, "-o", "-"]), drawn, "the same trace gives the same picture");
+    let small = weft(&["trace", "plot", &csv, "-o", "-", "--only", "small", "--view", "ranks"]);
+    assert!(small.contains("/scratch/small") && !small.contains("/scratch/big"), "{small}");
+    weft(&["trace", "export", &csv, "--parquet", &parquet]);
+    let bytes = std::fs::read(&parquet).expect("a table");
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    let refused = |args: &[&str]| {
+        let output = Command::new(WEFT).args(args).output().expect("weft starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, why) = refused(&["trace", "plot", &csv, "-o", "-", "--only", "nothing of that name"]);
+    assert!(code == Some(1) && why.contains("nothing of that name"), "{why}");
+    let (code, why) = refused(&["trace", "plot", &csv, "-o", &path("a.png")]);
+    assert!(code == Some(1) && why.contains("SVG"), "{why}");
+    let (code, why) = refused(&["trace", "export", &csv, "--parquet", &parquet, "--csv", "-"]);
+    assert!(code == Some(2) && why.contains("cannot be used with"), "{why}");
+}
+
 #[test]
 fn a_log_without_operations_shows_counters_and_says_what_is_missing() {
     if common::without_darshan() {

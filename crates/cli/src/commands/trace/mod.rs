@@ -1,5 +1,6 @@
 //! `weft trace`: looks at traces of programs and changes their form.
 
+mod plot;
 mod show;
 
 use crate::failure::Failure;
@@ -8,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal};
 use std::path::{Path, PathBuf};
+use weft_export::parquet;
 use weft_trace::darshan::Mode;
 use weft_trace::{OpenOptions, RecordStream, TraceError, csv, open, wtrace};
 
@@ -21,7 +23,10 @@ Examples:
   weft trace show app.darshan
   weft trace show run.wtrace --stripe-size 64KiB --json
   weft trace export app.darshan --wtrace app.wtrace
-  weft trace export run.wtrace --csv - | head";
+  weft trace export run.wtrace --csv - | head
+  weft trace export run.wtrace --parquet run.parquet
+  weft trace plot run.wtrace -o heat.svg
+  weft trace plot run.wtrace -o ranks.svg --view ranks --only checkpoint";
 
 /// Looks at traces.
 #[derive(Args)]
@@ -37,6 +42,8 @@ enum What {
     Show(show::Show),
     /// Write a trace in another form
     Export(Export),
+    /// Draw a trace: where in its files, or by which rank, how many bytes were moved when
+    Plot(plot::Plot),
 }
 
 /// Which trace, and how it is read.
@@ -73,9 +80,19 @@ impl From<TraceError> for Failure {
 pub struct Export {
     #[command(flatten)]
     input: Input,
+    #[command(flatten)]
+    to: To,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct To {
     /// Write CSV there; - is standard output
-    #[arg(long, value_name = "FILE", required_unless_present = "wtrace", conflicts_with = "wtrace")]
+    #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Write Parquet there, for data frames and SQL; - is standard output
+    #[arg(long, value_name = "FILE")]
+    parquet: Option<PathBuf>,
     /// Write Weft's own format there; - is standard output
     #[arg(long, value_name = "FILE")]
     wtrace: Option<PathBuf>,
@@ -87,6 +104,7 @@ impl Trace {
         match self.what {
             What::Show(show) => show.run(),
             What::Export(export) => export.run(),
+            What::Plot(plot) => plot.run(),
         }
     }
 }
@@ -94,11 +112,15 @@ impl Trace {
 impl Export {
     fn run(self) -> Result<u8, Failure> {
         let mut input = self.input.open()?;
-        if let Some(path) = self.csv {
+        if let Some(path) = self.to.csv {
             let mut out = csv::Writer::new(&path, sink(&path)?)?;
             each(&mut *input, |record, stream| out.push(&record, stream.names()))?;
             out.finish()?;
-        } else if let Some(path) = self.wtrace {
+        } else if let Some(path) = self.to.parquet {
+            let mut out = parquet::Writer::new(&path, sink(&path)?)?;
+            each(&mut *input, |record, stream| out.push(&record, stream.names()))?;
+            out.finish(input.info())?;
+        } else if let Some(path) = self.to.wtrace {
             let mut out = wtrace::Writer::to(&path, sink(&path)?)?;
             each(&mut *input, |mut record, stream| {
                 // Names keep their numbers when they come in the same order, but need not come so.
@@ -152,7 +174,7 @@ pub fn bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn sink(path: &Path) -> Result<Box<dyn std::io::Write>, Failure> {
+fn sink(path: &Path) -> Result<Box<dyn std::io::Write + Send>, Failure> {
     if path == Path::new("-") {
         return Ok(Box::new(BufWriter::new(std::io::stdout())));
     }

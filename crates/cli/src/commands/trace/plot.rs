@@ -1,0 +1,164 @@
+//! `weft trace plot`.
+
+use super::{Input, bar, sink, tick};
+use crate::failure::Failure;
+use crate::table::human;
+use clap::{Args, ValueEnum};
+use std::io::Write;
+use std::path::PathBuf;
+use weft_export::heat::{FileHeat, HeatMap, Picture, Survey, View, svg};
+use weft_trace::{FileId, Level, Names, Record, RecordStream, Source};
+
+/// Draws a trace as a heat map, in SVG.
+#[derive(Args)]
+pub struct Plot {
+    #[command(flatten)]
+    input: Input,
+    /// Write the picture there; - is standard output
+    #[arg(long, short, value_name = "FILE.svg")]
+    output: PathBuf,
+    /// What stands on the axes
+    #[arg(long, value_enum, default_value_t = ViewArg::Time)]
+    view: ViewArg,
+    /// Draw so many files, those with the most bytes first
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    files: usize,
+    /// Only files whose name has this in it
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Which of the interfaces; posix if anything was moved there
+    #[arg(long, value_enum)]
+    level: Option<LevelArg>,
+    /// The heading; the program, or the trace's name
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ViewArg {
+    /// Offset in the file against time
+    Time,
+    /// Rank against offset in the file
+    Ranks,
+    /// Rank against time
+    RankTime,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LevelArg {
+    Posix,
+    MpiIo,
+}
+
+/// Most files in a picture.
+const FILES_MAX: usize = 64;
+
+impl Plot {
+    /// Draws; the code to end with.
+    pub fn run(self) -> Result<u8, Failure> {
+        if self.output.extension().is_some_and(|extension| !extension.eq_ignore_ascii_case("svg")) {
+            return Err(Failure::new(self.output.display(), "pictures are SVG: name the file so (heat.svg)"));
+        }
+        let mut stream = self.input.open()?;
+        let mut survey = Survey::default();
+        pass(&mut *stream, |record| survey.add(record))?;
+        let level = match self.level {
+            Some(LevelArg::Posix) => Level::Posix,
+            Some(LevelArg::MpiIo) => Level::MpiIo,
+            None => survey.level(),
+        };
+        let all = survey.files(level);
+        let fits = |(file, _): &&(FileId, FileHeat)| {
+            let name = stream.names().file_name(*file).unwrap_or_default();
+            self.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
+        };
+        let shown: Vec<_> = all.iter().filter(fits).take(self.files.clamp(1, FILES_MAX)).copied().collect();
+        if shown.is_empty() {
+            let which = self.only.as_ref().map(|text| format!(" of files with `{text}` in their names"));
+            return Err(Failure::new(
+                self.input.file.display(),
+                format!("no bytes were moved at {level}{}", which.unwrap_or_default()),
+            ));
+        }
+        let both =
+            shown.iter().any(|(_, heat)| heat.read > 0) && shown.iter().any(|(_, heat)| heat.written > 0);
+        let view = match self.view {
+            ViewArg::Time => View::Time,
+            ViewArg::Ranks => View::Ranks,
+            ViewArg::RankTime => View::RankTime,
+        };
+        let cells = (Picture::columns(both), Picture::ROWS);
+        let mut maps = HeatMap::of(&survey, level, &shown, view, cells);
+        let mut stream = self.input.open()?;
+        pass(&mut *stream, |record| maps.iter_mut().for_each(|map| map.add(record)))?;
+        let picture = Picture {
+            title: self.heading(&*stream),
+            notes: notes(&survey, level, &shown, all.len(), &*stream),
+            files: maps.into_iter().map(|map| (name(map.file, stream.names()), map)).collect(),
+        };
+        let mut out = sink(&self.output)?;
+        let written = out.write_all(svg(&picture).as_bytes()).and_then(|()| out.flush());
+        written.map_err(|error| Failure::new(self.output.display(), error))?;
+        Ok(0)
+    }
+
+    fn heading(&self, stream: &dyn RecordStream) -> String {
+        let file = || self.input.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let program = &stream.info().program;
+        let program = || (!program.is_empty()).then(|| program.clone());
+        self.title.clone().or_else(program).unwrap_or_else(file)
+    }
+}
+
+fn pass(stream: &mut dyn RecordStream, mut each: impl FnMut(&Record)) -> Result<(), Failure> {
+    let bar = bar();
+    let mut count = 0u64;
+    while let Some(record) = stream.next() {
+        each(&record?);
+        count += 1;
+        if count.is_multiple_of(65_536) {
+            tick(&bar, stream);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn name(file: FileId, names: &Names) -> String {
+    names.file_name(file).unwrap_or_default().to_owned()
+}
+
+/// What the picture shows, in words.
+fn notes(
+    survey: &Survey,
+    level: Level,
+    shown: &[(FileId, FileHeat)],
+    files: usize,
+    stream: &dyn RecordStream,
+) -> Vec<String> {
+    let info = stream.info();
+    let ranks = survey.ranks(level).max(info.processes);
+    let seconds = survey.span(level).map_or(0, |(begin, end)| end.get() - begin.get()) as f64 / 1e9;
+    let all = survey.files(level);
+    let sum = |bytes: fn(&FileHeat) -> u64| {
+        human(all.iter().fold(0u64, |sum, (_, heat)| sum.saturating_add(bytes(heat))))
+    };
+    let number = survey.operations(level);
+    let mut notes = vec![format!(
+        "{number} {} of {ranks} {} in {seconds:.3} s at {level}: {} read, {} written",
+        if number == 1 { "request" } else { "requests" },
+        if ranks == 1 { "rank" } else { "ranks" },
+        sum(|heat| heat.read),
+        sum(|heat| heat.written),
+    )];
+    if files > shown.len() {
+        let part = shown.iter().map(|(_, heat)| heat.bytes() as f64).sum::<f64>();
+        let whole = all.iter().map(|(_, heat)| heat.bytes() as f64).sum::<f64>();
+        let percent = 100.0 * part / whole;
+        notes.push(format!("shown: {} of {files} files, {percent:.0} % of the bytes", shown.len()));
+    }
+    if info.source == Source::DarshanCounters {
+        notes.push("made from counters: offsets and times are guesses".to_owned());
+    }
+    notes
+}

@@ -1,0 +1,127 @@
+//! The second pass: bytes into cells.
+
+use super::axis::{Axis, Quantity, View};
+use super::survey::{FileHeat, Survey, counts};
+use weft_core::ByteLen;
+use weft_trace::{FileId, Level, Operation, Record};
+
+/// Bytes by cell, row by row from the bottom.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// Cells in a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Bytes.
+    pub cells: Vec<f64>,
+    /// Of all cells.
+    pub bytes: ByteLen,
+}
+
+impl Grid {
+    fn new(width: usize, height: usize) -> Self {
+        Self { width, height, cells: vec![0.0; width * height], bytes: ByteLen(0) }
+    }
+}
+
+/// What was read and written of one file.
+#[derive(Clone, Debug)]
+pub struct HeatMap {
+    /// Which file.
+    pub file: FileId,
+    level: Level,
+    view: View,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    /// Bytes read.
+    pub reads: Grid,
+    /// Bytes written.
+    pub writes: Grid,
+    /// Operations so far at the level, of all files: the place of a record without a time.
+    seen: u64,
+}
+
+impl HeatMap {
+    /// An empty map of each of `files`, all over the same time, with cells of `width` columns and at most `height`
+    /// rows.
+    pub fn of(
+        survey: &Survey,
+        level: Level,
+        files: &[(FileId, FileHeat)],
+        view: View,
+        (width, height): (usize, usize),
+    ) -> Vec<Self> {
+        let spans = || files.iter().map(|(_, heat)| heat.span);
+        let first = spans().map(|(begin, _)| begin.get()).min().unwrap_or(0);
+        let last = spans().map(|(_, end)| end.get()).max().unwrap_or(0);
+        // What begins soon after the trace is shown from its begin on.
+        let first = if first > (last - first) / 8 { first } else { 0 };
+        let time = if last > first {
+            Axis::new(Quantity::Nanoseconds, first, last, width)
+        } else {
+            Axis::new(Quantity::Operations, 0, survey.operations(level), width)
+        };
+        let ranks = survey.ranks(level).max(1);
+        let rank = Axis::new(Quantity::Ranks, 0, u64::from(ranks), height.min(ranks as usize));
+        let map = |(file, heat): &(FileId, FileHeat)| {
+            Self::new(*file, level, view, (time, rank), |cells| offsets(heat, cells), (width, height))
+        };
+        files.iter().map(map).collect()
+    }
+
+    fn new(
+        file: FileId,
+        level: Level,
+        view: View,
+        (time, rank): (Axis, Axis),
+        offset: impl Fn(usize) -> Axis,
+        (width, height): (usize, usize),
+    ) -> Self {
+        let (x, y) = match view {
+            View::Time => (time, offset(height)),
+            View::Ranks => (offset(width), rank),
+            View::RankTime => (time, rank),
+        };
+        let grid = || Grid::new(x.cells, y.cells);
+        Self { file, level, view, x, y, reads: grid(), writes: grid(), seen: 0 }
+    }
+
+    /// Takes a record, if it is about this map's file.
+    pub fn add(&mut self, record: &Record) {
+        if record.level != self.level || !counts(record) {
+            return;
+        }
+        let number = self.seen;
+        self.seen += 1;
+        if record.file != self.file {
+            return;
+        }
+        let time = match self.x.quantity {
+            Quantity::Operations => (number, number + 1),
+            _ => (record.start.get(), record.end.get()),
+        };
+        let offset = (record.offset.get(), record.end_offset());
+        let rank = (u64::from(record.rank.0), u64::from(record.rank.0));
+        let (x, y) = match self.view {
+            View::Time => (time, offset),
+            View::Ranks => (offset, rank),
+            View::RankTime => (time, rank),
+        };
+        let bytes = record.len.get();
+        let grid = if record.op == Operation::Write { &mut self.writes } else { &mut self.reads };
+        grid.bytes = ByteLen(grid.bytes.get().saturating_add(bytes));
+        for row in self.y.shares(y.0, y.1) {
+            let line = &mut grid.cells[row.cell * grid.width..][..grid.width];
+            let bytes = bytes as f64 * row.part;
+            for column in self.x.shares(x.0, x.1) {
+                line[column.cell] += bytes * column.part;
+            }
+        }
+    }
+}
+
+/// The bytes of a file: from its begin on, unless only a part near the end is used.
+fn offsets(heat: &FileHeat, cells: usize) -> Axis {
+    let low = if heat.begin > heat.end / 2 { heat.begin } else { 0 };
+    Axis::new(Quantity::Bytes, low, heat.end, cells)
+}
