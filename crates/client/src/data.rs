@@ -60,7 +60,7 @@ impl Part {
 
 /// What the server of part `index` is to know of it and of the others.
 fn hints(parts: &[Part], index: usize) -> IoHints {
-    let sub = &parts[index].sub;
+    let Part { sub, done, .. } = &parts[index];
     let mut sibling_targets = Vec::new();
     if sub.flags.fragment {
         let others = parts.iter().enumerate().filter(|(other, _)| *other != index);
@@ -70,6 +70,7 @@ fn hints(parts: &[Part], index: usize) -> IoHints {
         fragment: sub.flags.fragment,
         small_random: sub.flags.small_random,
         siblings: sub.siblings.min(u32::from(u16::MAX)) as u16,
+        continues: *done > 0,
         sibling_targets,
     }
 }

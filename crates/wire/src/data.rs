@@ -36,6 +36,8 @@ pub struct IoHints {
     pub small_random: bool,
     /// How many sub-requests the parent has, itself included.
     pub siblings: u16,
+    /// Goes on with a sub-request that is longer than one message.
+    pub continues: bool,
     /// For a fragment, the targets of the parent's other sub-requests: the first [`SIBLINGS_MAX`] of them. Empty where
     /// nobody wants to know.
     #[serde(deserialize_with = "bounded::vec::<_, _, SIBLINGS_MAX>")]
@@ -205,6 +207,8 @@ pub struct Sample {
     pub write: bool,
     /// Sub-requests of the request that it is a part of, itself included, as the client says.
     pub siblings: u16,
+    /// Whether it goes on with a sub-request that is longer than one message.
+    pub continues: bool,
     /// When it came, by the server's clock.
     pub start: Timestamp,
     /// Until it was answered.

@@ -28,8 +28,9 @@ fn cap() -> Capability {
 fn requests() {
     let (datafile, cap, offset) = (datafile(2), cap(), LocalOffset(1 << 33));
     let sibling_targets = vec![TargetId(301), TargetId(0), TargetId(65_535), TargetId(2)];
-    let plain = IoHints { fragment: false, small_random: true, siblings: 1, sibling_targets: vec![] };
-    let hints = IoHints { fragment: true, small_random: false, siblings: 5, sibling_targets };
+    let plain = IoHints { fragment: false, small_random: true, siblings: 1, ..IoHints::default() };
+    let hints =
+        IoHints { fragment: true, small_random: false, siblings: 5, continues: true, sibling_targets };
     let both = vec![self::datafile(0), datafile];
     let fenced = vec![datafile];
     support::check(
@@ -90,6 +91,7 @@ fn replies() {
         len: 65_536,
         write: true,
         siblings: 5,
+        continues: true,
         start: Timestamp::from_parts(1_790_000_000, 123_456_789),
         took: Nanos(1_000_000),
     };

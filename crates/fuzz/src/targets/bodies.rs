@@ -140,6 +140,7 @@ pub fn data_reply_seeds() -> Vec<Vec<u8>> {
         len: 65_536,
         write: n.is_multiple_of(3),
         siblings: 4,
+        continues: n.is_multiple_of(2),
         start: Timestamp(i128::from(n)),
         took: Nanos(u64::from(n)),
     };

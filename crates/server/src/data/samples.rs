@@ -99,8 +99,9 @@ impl Sampler {
         if !self.wants(connection, start) || len == 0 {
             return None;
         }
-        let (client, siblings) = (connection.client, hints.siblings);
-        let sample = Sample { datafile, client, offset, len, write, siblings, start, took: Nanos(0) };
+        let &IoHints { siblings, continues, .. } = hints;
+        let (client, took) = (connection.client, Nanos(0));
+        let sample = Sample { datafile, client, offset, len, write, siblings, continues, start, took };
         Some(Noted { sampler: self, env, sample })
     }
 
@@ -148,6 +149,7 @@ mod tests {
             len: 1,
             write: false,
             siblings: 1,
+            continues: false,
             start: Timestamp(0),
             took: Nanos(0),
         }
