@@ -26,6 +26,7 @@ pub mod sample;
 pub mod survey;
 #[cfg(test)]
 mod testing;
+pub mod watch;
 
 pub use bytes::Bytes;
 pub use figures::Figures;

@@ -124,6 +124,11 @@ impl Load {
         Self { scale: all / requests.len().max(1) as f64, ..Self::from(&requests, requests.len() as u64) }
     }
 
+    /// The files of its requests, by their numbers in the trace.
+    pub fn files(&self) -> BTreeSet<u32> {
+        self.requests.iter().map(|planned| planned.request.file).collect()
+    }
+
     /// Requests that are run.
     pub fn requests(&self) -> usize {
         self.requests.len()
@@ -201,10 +206,23 @@ pub fn run(figures: &Figures, load: &Load, placings: &[&Placing]) -> Outcome {
     Run::new(figures, load, placings).through()
 }
 
+/// Runs `load` on a cluster, each file laid out as `layouts` has it (by its number in the trace); targets are counted
+/// through the classes of the figures.
+///
+/// # Panics
+/// When a file has no layout, or a layout a target that there is not.
+pub fn run_files(figures: &Figures, load: &Load, layouts: &BTreeMap<u32, Layout>) -> Outcome {
+    let mut run = Run::new(figures, load, &[]);
+    run.files = Some(layouts);
+    run.through()
+}
+
 struct Run<'a> {
     figures: &'a Figures,
     load: &'a Load,
     layouts: Vec<Layout>,
+    /// Those of single files instead.
+    files: Option<&'a BTreeMap<u32, Layout>>,
     targets: Vec<Target>,
     nodes: Vec<(Link, Link)>,
     /// When a rank is ready, and which; the earliest first.
@@ -240,6 +258,7 @@ impl<'a> Run<'a> {
             figures,
             load,
             layouts: placings.iter().map(layout).collect(),
+            files: None,
             targets,
             nodes: vec![Default::default(); nodes],
             ready: (0..load.ranks.len() as u32).map(|rank| Reverse((0, rank))).collect(),
@@ -349,7 +368,10 @@ impl<'a> Run<'a> {
 
     /// What a request asks of targets, in `self.subs`.
     fn split(&mut self, request: &Request) {
-        let layout = &self.layouts[if self.layouts.len() == 1 { 0 } else { request.unit as usize }];
+        let layout = match self.files {
+            Some(files) => &files[&request.file],
+            None => &self.layouts[if self.layouts.len() == 1 { 0 } else { request.unit as usize }],
+        };
         let len = request.len.min(u64::MAX - request.offset);
         let extent = Extent::new(request.offset, len);
         layout.split_into(extent, Access::Sequential, SplitPolicy::Off, &mut self.subs);

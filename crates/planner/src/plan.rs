@@ -18,7 +18,7 @@ const UNITS_MAX: usize = 64;
 /// Units that move less of all bytes are left alone.
 const SHARE_MIN: f64 = 1e-3;
 /// Requests of the sample by which the run as a whole is predicted.
-const SAMPLE: usize = 32_768;
+pub(crate) const SAMPLE: usize = 32_768;
 /// The version of the format.
 const VERSION: u32 = 1;
 
@@ -144,7 +144,7 @@ pub struct Alternative {
 /// Why a text is no plan.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("plan: {0}")]
-pub struct PlanError(String);
+pub struct PlanError(pub(crate) String);
 
 impl Plan {
     /// As a file, with comments.

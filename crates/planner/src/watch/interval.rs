@@ -1,0 +1,248 @@
+//! What was seen in an interval, and what follows from it.
+
+use super::asked::{Asked, Seen, requests};
+use super::judge::judge;
+use super::state::{Decision, Hysteresis, Signature, Step, Watch};
+use crate::figures::Figures;
+use crate::plan::{Options, Plan, PlanError, Rule};
+use crate::survey::{Limits, Survey, Traced};
+use std::collections::{BTreeMap, VecDeque};
+use weft_core::{Layout, Nanos, TargetId};
+use weft_trace::{FileId, HostId, Level, Names, Operation, Rank, Record};
+
+/// Most requests of an interval that are used.
+const REQUESTS_MAX: usize = 1 << 18;
+/// Most client processes that keep their numbers from interval to interval.
+const CLIENTS_MAX: usize = 1 << 20;
+
+/// A file and what servers saw of it in an interval.
+#[derive(Clone, Debug)]
+pub struct FileSeen {
+    /// Its path.
+    pub path: String,
+    /// Its layout.
+    pub layout: Layout,
+    /// Its length.
+    pub size: u64,
+    /// The messages.
+    pub seen: Vec<Seen>,
+}
+
+/// A group of files in an interval.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Group {
+    /// Its name: a path in which `*` stands for each number.
+    pub name: String,
+    /// What it did, if there was enough to tell.
+    pub signature: Option<Signature>,
+    /// What follows.
+    pub step: Step,
+    /// Where it was planned for: the decision, and the new rule with the times by which it was made.
+    pub decided: Option<Decided>,
+}
+
+/// A decision and its reasons.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decided {
+    /// What is done.
+    pub decision: Decision,
+    /// How long the requests take in the layouts in force.
+    pub in_force_s: f64,
+    /// How long in the new one.
+    pub planned_s: f64,
+    /// The new one.
+    pub rule: Rule,
+}
+
+/// What came of an interval.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    /// Requests that were found.
+    pub requests: u64,
+    /// Messages that belonged to no request that could be put together.
+    pub lost: u64,
+    /// All groups with requests.
+    pub groups: Vec<Group>,
+    /// The plan with the rules that are to be put into force, if there are any.
+    pub plan: Option<Plan>,
+    /// Why nothing could be planned though it was due.
+    pub failed: Option<String>,
+}
+
+/// One interval as it is kept.
+#[derive(Debug)]
+struct Kept {
+    files: Vec<(String, Layout, u64, Vec<Asked>)>,
+}
+
+/// Follows a directory from interval to interval.
+#[derive(Debug)]
+pub struct Watcher {
+    watch: Watch,
+    /// As many as a pattern has to last.
+    kept: VecDeque<Kept>,
+    clients: BTreeMap<u64, Rank>,
+}
+
+impl Watcher {
+    /// Has seen nothing yet.
+    pub fn new(hysteresis: Hysteresis) -> Self {
+        Self { watch: Watch::new(hysteresis), kept: VecDeque::new(), clients: BTreeMap::new() }
+    }
+
+    /// An interval has ended at `now`; times in `files` have any origin, the same in all intervals. Where a pattern has
+    /// lasted, it is planned for with `figures`, whose classes have these `targets`.
+    pub fn interval(
+        &mut self,
+        now: Nanos,
+        files: Vec<FileSeen>,
+        figures: &Figures,
+        targets: &[Vec<TargetId>],
+        options: &Options,
+    ) -> Interval {
+        let (mut count, mut lost) = (0, 0);
+        let mut kept = Kept { files: Vec::new() };
+        for file in files {
+            let (mut asked, missed) = requests(&file.layout, file.size, file.seen);
+            let room = REQUESTS_MAX - count.min(REQUESTS_MAX);
+            lost += missed;
+            if asked.len() > room {
+                asked.truncate(room);
+            }
+            count += asked.len();
+            if !asked.is_empty() {
+                kept.files.push((file.path, file.layout, file.size, asked));
+            }
+        }
+        let mut interval =
+            Interval { requests: count as u64, lost, groups: Vec::new(), plan: None, failed: None };
+        if count == 0 {
+            return interval;
+        }
+        if self.clients.len() > CLIENTS_MAX {
+            self.clients.clear();
+        }
+        let (traced, _) = trace([&kept].into_iter(), &mut self.clients);
+        self.kept.push_back(kept);
+        while self.kept.len() > self.watch.hysteresis().intervals.max(1) as usize {
+            self.kept.pop_front();
+        }
+        for unit in &traced.units {
+            let name = general(&unit.rule.0);
+            let signature = Signature::of(unit, self.watch.hysteresis());
+            let step = self.watch.observe(now, &name, signature);
+            interval.groups.push(Group { name, signature, step, decided: None });
+        }
+        if interval.groups.iter().any(|group| group.step == Step::Plan)
+            && let Err(error) = self.plan(now, &mut interval, figures, targets, options)
+        {
+            interval.failed = Some(error.to_string());
+        }
+        interval
+    }
+
+    /// What was decided for a group could not be done.
+    pub fn failed(&mut self, group: &str) {
+        self.watch.failed(group);
+    }
+
+    fn plan(
+        &mut self,
+        now: Nanos,
+        interval: &mut Interval,
+        figures: &Figures,
+        targets: &[Vec<TargetId>],
+        options: &Options,
+    ) -> Result<(), PlanError> {
+        let (traced, layouts) = trace(self.kept.iter(), &mut self.clients);
+        let due = |name: &str| interval.groups.iter().any(|g| g.step == Step::Plan && g.name == name);
+        let units: Vec<usize> =
+            (0..traced.units.len()).filter(|unit| due(&general(&traced.units[*unit].rule.0))).collect();
+        let (mut plan, judged) = judge(&traced, &units, figures, targets, &layouts, options)?;
+        plan.rules.clear();
+        for group in interval.groups.iter_mut().filter(|group| group.step == Step::Plan) {
+            let of_group = judged.iter().find(|one| general(&one.rule.path.0) == group.name);
+            let (in_force_s, planned_s) = of_group.map_or((0.0, 0.0), |one| (one.in_force_s, one.planned_s));
+            let decision = self.watch.decide(now, &group.name, in_force_s, planned_s);
+            let Some(judged) = of_group else { continue };
+            if matches!(decision, Decision::Apply { .. }) {
+                plan.rules.push(judged.rule.clone());
+            }
+            group.decided = Some(Decided { decision, in_force_s, planned_s, rule: judged.rule.clone() });
+        }
+        interval.plan = (!plan.rules.is_empty()).then_some(plan);
+        Ok(())
+    }
+}
+
+/// The name of a group whatever of its files an interval has: every number is left open.
+fn general(rule: &str) -> String {
+    let mut out = String::with_capacity(rule.len());
+    let mut number = false;
+    for character in rule.chars() {
+        let digit = character.is_ascii_digit();
+        if !digit {
+            out.push(character);
+        } else if !number {
+            out.push('*');
+        }
+        number = digit;
+    }
+    out
+}
+
+/// Intervals as a trace, and the layout of each of its files: the one that it had last.
+fn trace<'a>(
+    kept: impl Iterator<Item = &'a Kept>,
+    clients: &mut BTreeMap<u64, Rank>,
+) -> (Traced, BTreeMap<u32, Layout>) {
+    let mut names = Names::default();
+    let mut layouts = BTreeMap::new();
+    let mut sizes: BTreeMap<FileId, u64> = BTreeMap::new();
+    let mut all: Vec<(FileId, Asked)> = Vec::new();
+    for kept in kept {
+        for (path, layout, size, asked) in &kept.files {
+            let Some(file) = names.file(path) else { continue };
+            layouts.insert(file.0, layout.clone());
+            sizes.insert(file, *size);
+            all.extend(asked.iter().map(|asked| (file, *asked)));
+        }
+    }
+    all.sort_by_key(|(file, asked)| (asked.start, asked.client, *file));
+    let origin = all.first().map_or(Nanos(0), |(_, asked)| asked.start);
+    let mut survey = Survey::new(&Limits::default());
+    for (file, asked) in all {
+        let next = Rank(clients.len() as u32);
+        let rank = *clients.entry(asked.client).or_insert(next);
+        let record = Record {
+            rank,
+            host: HostId(0),
+            file,
+            op: if asked.write { Operation::Write } else { Operation::Read },
+            level: Level::Posix,
+            collective: false,
+            offset: asked.extent.offset,
+            len: asked.extent.len,
+            start: asked.start.saturating_sub(origin),
+            end: asked.end.max(asked.start).saturating_sub(origin),
+        };
+        survey.add(&record, &names);
+    }
+    let mut traced = survey.finish(Some(Level::Posix));
+    // Samples do not show how long files are, and room is needed for all of each.
+    for unit in &mut traced.units {
+        let of_unit = names.all_files().zip(0u32..).filter(|(path, _)| unit.rule.matches(path));
+        let (mut most, mut sum) = (0, 0u64);
+        for (_, number) in of_unit {
+            let size = sizes.get(&FileId(number)).copied().unwrap_or(0);
+            most = most.max(size);
+            sum = sum.saturating_add(size);
+        }
+        unit.extent = unit.extent.max(most);
+        unit.extent_sum = unit.extent_sum.max(sum);
+    }
+    (traced, layouts)
+}
+
+#[cfg(test)]
+mod tests;
