@@ -7,7 +7,7 @@ use crate::figures::Figures;
 use crate::plan::{Options, Plan, PlanError, Rule};
 use crate::survey::{Limits, Survey, Traced};
 use std::collections::{BTreeMap, VecDeque};
-use weft_core::{Layout, Nanos, TargetId};
+use weft_core::{Candidate, Layout, Nanos};
 use weft_trace::{FileId, HostId, Level, Names, Operation, Rank, Record};
 
 /// Most requests of an interval that are used.
@@ -18,6 +18,8 @@ const CLIENTS_MAX: usize = 1 << 20;
 /// A file and what servers saw of it in an interval.
 #[derive(Clone, Debug)]
 pub struct FileSeen {
+    /// Its id.
+    pub file: weft_core::FileId,
     /// Its path.
     pub path: String,
     /// Its layout.
@@ -72,7 +74,16 @@ pub struct Interval {
 /// One interval as it is kept.
 #[derive(Debug)]
 struct Kept {
-    files: Vec<(String, Layout, u64, Vec<Asked>)>,
+    files: Vec<KeptFile>,
+}
+
+#[derive(Debug)]
+struct KeptFile {
+    file: weft_core::FileId,
+    path: String,
+    layout: Layout,
+    size: u64,
+    asked: Vec<Asked>,
 }
 
 /// Follows a directory from interval to interval.
@@ -91,19 +102,19 @@ impl Watcher {
     }
 
     /// An interval has ended at `now`; times in `files` have any origin, the same in all intervals. Where a pattern has
-    /// lasted, it is planned for with `figures`, whose classes have these `targets`.
+    /// lasted, it is planned for with `figures`, which are those of the targets in `available`.
     pub fn interval(
         &mut self,
         now: Nanos,
         files: Vec<FileSeen>,
         figures: &Figures,
-        targets: &[Vec<TargetId>],
+        available: &[Candidate<'_>],
         options: &Options,
     ) -> Interval {
         let (mut count, mut lost) = (0, 0);
         let mut kept = Kept { files: Vec::new() };
-        for file in files {
-            let (mut asked, missed) = requests(&file.layout, file.size, file.seen);
+        for mut file in files {
+            let (mut asked, missed) = requests(&file.layout, file.size, std::mem::take(&mut file.seen));
             let room = REQUESTS_MAX - count.min(REQUESTS_MAX);
             lost += missed;
             if asked.len() > room {
@@ -111,7 +122,8 @@ impl Watcher {
             }
             count += asked.len();
             if !asked.is_empty() {
-                kept.files.push((file.path, file.layout, file.size, asked));
+                let FileSeen { file, path, layout, size, .. } = file;
+                kept.files.push(KeptFile { file, path, layout, size, asked });
             }
         }
         let mut interval =
@@ -134,7 +146,7 @@ impl Watcher {
             interval.groups.push(Group { name, signature, step, decided: None });
         }
         if interval.groups.iter().any(|group| group.step == Step::Plan)
-            && let Err(error) = self.plan(now, &mut interval, figures, targets, options)
+            && let Err(error) = self.plan(now, &mut interval, figures, available, options)
         {
             interval.failed = Some(error.to_string());
         }
@@ -151,14 +163,14 @@ impl Watcher {
         now: Nanos,
         interval: &mut Interval,
         figures: &Figures,
-        targets: &[Vec<TargetId>],
+        available: &[Candidate<'_>],
         options: &Options,
     ) -> Result<(), PlanError> {
         let (traced, layouts) = trace(self.kept.iter(), &mut self.clients);
         let due = |name: &str| interval.groups.iter().any(|g| g.step == Step::Plan && g.name == name);
         let units: Vec<usize> =
             (0..traced.units.len()).filter(|unit| due(&general(&traced.units[*unit].rule.0))).collect();
-        let (mut plan, judged) = judge(&traced, &units, figures, targets, &layouts, options)?;
+        let (mut plan, judged) = judge(&traced, &units, figures, available, &layouts, options)?;
         plan.rules.clear();
         for group in interval.groups.iter_mut().filter(|group| group.step == Step::Plan) {
             let of_group = judged.iter().find(|one| general(&one.rule.path.0) == group.name);
@@ -191,21 +203,21 @@ fn general(rule: &str) -> String {
     out
 }
 
-/// Intervals as a trace, and the layout of each of its files: the one that it had last.
+/// Intervals as a trace, and each file's id and layout, those that it had last.
 fn trace<'a>(
     kept: impl Iterator<Item = &'a Kept>,
     clients: &mut BTreeMap<u64, Rank>,
-) -> (Traced, BTreeMap<u32, Layout>) {
+) -> (Traced, BTreeMap<u32, (weft_core::FileId, Layout)>) {
     let mut names = Names::default();
     let mut layouts = BTreeMap::new();
     let mut sizes: BTreeMap<FileId, u64> = BTreeMap::new();
     let mut all: Vec<(FileId, Asked)> = Vec::new();
     for kept in kept {
-        for (path, layout, size, asked) in &kept.files {
-            let Some(file) = names.file(path) else { continue };
-            layouts.insert(file.0, layout.clone());
-            sizes.insert(file, *size);
-            all.extend(asked.iter().map(|asked| (file, *asked)));
+        for of in &kept.files {
+            let Some(file) = names.file(&of.path) else { continue };
+            layouts.insert(file.0, (of.file, of.layout.clone()));
+            sizes.insert(file, of.size);
+            all.extend(of.asked.iter().map(|asked| (file, *asked)));
         }
     }
     all.sort_by_key(|(file, asked)| (asked.start, asked.client, *file));

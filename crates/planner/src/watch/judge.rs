@@ -1,12 +1,13 @@
 //! A new plan beside the layouts in force.
 
 use crate::figures::Figures;
-use crate::model::{Load, run, run_files};
-use crate::placing::Placing;
-use crate::plan::{Options, Plan, PlanError, Planned, Rule, SAMPLE, plan};
+use crate::live::{Renamed, class_layout};
+use crate::model::{Load, run_files};
+use crate::plan::{Options, Plan, PlanError, Rule, SAMPLE, plan};
 use crate::survey::Traced;
 use std::collections::BTreeMap;
-use weft_core::{Component, Layout, Strip, TargetId};
+use weft_core::parts::RoomLeft;
+use weft_core::{Candidate, Component, FileId, Layout, Strip, TargetId};
 
 /// A unit of a trace under its new layout and under those in force.
 #[derive(Clone, Debug)]
@@ -21,10 +22,10 @@ pub struct Judged {
     pub rule: Rule,
 }
 
-/// Plans for `units` of a trace and says what the layouts in force take, both by the planner's model and with the same
-/// requests. `layouts` has that of each file, by its number in the trace; `targets` has the targets of each class, in the
-/// order of the figures. Units that move too little to be planned for are left out of the answer and of the plan's rules,
-/// as are all that were not asked for.
+/// Plans for `units` of a trace and says what the layouts in force take, by the planner's model and with the same requests
+/// on both. `files` has the id and the layout of each file, by its number in the trace; `available` are the targets that the
+/// figures are of. Units that move too little to be planned for are left out of the answer and of the plan's rules, as are
+/// all that were not asked for.
 ///
 /// # Errors
 /// As [`plan`]; targets or layouts that do not fit the figures.
@@ -32,61 +33,76 @@ pub fn judge(
     traced: &Traced,
     units: &[usize],
     figures: &Figures,
-    targets: &[Vec<TargetId>],
-    layouts: &BTreeMap<u32, Layout>,
+    available: &[Candidate<'_>],
+    files: &BTreeMap<u32, (FileId, Layout)>,
     options: &Options,
 ) -> Result<(Plan, Vec<Judged>), PlanError> {
-    let numbers = numbers(figures, targets)?;
-    let Planned { mut plan, placings } = plan(traced, figures, options)?;
-    let chosen = placings.iter().find(|(planner, _)| *planner == options.planner);
-    let (_, chosen) = chosen.expect("who plans has layouts");
+    let numbers = numbers(figures, available)?;
+    let numbered: Vec<Candidate<'_>> = available
+        .iter()
+        .filter_map(|candidate| Some(Candidate { target: *numbers.get(&candidate.target)?, ..*candidate }))
+        .collect();
+    let mut plan = plan(traced, figures, options)?.plan;
     let mut judged = Vec::new();
     for &unit in units {
         let Some(rule) = plan.rules.iter().find(|rule| rule.path == traced.units[unit].rule) else {
             continue;
         };
+        let wrong = |why: String| PlanError(format!("{}: {why}", rule.path));
+        let planned = class_layout(&rule.layout, figures, &Renamed::new()).map_err(wrong)?;
         let load = Load::of(traced, Some(unit as u32)).thin(SAMPLE);
-        let files = load.files();
-        let mut in_force = BTreeMap::new();
-        for file in files {
-            let layout = layouts.get(&file).ok_or_else(|| {
-                PlanError(format!("the layout of a file of {} is not known", traced.units[unit].rule))
-            })?;
-            in_force.insert(file, renumbered(layout, &numbers)?);
+        let (mut in_force, mut new) = (BTreeMap::new(), BTreeMap::new());
+        for file in load.files() {
+            let found = files.get(&file);
+            let (id, layout) = found.ok_or_else(|| wrong("the layout of a file is not known".into()))?;
+            in_force.insert(file, renumbered(layout, &numbers).map_err(wrong)?);
+            // Files take turns at where they begin, the ones as the others.
+            let placed = planned.place(&numbered, &RoomLeft::new(), *id);
+            new.insert(file, placed.map_err(|error| wrong(error.to_string()))?);
         }
-        let placing: &Placing = &chosen[unit];
-        let planned_s = run(figures, &load, &vec![placing; traced.units.len()]).seconds;
-        let in_force_s = run_files(figures, &load, &in_force).seconds;
-        judged.push(Judged { unit, in_force_s, planned_s, rule: rule.clone() });
+        let seconds = |layouts| run_files(figures, &load, layouts).seconds;
+        judged.push(Judged {
+            unit,
+            in_force_s: seconds(&in_force),
+            planned_s: seconds(&new),
+            rule: rule.clone(),
+        });
     }
     plan.rules = judged.iter().map(|judged| judged.rule.clone()).collect();
     Ok((plan, judged))
 }
 
 /// The model counts targets through the classes.
-fn numbers(figures: &Figures, targets: &[Vec<TargetId>]) -> Result<BTreeMap<TargetId, TargetId>, PlanError> {
-    let fits = figures.classes.len() == targets.len()
-        && figures
-            .classes
-            .iter()
-            .zip(targets)
-            .all(|(class, targets)| class.targets as usize == targets.len());
-    if !fits {
-        return Err(PlanError("the figures are of a cluster with other targets".into()));
+fn numbers(
+    figures: &Figures,
+    available: &[Candidate<'_>],
+) -> Result<BTreeMap<TargetId, TargetId>, PlanError> {
+    let mut numbers = BTreeMap::new();
+    for class in &figures.classes {
+        let before = numbers.len();
+        for candidate in available.iter().filter(|candidate| candidate.class == class.name) {
+            numbers.insert(candidate.target, TargetId(numbers.len() as u32));
+        }
+        let (found, known) = (numbers.len() - before, class.targets as usize);
+        if found != known {
+            let why =
+                format!("the figures have {known} targets of class {:?}, the cluster {found}", class.name);
+            return Err(PlanError(why));
+        }
     }
-    Ok(targets.iter().flatten().copied().zip((0..).map(TargetId)).collect())
+    Ok(numbers)
 }
 
-fn renumbered(layout: &Layout, numbers: &BTreeMap<TargetId, TargetId>) -> Result<Layout, PlanError> {
+fn renumbered(layout: &Layout, numbers: &BTreeMap<TargetId, TargetId>) -> Result<Layout, String> {
     let strip = |strip: &Strip| {
         let target = numbers.get(&strip.target).copied();
-        let target = target.ok_or_else(|| PlanError(format!("no class has {}", strip.target)))?;
+        let target = target.ok_or_else(|| format!("{} is of no class of the figures", strip.target))?;
         Ok(Strip { target, stripe_size: strip.stripe_size })
     };
     let component = |component: &Component| {
-        let strips = component.strips.iter().map(strip).collect::<Result<_, PlanError>>()?;
+        let strips = component.strips.iter().map(strip).collect::<Result<_, String>>()?;
         Ok(Component { strips, ..component.clone() })
     };
-    let components = layout.components().iter().map(component).collect::<Result<_, PlanError>>()?;
-    Layout::from_components(components).map_err(|error| PlanError(error.to_string()))
+    let components = layout.components().iter().map(component).collect::<Result<_, String>>()?;
+    Layout::from_components(components).map_err(|error| error.to_string())
 }

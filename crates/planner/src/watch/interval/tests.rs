@@ -1,1 +1,175 @@
+use super::*;
+use crate::testing::hybrid;
+use crate::watch::state::{Order, Ways};
+use weft_core::{Access, ByteLen, Extent, FileId as Id, ServerId, SplitPolicy, TargetId};
 
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+/// Of a file.
+const SIZE: u64 = 256 * MIB;
+
+const AVAILABLE: [Candidate<'static>; 6] = {
+    const fn of(number: u32, class: &'static str) -> Candidate<'static> {
+        Candidate { target: TargetId(10 + number), server: ServerId(number), class }
+    }
+    [of(0, "hdd"), of(1, "hdd"), of(2, "hdd"), of(3, "hdd"), of(4, "ssd"), of(5, "ssd")]
+};
+
+/// How programs use a file.
+#[derive(Clone, Copy)]
+enum Use {
+    Stream,
+    Random,
+}
+
+/// What servers see of 8 processes that use a file in an interval.
+fn seen(layout: &Layout, number: u64, how: Use, requests: u64) -> Vec<Seen> {
+    let mut out = Vec::new();
+    for n in 0..requests {
+        let (client, turn) = (n % 8, n / 8);
+        let chance = (number * requests + n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let chance = (chance ^ (chance >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20;
+        let extent = match how {
+            Use::Stream => Extent::new(client * (SIZE / 8) + (number * requests / 8 + turn) % 32 * MIB, MIB),
+            Use::Random => Extent::new(chance % (SIZE / (16 * KIB)) * 16 * KIB, 16 * KIB),
+        };
+        let start = Nanos(number * 60_000_000_000 + turn * 10_000_000 + client * 1000);
+        for sub in layout.split(extent, Access::Sequential, SplitPolicy::Off) {
+            out.push(Seen {
+                client: 900 + client,
+                object: sub.object,
+                local: sub.local,
+                write: false,
+                siblings: sub.siblings as u16,
+                continues: false,
+                start,
+                end: Nanos(start.0 + 9_000_000),
+            });
+        }
+    }
+    out
+}
+
+struct Run {
+    watcher: Watcher,
+    figures: Figures,
+    layout: Layout,
+    number: u64,
+}
+
+impl Run {
+    fn new(hysteresis: Hysteresis) -> Self {
+        // As good as any for streams.
+        let all: Vec<TargetId> = AVAILABLE.iter().map(|candidate| candidate.target).collect();
+        Self {
+            watcher: Watcher::new(hysteresis),
+            figures: hybrid((4, 8_000.0, 150.0), (2, 80.0, 500.0), Some(512 * MIB)),
+            layout: Layout::striped(&all, ByteLen(MIB)).expect("a layout"),
+            number: 0,
+        }
+    }
+
+    /// An interval in which the files are used so.
+    fn interval(&mut self, how: Use, requests: u64) -> Interval {
+        let layout = self.layout.clone();
+        let file = |number: u64| FileSeen {
+            file: Id(number),
+            path: format!("/out/run{number}/data"),
+            layout: layout.clone(),
+            size: SIZE,
+            seen: seen(&layout, self.number, how, requests),
+        };
+        // Not every interval has the same files.
+        let files = (0..1 + self.number % 2).map(file).collect();
+        self.number += 1;
+        let now = Nanos::from_s(60 * self.number);
+        self.watcher.interval(now, files, &self.figures, &AVAILABLE, &Options::default())
+    }
+}
+
+fn hysteresis() -> Hysteresis {
+    Hysteresis { gain: 0.2, intervals: 3, pause: Nanos::from_s(600), requests: 64 }
+}
+
+fn decided(intervals: &[Interval]) -> Vec<(usize, &Decided)> {
+    let all = intervals.iter().enumerate();
+    all.flat_map(|(at, one)| one.groups.iter().filter_map(move |group| Some((at, group.decided.as_ref()?))))
+        .collect()
+}
+
+#[test]
+fn a_program_that_turns_to_random_requests_gets_one_plan_with_the_ssds_in_it() {
+    let mut run = Run::new(hysteresis());
+    let streams: Vec<Interval> = (0..12).map(|_| run.interval(Use::Stream, 256)).collect();
+    for interval in &streams {
+        assert_eq!((interval.groups.len(), interval.lost), (1, 0));
+        let signature = interval.groups[0].signature.expect("enough to tell");
+        assert_eq!(
+            (signature.order, signature.ways, signature.size_log2),
+            (Order::Contiguous, Ways::Reads, 20)
+        );
+        assert_eq!(interval.groups[0].name, "/out/run*/data");
+    }
+    // What the layout in force is good for is looked at once.
+    let first = decided(&streams);
+    assert_eq!(first.len(), 1);
+    assert!(matches!(first[0].1.decision, Decision::Keep { .. }), "{:?}", first[0].1);
+    let random: Vec<Interval> = (0..12).map(|_| run.interval(Use::Random, 2048)).collect();
+    let second = decided(&random);
+    let [(at, new)] = second.as_slice() else { panic!("{} decisions", second.len()) };
+    assert_eq!(*at, 2, "in the third interval");
+    assert!(matches!(new.decision, Decision::Apply { gain } if gain > 0.2), "{:?}", new.decision);
+    let plan = random[2].plan.as_ref().expect("a plan");
+    assert_eq!(plan.rules.len(), 1);
+    assert!(plan.rules[0].layout[0].stripes.contains_key("ssd"), "{:?}", plan.rules[0].layout);
+    assert!(plan.rules[0].pattern.starts_with("random"), "{}", plan.rules[0].pattern);
+    assert!(random.iter().all(|one| one.failed.is_none()));
+}
+
+#[test]
+fn what_stays_and_what_flaps_gets_no_plan() {
+    for period in [1, 2] {
+        let mut run = Run::new(hysteresis());
+        let known: Vec<Interval> = (0..3).map(|_| run.interval(Use::Stream, 256)).collect();
+        assert_eq!(decided(&known).len(), 1);
+        for number in 0..12 {
+            let random = number / period % 2 == 0;
+            let interval =
+                if random { run.interval(Use::Random, 2048) } else { run.interval(Use::Stream, 256) };
+            assert!(
+                interval.plan.is_none() && interval.groups[0].step != Step::Plan,
+                "{:?}",
+                interval.groups
+            );
+        }
+    }
+}
+
+#[test]
+fn too_few_requests_tell_nothing() {
+    let mut run = Run::new(hysteresis());
+    for _ in 0..6 {
+        let interval = run.interval(Use::Random, 16);
+        assert!(interval.groups.iter().all(|group| group.step == Step::Quiet), "{:?}", interval.groups);
+    }
+    let nothing = run.interval(Use::Random, 0);
+    assert_eq!((nothing.requests, nothing.groups.len()), (0, 0));
+}
+
+#[test]
+fn figures_of_another_cluster_are_told_and_asked_for_again() {
+    let mut run = Run::new(hysteresis());
+    run.figures.classes[1].targets = 5;
+    (0..2).for_each(|_| assert!(run.interval(Use::Random, 2048).failed.is_none()));
+    let failed = run.interval(Use::Random, 2048);
+    assert!(failed.failed.as_ref().is_some_and(|why| why.contains("5 targets")), "{:?}", failed.failed);
+    run.figures.classes[1].targets = 2;
+    assert!(run.interval(Use::Random, 2048).plan.is_some());
+}
+
+#[test]
+fn groups_have_one_name_whatever_files_there_are() {
+    assert_eq!(general("/run7/out.0001.h5"), "/run*/out.*.h*");
+    assert_eq!(general("/run7/out.*.h5"), "/run*/out.*.h*");
+    assert_eq!(general("/plain"), "/plain");
+}
