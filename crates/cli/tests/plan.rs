@@ -48,6 +48,15 @@ fn a_plan_is_written_explained_and_tried() {
     let rule = read.rule("/scratch/data").expect("a rule");
     assert_eq!((read.planner, rule.alternatives.len()), (Planner::Best, 4));
     assert_eq!(rule.layout, rule.alternatives[0].layout);
+    // A part of the trace, which the result tells.
+    let mut command = Command::new(WEFT);
+    command.arg("plan").arg(&trace).arg("--cluster").arg(&cluster).args([
+        "--verify",
+        "--verify-requests",
+        "100",
+    ]);
+    let part = succeeded(&mut command);
+    assert!(part.contains("of 512 requests ("), "{part}");
     // A plan is a cluster, too: the same trace planned for it by another planner.
     let mut command = Command::new(WEFT);
     command.arg("plan").arg(&trace).arg("--cluster").arg(&plan).args(["--planner", "psa", "--output", "-"]);

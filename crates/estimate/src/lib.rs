@@ -6,9 +6,11 @@
 
 mod bench;
 mod figures;
+mod part;
 mod traced;
 mod trial;
 
 pub use figures::{EstimateError, Site, figures, of_twin};
+pub use part::{Moved, Part, Progress};
 pub use traced::traced;
 pub use trial::{PARTS_MAX, Trial, TrialError, layout_spec, trial};

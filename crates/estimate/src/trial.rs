@@ -1,10 +1,9 @@
 //! Plans tried on the twin: what a workload takes under a layout, by the real client and servers on modelled devices.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
-use weft_planner::{Figures, Part, Placing};
+use weft_planner::{Figures, Placing};
 use weft_twin::{ClusterSpec, LayoutSpec, RunError, RunOptions, TailSpec};
-use weft_workload::{FileRef, Op, Size, Workload};
+use weft_workload::{Size, Workload};
 
 /// Parts of a layout that a file can be made with.
 pub const PARTS_MAX: usize = weft_core::layout::COMPONENTS_MAX;
@@ -34,7 +33,7 @@ pub enum TrialError {
 /// # Errors
 /// When it has too many parts.
 pub fn layout_spec(placing: &Placing, figures: &Figures) -> Result<LayoutSpec, TrialError> {
-    let sizes = |part: &Part| -> BTreeMap<String, Size> {
+    let sizes = |part: &weft_planner::Part| -> BTreeMap<String, Size> {
         let stripes = part.stripes.iter().zip(&figures.classes).filter(|(size, _)| **size > 0);
         stripes.map(|(size, class)| (class.name.clone(), Size(*size))).collect()
     };
@@ -64,41 +63,9 @@ pub fn trial(
     let options = RunOptions { drain: true, ..RunOptions::default() };
     let outcome = match files {
         None => weft_twin::run_with(&spec, workload, options)?,
-        Some(files) => weft_twin::run_with(&spec, &Only { workload, files }, options)?,
+        Some(files) => {
+            weft_twin::run_with(&spec, &crate::Part::new(workload, Some(files.clone()), u64::MAX), options)?
+        }
     };
     Ok(Trial { seconds: outcome.elapsed.get() as f64 / 1e9, event_hash: outcome.event_hash })
-}
-
-/// What a workload does to some of its files. Waits stay: they are of all ranks.
-struct Only<'a> {
-    workload: &'a dyn Workload,
-    files: &'a BTreeSet<u32>,
-}
-
-impl Workload for Only<'_> {
-    fn ranks(&self) -> u32 {
-        self.workload.ranks()
-    }
-
-    fn name(&self, file: FileRef) -> String {
-        self.workload.name(file)
-    }
-
-    fn phase(&self, phase: u16) -> String {
-        self.workload.phase(phase)
-    }
-
-    fn group(&self, rank: u32) -> Range<u32> {
-        self.workload.group(rank)
-    }
-
-    fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
-        Box::new(self.workload.inputs().filter(|(file, _)| self.files.contains(&file.0)))
-    }
-
-    fn ops(&self, rank: u32) -> Box<dyn Iterator<Item = Op> + Send + '_> {
-        Box::new(
-            self.workload.ops(rank).filter(|op| op.file().is_none_or(|file| self.files.contains(&file.0))),
-        )
-    }
 }

@@ -23,13 +23,16 @@ take by the planner's model, why the layout was chosen and how sure it is that n
 cluster file; without it the configured cluster is planned for. Devices of targets are measured on their models: of a
 cluster file those that `emulate` or --profile names, else usual ones for classes hdd, ssd and nvme.
 
---verify replays the trace on the twin under each alternative and says where the model had ranked them wrongly.
+--verify replays the trace on the twin under each alternative and says where the model had ranked them wrongly. Trials
+run side by side. Of files with more than a million reads and writes it takes that many: of each rank the same windows,
+spread over the trace. --verify-requests takes another number, or all.
 
 Examples:
   weft plan app.darshan --cluster twin.toml --room ssd=1GiB --explain
   weft plan app.wtrace --cluster twin.toml --output plan.toml
   weft plan counters-only.darshan --reconstruct --cluster twin.toml --planner psa
-  weft plan app.wtrace --cluster twin.toml --verify";
+  weft plan app.wtrace --cluster twin.toml --verify
+  weft plan app.wtrace --cluster twin.toml --verify --verify-requests 0 --json | jq 'select(.wrong)'";
 
 /// Plans layouts for a traced program.
 #[derive(Args)]
@@ -70,6 +73,9 @@ pub struct PlanArgs {
     /// Try each alternative on the twin
     #[arg(long)]
     verify: bool,
+    /// Try so many reads and writes of each rule's files, spread over the trace, if it has more; 0 for all
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, requires = "verify")]
+    verify_requests: u64,
     /// One JSON object per line instead of tables: each rule with its alternatives
     #[arg(long)]
     json: bool,

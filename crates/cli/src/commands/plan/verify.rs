@@ -3,16 +3,24 @@
 use super::PlanArgs;
 use super::cluster::Target;
 use crate::failure::Failure;
-use crate::table::Table;
+use crate::table::{Table, human};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::collections::BTreeSet;
-use weft_estimate::trial;
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use weft_estimate::{Moved, Part, trial};
 use weft_planner::Placing;
-use weft_planner::plan::{Alternative, Planned};
+use weft_planner::plan::{Alternative, Planned, Rule};
 use weft_trace::prepared::{self, Prepared, Timing, TraceWorkload};
+use weft_twin::ClusterSpec;
 
 /// Times that differ by less are equal.
 const EQUAL: f64 = 0.02;
+/// Twins that run at a time: each takes some hundred MiB.
+const TWINS_MAX: usize = 8;
 
 /// A layout and its times.
 struct Tried<'a> {
@@ -20,6 +28,20 @@ struct Tried<'a> {
     /// On the twin, or why not.
     seconds: Result<f64, String>,
 }
+
+/// What the trace does under one rule.
+struct Ruled<'a> {
+    rule: &'a Rule,
+    files: BTreeSet<u32>,
+    /// What is tried, and what there is.
+    moved: (Moved, Moved),
+    /// Layouts that differ, and of each alternative which it is.
+    placings: Vec<Placing>,
+    which: Vec<usize>,
+}
+
+/// A trial: the number of its rule and of the placing.
+type Job = (usize, usize);
 
 impl PlanArgs {
     /// Tries all; the code to end with.
@@ -35,10 +57,49 @@ impl PlanArgs {
             ..prepared::Options::default()
         };
         let mut stream = self.input.open()?;
-        let prepared = Prepared::new(&self.input.file, &mut *stream, &options, |_| {})?;
-        let plan = &planned.plan;
+        let progress = super::super::trace::bar();
+        let prepared = Prepared::new(&self.input.file, &mut *stream, &options, |stream| {
+            super::super::trace::tick(&progress, stream);
+        });
+        progress.finish_and_clear();
+        let prepared = prepared?;
+        let rules = self.ruled(planned, target, &prepared)?;
+        let outcomes = self.tries(&rules, cluster, target, &prepared)?;
         let mut wrong = 0;
-        let mut told = 0;
+        for (ruled, outcomes) in rules.iter().zip(&outcomes) {
+            let tried: Vec<Tried<'_>> = ruled
+                .rule
+                .alternatives
+                .iter()
+                .zip(&ruled.which)
+                .map(|(of, &which)| Tried { of, seconds: outcomes[which].clone() })
+                .collect();
+            let verdicts = verdicts(&tried);
+            wrong += verdicts.len();
+            if self.json { as_json(ruled, &tried, &verdicts) } else { as_text(ruled, &tried, &verdicts) }
+        }
+        if !self.json {
+            match wrong {
+                0 => outln!("\nthe model's ranking was right for all {} rules", rules.len()),
+                wrong => outln!("\nthe model ranked {wrong} pairs wrongly"),
+            }
+        }
+        Ok(0)
+    }
+
+    /// So many reads and writes of a rule are tried.
+    fn requests_max(&self) -> u64 {
+        if self.verify_requests == 0 { u64::MAX } else { self.verify_requests }
+    }
+
+    fn ruled<'a>(
+        &self,
+        planned: &'a Planned,
+        target: &Target,
+        prepared: &Prepared,
+    ) -> Result<Vec<Ruled<'a>>, Failure> {
+        let plan = &planned.plan;
+        let mut rules = Vec::new();
         for rule in &plan.rules {
             let files: BTreeSet<u32> = prepared
                 .facts
@@ -48,70 +109,163 @@ impl PlanArgs {
                 .filter(|(_, file)| plan.rule(&file.name).is_some_and(|of| of.path == rule.path))
                 .map(|(number, _)| number as u32)
                 .collect();
-            let mut tried: Vec<Tried<'_>> = Vec::new();
-            for of in &rule.alternatives {
-                let same = tried.iter().find(|before| before.of.layout == of.layout);
-                let seconds = match same {
-                    Some(same) => same.seconds.clone(),
-                    None => {
-                        let placing = Placing::read(&of.layout, &target.figures)
-                            .map_err(|why| Failure::new(&rule.path, why))?;
-                        let workload = TraceWorkload::new(&prepared, Timing::Fast);
-                        let outcome = trial(cluster, &target.figures, &placing, &workload, Some(&files));
-                        workload.whole()?;
-                        outcome.map(|trial| trial.seconds).map_err(|error| error.to_string())
-                    }
-                };
-                tried.push(Tried { of, seconds });
-            }
-            let verdicts = verdicts(&tried);
-            wrong += verdicts.len();
-            told += 1;
-            if self.json {
-                for one in &tried {
-                    outln!(
-                        "{}",
-                        json!({
-                            "path": rule.path.0,
-                            "planner": one.of.planner,
-                            "model_s": one.of.seconds,
-                            "twin_s": one.seconds.as_ref().ok(),
-                            "why_not": one.seconds.as_ref().err(),
-                        })
-                    );
+            let (mut placings, mut which): (Vec<Placing>, Vec<usize>) = (Vec::new(), Vec::new());
+            for (number, of) in rule.alternatives.iter().enumerate() {
+                let same = rule.alternatives[..number].iter().position(|before| before.layout == of.layout);
+                if let Some(same) = same {
+                    which.push(which[same]);
+                    continue;
                 }
-                continue;
+                which.push(placings.len());
+                let placing = Placing::read(&of.layout, &target.figures);
+                placings.push(placing.map_err(|why| Failure::new(&rule.path, why))?);
             }
-            outln!("\non the twin, {}:", crate::commands::shown(&rule.path.0));
-            let mut table = Table::new(["  ", "PLANNER", "MODEL S", "TWIN S", "MODEL/TWIN", ""]);
-            for one in &tried {
-                let (twin, ratio, note) = match &one.seconds {
-                    Ok(twin) => (
-                        format!("{twin:.3}"),
-                        format!("{:.2}", one.of.seconds / twin.max(1e-9)),
-                        String::new(),
-                    ),
-                    Err(why) => ("-".to_owned(), "-".to_owned(), why.clone()),
-                };
-                let model = format!("{:.3}", one.of.seconds);
-                table.row([String::new(), one.of.planner.to_string(), model, twin, ratio, note]);
-            }
-            out!("{}", table.render());
-            for verdict in &verdicts {
-                outln!("  {verdict}");
-            }
-            if verdicts.is_empty() {
-                outln!("  the model ranked them as the twin does");
-            }
+            let workload = TraceWorkload::new(prepared, Timing::Fast);
+            let part = Part::new(&workload, Some(files.clone()), self.requests_max());
+            let moved = (part.kept(), part.all());
+            workload.whole()?;
+            rules.push(Ruled { rule, files, moved, placings, which });
         }
-        if !self.json {
-            match wrong {
-                0 => outln!("\nthe model's ranking was right for all {told} rules"),
-                wrong => outln!("\nthe model ranked {wrong} pairs wrongly"),
-            }
-        }
-        Ok(0)
+        Ok(rules)
     }
+
+    /// Runs all trials, as many at a time as there are processors: seconds by rule and placing.
+    fn tries(
+        &self,
+        rules: &[Ruled<'_>],
+        cluster: &ClusterSpec,
+        target: &Target,
+        prepared: &Prepared,
+    ) -> Result<Vec<Vec<Result<f64, String>>>, Failure> {
+        let jobs: Vec<Job> = rules
+            .iter()
+            .enumerate()
+            .flat_map(|(number, ruled)| (0..ruled.placings.len()).map(move |placing| (number, placing)))
+            .collect();
+        let total = jobs.iter().map(|(rule, _)| rules[*rule].moved.0.requests).sum();
+        let bar = bar(total, jobs.len());
+        let tell = |count| bar.inc(count);
+        let next = AtomicUsize::new(0);
+        let done: Mutex<Vec<(Job, Result<f64, String>)>> = Mutex::default();
+        let failed: Mutex<Option<Failure>> = Mutex::default();
+        let worker = || {
+            while let Some(&(rule, placing)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let ruled = &rules[rule];
+                let workload = TraceWorkload::new(prepared, Timing::Fast);
+                let part =
+                    Part::new(&workload, Some(ruled.files.clone()), self.requests_max()).telling(&tell);
+                let outcome = trial(cluster, &target.figures, &ruled.placings[placing], &part, None);
+                let seconds =
+                    outcome.map(|trial| trial.seconds * part.weight()).map_err(|error| error.to_string());
+                if let Err(error) = workload.whole() {
+                    held(&failed).get_or_insert(error.into());
+                }
+                held(&done).push(((rule, placing), seconds));
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(TWINS_MAX);
+        std::thread::scope(|scope| {
+            for _ in 0..threads.min(jobs.len()) {
+                scope.spawn(worker);
+            }
+        });
+        bar.finish_and_clear();
+        if let Some(failure) = held(&failed).take() {
+            return Err(failure);
+        }
+        let mut done = std::mem::take(&mut *held(&done));
+        done.sort_by_key(|(job, _)| *job);
+        let mut outcomes: Vec<Vec<_>> = rules.iter().map(|_| Vec::new()).collect();
+        for ((rule, _), seconds) in done {
+            outcomes[rule].push(seconds);
+        }
+        Ok(outcomes)
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A bar over the requests of all trials; hidden where nobody looks.
+fn bar(requests: u64, trials: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} requests {msg} {eta}");
+    let bar = ProgressBar::new(requests).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(format!("of {trials} trials on the twin"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn as_json(ruled: &Ruled<'_>, tried: &[Tried<'_>], verdicts: &[String]) {
+    let (kept, all) = ruled.moved;
+    for one in tried {
+        outln!(
+            "{}",
+            json!({
+                "path": ruled.rule.path.0,
+                "planner": one.of.planner,
+                "model_s": one.of.seconds,
+                "twin_s": one.seconds.as_ref().ok(),
+                "why_not": one.seconds.as_ref().err(),
+                "requests": kept.requests,
+                "of_requests": all.requests,
+                "bytes": kept.bytes,
+                "of_bytes": all.bytes,
+            })
+        );
+    }
+    let (path, fastest) = (&ruled.rule.path.0, fastest(tried));
+    outln!("{}", json!({ "path": path, "wrong": verdicts, "fastest": fastest.map(|one| one.of.planner) }));
+}
+
+fn as_text(ruled: &Ruled<'_>, tried: &[Tried<'_>], verdicts: &[String]) {
+    let (kept, all) = ruled.moved;
+    outln!("\non the twin, {}:", crate::commands::shown(&ruled.rule.path.0));
+    if kept != all {
+        let share = 100.0 * kept.requests as f64 / all.requests.max(1) as f64;
+        outln!(
+            "  {} of {} requests ({share:.1} %), {} of {}: of each rank the same windows; times are scaled up to all",
+            kept.requests,
+            all.requests,
+            human(kept.bytes),
+            human(all.bytes)
+        );
+    }
+    let mut table = Table::new(["  ", "PLANNER", "MODEL S", "TWIN S", "MODEL/TWIN", ""]);
+    for one in tried {
+        let (twin, ratio, note) = match &one.seconds {
+            Ok(twin) => {
+                (format!("{twin:.3}"), format!("{:.2}", one.of.seconds / twin.max(1e-9)), String::new())
+            }
+            Err(why) => ("-".to_owned(), "-".to_owned(), why.clone()),
+        };
+        let model = format!("{:.3}", one.of.seconds);
+        table.row([String::new(), one.of.planner.to_string(), model, twin, ratio, note]);
+    }
+    out!("{}", table.render());
+    for verdict in verdicts {
+        outln!("  {verdict}");
+    }
+    if verdicts.is_empty() {
+        outln!("  the model ranked them as the twin does");
+    }
+    let chosen = tried.iter().find(|one| one.of.layout == ruled.rule.layout);
+    if let (Some(first), Some(chosen)) = (fastest(tried), chosen)
+        && let (Ok(first_s), Ok(chosen_s)) = (&first.seconds, &chosen.seconds)
+        && chosen_s / first_s.max(1e-12) > 1.0 + EQUAL
+    {
+        let by = 100.0 * (1.0 - first_s / chosen_s);
+        outln!("  the plan's layout is not the fastest: {} takes {by:.0} % less time", first.of.planner);
+    }
+}
+
+/// The alternative that the twin did in the least time.
+fn fastest<'a, 'b>(tried: &'a [Tried<'b>]) -> Option<&'a Tried<'b>> {
+    let known = tried.iter().filter_map(|one| Some((one.seconds.as_ref().ok()?, one)));
+    known.min_by(|a, b| a.0.total_cmp(b.0)).map(|(_, one)| one)
 }
 
 /// Pairs that the model put the wrong way round: clearly different in one, and in the other the other way.
