@@ -1,16 +1,17 @@
 //! What the command line asks: the state of servers, room, and checks of namespace and datafiles.
 
-use crate::call::{Effect, give_up};
+use crate::call::{Effect, give_up, unexpected};
 use crate::client::Client;
-use crate::connect::connected;
+use crate::connect::{Wire, connected};
 use crate::control::odd_reply;
 use crate::error::{Error, Result};
-use weft_core::{ByteLen, FileId, ObjectId, ServerId, TargetId};
+use std::io::{self, IoSlice, IoSliceMut};
+use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::Env;
-use weft_wire::Family;
-use weft_wire::data::{DataReply, DataRequest, DatafileId, Samples};
+use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, Samples};
 use weft_wire::meta::{MetaReply, MetaRequest, NamespaceReport, ScannedInode};
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
+use weft_wire::{Family, WireError};
 
 /// Room in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -202,6 +203,56 @@ impl<E: Env> Client<E> {
         }
     }
 
+    /// Measures a target: requests on a datafile of the session's own, which goes with the connection; see
+    /// [`DataRequest::Probe`]. What each took, and all together. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `ENOSPC` where a target has too little room; of the device; `Unreachable`.
+    pub async fn probe(
+        &self,
+        target: TargetId,
+        work: ProbeWork,
+        len: u32,
+        offsets: Vec<LocalOffset>,
+        within: Nanos,
+    ) -> Result<(Vec<Nanos>, Nanos)> {
+        let server = self.core.route(target)?;
+        let request = DataRequest::Probe { target, work, len, offsets, within };
+        match self.core.ask_data(vec![(server, request)]).await?.pop() {
+            Some((DataReply::Probed { times, elapsed }, _)) => Ok((times, elapsed)),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Sends a message with `payload` to a server and receives one into `reply`, for measuring the way; how long it
+    /// took. A connection that has to be made first counts for nothing.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn echo(&self, server: ServerId, payload: &[u8], reply: &mut [u8]) -> Result<Nanos> {
+        let core = &*self.core;
+        core.check_ours()?;
+        let server = core.server(server);
+        let mut line = server.lines.lend().await;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let wire = connected(core, server, &mut line).await?;
+            wire.link.set_waits_on(None);
+            let begun = core.env.now();
+            match echoed(wire, payload, reply).await {
+                Ok(Ok(())) => return Ok(core.env.now().saturating_sub(begun)),
+                Ok(Err(error)) => return Err(server.refused(error)),
+                Err(error) => {
+                    line.wire = None;
+                    if let Some(error) = give_up(core, server, &error, attempt) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
     /// Waits until everything that this session said has been done: closes and settlements are said without waiting.
     ///
     /// # Errors
@@ -211,5 +262,30 @@ impl<E: Env> Client<E> {
             MetaReply::Done => Ok(()),
             _ => Err(odd_reply()),
         }
+    }
+}
+
+/// One echo over a connection.
+async fn echoed<E: Env>(
+    wire: &mut Wire<E>,
+    payload: &[u8],
+    reply: &mut [u8],
+) -> io::Result<std::result::Result<(), WireError>> {
+    let request = StatusRequest::Echo { reply_len: reply.len() as u32 };
+    let pieces = [IoSlice::new(payload)];
+    wire.ask(Family::Status, &request, if payload.is_empty() { &[] } else { &pieces }).await?;
+    let incoming = wire.answer().await?;
+    match wire.link.decode(&incoming)? {
+        StatusReply::Echo if incoming.header.payload_len as usize == reply.len() => {
+            if !reply.is_empty() {
+                wire.link.recv_payload(&incoming.header, &mut [IoSliceMut::new(reply)]).await?;
+            }
+            Ok(Ok(()))
+        }
+        StatusReply::Failed(error) => {
+            wire.link.skip_payload(u64::from(incoming.header.payload_len)).await?;
+            Ok(Err(error))
+        }
+        _ => Err(unexpected()),
     }
 }

@@ -60,6 +60,7 @@ pub use log::set_log;
 pub use options::{Checksums, ClientOptions, Credentials, Key, Transport};
 pub use token::HandleToken;
 pub use weft_wire::ClusterMap;
+pub use weft_wire::data::ProbeWork;
 pub use weft_wire::hello::{Identity, SessionId};
 pub use weft_wire::meta::{
     Attr, Entry, Event, FileType, HandleId, HeldLock, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace,

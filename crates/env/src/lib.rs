@@ -374,6 +374,9 @@ pub trait File: Clone + Send + Sync + 'static {
     /// Sets the time of change, for who moves bytes that were written earlier.
     async fn set_mtime(&self, mtime: Timestamp) -> io::Result<()>;
 
+    /// The system forgets what it holds of the file in memory, as far as it can; what is not written yet it may keep.
+    async fn forget(&self) -> io::Result<()>;
+
     /// The same file for code that cannot suspend (the metadata engine).
     fn blocking(&self) -> Self::Blocking;
 }

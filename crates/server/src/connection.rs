@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use weft_env::{Conn, Env, Peer};
+use weft_wire::status::StatusReply;
 use weft_wire::{Errno, Family, Incoming, Kind, Link, WireError};
 
 /// Serves a connection until it ends. Whatever happens on the way, what others count on is given back.
@@ -57,6 +58,9 @@ async fn serve<E: Env>(shared: &Shared<E>, entry: &Entry, link: &mut Link<E::Con
         None => shared.panicked("serving a request"),
     }
     if let Some(service) = &shared.data {
+        if caught(E::apart(service.end_probes(&mut data))).await.is_none() {
+            shared.panicked("ending a measurement");
+        }
         service.disconnected(data);
     }
     if let Some((service, context)) = metadata
@@ -128,7 +132,16 @@ async fn about_status<E: Env>(
     data: &DataConnection<E>,
 ) -> io::Result<()> {
     let reply = status::reply(shared, link, incoming, data).await?;
-    answer(link, entry, incoming, &reply).await
+    match reply {
+        status::Answer::Plain(reply) => answer(link, entry, incoming, &reply).await,
+        status::Answer::Echo(len) if incoming.header.kind != Kind::OneWay => {
+            entry.expect_peer();
+            let pieces = status::zeros(len);
+            let (family, request) = (incoming.header.family, incoming.header.request);
+            link.send(Kind::Reply, family, request, &StatusReply::Echo, &pieces).await
+        }
+        status::Answer::Echo(_) => Ok(()),
+    }
 }
 
 /// Sends a reply without payload, if one is wanted.

@@ -4,6 +4,7 @@ mod connection;
 mod inside;
 mod io;
 mod many;
+mod probe;
 mod samples;
 
 pub(crate) use connection::DataConnection;

@@ -3,10 +3,34 @@
 use crate::connection::malformed;
 use crate::data::DataConnection;
 use crate::server::Shared;
-use std::io;
+use std::io::{self, IoSlice};
 use weft_env::Env;
+use weft_wire::data::PAYLOAD_LEN_MAX;
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
 use weft_wire::{Errno, Incoming, Link, WireError};
+
+/// What a reply is made of.
+pub(crate) enum Answer {
+    /// This, and no payload.
+    Plain(StatusReply),
+    /// `Echo` with so many zeros.
+    Echo(u32),
+}
+
+/// Zeros to send, over and over: an echo takes no memory.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// So many zeros.
+pub(crate) fn zeros(len: u32) -> Vec<IoSlice<'static>> {
+    let mut left = len as usize;
+    let mut pieces = Vec::with_capacity(left.div_ceil(ZEROS.len()));
+    while left > 0 {
+        let piece = left.min(ZEROS.len());
+        pieces.push(IoSlice::new(&ZEROS[..piece]));
+        left -= piece;
+    }
+    pieces
+}
 
 /// Answers a request of the status family.
 pub(crate) async fn reply<E: Env>(
@@ -14,10 +38,16 @@ pub(crate) async fn reply<E: Env>(
     link: &mut Link<E::Conn>,
     incoming: &Incoming,
     connection: &DataConnection<E>,
-) -> io::Result<StatusReply> {
+) -> io::Result<Answer> {
     let request = link.decode(incoming);
     link.skip_payload(incoming.header.payload_len.into()).await?;
-    Ok(match request {
+    Ok(Answer::Plain(match request {
+        Ok(StatusRequest::Echo { reply_len }) if reply_len <= PAYLOAD_LEN_MAX => {
+            return Ok(Answer::Echo(reply_len));
+        }
+        Ok(StatusRequest::Echo { .. }) => {
+            StatusReply::Failed(WireError::new(Errno::EINVAL, "a payload cannot be so long"))
+        }
         Ok(StatusRequest::Status) => StatusReply::Status(Box::new(status(shared).await)),
         Ok(StatusRequest::Shutdown) if connection.is_administrator() => {
             shared.request_stop();
@@ -28,7 +58,7 @@ pub(crate) async fn reply<E: Env>(
             "only root and the user who runs the server may end it",
         )),
         Err(bad) => StatusReply::Failed(malformed(bad)),
-    })
+    }))
 }
 
 async fn status<E: Env>(shared: &Shared<E>) -> ServerStatus {

@@ -3,10 +3,10 @@
 mod support;
 
 use support::*;
-use weft_core::{ByteLen, LocalOffset, TargetId};
+use weft_core::{ByteLen, LocalOffset, Nanos, TargetId};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::{Address, Conn, Env, File, Processor, Shared};
-use weft_wire::data::{DataReply, DataRequest, IoHints, Place, lease};
+use weft_wire::data::{DataReply, DataRequest, IoHints, Place, ProbeWork, lease};
 use weft_wire::hello::Role;
 use weft_wire::status::{StatusReply, StatusRequest};
 use weft_wire::{Errno, Rights};
@@ -270,6 +270,69 @@ fn only_servers_and_administrators_remove_and_list() {
         assert_eq!(server.call(&remove, &[]).await.0, DataReply::Done);
         let (reply, _) = server.read(datafile(0, 1, 0), 0, 10).await;
         assert_eq!(errno(&reply), Some(Errno::ESTALE), "it does not come back as a hole");
+    });
+}
+
+#[test]
+fn a_target_is_measured_on_a_datafile_that_goes_with_its_connection() {
+    with_server(true, async |env, unix, tcp, folder| {
+        let probe = |target, work, offsets: &[u64], within| DataRequest::Probe {
+            target: TargetId(target),
+            work,
+            len: 4096,
+            offsets: offsets.iter().copied().map(LocalOffset).collect(),
+            within,
+        };
+        let long = Nanos::from_s(3);
+        let left = || -> usize {
+            let fans = ["t0", "t1"].map(|target| folder.join(target).join("objects/ff"));
+            fans.iter().map(|fan| std::fs::read_dir(fan).map_or(0, Iterator::count)).sum()
+        };
+        for target in [0, 1] {
+            let mut client = Client::connect(&env, &unix).await;
+            let make = probe(target, ProbeWork::Make(ByteLen(1 << 20)), &[], long);
+            assert!(matches!(client.call(&make, &[]).await.0, DataReply::Probed { .. }));
+            assert_eq!(left(), 1);
+            for (work, count) in [(ProbeWork::Write, 3), (ProbeWork::Read, 3)] {
+                let (reply, _) = client.call(&probe(target, work, &[0, 8192, 4096], long), &[]).await;
+                let DataReply::Probed { times, elapsed } = reply else { panic!("{reply:?}") };
+                assert_eq!(times.len(), count);
+                assert!(times.iter().map(|time| time.0).sum::<u64>() <= elapsed.0);
+            }
+            for work in [ProbeWork::Sync, ProbeWork::Forget] {
+                let (reply, _) = client.call(&probe(target, work, &[], long), &[]).await;
+                assert!(matches!(reply, DataReply::Probed { .. }), "{reply:?}");
+            }
+            // No time, no request.
+            let (reply, _) = client.call(&probe(target, ProbeWork::Read, &[0, 0], Nanos(0)), &[]).await;
+            assert!(matches!(reply, DataReply::Probed { times, .. } if times.is_empty()));
+            // What is not there cannot be read, nor what no offset reaches.
+            let (reply, _) = client.call(&probe(target, ProbeWork::Read, &[1 << 20], long), &[]).await;
+            assert_eq!(errno(&reply), Some(Errno::ESTALE));
+            let (reply, _) = client.call(&probe(target, ProbeWork::Write, &[u64::MAX - 7], long), &[]).await;
+            assert_eq!(errno(&reply), Some(Errno::EFBIG));
+            if target == 0 {
+                let (reply, _) = client.call(&probe(target, ProbeWork::Remove, &[], long), &[]).await;
+                assert!(matches!(reply, DataReply::Probed { .. }), "{reply:?}");
+                assert_eq!(left(), 0);
+            }
+            drop(client);
+        }
+        // The server has noticed by the time that it answers another one's status twice, or soon after.
+        let mut other = Client::connect(&env, &unix).await;
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while left() > 0 {
+            assert!(std::time::Instant::now() < patience, "it was left behind");
+            assert!(matches!(other.status(StatusRequest::Status).await, StatusReply::Status(_)));
+        }
+        let stranger = weft_wire::hello::Identity { uid: 54_321, gid: 1, groups: vec![] };
+        let key = secret().identity_key(&stranger);
+        let mut stranger = Client::connect_as(&env, &tcp, hello(Role::Client(stranger), 4), key).await;
+        let (reply, _) = stranger.call(&probe(0, ProbeWork::Read, &[0], long), &[]).await;
+        assert_eq!(errno(&reply), Some(Errno::EPERM));
+        let (_, bytes) = stranger.echo(100_000).await;
+        assert_eq!(bytes, vec![0; 100_000]);
+        assert!(matches!(stranger.echo(u32::MAX).await.0, StatusReply::Failed(_)));
     });
 }
 

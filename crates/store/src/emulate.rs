@@ -98,6 +98,15 @@ impl<E: Env> Emulator<E> {
         self.0.state.lock().model.counters()
     }
 
+    /// The modelled system forgets what it holds of files in memory and need not write.
+    pub(crate) fn forget(&self) {
+        let mut state = self.0.state.lock();
+        let now = self.0.env.now();
+        state.go_on(now);
+        state.model.forget();
+        state.rouse_keeper();
+    }
+
     /// Hands a request to the model.
     pub(crate) fn begin(&self, request: &DeviceRequest) -> Charge<E> {
         let shared = &*self.0;

@@ -16,6 +16,9 @@ pub const PAYLOAD_LEN_MAX: u32 = 4 << 20;
 /// The most targets in [`IoHints::sibling_targets`].
 pub const SIBLINGS_MAX: usize = 64;
 
+/// The most requests in one [`DataRequest::Probe`].
+pub const PROBES_MAX: usize = 1024;
+
 /// One datafile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct DatafileId {
@@ -187,6 +190,22 @@ pub enum DataRequest {
         /// At most this many, itself at most [`SAMPLES_MAX`].
         limit: u32,
     },
+    /// Does requests on a datafile of the session's own, which belongs to no file and goes with the connection that made
+    /// it, one after another, and says how long each took on the target: past the SSD beside it, without the network.
+    /// Administrators only. Reply: `Probed`.
+    Probe {
+        /// Of this target.
+        target: TargetId,
+        /// What to do.
+        work: ProbeWork,
+        /// Bytes of each request, at most [`PAYLOAD_LEN_MAX`].
+        len: u32,
+        /// Where each of them begins.
+        #[serde(deserialize_with = "bounded::vec::<_, _, PROBES_MAX>")]
+        offsets: Vec<LocalOffset>,
+        /// None begins after this time.
+        within: Nanos,
+    },
 }
 
 /// The most requests in one [`DataReply::Samples`].
@@ -229,6 +248,23 @@ pub struct Samples {
     /// In the order in which they were answered, at most [`SAMPLES_MAX`]; fewer than asked for when there are no more.
     #[serde(deserialize_with = "bounded::vec::<_, _, SAMPLES_MAX>")]
     pub samples: Vec<Sample>,
+}
+
+/// What a [`DataRequest::Probe`] does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ProbeWork {
+    /// Makes the datafile, with this length; of no matter are `len` and `offsets`, as below. This connection has it.
+    Make(ByteLen),
+    /// Reads at each offset.
+    Read,
+    /// Writes at each offset.
+    Write,
+    /// Brings to the medium what was written.
+    Sync,
+    /// The server's system forgets what it holds of the datafile in memory.
+    Forget,
+    /// Removes it.
+    Remove,
 }
 
 /// Length, room and time of one datafile.
@@ -294,6 +330,14 @@ pub enum DataReply {
     },
     /// To `Samples`.
     Samples(Samples),
+    /// To `Probe`.
+    Probed {
+        /// What each request took, in their order; fewer than were asked for when the time was over.
+        #[serde(deserialize_with = "bounded::vec::<_, _, PROBES_MAX>")]
+        times: Vec<Nanos>,
+        /// From the begin of the first to the end of the last.
+        elapsed: Nanos,
+    },
 }
 
 /// The lease page: shared memory in which a server tells a client which descriptors it may still use.

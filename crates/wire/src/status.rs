@@ -10,6 +10,12 @@ pub enum StatusRequest {
     Status,
     /// Ends the server in order. Administrators and the user who runs it only.
     Shutdown,
+    /// Takes the payload of this message, and answers with one of so many bytes, at most
+    /// [`PAYLOAD_LEN_MAX`](crate::data::PAYLOAD_LEN_MAX): for measuring the way.
+    Echo {
+        /// Length of the reply's payload.
+        reply_len: u32,
+    },
 }
 
 /// The answer.
@@ -21,6 +27,8 @@ pub enum StatusReply {
     ShuttingDown,
     /// To anything.
     Failed(crate::error::WireError),
+    /// To `Echo`: the payload is zeros.
+    Echo,
 }
 
 /// The state of one server.

@@ -4,7 +4,9 @@ mod support;
 
 use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId, Timestamp};
 use weft_wire::capability::{Capability, Rights};
-use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta, IoHints, Place, Sample, Samples};
+use weft_wire::data::{
+    DataReply, DataRequest, DatafileId, DatafileMeta, IoHints, Place, ProbeWork, Sample, Samples,
+};
 use weft_wire::{Errno, WireError};
 
 fn datafile(column: u16) -> DatafileId {
@@ -22,6 +24,10 @@ fn cap() -> Capability {
         expires_s: 1_800_000_000,
         mac: [0xcd; 16],
     }
+}
+
+fn probe(work: ProbeWork, offsets: Vec<LocalOffset>) -> DataRequest {
+    DataRequest::Probe { target: TargetId(1), work, len: 65_536, offsets, within: Nanos::from_ms(500) }
 }
 
 #[test]
@@ -71,6 +77,12 @@ fn requests() {
             },
             DataRequest::Fence { cap, before_s: 1_799_999_999, datafiles: fenced },
             DataRequest::Samples { run: u64::MAX, from: 300, limit: 8192 },
+            probe(ProbeWork::Make(ByteLen(1 << 30)), vec![]),
+            probe(ProbeWork::Read, vec![LocalOffset(0), offset]),
+            probe(ProbeWork::Write, vec![LocalOffset(4096)]),
+            probe(ProbeWork::Sync, vec![]),
+            probe(ProbeWork::Forget, vec![]),
+            probe(ProbeWork::Remove, vec![]),
         ],
     );
 }
@@ -117,6 +129,7 @@ fn replies() {
             DataReply::Flushed { next: None, written: ByteLen(0), dirty: ByteLen(5) },
             DataReply::Samples(Samples { run: 9, next: 301, lost: 3, one_in: 64, samples: vec![sample] }),
             DataReply::Samples(Samples::default()),
+            DataReply::Probed { times: vec![Nanos(1), Nanos(8_000_000)], elapsed: Nanos(8_000_100) },
         ],
     );
 }

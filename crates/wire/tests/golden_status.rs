@@ -10,7 +10,10 @@ use weft_wire::{Errno, WireError};
 
 #[test]
 fn requests() {
-    support::check("status_request.txt", &[StatusRequest::Status, StatusRequest::Shutdown]);
+    support::check(
+        "status_request.txt",
+        &[StatusRequest::Status, StatusRequest::Shutdown, StatusRequest::Echo { reply_len: 4 << 20 }],
+    );
 }
 
 #[test]
@@ -83,6 +86,7 @@ fn replies() {
             StatusReply::Status(Box::new(status)),
             StatusReply::ShuttingDown,
             StatusReply::Failed(WireError::from(Errno::EPERM)),
+            StatusReply::Echo,
         ],
     );
 }

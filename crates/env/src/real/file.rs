@@ -118,6 +118,12 @@ impl File for RealFile {
         sys::set_mtime(&self.fd, mtime)
     }
 
+    async fn forget(&self) -> io::Result<()> {
+        // Only pages that are written already can go.
+        sys::fdatasync(&self.fd)?;
+        sys::forget(&self.fd)
+    }
+
     fn blocking(&self) -> RealBlockingFile {
         RealBlockingFile(self.clone())
     }

@@ -3,8 +3,9 @@
 use super::inside::{Insiders, Place};
 use super::samples::{Stretch, client_number};
 use crate::greeting::Greeted;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use weft_core::{FileId, Timestamp};
+use weft_core::{FileId, TargetId, Timestamp};
 use weft_env::{Env, Shared};
 use weft_wire::hello::SessionId;
 use weft_wire::{Capability, ClusterSecret, Errno, Rights, WireError};
@@ -23,6 +24,8 @@ pub(crate) struct DataConnection<E: Env> {
     pub(super) payload_area: Option<E::Shared>,
     /// Whether the shared areas were handed out.
     pub(super) attached: bool,
+    /// Targets on which it has a datafile to measure with.
+    pub(super) probed: BTreeSet<TargetId>,
     place: Option<Arc<Place>>,
     caps: Vec<Capability>,
     next: usize,
@@ -42,6 +45,7 @@ impl<E: Env> DataConnection<E> {
             is_administrator,
             payload_area: None,
             attached: false,
+            probed: BTreeSet::new(),
             place: None,
             caps: Vec::new(),
             next: 0,

@@ -1,5 +1,6 @@
 //! Everything but reading and writing: lengths, syncing, removal, leases, listings.
 
+use super::probe::Probe;
 use super::{Counters, DataConnection, DataService, key};
 use crate::connection::answer;
 use crate::connections::Entry;
@@ -65,6 +66,10 @@ impl<E: Env> DataService<E> {
                 self.flush(connection, target, from).await
             }
             DataRequest::Samples { run, from, limit } => self.samples(connection, run, from, limit as usize),
+            DataRequest::Probe { target, work, len, offsets, within } => {
+                let probe = Probe { target, work, len, offsets, within };
+                self.probe(connection, probe).await
+            }
             DataRequest::Read { .. } | DataRequest::ReadShared { .. } | DataRequest::Write { .. } => {
                 Err(WireError::new(Errno::EPROTO, "a read with a payload"))
             }
@@ -366,7 +371,7 @@ impl<E: Env> DataService<E> {
     }
 }
 
-fn must(allowed: bool, what: &str) -> Result<(), WireError> {
+pub(super) fn must(allowed: bool, what: &str) -> Result<(), WireError> {
     match allowed {
         true => Ok(()),
         false => Err(WireError::new(Errno::EPERM, format!("only servers and administrators may {what}"))),

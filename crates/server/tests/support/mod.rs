@@ -195,6 +195,24 @@ impl<E: Env> Client<E> {
         self.link.decode(&incoming).expect("decodes")
     }
 
+    /// The reply to an echo, and its payload.
+    pub async fn echo(&mut self, reply_len: u32) -> (StatusReply, Vec<u8>) {
+        let sent = [1u8; 777];
+        let request = StatusRequest::Echo { reply_len };
+        self.link
+            .send(Kind::Request, Family::Status, 9, &request, &[IoSlice::new(&sent)])
+            .await
+            .expect("sent");
+        let incoming = self.link.recv().await.expect("received").expect("an answer");
+        let reply = self.link.decode(&incoming).expect("decodes");
+        let mut payload = vec![0; incoming.header.payload_len as usize];
+        self.link
+            .recv_payload(&incoming.header, &mut [IoSliceMut::new(&mut payload)])
+            .await
+            .expect("payload");
+        (reply, payload)
+    }
+
     /// Whether the server has ended this connection.
     pub async fn is_ended(&mut self) -> bool {
         match self.link.conn().recv(&mut [0]).await {

@@ -3,6 +3,7 @@
 use super::{Module, Target};
 use crate::datafile::{Datafile, DatafileKey};
 use crate::emulate::{self, Charge, Emulator};
+use crate::error::DatafileError;
 use std::io;
 use weft_core::LocalOffset;
 use weft_env::device::{DeviceAction, DeviceCounters, DeviceRequest};
@@ -17,6 +18,21 @@ impl<E: Env> Target<E> {
     /// What has reached the emulated device so far.
     pub fn device_counters(&self) -> Option<DeviceCounters> {
         self.emulator.as_ref().map(Emulator::counters)
+    }
+
+    /// The system forgets what it holds of a datafile in memory; an emulated one what it holds of all.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn forget(&self, key: DatafileKey) -> Result<(), DatafileError> {
+        if let Some(emulator) = &self.emulator {
+            emulator.forget();
+        }
+        if self.module == Module::Null {
+            return Ok(());
+        }
+        let Some(datafile) = self.existing(key).await? else { return Ok(()) };
+        datafile.file.forget().await.map_err(|error| self.error(key, "forget what memory holds", error))
     }
 
     /// Whether datafiles can be sent without a copy (see [`file_to_send`](Self::file_to_send)).

@@ -152,6 +152,12 @@ pub fn fdatasync(fd: &Fd) -> io::Result<()> {
     retry(|| unsafe { call!(SYS_fdatasync, fd.0) }).map(drop)
 }
 
+/// The system forgets what it holds of the file in memory and has written.
+pub fn forget(fd: &Fd) -> io::Result<()> {
+    // SAFETY: no memory of this process is involved.
+    retry(|| unsafe { call!(SYS_fadvise64, fd.0, 0, 0, libc::POSIX_FADV_DONTNEED) }).map(drop)
+}
+
 /// Makes a range read as zeros without writing them, and keeps its room.
 pub fn zero_range(fd: &Fd, offset: u64, len: u64) -> io::Result<()> {
     let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;

@@ -259,6 +259,12 @@ impl File for SimFile {
         Ok(())
     }
 
+    async fn forget(&self) -> io::Result<()> {
+        self.env.alive().await;
+        self.disk.forget();
+        Ok(())
+    }
+
     fn blocking(&self) -> SimBlockingFile {
         SimBlockingFile { file: self.clone(), owed: Mutex::default() }
     }
