@@ -35,3 +35,4 @@ mod route;
 mod serve;
 mod sys;
 mod table;
+mod trace;

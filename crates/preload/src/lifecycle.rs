@@ -25,16 +25,18 @@ static SETTINGS: OnceLock<Vec<CString>> = OnceLock::new();
 
 fn keep_settings() {
     let names = ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_KEY", "WEFT_TRANSPORT"];
+    let names = names.into_iter().chain(crate::trace::VARIABLES);
     let keep = |name: &str| {
         Some(CString::new([name.as_bytes(), b"=", variable(name)?].concat()).unwrap_or_default())
     };
-    let _ = SETTINGS.set(names.into_iter().filter_map(keep).collect());
+    let _ = SETTINGS.set(names.filter_map(keep).collect());
 }
 
 /// Takes over what the previous image of this process had. A few looks at the environment when there is nothing.
 unsafe extern "C" fn at_start() {
     let _inside = guard::enter();
     keep_settings();
+    crate::trace::at_start();
     if let Some(text) = variable(CWD)
         && let Some(rest) = pathname::below(&crate::config::config().mount, text)
         && let Some(text) = pathname::tidy(rest)

@@ -41,13 +41,50 @@ macro_rules! real {
 
 /// Defines entry points: `hook! { [names] (arguments) -> type { body } }`. The body says `Some(result)` when the
 /// call is ours, `None` to go on to the real function with the same arguments.
+///
+/// With `trace |start, done| { after }` behind it, `after` tells the tracer of a call that began at `start` and gave
+/// `done`; with `trace from begin |start, done| …` the expression `begin` looks before the call instead.
 macro_rules! hook {
     ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty $body:block) => {
         $( hook_one! { $name $args -> $ret $body } )+
     };
+    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty $body:block trace |$start:pat_param, $done:ident| $after:block) => {
+        $( traced_one! { $name $args -> $ret, hook_one, ($body), $crate::trace::begin(), |$start, $done| $after } )+
+    };
+    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty $body:block
+        trace from $begin:block |$start:pat_param, $done:ident| $after:block) => {
+        $( traced_one! { $name $args -> $ret, hook_one, ($body), $begin, |$start, $done| $after } )+
+    };
+}
+
+/// A hook inside one that is traced.
+macro_rules! traced_one {
+    ($name:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty, $kind:ident, ($($how:tt)*), $begin:expr,
+        |$start:pat_param, $done:ident| $after:block) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            $kind! { @plain $name ($($arg: $ty),*) -> $ret, $($how)* }
+            let watch = $begin;
+            let $done = untraced($($arg),*);
+            if let Some($start) = watch {
+                $after
+            }
+            $done
+        }
+    };
 }
 
 macro_rules! hook_one {
+    (@plain $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty, $body:block) => {
+        #[inline(always)]
+        unsafe fn untraced($($arg: $ty),*) -> $ret {
+            let served: Option<$ret> = $body;
+            match served {
+                Some(result) => result,
+                None => real!($name: fn($($ty),*) -> $ret)($($arg),*),
+            }
+        }
+    };
     ($name:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty $body:block) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
@@ -64,7 +101,7 @@ macro_rules! hook_one {
 /// The body serves a path of ours. When a symbolic link leads out of the mount the real function is called with the
 /// path that it leads to; when the real function finds nothing because a foreign symbolic link leads into the
 /// mount, the body serves what it leads to. With `, if condition |open| { body }` behind it the call is about the
-/// descriptor `dirfd` itself where the condition holds.
+/// descriptor `dirfd` itself where the condition holds. `trace` as for `hook!`.
 macro_rules! path_hook {
     ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$spot:ident| $body:block) => {
         $( path_hook_one! { $name $args -> $ret, ($dir, $path) |$spot| $body } )+
@@ -73,13 +110,29 @@ macro_rules! path_hook {
         if $empty:expr, |$open:pat_param| $fd_body:block) => {
         $( path_hook_one! { $name $args -> $ret, ($dir, $path) |$spot| $body, if $empty, |$open| $fd_body } )+
     };
+    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$spot:ident| $body:block
+        trace |$start:pat_param, $done:ident| $after:block) => {
+        path_hook! { @traced [$($name),+] $args -> $ret,
+            (($dir, $path) |$spot| $body), |$start, $done| $after }
+    };
+    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$spot:ident| $body:block,
+        if $empty:expr, |$open:pat_param| $fd_body:block
+        trace |$start:pat_param, $done:ident| $after:block) => {
+        path_hook! { @traced [$($name),+] $args -> $ret,
+            (($dir, $path) |$spot| $body, if $empty, |$open| $fd_body), |$start, $done| $after }
+    };
+    (@traced [$($name:ident),+] $args:tt -> $ret:ty, $how:tt, |$start:pat_param, $done:ident| $after:block) => {
+        $( traced_one! { $name $args -> $ret, path_hook_one, $how, $crate::trace::begin(),
+            |$start, $done| $after } )+
+    };
 }
 
 macro_rules! path_hook_one {
-    ($name:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty, ($dir:expr, $path:ident) |$spot:ident| $body:block
+    (@plain $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty,
+        ($dir:expr, $path:ident) |$spot:ident| $body:block
         $(, if $empty:expr, |$open:pat_param| $fd_body:block)?) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+        #[inline(always)]
+        unsafe fn untraced($($arg: $ty),*) -> $ret {
             $(
                 if $empty && let Some(result) = $crate::serve::on_fd($dir, |$open| $fd_body) {
                     return result;
@@ -101,6 +154,13 @@ macro_rules! path_hook_one {
                 return result;
             }
             result
+        }
+    };
+    ($name:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty, $($how:tt)*) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            path_hook_one! { @plain $name ($($arg: $ty),*) -> $ret, $($how)* }
+            untraced($($arg),*)
         }
     };
 }

@@ -6,19 +6,17 @@
 pub mod csv;
 pub mod darshan;
 mod error;
-mod names;
+pub mod merge;
 mod open;
 pub mod prepared;
-mod record;
 pub mod replay;
 mod sort;
 mod stream;
 pub mod summary;
-mod varint;
 pub mod wtrace;
 
 pub use error::{Result, TraceError};
-pub use names::{FileId, HostId, NAME_BYTES_MAX, NAMES_MAX, Names};
 pub use open::{AnyStream, Kind, OpenOptions, kind, open};
-pub use record::{Level, Operation, Rank, Record};
 pub use stream::{Info, RecordStream, Source};
+pub use weft_recorder::{FileId, HostId, Level, NAME_BYTES_MAX, NAMES_MAX, Names, Operation, Rank, Record};
+use weft_recorder::{names, record, varint};

@@ -16,7 +16,7 @@ pub const PACKED_LEN: usize = 48;
 /// Most bytes of all runs that are in memory while they are merged.
 const MERGE_MEMORY: usize = 32 << 20;
 
-/// A record without its host, of which replay has no use.
+/// A record as bytes.
 pub fn pack(record: &Record) -> [u8; PACKED_LEN] {
     let mut out = [0; PACKED_LEN];
     let words = [record.start.get(), record.end.get(), record.offset.get(), record.len.get()];
@@ -28,6 +28,7 @@ pub fn pack(record: &Record) -> [u8; PACKED_LEN] {
     out[40] = record.op as u8;
     out[41] = record.level as u8;
     out[42] = u8::from(record.collective);
+    out[44..48].copy_from_slice(&record.host.0.to_le_bytes());
     out
 }
 
@@ -37,7 +38,7 @@ pub fn unpack(bytes: &[u8; PACKED_LEN]) -> Record {
     let half = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("48 bytes"));
     Record {
         rank: Rank(half(32)),
-        host: HostId(0),
+        host: HostId(half(44)),
         file: FileId(half(36)),
         op: Operation::from_number(bytes[40]).expect("packed by this process"),
         level: if bytes[41] == Level::MpiIo as u8 { Level::MpiIo } else { Level::Posix },

@@ -1,5 +1,6 @@
 //! `weft run`: a program with the preload library, on a cluster that is started when none is configured.
 
+use super::trace::Parts;
 use crate::embedded;
 use crate::failure::{FAILED, Failure};
 use crate::preloadable;
@@ -22,11 +23,19 @@ need `weft mount`.
 
 Its exit code is passed on, 128 + N when signal N ended it. Signals that reach `weft run` are passed on to it.
 
+With --trace, what the program and all that it starts do to files, of Weft and of any other file system, is recorded:
+rank, operation, offset, length, begin and end. `man weft-trace` and docs/traces.md say what is seen and what is not.
+--trace-paths leaves only files below a path (Weft's always stay); without it, all regular files but those of the
+system (/usr, /etc, /proc and the like) and shared libraries. --no-cluster starts no servers: for programs that do
+not use Weft yet.
+
 Examples:
   weft run -- mpiexec -n 4 ./simulate --out /weft/result.h5
   weft run ls -l /weft
   weft run --fresh -- ./first-step          with nothing left of earlier runs
-  weft run --state /scratch/me/weft -- sh   a shell on a cluster that lies on another disk";
+  weft run --state /scratch/me/weft -- sh   a shell on a cluster that lies on another disk
+  weft run --trace app.wtrace -- mpiexec -n 4 ./app
+  weft run --trace app.wtrace --no-cluster --trace-paths /scratch -- ./app";
 
 /// Runs a program on Weft.
 #[derive(Args)]
@@ -41,6 +50,15 @@ pub struct Run {
     /// End embedded servers after this time without use
     #[arg(long, value_name = "TIME", value_parser = super::duration)]
     idle_exit: Option<weft_core::Nanos>,
+    /// Record what the program does to files there, a trace for `weft trace`, `weft plan` and `weft replay`
+    #[arg(long, value_name = "FILE.wtrace")]
+    trace: Option<PathBuf>,
+    /// Record files below this path only, beside Weft's; may be given more than once
+    #[arg(long, value_name = "PATH", requires = "trace")]
+    trace_paths: Vec<PathBuf>,
+    /// Start and use no cluster: record a program that does not use Weft
+    #[arg(long, requires = "trace", conflicts_with_all = ["state", "fresh", "idle_exit"])]
+    no_cluster: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -49,12 +67,43 @@ pub struct Run {
 impl Run {
     /// Runs it; the code to end with.
     pub fn run(self, cluster_file: Option<PathBuf>) -> Result<u8, Failure> {
+        let library = preload_library()?;
+        let name = &self.program[0];
+        let mut command = Command::new(name);
+        command.args(&self.program[1..]);
+        if self.no_cluster {
+            environment(&mut command, library.as_os_str(), Path::new("/weft"));
+            return self.traced(command);
+        }
         let cluster = self.cluster(cluster_file)?;
         let _used = embedded::used(&cluster)?;
-        let library = preload_library()?;
         // Idle servers would end while the program computes before its first use: this holds them.
         let _held = embedded::hold(&cluster)?;
+        command.env("WEFT_CLUSTER", &cluster.file);
+        environment(&mut command, library.as_os_str(), &cluster.mount);
+        if let Some((file, why)) = preloadable::hindrance(name) {
+            let mount = cluster.mount.display();
+            eprintln!(
+                "{}",
+                Failure::new(file.display(), format!("this program will not see {mount}: {why}"))
+                    .remedy("`weft mount DIR` shows the same files to every program")
+            );
+        }
+        self.traced(command)
+    }
 
+    /// Runs it, and makes the trace of what it did, if one was asked for.
+    fn traced(&self, mut command: Command) -> Result<u8, Failure> {
+        let Some(file) = &self.trace else { return self.to_its_end(command) };
+        let parts = Parts::new(file, &self.program)?;
+        parts.trace(&mut command, &self.trace_paths)?;
+        let code = self.to_its_end(command);
+        parts.finish();
+        code
+    }
+
+    /// Runs it; the code to end with.
+    fn to_its_end(&self, mut command: Command) -> Result<u8, Failure> {
         let signals = Blocked::new(&[
             libc::SIGINT,
             libc::SIGTERM,
@@ -65,17 +114,6 @@ impl Run {
             libc::SIGCHLD,
         ]);
         let name = &self.program[0];
-        let mut command = Command::new(name);
-        command.args(&self.program[1..]).env("WEFT_CLUSTER", &cluster.file);
-        environment(&mut command, library.as_os_str(), &cluster.mount);
-        if let Some((file, why)) = preloadable::hindrance(name) {
-            let mount = cluster.mount.display();
-            eprintln!(
-                "{}",
-                Failure::new(file.display(), format!("this program will not see {mount}: {why}"))
-                    .remedy("`weft mount DIR` shows the same files to every program")
-            );
-        }
         let mut child = signals.spawn(&mut command).map_err(|error| {
             let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
             Failure::new(name.to_string_lossy(), error)

@@ -94,6 +94,8 @@ targets! {
     handle_token = metadata, metadata::handle_token_seeds, Shape::Binary;
     /// Weft's own traces.
     wtrace = trace, trace::wtrace_seeds, Shape::Binary;
+    /// What a traced process had not written yet.
+    trace_tail = trace, trace::trace_tail_seeds, Shape::Binary;
     /// Traces as CSV.
     trace_csv = trace, trace::trace_csv_seeds, Shape::Text(trace::WORDS);
     /// What lies in the DXT modules of a Darshan log.

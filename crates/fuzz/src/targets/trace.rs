@@ -4,6 +4,8 @@ use crate::Outcome;
 use crate::alloc::bounded;
 use std::path::Path;
 use weft_core::{ByteLen, FileOffset, Nanos};
+use weft_recorder::tail::{self, Slot, Tail};
+use weft_recorder::{Event, Options, Recorder};
 use weft_trace::darshan::dxt::{Decoder, Format, Item};
 use weft_trace::wtrace::{self, BLOCK_HEADER_LEN, HEADER_LEN};
 use weft_trace::{FileId, HostId, Level, Names, Operation, Rank, Record, RecordStream, TraceError, csv};
@@ -64,8 +66,11 @@ fn read_wtrace(bytes: &[u8]) -> Outcome {
     let mut records = Vec::new();
     let outcome = drain(&mut reader, &mut records);
     let mut writer = wtrace::Writer::to(Path::new(PATH), Vec::new()).expect("memory takes it");
-    for file in reader.names().all_files() {
-        writer.file(file).expect("as many as there were");
+    // A name that came again has one number afterwards.
+    let files: Vec<FileId> =
+        reader.names().all_files().map(|file| writer.file(file).expect("as many")).collect();
+    for record in records.iter_mut().filter(|record| record.op.has_file()) {
+        record.file = files[record.file.0 as usize];
     }
     for host in 1..=reader.names().hosts() {
         writer
@@ -81,6 +86,59 @@ fn read_wtrace(bytes: &[u8]) -> Outcome {
     assert_eq!(drain(&mut reader, &mut again), Outcome::Accepted);
     assert!(again == records, "what is read is the same after it was written");
     outcome
+}
+
+/// What a process had not written to its part when it ended.
+pub fn trace_tail(data: &[u8]) -> Outcome {
+    // As it is given, and behind a good magic number and version.
+    let mut repaired = data.to_vec();
+    for (at, byte) in tail::MAGIC.iter().chain(&tail::VERSION.to_le_bytes()).enumerate() {
+        if let Some(place) = repaired.get_mut(at) {
+            *place = *byte;
+        }
+    }
+    let mut outcome = Outcome::Refused;
+    for bytes in [data, &repaired] {
+        outcome = bounded(bytes.len(), 64, 4 << 20, || read_tail(bytes));
+    }
+    outcome
+}
+
+fn read_tail(bytes: &[u8]) -> Outcome {
+    let Ok(read) = Tail::read(bytes) else { return Outcome::Refused };
+    assert!(read.names.iter().map(String::len).sum::<usize>() <= tail::HALVES_AT - tail::NAMES_AT);
+    let mut count = [0u64; 2];
+    for drained in [false, true] {
+        let each = |slot: Slot| {
+            assert!(slot.end >= slot.start);
+            assert_eq!(Slot::decode(&slot.encode()), Some(slot));
+            count[usize::from(drained)] += 1;
+            Ok::<_, std::io::Error>(())
+        };
+        read.slots(bytes, drained, each).expect("memory reads without errors");
+    }
+    assert!(count[1] <= count[0] && count[0] <= (2 * tail::SHARDS * tail::SLOTS) as u64);
+    Outcome::Accepted
+}
+
+pub fn trace_tail_seeds() -> Vec<Vec<u8>> {
+    let dir = std::env::temp_dir().join(format!("weft-fuzz-tail-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("room for seeds");
+    let recorder =
+        Recorder::new(Options { dir: dir.clone(), rank: Some(3), complain: |line| panic!("{line}") });
+    for record in some(40) {
+        let file = recorder.file(format!("/data/file {}", record.file.0).as_bytes()).expect("it records");
+        let (start, end) = (record.start.get(), record.end.get());
+        let (offset, len) = (record.offset.get(), record.len.get());
+        let Record { op, level, collective, .. } = record;
+        recorder.record(&Event { file, op, level, collective, offset, len, start, end });
+    }
+    let files = std::fs::read_dir(&dir).expect("listed").map(|entry| entry.expect("listed").path());
+    let tail = files.into_iter().find(|path| path.extension().is_some_and(|end| end == "wtail"));
+    let bytes = std::fs::read(tail.expect("a tail")).expect("read");
+    let _ = std::fs::remove_dir_all(&dir);
+    // The first half only: mutations should meet something.
+    vec![bytes[..tail::HALVES_AT + tail::SLOTS_AT + 50 * tail::SLOT_LEN].to_vec()]
 }
 
 /// Most records that are kept to compare.

@@ -5,6 +5,7 @@ use crate::errno::{Fail, Res};
 use crate::pathname;
 use crate::route::{Spot, full};
 use crate::serve::on_fd;
+use crate::trace::{Operation, posix};
 use libc::{AT_FDCWD, c_char, c_int, c_long, c_uint, gid_t, mode_t, timespec, timeval, uid_t};
 use libc::{stat as Stat, statfs as StatFs, statvfs as StatVfs};
 use weft_core::Timestamp;
@@ -21,22 +22,26 @@ unsafe fn fill(spot: &Spot, follow: bool, out: *mut Stat) -> Res<c_int> {
 
 path_hook! { [stat, stat64] (path: *const c_char, out: *mut Stat) -> c_int,
     (AT_FDCWD, path) |spot| { fill(spot, true, out) }
+    trace |start, done| { posix::asked(start, AT_FDCWD, path, done, out) }
 }
 path_hook! { [lstat, lstat64] (path: *const c_char, out: *mut Stat) -> c_int,
     (AT_FDCWD, path) |spot| { fill(spot, false, out) }
+    trace |start, done| { posix::asked(start, AT_FDCWD, path, done, out) }
 }
 path_hook! { [__xstat, __xstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int,
     (AT_FDCWD, path) |spot| { fill(spot, true, out) }
+    trace |start, done| { posix::asked(start, AT_FDCWD, path, done, out) }
 }
 path_hook! { [__lxstat, __lxstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int,
     (AT_FDCWD, path) |spot| { fill(spot, false, out) }
+    trace |start, done| { posix::asked(start, AT_FDCWD, path, done, out) }
 }
 hook! { [fstat, fstat64, __fstat64] (fd: c_int, out: *mut Stat) -> c_int {
     on_fd(fd, |open| { *out = open.stat()?; Ok(0) })
-} }
+} trace |start, done| { posix::whole(start, fd, Operation::Stat, 0, done) } }
 hook! { [__fxstat, __fxstat64] (_version: c_int, fd: c_int, out: *mut Stat) -> c_int {
     on_fd(fd, |open| { *out = open.stat()?; Ok(0) })
-} }
+} trace |start, done| { posix::whole(start, fd, Operation::Stat, 0, done) } }
 
 /// Whether the call means the descriptor itself.
 unsafe fn empty(path: *const c_char, flags: c_int) -> bool {
@@ -50,11 +55,13 @@ fn follows(flags: c_int) -> bool {
 path_hook! { [fstatat, fstatat64] (dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
     (dir, path) |spot| { fill(spot, follows(flags), out) },
     if empty(path, flags), |open| { *out = open.stat()?; Ok(0) }
+    trace |start, done| { posix::asked(start, dir, path, done, out) }
 }
 path_hook! { [__fxstatat, __fxstatat64]
     (_version: c_int, dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
     (dir, path) |spot| { fill(spot, follows(flags), out) },
     if empty(path, flags), |open| { *out = open.stat()?; Ok(0) }
+    trace |start, done| { posix::asked(start, dir, path, done, out) }
 }
 path_hook! { [statx] (dir: c_int, path: *const c_char, flags: c_int, _mask: c_uint, out: *mut libc::statx) -> c_int,
     (dir, path) |spot| {
@@ -64,6 +71,7 @@ path_hook! { [statx] (dir: c_int, path: *const c_char, flags: c_int, _mask: c_ui
         Ok(0)
     },
     if empty(path, flags), |open| { *out = extended(&open.stat()?); Ok(0) }
+    trace |start, done| { posix::asked_more(start, dir, path, done, out) }
 }
 
 fn extended(st: &Stat) -> libc::statx {

@@ -3,6 +3,7 @@
 use crate::errno::{self, Res};
 use crate::open::Open;
 use crate::serve::{on_fd, on_fd_number};
+use crate::trace::{Operation, posix};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use std::io::{IoSlice, IoSliceMut};
 
@@ -50,42 +51,42 @@ fn counted(result: Res<usize>) -> Res<ssize_t> {
 
 hook! { [read, __read] (fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
     on_fd(fd, |open| counted(open.read(fd, &mut one_mut(buf, len))))
-} }
+} trace |start, done| { posix::here(start, fd, Operation::Read, done) } }
 hook! { [__read_chk] (fd: c_int, buf: *mut c_void, len: size_t, _room: size_t) -> ssize_t {
     on_fd(fd, |open| counted(open.read(fd, &mut one_mut(buf, len))))
-} }
+} trace |start, done| { posix::here(start, fd, Operation::Read, done) } }
 hook! { [write, __write] (fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
     on_fd(fd, |open| counted(open.write(fd, &one(buf, len))))
-} }
+} trace |start, done| { posix::here(start, fd, Operation::Write, done) } }
 hook! { [pread, pread64, __pread64] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
     on_fd(fd, |open| counted(open.read_at(&mut one_mut(buf, len), offset)))
-} }
+} trace |start, done| { posix::at(start, fd, Operation::Read, offset, done) } }
 hook! { [__pread_chk, __pread64_chk] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t, _room: size_t)
     -> ssize_t {
     on_fd(fd, |open| counted(open.read_at(&mut one_mut(buf, len), offset)))
-} }
+} trace |start, done| { posix::at(start, fd, Operation::Read, offset, done) } }
 hook! { [pwrite, pwrite64, __pwrite64] (fd: c_int, buf: *const c_void, len: size_t, offset: off_t) -> ssize_t {
     on_fd(fd, |open| counted(open.write_at(&one(buf, len), offset)))
-} }
+} trace |start, done| { posix::at(start, fd, Operation::Write, offset, done) } }
 hook! { [readv] (fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     on_fd(fd, |open| counted(open.read(fd, parts_mut(iov, count)?)))
-} }
+} trace |start, done| { posix::here(start, fd, Operation::Read, done) } }
 hook! { [writev] (fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     on_fd(fd, |open| counted(open.write(fd, parts(iov, count)?)))
-} }
+} trace |start, done| { posix::here(start, fd, Operation::Write, done) } }
 hook! { [preadv, preadv64] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
     on_fd(fd, |open| counted(open.read_at(parts_mut(iov, count)?, offset)))
-} }
+} trace |start, done| { posix::at(start, fd, Operation::Read, offset, done) } }
 hook! { [pwritev, pwritev64] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
     on_fd(fd, |open| counted(open.write_at(parts(iov, count)?, offset)))
-} }
+} trace |start, done| { posix::at(start, fd, Operation::Write, offset, done) } }
 hook! { [preadv2, preadv64v2] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, _flags: c_int)
     -> ssize_t {
     on_fd(fd, |open| {
         let parts = parts_mut(iov, count)?;
         counted(if offset == -1 { open.read(fd, parts) } else { open.read_at(parts, offset) })
     })
-} }
+} trace |start, done| { posix::vector(start, fd, Operation::Read, offset, done) } }
 hook! { [pwritev2, pwritev64v2] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
     -> ssize_t {
     on_fd(fd, |open| {
@@ -96,14 +97,14 @@ hook! { [pwritev2, pwritev64v2] (fd: c_int, iov: *const iovec, count: c_int, off
         }
         Ok(done as ssize_t)
     })
-} }
+} trace |start, done| { posix::vector(start, fd, Operation::Write, offset, done) } }
 
 hook! { [lseek, lseek64, __lseek] (fd: c_int, offset: off_t, whence: c_int) -> off_t {
     on_fd(fd, |open| open.seek(fd, offset, whence))
 } }
 hook! { [ftruncate, ftruncate64] (fd: c_int, size: off_t) -> c_int {
     on_fd(fd, |open| open.truncate(size).map(|()| 0))
-} }
+} trace |start, done| { posix::whole(start, fd, Operation::Truncate, size, done) } }
 hook! { [fallocate, fallocate64] (fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int {
     on_fd(fd, |open| open.allocate(mode, offset, len).map(|()| 0))
 } }
@@ -121,12 +122,12 @@ fn synced(open: &Open) -> Res<c_int> {
     open.sync().map(|()| 0)
 }
 
-hook! { [fsync] (fd: c_int) -> c_int { on_fd(fd, synced) } }
-hook! { [fdatasync] (fd: c_int) -> c_int { on_fd(fd, synced) } }
+hook! { [fsync] (fd: c_int) -> c_int { on_fd(fd, synced) } trace |start, done| { posix::whole(start, fd, Operation::Sync, 0, done) } }
+hook! { [fdatasync] (fd: c_int) -> c_int { on_fd(fd, synced) } trace |start, done| { posix::whole(start, fd, Operation::Sync, 0, done) } }
 hook! { [syncfs] (fd: c_int) -> c_int { on_fd(fd, synced) } }
 hook! { [sync_file_range] (fd: c_int, _offset: off_t, _len: off_t, _flags: libc::c_uint) -> c_int {
     on_fd(fd, synced)
-} }
+} trace |start, done| { posix::whole(start, fd, Operation::Sync, 0, done) } }
 
 hook! { [ioctl] (fd: c_int, request: libc::c_ulong, argument: *mut c_int) -> c_int {
     // FICLONE and FICLONERANGE name a source descriptor that may be ours while this one is not.

@@ -4,6 +4,7 @@ use super::{locks, stdio};
 use crate::errno::{self, Res};
 use crate::open::{self, install};
 use crate::serve::{answer, on_fd};
+use crate::trace::{self, posix};
 use crate::{backend, placeholder, sys, table};
 use libc::{c_int, c_uint};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ fn duplicate_to(from: c_int, to: c_int, flags: c_int) -> Res<c_int> {
 
 hook! { [dup] (fd: c_int) -> c_int {
     on_fd(fd, |_| duplicate(fd, 0, libc::F_DUPFD))
-} }
+} trace |_start, done| { posix::replaced(done) } }
 
 hook! { [dup2, __dup2] (from: c_int, to: c_int) -> c_int {
     if !table::is_ours(from) && !table::is_ours(to) || crate::guard::inside() {
@@ -49,7 +50,7 @@ hook! { [dup2, __dup2] (from: c_int, to: c_int) -> c_int {
     } else {
         Some(answer(|| duplicate_to(from, to, 0)))
     }
-} }
+} trace |_start, done| { posix::replaced(done) } }
 
 hook! { [dup3] (from: c_int, to: c_int, flags: c_int) -> c_int {
     if !table::is_ours(from) && !table::is_ours(to) || crate::guard::inside() || from == to {
@@ -57,7 +58,7 @@ hook! { [dup3] (from: c_int, to: c_int, flags: c_int) -> c_int {
     } else {
         Some(answer(|| duplicate_to(from, to, flags)))
     }
-} }
+} trace |_start, done| { posix::replaced(done) } }
 
 hook! { [close, __close] (fd: c_int) -> c_int {
     if table::is_ours(fd) && !crate::guard::inside() {
@@ -67,6 +68,10 @@ hook! { [close, __close] (fd: c_int) -> c_int {
         Some(-1)
     } else {
         None
+    }
+} trace from { trace::begin().map(|start| (start, posix::closing(fd))) } |(start, was), done| {
+    if done == 0 {
+        posix::closed(start, fd, was);
     }
 } }
 
@@ -80,6 +85,7 @@ fn is_internal(fd: c_int) -> bool {
 unsafe fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = 4;
     if flags & CLOEXEC == 0 {
+        posix::forgotten(first, last);
         for fd in table::all(first, last) {
             let _ = crate::serve::inside(|| open::close(fd));
         }
@@ -101,6 +107,10 @@ unsafe fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 
 hook! { [close_range] (first: c_uint, last: c_uint, flags: c_int) -> c_int {
     (backend::in_use() && first <= last && !crate::guard::inside()).then(|| close_all(first, last, flags))
+} trace |_start, done| {
+    if done == 0 && !backend::in_use() {
+        posix::forgotten(first, last);
+    }
 } }
 
 /// `closefrom`.
@@ -109,6 +119,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     if backend::in_use() {
         close_all(first.max(0) as c_uint, c_uint::MAX, 0);
     } else {
+        posix::forgotten(first.max(0) as c_uint, c_uint::MAX);
         real!(closefrom: fn(c_int) -> ())(first);
     }
 }
@@ -135,4 +146,8 @@ hook! { [fcntl, fcntl64, __fcntl] (fd: c_int, command: c_int, argument: usize) -
         libc::F_SETLEASE => Err(libc::EAGAIN.into()),
         _ => Err(libc::EINVAL.into()),
     })
+} trace |_start, done| {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        posix::replaced(done);
+    }
 } }

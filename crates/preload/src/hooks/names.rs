@@ -6,24 +6,30 @@ use crate::errno::{self, Fail, Res};
 use crate::open;
 use crate::route::{self, Route, Spot};
 use crate::serve::{inside, on_way};
+use crate::trace::{Operation, posix};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 path_hook! { [open, open64, __open, __open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
     (AT_FDCWD, path) |spot| { open::open(spot, flags, mode) }
+    trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [__open_2, __open64_2] (path: *const c_char, flags: c_int) -> c_int,
     (AT_FDCWD, path) |spot| { open::open(spot, flags, 0) }
+    trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [openat, openat64] (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
     (dir, path) |spot| { open::open(spot, flags, mode) }
+    trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [__openat_2, __openat64_2] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
     (dir, path) |spot| { open::open(spot, flags, 0) }
+    trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [creat, creat64] (path: *const c_char, mode: mode_t) -> c_int,
     (AT_FDCWD, path) |spot| { open::open(spot, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+    trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) }
 }
 
 fn done(result: Res<()>) -> Res<c_int> {
@@ -32,19 +38,27 @@ fn done(result: Res<()>) -> Res<c_int> {
 
 path_hook! { [mkdir] (path: *const c_char, mode: mode_t) -> c_int,
     (AT_FDCWD, path) |spot| { done(backend()?.mkdir(spot, masked(mode))) }
+    trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Mkdir, 0, done) }
 }
 path_hook! { [mkdirat] (dir: c_int, path: *const c_char, mode: mode_t) -> c_int,
     (dir, path) |spot| { done(backend()?.mkdir(spot, masked(mode))) }
+    trace |start, done| { posix::named(start, dir, path, Operation::Mkdir, 0, done) }
 }
 path_hook! { [rmdir] (path: *const c_char) -> c_int,
     (AT_FDCWD, path) |spot| { rmdir_spot(spot, path) }
+    trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Rmdir, 0, done) }
 }
 path_hook! { [unlink] (path: *const c_char) -> c_int,
     (AT_FDCWD, path) |spot| { unlink_spot(spot) }
+    trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Unlink, 0, done) }
 }
 path_hook! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
     (dir, path) |spot| {
         if flags & libc::AT_REMOVEDIR != 0 { rmdir_spot(spot, path) } else { unlink_spot(spot) }
+    }
+    trace |start, done| {
+        let op = if flags & libc::AT_REMOVEDIR != 0 { Operation::Rmdir } else { Operation::Unlink };
+        posix::named(start, dir, path, op, 0, done);
     }
 }
 path_hook! { [remove] (path: *const c_char) -> c_int,
@@ -256,6 +270,7 @@ path_hook! { [truncate, truncate64] (path: *const c_char, size: libc::off_t) -> 
         let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
         done(backend()?.truncate(spot, size))
     }
+    trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Truncate, size, done) }
 }
 
 // The file mode creation mask: the kernel tells it only by changing it, so the hook keeps count.

@@ -1,9 +1,7 @@
 //! Reads a trace block by block.
 
-use super::decode::{
-    Block, BlockError, BlockKind, Header, block_len, decode_block, decode_names, decode_records,
-};
 use super::{BLOCK_HEADER_LEN, HEADER_LEN};
+use super::{Block, BlockError, BlockKind, Header, block_len, decode_block, decode_names, decode_records};
 use crate::error::{Result, TraceError};
 use crate::names::Names;
 use crate::record::Record;

@@ -1,8 +1,8 @@
 //! Writes records as they come, in bounded memory, so that what was written before a program dies can be read.
 
-use super::decode::{BlockError, BlockKind, Header, block_len, decode_block, decode_names};
-use super::encode::{Encoder, block};
 use super::{BLOCK_HEADER_LEN, HEADER_LEN, header};
+use super::{BlockError, BlockKind, Header, block_len, decode_block, decode_names};
+use super::{Encoder, block};
 use crate::error::{Result, TraceError};
 use crate::names::{FileId, HostId, NAME_BYTES_MAX, Names};
 use crate::record::Record;

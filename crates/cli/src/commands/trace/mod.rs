@@ -1,7 +1,10 @@
 //! `weft trace`: looks at traces of programs and changes their form.
 
+mod merge;
 mod plot;
 mod show;
+
+pub use merge::Parts;
 
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
@@ -26,7 +29,8 @@ Examples:
   weft trace export run.wtrace --csv - | head
   weft trace export run.wtrace --parquet run.parquet
   weft trace plot run.wtrace -o heat.svg
-  weft trace plot run.wtrace -o ranks.svg --view ranks --only checkpoint";
+  weft trace plot run.wtrace -o ranks.svg --view ranks --only checkpoint
+  weft trace merge run.wtrace.parts -o run.wtrace    after a traced run on several hosts";
 
 /// Looks at traces.
 #[derive(Args)]
@@ -44,6 +48,8 @@ enum What {
     Export(Export),
     /// Draw a trace: where in its files, or by which rank, how many bytes were moved when
     Plot(plot::Plot),
+    /// Make one trace from what the processes of a traced program left
+    Merge(merge::Merge),
 }
 
 /// Which trace, and how it is read.
@@ -105,6 +111,7 @@ impl Trace {
             What::Show(show) => show.run(),
             What::Export(export) => export.run(),
             What::Plot(plot) => plot.run(),
+            What::Merge(merge) => merge.run(),
         }
     }
 }

@@ -97,7 +97,7 @@ impl Encoder {
 }
 
 /// A block of any kind, appended to `out`; compressed where that makes it shorter.
-pub(super) fn block(out: &mut Vec<u8>, kind: u8, items: u32, plain: &[u8]) {
+pub fn block(out: &mut Vec<u8>, kind: u8, items: u32, plain: &[u8]) {
     assert!(plain.len() <= super::PLAIN_LEN_MAX, "a block of {} bytes", plain.len());
     let begin = out.len();
     out.resize(begin + BLOCK_HEADER_LEN + lz4_flex::block::get_maximum_output_size(plain.len()), 0);

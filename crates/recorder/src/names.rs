@@ -66,13 +66,22 @@ impl Names {
         self.files.list.iter().map(|name| &**name)
     }
 
-    /// Adds a file that must be new; for decoders.
-    pub(crate) fn new_file(&mut self, name: &str) -> Option<FileId> {
-        self.files.push_new(name).map(FileId)
+    /// Gives a file the next number, even when it has one already; for decoders.
+    pub fn file_again(&mut self, name: &str) -> Option<FileId> {
+        let known = self.files.numbers.get(name).copied();
+        match known {
+            None => self.files.push_new(name).map(FileId),
+            Some(first) if self.files() < NAMES_MAX => {
+                let name = self.files.list[first as usize].clone();
+                self.files.list.push(name);
+                Some(FileId(self.files() - 1))
+            }
+            Some(_) => None,
+        }
     }
 
     /// Adds a host that must be new.
-    pub(crate) fn new_host(&mut self, name: &str) -> Option<HostId> {
+    pub fn new_host(&mut self, name: &str) -> Option<HostId> {
         self.hosts.push_new(name).map(|number| HostId(number + 1))
     }
 }

@@ -82,7 +82,10 @@ pub enum BlockError {
 }
 
 /// The lengths in a block's header: of all of the block in the file, as far as that is sane.
-pub(super) fn block_len(head: &[u8; BLOCK_HEADER_LEN]) -> Result<usize, BlockError> {
+///
+/// # Errors
+/// [`BlockError::Bad`].
+pub fn block_len(head: &[u8; BLOCK_HEADER_LEN]) -> Result<usize, BlockError> {
     let bad = |what| Err(BlockError::Bad { what, ends: None });
     if &head[..4] != MARKER {
         return bad("no block begins here");
@@ -209,7 +212,7 @@ pub fn decode_names(plain: &[u8], items: u32, names: &mut Names) -> Result<(), &
         let name = cursor.bytes(len as usize).ok_or("a name is cut off")?;
         let name = std::str::from_utf8(name).map_err(|_| "a name that is not UTF-8")?;
         let known = match kind {
-            0 => names.new_file(name).is_some(),
+            0 => names.file_again(name).is_some(),
             1 => !name.is_empty() && names.new_host(name).is_some(),
             _ => return Err("a name of an unknown kind"),
         };

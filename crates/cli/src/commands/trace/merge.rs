@@ -1,0 +1,153 @@
+//! `weft trace merge`: one trace from what the processes of a traced program left; and what `weft run --trace` does
+//! around its program.
+
+use crate::failure::Failure;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use weft_trace::merge::{Merged, has_parts, merge};
+
+/// Makes one trace from a trace directory.
+#[derive(Args)]
+pub struct Merge {
+    /// The directory with the files of all processes
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// The trace to write
+    #[arg(long, short, value_name = "FILE.wtrace")]
+    output: PathBuf,
+    /// What was traced, for whoever reads the trace
+    #[arg(long, value_name = "COMMAND", default_value = "")]
+    program: String,
+}
+
+impl Merge {
+    pub fn run(self) -> Result<u8, Failure> {
+        if !has_parts(&self.dir)? {
+            return Err(Failure::new(self.dir.display(), "no process has left anything here").remedy(
+                "name the directory that WEFT_TRACE named, FILE.wtrace.parts after `weft run --trace`",
+            ));
+        }
+        tell(&merge(&self.dir, &self.output, &self.program)?, &self.output);
+        Ok(0)
+    }
+}
+
+/// One line, notes, and what to do next.
+fn tell(merged: &Merged, out: &Path) {
+    let many = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let bytes = crate::table::human;
+    let out = out.display();
+    eprintln!(
+        "weft: {out}: {}, {}, {}, {} read, {} written",
+        many(u64::from(merged.ranks), "rank"),
+        many(u64::from(merged.files), "file"),
+        many(merged.records, "record"),
+        bytes(merged.read_bytes),
+        bytes(merged.written_bytes),
+    );
+    for note in &merged.notes {
+        eprintln!("weft: {note}");
+    }
+    if merged.records == 0 {
+        eprintln!(
+            "weft: nothing was recorded: programs without the C library are not seen, nor are files in system \
+             directories; --trace-paths names what to trace"
+        );
+    } else {
+        eprintln!("next: weft trace show {out}");
+    }
+}
+
+/// The files behind this process's standard descriptors: what the program says goes there, too.
+fn standard_files() -> String {
+    let file = |fd: i32| {
+        // SAFETY: all zeros is a valid `stat`, which the call fills.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let known = unsafe { libc::fstat(fd, &mut stat) } == 0;
+        (known && stat.st_mode & libc::S_IFMT == libc::S_IFREG)
+            .then(|| format!("{}:{}", stat.st_dev, stat.st_ino))
+    };
+    (0..3).filter_map(file).collect::<Vec<_>>().join(",")
+}
+
+/// A trace directory, while a program runs.
+pub struct Parts {
+    dir: PathBuf,
+    out: PathBuf,
+    program: String,
+}
+
+impl Parts {
+    /// Makes the directory beside `out`, and sees that `out` can be written.
+    pub fn new(out: &Path, program: &[std::ffi::OsString]) -> Result<Self, Failure> {
+        let failed = |path: &Path, error| Failure::new(path.display(), error);
+        let out = std::path::absolute(out).map_err(|error| failed(out, error))?;
+        let mut dir = out.clone().into_os_string();
+        dir.push(".parts");
+        let dir = PathBuf::from(dir);
+        if dir.exists() {
+            return Err(Failure::new(dir.display(), "parts of an earlier trace are still there").remedy(
+                format!(
+                    "`weft trace merge {} -o FILE` makes a trace of them; remove the directory then",
+                    dir.display()
+                ),
+            ));
+        }
+        std::fs::File::create(&out).map_err(|error| {
+            failed(&out, error)
+                .remedy("a trace lies on a file system of this host, in a directory that is there")
+        })?;
+        std::fs::create_dir(&dir).map_err(|error| failed(&dir, error))?;
+        // Time begins here.
+        weft_recorder::clock::Anchor::of_host(&dir).map_err(|error| failed(&dir, error))?;
+        let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
+        Ok(Self { dir, out, program: words.join(" ") })
+    }
+
+    /// Has the program traced.
+    pub fn trace(&self, command: &mut Command, paths: &[PathBuf]) -> Result<(), Failure> {
+        command.env("WEFT_TRACE", &self.dir);
+        command.env_remove("WEFT_TRACE_PATHS").env("WEFT_TRACE_NOT", standard_files());
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let mut list = std::ffi::OsString::new();
+        for path in paths {
+            // As the kernel tells where a descriptor leads: without links.
+            let path = path.canonicalize().or_else(|_| std::path::absolute(path));
+            let path = path.map_err(|error| Failure::new("--trace-paths", error))?;
+            if path.as_os_str().as_encoded_bytes().contains(&b':') {
+                return Err(Failure::misuse(path.display(), "a path with a colon cannot be chosen"));
+            }
+            if !list.is_empty() {
+                list.push(":");
+            }
+            list.push(path);
+        }
+        command.env("WEFT_TRACE_PATHS", list);
+        Ok(())
+    }
+
+    /// After the program: makes the trace. Its own failure is told, and is not the program's.
+    pub fn finish(self) {
+        match merge(&self.dir, &self.out, &self.program) {
+            Ok(merged) => {
+                tell(&merged, &self.out);
+                if merged.damaged {
+                    eprintln!("weft: {}: kept, for they are damaged", self.dir.display());
+                } else if let Err(error) = std::fs::remove_dir_all(&self.dir) {
+                    eprintln!("{}", Failure::new(self.dir.display(), error));
+                }
+            }
+            Err(error) => {
+                let dir = self.dir.display();
+                let again = format!(
+                    "its parts are kept: `weft trace merge {dir} -o FILE.wtrace` makes a trace of them elsewhere"
+                );
+                eprintln!("{}", Failure::from(error).remedy(again));
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Which file a descriptor leads to, for the tracer: a two-level array of words, learned at the first use.
+//!
+//! A word is 0 (not known), [`UNWANTED`], or that of a [`FileRef`] with flags above (there are not so many forks). A forked child finds its parent's
+//! words out of date and learns anew. Descriptors that come or go where no hook sees it are the reason why opening
+//! always forgets what was known of the number.
+
+use super::{FileRef, Tracer};
+use crate::{route, sys, table};
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+
+const PAGE_SLOTS: usize = 1024;
+const PAGES: usize = 1024;
+/// Known, and not of interest.
+const UNWANTED: u64 = u64::MAX;
+/// Opened for appending.
+const APPENDS: u64 = 1 << 63;
+/// This process opened it and the trace says so.
+const OPENED: u64 = 1 << 62;
+
+/// Of a descriptor: its file, and how far a buffered stream over it was seen.
+struct Words {
+    file: AtomicU64,
+    stream: AtomicU64,
+}
+
+type Page = [Words; PAGE_SLOTS];
+
+static TABLE: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
+
+/// What is known of a descriptor of interest.
+#[derive(Clone, Copy)]
+pub struct Known {
+    pub file: FileRef,
+    pub appends: bool,
+    pub opened: bool,
+}
+
+fn words(fd: c_int) -> Option<&'static Words> {
+    let fd = usize::try_from(fd).ok()?;
+    let page = TABLE.get(fd / PAGE_SLOTS)?;
+    let mut at = page.load(Acquire);
+    if at.is_null() {
+        let fresh =
+            Box::new([const { Words { file: AtomicU64::new(0), stream: AtomicU64::new(0) } }; PAGE_SLOTS]);
+        let fresh = Box::into_raw(fresh);
+        match page.compare_exchange(null_mut(), fresh, AcqRel, Acquire) {
+            Ok(_) => at = fresh,
+            Err(other) => {
+                // SAFETY: made above, published nowhere.
+                drop(unsafe { Box::from_raw(fresh) });
+                at = other;
+            }
+        }
+    }
+    // SAFETY: pages are never freed.
+    unsafe { at.as_ref() }.map(|page| &page[fd % PAGE_SLOTS])
+}
+
+/// The file of `fd` when it is of interest.
+#[inline]
+pub fn of(tracer: &Tracer, fd: c_int) -> Option<Known> {
+    let words = words(fd)?;
+    let word = words.file.load(Relaxed);
+    if word == UNWANTED {
+        return None;
+    }
+    let known = Known {
+        file: FileRef::from_word(word & !(APPENDS | OPENED)),
+        appends: word & APPENDS != 0,
+        opened: word & OPENED != 0,
+    };
+    if word != 0 && tracer.recorder.is_current(known.file) {
+        return Some(known);
+    }
+    learn(tracer, fd, false)
+}
+
+/// The file of `fd` when this process opened it and the trace says so.
+pub fn opened(tracer: &Tracer, fd: c_int) -> Option<FileRef> {
+    if words(fd)?.file.load(Relaxed) & OPENED == 0 {
+        return None;
+    }
+    of(tracer, fd).filter(|known| known.opened).map(|known| known.file)
+}
+
+/// Looks at `fd` again, which this process has just `opened` or not.
+#[cold]
+pub fn learn(tracer: &Tracer, fd: c_int, opened: bool) -> Option<Known> {
+    let words = words(fd)?;
+    let found = find(tracer, fd).map(|known| Known { opened, ..known });
+    words.stream.store(NO_STREAM, Relaxed);
+    let flag = |is: bool, flag| if is { flag } else { 0 };
+    let word = found
+        .map_or(UNWANTED, |known| known.file.word() | flag(known.appends, APPENDS) | flag(opened, OPENED));
+    words.file.store(word, Relaxed);
+    found
+}
+
+fn find(tracer: &Tracer, fd: c_int) -> Option<Known> {
+    let (path, flags) = match table::get(fd) {
+        Some(open) if open.is_directory() => return None,
+        Some(open) => (route::full(&open.path()), open.flags()),
+        None => {
+            let stat = sys::fstatat(fd, c"", libc::AT_EMPTY_PATH).ok()?;
+            if !tracer.filter.wants_kind(&stat) {
+                return None;
+            }
+            let link =
+                sys::readlinkat(libc::AT_FDCWD, &sys::c(format!("/proc/self/fd/{fd}").as_bytes())).ok()?;
+            (link, sys::fcntl(fd, libc::F_GETFL, 0).ok()?)
+        }
+    };
+    if !tracer.filter.wants(&path) {
+        return None;
+    }
+    Some(Known { file: tracer.recorder.file(&path)?, appends: flags & libc::O_APPEND != 0, opened: false })
+}
+
+/// The number leads elsewhere from now on.
+pub fn forget(fd: c_int) {
+    if let Some(words) = words(fd) {
+        words.file.store(0, Relaxed);
+    }
+}
+
+/// All numbers in the range do.
+pub fn forget_range(first: u32, last: u32) {
+    for (number, page) in TABLE.iter().enumerate() {
+        // SAFETY: pages are never freed.
+        let Some(page) = (unsafe { page.load(Acquire).as_ref() }) else { continue };
+        for (at, words) in page.iter().enumerate() {
+            if (first as usize..=last as usize).contains(&(number * PAGE_SLOTS + at)) {
+                words.file.store(0, Relaxed);
+            }
+        }
+    }
+}
+
+/// No position of a stream is known.
+pub const NO_STREAM: u64 = u64::MAX;
+
+#[allow(dead_code)]
+/// How far the stream over `fd` was seen: the word itself.
+pub fn stream(fd: c_int) -> Option<&'static AtomicU64> {
+    words(fd).map(|words| &words.stream)
+}

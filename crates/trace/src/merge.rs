@@ -1,0 +1,310 @@
+//! One trace from the files that traced processes left in a directory.
+//!
+//! Each process has a part (`.wtrace`) and a tail (`.wtail`, what was not in the part yet). Their records are sorted
+//! through a file, so that memory is what names need and a few dozen MB; files of the same name become one.
+
+use crate::error::{Result, TraceError};
+use crate::names::{FileId, HostId};
+use crate::record::{Operation, Rank, Record};
+use crate::sort::Sorter;
+use crate::stream::{Info, RecordStream, Source};
+use crate::wtrace::{Reader, Writer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use weft_core::{ByteLen, FileOffset, Nanos};
+use weft_recorder::tail::Tail;
+
+/// Records that are sorted in memory at a time.
+const RUN_RECORDS: usize = 1 << 17;
+/// Notes about single processes that are kept; of more there is only the number.
+const NOTES_MAX: usize = 20;
+
+/// What came of it.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Merged {
+    /// Ranks that have records.
+    pub ranks: u32,
+    /// Processes that have records.
+    pub processes: u32,
+    /// Files that have records.
+    pub files: u32,
+    /// Records in the trace.
+    pub records: u64,
+    /// Bytes that were read, of one level: those of MPI-IO calls cause POSIX ones.
+    pub read_bytes: u64,
+    /// Bytes that were written, likewise.
+    pub written_bytes: u64,
+    /// What is missing or damaged, for people.
+    pub notes: Vec<String>,
+    /// Whether any file was damaged, so that somebody may want to look at them.
+    pub damaged: bool,
+}
+
+/// The files of a process.
+struct Part {
+    tail_path: PathBuf,
+    part_path: PathBuf,
+    tail: Tail,
+    rank: Rank,
+}
+
+impl Part {
+    fn shown(&self) -> String {
+        format!("process {} on {}", self.tail.process, self.tail.host)
+    }
+}
+
+/// Makes the trace `out` of the files in `dir`; `program` is what was traced, for whoever reads the trace. The file
+/// that records are sorted through is made in `dir` and removed.
+///
+/// # Errors
+/// What the system refuses. Damaged files are noted and read as far as they make sense.
+pub fn merge(dir: &Path, out: &Path, program: &str) -> Result<Merged> {
+    let mut notes = Notes::default();
+    let mut parts = find(dir, &mut notes)?;
+    rank(&mut parts);
+    let mut writer = Writer::create(out)?;
+    let began = parts.iter().map(|part| part.tail.anchor_unix_ns).min().unwrap_or(0);
+    let scratch = Scratch(dir.join(format!("sort.{}", std::process::id())));
+    let mut sorter = Sorter::new(&scratch.0, RUN_RECORDS)?;
+    let mut merged = Merged::default();
+    let (mut ranks, mut files, mut bytes) = (BTreeSet::new(), BTreeSet::new(), [[0u64; 2]; 2]);
+    for part in &parts {
+        let shift = part.tail.anchor_unix_ns - began;
+        let host = writer.host(&part.tail.host)?;
+        let mut records = 0u64;
+        read(part, &mut writer, &mut notes, |mut record| {
+            record.rank = part.rank;
+            record.host = host;
+            record.start = Nanos(record.start.get().saturating_add(shift));
+            record.end = Nanos(record.end.get().saturating_add(shift));
+            records += 1;
+            if record.op.has_file() {
+                files.insert(record.file);
+            }
+            if record.op.moves_bytes() {
+                let sum = &mut bytes[record.level as usize][usize::from(record.op == Operation::Write)];
+                *sum = sum.saturating_add(record.len.get());
+            }
+            sorter.push(record)
+        })?;
+        if records > 0 {
+            merged.processes += 1;
+            ranks.insert(part.rank);
+        }
+        merged.records += records;
+    }
+    let sorted = sorter.finish()?;
+    for record in sorted.iter()? {
+        writer.push(&record?)?;
+    }
+    [merged.read_bytes, merged.written_bytes] = bytes[usize::from(bytes[0] == [0, 0])];
+    (merged.ranks, merged.files) = (ranks.len() as u32, files.len() as u32);
+    (merged.notes, merged.damaged) = (notes.done(), notes.damaged);
+    let processes = ranks.last().map_or(0, |last| last.0 + 1);
+    let info = Info {
+        source: Source::Weft,
+        program: program.to_owned(),
+        processes,
+        began_unix_ns: began,
+        notes: merged.notes.clone(),
+    };
+    writer.info(&info)?;
+    writer.finish()?;
+    Ok(merged)
+}
+
+/// Whether a directory has the files of any traced process.
+///
+/// # Errors
+/// What the system refuses.
+pub fn has_parts(dir: &Path) -> Result<bool> {
+    Ok(!tails(dir)?.is_empty())
+}
+
+/// A file that goes when this does.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What is told of single processes.
+#[derive(Default)]
+struct Notes {
+    list: Vec<String>,
+    more: usize,
+    damaged: bool,
+}
+
+impl Notes {
+    fn add(&mut self, note: String) {
+        if self.list.len() < NOTES_MAX { self.list.push(note) } else { self.more += 1 }
+    }
+
+    fn damage(&mut self, note: String) {
+        self.damaged = true;
+        self.add(note);
+    }
+
+    fn done(&mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.list.push(format!("and {} notes more of this kind", self.more));
+        }
+        std::mem::take(&mut self.list)
+    }
+}
+
+fn tails(dir: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |error| TraceError::io(dir, error);
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "wtail") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// The processes, in the order of their start.
+fn find(dir: &Path, notes: &mut Notes) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    for tail_path in tails(dir)? {
+        let tail = File::open(&tail_path).and_then(|file| Tail::read(&file));
+        match tail {
+            Ok(tail) => {
+                let part_path = tail_path.with_extension("wtrace");
+                parts.push(Part { tail_path, part_path, tail, rank: Rank(0) });
+            }
+            Err(error) => notes.damage(format!("{}: {error}; it was left out", tail_path.display())),
+        }
+    }
+    parts.sort_by_key(|part| {
+        (part.tail.anchor_unix_ns.saturating_add(part.tail.started_ns), part.tail.process)
+    });
+    Ok(parts)
+}
+
+/// Gives every process its rank: the one that it had, or the next number in the order of starts. Programs that one
+/// process executed after each other are one.
+fn rank(parts: &mut [Part]) {
+    let known = parts.iter().filter_map(|part| part.tail.rank).max();
+    let mut next = known.map_or(0, |last| last.saturating_add(1));
+    let mut numbers = BTreeMap::new();
+    for part in parts {
+        let key = (part.tail.host.clone(), part.tail.process);
+        part.rank = Rank(part.tail.rank.unwrap_or_else(|| {
+            *numbers.entry(key).or_insert_with(|| {
+                next += 1;
+                next - 1
+            })
+        }));
+    }
+}
+
+/// The records of a process, with files as `writer` numbers them.
+fn read(
+    part: &Part,
+    writer: &mut Writer,
+    notes: &mut Notes,
+    mut each: impl FnMut(Record) -> Result<()>,
+) -> Result<()> {
+    let mut files: Vec<FileId> = Vec::new();
+    let mut records = 0u64;
+    let mut in_part = 0;
+    if part.part_path.exists() {
+        match Reader::open(&part.part_path) {
+            Ok(mut reader) => {
+                while let Some(record) = reader.next() {
+                    match record {
+                        Ok(mut record) => {
+                            take_names(&mut files, &reader, writer)?;
+                            if record.op.has_file() {
+                                record.file = files[record.file.0 as usize];
+                            }
+                            records += 1;
+                            each(record)?;
+                        }
+                        Err(error) => notes.damage(error.to_string()),
+                    }
+                }
+                take_names(&mut files, &reader, writer)?;
+                in_part = reader.names().files();
+            }
+            Err(error) => notes.damage(error.to_string()),
+        }
+    }
+    // Names that are in the part already have a number there.
+    let tail = &part.tail;
+    if tail.names_first > in_part {
+        notes.damage(format!("{}: names are missing from {}", part.shown(), part.part_path.display()));
+        files.resize(tail.names_first as usize, writer.file("(unknown)")?);
+    }
+    for name in tail.names.iter().skip((in_part.saturating_sub(tail.names_first)) as usize) {
+        files.push(writer.file(name)?);
+    }
+    let drained = tail.draining.is_some_and(|(_, before)| records > before);
+    let source = File::open(&part.tail_path).map_err(|error| TraceError::io(&part.tail_path, error))?;
+    let mut unknown = 0u64;
+    let bad = tail.slots(&source, drained, |slot| {
+        let file = files.get(slot.file as usize).copied();
+        let Some(file) = file.or((!slot.op.has_file()).then_some(FileId(0))) else {
+            unknown += 1;
+            return Ok(());
+        };
+        each(Record {
+            rank: Rank(0),
+            host: HostId(0),
+            file,
+            op: slot.op,
+            level: slot.level,
+            collective: slot.collective,
+            offset: FileOffset(slot.offset),
+            len: ByteLen(slot.len),
+            start: Nanos(slot.start),
+            end: Nanos(slot.end),
+        })
+        .map_err(Failed::Trace)
+    });
+    let bad = match bad {
+        Ok(bad) => bad + unknown,
+        Err(Failed::Trace(error)) => return Err(error),
+        Err(Failed::Io(error)) => return Err(TraceError::io(&part.tail_path, error)),
+    };
+    if bad > 0 {
+        let path = part.tail_path.display();
+        notes.damage(format!("{path}: {bad} operations make no sense and were left out"));
+    }
+    if tail.lost > 0 {
+        notes.add(format!("{}: {} operations could not be recorded", part.shown(), tail.lost));
+    }
+    if let Some(number) = tail.ended {
+        let why = std::io::Error::from_raw_os_error(number);
+        notes.add(format!("{}: tracing ended early: {why}", part.shown()));
+    }
+    Ok(())
+}
+
+/// Numbers the names that a part has told since the last time.
+fn take_names(files: &mut Vec<FileId>, reader: &Reader, writer: &mut Writer) -> Result<()> {
+    while let Some(name) = reader.names().file_name(FileId(files.len() as u32)) {
+        files.push(writer.file(name)?);
+    }
+    Ok(())
+}
+
+enum Failed {
+    Io(std::io::Error),
+    Trace(TraceError),
+}
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}

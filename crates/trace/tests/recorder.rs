@@ -1,0 +1,242 @@
+//! What a recorder takes comes out of the merge: all of it, whatever the threads do and however the process ends.
+
+mod common;
+
+use common::Dice;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use weft_recorder::clock::{Anchor, monotonic_ns};
+use weft_recorder::tail::{SHARDS, SLOTS};
+use weft_recorder::{Event, Options, Recorder};
+use weft_trace::merge::{Merged, merge};
+use weft_trace::wtrace::Reader;
+use weft_trace::{Level, Operation, Record, RecordStream};
+
+fn recorder(dir: &Path, rank: Option<u32>) -> Recorder {
+    Recorder::new(Options { dir: dir.to_owned(), rank, complain: |line| panic!("{line}") })
+}
+
+/// What of an event must come back.
+type Told = (String, Operation, Level, bool, u64, u64);
+
+fn any_event(dice: &mut Dice, recorder: &Recorder, files: u64) -> (Event, Told) {
+    let name = format!("/data/{}", dice.below(files));
+    let file = recorder.file(name.as_bytes()).expect("it records");
+    let op = Operation::ALL[dice.below(11) as usize];
+    let level = if dice.below(2) == 0 { Level::Posix } else { Level::MpiIo };
+    let collective = dice.below(2) == 0;
+    let placed = op.moves_bytes() || op == Operation::Truncate;
+    let offset = if placed { dice.below(1 << 40) } else { 0 };
+    let len = if op.moves_bytes() { dice.below(1 << 24) } else { 0 };
+    let start = monotonic_ns();
+    let event = Event { file, op, level, collective, offset, len, start, end: monotonic_ns() };
+    (event, (name, op, level, collective, offset, len))
+}
+
+fn merged(dir: &Path) -> (Merged, Vec<Record>, Reader) {
+    let out = dir.join("out.wtrace");
+    let merged = merge(dir, &out, "a program").expect("merged");
+    let mut reader = Reader::open(&out).expect("a trace");
+    let records: Vec<_> = reader.by_ref().map(|record| record.expect("sound")).collect();
+    assert!(records.is_sorted_by_key(|record| record.start));
+    assert_eq!(records.len() as u64, merged.records);
+    (merged, records, reader)
+}
+
+fn told(record: &Record, reader: &Reader) -> Told {
+    let name = reader.names().file_name(record.file).expect("named").to_owned();
+    (name, record.op, record.level, record.collective, record.offset.get(), record.len.get())
+}
+
+fn counted(all: impl IntoIterator<Item = Told>) -> BTreeMap<Told, usize> {
+    let mut counts = BTreeMap::new();
+    all.into_iter().for_each(|told| *counts.entry(told).or_default() += 1);
+    counts
+}
+
+#[test]
+fn everything_that_many_threads_record_comes_out_once() {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let dir = tempfile::tempdir().expect("a directory");
+        let recorder = recorder(dir.path(), Some(3));
+        let expected = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            // More threads than shards, and enough of each to fill halves.
+            for thread in 0..2 * SHARDS as u64 + 1 {
+                let (recorder, expected) = (&recorder, &expected);
+                scope.spawn(move || {
+                    let mut dice = Dice(seed * 1000 + thread);
+                    let mut own = Vec::new();
+                    for index in 0..1000 + dice.below(SLOTS as u64 * 2) {
+                        let (event, told) = any_event(&mut dice, recorder, 50);
+                        assert!(recorder.record(&event));
+                        own.push(told);
+                        if thread == 0 && index % 1001 == 0 {
+                            recorder.flush().expect("room");
+                        }
+                    }
+                    expected.lock().expect("whole").append(&mut own);
+                });
+            }
+        });
+        let (merged, records, reader) = merged(dir.path());
+        assert_eq!((merged.ranks, merged.processes, merged.files), (1, 1, 50));
+        assert_eq!(merged.notes, Vec::<String>::new());
+        let expected = expected.into_inner().expect("whole");
+        assert_eq!(records.len(), expected.len());
+        assert!(counted(records.iter().map(|record| told(record, &reader))) == counted(expected));
+        assert!(records.iter().all(|record| record.rank.0 == 3));
+        let host = reader.names().host_name(records[0].host).expect("a host");
+        assert_eq!(host, weft_recorder::clock::host_name());
+        assert_eq!((&*reader.info().program, reader.info().processes), ("a program", 4));
+    }
+}
+
+#[test]
+fn more_names_than_are_remembered() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let recorder = recorder(dir.path(), None);
+    let write = |number: u64| {
+        let file = recorder.file(format!("/{number}").as_bytes()).expect("it records");
+        let (start, op) = (monotonic_ns(), Operation::Write);
+        let event = Event {
+            file,
+            op,
+            level: Level::Posix,
+            collective: false,
+            offset: number,
+            len: 1,
+            start,
+            end: start,
+        };
+        assert!(recorder.record(&event));
+    };
+    (0..70_000).for_each(write);
+    (0..70_000).step_by(1000).for_each(write);
+    let (merged, records, reader) = merged(dir.path());
+    assert_eq!((merged.files, merged.records, merged.damaged), (70_000, 70_070, false));
+    for record in &records {
+        assert_eq!(reader.names().file_name(record.file), Some(&*format!("/{}", record.offset.get())));
+    }
+}
+
+/// Runs `work` in a forked child, which then ends by `SIGKILL`.
+fn killed_child(work: impl FnOnce()) -> i32 {
+    // SAFETY: the child runs `work`, which takes no lock that another thread of this test could hold, and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            work();
+            libc::raise(libc::SIGKILL);
+        }
+        assert!(child > 0);
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        assert!(libc::WIFSIGNALED(status), "{status}");
+        child
+    }
+}
+
+#[test]
+fn a_forked_child_has_files_of_its_own_and_a_killed_one_loses_nothing() {
+    for seed in 0..6u64 {
+        println!("seed {seed}");
+        let dir = tempfile::tempdir().expect("a directory");
+        Anchor::of_host(dir.path()).expect("room");
+        let recorder = recorder(dir.path(), None);
+        let mut dice = Dice(seed);
+        let mut expected = Vec::new();
+        let some = |dice: &mut Dice, count: u64, expected: &mut Vec<Told>| {
+            for _ in 0..count {
+                let (event, told) = any_event(dice, &recorder, 5);
+                assert!(recorder.record(&event));
+                expected.push(told);
+            }
+        };
+        let counts = [dice.below(3000), dice.below(5000), dice.below(3000)];
+        some(&mut dice, counts[0], &mut expected);
+        // The child's dice fall as those of its copy here.
+        let mut copy = Dice(seed + 100);
+        killed_child(|| some(&mut Dice(seed + 100), counts[1], &mut Vec::new()));
+        let in_child: Vec<Told> = {
+            let scratch = tempfile::tempdir().expect("a directory");
+            let other = self::recorder(scratch.path(), None);
+            (0..counts[1]).map(|_| any_event(&mut copy, &other, 5).1).collect()
+        };
+        some(&mut dice, counts[2], &mut expected);
+        let (merged, records, reader) = merged(dir.path());
+        assert_eq!(merged.notes, Vec::<String>::new());
+        let of = |rank| records.iter().filter(move |record| record.rank.0 == rank);
+        // Ranks go by the order of starts.
+        let (parent, child) = if counts[0] == 0 { (1, 0) } else { (0, 1) };
+        assert!(counted(of(parent).map(|record| told(record, &reader))) == counted(expected));
+        assert!(counted(of(child).map(|record| told(record, &reader))) == counted(in_child));
+    }
+}
+
+/// Ends otherwise than a child that found all well.
+fn return_wrong() -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(1) }
+}
+
+#[test]
+fn files_of_a_parent_are_not_those_of_its_child() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let recorder = recorder(dir.path(), None);
+    let file = recorder.file(b"/a").expect("it records");
+    assert!(recorder.is_current(file));
+    killed_child(|| {
+        if recorder.is_current(file) {
+            return_wrong();
+        }
+        let other = recorder.file(b"/b").expect("it records");
+        if !recorder.is_current(other) || recorder.is_current(file) {
+            return_wrong();
+        }
+    });
+    assert!(recorder.is_current(file));
+}
+
+/// A part that ends anywhere, as after a full disk, beside a tail that says what is missing.
+#[test]
+fn a_part_that_is_cut_off_anywhere_gives_what_is_whole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let recorder = recorder(dir.path(), Some(0));
+    let mut dice = Dice(5);
+    for _ in 0..3 * SLOTS + 10 {
+        let (event, _) = any_event(&mut dice, &recorder, 5);
+        assert!(recorder.record(&event));
+    }
+    let part = std::fs::read_dir(dir.path())
+        .expect("listed")
+        .map(|entry| entry.expect("listed").path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "wtrace"))
+        .expect("a part");
+    let bytes = std::fs::read(&part).expect("read");
+    let mut before = 0;
+    for cut in (0..bytes.len()).step_by(997) {
+        std::fs::write(&part, &bytes[..cut]).expect("written");
+        let (merged, records, _) = merged(dir.path());
+        assert!(records.len() >= before, "cut at {cut}");
+        // What is in the tail is there when the names of its files are.
+        assert!(merged.damaged || records.len() % SLOTS == 10, "cut at {cut}: {:?}", merged.notes);
+        before = records.len();
+    }
+    std::fs::write(&part, &bytes).expect("written");
+    assert_eq!(merged(dir.path()).1.len(), 3 * SLOTS + 10);
+}
+
+#[test]
+fn tails_that_make_no_sense_are_named_and_left_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let recorder = recorder(dir.path(), Some(0));
+    let (event, _) = any_event(&mut Dice(1), &recorder, 1);
+    assert!(recorder.record(&event));
+    std::fs::write(dir.path().join("x.1.0.wtail"), b"something else").expect("written");
+    let (merged, records, _) = merged(dir.path());
+    assert_eq!(records.len(), 1);
+    assert!(merged.damaged && merged.notes[0].contains("x.1.0.wtail"), "{:?}", merged.notes);
+}
