@@ -70,6 +70,7 @@ pub unsafe fn spec_from(spec: *const LayoutSpec) -> Res<weft_client::LayoutSpec>
         class,
         strips,
         tails: Vec::new(),
+        by_class: None,
     })
 }
 

@@ -6,7 +6,9 @@ use crate::control::odd_reply;
 use crate::error::Result;
 use weft_core::Layout;
 use weft_env::Env;
-use weft_wire::meta::{Attr, LayoutSpec, MetaReply, MetaRequest, Place, SetAttr};
+use weft_wire::meta::{
+    Attr, Forget, LayoutSpec, MetaReply, MetaRequest, Place, Rule, RuledDirectory, SetAttr,
+};
 
 impl<E: Env> Client<E> {
     /// Attributes; the size of a file that is being written is asked of the data servers.
@@ -99,5 +101,25 @@ impl<E: Env> Client<E> {
     /// `EEXIST` or `EBUSY` when the file has bytes or writers; `EINVAL` for what no target fits.
     pub async fn set_layout(&self, at: &Place, spec: &LayoutSpec) -> Result<()> {
         self.done(at, Effect::Once, MetaRequest::SetLayout { at: at.clone(), spec: spec.clone() }).await
+    }
+
+    /// The rules of a directory and of those above it, the nearest first; those without rules are left out.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, and those of stat(2).
+    pub async fn rules(&self, at: &Place) -> Result<Vec<RuledDirectory>> {
+        match self.about(at, Effect::Repeatable, MetaRequest::Rules { at: at.clone() }).await? {
+            MetaReply::Rules(ruled) => Ok(ruled),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Takes rules from a directory and gives it others, which go before those that it keeps, all at once.
+    ///
+    /// # Errors
+    /// `EPERM` for who does not own the directory; `EINVAL` for a layout that no file could have; `ENOSPC` for too many;
+    /// `ENOENT` for a rule to forget that is not there.
+    pub async fn change_rules(&self, at: &Place, forget: Forget, add: Vec<Rule>) -> Result<()> {
+        self.done(at, Effect::Once, MetaRequest::ChangeRules { at: at.clone(), forget, add }).await
     }
 }

@@ -243,6 +243,7 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
     let depth = section.number("queue_depth", 1..=65_536)?;
     let leases = section.flag("leases")?;
     let emulate = section.parsed("emulate", "hdd-7200", emulated)?;
+    let room = section.size("room", ByteLen(1)..=ByteLen(1 << 60))?;
     let beside = section.table("ibridge", "[server.target.ibridge]")?.map(ibridge).transpose()?;
     let (ibridge, ibridge_places) = beside.unzip();
     section.finish()?;
@@ -254,6 +255,7 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
         queue_depth: depth.map_or(64, |item| item.value as u32),
         leases: leases.unwrap_or(true),
         emulate: emulate.map(|item| item.value),
+        room,
         ibridge,
     };
     Ok((target, check::TargetPlaces { id: id.span, path: path.span, ibridge: ibridge_places }))

@@ -1,7 +1,8 @@
 //! From the cluster file to what the other rooms ask for.
 
 use crate::model::{Cluster, Server};
-use weft_core::ServerId;
+use std::collections::BTreeMap;
+use weft_core::{ByteLen, ServerId, TargetId};
 use weft_env::Address;
 use weft_wire::ClusterMap;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
@@ -25,6 +26,12 @@ impl Cluster {
             targets,
             metadata: metadata.expect("a loaded cluster has one metadata server").0,
         }
+    }
+
+    /// Room of the targets that have a limit.
+    pub fn rooms(&self) -> BTreeMap<TargetId, ByteLen> {
+        let targets = self.servers.iter().flat_map(|server| &server.targets);
+        targets.filter_map(|target| Some((target.id, target.room?))).collect()
     }
 
     /// The servers with their ids.

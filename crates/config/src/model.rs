@@ -88,6 +88,8 @@ pub struct Target {
     pub leases: bool,
     /// The device whose time its requests take; `None` the one below.
     pub emulate: Option<Emulate>,
+    /// What parts of layouts that have an end may promise on it; `None` as much as they like.
+    pub room: Option<ByteLen>,
     /// An SSD beside it for small requests; then no descriptors are lent.
     pub ibridge: Option<Ibridge>,
 }

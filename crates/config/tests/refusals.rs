@@ -93,6 +93,9 @@ fn the_example_loads_and_names_every_default_truly() {
     beside.emulate = None;
     assert_eq!(beside, with_ssd("").expect("loads").servers[0].targets[0].ibridge.clone().expect("an SSD"));
     told.servers[0].targets[0].emulate = None;
+    // Nor is there less room than the device has.
+    assert_eq!(told.rooms(), [(TargetId(0), ByteLen(100 << 30))].into());
+    told.servers[0].targets[0].room = None;
     told.servers[0].metadata.as_mut().expect("metadata").emulate = None;
     assert_eq!(told, example);
 }
@@ -176,13 +179,14 @@ fn an_ssd_that_cannot_be_used() {
 #[test]
 fn values_are_taken_over() {
     let text = format!(
-        "{GOOD}module = \"direct\"\nqueue_depth = 7\nleases = false\n[layout]\nstripe_size = 47008\nstripe_count = 2\n\
+        "{GOOD}module = \"direct\"\nqueue_depth = 7\nleases = false\nroom = \"64 MiB\"\n[layout]\nstripe_size = 47008\nstripe_count = 2\n\
          class = \"ssd\"\n[client]\ntransport = \"socket\"\nchecksums = \"on\"\nrequest_timeout = \"1500 ms\"\n\
          fragment_threshold = \"0\"\n"
     );
     let cluster = parse(&text).unwrap_or_else(|error| panic!("{error}"));
     let target = &cluster.servers[1].targets[0];
     assert_eq!((target.module, target.queue_depth, target.leases), (Module::Direct, 7, false));
+    assert_eq!(target.room, Some(ByteLen(64 << 20)));
     assert_eq!(cluster.placement.stripe_size, ByteLen(47_008));
     let two = std::num::NonZeroU16::new(2).expect("not zero");
     assert_eq!(cluster.placement.factor, Factor::AtMost(two));

@@ -238,6 +238,7 @@ impl FromStr for Pattern {
         }
         let last = !text.contains('/')
             && !tokens.iter().any(|token| matches!(token, Token::Path | Token::Directories));
+        tokens.shrink_to_fit(); // patterns come in lists, from anybody
         Ok(Self { text: text.to_owned(), last, tokens })
     }
 }

@@ -310,6 +310,7 @@ impl Cluster {
                 .chain(&layout.tails)
                 .map(|tail| (FileOffset(tail.from.0), strips(&tail.stripe_sizes)))
                 .collect(),
+            by_class: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a server says of itself to `weft status`, `df` and the tests.
 
+use crate::meta::TargetRoom;
 use serde::{Deserialize, Serialize};
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
 
@@ -162,4 +163,6 @@ pub struct MetadataStatus {
     pub total: ByteLen,
     /// Free for use there.
     pub free: ByteLen,
+    /// What layouts promise on targets with limited room, by rising numbers of targets.
+    pub rooms: Vec<TargetRoom>,
 }

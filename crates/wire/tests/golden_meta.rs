@@ -3,7 +3,9 @@
 mod support;
 
 use weft_core::ibridge::Report;
-use weft_core::{ByteLen, Component, FileId, FileOffset, Layout, Nanos, Strip, TargetId, Timestamp};
+use weft_core::{
+    ByteLen, ClassLayout, ClassPart, Component, FileId, FileOffset, Layout, Nanos, Strip, TargetId, Timestamp,
+};
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::hello::Identity;
 use weft_wire::meta::*;
@@ -67,6 +69,23 @@ fn spec() -> LayoutSpec {
         class: Some("ssd".into()),
         strips: Some(vec![(TargetId(3), ByteLen(47_008))]),
         tails: vec![(FileOffset(1 << 20), vec![(TargetId(1), ByteLen(65_536))])],
+        by_class: None,
+    }
+}
+
+fn rule() -> Rule {
+    let part = |end, stripes: &[(&str, u64)]| ClassPart {
+        end,
+        stripes: stripes.iter().map(|(class, size)| ((*class).to_owned(), ByteLen(*size))).collect(),
+    };
+    let parts = vec![
+        part(Some(FileOffset(1 << 20)), &[("hdd", 4096), ("ssd", 65_536)]),
+        part(None, &[("hdd", 8192)]),
+    ];
+    let by_class = Some(ClassLayout::new(parts).expect("a layout"));
+    Rule {
+        pattern: "/out.{n}.h5".parse().expect("a pattern"),
+        layout: LayoutSpec { by_class, ..LayoutSpec::default() },
     }
 }
 
@@ -169,6 +188,10 @@ fn requests() {
         MetaRequest::CheckNamespace { repair: true },
         MetaRequest::Averages { reports: vec![report(0), report(1_000_000)] },
         MetaRequest::Forsake { handle, owner },
+        MetaRequest::Rules { at: at("dir") },
+        MetaRequest::ChangeRules { at: at("dir"), forget: Forget::Replaced, add: vec![rule()] },
+        MetaRequest::ChangeRules { at: at("dir"), forget: Forget::All, add: vec![] },
+        MetaRequest::ChangeRules { at: at("dir"), forget: Forget::These(vec![rule().pattern]), add: vec![] },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -229,6 +252,11 @@ fn replies() {
         MetaReply::Averages(vec![report(5)]),
         MetaReply::Failed(WireError::new(Errno::ENOENT, "a: no such file")),
         MetaReply::LockedFenced { cap: cap(), fence_s: 1_799_999_999 },
+        MetaReply::Rules(vec![RuledDirectory {
+            directory: FileId(78),
+            path: b"a/dir".to_vec(),
+            rules: vec![rule()],
+        }]),
     ];
     support::check("meta_reply.txt", &replies);
 }

@@ -3,6 +3,7 @@
 mod support;
 
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_wire::meta::TargetRoom;
 use weft_wire::status::{
     IbridgeClass, IbridgeStatus, MetadataStatus, ServerStatus, StatusReply, StatusRequest, TargetStatus,
 };
@@ -68,6 +69,7 @@ fn replies() {
         reaping: 8,
         total: ByteLen(9),
         free: ByteLen(10),
+        rooms: vec![TargetRoom { target: TargetId(2), room: ByteLen(11), promised: ByteLen(12) }],
     };
     let status = ServerStatus {
         server: ServerId(1),

@@ -28,6 +28,7 @@ pub mod stripe;
 pub mod trace;
 pub mod tree;
 pub mod twin;
+mod wanted;
 pub mod workload;
 
 pub use bytes::shown;

@@ -169,6 +169,7 @@ fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> Result<m
     let options = &mut config.options;
     options.placement = cluster.placement.clone();
     options.grace = found.grace;
+    options.rooms = cluster.rooms();
     options.journal.cache_len = found.cache;
     options.journal.commit_delay = found.commit_delay;
     options.journal.commit_changes_max = found.commit_max;

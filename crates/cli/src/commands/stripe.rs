@@ -3,27 +3,42 @@
 use super::bytes;
 use super::session::{Weft, why};
 use super::tree::umask;
+use super::wanted;
 use crate::failure::Failure;
 use crate::table::{Table, human};
 use clap::Args;
 use std::path::PathBuf;
-use weft_core::{ByteLen, Layout, ObjectId, TargetId};
+use weft_core::{ByteLen, ClassLayout, ClassPart, Layout, ObjectId, Pattern, TargetId};
 use weft_env::real::block_on;
 use weft_wire::data::DatafileMeta;
-use weft_wire::meta::{FileType, LayoutSpec, OpenFlags};
+use weft_wire::meta::{FileType, Forget, LayoutSpec, OpenFlags, Rule, RuledDirectory};
 
 const SET_AFTER: &str = "\
 A file that is not there is made, empty, with the layout. An empty file gets it. For a directory it becomes the default
 of all files that are made in it from then on, and of directories that are made in it. A file that holds bytes keeps
 its layout: copy it to a new one.
 
-What is not given is decided by the directory's default, then by [layout] in the cluster file. MPI programs ask for the
-same by the info keys striping_unit and striping_factor.
+What is not given is decided by the first rule that fits, then by the directory's default, then by [layout] in the
+cluster file. MPI programs ask for the same by the info keys striping_unit and striping_factor, which go before rules.
+
+--rule gives a directory a rule: files made below it, however deep and in directories that are there already, whose path
+fits the pattern get the layout. * stands for any characters of a name, ** also for /, ? for one, [a-z] for one of these,
+{n} for a number. A pattern without / is about names at any depth, one with / (also in front only) about the path below the
+directory. The nearest directory that has a rule that fits decides, in it the first such rule; a new one goes before the
+others. `weft apply` sets the rules of a plan; `weft getstripe DIR` shows all.
+
+--part gives a range of the file by class, with the stripe size of each target: all targets of a class take part. Several
+follow each other, and only the last one has no @END. On targets with limited room (`room` in the cluster file) parts with
+an end are cut where it ends, and the next part begins there.
 
 Examples:
   weft setstripe -c 2 -S 1M /weft/results          two targets for each new file in results
   weft setstripe --class ssd /weft/hot.dat         a new file on ssd targets only
-  weft setstripe -d /weft/results                  back to the cluster's default";
+  weft setstripe --rule '*.log' -c 1 /weft/results  one target for every log below results
+  weft setstripe --rule '*.h5' --part ssd=1M@4G --part hdd=4M /weft/results
+                                                   the first 4 GiB on SSDs
+  weft setstripe -d --rule '*.log' /weft/results   without that rule
+  weft setstripe -d /weft/results                  back to the cluster's default, without rules";
 
 /// Sets how a new file, or all new files of a directory, are striped.
 #[derive(Args)]
@@ -41,9 +56,23 @@ pub struct Setstripe {
     /// Only targets of this class
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
-    /// Take the default of a directory away
-    #[arg(short = 'd', long = "delete", conflicts_with_all = ["count", "size", "index", "class"])]
+    /// A part of the file: stripe sizes by class, and where it ends; several times
+    #[arg(
+        long = "part",
+        value_name = "CLASS=SIZE,...[@END]",
+        value_parser = super::wanted::part,
+        conflicts_with_all = ["count", "size", "index", "class"]
+    )]
+    parts: Vec<ClassPart>,
+    /// A rule of a directory: for files below it whose path fits the pattern
+    #[arg(long, value_name = "PATTERN")]
+    rule: Option<Pattern>,
+    /// Take the default and all rules of a directory away, with --rule that rule
+    #[arg(short = 'd', long = "delete", conflicts_with_all = ["count", "size", "index", "class", "parts"])]
     delete: bool,
+    /// Take all rules of a directory away
+    #[arg(long, conflicts_with_all = ["count", "size", "index", "class", "parts", "rule", "delete"])]
+    no_rules: bool,
     /// Files and directories
     #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
@@ -66,6 +95,20 @@ impl Setstripe {
         let spec = self.spec()?;
         for path in &self.paths {
             let inside = weft.inside(path);
+            if self.rule.is_some() || self.no_rules {
+                let (forget, add) = match &self.rule {
+                    None => (Forget::All, Vec::new()),
+                    Some(pattern) if self.delete => (Forget::These(vec![pattern.clone()]), Vec::new()),
+                    Some(pattern) => {
+                        let rule = Rule { pattern: pattern.clone(), layout: spec.clone() };
+                        (Forget::Replaced, vec![rule])
+                    }
+                };
+                weft.at(inside, true, |place| {
+                    block_on(weft.client.change_rules(place, forget.clone(), add.clone()))
+                })?;
+                continue;
+            }
             match weft.look(inside, true)? {
                 Some(attr) if self.delete && attr.kind != FileType::Directory => {
                     return Err(Failure::misuse(
@@ -75,6 +118,11 @@ impl Setstripe {
                 }
                 Some(_) => {
                     weft.at(inside, true, |place| block_on(weft.client.set_layout(place, &spec)))?;
+                    if self.delete {
+                        weft.at(inside, true, |place| {
+                            block_on(weft.client.change_rules(place, Forget::All, Vec::new()))
+                        })?;
+                    }
                 }
                 None if self.delete => {
                     return Err(Failure::new(weft.shown(inside), super::posix(libc::ENOENT)));
@@ -99,6 +147,10 @@ impl Setstripe {
             return Err(Failure::misuse("stripe size 0", "a stripe holds at least one byte"));
         }
         let all = u32::from(u16::MAX);
+        let by_class = match self.parts.as_slice() {
+            [] => None,
+            parts => Some(ClassLayout::new(parts.to_vec()).map_err(|why| Failure::misuse("--part", why))?),
+        };
         Ok(LayoutSpec {
             stripe_size: self.size,
             stripe_count: match self.count {
@@ -114,6 +166,7 @@ impl Setstripe {
             class: self.class.clone(),
             strips: None,
             tails: Vec::new(),
+            by_class,
         })
     }
 }
@@ -122,7 +175,8 @@ const GET_AFTER: &str = "\
 For a file: its components, and the targets of each in the order in which stripes are dealt out. With -v also the
 datafiles, their lengths and the room that they take, as the targets say now, and where an SSD stands beside a disk the
 bytes that lie on it: alone (DIRTY) or as a copy (COPIED). For a directory: the default of new
-files, and what the files in it have (-r: below it too; -d: only the default).
+files, its rules and those of directories above it in the order in which they are asked, and what the files in it have (-r:
+below it too; -d: only the default and rules).
 
 Examples:
   weft getstripe /weft/out.h5
@@ -220,7 +274,26 @@ impl Getstripe {
         if let Some(first) = spec.first {
             outln!("  stripe index:  {first}");
         }
+        self.rules(weft, inside)?;
         outln!();
+        Ok(())
+    }
+
+    fn rules(&self, weft: &Weft, inside: &str) -> Result<(), Failure> {
+        let ruled = weft.at(inside, true, |place| block_on(weft.client.rules(place)))?;
+        let own = weft.stat(inside, true)?.file;
+        for RuledDirectory { directory, path, rules } in ruled {
+            match directory == own {
+                true => outln!("  rules:"),
+                false => outln!("  rules of {}:", super::shown(&weft.shown(&bytes::text(&path)))),
+            }
+            let mut table = Table::new(["  ", "PATTERN", "LAYOUT"]);
+            for rule in rules {
+                let pattern = super::shown(rule.pattern.as_str()).to_string();
+                table.row(["  ".to_owned(), pattern, wanted::told(&rule.layout)]);
+            }
+            out!("{}", table.render());
+        }
         Ok(())
     }
 

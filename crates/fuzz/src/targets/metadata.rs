@@ -8,11 +8,11 @@ use crate::seeds::encoded;
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
 use weft_client::{HandleId, HandleToken, OpenFlags};
-use weft_core::{ByteLen, FileId, Layout, TargetId, Timestamp};
+use weft_core::{ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, TargetId, Timestamp};
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
-    AllocatorRow, DentryRow, Identity, Inode, LayoutChoice, Node, NodeKind, ReapRow, ReplyRow, StartRow,
-    Table, Untrusted, seal,
+    AllocatorRow, DentryRow, Identity, Inode, LayoutChoice, Node, NodeKind, ReapRow, ReplyRow, RoomRow,
+    RuleRow, RulesRow, StartRow, Table, Untrusted, seal,
 };
 use weft_wire::{ClusterSecret, Rights};
 
@@ -20,12 +20,14 @@ const KEY: &[u8] = b"\0\0\0\0\0\0\0\x07";
 
 pub fn metadata_row(data: &[u8]) -> Outcome {
     let Some((&kind, value)) = data.split_first() else { return Outcome::Refused };
-    match kind % 6 {
+    match kind % 8 {
         0 => row::<Inode>(Table::Inodes, value),
         1 => row::<DentryRow>(Table::Dentries, value),
         2 => row::<ReapRow>(Table::Reap, value),
         3 => row::<ReplyRow>(Table::Replies, value),
         4 => row::<AllocatorRow>(Table::Counters, value),
+        6 => row::<RulesRow>(Table::Rules, value),
+        7 => row::<RoomRow>(Table::Rooms, value),
         _ => row::<StartRow>(Table::Counters, value),
     }
 }
@@ -166,12 +168,21 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
     seeds.push(seed(3, encoded(&ReplyRow { seq: 9, reply: vec![1; 300] })));
     seeds.push(seed(4, encoded(&AllocatorRow { next: FileId(1 << 33), inodes: 77 })));
     seeds.push(seed(5, encoded(&StartRow { incarnation: 3, clean: true })));
+    let part = |end, class: &str| ClassPart { end, stripes: vec![(class.into(), ByteLen(4096))] };
+    let rule = RuleRow {
+        pattern: "/run{n}/**/[a-z]?.h5".parse().expect("a pattern"),
+        choice: LayoutChoice::default(),
+        by_class: ClassLayout::new(vec![part(Some(FileOffset(300)), "ssd"), part(None, "hdd")]).ok(),
+    };
+    seeds.push(seed(6, encoded(&RulesRow { rules: vec![rule.clone(), RuleRow { by_class: None, ..rule }] })));
+    seeds.push(seed(7, encoded(&RoomRow { promised: ByteLen(1 << 40) })));
     seeds
 }
 
 pub fn metadata_log_seeds() -> Vec<Vec<u8>> {
-    let change =
-        |n: u8, value: Option<usize>| (Table::ALL[n as usize % 8], vec![n; 8], value.map(|len| vec![n; len]));
+    let change = |n: u8, value: Option<usize>| {
+        (Table::ALL[n as usize % Table::ALL.len()], vec![n; 8], value.map(|len| vec![n; len]))
+    };
     let frames = [
         frame(5, &[change(1, Some(100)), change(4, None)]),
         frame(6, &[change(1, None)]),

@@ -74,6 +74,8 @@ targets! {
     key_file = config, config::key_file_seeds, Shape::Text(&["-", ",", "weft-cluster-key-1", "weft-user-key-1", " "]);
     /// Sizes and durations as people write them.
     quantity = text, text::quantity_seeds, Shape::Text(&["KiB", "MiB", "TiB", "ms", "min", " ", "ns", "h"]);
+    /// Patterns of rules, and a path.
+    pattern = text, text::pattern_seeds, Shape::Text(&["*", "**", "/", "{n}", "[", "]", "?", "\\", "\n", "!", "-", "7"]);
     /// Addresses of servers.
     address = text, text::address_seeds, Shape::Text(&["unix:", "tcp:", ":", "[", "]", "/", "::1", "65535"]);
     /// The identity file of a target.

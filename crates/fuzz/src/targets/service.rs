@@ -6,7 +6,7 @@ use crate::seeds::encoded;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use weft_core::{ByteLen, FileId, ServerId, TargetId};
+use weft_core::{ByteLen, ClassLayout, ClassPart, FileId, FileOffset, ServerId, TargetId};
 use weft_env::sim::{Sim, SimEnv, SimpleDisk};
 use weft_server::Hooks;
 use weft_server::metadata::{Config, Removal, Service};
@@ -96,6 +96,8 @@ fn config() -> Config {
         ..JournalOptions::default()
     };
     config.options.root.uid = Some(0);
+    // So little that it runs out.
+    config.options.rooms = [(TargetId(2), ByteLen(100_000))].into();
     config
 }
 
@@ -146,6 +148,20 @@ pub fn meta_service_seeds() -> Vec<Vec<u8>> {
         (2, MetaRequest::Close { handle: HandleId(1), summary: WriteSummary::default() }),
         (0, MetaRequest::ScanInodes { after: FileId(0), limit: u32::MAX }),
     ];
+    let part = |end, class: &str| ClassPart { end, stripes: vec![(class.into(), ByteLen(4096))] };
+    let by_class = ClassLayout::new(vec![part(Some(FileOffset(65_536)), "ssd"), part(None, "hdd")]).ok();
+    let layout = LayoutSpec { by_class, ..LayoutSpec::default() };
+    let rule = Rule { pattern: "**/f{n}".parse().expect("a pattern"), layout: layout.clone() };
+    let session = session.into_iter().chain([
+        (0, MetaRequest::Mkdir { at: at("r"), mode: 0o777 }),
+        (0, MetaRequest::ChangeRules { at: at("r"), forget: Forget::Replaced, add: vec![rule] }),
+        (0, open("r/f1", 4)),
+        (0, MetaRequest::Mknod { at: at("r/f2"), kind: FileType::Regular, mode: 0o644, rdev: 0 }),
+        (0, MetaRequest::SetLayout { at: at("r/f2"), spec: layout }),
+        (0, MetaRequest::Unlink { at: at("r/f1") }),
+        (2, MetaRequest::Rules { at: at("r") }),
+        (0, MetaRequest::ChangeRules { at: at("r"), forget: Forget::All, add: vec![] }),
+    ]);
     let mut seq = 0;
     let whole: Vec<u8> = session
         .into_iter()

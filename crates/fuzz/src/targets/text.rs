@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::alloc::bounded;
 use weft_config::{format_duration, format_size, parse_duration, parse_size};
+use weft_core::Pattern;
 use weft_env::Address;
 
 pub fn quantity(data: &[u8]) -> Outcome {
@@ -38,6 +39,54 @@ pub fn address(data: &[u8]) -> Outcome {
         Err(error) => assert!(!error.to_string().is_empty()),
     }
     Outcome::of(&parsed)
+}
+
+/// A pattern and, after the first line feed, a path.
+pub fn pattern(data: &[u8]) -> Outcome {
+    let mut halves = data.splitn(2, |byte| *byte == b'\n');
+    let text = String::from_utf8_lossy(halves.next().unwrap_or_default());
+    let path = halves.next().unwrap_or_default();
+    let parsed = bounded(data.len(), 48, 4096, || text.parse::<Pattern>());
+    // A name itself is a pattern of a plan, and matches itself.
+    let name = text.trim_start_matches('/').replace('*', "7");
+    if let Ok(plain) = Pattern::of_numbers(&text) {
+        assert!(
+            plain.matches(name.as_bytes()) || text.contains("**") || digits_around_a_star(&text),
+            "{text}"
+        );
+    }
+    match &parsed {
+        Ok(pattern) => {
+            assert_eq!(pattern.as_str(), text);
+            assert_eq!(pattern.to_string().parse::<Pattern>().as_ref(), Ok(pattern));
+            let matches = pattern.matches(path);
+            // What is about the last name does not care where that is.
+            if !text.contains('/') && !text.contains("**") && !path.contains(&b'/') {
+                let deep = [b"some/where/", path].concat();
+                assert_eq!(pattern.matches(&deep), matches, "{text}");
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    Outcome::of(&parsed)
+}
+
+/// Whether a star stands beside a digit, so that a number in its place would be part of another one.
+fn digits_around_a_star(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.windows(2).any(|pair| matches!(pair, [b'*', digit] | [digit, b'*'] if digit.is_ascii_digit()))
+}
+
+pub fn pattern_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        "*.h5\na/b.h5",
+        "/run{n}/out.{n}\nrun7/out.012",
+        "**/log\nlog",
+        "[!a-c]?\nxy",
+        "\\*\n*",
+        "a/**/b\na/b",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
 pub fn quantity_seeds() -> Vec<Vec<u8>> {

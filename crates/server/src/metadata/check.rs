@@ -2,10 +2,11 @@
 
 use super::fault::Outcome;
 use super::op::{Op, file_type};
+use super::rooms::Rooms;
 use super::tables::{add_entry, dentry, inode, path_of, put_inode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use weft_core::{ByteLen, FileId};
+use weft_core::{ByteLen, FileId, TargetId};
 use weft_store::metadata::{
     DentryRow, Inode, Node, NodeKind, ReapRow, Scan, Snapshot, Table, Transaction, dentry_key, file_key,
 };
@@ -113,14 +114,23 @@ impl Op<'_> {
 
     pub(super) fn check_namespace(&self, s: &dyn Snapshot) -> Outcome<MetaReply> {
         let found = find(s)?;
-        let plan = judge(&found);
+        let mut plan = judge(&found);
+        self.check_layouts(s, &found, &mut plan)?;
         Ok(MetaReply::Checked(plan.report(&found, 0)))
     }
 
     pub(super) fn mend_namespace(&self, t: &mut dyn Transaction) -> Outcome<MetaReply> {
         let found = find(t)?;
-        let plan = judge(&found);
+        let mut plan = judge(&found);
+        self.check_layouts(t, &found, &mut plan)?;
         let mended = plan.total;
+        for (target, _, promised) in &plan.rooms {
+            Rooms::mend(t, *target, *promised);
+        }
+        for dir in &plan.ruled {
+            t.delete(Table::Rules, &file_key(*dir));
+            self.core.rules.lock().forget(*dir);
+        }
         for (dir, name) in &plan.dangling {
             t.delete(Table::Dentries, &dentry_key(*dir, name));
         }
@@ -149,6 +159,24 @@ impl Op<'_> {
             }
         }
         Ok(MetaReply::Checked(plan.report(&found, mended)))
+    }
+
+    /// Accounts of room that are wrong, and rules of directories that are not there.
+    fn check_layouts(&self, s: &dyn Snapshot, found: &Found, plan: &mut Plan) -> Outcome<()> {
+        plan.rooms = self.core.rooms.wrong(s)?;
+        for (target, has, right) in plan.rooms.clone() {
+            plan.problem(format!(
+                "{target}: the account of its room has {has} bytes, layouts promise {right}"
+            ));
+        }
+        s.scan(Table::Rules, Bound::Unbounded, &mut |key, _| {
+            if !found.inodes.get(&id(key)).is_some_and(|seen| seen.kind == NodeKind::Directory) {
+                plan.ruled.push(id(key));
+                plan.problem(format!("rules of directory {}, which is not there", id(key)));
+            }
+            Ok(Scan::Next)
+        })?;
+        Ok(())
     }
 
     fn lost_and_found(&self, t: &mut dyn Transaction) -> Outcome<FileId> {
@@ -235,6 +263,10 @@ struct Plan {
     counts: BTreeMap<FileId, (u32, u64)>,
     /// Right parents of directories where they are wrong.
     parents: BTreeMap<FileId, (FileId, Vec<u8>)>,
+    /// Accounts of room that are wrong: the target, what it has, what is right.
+    rooms: Vec<(TargetId, ByteLen, ByteLen)>,
+    /// Rules of directories that are not there.
+    ruled: Vec<FileId>,
 }
 
 impl Plan {

@@ -20,6 +20,14 @@ impl Fault {
         Self::Failed(WireError::new(errno, detail))
     }
 
+    /// Says what it is about.
+    pub(super) fn about(self, what: &str) -> Self {
+        match self {
+            Self::Failed(error) => Self::new(error.errno, format!("{what}: {}", error.detail)),
+            other => other,
+        }
+    }
+
     pub(super) fn into_reply(self) -> MetaReply {
         match self {
             Self::Failed(error) => MetaReply::Failed(error),

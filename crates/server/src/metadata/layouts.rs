@@ -2,8 +2,10 @@
 
 use super::fault::{Fault, Outcome};
 use std::num::NonZeroU16;
+use weft_core::parts::RoomLeft;
 use weft_core::{
-    ByteLen, ClassFilter, Component, Factor, FileId, FileOffset, Layout, Placement, Start, Strip, TargetId,
+    ByteLen, ClassFilter, ClassLayout, Component, Factor, FileId, FileOffset, Layout, Placement, Start,
+    Strip, TargetId,
 };
 use weft_store::metadata::LayoutChoice;
 use weft_wire::meta::LayoutSpec;
@@ -25,38 +27,41 @@ impl Layouts {
     }
 
     /// Refuses wishes that no file could get.
-    pub(super) fn check(&self, choice: &LayoutChoice) -> Outcome<()> {
-        self.choose(choice, None, FileId(0)).map(drop)
+    pub(super) fn check(&self, wish: &Wish) -> Outcome<()> {
+        for class in wish.by_class.iter().flat_map(ClassLayout::classes) {
+            self.require_class(class)?;
+        }
+        self.choose(wish, None, None, &RoomLeft::new(), FileId(0)).map(drop)
     }
 
-    /// The layout of `file`: what `wish` leaves open is decided by `directory`, then by the cluster.
+    /// The layout of `file`: what `wish` leaves open is decided by the rule, then by the directory's default, then by the
+    /// cluster. Targets of `left` take no more than that of parts by class that have an end.
     pub(super) fn choose(
         &self,
-        wish: &LayoutChoice,
+        wish: &Wish,
+        rule: Option<&Wish>,
         directory: Option<&LayoutChoice>,
+        left: &RoomLeft,
         file: FileId,
     ) -> Outcome<Layout> {
-        let none = LayoutChoice::default();
-        let directory = directory.unwrap_or(&none);
-        // Strips from the directory give way to any wish that speaks of the same things.
-        let plain = wish.stripe_size.is_none() && wish.stripe_count.is_none() && wish.class.is_none();
-        let strips =
-            wish.strips.as_ref().or(directory.strips.as_ref().filter(|_| plain && wish.first.is_none()));
-        if let Some(strips) = strips {
-            // Tails belong to the strips: all come from the wish, or all from the directory.
-            let tails = if wish.strips.is_some() { &wish.tails } else { &directory.tails };
-            return self.exactly(strips, tails);
-        }
-        if !wish.tails.is_empty() {
+        if !wish.choice.tails.is_empty() && wish.choice.strips.is_none() {
             return Err(Fault::new(Errno::EINVAL, "a tail needs the strips that it follows"));
         }
-        let class = wish.class.as_ref().or(directory.class.as_ref());
+        let directory = directory.map(|choice| Wish { choice: choice.clone(), by_class: None });
+        let below = rule.into_iter().chain(&directory);
+        let Wish { choice: wish, by_class } = below.fold(wish.clone(), Wish::over);
+        if let Some(strips) = &wish.strips {
+            return self.exactly(strips, &wish.tails);
+        }
+        if let Some(by_class) = by_class {
+            return by_class.place(&self.cluster.candidates(), left, file).map_err(invalid);
+        }
+        let class = wish.class.as_ref();
         if let Some(class) = class {
             self.require_class(class)?;
         }
-        let count = wish.stripe_count.or(directory.stripe_count);
-        let first = wish.first.or(directory.first);
-        let stripe_size = wish.stripe_size.or(directory.stripe_size).unwrap_or(self.default.stripe_size);
+        let LayoutChoice { stripe_count: count, first, .. } = wish;
+        let stripe_size = wish.stripe_size.unwrap_or(self.default.stripe_size);
         let factor = match count {
             None => self.default.factor,
             // As in Lustre, 0 and -1 mean all.
@@ -134,25 +139,65 @@ fn invalid(error: impl std::fmt::Display) -> Fault {
     Fault::new(Errno::EINVAL, error.to_string())
 }
 
-pub(super) fn choice(spec: &LayoutSpec) -> LayoutChoice {
-    LayoutChoice {
-        stripe_size: spec.stripe_size,
-        stripe_count: spec.stripe_count,
-        first: spec.first,
-        class: spec.class.clone(),
-        strips: spec.strips.clone(),
-        tails: spec.tails.clone(),
+/// What somebody wants of a layout.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Wish {
+    pub choice: LayoutChoice,
+    /// Goes before the choice but for its strips.
+    pub by_class: Option<ClassLayout>,
+}
+
+impl Wish {
+    /// Whether it leaves all open.
+    pub(super) fn is_open(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// This, and where it leaves something open `below`. Strips and parts below give way to any wish that speaks of the same
+    /// things.
+    fn over(self, below: &Self) -> Self {
+        if self.choice.strips.is_some() || self.by_class.is_some() {
+            return self;
+        }
+        if self.is_open() {
+            return below.clone();
+        }
+        let LayoutChoice { stripe_size, stripe_count, first, class, .. } = self.choice;
+        let choice = LayoutChoice {
+            stripe_size: stripe_size.or(below.choice.stripe_size),
+            stripe_count: stripe_count.or(below.choice.stripe_count),
+            first: first.or(below.choice.first),
+            class: class.or_else(|| below.choice.class.clone()),
+            ..LayoutChoice::default()
+        };
+        Self { choice, by_class: None }
     }
 }
 
-pub(super) fn spec(choice: &LayoutChoice) -> LayoutSpec {
+impl From<&LayoutSpec> for Wish {
+    fn from(spec: &LayoutSpec) -> Self {
+        let choice = LayoutChoice {
+            stripe_size: spec.stripe_size,
+            stripe_count: spec.stripe_count,
+            first: spec.first,
+            class: spec.class.clone(),
+            strips: spec.strips.clone(),
+            tails: spec.tails.clone(),
+        };
+        Self { choice, by_class: spec.by_class.clone() }
+    }
+}
+
+pub(super) fn spec(wish: &Wish) -> LayoutSpec {
+    let Wish { choice, by_class } = wish.clone();
     LayoutSpec {
         stripe_size: choice.stripe_size,
         stripe_count: choice.stripe_count,
         first: choice.first,
-        class: choice.class.clone(),
-        strips: choice.strips.clone(),
-        tails: choice.tails.clone(),
+        class: choice.class,
+        strips: choice.strips,
+        tails: choice.tails,
+        by_class,
     }
 }
 
@@ -176,7 +221,7 @@ pub(super) fn stripes(layout: &Layout) -> (ByteLen, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::ServerId;
+    use weft_core::{ClassPart, ServerId};
     use weft_wire::cluster::TargetEntry;
 
     fn layouts() -> Layouts {
@@ -189,6 +234,10 @@ mod tests {
             vec![target(0, 0, "hdd"), target(1, 1, "hdd"), target(2, 2, "ssd"), target(3, 3, "ssd")];
         let cluster = ClusterMap { name: "c".into(), servers: vec![], targets, metadata: ServerId(0) };
         Layouts::new(cluster, Placement::default())
+    }
+
+    fn of(choice: &LayoutChoice) -> Wish {
+        Wish { choice: choice.clone(), by_class: None }
     }
 
     fn targets(layout: &Layout) -> Vec<u32> {
@@ -204,10 +253,43 @@ mod tests {
             ..Default::default()
         };
         let wish = LayoutChoice { stripe_size: Some(ByteLen(65536)), first: Some(1), ..Default::default() };
-        let layout = layouts.choose(&wish, Some(&directory), FileId(9)).expect("fits");
+        let layout =
+            layouts.choose(&of(&wish), None, Some(&directory), &RoomLeft::new(), FileId(9)).expect("fits");
         assert_eq!((targets(&layout), stripes(&layout).0), (vec![3, 2], ByteLen(65536)));
         let one = LayoutChoice { stripe_count: Some(1), first: Some(2), ..Default::default() };
-        assert_eq!(targets(&layouts.choose(&one, None, FileId(9)).expect("fits")), [2]);
+        assert_eq!(
+            targets(&layouts.choose(&of(&one), None, None, &RoomLeft::new(), FileId(9)).expect("fits")),
+            [2]
+        );
+    }
+
+    #[test]
+    fn a_rule_stands_between_the_wish_and_the_directory() {
+        let layouts = layouts();
+        let choose = |wish: &Wish, rule: &Wish, directory: &LayoutChoice| {
+            layouts.choose(wish, Some(rule), Some(directory), &RoomLeft::new(), FileId(9)).expect("fits")
+        };
+        let directory = LayoutChoice { class: Some("ssd".into()), ..Default::default() };
+        let count = of(&LayoutChoice { stripe_count: Some(1), ..Default::default() });
+        let one = choose(&Wish::default(), &count, &directory);
+        assert_eq!(targets(&one).len(), 1);
+        assert!(targets(&one)[0] >= 2, "the class is left to the directory");
+        let part = |end, class: &str, size| ClassPart { end, stripes: vec![(class.into(), ByteLen(size))] };
+        let by_class = ClassLayout::new(vec![part(Some(FileOffset(100)), "ssd", 10), part(None, "hdd", 20)])
+            .expect("fits");
+        let by_class = Wish { choice: LayoutChoice::default(), by_class: Some(by_class) };
+        let placed = choose(&Wish::default(), &by_class, &directory);
+        assert_eq!(describe(&placed), "0-100: 3x10 2x10; 100-: 1x20 0x20");
+        assert_eq!(choose(&by_class, &count, &directory), placed);
+        // A wish that speaks of stripes wins over all of it.
+        let wish = of(&LayoutChoice { stripe_size: Some(ByteLen(4096)), ..Default::default() });
+        assert_eq!(describe(&choose(&wish, &by_class, &directory)), "0-: 3x4096 2x4096");
+        let exactly = Wish::from(&LayoutSpec::exactly(&placed));
+        assert_eq!(choose(&exactly, &count, &directory), placed);
+        assert!(layouts.check(&by_class).is_ok() && spec(&by_class).by_class.is_some());
+        let unknown = ClassLayout::new(vec![part(Some(FileOffset(9)), "tape", 1), part(None, "hdd", 1)]);
+        let unknown = Wish { by_class: unknown.ok(), ..Wish::default() };
+        assert!(layouts.check(&unknown).is_err());
     }
 
     #[test]
@@ -218,23 +300,23 @@ mod tests {
             (FileOffset(4096), vec![(TargetId(3), ByteLen(32))]),
         ];
         let choice = LayoutChoice { strips: Some(strips), tails, ..Default::default() };
-        let layout = layouts().choose(&choice, None, FileId(9)).expect("fits");
+        let layout = layouts().choose(&of(&choice), None, None, &RoomLeft::new(), FileId(9)).expect("fits");
         assert_eq!(describe(&layout), "0-1024: 0x64 2x64; 1024-4096: 0x128 1x128; 4096-: 3x32");
         let mut falling = choice.clone();
         falling.tails.reverse();
-        assert!(layouts().check(&falling).is_err());
+        assert!(layouts().check(&of(&falling)).is_err());
         let alone = LayoutChoice { strips: None, ..choice.clone() };
-        assert!(layouts().check(&alone).is_err());
+        assert!(layouts().check(&of(&alone)).is_err());
         let nowhere = LayoutChoice { tails: vec![(FileOffset(1024), vec![])], ..choice.clone() };
-        assert!(layouts().check(&nowhere).is_err());
+        assert!(layouts().check(&of(&nowhere)).is_err());
         let strange = vec![(FileOffset(1), vec![(TargetId(9), ByteLen(1))])];
         let unknown = LayoutChoice { tails: strange, ..choice };
-        assert!(layouts().check(&unknown).is_err());
+        assert!(layouts().check(&of(&unknown)).is_err());
     }
 
     #[test]
     fn what_cannot_be_is_refused_with_what_can() {
-        let refused = |choice: LayoutChoice| match layouts().check(&choice) {
+        let refused = |choice: LayoutChoice| match layouts().check(&of(&choice)) {
             Err(Fault::Failed(error)) => {
                 assert_eq!(error.errno, Errno::EINVAL);
                 error.detail

@@ -10,6 +10,7 @@
 //! step         a look or a change of the database, told when durable          reclaim  what clients tell again
 //! waiting      locks that are waited for              pages   what mounts keep, dropped when others write
 //! walk         paths, links and search permission        permit  permission   layouts  which layout a file gets
+//! rules        which rule of a directory a new file takes    rooms   what layouts promise on targets with limited room
 //! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
 //! opens, sessions, locking, fences   what is in memory, pure        reaper  removal of datafiles
 //! ```
@@ -31,6 +32,8 @@ mod permit;
 mod reaper;
 mod reclaim;
 mod rename;
+mod rooms;
+mod rules;
 mod serve;
 mod session;
 mod sessions;
@@ -50,10 +53,11 @@ use locking::Locks;
 use op::Core;
 use parking_lot::Mutex;
 use sessions::Sessions;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::ibridge::Board;
-use weft_core::{Nanos, Placement};
+use weft_core::{ByteLen, Nanos, Placement, TargetId};
 use weft_env::{Dir, Env};
 use weft_store::emulate::Emulation;
 use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
@@ -94,6 +98,8 @@ pub struct Options {
     pub root: RootOptions,
     /// The device whose time the database takes; `None` the one below.
     pub emulate: Option<Emulation>,
+    /// What layouts may promise on targets with limited room.
+    pub rooms: BTreeMap<TargetId, ByteLen>,
 }
 
 /// Owner, group and mode of the root directory when it is made.
@@ -116,6 +122,7 @@ impl Default for Options {
             grace: Nanos::from_s(3),
             root: RootOptions { uid: None, gid: 0, mode: 0o755 },
             emulate: None,
+            rooms: BTreeMap::new(),
         }
     }
 }
@@ -194,6 +201,7 @@ impl<E: Env> Service<E> {
             reaping: self.core.reaping.load(Ordering::Relaxed),
             total: space.total,
             free: space.free,
+            rooms: self.journal.read(|s| self.core.rooms.told(s)).unwrap_or_default(),
         }
     }
 

@@ -1,12 +1,14 @@
 //! Making and removing names.
 
 use super::fault::Outcome;
-use super::layouts::choice;
+use super::layouts::Wish;
 use super::op::Op;
 use super::permit::{EXECUTE, MODE_MASK, SET_GID, WRITE, require, require_unstuck};
-use super::tables::{add_entry, allocate, change_inode, put_inode, remove_entry};
+use super::rules;
+use super::tables::{add_entry, allocate, change_inode, path_of, put_inode, remove_entry};
 use super::walk::{Last, Walked, walk, walk_to_name};
-use weft_core::{ByteLen, FileId};
+use weft_core::parts::RoomLeft;
+use weft_core::{ByteLen, FileId, Layout};
 use weft_store::metadata::{DentryRow, Inode, Node, NodeKind, Transaction};
 use weft_wire::Errno;
 use weft_wire::meta::{FileType, LayoutSpec, MetaReply, PATH_LEN_MAX, Place, ROOT};
@@ -167,11 +169,37 @@ impl Op<'_> {
         self.require_change(&spot.dir_inode)?;
         let file = allocate(t)?;
         let directory = inherited(&spot.dir_inode);
-        let layout = self.core.layouts.choose(&choice(wish), directory.as_ref(), file)?;
+        let layout = self.layout_of_new(t, spot, &Wish::from(wish), directory.as_ref(), file)?;
         let node = Node::Regular { layout, settled, touched: false, epoch: 0 };
         let made = self.make_as(t, spot, file, mode, node)?;
         self.core.opens.lock().begin_making(file);
         Ok(made)
+    }
+
+    /// The layout of a new file, by the wish, the nearest rule, the directory and the cluster; the room that it promises is
+    /// taken.
+    fn layout_of_new(
+        &self,
+        t: &mut dyn Transaction,
+        spot: &Walked,
+        wish: &Wish,
+        directory: Option<&weft_store::metadata::LayoutChoice>,
+        file: FileId,
+    ) -> Outcome<Layout> {
+        let found = self.rule_for(t, spot.dir, &spot.dir_inode, &spot.name)?;
+        let rule = found.as_ref().map(|found| rules::wish(found.rule()));
+        let by_class = [Some(wish), rule.as_ref()].into_iter().flatten().any(|wish| wish.by_class.is_some());
+        let left = if by_class { self.core.rooms.left(t)? } else { RoomLeft::new() };
+        let chosen = self.core.layouts.choose(wish, rule.as_ref(), directory, &left, file);
+        let layout = match (chosen, &found) {
+            (Err(fault), Some(found)) if wish.is_open() => {
+                let dir = String::from_utf8_lossy(&path_of(t, found.dir)?).into_owned();
+                return Err(fault.about(&format!("rule {} of /{dir}", found.rule().pattern)));
+            }
+            (chosen, _) => chosen?,
+        };
+        self.core.rooms.take(t, &layout)?;
+        Ok(layout)
     }
 
     fn make_as(

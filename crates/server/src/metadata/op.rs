@@ -5,6 +5,8 @@ use super::fences::Fences;
 use super::ghosts::Ghosts;
 use super::layouts::Layouts;
 use super::opens::Opens;
+use super::rooms::Rooms;
+use super::rules::Rules;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +26,9 @@ const LARGE: ByteLen = ByteLen::from_mib(16);
 /// What the service knows beside the database.
 pub(super) struct Core {
     pub layouts: Layouts,
+    pub rooms: Rooms,
+    /// Locked after the database's own lock where both are.
+    pub rules: Mutex<Rules>,
     pub secret: ClusterSecret,
     /// How long a capability holds.
     pub capability_life_s: u64,
@@ -162,6 +167,13 @@ impl Core {
 
     /// Ends an inode that nobody has open.
     pub(super) fn destroy(&self, t: &mut dyn Transaction, file: FileId, inode: &Inode) -> Outcome<()> {
+        if inode.is_dir() {
+            let mut rules = self.rules.lock();
+            if rules.has(file) {
+                t.delete(Table::Rules, &file_key(file));
+                rules.forget(file);
+            }
+        }
         if super::tables::destroy(t, file, inode)? {
             self.reaping.fetch_add(1, Ordering::Relaxed);
             self.reap_wanted.store(true, Ordering::Relaxed);
@@ -171,6 +183,8 @@ impl Core {
                     freeing.files.insert(file);
                 }
             }
+        } else if let Node::Regular { layout, .. } = &inode.node {
+            self.rooms.give_back(t, layout)?;
         }
         Ok(())
     }

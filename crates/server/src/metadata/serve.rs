@@ -80,6 +80,10 @@ impl<E: Env> Service<E> {
                 self.grow(call, |t, op| op.set_xattr(t, &at, &name, &value, create, replace)).await
             }
             R::RemoveXattr { at, name } => self.change(call, |t, op| op.remove_xattr(t, &at, &name)).await,
+            R::Rules { at } => self.look(call, |s, op| op.rules(s, &at)),
+            R::ChangeRules { at, forget, add } => {
+                self.grow(call, |t, op| op.change_rules(t, &at, &forget, &add)).await
+            }
             R::SetLayout { at, spec } => self.change(call, |t, op| op.set_layout(t, &at, &spec)).await,
             R::CheckNamespace { repair } => {
                 self.require_administrator(call)?;

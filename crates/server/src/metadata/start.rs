@@ -8,6 +8,8 @@ use super::locking::Locks;
 use super::op::Core;
 use super::opens::Opens;
 use super::reaper::{LinkRemoval, Removal};
+use super::rooms::Rooms;
+use super::rules::Rules;
 use super::sessions::Sessions;
 use super::tables::{allocator, inode, put_allocator, put_inode, put_start_row, start_row};
 use super::{Config, LOCK_NOTIFIERS, Options, Service};
@@ -55,6 +57,8 @@ struct Before {
     replied: BTreeSet<SessionId>,
     /// No file from here on was there.
     first_new: FileId,
+    rooms: Rooms,
+    rules: Rules,
 }
 
 impl<E: Env> Service<E> {
@@ -110,6 +114,8 @@ impl<E: Env> Service<E> {
             dir,
             core: Core {
                 layouts: Layouts::new(cluster.clone(), options.placement),
+                rooms: before.rooms,
+                rules: Mutex::new(before.rules),
                 secret,
                 capability_life_s: options.capability_life.0 / 1_000_000_000,
                 incarnation: before.incarnation,
@@ -201,6 +207,8 @@ fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -
         }
         Ok(Scan::Next)
     })?;
+    let rooms = Rooms::new(options.rooms.clone());
+    rooms.begin(t)?;
     let expected = !locked.is_empty() || count(t, Table::Orphans, 1)? > 0;
     Ok(Before {
         incarnation: start.incarnation,
@@ -209,6 +217,8 @@ fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -
         locked,
         replied,
         first_new: allocator(t)?.next,
+        rooms,
+        rules: Rules::load(t)?,
     })
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use weft_core::{FileId, Nanos};
 use weft_env::{Env, Notify};
-use weft_store::metadata::{Engine, Table, file_key};
+use weft_store::metadata::{Engine, ReapRow, Table, file_key};
 
 /// The longest wait of a remover for the room of a large file.
 const FREED_WITHIN: Nanos = Nanos::from_s(2);
@@ -94,7 +94,12 @@ impl<E: Env> Service<E> {
             self.core.freeing.lock().freed(&done);
             self.freed.notify_all();
             let removed = self.journal.write(|t| -> Outcome<()> {
-                done.iter().for_each(|file| t.delete(Table::Reap, &file_key(*file)));
+                for key in done.iter().map(|file| file_key(*file)) {
+                    if let Some(ReapRow { layout }) = self.core.rooms.counted_row(t, &key)? {
+                        self.core.rooms.give_back(t, &layout)?;
+                    }
+                    t.delete(Table::Reap, &key);
+                }
                 Ok(())
             });
             if let Ok((_, point)) = removed {

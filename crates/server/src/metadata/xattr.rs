@@ -1,7 +1,7 @@
 //! Extended attributes.
 
 use super::fault::{Fault, Outcome};
-use super::layouts::{choice, describe, spec, stripes};
+use super::layouts::{Wish, describe, spec, stripes};
 use super::op::Op;
 use super::permit::{READ, STICKY, WRITE, owns, require};
 use super::tables::{change_inode, put_inode, put_row, row, xattr_names};
@@ -140,9 +140,10 @@ impl Op<'_> {
         let (_, inode) = walk(s, self.who, at)?.existing()?;
         match inode.node {
             Node::Regular { layout, .. } => Ok(MetaReply::Layout { layout: Some(layout), default: None }),
-            Node::Directory { default, .. } => {
-                Ok(MetaReply::Layout { layout: None, default: default.as_ref().map(spec) })
-            }
+            Node::Directory { default, .. } => Ok(MetaReply::Layout {
+                layout: None,
+                default: default.map(|choice| spec(&Wish { choice, by_class: None })),
+            }),
             _ => Err(Errno::EINVAL.into()),
         }
     }
@@ -157,11 +158,15 @@ impl Op<'_> {
         if !owns(self.who, &inode) {
             return Err(Errno::EPERM.into());
         }
-        let wish = choice(wish);
+        let wish = Wish::from(wish);
         self.core.layouts.check(&wish)?;
         match &mut inode.node {
             Node::Directory { default, .. } => {
-                *default = (wish != Default::default()).then_some(wish);
+                if wish.by_class.is_some() {
+                    let detail = "a directory's layouts by class are rules: set one with the pattern **";
+                    return Err(Fault::new(Errno::EINVAL, detail));
+                }
+                *default = (!wish.is_open()).then_some(wish.choice);
             }
             Node::Regular { layout, settled, touched, .. } => {
                 if self.core.opens.lock().is_busy(file) {
@@ -173,7 +178,11 @@ impl Op<'_> {
                         "only the layout of a file that was never written can be set; copy it to a new one";
                     return Err(Fault::new(Errno::EEXIST, detail));
                 }
-                *layout = self.core.layouts.choose(&wish, None, file)?;
+                // What the old one promised is there for the new one.
+                self.core.rooms.give_back(t, layout)?;
+                let left = self.core.rooms.left(t)?;
+                *layout = self.core.layouts.choose(&wish, None, None, &left, file)?;
+                self.core.rooms.take(t, layout)?;
             }
             _ => return Err(Errno::EINVAL.into()),
         }

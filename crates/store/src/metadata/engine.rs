@@ -25,10 +25,14 @@ pub enum Table {
     Replies = 6,
     /// Sessions that hold locks, so that a restarted service knows that it must wait for them.
     Sessions = 7,
+    /// Directory's file id -> rules about layouts of what is made below it.
+    Rules = 8,
+    /// Target with limited room -> what layouts promise on it.
+    Rooms = 9,
 }
 
 /// Number of tables.
-pub const TABLES: usize = 8;
+pub const TABLES: usize = 10;
 
 impl Table {
     /// All of them, by number.
@@ -41,6 +45,8 @@ impl Table {
         Self::Reap,
         Self::Replies,
         Self::Sessions,
+        Self::Rules,
+        Self::Rooms,
     ];
 
     /// Its name in the base and in messages.
@@ -54,6 +60,8 @@ impl Table {
             Self::Reap => "reap",
             Self::Replies => "replies",
             Self::Sessions => "sessions",
+            Self::Rules => "rules",
+            Self::Rooms => "rooms",
         }
     }
 

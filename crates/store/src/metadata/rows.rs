@@ -11,9 +11,13 @@
 //! | reap | file id | [`ReapRow`] |
 //! | replies | session (16 bytes big-endian), slot (4) | [`ReplyRow`] |
 //! | sessions | session | nothing |
+//! | rules | directory's file id | [`RulesRow`] |
+//! | rooms | target, 4 bytes big-endian | [`RoomRow`] |
+//!
+//! The last two tables are missing in databases of before there were rules, which is the same as empty.
 
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, FileId, FileOffset, Layout, TargetId, Timestamp};
+use weft_core::{ByteLen, ClassLayout, FileId, FileOffset, Layout, Pattern, TargetId, Timestamp};
 
 /// What an inode is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -177,6 +181,31 @@ pub struct ReapRow {
     pub layout: Layout,
 }
 
+/// The rules of a directory.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct RulesRow {
+    /// The first that fits decides.
+    pub rules: Vec<RuleRow>,
+}
+
+/// A rule about layouts of files.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RuleRow {
+    /// Which files below the directory.
+    pub pattern: Pattern,
+    /// Their layout; what it leaves open is decided by the default of a file's directory.
+    pub choice: LayoutChoice,
+    /// Or one by class.
+    pub by_class: Option<ClassLayout>,
+}
+
+/// The account of a target with limited room. There is one for each of them, and for no other.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct RoomRow {
+    /// Bytes that parts with an end promise there, of all files that are there or are still to be removed.
+    pub promised: ByteLen,
+}
+
 /// The last answer on a slot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReplyRow {
@@ -235,6 +264,11 @@ pub fn reply_key(session: u128, slot: u32) -> [u8; 20] {
     key
 }
 
+/// Key of a target.
+pub fn target_key(target: TargetId) -> [u8; 4] {
+    target.0.to_be_bytes()
+}
+
 /// Key of a session.
 pub fn session_key(session: u128) -> [u8; 16] {
     session.to_be_bytes()
@@ -282,6 +316,42 @@ mod tests {
         ];
         assert_eq!(bytes, expected);
         assert_eq!(postcard::from_bytes::<Inode>(&bytes), Ok(inode));
+    }
+
+    #[test]
+    fn golden_bytes_of_rules() {
+        let by_class = ClassLayout::new(vec![
+            weft_core::ClassPart {
+                end: Some(FileOffset(300)),
+                stripes: vec![("hdd".into(), ByteLen(5)), ("ssd".into(), ByteLen(6))],
+            },
+            weft_core::ClassPart { end: None, stripes: vec![("hdd".into(), ByteLen(7))] },
+        ])
+        .expect("a layout");
+        let choice = LayoutChoice { stripe_count: Some(2), ..LayoutChoice::default() };
+        let rule = |pattern: &str, choice, by_class| RuleRow {
+            pattern: pattern.parse().expect("a pattern"),
+            choice,
+            by_class,
+        };
+        let rules = vec![rule("*.h5", choice, None), rule("/a{n}", LayoutChoice::default(), Some(by_class))];
+        let row = RulesRow { rules };
+        let bytes = postcard::to_allocvec(&row).expect("encodes");
+        let mut expected = vec![2, 4];
+        expected.extend_from_slice(b"*.h5");
+        expected.extend_from_slice(&[0, 1, 2, 0, 0, 0, 0, 0]); // choice: a count; not by class
+        expected.extend_from_slice(b"\x05/a{n}");
+        expected.extend_from_slice(&[0, 0, 0, 0, 0, 0, 1, 2]); // nothing chosen; by class, two parts
+        expected.extend_from_slice(&[1, 0xac, 0x02, 2, 3]); // to 300, two classes
+        expected.extend_from_slice(b"hdd\x05\x03ssd\x06");
+        expected.extend_from_slice(b"\x00\x01\x03hdd\x07");
+        assert_eq!(bytes, expected);
+        assert_eq!(postcard::from_bytes::<RulesRow>(&bytes), Ok(row));
+        // A pattern or a layout that cannot be is not read.
+        let mut bad = bytes.clone();
+        let brace = bytes.iter().position(|byte| *byte == b'{').expect("in the second");
+        bad[brace + 1] = b'm';
+        assert!(postcard::from_bytes::<RulesRow>(&bad).is_err());
     }
 
     #[test]

@@ -10,12 +10,14 @@ mod locks;
 mod opens;
 mod reply;
 mod request;
+mod rules;
 
 pub use attributes::{Attr, FileType, SetAttr, SetTime, Settlement, Unsettled};
 pub use locks::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, ReclaimLock};
 pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, WriteSummary};
 pub use reply::{Entry, Event, MetaReply, NamespaceReport, ScannedInode};
 pub use request::MetaRequest;
+pub use rules::{Forget, RULED_MAX, RULES_MAX, Rule, RuledDirectory, TargetRoom};
 
 use crate::hello::Identity;
 use serde::{Deserialize, Serialize};

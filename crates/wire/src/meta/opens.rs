@@ -3,7 +3,7 @@
 use super::{Attr, HandleId};
 use crate::capability::Capability;
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, Component, FileId, FileOffset, Layout, TargetId, Timestamp};
+use weft_core::{ByteLen, ClassLayout, Component, FileId, FileOffset, Layout, TargetId, Timestamp};
 
 /// How to open.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -44,6 +44,8 @@ pub struct LayoutSpec {
     pub strips: Option<Vec<(TargetId, ByteLen)>>,
     /// From each offset on, these targets and stripe sizes instead, by rising offsets; only with `strips`.
     pub tails: Vec<(FileOffset, Vec<(TargetId, ByteLen)>)>,
+    /// Or parts by class (overrides the others but `strips`). They are cut where the room of targets ends.
+    pub by_class: Option<ClassLayout>,
 }
 
 impl LayoutSpec {

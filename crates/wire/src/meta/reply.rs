@@ -1,7 +1,8 @@
 //! What the service answers.
 
 use super::{
-    AVERAGES_MAX, Attr, FileType, HandleId, HeldLock, LIST_LIMIT_MAX, LayoutSpec, Opened, ReclaimLock,
+    AVERAGES_MAX, Attr, FileType, HandleId, HeldLock, LIST_LIMIT_MAX, LayoutSpec, Opened, RULED_MAX,
+    ReclaimLock, RuledDirectory,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -171,4 +172,6 @@ pub enum MetaReply {
         /// In seconds since 1970.
         fence_s: u64,
     },
+    /// Directories with rules, the nearest first.
+    Rules(#[serde(deserialize_with = "bounded::vec::<_, _, RULED_MAX>")] Vec<RuledDirectory>),
 }

@@ -1,8 +1,8 @@
 //! What clients ask.
 
 use super::{
-    AVERAGES_MAX, FileType, HandleId, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace, OpenFlags,
-    Place, ReclaimLock, ReclaimOpen, SetAttr, Settlement, WriteSummary,
+    AVERAGES_MAX, FileType, Forget, HandleId, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace,
+    OpenFlags, Place, RULES_MAX, ReclaimLock, ReclaimOpen, Rule, SetAttr, Settlement, WriteSummary,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -303,5 +303,20 @@ pub enum MetaRequest {
         handle: HandleId,
         /// Who has it.
         owner: LockOwner,
+    },
+    /// The rules of a directory, and after them those of the directories above it, the nearest first. Reply: `Rules`.
+    Rules {
+        /// Of this.
+        at: Place,
+    },
+    /// Changes the rules of a directory, all at once (M). Reply: `Done`.
+    ChangeRules {
+        /// Of this.
+        at: Place,
+        /// It loses these.
+        forget: Forget,
+        /// It gets these, before what it keeps.
+        #[serde(deserialize_with = "bounded::vec::<_, _, RULES_MAX>")]
+        add: Vec<Rule>,
     },
 }
