@@ -13,6 +13,7 @@ pub mod posix;
 use crate::config::variable;
 use crate::{errno, guard, sys};
 use filter::Filter;
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
@@ -62,7 +63,13 @@ pub fn at_start() {
 /// The time, when calls of this thread are traced now. The cheap question that every traced hook asks first.
 #[inline(always)]
 pub fn begin() -> Option<Start> {
-    if ON.load(Ordering::Relaxed) { begin_traced() } else { None }
+    if is_on() { begin_traced() } else { None }
+}
+
+/// Whether there is a tracer at all: for those who take the time later.
+#[inline(always)]
+pub fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
 }
 
 #[cold]
@@ -81,15 +88,28 @@ fn with<T>(work: impl FnOnce(&Tracer) -> Option<T>) -> Option<T> {
     result
 }
 
-#[allow(dead_code)] // For the MPI tap.
 /// The file of that absolute path, as the program names it; `None` when it is not of interest.
 pub fn file(path: &[u8]) -> Option<FileRef> {
     with(|tracer| tracer.filter.wants(path).then(|| tracer.recorder.file(path))?)
 }
 
+thread_local! {
+    /// Whether this thread is in a call of MPI that all ranks make together.
+    static TOGETHER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a call of MPI that all ranks make together: what it does by the C library is part of that.
+pub fn together<T>(call: impl FnOnce() -> T) -> T {
+    let before = TOGETHER.replace(true);
+    let result = call();
+    TOGETHER.set(before);
+    result
+}
+
 /// Records a call that began at `start` and ended now.
 pub fn record(start: Start, file: FileRef, level: Level, op: Operation, collective: bool, range: (u64, u64)) {
     let end = clock::monotonic_ns();
+    let collective = collective || (op.moves_bytes() && TOGETHER.get());
     with(|tracer| {
         let (offset, len) = range;
         let event = Event { file, op, level, collective, offset, len, start: start.0, end };
@@ -97,7 +117,6 @@ pub fn record(start: Start, file: FileRef, level: Level, op: Operation, collecti
     });
 }
 
-#[allow(dead_code)] // For the MPI tap.
 /// The process's rank, which MPI knows once it is initialized.
 pub fn set_rank(rank: u32) {
     with(|tracer| {

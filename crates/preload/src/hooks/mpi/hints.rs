@@ -1,15 +1,10 @@
-//! The MPI tap: layout hints in `MPI_File_open`, real values in `MPI_File_get_info`.
-//!
-//! One library serves every MPI: handles are opaque words (an `int` in MPICH's ABI, a pointer in Open MPI's and the
-//! standard one), passed on as they came (only an info object that MPI hands out is read by its width); no status is touched. Only these two functions are tapped, neither of
-//! which has a `_c` form, and an MPI that is not there is never called. MPICH's and Open MPI's Fortran bindings call
-//! these C functions in part by their `PMPI_` names, where no tap sees them: Fortran programs take layouts from
-//! their directory's default.
+//! Layout hints of `MPI_File_open`, real values in `MPI_File_get_info`.
 //!
 //! Keys: `striping_unit` (bytes), `striping_factor` (targets, 0 for all), `weft_class`, `weft_first` and
 //! `weft_strips` (`target:bytes,target:bytes,...`, which overrides the others).
 
-use super::bytes;
+use super::super::bytes;
+use super::abi::{MPI_ERR_OTHER, Routine, info_handle, is_null_info, mpi};
 use crate::backend::backend;
 use crate::lock::Lock;
 use crate::open::with_layout;
@@ -22,88 +17,12 @@ use weft_core::{ByteLen, Layout, TargetId};
 use weft_wire::cluster::TargetEntry;
 use weft_wire::meta::LayoutSpec;
 
-type Open = unsafe extern "C" fn(usize, *const c_char, c_int, usize, *mut usize) -> c_int;
 type GetInfo = unsafe extern "C" fn(usize, *mut c_void) -> c_int;
 type InfoGet = unsafe extern "C" fn(usize, *const c_char, c_int, *mut c_char, *mut c_int) -> c_int;
 type InfoSet = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> c_int;
 
 /// The longest value of a key that we read.
 const VALUE_LEN_MAX: usize = 1024;
-
-/// A function of the MPI of this process: behind us, or in a library that was loaded privately (mpi4py).
-unsafe fn mpi(name: &CStr) -> Option<*mut c_void> {
-    let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-    if !found.is_null() {
-        return Some(found);
-    }
-    let mut search = Search { name, found: std::ptr::null_mut() };
-    libc::dl_iterate_phdr(Some(look_into), (&raw mut search).cast());
-    (!search.found.is_null()).then_some(search.found)
-}
-
-struct Search<'a> {
-    name: &'a CStr,
-    found: *mut c_void,
-}
-
-unsafe extern "C" fn look_into(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    let search = &mut *data.cast::<Search<'_>>();
-    if (*info).dlpi_name.is_null() {
-        return 0;
-    }
-    let path = CStr::from_ptr((*info).dlpi_name);
-    let file = crate::pathname::split(path.to_bytes()).1;
-    if !file.starts_with(b"libmpi") && !file.starts_with(b"libpmpi") {
-        return 0;
-    }
-    let library = libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-    if library.is_null() {
-        return 0;
-    }
-    let found = libc::dlsym(library, search.name.as_ptr());
-    libc::dlclose(library);
-    if found.is_null() {
-        return 0;
-    }
-    search.found = found;
-    1
-}
-
-/// The error class that MPI gives to what it cannot do; used only when no MPI is found, which a program that calls
-/// MPI cannot bring about.
-const MPI_ERR_OTHER: c_int = 15;
-
-/// Whether `info` is `MPI_INFO_NULL` in any of the ABIs: asking it anything is an error.
-unsafe fn is_null_info(info: usize) -> bool {
-    // MPICH's int and the standard ABI's small number; Open MPI's is the address of a symbol.
-    const MPICH: u32 = 0x1c00_0000;
-    const STANDARD: usize = 0x130;
-    info as u32 == MPICH
-        || info == STANDARD
-        || info == 0
-        // A program may hold the library's object in its own data (a copy relocation), which counts then.
-        || libc::dlsym(libc::RTLD_DEFAULT, c"ompi_mpi_info_null".as_ptr()) as usize == info
-        || mpi(c"ompi_mpi_info_null").is_some_and(|null| null as usize == info)
-}
-
-/// The info object that `at` holds: an `int` in MPICH's ABI, a pointer in the others.
-unsafe fn info_handle(at: *const c_void, function: *const c_void) -> usize {
-    let is_int = !has_symbol(c"ompi_mpi_info_null") && !file_of(function).starts_with(b"libmpi_abi");
-    if is_int { *at.cast::<u32>() as usize } else { *at.cast::<usize>() }
-}
-
-unsafe fn has_symbol(name: &CStr) -> bool {
-    !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() || mpi(name).is_some()
-}
-
-/// The name of the library file that holds `function`.
-unsafe fn file_of(function: *const c_void) -> Vec<u8> {
-    let mut info: libc::Dl_info = std::mem::zeroed();
-    if libc::dladdr(function, &mut info) == 0 || info.dli_fname.is_null() {
-        return Vec::new();
-    }
-    crate::pathname::split(CStr::from_ptr(info.dli_fname).to_bytes()).1.to_vec()
-}
 
 unsafe fn info_value(info: usize, key: &CStr) -> Option<String> {
     let get = mpi(c"PMPI_Info_get")?;
@@ -147,32 +66,32 @@ fn strips(text: &str) -> Option<Vec<(TargetId, ByteLen)>> {
 static FILES: Lock<BTreeMap<usize, Spot>> = Lock::new(BTreeMap::new());
 
 /// The name without ROMIO's file system prefix (`ufs:`).
-unsafe fn our_spot(name: *const c_char) -> Option<Spot> {
+pub unsafe fn plain_name(name: *const c_char) -> Option<CString> {
     let text = bytes(name).ok()?;
     let plain = match text.iter().position(|&byte| byte == b':') {
         Some(at) if !text[..at].contains(&b'/') => &text[at + 1..],
         _ => text,
     };
-    let plain = CString::new(plain).ok()?;
-    match route(AT_FDCWD, plain.as_ptr()) {
+    CString::new(plain).ok()
+}
+
+unsafe fn our_spot(name: *const c_char) -> Option<Spot> {
+    match route(AT_FDCWD, plain_name(name)?.as_ptr()) {
         Route::Ours(spot) => Some(spot),
         _ => None,
     }
 }
 
-/// Opens a file; one of ours is made with the layout that `info` asks for.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn MPI_File_open(
-    comm: usize,
+/// Opens a file by `open`; one of ours is made with the layout that `info` asks for. The file is known by the handle
+/// that is at `file` then.
+pub unsafe fn opened(
     name: *const c_char,
-    mode: c_int,
     info: usize,
-    file: *mut usize,
+    file: *const usize,
+    open: impl FnOnce() -> c_int,
 ) -> c_int {
-    let Some(real) = mpi(c"MPI_File_open").or_else(|| mpi(c"PMPI_File_open")) else { return MPI_ERR_OTHER };
-    let real = std::mem::transmute::<*mut c_void, Open>(real);
     let Some(spot) = our_spot(name) else {
-        let result = real(comm, name, mode, info, file);
+        let result = open();
         if result == 0 && !file.is_null() {
             // The handle may have been that of a file of ours, closed meanwhile.
             FILES.lock().remove(&*file);
@@ -180,19 +99,23 @@ pub unsafe extern "C" fn MPI_File_open(
         return result;
     };
     let spec = wanted(info);
-    let result = with_layout(&spec, || real(comm, name, mode, info, file));
+    let result = with_layout(&spec, open);
     if result == 0 && !file.is_null() {
         FILES.lock().insert(*file, spot);
     }
     result
 }
 
+/// A file was closed.
+pub fn closed(file: usize) {
+    FILES.lock().remove(&file);
+}
+
 /// The hints of a file; of one of ours with the values of its real layout.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn MPI_File_get_info(file: usize, info: *mut c_void) -> c_int {
-    let Some(real) = mpi(c"MPI_File_get_info").or_else(|| mpi(c"PMPI_File_get_info")) else {
-        return MPI_ERR_OTHER;
-    };
+    static REAL: Routine = Routine::new(c"MPI_File_get_info");
+    let Some(real) = REAL.find() else { return MPI_ERR_OTHER };
     let result = std::mem::transmute::<*mut c_void, GetInfo>(real)(file, info);
     if result != 0 {
         return result;
