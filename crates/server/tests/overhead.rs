@@ -1,4 +1,5 @@
-//! What an SSD beside a disk costs where it gains nothing: both on one real directory, message against message.
+//! What an SSD beside a disk costs where it gains nothing, and what samples cost: on one real directory, message against
+//! message.
 //! Run with `cargo test --release -p weft-server --test overhead -- --ignored --nocapture`.
 
 mod support;
@@ -96,4 +97,50 @@ fn requests_that_the_disk_serves_cost_no_more() {
             }
         });
     }
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn samples_cost_little() {
+    const PARTS: [Option<u32>; 4] = [None, Some(65_536), Some(64), Some(1)];
+    block_on(async {
+        let env = RealEnv::new();
+        let folders = PARTS.map(|_| tempfile::tempdir().expect("a folder"));
+        let (mut clients, mut servers) = (Vec::new(), Vec::new());
+        for (part, folder) in PARTS.iter().zip(&folders) {
+            let plain = config(folder.path(), vec![unix(folder.path())], false);
+            make_folders(&plain);
+            let config = ServerConfig { sample: part.and_then(std::num::NonZeroU32::new), ..plain };
+            servers.push(start(&env, config).await);
+            let mut client = Client::connect(&env, &unix(folder.path())).await;
+            for at in (0..FILE_LEN).step_by(1 << 20) {
+                client.write(datafile(0, 1, 0), at, &vec![1; 1 << 20]).await;
+            }
+            clients.push(client);
+        }
+        for (write, len) in [(false, 4096), (true, 4096), (false, 65_536), (false, 1 << 20)] {
+            let mut times = [const { Vec::new() }; PARTS.len()];
+            for round in 0..4 * ROUNDS {
+                for (number, client) in clients.iter_mut().enumerate() {
+                    let first = u64::from(round) * 977 * u64::from(len);
+                    times[number].push(requests(client, write, len, u64::from(len), first).await);
+                }
+            }
+            // A quarter of the rounds is quicker: what others do on the machine is left out, what all rounds pay is not.
+            let each = times.map(|mut times| {
+                times.sort();
+                times[times.len() / 4].as_secs_f64() * 1e6 / f64::from(BLOCK)
+            });
+            let way = if write { "writes" } else { "reads" };
+            print!("{way} of {len} bytes: {:.2} us without samples", each[0]);
+            for (part, time) in PARTS.iter().zip(each).skip(1) {
+                print!(", 1/{} {:+.1} %", part.unwrap_or(0), 100.0 * (time / each[0] - 1.0));
+            }
+            println!();
+        }
+        drop(clients);
+        for server in servers {
+            server.stop().await;
+        }
+    });
 }

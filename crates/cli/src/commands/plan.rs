@@ -2,6 +2,7 @@
 
 mod cluster;
 mod verify;
+mod watch;
 
 use super::trace::{Input, bar, tick};
 use crate::failure::Failure;
@@ -10,6 +11,7 @@ use clap::{Args, ValueEnum};
 use cluster::Target;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use watch::Watch;
 use weft_planner::plan::{Alternative, Options, Plan, Planned, Planner, Rule};
 use weft_planner::{Limits, Survey, Traced};
 use weft_trace::{Level, Source};
@@ -23,6 +25,12 @@ take by the planner's model, why the layout was chosen and how sure it is that n
 cluster file; without it the configured cluster is planned for. Devices of targets are measured on their models: of a
 cluster file those that `emulate` or --profile names, else usual ones for classes hdd, ssd and nvme.
 
+--watch needs no trace: it follows a directory of a cluster that runs by the samples that its data servers keep (`sample`
+in the cluster file, off by default), until it is ended. When another pattern of requests has lasted for --lasts
+intervals, a new layout would take --gain less time than those that the files have, and the last change is --pause ago, a
+plan for these files is written to --output. Only root, the user who runs the servers, and holders of the cluster key may
+do this.
+
 --verify replays the trace on the twin under each alternative and says where the model had ranked them wrongly. Trials
 run side by side. Of files with more than a million reads and writes it takes that many: of each rank the same windows,
 spread over the trace. --verify-requests takes another number, or all.
@@ -32,14 +40,22 @@ Examples:
   weft plan app.wtrace --cluster twin.toml --output plan.toml
   weft plan counters-only.darshan --reconstruct --cluster twin.toml --planner psa
   weft plan app.wtrace --cluster twin.toml --verify
-  weft plan app.wtrace --cluster twin.toml --verify --verify-requests 0 --json | jq 'select(.wrong)'";
+  weft plan app.wtrace --cluster twin.toml --verify --verify-requests 0 --json | jq 'select(.wrong)'
+  weft plan --watch /weft/results --every 5min --gain 30% --output plan.toml
+  weft plan --watch /weft/results --once --dry-run";
 
 /// Plans layouts for a traced program.
 #[derive(Args)]
 #[command(after_long_help = AFTER)]
 pub struct PlanArgs {
+    /// The trace: a Darshan log, CSV or .wtrace
+    #[arg(value_name = "TRACE", required_unless_present = "directory")]
+    trace: Option<PathBuf>,
+    /// Make a likely course of events from the counters of a Darshan log that has no DXT
+    #[arg(long)]
+    reconstruct: bool,
     #[command(flatten)]
-    input: Input,
+    watch: Watch,
     /// Who plans; the others stand in the plan as alternatives
     #[arg(long, value_name = "PLANNER", default_value = "best")]
     planner: Planner,
@@ -107,20 +123,28 @@ fn parts(text: &str) -> Result<usize, String> {
 impl PlanArgs {
     /// Plans; the code to end with.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
-        let (traced, guessed, notes) = self.survey()?;
+        let trace = match &self.trace {
+            None => return self.watch(file),
+            Some(_) if self.watch.is_wanted() => {
+                return Err(Failure::misuse("--watch", "a directory is followed without a trace"));
+            }
+            Some(trace) => trace.clone(),
+        };
+        let input = Input { file: trace, reconstruct: self.reconstruct };
+        let (traced, guessed, notes) = self.survey(&input)?;
         let bytes = traced.units.iter().map(|unit| unit.extent_sum).fold(0, u64::saturating_add);
         let rooms: BTreeMap<String, u64> = self.room.iter().cloned().collect();
         let target = Target::read(file, &self.profile, &self.network, &rooms, bytes)?;
         let options = Options {
             planner: self.planner,
-            trace: self.input.file.display().to_string(),
+            trace: input.file.display().to_string(),
             notes: notes.into_iter().chain(target.notes.iter().cloned()).collect(),
             guessed,
             parts_max: self.parts,
             alternatives: true,
         };
         let planned = weft_planner::plan(&traced, &target.figures, &options);
-        let planned = planned.map_err(|why| Failure::new(self.input.file.display(), why))?;
+        let planned = planned.map_err(|why| Failure::new(input.file.display(), why))?;
         let text = planned.plan.to_toml();
         let to_stdout = self.output.as_deref().is_some_and(|path| path == "-");
         match &self.output {
@@ -136,7 +160,7 @@ impl PlanArgs {
             self.show(&planned, &traced);
         }
         if self.verify {
-            return self.verify(&planned, &target);
+            return self.verify(&input, &planned, &target);
         }
         Ok(0)
     }
@@ -154,8 +178,8 @@ impl PlanArgs {
     }
 
     /// Reads the trace.
-    fn survey(&self) -> Result<(Traced, bool, Vec<String>), Failure> {
-        let mut stream = self.input.open()?;
+    fn survey(&self, input: &Input) -> Result<(Traced, bool, Vec<String>), Failure> {
+        let mut stream = input.open()?;
         let mut survey = Survey::new(&Limits::default());
         let mut wanted: Vec<Option<bool>> = Vec::new();
         let progress = bar();

@@ -17,17 +17,25 @@ impl Servers {
     /// Starts `count`. `target` and `ibridge` have further lines of each `[[server.target]]` and, unless it is empty, its
     /// `[server.target.ibridge]`; `rest` is what else the file has.
     pub fn started(count: usize, target: &str, ibridge: &str, rest: &str) -> Self {
+        Self::of_classes(&vec!["hdd"; count], "", target, ibridge, rest)
+    }
+
+    /// The same with a class for each target, and `server` as further lines of each `[[server]]`.
+    pub fn of_classes(classes: &[&str], server: &str, target: &str, ibridge: &str, rest: &str) -> Self {
+        let count = classes.len();
         let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
         let at = dir.path().display();
         let mut text = format!("[cluster]\nname = \"test\"\nkey_file = \"{at}/key\"\n");
-        for id in 0..count {
+        for (id, class) in classes.iter().enumerate() {
             let _ = writeln!(text, "[[server]]\nname = \"s{id}\"\naddress = \"unix:{at}/run{id}/socket\"");
-            let _ = writeln!(text, "log = \"{at}/log{id}\"");
+            let _ = writeln!(text, "log = \"{at}/log{id}\"\n{server}");
             if id == 0 {
                 let _ = writeln!(text, "[server.metadata]\npath = \"{at}/metadata\"");
             }
-            let _ =
-                writeln!(text, "[[server.target]]\nid = {id}\nclass = \"hdd\"\npath = \"{at}/target{id}\"");
+            let _ = writeln!(
+                text,
+                "[[server.target]]\nid = {id}\nclass = \"{class}\"\npath = \"{at}/target{id}\""
+            );
             let _ = writeln!(text, "{target}");
             if !ibridge.is_empty() {
                 let _ = writeln!(text, "[server.target.ibridge]\npath = \"{at}/ssd{id}\"\n{ibridge}");

@@ -102,12 +102,13 @@ impl Watcher {
     }
 
     /// An interval has ended at `now`; times in `files` have any origin, the same in all intervals. Where a pattern has
-    /// lasted, it is planned for with `figures`, which are those of the targets in `available`.
+    /// lasted, it is planned for. Then `figures` is asked for the cluster's, told how many bytes the files have; they are
+    /// those of the targets in `available`.
     pub fn interval(
         &mut self,
         now: Nanos,
         files: Vec<FileSeen>,
-        figures: &Figures,
+        figures: impl FnOnce(u64) -> Result<Figures, String>,
         available: &[Candidate<'_>],
         options: &Options,
     ) -> Interval {
@@ -162,15 +163,17 @@ impl Watcher {
         &mut self,
         now: Nanos,
         interval: &mut Interval,
-        figures: &Figures,
+        figures: impl FnOnce(u64) -> Result<Figures, String>,
         available: &[Candidate<'_>],
         options: &Options,
     ) -> Result<(), PlanError> {
         let (traced, layouts) = trace(self.kept.iter(), &mut self.clients);
+        let bytes = traced.units.iter().map(|unit| unit.extent_sum).fold(0, u64::saturating_add);
+        let figures = figures(bytes).map_err(PlanError)?;
         let due = |name: &str| interval.groups.iter().any(|g| g.step == Step::Plan && g.name == name);
         let units: Vec<usize> =
             (0..traced.units.len()).filter(|unit| due(&general(&traced.units[*unit].rule.0))).collect();
-        let (mut plan, judged) = judge(&traced, &units, figures, available, &layouts, options)?;
+        let (mut plan, judged) = judge(&traced, &units, &figures, available, &layouts, options)?;
         plan.rules.clear();
         for group in interval.groups.iter_mut().filter(|group| group.step == Step::Plan) {
             let of_group = judged.iter().find(|one| general(&one.rule.path.0) == group.name);

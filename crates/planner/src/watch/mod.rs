@@ -12,6 +12,6 @@ mod judge;
 mod state;
 
 pub use asked::{Asked, Seen};
-pub use interval::{FileSeen, Group, Interval, Watcher};
+pub use interval::{Decided, FileSeen, Group, Interval, Watcher};
 pub use judge::{Judged, judge};
 pub use state::{Decision, Hysteresis, Order, Signature, Step, Watch, Ways};

@@ -2,6 +2,7 @@
 
 use super::PlanArgs;
 use super::cluster::Target;
+use crate::commands::trace::Input;
 use crate::failure::Failure;
 use crate::table::{Table, human};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -45,7 +46,7 @@ type Job = (usize, usize);
 
 impl PlanArgs {
     /// Tries all; the code to end with.
-    pub(super) fn verify(&self, planned: &Planned, target: &Target) -> Result<u8, Failure> {
+    pub(super) fn verify(&self, input: &Input, planned: &Planned, target: &Target) -> Result<u8, Failure> {
         let Some(cluster) = &target.twin else {
             return Err(Failure::misuse("--verify", "figures alone make no cluster")
                 .remedy("plan for a cluster of the twin or a cluster file"));
@@ -56,9 +57,9 @@ impl PlanArgs {
             without: self.without.clone(),
             ..prepared::Options::default()
         };
-        let mut stream = self.input.open()?;
+        let mut stream = input.open()?;
         let progress = super::super::trace::bar();
-        let prepared = Prepared::new(&self.input.file, &mut *stream, &options, |stream| {
+        let prepared = Prepared::new(&input.file, &mut *stream, &options, |stream| {
             super::super::trace::tick(&progress, stream);
         });
         progress.finish_and_clear();

@@ -83,7 +83,8 @@ impl Run {
         let files = (0..1 + self.number % 2).map(file).collect();
         self.number += 1;
         let now = Nanos::from_s(60 * self.number);
-        self.watcher.interval(now, files, &self.figures, &AVAILABLE, &Options::default())
+        let figures = self.figures.clone();
+        self.watcher.interval(now, files, |_| Ok(figures), &AVAILABLE, &Options::default())
     }
 }
 

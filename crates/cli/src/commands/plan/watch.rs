@@ -1,0 +1,288 @@
+//! `weft plan --watch`: follows a directory of a cluster that runs.
+
+mod gather;
+
+use super::PlanArgs;
+use super::cluster::Target;
+use crate::commands::bytes;
+use crate::commands::session::{Weft, why};
+use crate::failure::Failure;
+use crate::logging::utc;
+use clap::Args;
+use gather::Gathering;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use weft_core::{Candidate, Nanos, TargetId};
+use weft_env::Env;
+use weft_env::real::block_on;
+use weft_planner::Plan;
+use weft_planner::plan::Options;
+use weft_planner::watch::{Decided, Decision, Group, Hysteresis, Interval, Step, Watcher};
+use weft_wire::meta::FileType;
+
+/// What is followed, and what keeps layouts from following every mood.
+#[derive(Args)]
+pub struct Watch {
+    /// Follow a directory of a cluster that runs instead of reading a trace
+    #[arg(long = "watch", value_name = "DIR", value_parser = bytes::argument())]
+    directory: Option<String>,
+    /// With --watch: how long an interval is
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "directory", value_parser = interval)]
+    every: Nanos,
+    /// With --watch: part of the time that a new layout has to gain over those that the files have
+    #[arg(long, value_name = "PERCENT", default_value = "20%", requires = "directory", value_parser = percent)]
+    gain: f64,
+    /// With --watch: intervals in a row in which a pattern has to be seen
+    #[arg(long, value_name = "COUNT", default_value_t = 3, requires = "directory",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    lasts: u32,
+    /// With --watch: how long after a change of layout the next one may follow
+    #[arg(long, value_name = "TIME", default_value = "1h", requires = "directory",
+        value_parser = crate::commands::duration)]
+    pause: Nanos,
+    /// With --watch: requests to a group of files in an interval below which there is no telling
+    #[arg(long, value_name = "COUNT", default_value_t = 64, requires = "directory",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    requests: u64,
+    /// With --watch: one look at the samples that the servers have now, whatever lasts
+    #[arg(long, requires = "directory")]
+    once: bool,
+    /// With --watch: put nothing into force
+    #[arg(long, requires = "directory")]
+    dry_run: bool,
+}
+
+fn interval(text: &str) -> Result<Nanos, String> {
+    let time = crate::commands::duration(text)?;
+    if time < Nanos::from_s(1) { Err("write at least 1s".into()) } else { Ok(time) }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.trim_end_matches('%').trim_end().parse().ok();
+    let part = number.filter(|percent| (0.0..100.0).contains(percent));
+    part.map(|percent| percent / 100.0).ok_or_else(|| "write a percentage such as 20%".to_owned())
+}
+
+impl Watch {
+    /// Whether a directory is to be followed.
+    pub fn is_wanted(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    fn hysteresis(&self) -> Hysteresis {
+        Hysteresis {
+            gain: self.gain,
+            intervals: if self.once { 1 } else { self.lasts },
+            pause: self.pause,
+            requests: self.requests,
+        }
+    }
+}
+
+impl PlanArgs {
+    /// Follows the directory until it is ended.
+    pub(super) fn watch(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let args = &self.watch;
+        let Some(directory) = &args.directory else { unreachable!("there is a trace or a directory") };
+        let weft = Weft::open(file)?;
+        let inside = weft.inside(directory).trim_end_matches('/');
+        let attr = weft.stat(inside, true)?;
+        if attr.kind != FileType::Directory {
+            return Err(Failure::misuse(weft.shown(inside), "this is no directory"));
+        }
+        let mut gathering = Gathering::new(&weft, inside, &attr)?;
+        if !args.once {
+            // What was before is somebody else's interval.
+            gathering.skip()?;
+        }
+        gathering.check_sampling()?;
+        let mut watcher = Watcher::new(args.hysteresis());
+        let options = Options {
+            planner: self.planner,
+            trace: format!("samples of {}", weft.shown(inside)),
+            parts_max: self.parts,
+            ..Options::default()
+        };
+        let map = weft.client.map().clone();
+        let available: Vec<Candidate<'_>> = map
+            .targets
+            .iter()
+            .map(|target| Candidate { target: target.id, server: target.server, class: &target.class })
+            .collect();
+        if !args.once {
+            self.tell(&format!("watches {}", weft.shown(inside)));
+        }
+        loop {
+            if !args.once {
+                std::thread::sleep(Duration::from_nanos(args.every.0));
+            }
+            let gathered = gathering.gather()?;
+            for note in &gathered.notes {
+                self.tell(note);
+            }
+            let figures = |bytes| self.figures(&weft, bytes).map_err(|failure| failure.to_string());
+            let now = weft.client.env().now();
+            let interval = watcher.interval(now, gathered.files, figures, &available, &options);
+            self.tell_interval(&interval)?;
+            if let Some(plan) = &interval.plan
+                && let Err(failure) = self.put_into_force(plan)
+            {
+                eprintln!("{failure}");
+                let decided = interval.groups.iter().filter(|group| group.decided.is_some());
+                decided.for_each(|group| watcher.failed(&group.name));
+            }
+            if args.once {
+                if interval.groups.is_empty() {
+                    self.tell("the samples have no requests to files below it");
+                }
+                return Ok(u8::from(interval.failed.is_some()));
+            }
+        }
+    }
+
+    /// Those of the cluster's targets, with the room that there is.
+    fn figures(&self, weft: &Weft, bytes: u64) -> Result<weft_planner::Figures, Failure> {
+        let mut rooms = rooms(weft)?;
+        rooms.extend(self.room.iter().cloned());
+        let file = weft.cluster.file.clone();
+        Ok(Target::read(Some(file), &self.profile, &self.network, &rooms, bytes)?.figures)
+    }
+
+    fn put_into_force(&self, plan: &Plan) -> Result<(), Failure> {
+        let text = plan.to_toml();
+        match &self.output {
+            Some(path) if path == "-" => out!("{text}"),
+            Some(path) => {
+                std::fs::write(path, text).map_err(|error| Failure::new(path.display(), error))?;
+                self.tell(&format!("the plan is in {}", path.display()));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn tell(&self, line: &str) {
+        if self.json {
+            eprintln!("{line}");
+        } else {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            outln!("{} {}", utc(now.map_or(0, |now| now.as_secs())), crate::commands::shown(line));
+        }
+    }
+
+    fn tell_interval(&self, interval: &Interval) -> Result<(), Failure> {
+        if self.json {
+            for group in &interval.groups {
+                let row = row(group).to_string();
+                outln!("{row}");
+            }
+        } else {
+            if self.explain {
+                let Interval { requests, lost, .. } = interval;
+                self.tell(&format!("{requests} requests in the samples, {lost} messages of others"));
+            }
+            for group in &interval.groups {
+                if let Some(line) = line(group, self.explain) {
+                    self.tell(&format!("{}: {line}", group.name));
+                }
+            }
+        }
+        if let Some(why) = &interval.failed {
+            eprintln!("weft: no plan: {}", crate::commands::shown(why));
+        }
+        Ok(())
+    }
+}
+
+/// What there is to say of a group: of those that go on as before only if `all` is to be told.
+fn line(group: &Group, all: bool) -> Option<String> {
+    let pattern = group.signature.map_or_else(|| "too little to tell".to_owned(), |seen| seen.to_string());
+    if let Some(Decided { decision, in_force_s, planned_s, rule }) = &group.decided {
+        let times = format!(
+            "{in_force_s:.3} s in the layouts that the files have, {planned_s:.3} s in the new one by the planner's model"
+        );
+        let parts: Vec<String> = rule.layout.iter().map(ToString::to_string).collect();
+        let new = format!("{} ({})", parts.join("; "), rule.why);
+        return Some(match decision {
+            Decision::Apply { gain } => {
+                format!("{pattern} lasts; new layout, {:.0} % less time: {new}; {times}", 100.0 * gain)
+            }
+            Decision::Keep { gain } if *gain > 0.0 => {
+                format!(
+                    "{pattern} lasts; a new layout would gain {:.0} % only, nothing is changed; {times}",
+                    100.0 * gain
+                )
+            }
+            Decision::Keep { .. } => format!("{pattern} lasts; no layout is better; {times}"),
+        });
+    }
+    match group.step {
+        Step::Plan => Some(format!("{pattern} lasts, and moves too little to be planned for")),
+        Step::Waiting { seen, of } => Some(format!("{pattern}, seen in {seen} of {of} intervals")),
+        Step::Paused { left } => {
+            let left = left.0 / 1_000_000_000;
+            Some(format!("{pattern} lasts, but the layout was changed a short while ago: {left} s to wait"))
+        }
+        Step::Known | Step::Quiet => all.then_some(pattern),
+    }
+}
+
+fn row(group: &Group) -> serde_json::Value {
+    let (step, seen) = match group.step {
+        Step::Quiet => ("quiet", None),
+        Step::Known => ("known", None),
+        Step::Waiting { seen, .. } => ("waiting", Some(seen)),
+        Step::Paused { .. } => ("paused", None),
+        Step::Plan => ("plan", None),
+    };
+    let decision = group.decided.as_ref().map(|decided| match decided.decision {
+        Decision::Apply { gain } => json!({ "apply": true, "gain": gain }),
+        Decision::Keep { gain } => json!({ "apply": false, "gain": gain }),
+    });
+    json!({
+        "row": "group",
+        "group": group.name,
+        "pattern": group.signature.map(|seen| seen.to_string()),
+        "step": step,
+        "seen": seen,
+        "decision": decision,
+        "in_force_s": group.decided.as_ref().map(|decided| decided.in_force_s),
+        "planned_s": group.decided.as_ref().map(|decided| decided.planned_s),
+        "rule": group.decided.as_ref().map(|decided| &decided.rule),
+    })
+}
+
+/// What is free on the fullest target of each class; the class with the most has room enough.
+fn rooms(weft: &Weft) -> Result<BTreeMap<String, u64>, Failure> {
+    let mut free: BTreeMap<TargetId, u64> = BTreeMap::new();
+    for (id, server) in weft.cluster.numbered().filter(|(_, server)| !server.targets.is_empty()) {
+        let status = block_on(weft.client.status(id));
+        let status = status.map_err(|error| Failure::new(format!("server {}", server.name), why(&error)))?;
+        free.extend(status.targets.iter().map(|target| (target.target, target.free.0)));
+    }
+    let mut rooms: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for target in &weft.client.map().targets {
+        let free = free.get(&target.id).copied().unwrap_or(0);
+        let (least, sum) = rooms.entry(target.class.clone()).or_insert((u64::MAX, 0));
+        *least = (*least).min(free);
+        *sum = sum.saturating_add(free);
+    }
+    let most = rooms.iter().max_by_key(|(_, (_, sum))| *sum).map(|(class, _)| class.clone());
+    rooms.retain(|class, _| Some(class) != most.as_ref());
+    Ok(rooms.into_iter().map(|(class, (least, _))| (class, least)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_and_intervals_as_people_write_them() {
+        assert_eq!((percent("20%"), percent("7.5"), percent("0")), (Ok(0.2), Ok(0.075), Ok(0.0)));
+        assert!(percent("100%").is_err() && percent("-1").is_err() && percent("much").is_err());
+        assert_eq!(interval("90 s"), Ok(Nanos::from_s(90)));
+        assert!(interval("10ms").is_err());
+    }
+}

@@ -1,0 +1,221 @@
+//! `weft plan --watch`: a directory of a cluster of real servers whose programs change their ways.
+
+mod common;
+
+use common::servers::Servers;
+use common::{Embedded, Random};
+use std::io::{BufRead, BufReader, IoSlice, IoSliceMut};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use weft_client::{Client, OpenFile};
+use weft_config::Cluster;
+use weft_core::FileOffset;
+use weft_env::real::{RealEnv, block_on};
+use weft_planner::Plan;
+use weft_wire::meta::{LayoutSpec, OpenFlags, Place, ROOT};
+
+const MIB: u64 = 1 << 20;
+/// So long that nobody comes to the end while he is watched.
+const FILE: u64 = 16 << 30;
+const PROCESSES: u64 = 4;
+/// A line is waited for so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `weft plan --watch --json` says, line by line.
+struct Watching {
+    child: Child,
+    lines: Receiver<serde_json::Value>,
+}
+
+impl Watching {
+    fn new(servers: &Servers, args: &[&str]) -> Self {
+        let mut command = servers.command(["plan", "--watch", "/weft/data", "--json"]);
+        let mut child = command.args(args).stdout(Stdio::piped()).spawn().expect("weft starts");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let row = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+                if send.send(row).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The next line about the files.
+    #[track_caller]
+    fn next(&self) -> serde_json::Value {
+        let row = self.lines.recv_timeout(PATIENCE).expect("a line in time");
+        println!("{row}");
+        assert_eq!(row["group"], "/weft/data/run*/field");
+        row
+    }
+
+    /// The next decision; before it there is none.
+    #[track_caller]
+    fn decision(&self) -> serde_json::Value {
+        loop {
+            let row = self.next();
+            if !row["decision"].is_null() {
+                return row;
+            }
+            let step = row["step"].as_str().expect("a step");
+            assert!(["waiting", "quiet", "known"].contains(&step), "{row}");
+        }
+    }
+
+    /// So many intervals in which all is as before, and between them none with a decision: on a machine that has other
+    /// things to do a moment may look otherwise.
+    #[track_caller]
+    fn as_before(&self, mut count: usize) {
+        while count > 0 {
+            let row = self.next();
+            assert!(row["decision"].is_null() && row["step"] != "plan", "{row}");
+            count -= usize::from(row["step"] == "known");
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait();
+    }
+}
+
+fn client(file: &Path) -> Client<RealEnv> {
+    let cluster = Cluster::load(file).expect("the cluster file");
+    let credentials = cluster.credentials().expect("the key");
+    Client::new(RealEnv::new(), cluster.map(), cluster.client_options(), credentials)
+}
+
+fn open(client: &Client<RealEnv>, path: &str) -> OpenFile<RealEnv> {
+    let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
+    let at = Place { base: ROOT, path: path.into(), follow: true };
+    block_on(client.open(&at, flags, 0o644, &LayoutSpec::default())).expect("opens")
+}
+
+/// A process of the program: reads its part of a file in order, or 4 KiB anywhere.
+fn program(cluster: &Path, number: u64, random: &AtomicBool, stop: &AtomicBool) {
+    let client = client(cluster);
+    let file = open(&client, &format!("data/run{}/field", number % 2));
+    let (part, mut at) = (FILE / PROCESSES, 0);
+    let mut chance = Random::new(number);
+    let mut buf = vec![0; MIB as usize];
+    while !stop.load(Ordering::Relaxed) {
+        let (offset, len) = match random.load(Ordering::Relaxed) {
+            false => (number * part + at % part, MIB),
+            true => (chance.below(FILE / 4096) * 4096, 4096),
+        };
+        at += MIB;
+        let mut bufs = [IoSliceMut::new(&mut buf[..len as usize])];
+        let got = block_on(file.read_at(&mut bufs, FileOffset(offset))).expect("reads");
+        assert_eq!(got as u64, len);
+        // A program computes, too, and leaves the processors to others.
+        std::thread::sleep(Duration::from_millis(4));
+    }
+}
+
+#[test]
+fn a_program_that_changes_its_ways_gets_one_new_layout() {
+    let mut servers = Servers::of_classes(&["hdd", "hdd", "ssd"], "sample = \"all\"", "", "", "");
+    servers.weft(["mkdir", "-p", "/weft/data/run0", "/weft/data/run1", "/weft/elsewhere"]);
+    for directory in ["/weft/data/run0", "/weft/data/run1"] {
+        servers.weft(["setstripe", "--class", "hdd", "-S", "1M", directory]);
+    }
+    {
+        let client = client(&servers.file());
+        for run in 0..2 {
+            let file = open(&client, &format!("data/run{run}/field"));
+            // The last stripe of each datafile, so that no read meets the end of one.
+            for at in [FILE - 1, FILE - MIB - 1] {
+                block_on(file.write_at(&[IoSlice::new(&[1])], FileOffset(at))).expect("writes");
+            }
+        }
+        // Nobody watches this.
+        let other = open(&client, "elsewhere/f");
+        block_on(other.write_at(&[IoSlice::new(&[1; 4096])], FileOffset(0))).expect("writes");
+    }
+    let (random, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let plan = servers.path("plan.toml");
+    let output = plan.display().to_string();
+    std::thread::scope(|scope| {
+        // However this ends, the program does.
+        struct Ended<'a>(&'a AtomicBool);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _ended = Ended(&stop);
+        {
+            let (random, stop) = (&random, &stop);
+            for number in 0..PROCESSES {
+                let cluster = servers.file();
+                scope.spawn(move || program(&cluster, number, random, stop));
+            }
+        }
+        let hysteresis = ["--every", "1s", "--lasts", "2", "--pause", "0s", "--gain", "80%"];
+        let args = [&hysteresis[..], &["--room", "ssd=64GiB", "--output", &output, "--dry-run"]].concat();
+        let watching = Watching::new(&servers, &args);
+        // In order: a new layout would be faster, but not by so much.
+        let first = watching.decision();
+        assert!(first["pattern"].as_str().expect("known").starts_with("contiguous reads"), "{first}");
+        assert_eq!(first["decision"]["apply"], false, "{first}");
+        watching.as_before(3);
+        // A server that is gone for a moment is no reason for anything.
+        servers.kill(1);
+        servers.start(1);
+        watching.as_before(2);
+        random.store(true, Ordering::Relaxed);
+        let second = watching.decision();
+        assert!(second["pattern"].as_str().expect("known").starts_with("random reads"), "{second}");
+        assert_eq!(second["decision"]["apply"], true, "{second}");
+        let rule = &second["rule"];
+        assert!(rule["layout"][0]["stripes"]["ssd"].is_string(), "{rule}");
+        watching.as_before(1);
+        let plan = Plan::from_toml(&std::fs::read_to_string(&plan).expect("the plan")).expect("a plan");
+        assert!(plan.rule("/weft/data/run1/field").is_some() && plan.rules.len() == 1);
+        watching.as_before(4);
+    });
+}
+
+#[test]
+fn a_cluster_that_keeps_no_samples_is_told_how_to() {
+    let cluster = Embedded::started();
+    let error = cluster.fails(2, ["plan", "--watch", "/weft"]);
+    assert!(error.contains("sample = \"1/64\""), "{error}");
+    cluster.weft(["touch", "/weft/file"]);
+    let error = cluster.fails(2, ["plan", "--watch", "/weft/file"]);
+    assert!(error.contains("no directory"), "{error}");
+    for args in [&["--every", "5s"][..], &["--watch", "/weft"]] {
+        let error = cluster.fails(2, [&["plan", "trace.csv"][..], args].concat());
+        assert!(error.contains("--watch"), "{error}");
+    }
+}
+
+#[test]
+fn one_look_at_what_the_servers_have() {
+    let servers = Servers::of_classes(&["hdd", "ssd"], "sample = \"1/1\"", "", "", "");
+    servers.weft(["mkdir", "/weft/data"]);
+    let look = |more: &[&str]| {
+        let args = ["plan", "--watch", "/weft/data", "--once", "--dry-run", "--gain", "0%"];
+        servers.weft([&args[..], more].concat())
+    };
+    assert!(look(&[]).contains("no requests"), "nobody did anything");
+    let client = client(&servers.file());
+    let file = open(&client, "data/f");
+    let mut chance = Random::new(77);
+    for _ in 0..300 {
+        let at = chance.below(4096) * 4096;
+        block_on(file.write_at(&[IoSlice::new(&[1; 4096])], FileOffset(at))).expect("writes");
+    }
+    let text = look(&["--explain"]);
+    assert!(text.contains("/weft/data/f: random writes of about 4 KiB lasts"), "{text}");
+    assert!(text.contains("300 requests"), "{text}");
+}
