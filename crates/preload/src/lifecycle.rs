@@ -20,6 +20,15 @@ const INHERIT_LEN_MAX: usize = 120 * 1024;
 #[unsafe(link_section = ".init_array")]
 static AT_START: unsafe extern "C" fn() = at_start;
 
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: unsafe extern "C" fn() = at_end;
+
+unsafe extern "C" fn at_end() {
+    crate::trace::streams::at_end();
+}
+
 /// The settings as the process found them: programs like `env -i` empty their own environment first.
 static SETTINGS: OnceLock<Vec<CString>> = OnceLock::new();
 
@@ -201,6 +210,7 @@ unsafe extern "C" fn in_child() {
     route::after_fork_in_child();
     table::after_fork_in_child();
     open::after_fork_in_child();
+    hooks::aio::after_fork_in_child();
     for fd in table::all(0, u32::MAX) {
         if let Some(open) = table::get(fd) {
             open.after_fork_in_child();

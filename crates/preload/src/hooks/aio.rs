@@ -2,9 +2,12 @@
 //! `aio_error`, `aio_return` and `aio_suspend` give the result.
 
 use crate::errno;
+use crate::lock::Lock;
 use crate::serve::inside;
 use crate::table;
+use crate::trace::{Operation, Start, posix};
 use libc::{c_int, c_void, off_t, sigevent, size_t};
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 
 /// The C library's control block (glibc, 64 bit).
@@ -80,9 +83,44 @@ unsafe fn notify(event: &sigevent) {
     }
 }
 
-hook! { [aio_read, aio_read64] (block: *mut Block) -> c_int { serve(block, What::Read) } }
-hook! { [aio_write, aio_write64] (block: *mut Block) -> c_int { serve(block, What::Write) } }
+hook! { [aio_read, aio_read64] (block: *mut Block) -> c_int { serve(block, What::Read) }
+trace |start, done| { if done == 0 { submitted(start, block, Operation::Read) } } }
+hook! { [aio_write, aio_write64] (block: *mut Block) -> c_int { serve(block, What::Write) }
+trace |start, done| { if done == 0 { submitted(start, block, Operation::Write) } } }
 hook! { [aio_fsync, aio_fsync64] (_op: c_int, block: *mut Block) -> c_int { serve(block, What::Sync) } }
+
+// Requests that the C library works on, by the address of their block, for the tracer.
+static UNDER_WAY: Lock<BTreeMap<usize, (Start, Operation)>> = Lock::new(BTreeMap::new());
+/// Most requests that are under way and known; those beyond are not traced.
+const UNDER_WAY_MAX: usize = 4096;
+
+/// Tells the tracer of a request that was handed in: one of ours is done, the others are when their result is fetched.
+unsafe fn submitted(start: Start, block: *const Block, op: Operation) {
+    let Some(known) = block.as_ref() else { return };
+    if table::is_ours(known.fd) {
+        return posix::at(start, known.fd, op, known.offset, known.result);
+    }
+    let mut under_way = UNDER_WAY.lock();
+    if under_way.len() < UNDER_WAY_MAX {
+        under_way.insert(block as usize, (start, op));
+    }
+}
+
+/// After a fork the child's only thread is the one that forked, and requests are the parent's.
+pub fn after_fork_in_child() {
+    // SAFETY: the holder does not exist in this process, and the map is replaced without a look at it.
+    unsafe {
+        UNDER_WAY.reset();
+        std::ptr::write(&mut *UNDER_WAY.lock(), BTreeMap::new());
+    }
+}
+
+hook! { [aio_return, aio_return64] (block: *mut Block) -> isize { None } trace |_now, done| {
+    let begun = UNDER_WAY.lock().remove(&(block as usize));
+    if let Some((start, op)) = begun {
+        posix::at(start, (*block).fd, op, (*block).offset, done);
+    }
+} }
 
 hook! { [aio_cancel, aio_cancel64] (fd: c_int, _block: *mut Block) -> c_int {
     // AIO_ALLDONE
@@ -97,6 +135,17 @@ hook! { [lio_listio, lio_listio64]
         Some(list_of_both(mode, blocks, event))
     } else {
         None
+    }
+} trace |start, done| {
+    if done == 0 {
+        let blocks = std::slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0));
+        for &block in blocks.iter().filter(|block| !block.is_null()) {
+            match (*block).opcode {
+                libc::LIO_READ => submitted(start, block, Operation::Read),
+                libc::LIO_WRITE => submitted(start, block, Operation::Write),
+                _ => {}
+            }
+        }
     }
 } }
 

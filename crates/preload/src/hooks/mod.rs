@@ -1,6 +1,6 @@
 //! The entry points, by what they do. One place per entry point; what it means is in the module it calls.
 
-mod aio;
+pub mod aio;
 mod attrs;
 mod cwd;
 mod data;
@@ -14,6 +14,7 @@ pub mod names;
 pub mod process;
 mod spawn;
 pub mod stdio;
+mod streams;
 mod syscalls;
 mod temporary;
 mod transfer;

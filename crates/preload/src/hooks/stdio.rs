@@ -7,6 +7,7 @@ use super::bytes;
 use crate::errno::{self, Res};
 use crate::open;
 use crate::serve::inside;
+use crate::trace::{self, streams};
 use crate::{sys, table};
 use libc::{AT_FDCWD, FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ unsafe extern "C" {
 }
 
 /// Where `_fileno` stands in the C library's FILE, whose public macros fixed the layout long ago.
-const FILENO_AT: usize = 112;
+pub const FILENO_AT: usize = 112;
 /// Buffer of a stream, in bytes: the C library's 8 KiB would make a request of each.
 const BUFFER: usize = 128 * 1024;
 
@@ -116,6 +117,7 @@ path_hook! { [fopen, fopen64] (path: *const c_char, mode: *const c_char) -> *mut
         let fd = open::open(spot, flags_of(mode)?, 0o666)?;
         stream(fd, &plain(mode)).inspect_err(|_| drop(open::close(fd)))
     }
+    trace |start, file| { streams::opened(start, file, flags_of(bytes(mode).unwrap_or_default()).ok()) }
 }
 
 hook! { [fdopen] (fd: c_int, mode: *const c_char) -> *mut FILE {
@@ -131,7 +133,7 @@ hook! { [fdopen] (fd: c_int, mode: *const c_char) -> *mut FILE {
         }
         stream(fd, &plain(mode))
     })
-} }
+} trace |start, file| { streams::opened(start, file, None) } }
 
 /// The descriptor of a stream of ours.
 unsafe fn number(file: *mut FILE) -> Option<c_int> {
@@ -182,6 +184,8 @@ hook! { [freopen, freopen64] (path: *const c_char, mode: *const c_char, file: *m
         return std::ptr::null_mut();
     }
     (to_ours || from_ours).then(|| reopen(path, mode, file))
+} trace from { trace::begin().inspect(|&start| streams::closing(start, file)) } |start, done| {
+    streams::opened(start, done, flags_of(bytes(mode).unwrap_or_default()).ok());
 } }
 
 // Whether the standard streams have been replaced.

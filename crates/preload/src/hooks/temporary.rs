@@ -5,6 +5,7 @@ use crate::errno::{Fail, Res};
 use crate::open;
 use crate::route::{Route, Spot, route};
 use crate::serve::on_way;
+use crate::trace::posix;
 use libc::{AT_FDCWD, c_char, c_int};
 
 /// Tries names in place of the six X before the last `suffix` bytes until `make` finds one free.
@@ -51,12 +52,15 @@ unsafe fn make_file(template: *mut c_char, suffix: c_int, flags: c_int) -> Optio
     })
 }
 
-hook! { [mkstemp, mkstemp64] (template: *mut c_char) -> c_int { make_file(template, 0, 0) } }
-hook! { [mkostemp, mkostemp64] (template: *mut c_char, flags: c_int) -> c_int { make_file(template, 0, flags) } }
-hook! { [mkstemps, mkstemps64] (template: *mut c_char, suffix: c_int) -> c_int { make_file(template, suffix, 0) } }
+hook! { [mkstemp, mkstemp64] (template: *mut c_char) -> c_int { make_file(template, 0, 0) }
+trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) } }
+hook! { [mkostemp, mkostemp64] (template: *mut c_char, flags: c_int) -> c_int { make_file(template, 0, flags) }
+trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) } }
+hook! { [mkstemps, mkstemps64] (template: *mut c_char, suffix: c_int) -> c_int { make_file(template, suffix, 0) }
+trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) } }
 hook! { [mkostemps, mkostemps64] (template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
     make_file(template, suffix, flags)
-} }
+} trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) } }
 
 hook! { [mkdtemp] (template: *mut c_char) -> *mut c_char {
     let way = route(AT_FDCWD, template);

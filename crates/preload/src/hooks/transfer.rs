@@ -4,6 +4,7 @@
 use crate::errno;
 use crate::serve::{answer, on_fd};
 use crate::table;
+use crate::trace::posix;
 use libc::{c_int, off_t, size_t, ssize_t};
 use std::io::{IoSlice, IoSliceMut};
 
@@ -22,7 +23,7 @@ hook! { [copy_file_range] (
         // What callers know from copies between file systems: they go on with read and write.
         _ => Some(refuse(libc::EXDEV)),
     }
-} }
+} trace |start, done| { posix::copied(start, (from, from_at), (to, to_at), done) } }
 
 /// Between two files of ours, by way of a buffer; as much as one call of Linux moves or less.
 unsafe fn copy(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t) -> ssize_t {
@@ -62,10 +63,10 @@ unsafe fn copy(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, l
 }
 
 hook! { [splice] (
-    from: c_int, _from_at: *mut off_t, to: c_int, _to_at: *mut off_t, _len: size_t, _flags: libc::c_uint,
+    from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, _len: size_t, _flags: libc::c_uint,
 ) -> ssize_t {
     (table::is_ours(from) || table::is_ours(to)).then(|| refuse(libc::EINVAL))
-} }
+} trace |start, done| { posix::copied(start, (from, from_at), (to, to_at), done) } }
 hook! { [vmsplice, tee] (from: c_int, _a: usize, _b: usize, _flags: libc::c_uint) -> ssize_t {
     table::is_ours(from).then(|| refuse(libc::EINVAL))
 } }
@@ -76,6 +77,10 @@ hook! { [sendfile, sendfile64] (to: c_int, from: c_int, at: *mut off_t, len: siz
     } else {
         table::is_ours(to).then(|| refuse(libc::EINVAL))
     }
+} trace |start, done| {
+    // From a file of ours the bytes are written by the hook of `write`, which tells.
+    let to = if table::is_ours(from) { -1 } else { to };
+    posix::copied(start, (from, at), (to, std::ptr::null_mut()), done);
 } }
 
 /// From a file of ours to any descriptor, by way of a buffer.

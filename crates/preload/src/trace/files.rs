@@ -22,7 +22,24 @@ const OPENED: u64 = 1 << 62;
 /// Of a descriptor: its file, and how far a buffered stream over it was seen.
 struct Words {
     file: AtomicU64,
-    stream: AtomicU64,
+    stream: Stream,
+}
+
+/// A buffered stream over a descriptor.
+pub struct Stream {
+    /// How far it was seen; [`NO_STREAM`] when it was not.
+    pub seen: AtomicU64,
+    /// The stream itself.
+    pub handle: AtomicPtr<libc::FILE>,
+}
+
+impl Words {
+    const fn new() -> Self {
+        Self {
+            file: AtomicU64::new(0),
+            stream: Stream { seen: AtomicU64::new(NO_STREAM), handle: AtomicPtr::new(null_mut()) },
+        }
+    }
 }
 
 type Page = [Words; PAGE_SLOTS];
@@ -42,8 +59,7 @@ fn words(fd: c_int) -> Option<&'static Words> {
     let page = TABLE.get(fd / PAGE_SLOTS)?;
     let mut at = page.load(Acquire);
     if at.is_null() {
-        let fresh =
-            Box::new([const { Words { file: AtomicU64::new(0), stream: AtomicU64::new(0) } }; PAGE_SLOTS]);
+        let fresh = Box::new([const { Words::new() }; PAGE_SLOTS]);
         let fresh = Box::into_raw(fresh);
         match page.compare_exchange(null_mut(), fresh, AcqRel, Acquire) {
             Ok(_) => at = fresh,
@@ -90,7 +106,7 @@ pub fn opened(tracer: &Tracer, fd: c_int) -> Option<FileRef> {
 pub fn learn(tracer: &Tracer, fd: c_int, opened: bool) -> Option<Known> {
     let words = words(fd)?;
     let found = find(tracer, fd).map(|known| Known { opened, ..known });
-    words.stream.store(NO_STREAM, Relaxed);
+    words.stream.forget();
     let flag = |is: bool, flag| if is { flag } else { 0 };
     let word = found
         .map_or(UNWANTED, |known| known.file.word() | flag(known.appends, APPENDS) | flag(opened, OPENED));
@@ -122,6 +138,7 @@ fn find(tracer: &Tracer, fd: c_int) -> Option<Known> {
 pub fn forget(fd: c_int) {
     if let Some(words) = words(fd) {
         words.file.store(0, Relaxed);
+        words.stream.forget();
     }
 }
 
@@ -133,6 +150,7 @@ pub fn forget_range(first: u32, last: u32) {
         for (at, words) in page.iter().enumerate() {
             if (first as usize..=last as usize).contains(&(number * PAGE_SLOTS + at)) {
                 words.file.store(0, Relaxed);
+                words.stream.forget();
             }
         }
     }
@@ -141,8 +159,22 @@ pub fn forget_range(first: u32, last: u32) {
 /// No position of a stream is known.
 pub const NO_STREAM: u64 = u64::MAX;
 
-#[allow(dead_code)]
-/// How far the stream over `fd` was seen: the word itself.
-pub fn stream(fd: c_int) -> Option<&'static AtomicU64> {
+impl Stream {
+    fn forget(&self) {
+        self.seen.store(NO_STREAM, Relaxed);
+        self.handle.store(null_mut(), Relaxed);
+    }
+}
+
+/// The stream over `fd`.
+pub fn stream(fd: c_int) -> Option<&'static Stream> {
     words(fd).map(|words| &words.stream)
+}
+
+/// All streams that were seen.
+pub fn streams() -> Vec<*mut libc::FILE> {
+    // SAFETY: pages are never freed.
+    let pages = TABLE.iter().filter_map(|page| unsafe { page.load(Acquire).as_ref() });
+    let handles = pages.flatten().map(|words| words.stream.handle.load(Relaxed));
+    handles.filter(|handle| !handle.is_null()).collect()
 }

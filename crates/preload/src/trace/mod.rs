@@ -9,6 +9,7 @@
 mod files;
 mod filter;
 pub mod posix;
+pub mod streams;
 
 use crate::config::variable;
 use crate::{errno, guard, sys};

@@ -42,6 +42,21 @@ pub fn here(start: Start, fd: c_int, op: Operation, moved: isize) {
     tell(start, known.file, op, end.saturating_sub(moved as i64).max(0) as u64, moved as u64);
 }
 
+/// A call that moved bytes from one descriptor to another, each at the offset behind its pointer, which the call has
+/// moved on, or at its position.
+///
+/// # Safety
+/// The pointers are null or valid.
+#[cold]
+pub unsafe fn copied(start: Start, from: (c_int, *const i64), to: (c_int, *const i64), moved: isize) {
+    for ((fd, at_end), op) in [(from, Operation::Read), (to, Operation::Write)] {
+        match at_end.as_ref() {
+            Some(end) => at(start, fd, op, end - moved as i64, moved),
+            None => here(start, fd, op, moved),
+        }
+    }
+}
+
 /// The same for calls whose offset -1 means the position.
 #[cold]
 pub fn vector(start: Start, fd: c_int, op: Operation, offset: i64, moved: isize) {

@@ -1,0 +1,394 @@
+//! `weft run --trace`: what a program did to files is what the trace says, on Weft and elsewhere.
+
+mod common;
+
+use common::{Embedded, WEFT, shown, succeeded, undisturbed};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use weft_trace::wtrace::Reader;
+use weft_trace::{Operation, Record, RecordStream};
+
+/// A program of tests/programs.
+fn compiled(name: &str, to: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let program = to.join(name);
+    succeeded(Command::new("cc").args(["-O1", "-Wall", "-pthread", "-o"]).arg(&program).arg(source));
+    program
+}
+
+/// A trace that was read.
+struct Traced {
+    records: Vec<Record>,
+    files: Vec<String>,
+    info: weft_trace::Info,
+}
+
+fn read(path: &Path) -> Traced {
+    let mut reader = Reader::open(path).expect("a trace");
+    let records = reader.by_ref().map(|record| record.expect("sound")).collect();
+    let files = reader.names().all_files().map(str::to_owned).collect();
+    Traced { records, files, info: reader.info().clone() }
+}
+
+impl Traced {
+    /// Records of files below `dir`, with what follows it as their name.
+    fn below<'a>(&'a self, dir: &'a str) -> impl Iterator<Item = (&'a str, &'a Record)> {
+        let name = move |record: &Record| self.files[record.file.0 as usize].strip_prefix(dir);
+        self.records.iter().filter_map(move |record| Some((name(record)?, record)))
+    }
+
+    /// Those that move bytes: what, where, how many.
+    fn moved(&self, file: &str) -> Vec<(Operation, u64, u64)> {
+        let records = self.below(file).filter(|(rest, record)| rest.is_empty() && record.op.moves_bytes());
+        records.map(|(_, record)| (record.op, record.offset.get(), record.len.get())).collect()
+    }
+}
+
+/// `weft run --trace` without a cluster.
+fn traced(trace: &Path) -> Command {
+    // The preload library is built by the first cluster.
+    drop(Embedded::new());
+    let mut command = undisturbed();
+    command.args(["run", "--no-cluster", "--trace"]).arg(trace).arg("--");
+    command
+}
+
+fn room() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::Builder::new().prefix("weft-traced-").tempdir().expect("a directory");
+    let path = dir.path().canonicalize().expect("it is there");
+    (dir, path)
+}
+
+/// Compares what the program told with what the trace has.
+fn compare(output: &Output, trace: &Path, dir: &str, seed: u64) {
+    assert!(output.status.success(), "seed {seed}: {}", shown(output));
+    let told = String::from_utf8(output.stdout.clone()).expect("text");
+    let traced = read(trace);
+    let recorded: Vec<String> = traced
+        .below(&format!("{dir}/f"))
+        .map(|(name, record)| format!("{} {name} {} {}", record.op, record.offset.get(), record.len.get()))
+        .collect();
+    let told: Vec<&str> = told.lines().collect();
+    for (at, (told, recorded)) in told.iter().zip(&recorded).enumerate() {
+        assert_eq!(told, recorded, "seed {seed}, operation {at}");
+    }
+    assert_eq!(told.len(), recorded.len(), "seed {seed}");
+    assert!(told.len() > 100, "seed {seed}: {}", told.len());
+}
+
+#[test]
+fn the_trace_says_what_a_program_did_on_a_plain_directory() {
+    let (_room, dir) = room();
+    let program = compiled("told", &dir);
+    for seed in 0..6 {
+        println!("seed {seed}");
+        let trace = dir.join("a.wtrace");
+        let mut command = traced(&trace);
+        let output = command.arg(&program).arg(&dir).args([&seed.to_string(), "600"]).output().expect("runs");
+        compare(&output, &trace, dir.to_str().expect("text"), seed);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("1 rank, ") && errors.contains("next: weft trace show"), "{errors}");
+        assert!(!dir.join("a.wtrace.parts").exists(), "the parts are removed");
+    }
+}
+
+#[test]
+fn the_trace_says_what_a_program_did_on_weft() {
+    let (_room, dir) = room();
+    let cluster = Embedded::started();
+    let program = compiled("told", &dir);
+    for seed in 100..106 {
+        println!("seed {seed}");
+        let trace = dir.join("a.wtrace");
+        let mut command = undisturbed();
+        command.arg("run").arg("--state").arg(cluster.state()).arg("--trace").arg(&trace).arg("--");
+        let output = command.arg(&program).args(["/weft", &seed.to_string(), "600"]).output().expect("runs");
+        compare(&output, &trace, "/weft", seed);
+    }
+}
+
+const PARALLEL: &str = r#"
+import os, sys, threading, signal
+dir, kill = sys.argv[1], sys.argv[2] == "kill"
+def work(who):
+    fd = os.open(f"{dir}/{who}", os.O_RDWR | os.O_CREAT)
+    for n in range(3000):
+        os.pwrite(fd, b"x" * (n % 50), n * 100)
+    os.close(fd)
+children = []
+for child in range(3):
+    pid = os.fork()
+    if pid == 0:
+        threads = [threading.Thread(target=work, args=(f"{child}.{t}",)) for t in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        if kill: os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(0)
+    children.append(pid)
+for pid in children: os.waitpid(pid, 0)
+work("parent")
+"#;
+
+#[test]
+fn forks_and_threads_are_recorded_whole_also_when_killed() {
+    for how in ["exit", "kill"] {
+        let (_room, dir) = room();
+        let trace = dir.join("a.wtrace");
+        let text = dir.to_str().expect("text");
+        succeeded(traced(&trace).args(["python3", "-c", PARALLEL, text, how]));
+        let traced = read(&trace);
+        let expected: Vec<_> = (0..3000).map(|n| (Operation::Write, n * 100, n % 50)).collect();
+        let mut ranks = std::collections::BTreeSet::new();
+        for who in
+            (0..3).flat_map(|child| (0..4).map(move |t| format!("{child}.{t}"))).chain(["parent".into()])
+        {
+            let file = format!("{text}/{who}");
+            assert!(traced.moved(&file) == expected, "{how}: {who}");
+            ranks.extend(traced.below(&file).map(|(_, record)| record.rank));
+        }
+        // Three children and the parent, perhaps a launcher of Python.
+        assert_eq!(ranks.len(), 4, "{how}");
+        assert_eq!(traced.info.notes, Vec::<String>::new(), "{how}");
+        assert!(traced.info.program.starts_with("python3 -c"), "{}", traced.info.program);
+    }
+}
+
+#[test]
+fn descriptors_that_a_program_inherits_are_known_after_an_exec() {
+    let (_room, dir) = room();
+    let (trace, text) = (dir.join("a.wtrace"), dir.to_str().expect("text"));
+    std::fs::write(dir.join("in"), vec![b'x'; 300_000]).expect("written");
+    let script = format!(
+        "cat < {text}/in > {text}/out; echo end >> {text}/out; exec 3>&-; (exec head -c 10 {text}/in)"
+    );
+    succeeded(traced(&trace).args(["sh", "-c", &script]));
+    let traced = read(&trace);
+    let sum = |file: &str, op: Operation| -> u64 {
+        let file = format!("{text}/{file}");
+        traced.moved(&file).iter().filter(|(other, ..)| *other == op).map(|(.., len)| len).sum()
+    };
+    assert_eq!(sum("out", Operation::Write), 300_004);
+    assert_eq!(traced.moved(&format!("{text}/out")).last(), Some(&(Operation::Write, 300_000, 4)));
+    // `head` reads more than it needs.
+    assert!(sum("in", Operation::Read) >= 300_010, "{}", sum("in", Operation::Read));
+}
+
+/// Reads and writes by strace's account: what and how many, by file.
+fn by_strace(log: &str, dir: &str) -> Vec<(String, Operation, u64)> {
+    let mut found = Vec::new();
+    for line in log.lines() {
+        let Some((call, rest)) = line.split_once('(') else { continue };
+        let call = call.rsplit(' ').next().unwrap_or(call);
+        let op = match call {
+            "read" | "pread64" | "readv" => Operation::Read,
+            "write" | "pwrite64" | "writev" => Operation::Write,
+            _ => continue,
+        };
+        let Some(path) =
+            rest.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map(|(path, _)| path)
+        else {
+            continue;
+        };
+        let result = line.rsplit_once("= ").and_then(|(_, result)| result.trim().parse().ok());
+        if let (Some(name), Some(result)) = (path.strip_prefix(dir), result) {
+            found.push((name.to_owned(), op, result));
+        }
+    }
+    found
+}
+
+/// Bytes by file and operation.
+fn summed(list: &[(String, Operation, u64)]) -> BTreeMap<(&str, Operation), u64> {
+    let mut sums = BTreeMap::new();
+    list.iter().for_each(|(name, op, len)| *sums.entry((&**name, *op)).or_default() += len);
+    sums.retain(|_, sum| *sum > 0);
+    sums
+}
+
+#[test]
+fn coreutils_are_recorded_as_strace_sees_them() {
+    let strace = Command::new("strace").args(["-o", "/dev/null", "true"]).status();
+    if !strace.is_ok_and(|status| status.success()) {
+        eprintln!("strace is not there or may not trace: not compared");
+        return;
+    }
+    let (_room, dir) = room();
+    let text = dir.join("data");
+    std::fs::create_dir(&text).expect("made");
+    let lines: String =
+        (0..40_000u64).map(|n| format!("{}\n", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    std::fs::write(text.join("in"), lines).expect("written");
+    let text = text.to_str().expect("text");
+    for (number, command) in [
+        format!("dd if={text}/in of={text}/out bs=4097 count=77 skip=3 seek=5"),
+        format!("dd if=/dev/zero of={text}/out bs=64K count=9 conv=notrunc oflag=append"),
+        format!("cat {text}/in {text}/out"),
+        format!("tail -c 5000 {text}/in"),
+        format!("sort -S 200K -T {text} -o {text}/sorted {text}/in"),
+        format!("split -b 100000 {text}/in {text}/piece"),
+        format!("tee {text}/tee1 {text}/tee2 < {text}/in"),
+        format!("cmp {text}/in {text}/tee1"),
+        format!("wc -l {text}/in"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let (trace, log) = (dir.join(format!("{number}.wtrace")), dir.join(format!("{number}.strace")));
+        let mut run = traced(&trace);
+        run.args(["strace", "-f", "-y", "-e", "trace=read,write,pread64,pwrite64,readv,writev", "-o"])
+            .arg(&log);
+        let output =
+            run.args(["sh", "-c", &format!("exec {command} > /dev/null")]).output().expect("it runs");
+        assert!(output.status.success(), "{command}: {}", shown(&output));
+        let expected = by_strace(&std::fs::read_to_string(&log).expect("a log"), text);
+        let traced = read(&trace);
+        let recorded: Vec<_> = traced
+            .below(text)
+            .filter(|(_, record)| record.op.moves_bytes())
+            .map(|(name, record)| (name.to_owned(), record.op, record.len.get()))
+            .collect();
+        assert!(!recorded.is_empty(), "{command}");
+        if command.starts_with("sort") {
+            // By streams, of which one call may read or write several times.
+            assert_eq!(summed(&recorded), summed(&expected), "{command}");
+            assert!(recorded.len() * 4 > expected.len() * 3, "{} of {}", recorded.len(), expected.len());
+        } else {
+            assert_eq!(recorded, expected, "{command}");
+        }
+    }
+}
+
+#[test]
+fn only_what_was_chosen_is_recorded() {
+    let (_room, dir) = room();
+    for name in ["in", "out"] {
+        std::fs::create_dir(dir.join(name)).expect("made");
+    }
+    let trace = dir.join("a.wtrace");
+    // A link leads to what was chosen.
+    std::os::unix::fs::symlink(dir.join("in"), dir.join("link")).expect("made");
+    drop(Embedded::new());
+    let mut command = undisturbed();
+    command.args(["run", "--no-cluster", "--trace"]).arg(&trace).arg("--trace-paths").arg(dir.join("link"));
+    succeeded(command.args(["--", "sh", "-c", "echo a > in/a; echo b > out/b"]).current_dir(&dir));
+    let traced = read(&trace);
+    assert_eq!(traced.files, [dir.join("in/a").to_str().expect("text")]);
+    assert_eq!(traced.records.len(), 3, "{:?}", traced.records);
+}
+
+#[test]
+fn parts_of_several_hosts_are_merged_by_a_command_of_its_own() {
+    let (_room, dir) = room();
+    drop(Embedded::new());
+    let parts = dir.join("parts");
+    std::fs::create_dir(&parts).expect("made");
+    let library = Path::new(WEFT).with_file_name("libweft_preload.so");
+    for rank in 0..3 {
+        let script = format!("dd if=/dev/zero of=r{rank} bs=1000 count={}", rank + 1);
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).env("WEFT_TRACE", &parts).env("LD_PRELOAD", &library);
+        succeeded(command.env("PMI_RANK", rank.to_string()).current_dir(&dir));
+    }
+    let out = dir.join("all.wtrace");
+    let output =
+        undisturbed().args(["trace", "merge"]).arg(&parts).arg("-o").arg(&out).output().expect("runs");
+    assert!(output.status.success(), "{}", shown(&output));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("3 ranks, 3 files"), "{}", shown(&output));
+    let traced = read(&out);
+    for rank in 0..3u64 {
+        let file = dir.join(format!("r{rank}"));
+        let expected: Vec<_> = (0..=rank).map(|n| (Operation::Write, n * 1000, 1000)).collect();
+        assert_eq!(traced.moved(file.to_str().expect("text")), expected);
+        let ranks: Vec<_> =
+            traced.below(file.to_str().expect("text")).map(|(_, record)| record.rank.0).collect();
+        assert!(ranks.iter().all(|other| u64::from(*other) == rank), "{ranks:?}");
+    }
+    let nothing = dir.join("nothing");
+    std::fs::create_dir(&nothing).expect("made");
+    let output =
+        undisturbed().args(["trace", "merge"]).arg(&nothing).arg("-o").arg(&out).output().expect("runs");
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+}
+
+#[test]
+fn a_full_disk_ends_the_trace_and_not_the_program() {
+    let (_room, dir) = room();
+    let script = r#"
+        mount -t tmpfs -o size=400k none "$1/small" || exit 77
+        "$2" run --no-cluster --trace "$1/small/a.wtrace" -- python3 -c '
+import os
+fd = os.open("data", os.O_RDWR | os.O_CREAT)
+for n in range(200000): os.pwrite(fd, b"x", n * n)
+print(os.fstat(fd).st_size)' || exit 1
+        cp "$1/small/a.wtrace.parts/"* "$1/kept"
+    "#;
+    for name in ["small", "kept"] {
+        std::fs::create_dir(dir.join(name)).expect("made");
+    }
+    drop(Embedded::new());
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(&dir).arg(WEFT);
+    let output = command.current_dir(&dir).env_remove("LD_PRELOAD").output().expect("unshare (util-linux)");
+    if output.status.code() == Some(77) || String::from_utf8_lossy(&output.stderr).contains("unshare failed")
+    {
+        eprintln!("no small file system can be made here: {}", shown(&output));
+        return;
+    }
+    assert!(output.status.success(), "{}", shown(&output));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "39999600002");
+    assert_eq!(errors.matches("; the process goes on, what was recorded is kept").count(), 1, "{errors}");
+    // There is no room to merge, so the parts stay, and make a trace elsewhere.
+    assert!(errors.contains("its parts are kept"), "{errors}");
+    let out = dir.join("a.wtrace");
+    let output = undisturbed().args(["trace", "merge"]).arg(dir.join("kept")).arg("-o").arg(&out).output();
+    let output = output.expect("weft starts");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("tracing ended early"), "{}", shown(&output));
+    let traced = read(&out);
+    let moved = traced.moved(dir.join("data").to_str().expect("text"));
+    assert!(moved.len() > 2000, "{}", moved.len());
+    for (n, moved) in moved.iter().enumerate() {
+        assert_eq!(*moved, (Operation::Write, (n * n) as u64, 1));
+    }
+}
+
+const RESIDENT: &str = r#"
+import os, sys
+def resident():
+    with open("/proc/self/statm") as file: return int(file.read().split()[1]) * 4096
+fd = os.open("data", os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, b"x" * 8192, 0)
+count = int(sys.argv[1])
+for n in range(20000): os.pread(fd, n % 100, n % 7000)
+before = resident()
+for n in range(count): os.pread(fd, n % 100, n % 7000)
+print(resident() - before)
+"#;
+
+/// How much a program's memory grows while so many operations are recorded.
+fn grown(count: u64) -> i64 {
+    let (_room, dir) = room();
+    let trace = dir.join("a.wtrace");
+    let grown =
+        succeeded(traced(&trace).args(["python3", "-c", RESIDENT, &count.to_string()]).current_dir(&dir));
+    let mut reader = Reader::open(&trace).expect("a trace");
+    let reads =
+        reader.by_ref().filter(|record| record.as_ref().expect("sound").op == Operation::Read).count();
+    assert!(reads as u64 >= count + 20_000, "{reads}");
+    println!("{count} operations: {} KiB more", grown.trim().parse::<i64>().expect("a number") / 1024);
+    grown.trim().parse().expect("a number")
+}
+
+#[test]
+fn the_memory_of_a_traced_program_does_not_grow() {
+    let grown = grown(300_000);
+    assert!(grown < 512 << 10, "{grown} bytes more after 300,000 operations");
+}
+
+#[test]
+#[ignore = "half a minute in release: cargo test --release -p weft-cli --test tracing -- --ignored --nocapture"]
+fn nor_does_it_with_ten_million_operations() {
+    let grown = grown(10_000_000);
+    assert!(grown < 512 << 10, "{grown} bytes more after 10,000,000 operations");
+}
