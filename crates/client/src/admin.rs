@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::connect::{Wire, connected};
 use crate::control::odd_reply;
 use crate::error::{Error, Result};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::Env;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, Samples};
@@ -224,12 +224,12 @@ impl<E: Env> Client<E> {
         }
     }
 
-    /// Sends a message with `payload` to a server and receives one into `reply`, for measuring the way; how long it
-    /// took. A connection that has to be made first counts for nothing.
+    /// Sends a message with `payload` to a server, which answers with `reply_len` bytes that are dropped, for measuring the
+    /// way; how long it took. A connection that has to be made first counts for nothing.
     ///
     /// # Errors
     /// `Unreachable`.
-    pub async fn echo(&self, server: ServerId, payload: &[u8], reply: &mut [u8]) -> Result<Nanos> {
+    pub async fn echo(&self, server: ServerId, payload: &[u8], reply_len: u32) -> Result<Nanos> {
         let core = &*self.core;
         core.check_ours()?;
         let server = core.server(server);
@@ -240,7 +240,7 @@ impl<E: Env> Client<E> {
             let wire = connected(core, server, &mut line).await?;
             wire.link.set_waits_on(None);
             let begun = core.env.now();
-            match echoed(wire, payload, reply).await {
+            match echoed(wire, payload, reply_len).await {
                 Ok(Ok(())) => return Ok(core.env.now().saturating_sub(begun)),
                 Ok(Err(error)) => return Err(server.refused(error)),
                 Err(error) => {
@@ -269,23 +269,17 @@ impl<E: Env> Client<E> {
 async fn echoed<E: Env>(
     wire: &mut Wire<E>,
     payload: &[u8],
-    reply: &mut [u8],
+    reply_len: u32,
 ) -> io::Result<std::result::Result<(), WireError>> {
-    let request = StatusRequest::Echo { reply_len: reply.len() as u32 };
+    let request = StatusRequest::Echo { reply_len };
     let pieces = [IoSlice::new(payload)];
     wire.ask(Family::Status, &request, if payload.is_empty() { &[] } else { &pieces }).await?;
     let incoming = wire.answer().await?;
-    match wire.link.decode(&incoming)? {
-        StatusReply::Echo if incoming.header.payload_len as usize == reply.len() => {
-            if !reply.is_empty() {
-                wire.link.recv_payload(&incoming.header, &mut [IoSliceMut::new(reply)]).await?;
-            }
-            Ok(Ok(()))
-        }
-        StatusReply::Failed(error) => {
-            wire.link.skip_payload(u64::from(incoming.header.payload_len)).await?;
-            Ok(Err(error))
-        }
+    let reply = wire.link.decode(&incoming)?;
+    wire.link.skip_payload(u64::from(incoming.header.payload_len)).await?;
+    match reply {
+        StatusReply::Echo if incoming.header.payload_len == reply_len => Ok(Ok(())),
+        StatusReply::Failed(error) => Ok(Err(error)),
         _ => Err(unexpected()),
     }
 }

@@ -6,6 +6,7 @@
 
 mod bench;
 mod figures;
+pub mod measure;
 mod part;
 mod traced;
 mod trial;
