@@ -1,18 +1,35 @@
-# Clusters of four `weft serve` processes on this machine, for scripts that source this file and have $weft.
+# Clusters of `weft serve` processes on this machine, for scripts that source this file and have $weft.
 
 weft_servers=()
 
-# start_cluster DIR STRIPE_SIZE TARGET [IBRIDGE]: the cluster file is DIR/cluster.toml. TARGET has further lines of each
-# [[server.target]], IBRIDGE those of [server.target.ibridge] but the path; without it there is none.
+# start_cluster DIR STRIPE_SIZE TARGET [IBRIDGE]: four servers with a disk each; the cluster file is DIR/cluster.toml.
+# TARGET has further lines of each [[server.target]], IBRIDGE those of [server.target.ibridge] but the path; without it
+# there is none.
 start_cluster() {
-    local dir=$1 stripe=$2 target=$3 ibridge=${4-} id ready
+    local dir=$1 stripe=$2 target
+    target="class = \"hdd\"
+$3"
+    if [ -n "${4-}" ]; then
+        target="$target
+[server.target.ibridge]
+path = \"@/ssd\"
+$4"
+    fi
+    start_targets "$dir" "$stripe" "$target" "$target" "$target" "$target"
+}
+
+# start_targets DIR STRIPE_SIZE TARGET...: a server for each TARGET, which has the lines of its [[server.target]] but id and
+# path; in them, @ is the server's own directory.
+start_targets() {
+    local dir=$1 stripe=$2 id=0 target ready
+    shift 2
     mkdir -p "$dir"
     "$weft" key make "$dir/key" >/dev/null
     {
         echo "[cluster]"
         echo "name = \"$(basename "$dir")\""
         echo "key_file = \"$dir/key\""
-        for id in 0 1 2 3; do
+        for target in "$@"; do
             mkdir -p "$dir/$id"
             echo "[[server]]"
             echo "name = \"s$id\""
@@ -24,14 +41,9 @@ start_cluster() {
             fi
             echo "[[server.target]]"
             echo "id = $id"
-            echo "class = \"hdd\""
             echo "path = \"$dir/$id/target\""
-            echo "$target"
-            if [ -n "$ibridge" ]; then
-                echo "[server.target.ibridge]"
-                echo "path = \"$dir/$id/ssd\""
-                echo "$ibridge"
-            fi
+            echo "${target//@/$dir/$id}"
+            id=$((id + 1))
         done
         echo "[layout]"
         echo "stripe_size = \"$stripe\""
@@ -39,7 +51,8 @@ start_cluster() {
         echo "fragment_threshold = \"1 MiB\""
     } >"$dir/cluster.toml"
     "$weft" config check "$dir/cluster.toml" >/dev/null
-    for id in 0 1 2 3; do
+    id=0
+    for target in "$@"; do
         ready=$(mktemp -u "$dir/ready.XXXXXX")
         mkfifo "$ready"
         "$weft" --cluster "$dir/cluster.toml" serve "s$id" --announce >"$ready" &
@@ -50,6 +63,7 @@ start_cluster() {
             return 1
         fi
         rm -f "$ready"
+        id=$((id + 1))
     done
 }
 
