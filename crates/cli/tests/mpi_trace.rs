@@ -136,6 +136,55 @@ fn and_with_open_mpi() {
     told_exactly("mpicc.openmpi", &["mpiexec.openmpi", "--allow-run-as-root", "--oversubscribe"], on_weft);
 }
 
+/// MPICH's Fortran bindings call MPI by its `MPI_` names, Open MPI's by its `PMPI_` ones.
+#[test]
+fn fortran_is_seen_by_either_name() {
+    for (compiler, launcher) in [
+        ("mpif90.mpich", &["mpiexec.mpich"][..]),
+        ("mpif90.openmpi", &["mpiexec.openmpi", "--allow-run-as-root", "--oversubscribe"]),
+    ] {
+        if Command::new(compiler).arg("--version").output().is_ok_and(|output| output.status.success()) {
+            fortran_is_seen(compiler, launcher);
+        } else {
+            eprintln!("not tested: {compiler} is not installed");
+        }
+    }
+}
+
+fn fortran_is_seen(compiler: &str, launcher: &[&str]) {
+    let cluster = Embedded::started();
+    let home = cluster.local("home");
+    std::fs::create_dir(&home).expect("made");
+    let program = compiled(compiler, "crates/preload/tests/c/mpi_traced.f90", &home);
+    let mut command = launcher.to_vec();
+    command.extend(["-n", "2", program.to_str().expect("text"), "/weft/fortran"]);
+    let mut found: Vec<_> = traced(&cluster, &command)
+        .into_iter()
+        .filter(|row| row.level == "mpi-io")
+        .map(|row| (row.rank, row.start, row.operation, row.collective, row.offset, row.length))
+        .collect();
+    found.sort();
+    let found: Vec<_> = found
+        .iter()
+        .map(|(rank, _, op, collective, offset, length)| {
+            format!("{rank} {op} {collective} {offset} {length}")
+        })
+        .collect();
+    let expected: Vec<_> = (0..2)
+        .flat_map(|rank| {
+            let at = rank * 400;
+            [
+                format!("{rank} create yes 0 0"),
+                format!("{rank} write yes {at} 400"),
+                format!("{rank} read no {at} 200"),
+                format!("{rank} write no {at} 40"),
+                format!("{rank} close yes 0 0"),
+            ]
+        })
+        .collect();
+    assert_eq!(found, expected, "{compiler}");
+}
+
 #[test]
 fn an_hdf5_program_moves_the_same_bytes_at_both_levels_and_can_be_planned_for() {
     needs("h5pcc.mpich");

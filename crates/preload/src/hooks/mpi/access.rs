@@ -65,7 +65,7 @@ unsafe fn begun(access: Access) -> Option<(record::Begun, Within)> {
     Some((access.begin()?, within))
 }
 
-/// Defines the two forms of a routine: with a count of `int`, and the large one (`_c`), which becomes the other in an
+/// Defines the two forms of a routine, by their `MPI_` and `PMPI_` names: with a count of `int`, and the large one (`_c`), which becomes the other in an
 /// MPI that does not have it. Between the brackets are the arguments before the count and after the type.
 macro_rules! access {
     ($name:ident $large:ident [$($before:ident : $bt:ty),*] [$($after:ident : $at:ty)?] $run:ident
@@ -78,15 +78,21 @@ macro_rules! access {
                 Err(_) => return MPI_ERR_OTHER,
             } }
     };
-    (@form $name:ident $count:ty, $file:ident $datatype:ident, $($before:ident : $bt:ty),*; $($after:ident : $at:ty)?; $run:ident,
+    (@form $name:ident $($rest:tt)*) => {
+        access! { @one "" $name $($rest)* }
+        const _: () = {
+            access! { @one "P" $name $($rest)* }
+        };
+    };
+    (@one $prefix:literal $name:ident $count:ty, $file:ident $datatype:ident, $($before:ident : $bt:ty),*; $($after:ident : $at:ty)?; $run:ident,
         $op:ident $collective:literal $place:expr; |$kept:ident| $missing:expr) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(not(test), unsafe(export_name = concat!($prefix, stringify!($name))))]
         pub unsafe extern "C" fn $name(
             $file: usize, $($before: $bt,)* count: $count, $datatype: usize $(, $after: $at)?
         ) -> c_int {
             // SAFETY: ends in its only zero byte.
             static REAL: Routine = Routine::new(unsafe {
-                std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
+                std::ffi::CStr::from_bytes_with_nul_unchecked(concat!($prefix, stringify!($name), "\0").as_bytes())
             });
             let Some(real) = REAL.find() else {
                 let $kept = count;

@@ -3,27 +3,39 @@
 use super::abi::{MPI_ERR_OTHER, Routine, mode_create};
 use super::hints;
 use super::record::{self, Within};
-use crate::trace::{self, Operation};
+use crate::trace::{self, Operation, Start};
 use libc::{c_char, c_int, c_void};
 
-/// Defines routines: `routine! { name(arguments) |real| { body } }`, where `real` is the next of that name.
+/// Defines routines: `routine! { name(arguments) |real| { body } }`, where `real` is the next of that name. Each is there by
+/// its `MPI_` name and by its `PMPI_` one, which Open MPI's Fortran bindings call.
 macro_rules! routine {
-    ($name:ident ( $($arg:ident : $ty:ty),* ) |$real:ident| $body:block) => {
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+    ($name:ident $arguments:tt |$real:ident| $body:block) => {
+        routine! { @one "" $name $arguments |$real| $body }
+        const _: () = {
+            routine! { @one "P" $name $arguments |$real| $body }
+        };
+    };
+    (@one $prefix:literal $name:ident ( $($arg:ident : $ty:ty),* ) |$real:ident| $body:block) => {
+        #[cfg_attr(not(test), unsafe(export_name = concat!($prefix, stringify!($name))))]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
             // SAFETY: ends in its only zero byte.
             static REAL: Routine = Routine::new(unsafe {
-                std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
+                std::ffi::CStr::from_bytes_with_nul_unchecked(
+                    concat!($prefix, stringify!($name), "\0").as_bytes(),
+                )
             });
-            let Some($real) = REAL.find() else { return MPI_ERR_OTHER };
-            #[allow(unused_variables)] // Some have no other use for it than the call.
-            let routine = $real;
-            let $real = std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> c_int>($real);
+            let Some(found) = REAL.find() else { return MPI_ERR_OTHER };
+            let $real = std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> c_int>(found);
             $body
         }
     };
 }
 pub(super) use routine;
+
+/// When a call of the program began that is to be recorded, and that what is called meanwhile is part of it.
+fn begin() -> Option<(Start, Within)> {
+    Some((trace::begin()?, Within::enter()?))
+}
 
 routine! { MPI_Init(count: *mut c_int, arguments: *mut c_void) |real| {
     let result = real(count, arguments);
@@ -41,67 +53,54 @@ routine! { MPI_Init_thread(count: *mut c_int, arguments: *mut c_void, wanted: c_
     result
 } }
 
-// Opens a file; one of ours is made with the layout that `info` asks for.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn MPI_File_open(
-    comm: usize,
-    name: *const c_char,
-    mode: c_int,
-    info: usize,
-    file: *mut usize,
-) -> c_int {
-    type Open = unsafe extern "C" fn(usize, *const c_char, c_int, usize, *mut usize) -> c_int;
-    static REAL: Routine = Routine::new(c"MPI_File_open");
-    let Some(routine) = REAL.find() else { return MPI_ERR_OTHER };
-    let real = std::mem::transmute::<*mut c_void, Open>(routine);
-    let start = trace::begin();
-    let within = start.and_then(|_| Within::enter());
+routine! { MPI_File_open(comm: usize, name: *const c_char, mode: c_int, info: usize, file: *mut usize) |real| {
+    let start = begin();
     let result = hints::opened(name, info, file, || real(comm, name, mode, info, file));
-    if let (Some(start), Some(_), 0, false) = (start, &within, result, file.is_null()) {
-        record::opened(start, name, mode & mode_create(routine) != 0, *file);
+    if let (Some((start, _)), 0, false) = (&start, result, file.is_null()) {
+        record::opened(*start, name, mode & mode_create(real as *const c_void) != 0, *file);
     }
     result
-}
+} }
 
 routine! { MPI_File_close(file: *mut usize) |real| {
     let handle = if file.is_null() { 0 } else { *file };
-    let start = trace::begin();
-    let was = start.and_then(|_| record::closing(handle));
+    let start = begin();
+    let was = start.as_ref().and_then(|_| record::closing(handle));
     let result = real(file);
     if result == 0 {
         hints::closed(handle);
-        if let (Some(start), Some(file)) = (start, was) {
-            record::whole(start, file, Operation::Close, true, 0);
+        if let (Some((start, _)), Some(file)) = (&start, was) {
+            record::whole(*start, file, Operation::Close, true, 0);
         }
     }
     result
 } }
 
 routine! { MPI_File_sync(file: usize) |real| {
-    let start = trace::begin();
+    let start = begin();
     let result = real(file);
-    if let (Some(start), 0) = (start, result) && let Some(file) = record::of(file) {
-        record::whole(start, file, Operation::Sync, true, 0);
+    if let (Some((start, _)), 0) = (&start, result) && let Some(file) = record::of(file) {
+        record::whole(*start, file, Operation::Sync, true, 0);
     }
     result
 } }
 
 routine! { MPI_File_set_size(file: usize, size: i64) |real| {
-    let start = trace::begin();
+    let start = begin();
     let result = real(file, size);
-    if let (Some(start), 0) = (start, result) && let Some(file) = record::of(file) {
-        record::whole(start, file, Operation::Truncate, true, size);
+    if let (Some((start, _)), 0) = (&start, result) && let Some(file) = record::of(file) {
+        record::whole(*start, file, Operation::Truncate, true, size);
     }
     result
 } }
 
 routine! { MPI_File_delete(name: *const c_char, info: usize) |real| {
-    let start = trace::begin();
+    let start = begin();
     // Its real path can be told only while it is there.
-    let file = start.and_then(|_| record::file_at(name));
+    let file = start.as_ref().and_then(|_| record::file_at(name));
     let result = real(name, info);
-    if let (Some(start), Some(file), 0) = (start, file, result) {
-        record::whole(start, file, Operation::Unlink, false, 0);
+    if let (Some((start, _)), Some(file), 0) = (&start, file, result) {
+        record::whole(*start, file, Operation::Unlink, false, 0);
     }
     result
 } }

@@ -5,6 +5,7 @@
 
 use super::super::bytes;
 use super::abi::{MPI_ERR_OTHER, Routine, info_handle, is_null_info, mpi};
+use super::files::routine;
 use crate::backend::backend;
 use crate::lock::Lock;
 use crate::open::with_layout;
@@ -17,7 +18,6 @@ use weft_core::{ByteLen, Layout, TargetId};
 use weft_wire::cluster::TargetEntry;
 use weft_wire::meta::LayoutSpec;
 
-type GetInfo = unsafe extern "C" fn(usize, *mut c_void) -> c_int;
 type InfoGet = unsafe extern "C" fn(usize, *const c_char, c_int, *mut c_char, *mut c_int) -> c_int;
 type InfoSet = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> c_int;
 
@@ -111,12 +111,9 @@ pub fn closed(file: usize) {
     FILES.lock().remove(&file);
 }
 
-/// The hints of a file; of one of ours with the values of its real layout.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn MPI_File_get_info(file: usize, info: *mut c_void) -> c_int {
-    static REAL: Routine = Routine::new(c"MPI_File_get_info");
-    let Some(real) = REAL.find() else { return MPI_ERR_OTHER };
-    let result = std::mem::transmute::<*mut c_void, GetInfo>(real)(file, info);
+// The hints of a file; of one of ours with the values of its real layout.
+routine! { MPI_File_get_info(file: usize, info: *mut c_void) |real| {
+    let result = real(file, info);
     if result != 0 {
         return result;
     }
@@ -134,7 +131,7 @@ pub unsafe extern "C" fn MPI_File_get_info(file: usize, info: *mut c_void) -> c_
         }
     }
     result
-}
+} }
 
 /// What a layout is, in keys: those of its first component. The class is told when all its targets have the same, and
 /// the first target by its index among the targets of that class, or of all.

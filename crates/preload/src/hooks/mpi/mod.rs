@@ -5,8 +5,8 @@
 //! an MPI is asked by its own `PMPI_` routines. A large-count routine (`_c`) that an MPI lacks becomes the one with an
 //! `int`, as far as the count fits. Without tracing a routine costs one look at a word and a jump.
 //!
-//! MPICH's Fortran bindings call these C functions. Open MPI's call their `PMPI_` names, where no tap sees them: its
-//! Fortran programs take layouts from their directory's default and have POSIX operations only in their traces.
+//! Routines are there by their `MPI_` and `PMPI_` names: MPICH's Fortran bindings call the former, Open MPI's the latter.
+//! Each goes on to the next of its own name, and what is called within a call is passed on as it is.
 
 mod abi;
 mod access;
