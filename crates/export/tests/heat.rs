@@ -141,3 +141,35 @@ fn the_fullest_picture_has_a_bound() {
     let len = svg(&picture).len();
     assert!(len < 250_000, "{len} bytes");
 }
+
+#[test]
+fn numbers_at_the_ends_of_their_range_are_drawn() {
+    let most = u64::MAX;
+    let pairs = [(0, 1), (most - 1, 1), (most, 0), (0, most), (most / 2, most / 2), (7, 0)];
+    for place in pairs {
+        for time in [(0, 0), (0, most), (most, most), (5, 6)] {
+            for rank in [0, u32::MAX] {
+                for op in [Operation::Read, Operation::Write] {
+                    let records = [record(rank, 0, op, place, time)];
+                    let mut survey = Survey::default();
+                    survey.add(&records[0]);
+                    for view in [View::Time, View::Ranks, View::RankTime] {
+                        let files = survey.files(Level::Posix);
+                        assert_eq!(files.is_empty(), place.1 == 0, "{place:?}");
+                        if files.is_empty() {
+                            continue;
+                        }
+                        let map = map(&records, 0, view, (Picture::columns(false), Picture::ROWS));
+                        let sum: f64 = map.reads.cells.iter().chain(&map.writes.cells).sum();
+                        assert!((sum / place.1 as f64 - 1.0).abs() < 1e-6, "{place:?} {time:?}: {sum}");
+                        let picture =
+                            Picture { title: "t".into(), notes: vec![], files: vec![("f".into(), map)] };
+                        let drawn = svg(&picture);
+                        assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
+                        assert!(drawn.len() < 100_000, "{place:?} {time:?}: {} bytes", drawn.len());
+                    }
+                }
+            }
+        }
+    }
+}

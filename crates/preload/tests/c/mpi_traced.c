@@ -171,6 +171,18 @@ static void shared_pointer(MPI_File file, const char *dir) {
     OK(MPI_File_delete(path, MPI_INFO_NULL));
 }
 
+/* No pointer can be asked for here, and whoever does is ended by this handler. */
+static void sequential(const char *path) {
+    char bytes[30];
+    MPI_File file;
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDONLY | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &file));
+    expect("open", 1, "shared", 0, 0, 0);
+    OK(MPI_File_set_errhandler(file, MPI_ERRORS_ARE_FATAL));
+    OK(MPI_File_read_shared(file, bytes, 30, MPI_BYTE, MPI_STATUS_IGNORE));
+    expect("close", 1, "shared", 0, 0, 0);
+    OK(MPI_File_close(&file));
+}
+
 int main(int argc, char **argv) {
     MPI_File file;
     char path[4096];
@@ -195,6 +207,7 @@ int main(int argc, char **argv) {
     OK(MPI_File_sync(file));
     expect("close", 1, "shared", 0, 0, 0);
     OK(MPI_File_close(&file));
+    sequential(path);
     expect("open", 1, "shared", 0, 0, 0);
     OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &file));
     expect("close", 1, "shared", 0, 0, 0);

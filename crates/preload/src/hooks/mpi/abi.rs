@@ -112,9 +112,21 @@ pub unsafe fn world(routine: *const c_void) -> usize {
     object.map_or(MPICH, |object| object as usize)
 }
 
-/// `MPI_MODE_CREATE` for `routine`.
-pub unsafe fn mode_create(routine: *const c_void) -> c_int {
-    if is_standard(routine) { 2 } else { 1 }
+/// What matters of the mode in which a file is opened.
+#[derive(Clone, Copy)]
+pub struct Mode {
+    /// Makes the file when it is missing.
+    pub creates: bool,
+    /// Has no pointers that could be asked for.
+    pub sequential: bool,
+}
+
+impl Mode {
+    /// From the bits that `routine` takes.
+    pub unsafe fn new(bits: c_int, routine: *const c_void) -> Self {
+        let (create, sequential) = if is_standard(routine) { (2, 64) } else { (1, 256) };
+        Self { creates: bits & create != 0, sequential: bits & sequential != 0 }
+    }
 }
 
 unsafe fn has_symbol(name: &CStr) -> bool {

@@ -1,6 +1,6 @@
 //! Routines about files as a whole, and the start of MPI.
 
-use super::abi::{MPI_ERR_OTHER, Routine, mode_create};
+use super::abi::{MPI_ERR_OTHER, Mode, Routine};
 use super::hints;
 use super::record::{self, Within};
 use crate::trace::{self, Operation, Start};
@@ -57,7 +57,7 @@ routine! { MPI_File_open(comm: usize, name: *const c_char, mode: c_int, info: us
     let start = begin();
     let result = hints::opened(name, info, file, || real(comm, name, mode, info, file));
     if let (Some((start, _)), 0, false) = (&start, result, file.is_null()) {
-        record::opened(*start, name, mode & mode_create(real as *const c_void) != 0, *file);
+        record::opened(*start, name, Mode::new(mode, real as *const c_void), *file);
     }
     result
 } }

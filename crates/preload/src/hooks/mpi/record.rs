@@ -6,9 +6,10 @@
 //! * A blocking call ends when it returns. Of a split collective the begin begins it and the end ends it. A nonblocking
 //!   one ends, as far as the trace knows, when the call that began it returns: waiting is done by routines that messages
 //!   use, too, which are left alone.
+//! * Of files that are opened for sequential access MPI does not tell pointers: they have no records of accesses.
 //! * The shared pointer is asked for before the call; ranks that run at the same time may have moved it meanwhile.
 
-use super::abi::{self, Routine};
+use super::abi::{self, Mode, Routine};
 use super::hints::plain_name;
 use crate::lock::Lock;
 use crate::route::{Route, route};
@@ -60,6 +61,8 @@ pub struct Begun {
 #[derive(Clone, Copy)]
 struct Traced {
     file: FileRef,
+    /// Whether MPI tells where its pointers are: not of a file that is opened for sequential access.
+    has_places: bool,
     /// A split collective that has begun.
     split: Option<Begun>,
 }
@@ -136,8 +139,13 @@ impl Access {
         if guard::inside() {
             return None;
         }
-        let file = TRACED.lock().get(&self.file)?.file;
-        let (offset, unit) = (self.offset()?, self.unit()?);
+        let Traced { file, has_places, .. } = TRACED.lock().get(&self.file).copied()?;
+        // Nothing may be asked that would be an error: the program's handler might end it.
+        if !has_places {
+            return None;
+        }
+        let unit = if self.count > 0 { self.unit()? } else { 0 };
+        let offset = self.offset()?;
         Some(Begun { start: trace::begin()?, file, access: self, offset, unit })
     }
 }
@@ -152,6 +160,9 @@ impl Begun {
     pub unsafe fn ended_with(&self, status: *const c_void) {
         static COUNT: Routine = Routine::new(c"PMPI_Get_count");
         let asked = self.access.count.max(0) as u64;
+        if asked == 0 {
+            return self.moved(0);
+        }
         let count = COUNT.find().and_then(|ask| {
             let ask = std::mem::transmute::<*mut c_void, GetCount>(ask);
             let mut count = -1;
@@ -190,14 +201,14 @@ pub fn is_ignored(status: *const c_void) -> bool {
 }
 
 /// A file was opened.
-pub unsafe fn opened(start: Start, name: *const c_char, created: bool, handle: usize) {
+pub unsafe fn opened(start: Start, name: *const c_char, mode: Mode, handle: usize) {
     tell_rank();
     let Some(file) = file_at(name) else {
         TRACED.lock().remove(&handle);
         return;
     };
-    TRACED.lock().insert(handle, Traced { file, split: None });
-    let op = if created { Operation::Create } else { Operation::Open };
+    TRACED.lock().insert(handle, Traced { file, has_places: !mode.sequential, split: None });
+    let op = if mode.creates { Operation::Create } else { Operation::Open };
     trace::record(start, file, Level::MpiIo, op, true, (0, 0));
 }
 
