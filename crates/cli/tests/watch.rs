@@ -4,6 +4,7 @@ mod common;
 
 use common::servers::Servers;
 use common::{Embedded, Random};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, IoSlice, IoSliceMut};
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -161,8 +162,8 @@ fn a_program_that_changes_its_ways_gets_one_new_layout() {
             }
         }
         let hysteresis = ["--every", "1s", "--lasts", "2", "--pause", "0s", "--gain", "80%"];
-        let args = [&hysteresis[..], &["--room", "ssd=64GiB", "--output", &output, "--dry-run"]].concat();
-        let watching = Watching::new(&servers, &args);
+        let args = [&hysteresis[..], &["--room", "ssd=64GiB"]].concat();
+        let watching = Watching::new(&servers, &[&args[..], &["--output", &output]].concat());
         // In order: a new layout would be faster, but not by so much.
         let first = watching.decision();
         assert!(first["pattern"].as_str().expect("known").starts_with("contiguous reads"), "{first}");
@@ -181,7 +182,25 @@ fn a_program_that_changes_its_ways_gets_one_new_layout() {
         watching.as_before(1);
         let plan = Plan::from_toml(&std::fs::read_to_string(&plan).expect("the plan")).expect("a plan");
         assert!(plan.rule("/weft/data/run1/field").is_some() && plan.rules.len() == 1);
-        watching.as_before(4);
+        watching.as_before(3);
+        // The next run has it.
+        servers.weft(["mkdir", "/weft/data/run7"]);
+        let client = client(&servers.file());
+        let targets = |path: &str| {
+            let file = open(&client, path);
+            let layout = file.layout().expect("a layout");
+            layout.objects().map(|(_, target)| target.0).collect::<BTreeSet<u32>>()
+        };
+        assert!(targets("data/run7/field").contains(&2), "the SSD takes part");
+        assert_eq!(targets("data/run1/field"), BTreeSet::from([0, 1]), "what was there stays where it is");
+        // Who begins to watch now finds that what could be gained is in force.
+        drop(watching);
+        let watching = Watching::new(&servers, &args);
+        let third = watching.decision();
+        assert_eq!(third["decision"]["apply"], false, "{third}");
+        let number = |name: &str| third[name].as_f64().expect("a time");
+        assert!(number("files_s") > 2.0 * number("in_force_s"), "{third}");
+        watching.as_before(2);
     });
 }
 

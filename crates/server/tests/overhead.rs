@@ -102,11 +102,12 @@ fn requests_that_the_disk_serves_cost_no_more() {
 #[test]
 #[ignore = "a measurement"]
 fn samples_cost_little() {
-    const PARTS: [Option<u32>; 4] = [None, Some(65_536), Some(64), Some(1)];
+    // Outside of the stretches that are kept, and inside: what 1/64 costs lies between them, near to the former.
+    const PARTS: [Option<u32>; 3] = [None, Some(65_536), Some(1)];
     block_on(async {
         let env = RealEnv::new();
         let folders = PARTS.map(|_| tempfile::tempdir().expect("a folder"));
-        let (mut clients, mut servers) = (Vec::new(), Vec::new());
+        let mut servers = Vec::new();
         for (part, folder) in PARTS.iter().zip(&folders) {
             let plain = config(folder.path(), vec![unix(folder.path())], false);
             make_folders(&plain);
@@ -116,21 +117,19 @@ fn samples_cost_little() {
             for at in (0..FILE_LEN).step_by(1 << 20) {
                 client.write(datafile(0, 1, 0), at, &vec![1; 1 << 20]).await;
             }
-            clients.push(client);
         }
         for (write, len) in [(false, 4096), (true, 4096), (false, 65_536), (false, 1 << 20)] {
-            let mut times = [const { Vec::new() }; PARTS.len()];
+            let mut best = [Duration::MAX; PARTS.len()];
             for round in 0..4 * ROUNDS {
-                for (number, client) in clients.iter_mut().enumerate() {
+                for (number, folder) in folders.iter().enumerate() {
+                    // On which processors the two meet is left to chance anew.
+                    let mut client = Client::connect(&env, &unix(folder.path())).await;
                     let first = u64::from(round) * 977 * u64::from(len);
-                    times[number].push(requests(client, write, len, u64::from(len), first).await);
+                    let time = requests(&mut client, write, len, u64::from(len), first).await;
+                    best[number] = best[number].min(time);
                 }
             }
-            // A quarter of the rounds is quicker: what others do on the machine is left out, what all rounds pay is not.
-            let each = times.map(|mut times| {
-                times.sort();
-                times[times.len() / 4].as_secs_f64() * 1e6 / f64::from(BLOCK)
-            });
+            let each = best.map(|time| time.as_secs_f64() * 1e6 / f64::from(BLOCK));
             let way = if write { "writes" } else { "reads" };
             print!("{way} of {len} bytes: {:.2} us without samples", each[0]);
             for (part, time) in PARTS.iter().zip(each).skip(1) {
@@ -138,7 +137,6 @@ fn samples_cost_little() {
             }
             println!();
         }
-        drop(clients);
         for server in servers {
             server.stop().await;
         }

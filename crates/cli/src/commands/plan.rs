@@ -27,9 +27,9 @@ cluster file those that `emulate` or --profile names, else usual ones for classe
 
 --watch needs no trace: it follows a directory of a cluster that runs by the samples that its data servers keep (`sample`
 in the cluster file, off by default), until it is ended. When another pattern of requests has lasted for --lasts
-intervals, a new layout would take --gain less time than those that the files have, and the last change is --pause ago, a
-plan for these files is written to --output. Only root, the user who runs the servers, and holders of the cluster key may
-do this.
+intervals, a new layout would take --gain less time than what is in force, and the last change is --pause ago, the directory
+gets a rule for these files (`weft getstripe -d DIR` shows it), and --output the plan. Files that are there keep the layout
+that they have. Only root, the user who runs the servers, and holders of the cluster key may do this.
 
 --verify replays the trace on the twin under each alternative and says where the model had ranked them wrongly. Trials
 run side by side. Of files with more than a million reads and writes it takes that many: of each rank the same windows,

@@ -1,13 +1,14 @@
 //! What was seen in an interval, and what follows from it.
 
 use super::asked::{Asked, Seen, requests};
-use super::judge::judge;
+use super::judge::{FileLayout, judge};
 use super::state::{Decision, Hysteresis, Signature, Step, Watch};
 use crate::figures::Figures;
 use crate::plan::{Options, Plan, PlanError, Rule};
+use crate::rule::PathRule;
 use crate::survey::{Limits, Survey, Traced};
 use std::collections::{BTreeMap, VecDeque};
-use weft_core::{Candidate, Layout, Nanos};
+use weft_core::{Candidate, ClassLayout, Layout, Nanos};
 use weft_trace::{FileId, HostId, Level, Names, Operation, Rank, Record};
 
 /// Most requests of an interval that are used.
@@ -24,6 +25,8 @@ pub struct FileSeen {
     pub path: String,
     /// Its layout.
     pub layout: Layout,
+    /// What a rule would give it if it were made now.
+    pub ruled: Option<ClassLayout>,
     /// Its length.
     pub size: u64,
     /// The messages.
@@ -48,8 +51,10 @@ pub struct Group {
 pub struct Decided {
     /// What is done.
     pub decision: Decision,
-    /// How long the requests take in the layouts in force.
+    /// How long the requests take in the layouts in force: of rules where there are any, else those that files have.
     pub in_force_s: f64,
+    /// How long in the layouts that files have.
+    pub files_s: f64,
     /// How long in the new one.
     pub planned_s: f64,
     /// The new one.
@@ -79,9 +84,8 @@ struct Kept {
 
 #[derive(Debug)]
 struct KeptFile {
-    file: weft_core::FileId,
+    at: FileLayout,
     path: String,
-    layout: Layout,
     size: u64,
     asked: Vec<Asked>,
 }
@@ -90,15 +94,18 @@ struct KeptFile {
 #[derive(Debug)]
 pub struct Watcher {
     watch: Watch,
+    /// Its path, with a slash behind.
+    directory: String,
     /// As many as a pattern has to last.
     kept: VecDeque<Kept>,
     clients: BTreeMap<u64, Rank>,
 }
 
 impl Watcher {
-    /// Has seen nothing yet.
-    pub fn new(hysteresis: Hysteresis) -> Self {
-        Self { watch: Watch::new(hysteresis), kept: VecDeque::new(), clients: BTreeMap::new() }
+    /// Has seen nothing yet of the directory of this path, as those of files begin with it.
+    pub fn new(directory: &str, hysteresis: Hysteresis) -> Self {
+        let directory = format!("{}/", directory.trim_end_matches('/'));
+        Self { watch: Watch::new(hysteresis), directory, kept: VecDeque::new(), clients: BTreeMap::new() }
     }
 
     /// An interval has ended at `now`; times in `files` have any origin, the same in all intervals. Where a pattern has
@@ -123,8 +130,8 @@ impl Watcher {
             }
             count += asked.len();
             if !asked.is_empty() {
-                let FileSeen { file, path, layout, size, .. } = file;
-                kept.files.push(KeptFile { file, path, layout, size, asked });
+                let FileSeen { file, path, layout, ruled, size, .. } = file;
+                kept.files.push(KeptFile { at: FileLayout { file, layout, ruled }, path, size, asked });
             }
         }
         let mut interval =
@@ -141,7 +148,7 @@ impl Watcher {
             self.kept.pop_front();
         }
         for unit in &traced.units {
-            let name = general(&unit.rule.0);
+            let name = self.general(&unit.rule.0);
             let signature = Signature::of(unit, self.watch.hysteresis());
             let step = self.watch.observe(now, &name, signature);
             interval.groups.push(Group { name, signature, step, decided: None });
@@ -159,6 +166,25 @@ impl Watcher {
         self.watch.failed(group);
     }
 
+    /// The name of a group whatever of its files an interval has: every number below the directory is left open.
+    fn general(&self, rule: &str) -> String {
+        let (mut out, rest) = match rule.strip_prefix(&self.directory) {
+            Some(rest) => (self.directory.clone(), rest),
+            None => (String::new(), rule),
+        };
+        let mut number = false;
+        for character in rest.chars() {
+            let digit = character.is_ascii_digit();
+            if !digit {
+                out.push(character);
+            } else if !number {
+                out.push('*');
+            }
+            number = digit;
+        }
+        out
+    }
+
     fn plan(
         &mut self,
         now: Nanos,
@@ -172,45 +198,32 @@ impl Watcher {
         let figures = figures(bytes).map_err(PlanError)?;
         let due = |name: &str| interval.groups.iter().any(|g| g.step == Step::Plan && g.name == name);
         let units: Vec<usize> =
-            (0..traced.units.len()).filter(|unit| due(&general(&traced.units[*unit].rule.0))).collect();
+            (0..traced.units.len()).filter(|unit| due(&self.general(&traced.units[*unit].rule.0))).collect();
         let (mut plan, judged) = judge(&traced, &units, &figures, available, &layouts, options)?;
         plan.rules.clear();
         for group in interval.groups.iter_mut().filter(|group| group.step == Step::Plan) {
-            let of_group = judged.iter().find(|one| general(&one.rule.path.0) == group.name);
+            let of_group = judged.iter().find(|one| self.general(&one.rule.path.0) == group.name);
             let (in_force_s, planned_s) = of_group.map_or((0.0, 0.0), |one| (one.in_force_s, one.planned_s));
             let decision = self.watch.decide(now, &group.name, in_force_s, planned_s);
             let Some(judged) = of_group else { continue };
+            // For all files of the group, also those to come.
+            let rule = Rule { path: PathRule(group.name.clone()), ..judged.rule.clone() };
             if matches!(decision, Decision::Apply { .. }) {
-                plan.rules.push(judged.rule.clone());
+                plan.rules.push(rule.clone());
             }
-            group.decided = Some(Decided { decision, in_force_s, planned_s, rule: judged.rule.clone() });
+            let files_s = judged.files_s;
+            group.decided = Some(Decided { decision, in_force_s, files_s, planned_s, rule });
         }
         interval.plan = (!plan.rules.is_empty()).then_some(plan);
         Ok(())
     }
 }
 
-/// The name of a group whatever of its files an interval has: every number is left open.
-fn general(rule: &str) -> String {
-    let mut out = String::with_capacity(rule.len());
-    let mut number = false;
-    for character in rule.chars() {
-        let digit = character.is_ascii_digit();
-        if !digit {
-            out.push(character);
-        } else if !number {
-            out.push('*');
-        }
-        number = digit;
-    }
-    out
-}
-
 /// Intervals as a trace, and each file's id and layout, those that it had last.
 fn trace<'a>(
     kept: impl Iterator<Item = &'a Kept>,
     clients: &mut BTreeMap<u64, Rank>,
-) -> (Traced, BTreeMap<u32, (weft_core::FileId, Layout)>) {
+) -> (Traced, BTreeMap<u32, FileLayout>) {
     let mut names = Names::default();
     let mut layouts = BTreeMap::new();
     let mut sizes: BTreeMap<FileId, u64> = BTreeMap::new();
@@ -218,7 +231,7 @@ fn trace<'a>(
     for kept in kept {
         for of in &kept.files {
             let Some(file) = names.file(&of.path) else { continue };
-            layouts.insert(file.0, (of.file, of.layout.clone()));
+            layouts.insert(file.0, of.at.clone());
             sizes.insert(file, of.size);
             all.extend(of.asked.iter().map(|asked| (file, *asked)));
         }

@@ -7,23 +7,36 @@ use crate::plan::{Options, Plan, PlanError, Rule, SAMPLE, plan};
 use crate::survey::Traced;
 use std::collections::BTreeMap;
 use weft_core::parts::RoomLeft;
-use weft_core::{Candidate, Component, FileId, Layout, Strip, TargetId};
+use weft_core::{Candidate, ClassLayout, Component, FileId, Layout, Strip, TargetId};
 
 /// A unit of a trace under its new layout and under those in force.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// Which, by its number in the trace.
     pub unit: usize,
-    /// How long its requests take in the layouts that its files have.
+    /// How long its requests take in the layouts in force: of rules where there are any, else those that its files have.
     pub in_force_s: f64,
+    /// How long in the layouts that its files have.
+    pub files_s: f64,
     /// How long in the new one.
     pub planned_s: f64,
     /// The new one.
     pub rule: Rule,
 }
 
+/// A file as the cluster has it.
+#[derive(Clone, Debug)]
+pub struct FileLayout {
+    /// Its id.
+    pub file: FileId,
+    /// Its layout.
+    pub layout: Layout,
+    /// What a rule would give it if it were made now.
+    pub ruled: Option<ClassLayout>,
+}
+
 /// Plans for `units` of a trace and says what the layouts in force take, by the planner's model and with the same requests
-/// on both. `files` has the id and the layout of each file, by its number in the trace; `available` are the targets that the
+/// on all. `files` has each file by its number in the trace; `available` are the targets that the
 /// figures are of. Units that move too little to be planned for are left out of the answer and of the plan's rules, as are
 /// all that were not asked for.
 ///
@@ -34,7 +47,7 @@ pub fn judge(
     units: &[usize],
     figures: &Figures,
     available: &[Candidate<'_>],
-    files: &BTreeMap<u32, (FileId, Layout)>,
+    files: &BTreeMap<u32, FileLayout>,
     options: &Options,
 ) -> Result<(Plan, Vec<Judged>), PlanError> {
     let numbers = numbers(figures, available)?;
@@ -51,19 +64,25 @@ pub fn judge(
         let wrong = |why: String| PlanError(format!("{}: {why}", rule.path));
         let planned = class_layout(&rule.layout, figures, &Renamed::new()).map_err(wrong)?;
         let load = Load::of(traced, Some(unit as u32)).thin(SAMPLE);
-        let (mut in_force, mut new) = (BTreeMap::new(), BTreeMap::new());
+        let (mut in_force, mut had, mut new) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for file in load.files() {
             let found = files.get(&file);
-            let (id, layout) = found.ok_or_else(|| wrong("the layout of a file is not known".into()))?;
-            in_force.insert(file, renumbered(layout, &numbers).map_err(wrong)?);
+            let found = found.ok_or_else(|| wrong("the layout of a file is not known".into()))?;
             // Files take turns at where they begin, the ones as the others.
-            let placed = planned.place(&numbered, &RoomLeft::new(), *id);
-            new.insert(file, placed.map_err(|error| wrong(error.to_string()))?);
+            let placed = |layout: &ClassLayout| {
+                let placed = layout.place(&numbered, &RoomLeft::new(), found.file);
+                placed.map_err(|error| wrong(error.to_string()))
+            };
+            let layout = renumbered(&found.layout, &numbers).map_err(wrong)?;
+            in_force.insert(file, found.ruled.as_ref().map_or(Ok(layout.clone()), placed)?);
+            had.insert(file, layout);
+            new.insert(file, placed(&planned)?);
         }
         let seconds = |layouts| run_files(figures, &load, layouts).seconds;
         judged.push(Judged {
             unit,
             in_force_s: seconds(&in_force),
+            files_s: seconds(&had),
             planned_s: seconds(&new),
             rule: rule.clone(),
         });

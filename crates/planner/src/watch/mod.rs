@@ -13,5 +13,5 @@ mod state;
 
 pub use asked::{Asked, Seen};
 pub use interval::{Decided, FileSeen, Group, Interval, Watcher};
-pub use judge::{Judged, judge};
+pub use judge::{FileLayout, Judged, judge};
 pub use state::{Decision, Hysteresis, Order, Signature, Step, Watch, Ways};

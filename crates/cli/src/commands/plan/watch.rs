@@ -14,13 +14,14 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
-use weft_core::{Candidate, Nanos, TargetId};
+use weft_core::{Candidate, Nanos, Pattern, TargetId};
 use weft_env::Env;
 use weft_env::real::block_on;
 use weft_planner::Plan;
+use weft_planner::live::Renamed;
 use weft_planner::plan::Options;
 use weft_planner::watch::{Decided, Decision, Group, Hysteresis, Interval, Step, Watcher};
-use weft_wire::meta::FileType;
+use weft_wire::meta::{self, FileType, Forget, LayoutSpec, Place, ROOT};
 
 /// What is followed, and what keeps layouts from following every mood.
 #[derive(Args)]
@@ -49,7 +50,7 @@ pub struct Watch {
     /// With --watch: one look at the samples that the servers have now, whatever lasts
     #[arg(long, requires = "directory")]
     once: bool,
-    /// With --watch: put nothing into force
+    /// With --watch: give the directory no rules
     #[arg(long, requires = "directory")]
     dry_run: bool,
 }
@@ -98,7 +99,8 @@ impl PlanArgs {
             gathering.skip()?;
         }
         gathering.check_sampling()?;
-        let mut watcher = Watcher::new(args.hysteresis());
+        let below = gathering.below.clone();
+        let mut watcher = Watcher::new(&weft.shown(&below), args.hysteresis());
         let options = Options {
             planner: self.planner,
             trace: format!("samples of {}", weft.shown(inside)),
@@ -127,7 +129,7 @@ impl PlanArgs {
             let interval = watcher.interval(now, gathered.files, figures, &available, &options);
             self.tell_interval(&interval)?;
             if let Some(plan) = &interval.plan
-                && let Err(failure) = self.put_into_force(plan)
+                && let Err(failure) = self.put_into_force(&weft, &below, plan, &available)
             {
                 eprintln!("{failure}");
                 let decided = interval.groups.iter().filter(|group| group.decided.is_some());
@@ -150,7 +152,14 @@ impl PlanArgs {
         Ok(Target::read(Some(file), &self.profile, &self.network, &rooms, bytes)?.figures)
     }
 
-    fn put_into_force(&self, plan: &Plan) -> Result<(), Failure> {
+    /// Writes the plan where it was asked for, and gives the directory its rules.
+    fn put_into_force(
+        &self,
+        weft: &Weft,
+        below: &str,
+        plan: &Plan,
+        available: &[Candidate<'_>],
+    ) -> Result<(), Failure> {
         let text = plan.to_toml();
         match &self.output {
             Some(path) if path == "-" => out!("{text}"),
@@ -160,6 +169,23 @@ impl PlanArgs {
             }
             None => {}
         }
+        if self.watch.dry_run {
+            return Ok(());
+        }
+        let mut rules = Vec::new();
+        for rule in &plan.rules {
+            let wrong = |why: &dyn std::fmt::Display| Failure::new(&rule.path, why);
+            let (layout, _) = plan.by_class(rule, available, &Renamed::new()).map_err(|why| wrong(&why))?;
+            let inside = weft.strip(&rule.path.0).and_then(|inside| inside.strip_prefix(below));
+            let inside = inside.ok_or_else(|| wrong(&"it is not below the directory that is watched"))?;
+            let pattern = Pattern::of_numbers(inside).map_err(|why| wrong(&why))?;
+            let layout = LayoutSpec { by_class: Some(layout), ..LayoutSpec::default() };
+            rules.push(meta::Rule { pattern, layout });
+        }
+        let place = Place { base: ROOT, path: bytes::bytes(below.trim_end_matches('/')), follow: false };
+        let changed = block_on(weft.client.change_rules(&place, Forget::Replaced, rules));
+        changed.map_err(|error| Failure::new(weft.shown(below), why(&error)))?;
+        self.tell(&format!("rules of {} have it: files that are made from here on", weft.shown(below)));
         Ok(())
     }
 
@@ -199,10 +225,14 @@ impl PlanArgs {
 /// What there is to say of a group: of those that go on as before only if `all` is to be told.
 fn line(group: &Group, all: bool) -> Option<String> {
     let pattern = group.signature.map_or_else(|| "too little to tell".to_owned(), |seen| seen.to_string());
-    if let Some(Decided { decision, in_force_s, planned_s, rule }) = &group.decided {
-        let times = format!(
-            "{in_force_s:.3} s in the layouts that the files have, {planned_s:.3} s in the new one by the planner's model"
+    if let Some(Decided { decision, in_force_s, files_s, planned_s, rule }) = &group.decided {
+        let mut times = format!(
+            "{in_force_s:.3} s in the layouts in force, {planned_s:.3} s in the new one by the planner's model"
         );
+        if *files_s > 1.05 * in_force_s {
+            // A rule was made after the files were.
+            times += &format!("; the files that there are have others, in which they take {files_s:.3} s");
+        }
         let parts: Vec<String> = rule.layout.iter().map(ToString::to_string).collect();
         let new = format!("{} ({})", parts.join("; "), rule.why);
         return Some(match decision {
@@ -249,6 +279,7 @@ fn row(group: &Group) -> serde_json::Value {
         "seen": seen,
         "decision": decision,
         "in_force_s": group.decided.as_ref().map(|decided| decided.in_force_s),
+        "files_s": group.decided.as_ref().map(|decided| decided.files_s),
         "planned_s": group.decided.as_ref().map(|decided| decided.planned_s),
         "rule": group.decided.as_ref().map(|decided| &decided.rule),
     })

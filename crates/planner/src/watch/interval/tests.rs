@@ -54,6 +54,7 @@ struct Run {
     watcher: Watcher,
     figures: Figures,
     layout: Layout,
+    ruled: Option<ClassLayout>,
     number: u64,
 }
 
@@ -62,7 +63,8 @@ impl Run {
         // As good as any for streams.
         let all: Vec<TargetId> = AVAILABLE.iter().map(|candidate| candidate.target).collect();
         Self {
-            watcher: Watcher::new(hysteresis),
+            watcher: Watcher::new("/out2", hysteresis),
+            ruled: None,
             figures: hybrid((4, 8_000.0, 150.0), (2, 80.0, 500.0), Some(512 * MIB)),
             layout: Layout::striped(&all, ByteLen(MIB)).expect("a layout"),
             number: 0,
@@ -74,8 +76,9 @@ impl Run {
         let layout = self.layout.clone();
         let file = |number: u64| FileSeen {
             file: Id(number),
-            path: format!("/out/run{number}/data"),
+            path: format!("/out2/run{number}/data"),
             layout: layout.clone(),
+            ruled: self.ruled.clone(),
             size: SIZE,
             seen: seen(&layout, self.number, how, requests),
         };
@@ -109,7 +112,7 @@ fn a_program_that_turns_to_random_requests_gets_one_plan_with_the_ssds_in_it() {
             (signature.order, signature.ways, signature.size_log2),
             (Order::Contiguous, Ways::Reads, 20)
         );
-        assert_eq!(interval.groups[0].name, "/out/run*/data");
+        assert_eq!(interval.groups[0].name, "/out2/run*/data");
     }
     // What the layout in force is good for is looked at once.
     let first = decided(&streams);
@@ -125,6 +128,24 @@ fn a_program_that_turns_to_random_requests_gets_one_plan_with_the_ssds_in_it() {
     assert!(plan.rules[0].layout[0].stripes.contains_key("ssd"), "{:?}", plan.rules[0].layout);
     assert!(plan.rules[0].pattern.starts_with("random"), "{}", plan.rules[0].pattern);
     assert!(random.iter().all(|one| one.failed.is_none()));
+}
+
+#[test]
+fn a_rule_that_is_there_is_the_layout_in_force() {
+    let mut first = Run::new(hysteresis());
+    let planned: Vec<Interval> = (0..4).map(|_| first.interval(Use::Random, 2048)).collect();
+    let plan = planned.iter().find_map(|interval| interval.plan.as_ref()).expect("a plan");
+    assert_eq!(plan.rules[0].path.0, "/out2/run*/data");
+    // Somebody else begins to watch. The rule is there, and files have what they had.
+    let mut second = Run::new(hysteresis());
+    let renamed = crate::live::Renamed::new();
+    let layout = crate::live::class_layout(&plan.rules[0].layout, &second.figures, &renamed);
+    second.ruled = Some(layout.expect("a layout"));
+    let again: Vec<Interval> = (0..6).map(|_| second.interval(Use::Random, 2048)).collect();
+    let decided = decided(&again);
+    let [(2, kept)] = decided.as_slice() else { panic!("{decided:?}") };
+    assert!(matches!(kept.decision, Decision::Keep { .. }), "{:?}", kept.decision);
+    assert!(kept.files_s > 2.0 * kept.in_force_s && kept.in_force_s <= 1.05 * kept.planned_s, "{kept:?}");
 }
 
 #[test]
@@ -170,7 +191,9 @@ fn figures_of_another_cluster_are_told_and_asked_for_again() {
 
 #[test]
 fn groups_have_one_name_whatever_files_there_are() {
-    assert_eq!(general("/run7/out.0001.h5"), "/run*/out.*.h*");
-    assert_eq!(general("/run7/out.*.h5"), "/run*/out.*.h*");
-    assert_eq!(general("/plain"), "/plain");
+    let watcher = Watcher::new("/proj2", hysteresis());
+    for rule in ["/proj2/run7/out.0001.h5", "/proj2/run7/out.*.h5", "/proj2/run8/out.1.h5"] {
+        assert_eq!(watcher.general(rule), "/proj2/run*/out.*.h*");
+    }
+    assert_eq!(watcher.general("/proj2/plain"), "/proj2/plain");
 }

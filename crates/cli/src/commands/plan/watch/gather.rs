@@ -5,11 +5,11 @@ use crate::commands::session::{Weft, why};
 use crate::failure::Failure;
 use std::collections::BTreeMap;
 use weft_client::Error;
-use weft_core::{FileId, LocalExtent, Nanos, ServerId};
+use weft_core::{ClassLayout, FileId, LocalExtent, Nanos, ServerId};
 use weft_env::real::block_on;
 use weft_planner::watch::{FileSeen, Seen};
 use weft_wire::data::{SAMPLES_MAX, Sample};
-use weft_wire::meta::{Attr, Place, ROOT, ScannedInode};
+use weft_wire::meta::{Attr, Place, ROOT, RuledDirectory, ScannedInode};
 
 /// Most samples of an interval that are used.
 const MESSAGES_MAX: usize = 1 << 20;
@@ -31,7 +31,7 @@ struct Source {
 pub struct Gathering<'a> {
     weft: &'a Weft,
     /// The directory's path from the root, with a slash behind unless it is the root.
-    below: String,
+    pub below: String,
     sources: Vec<Source>,
     /// Read and not looked at yet.
     pending: Vec<Sample>,
@@ -107,6 +107,7 @@ impl<'a> Gathering<'a> {
             by_file.truncate(FILES_MAX);
         }
         let mut files = Vec::new();
+        let mut rules = Rules { weft: self.weft, known: BTreeMap::new() };
         for (file, samples) in by_file {
             // What was removed meanwhile is of no interest any more.
             let inode = match look_up(self.weft, file) {
@@ -126,15 +127,22 @@ impl<'a> Gathering<'a> {
             let size = match inode.settled {
                 true => inode.size.0,
                 false => {
-                    let place = Place { base: ROOT, path: inode.path, follow: false };
+                    let place = Place { base: ROOT, path: inode.path.clone(), follow: false };
                     match block_on(self.weft.client.stat(&place)) {
                         Ok(attr) if attr.file == file => attr.size.0,
                         _ => continue,
                     }
                 }
             };
+            let ruled = match rules.of(&inode.path) {
+                Ok(ruled) => ruled,
+                // It was moved a moment ago, or nobody answers: the layout that it has is known.
+                Err(Error::Unreachable(_)) => None,
+                Err(error) if error.errno() == libc::ENOENT => None,
+                Err(error) => return Err(Failure::new(self.weft.shown(&path), why(&error))),
+            };
             let seen = samples.iter().map(seen).collect();
-            files.push(FileSeen { file, path: self.weft.shown(&path), layout, size, seen });
+            files.push(FileSeen { file, path: self.weft.shown(&path), layout, ruled, size, seen });
         }
         Ok(Gathered { files, notes })
     }
@@ -176,6 +184,31 @@ impl<'a> Gathering<'a> {
             }
         }
         Ok((all, notes))
+    }
+}
+
+/// The rules of directories, each asked for once.
+struct Rules<'a> {
+    weft: &'a Weft,
+    known: BTreeMap<Vec<u8>, Vec<RuledDirectory>>,
+}
+
+impl Rules<'_> {
+    /// The layout by class that a rule gives a file of this path, if one does.
+    fn of(&mut self, path: &[u8]) -> weft_client::Result<Option<ClassLayout>> {
+        let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        let directory = &path[..end];
+        if !self.known.contains_key(directory) {
+            let place = Place { base: ROOT, path: directory.to_vec(), follow: false };
+            let found = block_on(self.weft.client.rules(&place))?;
+            self.known.insert(directory.to_vec(), found);
+        }
+        let fits = self.known[directory].iter().find_map(|ruled| {
+            let below = path.strip_prefix(ruled.path.as_slice())?;
+            let below = below.strip_prefix(b"/").unwrap_or(below);
+            ruled.rules.iter().find(|rule| rule.pattern.matches(below))
+        });
+        Ok(fits.and_then(|rule| rule.layout.by_class.clone()))
     }
 }
 
