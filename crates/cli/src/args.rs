@@ -107,6 +107,8 @@ pub enum Command {
     Trace(c::trace::Trace),
     /// Plan layouts for a traced program
     Plan(c::plan::PlanArgs),
+    /// Have files get the layouts of a plan
+    Apply(c::apply::Apply),
     /// Do again what a traced program did, on real files or on the twin
     Replay(c::replay::Replay),
     #[command(hide = true)]

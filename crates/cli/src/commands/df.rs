@@ -10,7 +10,8 @@ use weft_env::real::block_on;
 /// Shows space by target.
 #[derive(Args)]
 #[command(after_long_help = "\
-Targets that share a file system each show all of it.
+Targets that share a file system each show all of it. Where the cluster file limits what layouts may promise on a target
+(`room`), what they do promise and what is left stand below.
 
 Examples:
   weft df
@@ -27,10 +28,20 @@ impl Df {
         let weft = Weft::open(file)?;
         let size = |bytes: u64| if self.bytes { bytes.to_string() } else { human(bytes) };
         let mut table = Table::new(["TARGET", "CLASS", "SERVER", "SIZE", "USED", "AVAIL", "USE%", "PATH"]);
-        let mut failed = false;
+        let mut rooms = Table::new(["TARGET", "ROOM", "PROMISED", "LEFT"]);
+        let (mut failed, mut limited) = (false, false);
         for (id, server) in weft.cluster.numbered() {
             match block_on(weft.client.status(id)) {
                 Ok(status) => {
+                    for room in status.metadata.iter().flat_map(|metadata| &metadata.rooms) {
+                        limited = true;
+                        rooms.row([
+                            room.target.0.to_string(),
+                            size(room.room.0),
+                            size(room.promised.0),
+                            size(room.room.0.saturating_sub(room.promised.0)),
+                        ]);
+                    }
                     let targets = status
                         .targets
                         .into_iter()
@@ -66,6 +77,10 @@ impl Df {
             }
         }
         out!("{}", table.render());
+        if limited {
+            outln!("\npromised by parts of layouts that have an end:");
+            out!("{}", rooms.render());
+        }
         Ok(u8::from(failed))
     }
 }

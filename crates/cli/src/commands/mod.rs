@@ -1,5 +1,6 @@
 //! One file per subcommand; what they share stands here.
 
+pub mod apply;
 pub mod bench;
 mod bytes;
 pub mod cat;
@@ -72,6 +73,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Profile(command) => command.run(),
         Command::Trace(command) => command.run(),
         Command::Plan(command) => command.run(file),
+        Command::Apply(command) => command.run(file),
         Command::Replay(command) => command.run(file),
         Command::ReplayWorker(command) => command.run(),
         Command::DarshanReader(command) => Ok(command.run()),

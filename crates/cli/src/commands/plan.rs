@@ -103,7 +103,7 @@ enum LevelArg {
     MpiIo,
 }
 
-fn pair(text: &str) -> Result<(&str, &str), String> {
+pub fn pair(text: &str) -> Result<(&str, &str), String> {
     text.split_once('=').filter(|(class, _)| !class.is_empty()).ok_or_else(|| "write CLASS=VALUE".to_owned())
 }
 

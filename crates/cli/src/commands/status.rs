@@ -176,8 +176,23 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
     let emulated =
         if devices.is_empty() { String::new() } else { format!("\nemulated: {}\n", devices.join(", ")) };
     let head = format!("cluster {} ({})\n\n", weft.cluster.name, weft.cluster.file.display());
-    let ssds = ssds(answers, verbose);
-    format!("{head}{}\n{}{ssds}{metadata}{emulated}{troubles}", servers.render(), targets.render())
+    let (ssds, rooms) = (ssds(answers, verbose), rooms(answers));
+    format!("{head}{}\n{}{ssds}{rooms}{metadata}{emulated}{troubles}", servers.render(), targets.render())
+}
+
+/// What layouts promise where room is limited, if it is anywhere.
+fn rooms(answers: &[Answer<'_>]) -> String {
+    let found = answers.iter().filter_map(|answer| answer.status.as_ref().ok()?.metadata.as_ref());
+    let mut found = found.flat_map(|metadata| &metadata.rooms).peekable();
+    if found.peek().is_none() {
+        return String::new();
+    }
+    let mut table = Table::new(["TARGET", "ROOM", "PROMISED", "LEFT"]);
+    for room in found {
+        let left = human(room.room.0.saturating_sub(room.promised.0));
+        table.row([room.target.0.to_string(), human(room.room.0), human(room.promised.0), left]);
+    }
+    format!("\n{}", table.render())
 }
 
 /// The SSDs beside disks, if there are any.

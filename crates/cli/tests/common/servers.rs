@@ -22,11 +22,22 @@ impl Servers {
 
     /// The same with a class for each target, and `server` as further lines of each `[[server]]`.
     pub fn of_classes(classes: &[&str], server: &str, target: &str, ibridge: &str, rest: &str) -> Self {
-        let count = classes.len();
+        let targets: Vec<_> = classes.iter().map(|class| (*class, target)).collect();
+        Self::of(&targets, server, ibridge, rest)
+    }
+
+    /// The same with a class and further lines for each target.
+    pub fn of(targets: &[(&str, &str)], server: &str, ibridge: &str, rest: &str) -> Self {
+        let count = targets.len();
         let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
         let at = dir.path().display();
-        let mut text = format!("[cluster]\nname = \"test\"\nkey_file = \"{at}/key\"\n");
-        for (id, class) in classes.iter().enumerate() {
+        let mut text = format!(
+            "[cluster]
+name = \"test\"
+key_file = \"{at}/key\"
+"
+        );
+        for (id, (class, target)) in targets.iter().enumerate() {
             let _ = writeln!(text, "[[server]]\nname = \"s{id}\"\naddress = \"unix:{at}/run{id}/socket\"");
             let _ = writeln!(text, "log = \"{at}/log{id}\"\n{server}");
             if id == 0 {

@@ -112,9 +112,23 @@ impl Target {
             }
         }
         spec.check().map_err(|error| Failure::misuse(file.display(), error))?;
+        let rooms = &limited(&cluster, rooms);
         let figures = weft_estimate::of_twin(&spec, rooms, bytes)?;
         Ok(Self { figures, twin: Some(spec), notes })
     }
+}
+
+/// Room of each class as the cluster file limits it (where targets differ, the least), and as was said instead.
+fn limited(cluster: &Cluster, said: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let mut rooms: BTreeMap<String, u64> = BTreeMap::new();
+    for target in cluster.servers.iter().flat_map(|server| &server.targets) {
+        if let Some(room) = target.room {
+            let least = rooms.entry(target.class.clone()).or_insert(room.0);
+            *least = room.0.min(*least);
+        }
+    }
+    rooms.extend(said.iter().map(|(class, room)| (class.clone(), *room)));
+    rooms
 }
 
 /// What a class of this name usually is.
