@@ -62,3 +62,122 @@ fn a_path_that_cannot_be_measured_is_named() {
     let output = Command::new(WEFT).args(["profile", "/tmp", "--size", "1M"]).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
 }
+
+/// The embedded cluster with a modelled disk and a modelled SSD in place of its targets.
+fn emulated(cluster: &Embedded) {
+    cluster.run(["true"]);
+    cluster.weft(["stop"]);
+    let mut text = std::fs::read_to_string(cluster.file()).expect("a cluster file");
+    for (class, device) in [("hdd", "hdd-7200"), ("ssd", "sata-ssd")] {
+        let line = format!("class = {class:?}\n");
+        text = text.replace(&line, &format!("{line}emulate = {device:?}\n"));
+    }
+    std::fs::write(cluster.file(), text).expect("written");
+}
+
+#[test]
+fn a_cluster_is_measured_and_planned_for_as_it_was_found() {
+    let cluster = Embedded::new();
+    emulated(&cluster);
+    let args = ["profile", "--quick", "--time", "3s", "--size", "64M", "--targets", "1", "--json"];
+    let told: serde_json::Value = serde_json::from_str(&cluster.weft(args)).expect("JSON");
+    // What was found is what the models of these devices give, as the planner measures them, though not less by the time
+    // that a busy host adds.
+    let site = |class: &str, profile: &str| weft_estimate::Site {
+        class: class.into(),
+        targets: 2,
+        profile: profile.into(),
+        direct: false,
+        room: None,
+    };
+    let network = weft_planner::figures::Network { connect_us: 1.0, mb_s: 1.0 };
+    let sites = [site("hdd", "hdd-7200"), site("ssd", "sata-ssd")];
+    let model =
+        weft_estimate::figures(&sites, &[], network, &Default::default(), 4 * (64 << 20)).expect("figures");
+    for (class, found) in model.classes.iter().zip(told["figures"]["classes"].as_array().expect("classes")) {
+        assert_eq!((found["name"].as_str(), &found["targets"]), (Some(&*class.name), &2.into()));
+        let us = found["read"]["random"][0]["startup_us"].as_f64().expect("a number");
+        let ratio = us / class.read.alone().startup_us;
+        assert!(
+            (0.5..4.0).contains(&ratio),
+            "{}: {us} us, by the model {:?}",
+            class.name,
+            class.read.alone()
+        );
+        let mb_s = found["read"]["sequential"]["mb_s"].as_f64().expect("a number");
+        let ratio = mb_s / class.read.sequential.mb_s;
+        assert!(
+            (0.2..1.6).contains(&ratio),
+            "{}: {mb_s} MB/s, by the model {:?}",
+            class.name,
+            class.read.sequential
+        );
+    }
+    assert!(told["figures"]["network"]["connect_us"].as_f64().is_some_and(|us| us > 0.0), "{told}");
+    assert!(told["classes"][0]["samples"].as_u64().is_some_and(|samples| samples > 200), "{told}");
+    // Nothing is left on the targets.
+    let left =
+        std::process::Command::new("find").arg(cluster.state()).args(["-name", "ffffffffffffffff*"]).output();
+    assert!(left.expect("find starts").stdout.is_empty());
+    // The planner finds the figures by itself, as long as the targets are what they were.
+    let trace = cluster.local("trace.csv");
+    let mut csv = String::from("operation,file,offset,length\n");
+    (0..200).for_each(|n| csv += &format!("read,/data,{},65536\n", n * 7919 % 200 * 65_536));
+    std::fs::write(&trace, csv).expect("written");
+    let trace = trace.to_str().expect("a path");
+    let plan = cluster.weft(["plan", trace, "--output", "-"]);
+    assert!(plan.contains("class hdd was measured today") && plan.contains("class ssd was"), "{plan}");
+    let plan = weft_planner::Plan::from_toml(&plan).expect("a plan");
+    let startup = told["figures"]["classes"][0]["read"]["random"][0]["startup_us"].as_f64();
+    assert_eq!(Some(plan.cluster.classes[0].read.alone().startup_us), startup);
+    let text = std::fs::read_to_string(cluster.file()).expect("a cluster file");
+    std::fs::write(cluster.file(), text.replace("hdd-7200", "hdd-nearline")).expect("written");
+    let plan = cluster.weft(["plan", trace, "--output", "-"]);
+    assert!(
+        plan.contains("class hdd was measured when its targets were buffered, emulates hdd-7200"),
+        "{plan}"
+    );
+}
+
+#[test]
+fn what_cannot_be_measured_of_a_cluster_is_told() {
+    let cluster = Embedded::started();
+    let told = cluster.fails(2, ["profile", "--class", "tape"]);
+    assert!(told.contains("classes here: hdd, ssd"), "{told}");
+    let told = cluster.fails(2, ["profile", "--size", "1000TiB"]);
+    assert!(told.contains("are free") && told.contains("--size"), "{told}");
+    let told = cluster.fails(2, ["profile", "--output", "/nowhere/figures.toml"]);
+    assert!(told.contains("/nowhere/figures.toml"), "{told}");
+}
+
+#[test]
+fn an_ssd_beside_a_disk_takes_what_was_measured_of_the_disk() {
+    let cluster = Embedded::new();
+    emulated(&cluster);
+    let text = std::fs::read_to_string(cluster.file()).expect("a cluster file");
+    // The first target gets an SSD.
+    let at = text.find("emulate = \"hdd-7200\"\n").expect("a disk") + "emulate = \"hdd-7200\"\n".len();
+    let rest = text[at..].find("\n[[server]]").map_or(text.len(), |end| at + end);
+    let section = |profile: &str| {
+        let log = cluster.state().join("log0");
+        let beside =
+            format!("\n[server.target.ibridge]\npath = {log:?}\nsize = \"32 MiB\"\nprofile = {profile:?}\n");
+        std::fs::write(cluster.file(), format!("{}{beside}{}", &text[..rest], &text[rest..]))
+            .expect("written");
+    };
+    section("measured");
+    let refused = cluster.fails(1, ["profile", "--quick"]);
+    assert!(refused.contains("nothing was measured") || refused.contains("did not"), "{refused}");
+    section("hdd-7200");
+    cluster.weft(["profile", "--quick", "--time", "2s", "--size", "32M", "--targets", "1"]);
+    cluster.weft(["stop"]);
+    section("measured");
+    assert_eq!(cluster.run(["sh", "-c", "echo kept > /weft/a; cat /weft/a"]), "kept\n");
+    let logs = std::process::Command::new("grep")
+        .arg("-rh")
+        .arg("seek times are those")
+        .arg(cluster.state())
+        .output();
+    let logs = String::from_utf8(logs.expect("grep starts").stdout).expect("text");
+    assert!(logs.contains("target 0: seek times are those that weft profile measured"), "{logs}");
+}

@@ -14,6 +14,9 @@ const SIZE_MIN: ByteLen = ByteLen::from_mib(32);
 const SIZE_MAX: ByteLen = ByteLen(1 << 46);
 const BELOW: std::ops::RangeInclusive<ByteLen> = ByteLen(0)..=ByteLen::from_mib(4);
 
+/// Instead of a profile: the figures that `weft profile` found.
+const MEASURED: &str = "measured";
+
 /// Where its parts stand.
 #[derive(Clone)]
 pub(crate) struct Places {
@@ -61,7 +64,10 @@ pub(crate) fn ibridge(section: Section<'_>) -> Result<(Ibridge, Places), ConfigE
     let high = section.parsed("dirty_high", "75 %", Part::parse)?;
     let low = section.parsed("dirty_low", "50 %", Part::parse)?;
     let preload = section.flag("preload")?;
-    let profile = section.parsed("profile", "hdd-7200", emulated)?;
+    let profile = section.parsed("profile", "hdd-7200", |text| match text {
+        MEASURED => Ok(None),
+        other => emulated(other).map(Some),
+    })?;
     let emulate = section.parsed("emulate", "sata-ssd", emulated)?;
     let default = Thresholds::default();
     let dirty = |part: &Option<Item<Part>>, percent| {
@@ -90,7 +96,8 @@ pub(crate) fn ibridge(section: Section<'_>) -> Result<(Ibridge, Places), ConfigE
         dirty_high,
         dirty_low,
         preload: preload.unwrap_or(true),
-        profile: profile.map(|item| item.value),
+        measured: profile.as_ref().is_some_and(|item| item.value.is_none()),
+        profile: profile.and_then(|item| item.value),
         emulate: emulate.map(|item| item.value),
     };
     Ok((ibridge, places))

@@ -27,7 +27,8 @@ pub use embedded::{EmbeddedOptions, default_state_dir, embedded_toml, write_embe
 pub use error::ConfigError;
 pub use key::{Key, KeyError, make_cluster_key, read_key};
 pub use model::{
-    Checksums, Client, Cluster, Emulate, Ibridge, LogLevel, Metadata, Module, Server, Target, TransportChoice,
+    Checksums, Client, Cluster, Emulate, Ibridge, LogLevel, Metadata, Module, Server, TakesMeasured, Target,
+    TransportChoice,
 };
 pub use quantity::{format_duration, format_size, parse_duration, parse_size};
 

@@ -123,11 +123,33 @@ pub struct Ibridge {
     pub preload: bool,
     /// The device whose figures the decision takes for the disk's; see [`Target::figures`].
     pub profile: Option<Emulate>,
+    /// Instead of it the figures that `weft profile` measured of the target's class.
+    pub measured: bool,
     /// The device whose time the log's requests take; `None` the one below.
     pub emulate: Option<Emulate>,
 }
 
+/// Whether what `weft profile` measured of a target's class decides for its SSD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TakesMeasured {
+    /// The cluster file says so.
+    Must,
+    /// If there is anything: the cluster file names no device.
+    May,
+    /// The cluster file names another one.
+    No,
+}
+
 impl Target {
+    /// Whether figures that were measured come before [`Target::figures`].
+    pub fn takes_measured(&self) -> TakesMeasured {
+        match &self.ibridge {
+            Some(ibridge) if ibridge.measured => TakesMeasured::Must,
+            Some(ibridge) if ibridge.profile.is_none() && self.emulate.is_none() => TakesMeasured::May,
+            _ => TakesMeasured::No,
+        }
+    }
+
     /// The device whose figures the decision takes for the disk's: that of the `profile` line, else what the target
     /// emulates, else a common one of its class.
     pub fn figures(&self) -> Emulate {

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use weft_config::{Checksums, Cluster, EXAMPLE, Emulate, Module, TransportChoice};
+use weft_config::{Checksums, Cluster, EXAMPLE, Emulate, Module, TakesMeasured, TransportChoice};
 use weft_core::ibridge::{Policy, Weight};
 use weft_core::placement::{ClassFilter, Factor};
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
@@ -140,6 +140,10 @@ fn an_ssd_beside_a_target_is_told_everything() {
         (ByteLen(1 << 30), ByteLen::from_mib(1), false)
     );
     assert_eq!(target.figures(), Emulate::File("/etc/weft/disk.toml".into()));
+    let takes = |more: &str| with_ssd(more).expect("a cluster").servers[0].targets[0].takes_measured();
+    assert_eq!(takes(""), TakesMeasured::May);
+    assert_eq!(takes("profile = \"measured\"\n"), TakesMeasured::Must);
+    assert_eq!(takes("profile = \"hdd-7200\"\n"), TakesMeasured::No);
     assert_eq!(cluster.emulated(), ["log beside target 0: ibridge-ssd"]);
 }
 

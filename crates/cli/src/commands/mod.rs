@@ -70,7 +70,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Workload(command) => command.run(),
         Command::BenchRank(command) => command.run(),
         Command::Twin(command) => command.run(),
-        Command::Profile(command) => command.run(),
+        Command::Profile(command) => command.run(file),
         Command::Trace(command) => command.run(),
         Command::Plan(command) => command.run(file),
         Command::Apply(command) => command.run(file),

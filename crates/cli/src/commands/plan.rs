@@ -22,8 +22,9 @@ The plan says for each group of files its layout (stripe sizes by class and rang
 take by the planner's model, why the layout was chosen and how sure it is that no alternative is faster.
 
 --cluster names a cluster of the twin (`weft twin example`), a file of figures (a plan has them under [cluster]), or a
-cluster file; without it the configured cluster is planned for. Devices of targets are measured on their models: of a
-cluster file those that `emulate` or --profile names, else usual ones for classes hdd, ssd and nvme.
+cluster file; without it the configured cluster is planned for. Of a cluster file the figures that `weft profile` measured
+are taken, which lie beside it. Without them, and of the twin, devices are measured on their models: of a cluster file
+those that `emulate` or --profile names, else usual ones for classes hdd, ssd and nvme.
 
 --watch needs no trace: it follows a directory of a cluster that runs by the samples that its data servers keep (`sample`
 in the cluster file, off by default), until it is ended. When another pattern of requests has lasted for --lasts
@@ -71,9 +72,9 @@ pub struct PlanArgs {
     /// Device of a class, by the name or the file of its profile; several times
     #[arg(long, value_name = "CLASS=PROFILE", value_parser = profile)]
     profile: Vec<(String, String)>,
-    /// The network of a cluster file
-    #[arg(long, value_name = "NAME", default_value = "100gbe")]
-    network: String,
+    /// The network of a cluster file [default: as `weft profile` found it, else 100gbe]
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
     /// Operations at this level [default: posix if any move bytes]
     #[arg(long, value_name = "LEVEL")]
     level: Option<LevelArg>,
@@ -134,7 +135,7 @@ impl PlanArgs {
         let (traced, guessed, notes) = self.survey(&input)?;
         let bytes = traced.units.iter().map(|unit| unit.extent_sum).fold(0, u64::saturating_add);
         let rooms: BTreeMap<String, u64> = self.room.iter().cloned().collect();
-        let target = Target::read(file, &self.profile, &self.network, &rooms, bytes)?;
+        let target = Target::read(file, &self.profile, self.network.as_deref(), &rooms, bytes)?;
         let options = Options {
             planner: self.planner,
             trace: input.file.display().to_string(),

@@ -1,5 +1,7 @@
-//! `weft profile`: measures a path and writes the profile of a modelled device that behaves like it.
+//! `weft profile`: measures the targets of a cluster and the way to them for the planner and iBridge; or a path, for the
+//! profile of a modelled device that behaves like it.
 
+pub mod cluster;
 mod measure;
 
 use crate::failure::Failure;
@@ -14,60 +16,91 @@ use weft_core::ByteLen;
 use weft_models::calibrate::{self, Fit, Sample};
 
 const AFTER: &str = "\
-A file without a name is made on the path's file system (so nothing is left behind, whatever happens), written and read
+Without PATH the cluster is measured, as it runs: each class of targets through its servers (reads and writes in order, in
+sixteen streams and at random, of 4 KiB to 1 MiB, 1 to 64 at a time), without the network and past SSDs beside disks, and
+the network by messages between this host and each server. Lines over the lengths, with their standard errors, are written
+beside the cluster file as NAME.figures.toml, where `weft plan` and iBridge find them. Emulated targets take the time of
+their models. Requests take turns with everybody else's; what is written goes when it ends, whatever ends it, and a
+twentieth of each file system stays free. Only root and the user who runs the servers may.
+
+With PATH: a file without a name is made on the path's file system (so nothing is left behind, whatever happens), written and read
 past the page cache where the file system can, one request at a time and several, over sizes and distances, and synced.
 Then the figures of a modelled disk or SSD are searched with which the model agrees. Requests to which nothing was
 fitted show how well it predicts.
 
-The profile can be named by its path: emulate = \"/etc/weft/disk.toml\" in the cluster file, profile = … on the twin. It
+That profile can be named by its path: emulate = \"/etc/weft/disk.toml\" in the cluster file, profile = … on the twin. It
 describes the device as it was found: with other load at that time, and over this much of it.
 
 Examples:
+  weft profile                                          the configured cluster
+  weft profile --quick --class ssd --json | jq '.classes[0].read'
+  weft profile --targets 0 --time 5min                  every target of each class, five minutes for a class
   weft profile /data/weft --output /etc/weft/disk.toml
   weft profile /ssd --size 256M --time 10s --json | jq '.held_out'";
 
-/// Measures a path and writes the profile of a device that behaves like it.
+/// Measures a cluster for the planner and iBridge, or the device under a path.
 #[derive(Args)]
 #[command(after_long_help = AFTER)]
 pub struct ProfileArgs {
-    /// A directory on the device
-    path: PathBuf,
-    /// Where to write the profile; standard output without it
+    /// A directory on the device; without it the cluster is measured
+    path: Option<PathBuf>,
+    /// Where to write the figures [default: beside the cluster file; of a path to standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The profile's name; else that of the output file, or of the path
-    #[arg(long)]
+    #[arg(long, requires = "path")]
     name: Option<String>,
-    /// How much of the device is used, at least 16 MiB
-    #[arg(long, default_value = "512M", value_parser = super::size)]
-    size: ByteLen,
-    /// When to have measured enough; what was begun is cut short then
-    #[arg(long, default_value = "30s", value_parser = super::duration)]
-    time: weft_core::Nanos,
+    /// How much of each device is used, at least 16 MiB [default: 512 MiB of a path, 1 GiB of a target]
+    #[arg(long, value_parser = super::size)]
+    size: Option<ByteLen>,
+    /// About how long a path or each class may take [default: 30 s, 1 min; 10 s with --quick]
+    #[arg(long, value_parser = super::duration)]
+    time: Option<weft_core::Nanos>,
+    /// Only targets of this class; several times
+    #[arg(long, value_name = "CLASS", conflicts_with = "path")]
+    class: Vec<String>,
+    /// Measure so many targets of each class; 0 for all
+    #[arg(long, value_name = "COUNT", default_value_t = 2, conflicts_with = "path")]
+    targets: usize,
+    /// Fewer lengths and depths, on a quarter of the room
+    #[arg(long, conflicts_with = "path")]
+    quick: bool,
     /// One JSON object instead of tables
     #[arg(long)]
     json: bool,
 }
 
+/// How much of a path's device is used without `--size`.
+const SIZE: ByteLen = ByteLen::from_mib(512);
+/// And for how long without `--time`.
+const TIME: weft_core::Nanos = weft_core::Nanos::from_s(30);
 /// The least that tells anything of a device.
 const SIZE_MIN: ByteLen = ByteLen::from_mib(16);
 
 impl ProfileArgs {
     /// Measures, fits, writes.
-    pub fn run(self) -> Result<u8, Failure> {
-        if self.size < SIZE_MIN {
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        match &self.path {
+            Some(path) => self.of_path(path),
+            None => self.of_cluster(file),
+        }
+    }
+
+    fn of_path(&self, path: &Path) -> Result<u8, Failure> {
+        let size = self.size.unwrap_or(SIZE);
+        if size < SIZE_MIN {
             return Err(Failure::misuse("--size", "less than 16 MiB tells nothing of a device"));
         }
-        let span = ByteLen(self.size.0 / SIZE_MIN.0 * SIZE_MIN.0);
+        let span = ByteLen(size.0 / SIZE_MIN.0 * SIZE_MIN.0);
         let plan = calibrate::plan(span);
         let bar = ProgressBar::new(plan.len() as u64 + 1);
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
         bar.set_style(style.expect("a template that holds"));
         bar.enable_steady_tick(Duration::from_millis(200));
         let failed = |error: std::io::Error| {
-            Failure::new(self.path.display(), error).remedy("give a directory in which files can be made")
+            Failure::new(path.display(), error).remedy("give a directory in which files can be made")
         };
-        let measured = measure::all(&self.path, &plan, span, self.time, |name| {
+        let measured = measure::all(path, &plan, span, self.time.unwrap_or(TIME), |name| {
             bar.set_message(name.to_owned());
             bar.inc(1);
         });
@@ -75,16 +108,17 @@ impl ProfileArgs {
         bar.set_message("fitting");
         let about = format!(
             "{} as weft profile found it{}",
-            self.path.display(),
+            path.display(),
             if measured.is_direct {
                 ""
             } else {
                 " through the page cache, for the file system cannot go past it"
             }
         );
-        let fit = calibrate::fit(&self.profile_name(), &about, &measured.samples, span, measured.capacity);
+        let fit =
+            calibrate::fit(&self.profile_name(path), &about, &measured.samples, span, measured.capacity);
         bar.finish_and_clear();
-        let fit = fit.map_err(|error| Failure::new(self.path.display(), error))?;
+        let fit = fit.map_err(|error| Failure::new(path.display(), error))?;
         let text = fit.profile.to_toml();
         if let Some(output) = &self.output {
             std::fs::write(output, &text).map_err(|error| Failure::new(output.display(), error))?;
@@ -101,11 +135,17 @@ impl ProfileArgs {
         Ok(0)
     }
 
-    fn profile_name(&self) -> String {
+    fn profile_name(&self, measured: &Path) -> String {
         let stem = |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned());
         let named = self.name.clone().or_else(|| self.output.as_deref().and_then(stem));
-        named.or_else(|| stem(&self.path)).unwrap_or_else(|| "measured".to_owned())
+        named.or_else(|| stem(measured)).unwrap_or_else(|| "measured".to_owned())
     }
+}
+
+/// Seconds since 1970.
+pub fn now_s() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// How far the model is off where nothing was fitted, in the middle and at most.

@@ -1,6 +1,7 @@
 //! `weft serve`: the server process.
 
 use super::key::secret;
+use super::profile::cluster as measured;
 use crate::failure::Failure;
 use crate::logging::Log;
 use crate::signals::{self, Blocked};
@@ -10,8 +11,8 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weft_config::{Cluster, Emulate, Module, Server};
-use weft_core::ibridge::Thresholds;
+use weft_config::{Cluster, Emulate, Module, Server, TakesMeasured};
+use weft_core::ibridge::{ServiceCurve, Thresholds};
 use weft_core::{ByteLen, ServerId};
 use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
@@ -141,7 +142,7 @@ fn start(
         cluster: cluster.name.clone(),
         addresses: server.addresses.clone(),
         secret: secret.clone(),
-        targets: server.targets.iter().map(target).collect::<Result<_, _>>()?,
+        targets: server.targets.iter().map(|found| target(cluster, found, log)).collect::<Result<_, _>>()?,
         metadata: server.metadata.as_ref().map(|found| metadata_config(cluster, found)).transpose()?,
         metadata_server: Some(map.server(map.metadata).clone()),
         limits: Limits {
@@ -201,7 +202,7 @@ fn emulation(device: &Emulate) -> Result<Emulation, Failure> {
     Ok(Emulation { profile: name, build: Arc::new(build) })
 }
 
-fn target(target: &weft_config::Target) -> Result<TargetConfig, Failure> {
+fn target(cluster: &Cluster, target: &weft_config::Target, log: &Log) -> Result<TargetConfig, Failure> {
     Ok(TargetConfig {
         id: target.id,
         class: target.class.clone(),
@@ -214,18 +215,50 @@ fn target(target: &weft_config::Target) -> Result<TargetConfig, Failure> {
         queue_depth: target.queue_depth,
         leases: target.leases,
         emulate: target.emulate.as_ref().map(emulation).transpose()?,
-        ibridge: target.ibridge.as_ref().map(|found| ibridge(target, found)).transpose()?,
+        ibridge: target.ibridge.as_ref().map(|found| ibridge(cluster, target, found, log)).transpose()?,
     })
 }
 
-fn ibridge(target: &weft_config::Target, found: &weft_config::Ibridge) -> Result<IbridgeConfig, Failure> {
+/// What iBridge's decision is told of a target's disk: the device that the cluster file names, or what was measured.
+fn curve(cluster: &Cluster, target: &weft_config::Target, log: &Log) -> Result<ServiceCurve, Failure> {
+    let of_profile = || Ok(profile(&target.figures(), "profile")?.service_curve());
+    let takes = target.takes_measured();
+    if takes == TakesMeasured::No {
+        return of_profile();
+    }
+    let found = measured::figures(cluster).and_then(|report| {
+        let report =
+            report.ok_or_else(|| Failure::misuse("profile = \"measured\"", "nothing was measured"))?;
+        let class = measured::of_target(&report, target).and_then(|class| class.curve.as_ref());
+        let class = class.ok_or_else(|| {
+            let told = format!("class {} was not measured as it is now", target.class);
+            Failure::misuse("profile = \"measured\"", told)
+        })?;
+        class.service_curve().map_err(|error| Failure::misuse("profile = \"measured\"", error))
+    });
+    match found {
+        Ok(curve) => {
+            log.line(&format!("target {}: seek times are those that weft profile measured", target.id.0));
+            Ok(curve)
+        }
+        Err(failure) if takes == TakesMeasured::Must => Err(failure.remedy("measure with `weft profile`")),
+        Err(_) => of_profile(),
+    }
+}
+
+fn ibridge(
+    cluster: &Cluster,
+    target: &weft_config::Target,
+    found: &weft_config::Ibridge,
+    log: &Log,
+) -> Result<IbridgeConfig, Failure> {
     Ok(IbridgeConfig {
         path: found.path.clone(),
         size: found.size,
         policy: found.policy,
         thresholds: Thresholds { fragments_below: found.fragments_below, random_below: found.random_below },
         weight: found.weight,
-        curve: profile(&target.figures(), "profile")?.service_curve(),
+        curve: curve(cluster, target, log)?,
         exchange: found.exchange,
         stale: found.stale,
         idle: found.idle,

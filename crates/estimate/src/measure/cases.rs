@@ -148,7 +148,7 @@ impl Offsets {
                 let near = self.anywhere.at(number / 2 % self.places);
                 // Not always as far, or the platter would always have turned by as much.
                 let far = distance / self.case.len * (75 + weft_workload::mix(number) % 51) / 100;
-                if number % 2 == 0 { near } else { (near + far) % self.places }
+                if number.is_multiple_of(2) { near } else { (near + far) % self.places }
             }
         }
     }

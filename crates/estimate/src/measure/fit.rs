@@ -385,7 +385,7 @@ mod tests {
         // Requests that take now 100 us, now 1900: there are as many as if each took 1000.
         let uneven = |number: u64| {
             let times: Vec<u64> =
-                (0..300).map(|n| if (n + number) % 2 == 0 { 100_000 } else { 1_900_000 }).collect();
+                (0..300).map(|n| if (n + number).is_multiple_of(2) { 100_000 } else { 1_900_000 }).collect();
             Stream { elapsed: times.iter().sum(), times }
         };
         let point = Point::of_streams(String::new(), 4096, &(0..8).map(uneven).collect::<Vec<_>>());

@@ -1,12 +1,14 @@
 //! For which cluster is planned.
 
+use crate::commands::profile::{cluster as measured, now_s};
 use crate::commands::twin;
 use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weft_config::Cluster;
 use weft_estimate::EstimateError;
-use weft_models::Profile;
+use weft_estimate::measure::{ClassReport, Report};
+use weft_models::{NetworkSpec, Profile};
 use weft_planner::{Bytes, Figures, Plan};
 use weft_twin::{ClusterSpec, ServerSpec, TargetSpec};
 
@@ -31,7 +33,7 @@ impl Target {
     pub fn read(
         file: Option<PathBuf>,
         profiles: &[(String, String)],
-        network: &str,
+        network: Option<&str>,
         rooms: &BTreeMap<String, u64>,
         bytes: u64,
     ) -> Result<Self, Failure> {
@@ -45,6 +47,10 @@ impl Target {
         if table.contains_key("classes") {
             let figures = Figures::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
             return Self::figures(figures, rooms);
+        }
+        if table.contains_key("figures") {
+            let report = Report::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
+            return Self::figures(report.figures, rooms);
         }
         if table.contains_key("rules") {
             let plan = Plan::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
@@ -73,15 +79,22 @@ impl Target {
     fn real(
         file: &Path,
         profiles: &[(String, String)],
-        network: &str,
+        network: Option<&str>,
         rooms: &BTreeMap<String, u64>,
         bytes: u64,
     ) -> Result<Self, Failure> {
         let cluster = Cluster::load(file)?;
         let mut notes = Vec::new();
-        let mut spec =
-            ClusterSpec { network: network.to_owned(), servers: Vec::new(), ..ClusterSpec::default() };
-        notes.push(format!("the network is taken to be {network}"));
+        let measured = measured::figures(&cluster)?;
+        let mut spec = ClusterSpec {
+            network: network.unwrap_or(NETWORK).to_owned(),
+            servers: Vec::new(),
+            ..ClusterSpec::default()
+        };
+        match measured.as_ref().filter(|_| network.is_none()) {
+            Some(report) => spec.network_figures = Some(network_of(&report.figures.network)?),
+            None => notes.push(format!("the network is taken to be {}", spec.network)),
+        }
         for server in &cluster.servers {
             let mut targets = Vec::new();
             for target in &server.targets {
@@ -91,8 +104,14 @@ impl Target {
                 let profile = match told {
                     Some(profile) => profile,
                     None => {
-                        let usual = usual(&target.class)?;
+                        let found = measured.as_ref().and_then(|report| report.class(&target.class));
+                        let usual = usual(&target.class, found)?;
                         let note = format!("targets of class {} are taken to be like {usual}", target.class);
+                        // What was measured is better for the planner; the twin needs a device.
+                        let note = match found {
+                            Some(_) => format!("on the twin {note}"),
+                            None => note,
+                        };
                         if !notes.contains(&note) {
                             notes.push(note);
                         }
@@ -113,7 +132,11 @@ impl Target {
         }
         spec.check().map_err(|error| Failure::misuse(file.display(), error))?;
         let rooms = &limited(&cluster, rooms);
-        let figures = weft_estimate::of_twin(&spec, rooms, bytes)?;
+        let mut figures = weft_estimate::of_twin(&spec, rooms, bytes)?;
+        if let Some(report) = &measured {
+            let told = |class: &str| profiles.iter().any(|(told, _)| told == class);
+            take(&mut figures, report, &cluster, &told, &mut notes);
+        }
         Ok(Self { figures, twin: Some(spec), notes })
     }
 }
@@ -131,13 +154,70 @@ fn limited(cluster: &Cluster, said: &BTreeMap<String, u64>) -> BTreeMap<String, 
     rooms
 }
 
-/// What a class of this name usually is.
-fn usual(class: &str) -> Result<&'static str, Failure> {
+/// The network where nothing is known of it.
+const NETWORK: &str = "100gbe";
+
+/// Replaces figures of models by those that were measured, but for classes of which something was told.
+fn take(
+    figures: &mut Figures,
+    report: &Report,
+    cluster: &Cluster,
+    told: &dyn Fn(&str) -> bool,
+    notes: &mut Vec<String>,
+) {
+    let days = now_s().saturating_sub(report.measured_s) / 86_400;
+    let when = match days {
+        0 => "today".to_owned(),
+        1 => "a day ago".to_owned(),
+        days => format!("{days} days ago"),
+    };
+    for class in figures.classes.iter_mut().filter(|class| !told(&class.name)) {
+        let Some(found) = report.class(&class.name) else {
+            notes.push(format!("class {} was not measured: `weft profile` does", class.name));
+            continue;
+        };
+        let mut targets = cluster.servers.iter().flat_map(|server| &server.targets);
+        let target = targets.find(|target| target.class == class.name);
+        if target.is_none_or(|target| measured::of_target(report, target).is_none()) {
+            notes.push(format!(
+                "class {} was measured when its targets were {}: measure again with `weft profile`",
+                class.name, found.device
+            ));
+            continue;
+        }
+        let known = report.figures.classes.iter().find(|known| known.name == class.name);
+        if let Some(known) = known {
+            (class.read, class.write) = (known.read.clone(), known.write.clone());
+            let count = found.samples;
+            notes.push(format!("class {} was measured {when}, by {count} requests", class.name));
+        }
+    }
+}
+
+/// A network of the twin with figures that were measured.
+fn network_of(measured: &weft_planner::figures::Network) -> Result<NetworkSpec, Failure> {
+    let spec = NetworkSpec::by_name(NETWORK).map_err(|error| Failure::misuse("--network", error))?;
+    // The planner's message is the wire's latency and both ends' processors.
+    let latency_us = (measured.connect_us - 2.0 * spec.message_us).max(0.0);
+    Ok(NetworkSpec { name: "measured".into(), latency_us, link_mb_s: measured.mb_s, ..spec })
+}
+
+/// Small reads anywhere that take longer are seeks, microseconds.
+const SEEKS_US: f64 = 2_000.0;
+
+/// What a class of this name usually is, or one that was measured.
+fn usual(class: &str, measured: Option<&ClassReport>) -> Result<&'static str, Failure> {
     match class {
         "hdd" => Ok("hdd-7200"),
         "ssd" | "sata-ssd" => Ok("sata-ssd"),
         "nvme" => Ok("nvme"),
-        other => Err(Failure::misuse(format!("class {other:?}"), "nothing is known of its targets")
-            .remedy(format!("give --profile {other}=PROFILE; `weft profile` writes one"))),
+        other => match measured {
+            Some(found) => {
+                let seeks = found.read.random.first().is_some_and(|depth| depth.line.startup_us > SEEKS_US);
+                Ok(if seeks { "hdd-7200" } else { "sata-ssd" })
+            }
+            None => Err(Failure::misuse(format!("class {other:?}"), "nothing is known of its targets")
+                .remedy(format!("measure it with `weft profile`, or give --profile {other}=PROFILE"))),
+        },
     }
 }

@@ -149,7 +149,7 @@ impl PlanArgs {
         let mut rooms = rooms(weft)?;
         rooms.extend(self.room.iter().cloned());
         let file = weft.cluster.file.clone();
-        Ok(Target::read(Some(file), &self.profile, &self.network, &rooms, bytes)?.figures)
+        Ok(Target::read(Some(file), &self.profile, self.network.as_deref(), &rooms, bytes)?.figures)
     }
 
     /// Writes the plan where it was asked for, and gives the directory its rules.

@@ -1,0 +1,354 @@
+//! `weft profile` without a directory: the classes of a cluster that runs, and the way to its servers.
+
+use super::ProfileArgs;
+use crate::commands::serve::runs_here;
+use crate::commands::session::{Weft, why};
+use crate::failure::Failure;
+use crate::table::{Table, human};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::PathBuf;
+use std::time::Duration;
+use weft_config::{Cluster, Emulate, Module, Server, Target};
+use weft_core::{ByteLen, Nanos};
+use weft_env::real::block_on;
+use weft_estimate::measure::{self, ClassReport, FittedLine, Link, Plan, Report, Site};
+use weft_models::Profile;
+use weft_wire::status::TargetStatus;
+
+/// How much of a target is used without `--size`.
+const SIZE: ByteLen = ByteLen::from_mib(1024);
+/// Time for a class without `--time`.
+const TIME: Nanos = Nanos::from_s(60);
+const TIME_QUICK: Nanos = Nanos::from_s(10);
+/// Of that for the network.
+const NETWORK_PART: u64 = 12;
+/// Distances on devices that know no contents, bytes at most.
+const REACH_MAX: u64 = 64 << 30;
+/// What is used has to fit so many times into what is free.
+const FITS: u64 = 2;
+/// Requests under way at a time, and some for what else is asked.
+const CONNECTIONS: u32 = 96;
+/// The system's memory where nothing is known of it: taken before writers wait, and gathered.
+const MEMORY: (u64, u64) = (512 << 20, 128 << 20);
+
+/// A target that is to be measured.
+struct Wanted<'a> {
+    server: &'a Server,
+    target: &'a Target,
+    status: TargetStatus,
+}
+
+impl ProfileArgs {
+    /// Measures; the code to end with.
+    pub(super) fn of_cluster(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let cluster = crate::commands::load(file)?;
+        crate::embedded::revive(&cluster)?;
+        let _held = crate::embedded::hold(&cluster)?;
+        let weft = Weft::of(cluster, |options| options.connections_max = CONNECTIONS)?;
+        let output = self.output.clone().unwrap_or_else(|| Report::beside(&weft.cluster.file));
+        // Before minutes are spent on it.
+        let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty());
+        if dir.is_some_and(|dir| !may_write(dir)) {
+            return Err(Failure::misuse(output.display(), "figures cannot be written there")
+                .remedy("name another file with --output; `weft plan --cluster FILE` takes it"));
+        }
+        let wanted = self.wanted(&weft)?;
+        let plans: Vec<Plan> = wanted.iter().map(|(_, all)| self.plan(all)).collect::<Result<_, _>>()?;
+        let servers: Vec<_> = weft.cluster.numbered().collect();
+        let steps: u64 = wanted
+            .iter()
+            .zip(&plans)
+            .map(|((_, all), plan)| all.len() as u64 * measure::steps(plan))
+            .sum::<u64>()
+            + servers.len() as u64;
+        let bar = ProgressBar::new(steps);
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}");
+        bar.set_style(style.expect("a template that holds"));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let mut links: Vec<Link> = Vec::new();
+        let network_time = Nanos(self.cluster_time().0 / NETWORK_PART / servers.len().max(1) as u64);
+        for (id, server) in &servers {
+            bar.set_message(format!("messages to {}", server.name));
+            let link = block_on(measure::link(&weft.client, *id, &server.name, network_time));
+            links.push(link.map_err(|error| Failure::new(format!("server {}", server.name), why(&error)))?);
+            bar.inc(1);
+        }
+        let mut sites = Vec::new();
+        for ((class, all), plan) in wanted.iter().zip(&plans) {
+            sites.push(self.site(&weft, class, all, plan, &bar)?);
+        }
+        bar.finish_and_clear();
+        let report = Report::new(&weft.cluster.name, super::now_s(), &sites, links);
+        let text = report.to_toml();
+        std::fs::write(&output, text).map_err(|error| {
+            Failure::new(output.display(), error)
+                .remedy("name another file with --output; `weft plan --cluster FILE` takes it")
+        })?;
+        if self.json {
+            outln!("{}", serde_json::to_string(&report).map_err(|error| Failure::new("profile", error))?);
+        } else {
+            out!("{}", as_text(&report, &wanted));
+            outln!("figures written to {}", output.display());
+        }
+        Ok(0)
+    }
+
+    fn cluster_time(&self) -> Nanos {
+        self.time.unwrap_or(if self.quick { TIME_QUICK } else { TIME })
+    }
+
+    /// Targets that are to be measured, by class in the order of the cluster file.
+    fn wanted<'a>(&self, weft: &'a Weft) -> Result<Vec<(String, Vec<Wanted<'a>>)>, Failure> {
+        let mut classes: Vec<(String, Vec<(usize, &Target)>)> = Vec::new();
+        for (number, server) in weft.cluster.servers.iter().enumerate() {
+            for target in &server.targets {
+                match classes.iter_mut().find(|(class, _)| *class == target.class) {
+                    Some((_, all)) => all.push((number, target)),
+                    None => classes.push((target.class.clone(), vec![(number, target)])),
+                }
+            }
+        }
+        if let Some(unknown) =
+            self.class.iter().find(|class| !classes.iter().any(|(known, _)| known == *class))
+        {
+            let known: Vec<&str> = classes.iter().map(|(class, _)| class.as_str()).collect();
+            return Err(Failure::misuse(format!("--class {unknown}"), "no target has it")
+                .remedy(format!("classes here: {}", known.join(", "))));
+        }
+        let mut wanted = Vec::new();
+        for (class, all) in classes {
+            if !self.class.is_empty() && !self.class.contains(&class) {
+                continue;
+            }
+            let first = all[0].1;
+            if let Some((_, other)) = all.iter().find(|(_, other)| device(other) != device(first)) {
+                let (first, other) = (device(first), device(other));
+                return Err(Failure::misuse(
+                    format!("class {class:?}"),
+                    format!("has targets that are {first} and others that are {other}"),
+                )
+                .remedy("give them classes of their own"));
+            }
+            let count = if self.targets == 0 { all.len() } else { all.len().min(self.targets) };
+            let mut some = Vec::new();
+            // From all over the class, the first and the last among them.
+            for place in 0..count {
+                let (number, target) = all[place * (all.len() - 1) / count.saturating_sub(1).max(1)];
+                let server = &weft.cluster.servers[number];
+                let id = weft_core::ServerId(number as u32);
+                let asked = block_on(weft.client.status(id));
+                let status =
+                    asked.map_err(|error| Failure::new(format!("server {}", server.name), why(&error)))?;
+                let status = status.targets.into_iter().find(|status| status.target == target.id);
+                let status = status.ok_or_else(|| {
+                    let told = format!("server {} does not have it", server.name);
+                    Failure::new(format!("target {}", target.id.0), told)
+                        .remedy("restart the server, so that it reads the cluster file anew")
+                })?;
+                some.push(Wanted { server, target, status });
+            }
+            wanted.push((class, some));
+        }
+        Ok(wanted)
+    }
+
+    /// How the targets of a class are measured.
+    fn plan(&self, all: &[Wanted<'_>]) -> Result<Plan, Failure> {
+        let span = self.size.unwrap_or(if self.quick { ByteLen(SIZE.0 / 4) } else { SIZE });
+        if span < super::SIZE_MIN {
+            return Err(Failure::misuse("--size", "less than 16 MiB tells nothing of a device"));
+        }
+        let span = span.0 / super::SIZE_MIN.0 * super::SIZE_MIN.0;
+        for Wanted { target, status, server } in all {
+            if status.free.0 / FITS < span {
+                let told = format!("{} are free, and {} would be used", human(status.free.0), human(span));
+                return Err(Failure::misuse(format!("target {} of {}", target.id.0, server.name), told)
+                    .remedy("use less with --size"));
+            }
+        }
+        let first = all[0].target;
+        // An emulated device has no contents: it need not be written to be read, and is as large as it says.
+        let model = emulated(first)?;
+        let reach =
+            model.as_ref().map_or(span, |model| (capacity(model) / 4).clamp(span, REACH_MAX.max(span)));
+        Ok(Plan {
+            span,
+            reach,
+            time: Nanos(self.cluster_time().0 / all.len() as u64),
+            quick: self.quick,
+            direct: first.module == Module::Direct,
+            sparse: model.is_some(),
+        })
+    }
+
+    fn site(
+        &self,
+        weft: &Weft,
+        class: &str,
+        all: &[Wanted<'_>],
+        plan: &Plan,
+        bar: &ProgressBar,
+    ) -> Result<Site, Failure> {
+        let first = &all[0];
+        let model = emulated(first.target)?;
+        let memory = match &model {
+            Some(model) => (model.files.dirty_limit_mib << 20, model.files.dirty_background_mib << 20),
+            None if runs_here(first.server) => system_memory().unwrap_or(MEMORY),
+            None => MEMORY,
+        };
+        let mut measured = Vec::new();
+        for Wanted { target, .. } in all {
+            let tell = |step: &str| {
+                bar.set_message(format!("target {} ({class}): {step}", target.id.0));
+                bar.inc(1);
+            };
+            let found = block_on(measure::target(&weft.client, target.id, plan, &tell));
+            let found =
+                found.map_err(|error| Failure::new(format!("target {}", target.id.0), why(&error)))?;
+            measured.push((target.id.0, found));
+        }
+        let of_class = |target: &&Target| target.class == class;
+        let targets = weft.cluster.servers.iter().flat_map(|server| &server.targets).filter(of_class).count();
+        Ok(Site {
+            class: class.to_owned(),
+            device: device(first.target),
+            targets: targets as u32,
+            behind: memory.0,
+            gathers: memory.1,
+            capacity: model.as_ref().map_or(first.status.total.0, capacity),
+            measured,
+        })
+    }
+}
+
+/// What a target is, by the cluster file: figures of another one are not its own.
+pub fn device(target: &Target) -> String {
+    let module = match target.module {
+        Module::Buffered => "buffered",
+        Module::Direct => "direct",
+        Module::Null => "null",
+    };
+    match &target.emulate {
+        Some(device) => format!("{module}, emulates {device}"),
+        None => module.to_owned(),
+    }
+}
+
+/// The figures that were measured of a cluster, if any were.
+pub fn figures(cluster: &Cluster) -> Result<Option<Report>, Failure> {
+    let path = Report::beside(&cluster.file);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::new(path.display(), error)),
+    };
+    let report = Report::from_toml(&text).map_err(|error| {
+        Failure::misuse(path.display(), error).remedy("measure again with `weft profile`, or remove the file")
+    })?;
+    Ok(Some(report).filter(|report| report.cluster == cluster.name))
+}
+
+/// What was measured of a target's class, if it is still what it was then.
+pub fn of_target<'a>(report: &'a Report, target: &Target) -> Option<&'a ClassReport> {
+    report.class(&target.class).filter(|class| class.device == device(target))
+}
+
+fn emulated(target: &Target) -> Result<Option<Profile>, Failure> {
+    let profile = match &target.emulate {
+        None => return Ok(None),
+        Some(Emulate::Named(name)) => Profile::by_name(name),
+        // The file is one of the server's host: what it says there may differ from what it says here.
+        Some(Emulate::File(path)) => match std::fs::read_to_string(path) {
+            Ok(text) => Profile::from_toml(&text),
+            Err(error) => return Err(Failure::new(path.display(), error)),
+        },
+    };
+    profile.map(Some).map_err(|error| Failure::misuse(format!("target {}", target.id.0), error))
+}
+
+fn capacity(model: &Profile) -> u64 {
+    let gb = model.hdd.as_ref().map(|hdd| hdd.capacity_gb).or(model.ssd.as_ref().map(|ssd| ssd.capacity_gb));
+    (gb.unwrap_or(0.0) * 1e9) as u64
+}
+
+/// How much this system takes into memory before writers wait, and before it begins to write.
+fn system_memory() -> Option<(u64, u64)> {
+    let number = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?.trim().parse().ok()
+    };
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    let available = line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10;
+    let of = |bytes: &str, ratio: &str| match number(bytes) {
+        Some(bytes) if bytes > 0 => Some(bytes),
+        _ => number(ratio).map(|percent| available / 100 * percent),
+    };
+    Some((of("dirty_bytes", "dirty_ratio")?, of("dirty_background_bytes", "dirty_background_ratio")?))
+}
+
+fn may_write(dir: &std::path::Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else { return false };
+    // SAFETY: the path is a C string that lives until the call returns.
+    unsafe { libc::access(path.as_ptr(), libc::W_OK) == 0 }
+}
+
+fn as_text(report: &Report, wanted: &[(String, Vec<Wanted<'_>>)]) -> String {
+    let mut out = String::new();
+    let with_error = |value: f64, error: f64| format!("{value} ± {error}");
+    let mut table = Table::new(["SERVER", "MESSAGE US", "TO MB/S", "FROM MB/S", "MESSAGES"]);
+    for link in &report.network {
+        table.row([
+            link.server.clone(),
+            with_error(link.message_us, link.message_error_us),
+            with_error(link.send.mb_s, link.send.mb_s_error),
+            with_error(link.receive.mb_s, link.receive.mb_s_error),
+            link.samples().to_string(),
+        ]);
+    }
+    out += &table.render();
+    for class in &report.classes {
+        let targets: Vec<String> = class.targets.iter().map(u32::to_string).collect();
+        out += &format!(
+            "\nclass {} ({}), measured on target{} {} over {}: {} requests, {} of them in batches set aside\n",
+            class.name,
+            class.device,
+            if targets.len() == 1 { "" } else { "s" },
+            targets.join(", "),
+            human(class.span.0),
+            class.samples,
+            class.aside
+        );
+        let mut table = Table::new(["  ", "REQUESTS", "STARTUP US", "MB/S", "LINE OFF BY"]);
+        let mut row = |what: String, line: &FittedLine| {
+            table.row([
+                String::new(),
+                what,
+                with_error(line.startup_us, line.startup_error_us),
+                with_error(line.mb_s, line.mb_s_error),
+                format!("{:.0} %", 100.0 * line.off),
+            ]);
+        };
+        for (verb, lines) in [("read", &class.read), ("write", &class.write)] {
+            row(format!("{verb} in order"), &lines.sequential);
+            if let Some(streams) = &lines.streams {
+                row(format!("{verb} 16 streams in turn"), streams);
+            }
+            for depth in &lines.random {
+                let at =
+                    if depth.depth == 1 { String::new() } else { format!(", {} at a time", depth.depth) };
+                row(format!("{verb} at random{at}"), &depth.line);
+            }
+        }
+        out += &table.render();
+        if class.targets.len() > 1 {
+            out += &format!("  targets differ from their mean by {:.0} % at most\n", 100.0 * class.apart);
+        }
+        let bridged = wanted.iter().filter(|(name, _)| *name == class.name).flat_map(|(_, all)| all);
+        if bridged.into_iter().any(|one| one.target.ibridge.is_some()) {
+            out += "  these are figures of the disks, without the SSDs beside them\n";
+        }
+    }
+    out.push('\n');
+    out
+}
