@@ -88,6 +88,8 @@ fn a_trace_becomes_a_picture_and_a_table() {
     assert_eq!(weft(&["trace", "plot", &csv, "-o", "-"]), drawn, "the same trace gives the same picture");
     let small = weft(&["trace", "plot", &csv, "-o", "-", "--only", "small", "--view", "ranks"]);
     assert!(small.contains("/scratch/small") && !small.contains("/scratch/big"), "{small}");
+    let together = weft(&["trace", "plot", &csv, "-o", "-", "--together", "--view", "rank-time"]);
+    assert!(together.contains("2 files together") && !together.contains("shown:"), "{together}");
     weft(&["trace", "export", &csv, "--parquet", &parquet]);
     let bytes = std::fs::read(&parquet).expect("a table");
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));

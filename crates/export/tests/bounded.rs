@@ -47,7 +47,7 @@ fn all_of_it(count: u64) {
     for record in Reader::open(&path).expect("a trace") {
         survey.add(&record.expect("sound"));
     }
-    let files = survey.files(Level::Posix);
+    let files = [survey.files(Level::Posix)];
     let cells = (Picture::columns(true), Picture::ROWS);
     let mut maps = HeatMap::of(&survey, Level::Posix, &files, View::Time, cells);
     for record in Reader::open(&path).expect("a trace") {

@@ -39,7 +39,7 @@ fn map(records: &[Record], file: u32, view: View, cells: (usize, usize)) -> Heat
     records.iter().for_each(|record| survey.add(record));
     let files = survey.files(Level::Posix);
     let file = files.into_iter().find(|(id, _)| id.0 == file).expect("it was used");
-    let mut map = HeatMap::of(&survey, Level::Posix, &[file], view, cells).remove(0);
+    let mut map = HeatMap::of(&survey, Level::Posix, &[vec![file]], view, cells).remove(0);
     records.iter().for_each(|record| map.add(record));
     map
 }
@@ -85,6 +85,26 @@ fn a_diagonal_is_a_diagonal() {
         assert_eq!(map.writes.cells, expected, "{view:?}");
         assert_eq!(map.reads.bytes, ByteLen(0));
     }
+}
+
+#[test]
+fn files_together_are_one_map() {
+    // Each rank its own file, as long as its rank says.
+    let records: Vec<Record> = (0..4u64)
+        .map(|n| record(n as u32, n as u32, Operation::Write, (0, (n + 1) * 1024), (n * 100, n * 100 + 100)))
+        .collect();
+    let mut survey = Survey::default();
+    records.iter().for_each(|record| survey.add(record));
+    let groups = [survey.files(Level::Posix)];
+    let mut maps = HeatMap::of(&survey, Level::Posix, &groups, View::RankTime, (4, 4));
+    records.iter().for_each(|record| maps[0].add(record));
+    let at = |at: usize| if at.is_multiple_of(5) { (at / 5 + 1) as f64 * 1024.0 } else { 0.0 };
+    assert_eq!((maps.len(), &maps[0].writes.cells), (1, &(0..16).map(at).collect()));
+    let mut maps = HeatMap::of(&survey, Level::Posix, &groups, View::Ranks, (4, 4));
+    records.iter().for_each(|record| maps[0].add(record));
+    // The first kilobyte is all ranks', the last that of rank 3.
+    let at = |at: usize| if at % 4 <= at / 4 { 1024.0 } else { 0.0 };
+    assert_eq!(maps[0].writes.cells, (0..16).map(at).collect::<Vec<_>>());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::axis::{Axis, Quantity, View};
 use super::survey::{FileHeat, Survey, counts};
+use std::collections::BTreeSet;
 use weft_core::ByteLen;
 use weft_trace::{FileId, Level, Operation, Record};
 
@@ -24,11 +25,10 @@ impl Grid {
     }
 }
 
-/// What was read and written of one file.
+/// What was read and written of a file, or of some together.
 #[derive(Clone, Debug)]
 pub struct HeatMap {
-    /// Which file.
-    pub file: FileId,
+    files: BTreeSet<FileId>,
     level: Level,
     view: View,
     pub(super) x: Axis,
@@ -42,16 +42,16 @@ pub struct HeatMap {
 }
 
 impl HeatMap {
-    /// An empty map of each of `files`, all over the same time, with cells of `width` columns and at most `height`
-    /// rows.
+    /// An empty map of each of `groups` of files, all over the same time, with cells of `width` columns and at most
+    /// `height` rows. The offsets of a group's files lie over each other.
     pub fn of(
         survey: &Survey,
         level: Level,
-        files: &[(FileId, FileHeat)],
+        groups: &[Vec<(FileId, FileHeat)>],
         view: View,
         (width, height): (usize, usize),
     ) -> Vec<Self> {
-        let spans = || files.iter().map(|(_, heat)| heat.span);
+        let spans = || groups.iter().flatten().map(|(_, heat)| heat.span);
         let first = spans().map(|(begin, _)| begin.get()).min().unwrap_or(0);
         let last = spans().map(|(_, end)| end.get()).max().unwrap_or(0);
         // What begins soon after the trace is shown from its begin on.
@@ -63,18 +63,18 @@ impl HeatMap {
         };
         let ranks = survey.ranks(level).max(1);
         let rank = Axis::new(Quantity::Ranks, 0, u64::from(ranks), height.min(ranks as usize));
-        let map = |(file, heat): &(FileId, FileHeat)| {
-            Self::new(*file, level, view, (time, rank), |cells| offsets(heat, cells), (width, height))
+        let map = |files: &Vec<(FileId, FileHeat)>| {
+            let axes = (time, rank, |cells| offsets(files, cells));
+            Self::new(files, level, view, axes, (width, height))
         };
-        files.iter().map(map).collect()
+        groups.iter().map(map).collect()
     }
 
     fn new(
-        file: FileId,
+        files: &[(FileId, FileHeat)],
         level: Level,
         view: View,
-        (time, rank): (Axis, Axis),
-        offset: impl Fn(usize) -> Axis,
+        (time, rank, offset): (Axis, Axis, impl Fn(usize) -> Axis),
         (width, height): (usize, usize),
     ) -> Self {
         let (x, y) = match view {
@@ -83,17 +83,18 @@ impl HeatMap {
             View::RankTime => (time, rank),
         };
         let grid = || Grid::new(x.cells, y.cells);
-        Self { file, level, view, x, y, reads: grid(), writes: grid(), seen: 0 }
+        let files = files.iter().map(|(file, _)| *file).collect();
+        Self { files, level, view, x, y, reads: grid(), writes: grid(), seen: 0 }
     }
 
-    /// Takes a record, if it is about this map's file.
+    /// Takes a record, if it is about a file of this map.
     pub fn add(&mut self, record: &Record) {
         if record.level != self.level || !counts(record) {
             return;
         }
         let number = self.seen;
         self.seen += 1;
-        if record.file != self.file {
+        if !self.files.contains(&record.file) {
             return;
         }
         let time = match self.x.quantity {
@@ -120,8 +121,9 @@ impl HeatMap {
     }
 }
 
-/// The bytes of a file: from its begin on, unless only a part near the end is used.
-fn offsets(heat: &FileHeat, cells: usize) -> Axis {
-    let low = if heat.begin > heat.end / 2 { heat.begin } else { 0 };
-    Axis::new(Quantity::Bytes, low, heat.end, cells)
+/// The bytes of files: from their begin on, unless only a part near the end is used.
+fn offsets(files: &[(FileId, FileHeat)], cells: usize) -> Axis {
+    let low = files.iter().map(|(_, heat)| heat.begin).min().unwrap_or(0);
+    let high = files.iter().map(|(_, heat)| heat.end).max().unwrap_or(0);
+    Axis::new(Quantity::Bytes, if low > high / 2 { low } else { 0 }, high, cells)
 }

@@ -20,9 +20,12 @@ pub struct Plot {
     /// What stands on the axes
     #[arg(long, value_enum, default_value_t = ViewArg::Time)]
     view: ViewArg,
-    /// Draw so many files, those with the most bytes first
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    files: usize,
+    /// Draw so many files, those with the most bytes first; 1 without it
+    #[arg(long, value_name = "COUNT")]
+    files: Option<usize>,
+    /// Draw the files as one: all of them, or as many as --files says
+    #[arg(long)]
+    together: bool,
     /// Only files whose name has this in it
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -57,7 +60,9 @@ impl Plot {
     /// Draws; the code to end with.
     pub fn run(self) -> Result<u8, Failure> {
         if self.output.extension().is_some_and(|extension| !extension.eq_ignore_ascii_case("svg")) {
-            return Err(Failure::new(self.output.display(), "pictures are SVG: name the file so (heat.svg)"));
+            return Err(Failure::new(self.output.display(), "pictures are SVG").remedy(
+                "name the file so (heat.svg); `rsvg-convert heat.svg -o heat.png` makes a PNG of one",
+            ));
         }
         let mut stream = self.input.open()?;
         let mut survey = Survey::default();
@@ -72,7 +77,9 @@ impl Plot {
             let name = stream.names().file_name(*file).unwrap_or_default();
             self.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
         };
-        let shown: Vec<_> = all.iter().filter(fits).take(self.files.clamp(1, FILES_MAX)).copied().collect();
+        let most = self.files.unwrap_or(if self.together { usize::MAX } else { 1 }).max(1);
+        let most = if self.together { most } else { most.min(FILES_MAX) };
+        let shown: Vec<_> = all.iter().filter(fits).take(most).copied().collect();
         if shown.is_empty() {
             let which = self.only.as_ref().map(|text| format!(" of files with `{text}` in their names"));
             return Err(Failure::new(
@@ -87,14 +94,16 @@ impl Plot {
             ViewArg::Ranks => View::Ranks,
             ViewArg::RankTime => View::RankTime,
         };
+        let groups: Vec<Vec<_>> =
+            if self.together { vec![shown.clone()] } else { shown.iter().map(|file| vec![*file]).collect() };
         let cells = (Picture::columns(both), Picture::ROWS);
-        let mut maps = HeatMap::of(&survey, level, &shown, view, cells);
+        let mut maps = HeatMap::of(&survey, level, &groups, view, cells);
         let mut stream = self.input.open()?;
         pass(&mut *stream, |record| maps.iter_mut().for_each(|map| map.add(record)))?;
         let picture = Picture {
             title: self.heading(&*stream),
             notes: notes(&survey, level, &shown, all.len(), &*stream),
-            files: maps.into_iter().map(|map| (name(map.file, stream.names()), map)).collect(),
+            files: groups.iter().map(|files| name(files, stream.names())).zip(maps).collect(),
         };
         let mut out = sink(&self.output)?;
         let written = out.write_all(svg(&picture).as_bytes()).and_then(|()| out.flush());
@@ -124,8 +133,11 @@ fn pass(stream: &mut dyn RecordStream, mut each: impl FnMut(&Record)) -> Result<
     Ok(())
 }
 
-fn name(file: FileId, names: &Names) -> String {
-    names.file_name(file).unwrap_or_default().to_owned()
+fn name(files: &[(FileId, FileHeat)], names: &Names) -> String {
+    match files {
+        [(file, _)] => names.file_name(*file).unwrap_or_default().to_owned(),
+        files => format!("{} files together", files.len()),
+    }
 }
 
 /// What the picture shows, in words.
