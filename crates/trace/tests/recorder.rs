@@ -240,3 +240,59 @@ fn tails_that_make_no_sense_are_named_and_left_out() {
     assert_eq!(records.len(), 1);
     assert!(merged.damaged && merged.notes[0].contains("x.1.0.wtail"), "{:?}", merged.notes);
 }
+
+#[test]
+fn a_process_without_a_free_descriptor_loses_some_and_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let recorder = recorder(dir.path(), None);
+    let limited = |most: u64| {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: 4096 };
+        // SAFETY: reads one struct; the process is a child of this test.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    };
+    killed_child(|| {
+        let mut dice = Dice(1);
+        let mut some = |count: usize| {
+            for _ in 0..count {
+                let event = any_event(&mut dice, &recorder, 3).0;
+                if !recorder.record(&event) {
+                    return_wrong();
+                }
+            }
+        };
+        // Of five halves two find no descriptor.
+        some(2 * SLOTS);
+        limited(0);
+        some(2 * SLOTS);
+        limited(1024);
+        some(SLOTS + 7);
+    });
+    let (merged, records, _) = merged(dir.path());
+    assert_eq!(records.len(), 3 * SLOTS + 7);
+    let note = format!("{} operations could not be recorded", 2 * SLOTS);
+    assert!(!merged.damaged && merged.notes[0].ends_with(&note), "{:?}", merged.notes);
+}
+
+#[test]
+fn a_directory_that_is_gone_ends_tracing_with_one_word() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    let complain = |line: &str| {
+        assert!(line.contains("No such file or directory"), "{line}");
+        TOLD.fetch_add(1, Ordering::Relaxed);
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let recorder = Recorder::new(Options { dir: dir.path().join("never"), rank: None, complain });
+    for _ in 0..3 {
+        assert!(recorder.file(b"/a").is_none());
+    }
+    assert_eq!((TOLD.load(Ordering::Relaxed), recorder.is_recording()), (1, false));
+    // Or in the middle.
+    let recorder = Recorder::new(Options { dir: dir.path().to_owned(), rank: None, complain });
+    let event = any_event(&mut Dice(1), &recorder, 3).0;
+    assert!(recorder.record(&event));
+    drop(dir);
+    let recorded = (0..3 * SLOTS).filter(|_| recorder.record(&event)).count();
+    // The operation that fills the half is in it.
+    assert_eq!((recorded, TOLD.load(Ordering::Relaxed)), (SLOTS - 2, 2));
+}

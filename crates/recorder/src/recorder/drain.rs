@@ -83,15 +83,18 @@ impl Part {
         let _whole = NoCancel::enter();
         let opened = OpenOptions::new().append(true).create(!self.begun).open(&self.path);
         let mut file = match opened {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                return Ok(false);
-            }
+            Err(error) if no_descriptor(&error) => return Ok(false),
             opened => opened?,
         };
         file.write_all(&self.out)?;
         self.begun = true;
         Ok(true)
     }
+}
+
+/// Whether the process has no descriptor left, which need not stay so.
+pub fn no_descriptor(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// Opening and writing are points at which a thread can be canceled, with locks in its hands.

@@ -164,7 +164,7 @@ impl Recorder {
         }
     }
 
-    /// Records an operation; false when it could not be.
+    /// Records an operation; false when tracing has ended with it.
     pub fn record(&self, event: &Event) -> bool {
         let Some(_inside) = Inside::enter() else {
             self.missed.fetch_add(1, Relaxed);
@@ -190,7 +190,6 @@ impl Recorder {
         match process.push(self.shard(), &slot) {
             Ok(()) => true,
             Err(error) => {
-                process.lost(1);
                 self.end(process, &error);
                 false
             }

@@ -1,6 +1,6 @@
 //! The files of one process: its tail, mapped, and its part.
 
-use super::drain::Part;
+use super::drain::{Part, no_descriptor};
 use super::mapping::{Mapping, reserve};
 use super::names::{Numbers, text};
 use crate::clock::{Anchor, host_name, monotonic_ns};
@@ -131,13 +131,16 @@ impl Process {
         }
     }
 
-    /// Puts a slot where the thread's shard has room.
+    /// Puts a slot where the thread's shard has room; what finds none is counted as lost.
     pub fn push(&self, shard: usize, slot: &Slot) -> io::Result<()> {
         loop {
             let mut state = lock(&self.shards[shard]);
             if !state.ready {
-                self.make_ready(shard)?;
-                state.ready = true;
+                state.ready = self.make_ready(shard).inspect_err(|_| self.lost(1))?;
+                if !state.ready {
+                    self.lost(1);
+                    return Ok(());
+                }
             }
             let half = 2 * shard + state.active;
             let base = HALVES_AT + half * HALF_LEN;
@@ -154,16 +157,20 @@ impl Process {
             }
             // Both halves are full: whoever filled this one is writing it, or has not begun.
             drop(state);
-            self.drain(half)?;
+            self.drain(half).inspect_err(|_| self.lost(1))?;
         }
     }
 
+    /// Gives a shard its room; false when there is no descriptor to do it by.
     #[cold]
-    fn make_ready(&self, shard: usize) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(&self.tail)?;
+    fn make_ready(&self, shard: usize) -> io::Result<bool> {
+        let file = match OpenOptions::new().write(true).open(&self.tail) {
+            Err(error) if no_descriptor(&error) => return Ok(false),
+            opened => opened?,
+        };
         reserve(&file, HALVES_AT + 2 * shard * HALF_LEN, 2 * HALF_LEN)?;
         self.map.half(at::SHARDS).fetch_max(shard as u32 + 1, AcqRel);
-        Ok(())
+        Ok(true)
     }
 
     /// Appends a half to the part if it is full.
