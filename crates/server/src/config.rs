@@ -39,7 +39,7 @@ pub struct ServerConfig {
     pub checksums_remote: bool,
     /// The server ends itself when no connection was open for this long; `None` stays.
     pub idle_exit: Option<Nanos>,
-    /// Of so many stretches of a client's time (a quarter of a second each) the requests are kept as samples; `None` keeps
+    /// Of so many stretches of a client's time (a second each) the requests are kept as samples; `None` keeps
     /// none. With samples no descriptors are lent.
     pub sample: Option<NonZeroU32>,
     /// What the server cannot find out by itself in both worlds.

@@ -13,6 +13,9 @@ use weft_trace::{FileId, HostId, Level, Names, Operation, Rank, Record};
 
 /// Most requests of an interval that are used.
 const REQUESTS_MAX: usize = 1 << 18;
+/// A client of whom nothing was seen for so long may have done anything meanwhile: samples leave out stretches of its time
+/// that are longer.
+const GAP_NS: u64 = 1_000_000_000;
 /// Most client processes that keep their numbers from interval to interval.
 const CLIENTS_MAX: usize = 1 << 20;
 
@@ -139,10 +142,7 @@ impl Watcher {
         if count == 0 {
             return interval;
         }
-        if self.clients.len() > CLIENTS_MAX {
-            self.clients.clear();
-        }
-        let (traced, _) = trace([&kept].into_iter(), &mut self.clients);
+        let (traced, _) = trace([&kept].into_iter(), &mut Ranks::of_stretches());
         self.kept.push_back(kept);
         while self.kept.len() > self.watch.hysteresis().intervals.max(1) as usize {
             self.kept.pop_front();
@@ -193,7 +193,18 @@ impl Watcher {
         available: &[Candidate<'_>],
         options: &Options,
     ) -> Result<(), PlanError> {
-        let (traced, layouts) = trace(self.kept.iter(), &mut self.clients);
+        if self.clients.len() > CLIENTS_MAX {
+            self.clients.clear();
+        }
+        let (mut traced, layouts) = trace(self.kept.iter(), &mut Ranks::Clients(&mut self.clients));
+        // Who is counted once has jumps in his order that are not his own.
+        let (stretches, _) = trace(self.kept.iter(), &mut Ranks::of_stretches());
+        for unit in &mut traced.units {
+            if let Some(same) = stretches.units.iter().find(|same| same.rule == unit.rule) {
+                unit.pattern.shape.clone_from(&same.pattern.shape);
+                unit.pattern.share = same.pattern.share;
+            }
+        }
         let bytes = traced.units.iter().map(|unit| unit.extent_sum).fold(0, u64::saturating_add);
         let figures = figures(bytes).map_err(PlanError)?;
         let due = |name: &str| interval.groups.iter().any(|g| g.step == Step::Plan && g.name == name);
@@ -219,10 +230,43 @@ impl Watcher {
     }
 }
 
+/// Who counts as one rank.
+enum Ranks<'a> {
+    /// A client process.
+    Clients(&'a mut BTreeMap<u64, Rank>),
+    /// A client process from one gap to the next: its rank now, and the end of what it did last.
+    Stretches(BTreeMap<u64, (Rank, Nanos)>, u32),
+}
+
+impl Ranks<'_> {
+    fn of_stretches() -> Self {
+        Self::Stretches(BTreeMap::new(), 0)
+    }
+
+    /// The rank of a request; they come by their begin.
+    fn of(&mut self, asked: &Asked) -> Rank {
+        match self {
+            Self::Clients(known) => {
+                let next = Rank(known.len() as u32);
+                *known.entry(asked.client).or_insert(next)
+            }
+            Self::Stretches(known, count) => {
+                let (rank, end) = known.entry(asked.client).or_insert((Rank(u32::MAX), Nanos(0)));
+                if *rank == Rank(u32::MAX) || asked.start.saturating_sub(*end) >= Nanos(GAP_NS) {
+                    *rank = Rank(*count);
+                    *count += 1;
+                }
+                *end = asked.end.max(*end);
+                *rank
+            }
+        }
+    }
+}
+
 /// Intervals as a trace, and each file's id and layout, those that it had last.
 fn trace<'a>(
     kept: impl Iterator<Item = &'a Kept>,
-    clients: &mut BTreeMap<u64, Rank>,
+    ranks: &mut Ranks<'_>,
 ) -> (Traced, BTreeMap<u32, FileLayout>) {
     let mut names = Names::default();
     let mut layouts = BTreeMap::new();
@@ -240,10 +284,8 @@ fn trace<'a>(
     let origin = all.first().map_or(Nanos(0), |(_, asked)| asked.start);
     let mut survey = Survey::new(&Limits::default());
     for (file, asked) in all {
-        let next = Rank(clients.len() as u32);
-        let rank = *clients.entry(asked.client).or_insert(next);
         let record = Record {
-            rank,
+            rank: ranks.of(&asked),
             host: HostId(0),
             file,
             op: if asked.write { Operation::Write } else { Operation::Read },

@@ -13,8 +13,9 @@ use weft_env::Env;
 use weft_wire::data::{DatafileId, IoHints, SAMPLES_MAX, Sample, Samples};
 use weft_wire::hello::SessionId;
 
-/// A stretch of a client's time, in nanoseconds.
-const STRETCH_NS: u64 = 250_000_000;
+/// A stretch of a client's time, in nanoseconds: so long that also who asks for little has several requests in it, from which
+/// their order can be told.
+const STRETCH_NS: u64 = 1_000_000_000;
 
 /// What is kept of the requests to a server.
 pub(super) struct Sampler {

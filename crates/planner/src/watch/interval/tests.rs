@@ -33,7 +33,7 @@ fn seen(layout: &Layout, number: u64, how: Use, requests: u64) -> Vec<Seen> {
             Use::Stream => Extent::new(client * (SIZE / 8) + (number * requests / 8 + turn) % 32 * MIB, MIB),
             Use::Random => Extent::new(chance % (SIZE / (16 * KIB)) * 16 * KIB, 16 * KIB),
         };
-        let start = Nanos(number * 60_000_000_000 + turn * 10_000_000 + client * 1000);
+        let start = Nanos(number * 60_000_000_000 + turn * 100_000_000 + client * 1000);
         for sub in layout.split(extent, Access::Sequential, SplitPolicy::Off) {
             out.push(Seen {
                 client: 900 + client,
@@ -55,6 +55,8 @@ struct Run {
     figures: Figures,
     layout: Layout,
     ruled: Option<ClassLayout>,
+    /// Which messages are in the samples.
+    kept: fn(&Seen) -> bool,
     number: u64,
 }
 
@@ -65,6 +67,7 @@ impl Run {
         Self {
             watcher: Watcher::new("/out2", hysteresis),
             ruled: None,
+            kept: |_| true,
             figures: hybrid((4, 8_000.0, 150.0), (2, 80.0, 500.0), Some(512 * MIB)),
             layout: Layout::striped(&all, ByteLen(MIB)).expect("a layout"),
             number: 0,
@@ -80,7 +83,7 @@ impl Run {
             layout: layout.clone(),
             ruled: self.ruled.clone(),
             size: SIZE,
-            seen: seen(&layout, self.number, how, requests),
+            seen: seen(&layout, self.number, how, requests).into_iter().filter(self.kept).collect(),
         };
         // Not every interval has the same files.
         let files = (0..1 + self.number % 2).map(file).collect();
@@ -128,6 +131,25 @@ fn a_program_that_turns_to_random_requests_gets_one_plan_with_the_ssds_in_it() {
     assert!(plan.rules[0].layout[0].stripes.contains_key("ssd"), "{:?}", plan.rules[0].layout);
     assert!(plan.rules[0].pattern.starts_with("random"), "{}", plan.rules[0].pattern);
     assert!(random.iter().all(|one| one.failed.is_none()));
+}
+
+#[test]
+fn patterns_are_told_from_stretches_of_time() {
+    for (how, order) in [(Use::Stream, Order::Contiguous), (Use::Random, Order::Random)] {
+        let mut run = Run::new(hysteresis());
+        // Of about eight seconds one, another one for each client.
+        run.kept = |seen| {
+            let stretch = seen.start.0 / 1_000_000_000;
+            let chance = (stretch * 8191 + seen.client + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (chance ^ (chance >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 61 == 0
+        };
+        for _ in 0..4 {
+            let interval = run.interval(how, 4096);
+            let signature = interval.groups[0].signature;
+            assert!((300..800 * 2).contains(&interval.requests) && interval.lost == 0, "{interval:?}");
+            assert_eq!(signature.map(|seen| seen.order), Some(order), "{:?}", interval.groups);
+        }
+    }
 }
 
 #[test]
