@@ -2,6 +2,9 @@
 
 use weft_workload::WorkloadSpec;
 
+/// Where to go with a file that is something else.
+const TRACE: &str = "; if it is a trace, `weft replay` does it again, with --twin on a simulated cluster";
+
 /// The workload that `name` means: a kind with its defaults, or the file of that name; with `set`, parameters such as
 /// `size="65 KiB"` or `two_phase.cb_nodes=4`.
 ///
@@ -14,11 +17,17 @@ pub fn workload(name: &str, set: &[String]) -> Result<WorkloadSpec, String> {
             return Err("a mix is described by a file; see docs/workloads.md".to_owned());
         }
         Some(spec) => format!("kind = {:?}", spec.kind()),
-        None => std::fs::read_to_string(name).map_err(|error| {
-            format!("{name}: no such kind of workload, and no file to read ({error}); kinds are {}", kinds())
+        None => std::fs::read_to_string(name).map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidData => format!("{name}: no description of a workload{TRACE}"),
+            _ => {
+                format!(
+                    "{name}: no such kind of workload, and no file to read ({error}); kinds are {}",
+                    kinds()
+                )
+            }
         })?,
     };
-    let told = |error: toml::de::Error| format!("{name}: {}", error.to_string().trim_end());
+    let told = |error: toml::de::Error| format!("{name}: {}{TRACE}", error.to_string().trim_end());
     if set.is_empty() {
         return toml::from_str(&text).map_err(told);
     }

@@ -176,6 +176,41 @@ fn a_file_system_that_loses_bytes_is_found_out() {
 }
 
 #[test]
+fn whoever_takes_a_trace_takes_every_kind() {
+    if common::without_darshan() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let (cluster, plan, picture) = (path("cluster.toml"), path("plan.toml"), path("map.svg"));
+    let target = "targets = [{ class = \"hdd\", profile = \"hdd-7200\" }]";
+    std::fs::write(&cluster, format!("seed = 5\n[[servers]]\ncount = 3\n{target}\n")).expect("written");
+    let (log, wtrace, csv) =
+        (log("hdf5-diagonal-write-10ranks-dxt.darshan"), path("a.wtrace"), path("a.csv"));
+    let log = log.to_str().expect("text");
+    weft(&["trace", "export", log, "--wtrace", &wtrace]);
+    weft(&["trace", "export", &wtrace, "--csv", &csv]);
+    let mut same: Vec<[String; 3]> = Vec::new();
+    for trace in [log, &wtrace, &csv] {
+        assert!(weft(&["trace", "show", trace]).contains("10"), "{trace}");
+        weft(&["trace", "plot", trace, "-o", &picture]);
+        let replay = rows(&weft(&["replay", trace, "--twin", &cluster, "--json"]));
+        weft(&["replay", trace, dir.path().to_str().expect("text"), "--verify"]);
+        weft(&["plan", trace, "--cluster", &cluster, "--verify", "--output", &plan]);
+        let layouts = std::fs::read_to_string(&plan).expect("a plan");
+        let layouts: Vec<&str> = layouts.lines().filter(|line| line.contains("stripes")).collect();
+        let csv = weft(&["trace", "export", trace, "--csv", "-"]);
+        same.push([replay[0]["event_hash"].to_string(), layouts.join("\n"), csv]);
+        // What takes workloads says where traces go.
+        let output = Command::new(WEFT).args(["twin", "run", trace]).output().expect("weft starts");
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && why.contains("weft replay"), "{why}");
+    }
+    assert!(!same[0][1].is_empty());
+    assert!(same.iter().all(|of| *of == same[0]), "the same from every kind");
+}
+
+#[test]
 fn the_twin_replays_a_log_the_same_way_twice() {
     if common::without_darshan() {
         return;
