@@ -8,6 +8,7 @@ use crate::control::odd_reply;
 use crate::error::{Error, Result};
 use crate::exchange::{Item, Outcome};
 use crate::file::{OpenFile, State};
+use crate::file::{Patience, another_home, moved};
 use crate::write::expired;
 use std::io::IoSlice;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +24,7 @@ const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 
 /// The right to append, for as long as data servers take its capability.
 pub(crate) struct Turn {
-    owner: LockOwner,
+    pub(crate) owner: LockOwner,
     pub(crate) cap: Capability,
     /// Something may have been written.
     pub(crate) wrote: AtomicBool,
@@ -67,7 +68,7 @@ impl<E: Env> OpenFile<E> {
         loop {
             let turn = self.take_turn().await?;
             let result = self.append_in(&turn, bufs).await;
-            let over = result.as_ref().is_err_and(expired);
+            let over = result.as_ref().is_err_and(|error| expired(error) || moved(error));
             let wrote = turn.wrote.load(Relaxed);
             // Whoever waits gets the lock in the end though this be lost; what is written is written.
             let _ = self.end_turn(turn.owner, turn.in_doubt.load(Relaxed)).await;
@@ -90,7 +91,7 @@ impl<E: Env> OpenFile<E> {
         self.write_in_turn(bufs, end, Some(turn)).await.map(|count| (end, count))
     }
 
-    async fn end_turn(&self, owner: LockOwner, in_doubt: bool) -> Result<()> {
+    pub(crate) async fn end_turn(&self, owner: LockOwner, in_doubt: bool) -> Result<()> {
         let handle = self.handle();
         let request = match in_doubt {
             true => MetaRequest::Forsake { handle, owner },
@@ -100,7 +101,7 @@ impl<E: Env> OpenFile<E> {
     }
 
     /// Waits for the append lock.
-    async fn take_turn(&self) -> Result<Turn> {
+    pub(crate) async fn take_turn(&self) -> Result<Turn> {
         let state = &self.state;
         let (handle, pid) = (self.handle(), state.client.options().pid);
         // Each turn is an owner of its own: what is heard late of one says nothing about the next.
@@ -122,13 +123,13 @@ impl<E: Env> OpenFile<E> {
             };
             match state.client.call(Effect::Repeatable, request).await {
                 Ok(MetaReply::Locked) => return Ok(Turn::new(owner, cap)),
-                Ok(MetaReply::LockedFenced { cap, fence_s }) => {
-                    if let Err(error) = state.put_fence(cap, fence_s).await {
+                Ok(MetaReply::LockedFenced { cap, fence_s }) => match state.put_fence(cap, fence_s).await {
+                    Ok(cap) => return Ok(Turn::new(owner, cap)),
+                    Err(error) => {
                         let _ = self.end_turn(owner, false).await;
                         return Err(error);
                     }
-                    return Ok(Turn::new(owner, cap));
-                }
+                },
                 Ok(MetaReply::LockWait(next)) => ticket = next,
                 Ok(_) => return Err(odd_reply()),
                 Err(error) => {
@@ -144,14 +145,30 @@ impl<E: Env> OpenFile<E> {
 }
 
 impl<E: Env> State<E> {
-    async fn put_fence(&self, cap: Capability, fence_s: u64) -> Result<()> {
-        self.renewed(cap);
-        if self.fenced_s.load(Relaxed) >= fence_s {
-            return Ok(());
+    /// Has late appends of others refused; the capability that passes.
+    async fn put_fence(&self, cap: Capability, fence_s: u64) -> Result<Capability> {
+        let mut patience = Patience::default();
+        let mut cap = cap;
+        if self.home()?.data == cap.file {
+            self.renewed(cap);
+        } else {
+            cap = self.renew().await?;
         }
-        let fenced = self.client.core.fence(self.record.file, cap, self.layout()?, fence_s).await;
-        fenced.map_err(|error| error.about(&self.path))?;
-        self.fenced_s.fetch_max(fence_s, Relaxed);
-        Ok(())
+        loop {
+            let home = self.home()?;
+            if home.fenced_s.load(Relaxed) >= fence_s && cap.file == home.data {
+                return Ok(cap);
+            }
+            let fenced = match cap.file == home.data {
+                true => self.client.core.fence(home.data, cap, &home.layout, fence_s).await,
+                false => Err(another_home()),
+            };
+            let fenced = self.unless_moved(home, fenced, &mut patience).await;
+            if fenced.map_err(|error| error.about(&self.path))?.is_some() {
+                home.fenced_s.fetch_max(fence_s, Relaxed);
+                return Ok(cap);
+            }
+            cap = self.cap().await?;
+        }
     }
 }

@@ -58,7 +58,7 @@ impl<E: Env> Core<E> {
     }
 
     /// One request per server (and batch) about `objects` of one file.
-    async fn ask_about<T>(
+    pub(crate) async fn ask_about<T>(
         &self,
         objects: &[T],
         place: impl Fn(&T) -> TargetId,
@@ -114,14 +114,9 @@ impl<E: Env> Core<E> {
     }
 
     /// What the datafiles say of a file as a whole.
-    pub(crate) async fn survey(
-        &self,
-        file: FileId,
-        cap: Capability,
-        layout: &Layout,
-    ) -> Result<Settlement, Error> {
+    pub(crate) async fn survey(&self, cap: Capability, layout: &Layout) -> Result<Settlement, Error> {
         let objects: Vec<_> = layout.objects().collect();
-        let lens = self.lens(file, cap, &objects).await?;
+        let lens = self.lens(cap.file, cap, &objects).await?;
         let size = layout.file_size(objects.iter().zip(&lens).map(|(&(object, _), meta)| (object, meta.len)));
         Ok(Settlement {
             size: ByteLen(size.0),
@@ -180,6 +175,13 @@ impl<E: Env> Core<E> {
         Ok(boots(&objects, &replies))
     }
 
+    /// In which life the machine with `target` is.
+    pub(crate) async fn boot_of(&self, target: TargetId, cap: Capability) -> Result<u64, Error> {
+        let request = DataRequest::Sync { cap, datafiles: Vec::new() };
+        let reply = self.ask_data(vec![(self.route(target)?, request)]).await?.pop();
+        reply.map(|(_, boot)| boot).ok_or_else(odd_reply)
+    }
+
     /// Has the data servers refuse capabilities of a file that end before `before_s`; what is under way with them has ended
     /// then.
     pub(crate) async fn fence(
@@ -229,7 +231,7 @@ pub(crate) fn datafile(file: FileId, (object, target): (ObjectId, TargetId)) -> 
     DatafileId { target, file, object }
 }
 
-fn only_done(replies: &[(Vec<usize>, (DataReply, u64))]) -> Result<(), Error> {
+pub(crate) fn only_done(replies: &[(Vec<usize>, (DataReply, u64))]) -> Result<(), Error> {
     match replies.iter().all(|(_, (reply, _))| *reply == DataReply::Done) {
         true => Ok(()),
         false => Err(odd_reply()),

@@ -154,6 +154,8 @@ pub(crate) enum Answer<E: Env> {
     Never,
     /// Another task is asking at the moment.
     Busy,
+    /// Nobody gets it for writing at the moment.
+    NotNow,
 }
 
 impl<E: Env> Channel<E> {
@@ -300,6 +302,7 @@ async fn ask_on<E: Env>(
             }))))
         }
         DataReply::NotLeased => Ok(Ok(Answer::No)),
+        DataReply::LentToNobody => Ok(Ok(Answer::NotNow)),
         DataReply::Failed(error) => Ok(Err(error)),
         _ => Err(crate::call::unexpected()),
     }

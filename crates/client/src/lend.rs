@@ -80,13 +80,13 @@ impl<E: Env> OpenFile<E> {
         if state.check_locks().await.is_err() {
             return false;
         }
-        let Some(layout) = &state.layout else { return false };
+        let Some(home) = state.some_home() else { return false };
         // No server hears of this request, so that what its policies would want to know does not matter.
         let split = state.client.core.options.split;
-        layout.split_into(extent, Access::Sequential, split, &mut loan.subs);
+        home.layout.split_into(extent, Access::Sequential, split, &mut loan.subs);
         // All leases first: while an operation is in flight no server is waited for.
         for sub in &loan.subs {
-            match state.lease_for(sub, false).await {
+            match state.lease_for(home, sub, false).await {
                 Ok(Some(lease)) => loan.leases.push(lease),
                 _ => return false,
             }
@@ -98,7 +98,7 @@ impl<E: Env> OpenFile<E> {
                     loan.entered += 1;
                 }
                 None => {
-                    state.lease_ended(sub.object, lease);
+                    state.lease_ended(home, sub.object, lease);
                     return false;
                 }
             }

@@ -8,6 +8,7 @@
 //! read     holes and ends            write    summary, append
 //! data     parts and payloads        lease    co-located datafiles by their own descriptors
 //! exchange everything sent first, then received          call   metadata, each change once
+//! migrate  a file to another layout, while others use it
 //! pool     connections by server     connect  greeting   server  outages
 //! ```
 //!
@@ -38,6 +39,7 @@ mod lease;
 mod lend;
 mod locks;
 mod log;
+mod migrate;
 mod namespace;
 mod options;
 mod owed;
@@ -57,6 +59,7 @@ pub use file::OpenFile;
 pub use lend::Loan;
 pub use locks::Wait;
 pub use log::set_log;
+pub use migrate::{GoOn, MoveOptions, MoveOutcome, MoveProgress, MoveReport};
 pub use options::{Checksums, ClientOptions, Credentials, Key, Transport};
 pub use token::HandleToken;
 pub use weft_wire::ClusterMap;

@@ -3,14 +3,15 @@
 use crate::data::{Part, Reads, SharedBounds, Subs};
 use crate::error::{Device, Error, Result};
 use crate::exchange::{Item, exchange};
-use crate::file::{OpenFile, State};
+use crate::file::{Home, OpenFile, Patience, State, moved};
 use crate::gather::{pick_mut, total_mut, zero};
 use crate::write::{expired, finish};
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
-use weft_core::{ByteLen, Extent, FileOffset, Layout, ObjectId, Piece, SubRequest};
+use weft_core::{Access, ByteLen, Extent, FileOffset, ObjectId, Piece, SubRequest};
 use weft_env::{Env, File};
 use weft_wire::Errno;
+use weft_wire::data::DatafileMeta;
 
 /// The largest offset of a file.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -29,7 +30,7 @@ impl<E: Env> OpenFile<E> {
         if !state.record.flags.read {
             return Err(Error::misuse(Errno::EBADF, "the file is not open for reading"));
         }
-        let layout = state.layout()?;
+        let home = state.home()?;
         let len = total_mut(bufs);
         if offset.0 > OFFSET_MAX {
             return Err(Error::misuse(Errno::EINVAL, "an offset beyond 2^63 - 1"));
@@ -39,41 +40,81 @@ impl<E: Env> OpenFile<E> {
         }
         let extent = Extent::new(offset.0, (len as u64).min(OFFSET_MAX - offset.0));
         let access = state.observe(extent);
+        match state.read_in(home, extent, access, bufs).await {
+            Err(error) if moved(&error) => {
+                let read = state.read_where_it_went(home, error, (extent, access), bufs).await;
+                read.map_err(|error| error.about(&state.path))
+            }
+            result => result.map_err(|error| error.about(&state.path)),
+        }
+    }
+}
+
+impl<E: Env> State<E> {
+    /// Reads what one home of the file has of `extent`.
+    #[inline]
+    async fn read_in(
+        self: &Arc<Self>,
+        home: &Home<E>,
+        extent: Extent,
+        access: Access,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        let len = total_mut(bufs);
         let mut subs = Subs::take();
-        layout.split_into(extent, access, state.client.core.options.split, &mut subs.0);
+        home.layout.split_into(extent, access, self.client.core.options.split, &mut subs.0);
         if let [sub] = &subs.0[..]
             && sub.local.len.0 == len as u64
         {
             // All in one datafile: its descriptor does it, if we have it.
-            match state.read_leased(sub, bufs).await? {
+            match self.read_leased(home, sub, bufs).await? {
                 Some(count) if count == len => return Ok(len),
                 Some(count) => {
                     let mut part = Part::new(*sub);
                     part.done = count as u64;
                     part.ended = true;
-                    let result = state.finish_short(layout, extent, &mut [part], bufs).await;
-                    return result.map_err(|error| error.about(&state.path));
+                    return self.finish_short(home, extent, &mut [part], bufs).await;
                 }
                 None => {}
             }
         }
-        let result = state.read_parts(layout, extent, &subs.0, bufs).await;
-        result.map_err(|error| error.about(&state.path))
+        self.read_parts(home, extent, &subs.0, bufs).await
     }
-}
 
-impl<E: Env> State<E> {
+    /// The same, once the bytes have another home than `home`.
+    #[cold]
+    async fn read_where_it_went(
+        self: &Arc<Self>,
+        mut home: &Home<E>,
+        mut error: Error,
+        (extent, access): (Extent, Access),
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        let mut patience = Patience::default();
+        loop {
+            if let Some(count) = self.unless_moved(home, Err(error), &mut patience).await? {
+                return Ok(count);
+            }
+            home = self.home()?;
+            match Box::pin(self.read_in(home, extent, access, bufs)).await {
+                Err(again) => error = again,
+                Ok(count) => return Ok(count),
+            }
+        }
+    }
+
     /// Reads a whole sub-request through a leased descriptor into `bufs`; `None` when there is no lease.
     #[inline]
     async fn read_leased(
         self: &Arc<Self>,
+        home: &Home<E>,
         sub: &SubRequest,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<Option<usize>> {
         for _ in 0..2 {
-            let Some(lease) = self.lease_for(sub, false).await? else { return Ok(None) };
+            let Some(lease) = self.lease_for(home, sub, false).await? else { return Ok(None) };
             let Some(inside) = lease.enter(&self.client.core.env) else {
-                self.lease_ended(sub.object, &lease);
+                self.lease_ended(home, sub.object, &lease);
                 continue;
             };
             let result = lease.file.read_at(bufs, sub.local.offset).await;
@@ -85,7 +126,7 @@ impl<E: Env> State<E> {
 
     async fn read_parts(
         self: &Arc<Self>,
-        layout: &Layout,
+        home: &Home<E>,
         extent: Extent,
         subs: &[SubRequest],
         bufs: &mut [IoSliceMut<'_>],
@@ -94,21 +135,26 @@ impl<E: Env> State<E> {
         if subs.len() > 1 {
             for part in &mut parts {
                 let mut pieces = pick_mut(bufs, part.sub.pieces(), usize::MAX);
-                if let Some(count) = self.read_leased(&part.sub, &mut pieces).await? {
+                if let Some(count) = self.read_leased(home, &part.sub, &mut pieces).await? {
                     part.done = count as u64;
                     part.ended = !part.is_complete();
                 }
             }
         }
-        self.read_messages(&mut parts, bufs).await?;
+        self.read_messages(home, &mut parts, bufs).await?;
         if parts.iter().all(|part| !part.ended) {
             return Ok(extent.len.0 as usize);
         }
-        self.finish_short(layout, extent, &mut parts, bufs).await
+        self.finish_short(home, extent, &mut parts, bufs).await
     }
 
     /// Reads what is left of `parts` by messages.
-    async fn read_messages(&self, parts: &mut [Part], bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
+    async fn read_messages(
+        &self,
+        home: &Home<E>,
+        parts: &mut [Part],
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<()> {
         let core = &*self.client.core;
         let buffer_len = total_mut(bufs);
         let mut cap = None;
@@ -120,7 +166,7 @@ impl<E: Env> State<E> {
             }
             let held = match cap {
                 Some(cap) => cap,
-                None => self.cap().await?,
+                None => self.cap_in(home).await?,
             };
             cap = Some(held);
             let mut items = Vec::with_capacity(open.len());
@@ -129,7 +175,7 @@ impl<E: Env> State<E> {
             }
             let mut reads = Reads {
                 core_bounds: SharedBounds::of(core),
-                file: self.record.file,
+                file: home.data,
                 cap: held,
                 parts,
                 items: &open,
@@ -141,7 +187,8 @@ impl<E: Env> State<E> {
             match finish(items) {
                 Err(error) if expired(&error) && !renewed => {
                     renewed = true;
-                    cap = Some(self.renew().await?);
+                    self.renew().await?;
+                    cap = None;
                 }
                 result => result?,
             }
@@ -152,7 +199,7 @@ impl<E: Env> State<E> {
     #[cold]
     async fn finish_short(
         self: &Arc<Self>,
-        layout: &Layout,
+        home: &Home<E>,
         extent: Extent,
         parts: &mut [Part],
         bufs: &mut [IoSliceMut<'_>],
@@ -169,7 +216,7 @@ impl<E: Env> State<E> {
             }
         }
         let end = extent.offset.0 + extent.len.0;
-        let size = self.size_beyond(layout, &mut known, Some(FileOffset(end))).await?.0;
+        let size = self.size_beyond(home, &mut known, Some(FileOffset(end))).await?.0;
         let there = size.saturating_sub(extent.offset.0).min(extent.len.0);
         // Behind the end of the file the caller's bytes stay as they are.
         let inside = |mut piece: Piece| {
@@ -186,23 +233,26 @@ impl<E: Env> State<E> {
     /// of leased datafiles are looked up, the others asked for.
     pub(crate) async fn size_beyond(
         &self,
-        layout: &Layout,
+        home: &Home<E>,
         known: &mut Vec<(ObjectId, ByteLen)>,
         enough: Option<FileOffset>,
     ) -> Result<FileOffset> {
         let covers = |known: &[(ObjectId, ByteLen)]| {
-            let size = layout.file_size(known.iter().copied());
+            let size = home.layout.file_size(known.iter().copied());
             enough.is_some_and(|enough| size >= enough).then_some(size)
         };
         if let Some(size) = covers(known) {
             return Ok(size);
         }
         let core = &*self.client.core;
-        let mut others: Vec<_> =
-            layout.objects().filter(|(object, _)| known.iter().all(|(other, _)| other != object)).collect();
+        let mut others: Vec<_> = home
+            .layout
+            .objects()
+            .filter(|(object, _)| known.iter().all(|(other, _)| other != object))
+            .collect();
         let mut unknown = Vec::new();
         for (object, target) in others.drain(..) {
-            match self.leased_len(object).await {
+            match self.leased_len(home, object).await {
                 Some(len) => known.push((object, len)),
                 None => unknown.push((object, target)),
             }
@@ -211,22 +261,28 @@ impl<E: Env> State<E> {
             return Ok(size);
         }
         if !unknown.is_empty() {
-            let mut cap = self.cap().await?;
-            let lens = match core.lens(self.record.file, cap, &unknown).await {
+            let cap = self.cap_in(home).await?;
+            let lens = match core.lens(home.data, cap, &unknown).await {
                 Err(error) if expired(&error) => {
-                    cap = self.renew().await?;
-                    core.lens(self.record.file, cap, &unknown).await?
+                    self.renew().await?;
+                    core.lens(home.data, self.cap_in(home).await?, &unknown).await?
                 }
                 result => result?,
             };
             known.extend(unknown.iter().zip(lens).map(|(&(object, _), meta)| (object, meta.len)));
         }
-        Ok(layout.file_size(known.iter().copied()))
+        Ok(home.layout.file_size(known.iter().copied()))
+    }
+
+    /// Length, room and time of each datafile of a home, in the order of its layout.
+    pub(crate) async fn lens_in(&self, home: &Home<E>) -> Result<Vec<DatafileMeta>> {
+        let objects: Vec<_> = home.layout.objects().collect();
+        self.client.core.lens(home.data, self.cap_in(home).await?, &objects).await
     }
 
     /// The length of a datafile that we hold a lease on.
-    async fn leased_len(&self, object: ObjectId) -> Option<ByteLen> {
-        let lease = self.held_lease(object)?;
+    async fn leased_len(&self, home: &Home<E>, object: ObjectId) -> Option<ByteLen> {
+        let lease = self.held_lease(home, object)?;
         let inside = lease.enter(&self.client.core.env)?;
         let meta = lease.file.meta().await.ok();
         drop(inside);

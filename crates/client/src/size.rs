@@ -4,6 +4,8 @@ use crate::call::Effect;
 use crate::client::Client;
 use crate::control::{Boots, odd_reply};
 use crate::error::{Error, Result};
+use crate::file::{Patience, moved};
+use crate::write::expired;
 use weft_core::{ByteLen, FileId, FileOffset};
 use weft_env::Env;
 use weft_wire::meta::{Attr, HandleId, MetaReply, MetaRequest, Place, Settlement};
@@ -30,31 +32,52 @@ impl<E: Env> Client<E> {
         if size.0 > crate::read::OFFSET_MAX {
             return Err(Error::misuse(Errno::EFBIG, "a length beyond 2^63 - 1"));
         }
-        match self.call(Effect::Once, MetaRequest::Truncate { at, handle }).await? {
-            MetaReply::Truncate { file, layout, cap, epoch } => {
-                let cut = self.core.set_lens(file, cap, &layout, FileOffset(size.0)).await;
-                if handle.is_some() {
-                    // The writers' closes settle the size, or whoever asks after them.
-                    return cut;
-                }
-                let found = match (&cut, size) {
-                    (Err(_), _) => Err(()),
-                    (Ok(_), ByteLen(0)) => Ok(EMPTY),
-                    (Ok(_), _) => self.core.survey(file, cap, &layout).await.map_err(drop),
-                };
-                // The service waits to hear that the cut is over; it believes no finding under another epoch.
-                let (epoch, found) = found.map_or((u64::MAX, EMPTY), |found| (epoch, found));
-                let settled = self.settle(file, epoch, cap, found).await;
-                cut.and_then(|boots| settled.map(|()| boots))
+        let mut patience = Patience::default();
+        loop {
+            let request = MetaRequest::Truncate { at: at.clone(), handle };
+            let MetaReply::Truncate { file, layout, cap, epoch } = self.call(Effect::Once, request).await?
+            else {
+                return Err(odd_reply());
+            };
+            let cut = self.core.set_lens(cap.file, cap, &layout, FileOffset(size.0)).await;
+            // Whoever moves the file, or appends after somebody who is late, was faster: the service knows more by now.
+            let overtaken = cut.as_ref().is_err_and(|error| moved(error) || expired(error));
+            if overtaken && patience.wait(&self.core.env).await {
+                continue;
             }
-            _ => Err(odd_reply()),
+            if handle.is_some() {
+                // The writers' closes settle the size, or whoever asks after them.
+                return cut;
+            }
+            let found = match (&cut, size) {
+                (Err(_), _) => Err(()),
+                (Ok(_), ByteLen(0)) => Ok(EMPTY),
+                (Ok(_), _) => self.core.survey(cap, &layout).await.map_err(drop),
+            };
+            // The service waits to hear that the cut is over; it believes no finding under another epoch.
+            let (epoch, found) = found.map_or((u64::MAX, EMPTY), |found| (epoch, found));
+            let settled = self.settle(file, epoch, cap, found).await;
+            return cut.and_then(|boots| settled.map(|()| boots));
         }
     }
 
     /// Fills in what only the datafiles know, and tells the metadata service so that the next one need not ask.
     pub(crate) async fn resolve(&self, mut attr: Attr) -> Result<Attr> {
-        let Some(unsettled) = attr.unsettled.take() else { return Ok(attr) };
-        let found = self.core.survey(attr.file, unsettled.cap, &unsettled.layout).await?;
+        let mut patience = Patience::default();
+        let (unsettled, found) = loop {
+            let Some(unsettled) = attr.unsettled.take() else { return Ok(attr) };
+            match self.core.survey(unsettled.cap, &unsettled.layout).await {
+                // The file is on its way to another layout: the service knows where it is by now, or will.
+                Err(error) if moved(&error) && patience.wait(&self.core.env).await => {
+                    let at = Place { base: attr.file, path: Vec::new(), follow: false };
+                    match self.call(Effect::Repeatable, MetaRequest::Stat { at }).await? {
+                        MetaReply::Attr(now) => attr = now,
+                        _ => return Err(odd_reply()),
+                    }
+                }
+                found => break (unsettled, found?),
+            }
+        };
         attr.size = found.size;
         attr.blocks_512 = found.blocks_512;
         if let Some(mtime) = found.mtime.filter(|mtime| *mtime > unsettled.mtime_set_at) {

@@ -5,13 +5,13 @@ use crate::call::Effect;
 use crate::data::{Part, SharedBounds, Subs, Writes};
 use crate::error::{Error, Result};
 use crate::exchange::{Item, Outcome, exchange};
-use crate::file::{OpenFile, State};
+use crate::file::{Home, OpenFile, Patience, State, another_home, moved};
 use crate::gather::{pick, total};
 use crate::read::OFFSET_MAX;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::{ByteLen, Extent, FileOffset, SubRequest};
+use weft_core::{Access, ByteLen, Extent, FileOffset, SubRequest};
 use weft_env::{Env, File};
 use weft_wire::Errno;
 use weft_wire::meta::MetaRequest;
@@ -38,7 +38,7 @@ impl<E: Env> OpenFile<E> {
         if !state.record.flags.write {
             return Err(Error::misuse(Errno::EBADF, "the file is not open for writing"));
         }
-        let layout = state.layout()?;
+        let home = state.home()?;
         let len = total(bufs);
         if len == 0 {
             return Ok(0);
@@ -48,16 +48,12 @@ impl<E: Env> OpenFile<E> {
         }
         let extent = Extent::new(offset.0, len as u64);
         let access = state.observe(extent);
-        let mut subs = Subs::take();
-        layout.split_into(extent, access, state.client.core.options.split, &mut subs.0);
-        let direct = match &subs.0[..] {
-            [sub] => state.write_leased(sub, bufs, turn).await,
-            _ => Ok(false),
-        };
-        let result = match direct {
-            Ok(true) => Ok(len),
-            Ok(false) => state.write_parts(extent, &subs.0, bufs, turn).await,
-            Err(error) => Err(error),
+        let result = match state.write_in(home, extent, access, bufs, turn).await {
+            // What an append has begun goes on under its own turn, or not at all.
+            Err(error) if moved(&error) && turn.is_none() => {
+                state.write_where_it_goes(home, error, (extent, access), bufs).await
+            }
+            result => result,
         };
         match result {
             Ok(count) => state.wrote(Extent::new(offset.0, count as u64)).await,
@@ -68,19 +64,65 @@ impl<E: Env> OpenFile<E> {
 }
 
 impl<E: Env> State<E> {
+    /// Writes to one home of the file.
+    #[inline]
+    async fn write_in(
+        self: &Arc<Self>,
+        home: &Home<E>,
+        extent: Extent,
+        access: Access,
+        bufs: &[IoSlice<'_>],
+        turn: Option<&Turn>,
+    ) -> Result<usize> {
+        let mut subs = Subs::take();
+        home.layout.split_into(extent, access, self.client.core.options.split, &mut subs.0);
+        let direct = match &subs.0[..] {
+            [sub] => self.write_leased(home, sub, bufs, turn).await?,
+            _ => false,
+        };
+        match direct {
+            true => Ok(extent.len.0 as usize),
+            false => self.write_parts(home, extent, &subs.0, bufs, turn).await,
+        }
+    }
+
+    /// The same, once the bytes have, or are about to get, another home than `home`. All of it is written there, for what
+    /// was written before may have been overwritten by others and be brought along all the same.
+    #[cold]
+    async fn write_where_it_goes(
+        self: &Arc<Self>,
+        mut home: &Home<E>,
+        mut error: Error,
+        (extent, access): (Extent, Access),
+        bufs: &[IoSlice<'_>],
+    ) -> Result<usize> {
+        let mut patience = Patience::default();
+        loop {
+            if let Some(count) = self.unless_moved(home, Err(error), &mut patience).await? {
+                return Ok(count);
+            }
+            home = self.home()?;
+            match Box::pin(self.write_in(home, extent, access, bufs, None)).await {
+                Err(again) => error = again,
+                Ok(count) => return Ok(count),
+            }
+        }
+    }
+
     /// Writes a whole sub-request, whose bytes are all of `bufs`, through a leased descriptor; false when there is
     /// no lease.
     #[inline]
     async fn write_leased(
         self: &Arc<Self>,
+        home: &Home<E>,
         sub: &SubRequest,
         bufs: &[IoSlice<'_>],
         turn: Option<&Turn>,
     ) -> Result<bool> {
         for _ in 0..2 {
-            let Some(lease) = self.lease_for(sub, true).await? else { return Ok(false) };
+            let Some(lease) = self.lease_for(home, sub, true).await? else { return Ok(false) };
             let Some(inside) = lease.enter(&self.client.core.env) else {
-                self.lease_ended(sub.object, &lease);
+                self.lease_ended(home, sub.object, &lease);
                 continue;
             };
             if let Some(turn) = turn {
@@ -99,6 +141,7 @@ impl<E: Env> State<E> {
 
     async fn write_parts(
         self: &Arc<Self>,
+        home: &Home<E>,
         extent: Extent,
         subs: &[SubRequest],
         bufs: &[IoSlice<'_>],
@@ -109,7 +152,7 @@ impl<E: Env> State<E> {
         if subs.len() > 1 {
             for part in &mut parts {
                 let pieces = pick(bufs, part.sub.pieces(), usize::MAX);
-                match self.write_leased(&part.sub, &pieces, turn).await {
+                match self.write_leased(home, &part.sub, &pieces, turn).await {
                     Ok(true) => part.done = part.sub.local.len.0,
                     Ok(false) => {}
                     Err(error) => {
@@ -120,10 +163,11 @@ impl<E: Env> State<E> {
             }
         }
         if result.is_ok() {
-            result = self.write_messages(&mut parts, bufs, turn).await;
+            result = self.write_messages(home, &mut parts, bufs, turn).await;
         }
         match result {
             Ok(()) => Ok(extent.len.0 as usize),
+            Err(error) if moved(&error) => Err(error),
             Err(error) => {
                 self.written.unsure();
                 // Out of room: say how far it went, as POSIX has it.
@@ -136,6 +180,7 @@ impl<E: Env> State<E> {
 
     async fn write_messages(
         &self,
+        home: &Home<E>,
         parts: &mut [Part],
         bufs: &[IoSlice<'_>],
         turn: Option<&Turn>,
@@ -151,8 +196,9 @@ impl<E: Env> State<E> {
                 return Ok(());
             }
             let held = match cap {
-                Some(cap) => cap,
-                None => self.cap().await?,
+                Some(cap) if cap.file == home.data => cap,
+                Some(_) => return Err(another_home()),
+                None => self.cap_in(home).await?,
             };
             cap = Some(held);
             let mut items = Vec::with_capacity(open.len());
@@ -161,7 +207,7 @@ impl<E: Env> State<E> {
             }
             let mut writes = Writes {
                 core_bounds: SharedBounds::of(core),
-                file: self.record.file,
+                file: home.data,
                 cap: held,
                 unsynced: &self.unsynced,
                 parts,
@@ -181,7 +227,8 @@ impl<E: Env> State<E> {
             match finish(items) {
                 Err(error) if expired(&error) && !renewed => {
                     renewed = true;
-                    cap = Some(self.renew().await?);
+                    self.renew().await?;
+                    cap = None;
                 }
                 result => result?,
             }
@@ -213,13 +260,13 @@ impl<E: Env> State<E> {
     }
 }
 
-/// The error of an exchange that says most: a capability to be renewed before others, so that the rest is tried
-/// again with it.
+/// The error of an exchange that says most: a capability to be renewed, or another home, before others, so that the rest is
+/// tried again.
 pub(crate) fn finish(items: Vec<Item>) -> Result<()> {
     let mut first = None;
     for item in items {
         if let Outcome::Failed(error) = item.outcome
-            && (first.is_none() || expired(&error))
+            && (first.is_none() || expired(&error) || moved(&error))
         {
             first = Some(error);
         }

@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod access;
+mod changed;
 mod geometry;
 mod histogram;
 pub mod ibridge;
@@ -20,6 +21,7 @@ pub mod split;
 pub mod units;
 
 pub use access::{Access, AccessHistory};
+pub use changed::Changed;
 pub use histogram::Histogram;
 pub use layout::{Component, Layout, LayoutError, RawLayout, Strip};
 pub use parts::{ClassLayout, ClassPart};

@@ -57,8 +57,35 @@ unit!(
 );
 unit!(
     /// An inode, and therefore every datafile of it. Never used twice.
+    ///
+    /// Inodes have numbers below 2^48. Where datafiles are named, in capabilities and on targets, the upper 16 bits tell the
+    /// generation of the file's datafiles: a file that was given another layout has new ones, under the next generation.
     FileId(u64), "{:016x}"
 );
+
+impl FileId {
+    /// Inodes have numbers below this.
+    pub const INODES_END: u64 = 1 << 48;
+
+    /// The inode, whatever the generation.
+    #[must_use]
+    pub const fn inode(self) -> Self {
+        Self(self.0 % Self::INODES_END)
+    }
+
+    /// Which generation of its datafiles.
+    #[must_use]
+    pub const fn generation(self) -> u16 {
+        (self.0 / Self::INODES_END) as u16
+    }
+
+    /// The name of a generation of this file's datafiles.
+    #[must_use]
+    pub const fn of_generation(self, generation: u16) -> Self {
+        Self(self.inode().0 + generation as u64 * Self::INODES_END)
+    }
+}
+
 unit!(
     /// A duration or a point on a monotonic clock, in nanoseconds.
     Nanos(u64), "{} ns"

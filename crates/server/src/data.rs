@@ -4,12 +4,15 @@ mod connection;
 mod inside;
 mod io;
 mod many;
+mod moving;
 mod probe;
 mod samples;
+mod watches;
 
 pub(crate) use connection::DataConnection;
 use inside::Insiders;
 use samples::Sampler;
+use watches::Watches;
 
 use crate::admission::Admission;
 use crate::averages::Averages;
@@ -43,6 +46,8 @@ pub struct DataService<E: Env> {
     leases: Leases<E>,
     /// Writes under way.
     insiders: Insiders,
+    /// What is changed of files that are being copied.
+    watches: Watches,
     /// Requests that are kept for whoever plans layouts.
     sampler: Option<Sampler>,
     pool: PayloadPool<E>,
@@ -120,6 +125,7 @@ impl<E: Env> DataService<E> {
             averages,
             leases: Leases::new(env, after_crash),
             insiders: Insiders::default(),
+            watches: Watches::default(),
             sampler: config.sample.map(|one_in| Sampler::new(env, one_in, config.limits.samples_max)),
             pool: PayloadPool::new(env, config.limits.payload_memory_max),
             shared_memory: AtomicUsize::new(0),
@@ -230,6 +236,7 @@ impl<E: Env> DataService<E> {
     /// Once a second: leases go on, memory that nobody needs goes back.
     pub(crate) fn tick(&self) {
         self.leases.heartbeat();
+        self.watches.tick(self.env.now());
         self.pool.trim();
     }
 
@@ -311,12 +318,25 @@ impl<E: Env> DataService<E> {
     /// # Errors
     /// `ESTALE`, as for one whose time is over.
     fn check_fence(&self, served: &Served<E>, cap: &Capability) -> Result<(), WireError> {
+        self.check_seal(served, cap)?;
         if !served.placed.target().is_fenced(cap.file, cap.expires_s) {
             return Ok(());
         }
         let detail =
             format!("the capability for file {} does not hold: others have appended since", cap.file);
         Err(WireError::new(Errno::ESTALE, detail))
+    }
+
+    /// Whether a capability that was genuine still is for what the file has: it may have got other datafiles since.
+    ///
+    /// # Errors
+    /// `EREMCHG`: the metadata service knows.
+    fn check_seal(&self, served: &Served<E>, cap: &Capability) -> Result<(), WireError> {
+        if !served.placed.target().is_sealed(cap.file, cap.expires_s) {
+            return Ok(());
+        }
+        let detail = format!("the bytes of file {} are being given, or have, another layout", cap.file);
+        Err(WireError::new(Errno::EREMCHG, detail))
     }
 
     fn note_stuck(&self, stuck: usize) {

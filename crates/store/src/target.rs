@@ -7,6 +7,7 @@ mod format;
 mod lend;
 mod list;
 mod removed;
+mod seals;
 
 use crate::datafile::{Datafile, DatafileKey, DirectParts, OpenDatafiles, fan_name};
 use crate::emulate::{self, Emulation, Emulator};
@@ -17,6 +18,7 @@ use crate::range_lock::RangeLocks;
 use fences::Fences;
 use parking_lot::Mutex;
 use removed::Removed;
+use seals::Seals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
@@ -85,6 +87,7 @@ pub struct Target<E: Env> {
     unsafe_datafiles: Mutex<BTreeSet<DatafileKey>>,
     removed: Removed<E>,
     fences: Fences<E>,
+    seals: Seals<E>,
     unclean: bool,
     leases_marked: AtomicBool,
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
@@ -116,6 +119,8 @@ impl<E: Env> Target<E> {
         let removed = Removed::open(&dir).await.map_err(io("read which datafiles were removed"))?;
         let fences =
             Fences::open(&dir, seconds(env)).await.map_err(io("read which capabilities are refused"))?;
+        let seals =
+            Seals::open(&dir, seconds(env)).await.map_err(io("read which datafiles were given up"))?;
         let unclean = dir.meta(format::LEASED).await.is_ok();
         Ok(Self {
             env: env.clone(),
@@ -128,6 +133,7 @@ impl<E: Env> Target<E> {
             unsafe_datafiles: Mutex::default(),
             removed,
             fences,
+            seals,
             unclean,
             leases_marked: AtomicBool::new(unclean),
             lock: Mutex::new(Some(lock)),
@@ -444,6 +450,25 @@ impl<E: Env> Target<E> {
     #[inline]
     pub fn is_fenced(&self, file: FileId, expires_s: u64) -> bool {
         self.fences.refuse(file, expires_s)
+    }
+
+    /// From here on capabilities of `file` that end before `before_s`, in seconds since 1970, are of no more use for
+    /// anything; outlives loss of power.
+    ///
+    /// # Errors
+    /// Of the device, or when there are too many: then it may not stand after the process has ended.
+    pub async fn seal(&self, file: FileId, before_s: u64) -> Result<(), DatafileError> {
+        let sealed = self.seals.put(&self.dir, file, before_s, seconds(&self.env)).await;
+        sealed.map_err(|error| {
+            let path = self.path.display().to_string();
+            DatafileError::new(path, "note that datafiles are given up", error)
+        })
+    }
+
+    /// Whether a capability of `file` that ends at `expires_s` is [sealed](Self::seal) off.
+    #[inline]
+    pub fn is_sealed(&self, file: FileId, expires_s: u64) -> bool {
+        self.seals.refuse(file, expires_s)
     }
 
     /// Removes it; a missing one is removed already. That it is gone survives loss of power after

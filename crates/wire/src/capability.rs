@@ -18,6 +18,8 @@ impl Rights {
     pub const WRITE: Self = Self(2);
     /// Only lengths may be asked for.
     pub const LENGTH: Self = Self(4);
+    /// The datafiles may be watched and given up for others: what moves a file to another layout needs.
+    pub const MOVE: Self = Self(8);
 
     /// Both.
     #[must_use]
@@ -34,7 +36,7 @@ impl Rights {
 /// A right to one file until a time, with a MAC over all of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Capability {
-    /// On this file.
+    /// On this file, as the generation of its datafiles that the file has at the time.
     pub file: FileId,
     /// To do this.
     pub rights: Rights,

@@ -4,6 +4,8 @@
 //! connection's shared area. A client sends all the requests that one call needs, to all servers, and then receives
 //! the replies of each connection in the order in which it sent.
 
+pub use crate::watch::{CHANGES_MAX, Change, WATCHED_MAX};
+
 use crate::bounded;
 use crate::capability::Capability;
 use crate::error::WireError;
@@ -206,6 +208,44 @@ pub enum DataRequest {
         /// None begins after this time.
         within: Nanos,
     },
+    /// From here on the server notes which bytes of these datafiles of one file are changed, and lends none of them for
+    /// writing, until nobody has asked for 30 s ([`DataRequest::Changes`]). Reply: `Watching`.
+    Watch {
+        /// With this right (move).
+        cap: Capability,
+        /// All of the file that the server has, at most [`WATCHED_MAX`].
+        datafiles: Vec<DatafileId>,
+    },
+    /// What was changed since the round before. Reply: `Changes`, or `NotWatching`.
+    Changes {
+        /// With this right (move).
+        cap: Capability,
+        /// From `Watching`.
+        watch: u64,
+        /// One more than the round before, from 1; the same again gets the same answer.
+        round: u64,
+    },
+    /// From here on these datafiles of one file are good for nobody whose capability ends before `before_s`, not even for
+    /// reading: the file's bytes may have got other datafiles. What is under way with others and changes something has
+    /// ended when this is answered, and it outlives loss of power. Refused is `EREMCHG`. Reply: `Done`.
+    Seal {
+        /// With this right (move), which itself must end so late.
+        cap: Capability,
+        /// In seconds since 1970.
+        before_s: u64,
+        /// All of the file that the server has.
+        datafiles: Vec<DatafileId>,
+    },
+    /// Sets the time of change of those of these datafiles of one file that are there, for who brings bytes that were
+    /// written earlier. Reply: `Done`.
+    SetTimes {
+        /// With this right (move and write).
+        cap: Capability,
+        /// The time.
+        mtime: Timestamp,
+        /// Of these.
+        datafiles: Vec<DatafileId>,
+    },
 }
 
 /// The most requests in one [`DataReply::Samples`].
@@ -301,7 +341,7 @@ pub enum DataReply {
     Written,
     /// To `GetLens`: in the order asked.
     Lens(Vec<DatafileMeta>),
-    /// To `SetLens`, `Sync`, `Remove`, `Release`, `RevokeLeases`, `Fence`.
+    /// To `SetLens`, `Sync`, `Remove`, `Release`, `RevokeLeases`, `Fence`, `Seal`, `SetTimes`.
     Done,
     /// To `Lease`: one file is attached.
     Leased {
@@ -338,6 +378,17 @@ pub enum DataReply {
         /// From the begin of the first to the end of the last.
         elapsed: Nanos,
     },
+    /// To `Watch`.
+    Watching {
+        /// Names it; no two are alike, also over restarts of the server.
+        watch: u64,
+    },
+    /// To `Changes`: of each datafile of which something was changed.
+    Changes(#[serde(deserialize_with = "bounded::vec::<_, _, WATCHED_MAX>")] Vec<Change>),
+    /// To `Changes`: the server knows of no such watch (any more): anything may have changed.
+    NotWatching,
+    /// To `Lease`: nobody gets this one for writing at the moment; use messages.
+    LentToNobody,
 }
 
 /// The lease page: shared memory in which a server tells a client which descriptors it may still use.

@@ -23,6 +23,7 @@ pub mod hello;
 pub mod link;
 pub mod meta;
 pub mod status;
+pub mod watch;
 
 pub use capability::{Capability, ClusterSecret, Rights};
 pub use cluster::ClusterMap;

@@ -5,7 +5,7 @@ mod support;
 use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId, Timestamp};
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::data::{
-    DataReply, DataRequest, DatafileId, DatafileMeta, IoHints, Place, ProbeWork, Sample, Samples,
+    Change, DataReply, DataRequest, DatafileId, DatafileMeta, IoHints, Place, ProbeWork, Sample, Samples,
 };
 use weft_wire::{Errno, WireError};
 
@@ -83,6 +83,14 @@ fn requests() {
             probe(ProbeWork::Sync, vec![]),
             probe(ProbeWork::Forget, vec![]),
             probe(ProbeWork::Remove, vec![]),
+            DataRequest::Watch { cap, datafiles: vec![datafile] },
+            DataRequest::Changes { cap, watch: u64::MAX, round: 300 },
+            DataRequest::Seal { cap, before_s: 1_800_000_000, datafiles: vec![datafile] },
+            DataRequest::SetTimes {
+                cap,
+                mtime: Timestamp::from_parts(1_790_000_000, 123_456_789),
+                datafiles: vec![datafile],
+            },
         ],
     );
 }
@@ -130,6 +138,13 @@ fn replies() {
             DataReply::Samples(Samples { run: 9, next: 301, lost: 3, one_in: 64, samples: vec![sample] }),
             DataReply::Samples(Samples::default()),
             DataReply::Probed { times: vec![Nanos(1), Nanos(8_000_000)], elapsed: Nanos(8_000_100) },
+            DataReply::Watching { watch: 1 << 63 },
+            DataReply::Changes(vec![Change {
+                datafile: datafile(2),
+                ranges: vec![(0, 5), (1 << 33, u64::MAX)],
+            }]),
+            DataReply::NotWatching,
+            DataReply::LentToNobody,
         ],
     );
 }

@@ -192,6 +192,12 @@ fn requests() {
         MetaRequest::ChangeRules { at: at("dir"), forget: Forget::Replaced, add: vec![rule()] },
         MetaRequest::ChangeRules { at: at("dir"), forget: Forget::All, add: vec![] },
         MetaRequest::ChangeRules { at: at("dir"), forget: Forget::These(vec![rule().pattern]), add: vec![] },
+        MetaRequest::Move { at: at("a/b"), handle, layout: LayoutSpec::default() },
+        MetaRequest::MoveOn { handle, copied: ByteLen(1 << 33) },
+        MetaRequest::MoveOver { handle },
+        MetaRequest::MoveBack { handle },
+        MetaRequest::Moved { handle, seal_s: 1_800_000_000, size: ByteLen(300) },
+        MetaRequest::MoveNot { at: at("a/b") },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -209,6 +215,17 @@ fn replies() {
         cached_elsewhere: true,
         may_cache: false,
         epoch: 10,
+    };
+    let moving = Moving {
+        file: FileId(77),
+        from: cap(),
+        from_layout: layout(),
+        to: Capability { file: FileId(77).of_generation(3), ..cap() },
+        to_layout: layout(),
+        copied: ByteLen(1 << 33),
+        fence_s: 0,
+        seal_s: 1_800_000_000,
+        last: Some(cap()),
     };
     let scanned = ScannedInode {
         file: FileId(77),
@@ -257,6 +274,8 @@ fn replies() {
             path: b"a/dir".to_vec(),
             rules: vec![rule()],
         }]),
+        MetaReply::Relocated { cap: cap(), layout: layout() },
+        MetaReply::Moving(Box::new(moving)),
     ];
     support::check("meta_reply.txt", &replies);
 }

@@ -166,7 +166,7 @@ impl Check<'_> {
 
     fn inode(&mut self, inode: &ScannedInode, own: Parts) -> Result<(), Failure> {
         let name = match inode.path.is_empty() {
-            true => format!("inode {}", inode.file.0),
+            true => format!("inode {}", inode.file.inode().0),
             false => self.weft.shown(&String::from_utf8_lossy(&inode.path)),
         };
         // What is being removed may have lost some of its datafiles already.
@@ -189,7 +189,7 @@ impl Check<'_> {
             return Ok(());
         }
         // A writer may have begun between the two looks.
-        let now = Place { base: inode.file, path: Vec::new(), follow: false };
+        let now = Place { base: inode.file.inode(), path: Vec::new(), follow: false };
         match block_on(self.weft.client.stat(&now)) {
             Ok(attr) if attr.size != inode.size => return Ok(()),
             Err(error) if error.errno() == libc::ENOENT => return Ok(()),

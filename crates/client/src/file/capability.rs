@@ -48,6 +48,10 @@ impl<E: Env> State<E> {
                 self.renewed(cap);
                 Ok(cap)
             }
+            MetaReply::Relocated { cap, layout } => {
+                self.relocated(cap, layout);
+                Ok(cap)
+            }
             _ => Err(crate::control::odd_reply()),
         }
     }

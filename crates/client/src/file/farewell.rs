@@ -11,7 +11,7 @@ use weft_wire::meta::{HandleId, MetaRequest, WriteSummary};
 impl<E: Env> State<E> {
     /// What is left to do when the last clone goes; `None` when nothing is.
     pub(super) fn farewell(&mut self) -> Option<Farewell<E>> {
-        let leased = self.cells.clear();
+        let leased = self.home.as_mut().is_some_and(super::home::Home::clear);
         if std::mem::replace(&mut self.closed, true) || self.client.core.is_abandoned() {
             return None;
         }

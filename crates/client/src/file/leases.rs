@@ -1,6 +1,7 @@
 //! The leases that an open file holds, one for each object at the most.
 
 use super::State;
+use super::home::{Home, moved};
 use crate::control::datafile;
 use crate::error::Result;
 use crate::lease::{self, Answer, Keeper, Lease, RETRY_AFTER};
@@ -42,6 +43,13 @@ impl<E: Env> Cells<E> {
         Self { starts, cells: (0..count).map(|_| cell()).collect(), leased: AtomicBool::new(false) }
     }
 
+    /// Drops all leases, for good or until they are asked for again.
+    pub(super) fn let_go(&self) {
+        for cell in &self.cells {
+            drop(cell.held.write().take());
+        }
+    }
+
     /// Drops all leases; whether there had been any.
     pub(super) fn clear(&mut self) -> bool {
         self.cells.clear();
@@ -67,8 +75,8 @@ impl<E: Env> Cell<E> {
 
 impl<E: Env> Keeper<E> for State<E> {
     fn drop_lease(&self, lease: &Arc<Lease<E>>) {
-        for cell in &self.cells.cells {
-            cell.drop_if(lease);
+        for home in self.home.iter().flat_map(Home::all) {
+            home.cells.cells.iter().for_each(|cell| cell.drop_if(lease));
         }
     }
 }
@@ -78,26 +86,27 @@ impl<E: Env> State<E> {
     #[inline]
     pub(crate) async fn lease_for(
         self: &Arc<Self>,
+        home: &Home<E>,
         sub: &SubRequest,
         write: bool,
     ) -> Result<Option<Arc<Lease<E>>>> {
-        let Some(cell) = self.cells.get(sub.object) else { return Ok(None) };
+        let Some(cell) = home.cells.get(sub.object) else { return Ok(None) };
         let held = cell.held.read().clone();
         match held {
             Some(lease) if lease.writable || !write => Ok(Some(lease)),
-            _ => self.get_lease(cell, (sub.object, sub.target), sub.local.len, write).await,
+            _ => self.get_lease(home, cell, (sub.object, sub.target), sub.local.len, write).await,
         }
     }
 
     /// The lease that is held on `object`, without asking for one.
-    pub(crate) fn held_lease(&self, object: ObjectId) -> Option<Arc<Lease<E>>> {
-        self.cells.get(object)?.held.read().clone()
+    pub(crate) fn held_lease(&self, home: &Home<E>, object: ObjectId) -> Option<Arc<Lease<E>>> {
+        home.cells.get(object)?.held.read().clone()
     }
 
     /// The lease did not hold any more.
     #[cold]
-    pub(crate) fn lease_ended(&self, object: ObjectId, lease: &Arc<Lease<E>>) {
-        if let Some(cell) = self.cells.get(object) {
+    pub(crate) fn lease_ended(&self, home: &Home<E>, object: ObjectId, lease: &Arc<Lease<E>>) {
+        if let Some(cell) = home.cells.get(object) {
             cell.drop_if(lease);
             if self.only_descriptors() {
                 return;
@@ -114,6 +123,7 @@ impl<E: Env> State<E> {
     #[cold]
     async fn get_lease(
         self: &Arc<Self>,
+        home: &Home<E>,
         cell: &Cell<E>,
         (object, target): (ObjectId, TargetId),
         len: ByteLen,
@@ -129,19 +139,23 @@ impl<E: Env> State<E> {
         {
             return Ok(None);
         }
-        let cap = self.cap().await?;
-        let name = datafile(self.record.file, (object, target));
+        let cap = self.cap_in(home).await?;
+        let name = datafile(home.data, (object, target));
         let later = || cell.not_before.store(now.saturating_add(RETRY_AFTER).0, Relaxed);
         match lease::ask(core, server, name, cap, write).await {
             Ok(Answer::Leased(lease)) => {
                 let before = cell.held.write().replace(Arc::clone(&lease));
                 drop(before);
                 let this: Weak<Self> = Arc::downgrade(self);
-                self.cells.leased.store(true, Relaxed);
+                home.cells.leased.store(true, Relaxed);
                 core.leases.add(this, &lease);
                 Ok(Some(lease))
             }
             Ok(Answer::Busy) => Ok(None),
+            Ok(Answer::NotNow) => {
+                later();
+                Ok(None)
+            }
             // A datafile that does not exist yet is read by message: it has nothing to say.
             Ok(Answer::No) if self.only_descriptors() && write => Err(lease::no_descriptor()),
             Ok(Answer::Never) if self.only_descriptors() => Err(lease::no_descriptor()),
@@ -150,7 +164,7 @@ impl<E: Env> State<E> {
                 Ok(None)
             }
             // Messages may still work, or say better what is wrong.
-            Err(_) if !self.only_descriptors() => {
+            Err(error) if !self.only_descriptors() && !moved(&error) => {
                 later();
                 Ok(None)
             }

@@ -2,11 +2,12 @@
 
 mod capability;
 mod farewell;
+mod home;
 mod leases;
 mod unsynced;
 mod written;
 
-pub(crate) use leases::Cells;
+pub(crate) use home::{Home, Patience, another_home, moved};
 pub(crate) use unsynced::Unsynced;
 pub(crate) use written::Written;
 
@@ -49,7 +50,8 @@ pub(crate) struct State<E: Env> {
     pub(crate) record: Arc<OpenRecord>,
     /// For messages.
     pub(crate) path: Vec<u8>,
-    pub(crate) layout: Option<Layout>,
+    /// Where its bytes were at the open, and have been since; `None` for what has none.
+    home: Option<Home<E>>,
     opened: Facts,
     /// When the capability is to be renewed, in seconds since 1970.
     renew_at_s: AtomicU64,
@@ -58,9 +60,6 @@ pub(crate) struct State<E: Env> {
     pub(crate) written: Written,
     pub(crate) unsynced: Unsynced,
     pub(crate) appending: Gate<E>,
-    /// Data servers refuse capabilities that end before this, in seconds since 1970.
-    pub(crate) fenced_s: AtomicU64,
-    pub(crate) cells: Cells<E>,
     closed: bool,
 }
 
@@ -83,13 +82,21 @@ impl<E: Env> State<E> {
         access
     }
 
-    /// The layout of something that has bytes.
+    /// Where the bytes are of something that has some.
     #[inline]
-    pub(crate) fn layout(&self) -> Result<&Layout> {
-        self.layout.as_ref().ok_or_else(|| match self.opened.attr.kind {
-            FileType::Directory => Error::misuse(Errno::EISDIR, "a directory has no bytes"),
-            _ => Error::misuse(Errno::EINVAL, "this kind of file has no bytes here"),
-        })
+    pub(crate) fn home(&self) -> Result<&Home<E>> {
+        match &self.home {
+            Some(home) => Ok(home.last()),
+            None => Err(match self.opened.attr.kind {
+                FileType::Directory => Error::misuse(Errno::EISDIR, "a directory has no bytes"),
+                _ => Error::misuse(Errno::EINVAL, "this kind of file has no bytes here"),
+            }),
+        }
+    }
+
+    /// The same; `None` for what has none.
+    pub(crate) fn some_home(&self) -> Option<&Home<E>> {
+        self.home.as_ref().map(Home::last)
     }
 
     /// Whether operations on this open file make sense still.
@@ -139,21 +146,21 @@ impl<E: Env> OpenFile<E> {
         });
         core.registry.opened(&record);
         let with_leases = core.options.transport != Transport::Socket;
+        // The capability names the datafiles.
+        let data = cap.map_or(attr.file, |cap| cap.file);
         let renew_at_s = cap.map_or(u64::MAX, |cap| renew_at(&cap, core.env.wall()));
         let this = Self {
             state: Arc::new(State {
                 client: client.clone(),
                 record,
                 path: path.to_vec(),
-                cells: Cells::new(layout.as_ref(), with_leases),
-                layout,
+                home: layout.map(|layout| Home::new(data, layout, with_leases)),
                 opened: Facts { created, may_cache, cached_elsewhere, epoch, attr },
                 renew_at_s: AtomicU64::new(renew_at_s),
                 next: AtomicU64::new(0),
                 written: Written::default(),
                 unsynced: Unsynced::default(),
                 appending: Gate::new(&core.env),
-                fenced_s: AtomicU64::new(0),
                 closed: false,
             }),
         };
@@ -166,15 +173,40 @@ impl<E: Env> OpenFile<E> {
     /// What `O_TRUNC` asked for.
     async fn cut_to_nothing(&self, epoch: u64) -> Result<()> {
         let state = &*self.state;
-        let (Some(layout), Some(cap)) = (&state.layout, *state.record.cap.read()) else { return Ok(()) };
+        if state.home.is_none() || state.record.cap.read().is_none() {
+            return Ok(());
+        }
         let core = &state.client.core;
-        let result = core.set_lens(state.record.file, cap, layout, FileOffset::ZERO).await;
+        let mut patience = Patience::default();
+        let result = loop {
+            let home = state.home()?;
+            let cut = match *state.record.cap.read() {
+                Some(cap) if cap.file == home.data => Ok(cap),
+                _ => Err(home::another_home()),
+            };
+            let cut = match cut {
+                Ok(cap) => core
+                    .set_lens(home.data, cap, &home.layout, FileOffset::ZERO)
+                    .await
+                    .map(|boots| (cap, boots)),
+                Err(error) => Err(error),
+            };
+            match state.unless_moved(home, cut, &mut patience).await {
+                Ok(None) => {}
+                Ok(Some(cut)) => break Ok(cut),
+                Err(error) => break Err(error),
+            }
+        };
         // A writer's close or whoever asks after it settles the size; without a writer it is known now.
         let result = match result {
-            Ok(_) if !state.record.flags.write => {
+            Ok((cap, _)) if !state.record.flags.write => {
                 state.client.settle(state.record.file, epoch, cap, EMPTY).await
             }
-            result => result.map(|boots| state.unsynced.note_all(&boots)),
+            Ok((_, boots)) => {
+                state.unsynced.note_all(&boots);
+                Ok(())
+            }
+            Err(error) => Err(error),
         };
         if result.is_err() {
             state.written.unsure();
@@ -198,9 +230,9 @@ impl<E: Env> OpenFile<E> {
         self.state.record.flags
     }
 
-    /// Where its datafiles are; `None` for what has none.
+    /// Where its datafiles are, as far as this open file has heard; `None` for what has none.
     pub fn layout(&self) -> Option<&Layout> {
-        self.state.layout.as_ref()
+        self.state.some_home().map(|home| &home.layout)
     }
 
     /// The path that it was opened by, as given; for messages.
@@ -260,9 +292,15 @@ impl<E: Env> OpenFile<E> {
     pub async fn size(&self) -> Result<ByteLen> {
         let state = &self.state;
         state.check()?;
-        let Some(layout) = &state.layout else { return Ok(ByteLen::ZERO) };
-        let size = state.size_beyond(layout, &mut Vec::new(), None).await;
-        size.map(|size| ByteLen(size.0)).map_err(|error| error.about(&state.path))
+        let mut patience = Patience::default();
+        loop {
+            let Some(home) = state.some_home() else { return Ok(ByteLen::ZERO) };
+            let size = state.size_beyond(home, &mut Vec::new(), None).await;
+            let size = state.unless_moved(home, size, &mut patience).await;
+            if let Some(size) = size.map_err(|error| error.about(&state.path))? {
+                return Ok(ByteLen(size.0));
+            }
+        }
     }
 
     /// Length, room and time of each datafile, in the order of [`Layout::objects`]; none for what has no bytes.
@@ -272,10 +310,15 @@ impl<E: Env> OpenFile<E> {
     pub async fn datafiles(&self) -> Result<Vec<DatafileMeta>> {
         let state = &self.state;
         state.check()?;
-        let Some(layout) = &state.layout else { return Ok(Vec::new()) };
-        let objects: Vec<_> = layout.objects().collect();
-        let lens = state.client.core.lens(state.record.file, state.cap().await?, &objects).await;
-        lens.map_err(|error| error.about(&state.path))
+        let mut patience = Patience::default();
+        loop {
+            let Some(home) = state.some_home() else { return Ok(Vec::new()) };
+            let lens = state.lens_in(home).await;
+            let lens = state.unless_moved(home, lens, &mut patience).await;
+            if let Some(lens) = lens.map_err(|error| error.about(&state.path))? {
+                return Ok(lens);
+            }
+        }
     }
 
     /// Cuts or extends the file to `size`.
@@ -306,13 +349,33 @@ impl<E: Env> OpenFile<E> {
     pub async fn sync(&self) -> Result<()> {
         let state = &self.state;
         state.check()?;
-        let Some(layout) = &state.layout else { return Ok(()) };
-        let Some(cap) = state.with_cap().await? else { return Ok(()) };
         let core = &state.client.core;
-        let before = state.unsynced.before();
-        let result = core.sync_objects(self.file(), cap, layout).await;
-        let result = result.and_then(|boots| state.unsynced.synced(&before, &boots));
-        result.map_err(|error| error.about(&state.path))
+        let mut patience = Patience::default();
+        loop {
+            let Some(home) = state.some_home() else { return Ok(()) };
+            if state.with_cap().await?.is_none() {
+                return Ok(());
+            }
+            let before = state.unsynced.before();
+            let synced = match state.cap_in(home).await {
+                Ok(cap) => core.sync_objects(home.data, cap, &home.layout).await.map(|boots| (cap, boots)),
+                Err(error) => Err(error),
+            };
+            let Some((cap, mut boots)) = state
+                .unless_moved(home, synced, &mut patience)
+                .await
+                .map_err(|error| error.about(&state.path))?
+            else {
+                continue;
+            };
+            // What was written to targets that the file has left was brought to others and made safe there, unless their
+            // machines lost it before.
+            for target in state.unsynced.elsewhere(&before, &boots) {
+                let boot = core.boot_of(target, cap).await.map_err(|error| error.about(&state.path))?;
+                boots.push((target, boot));
+            }
+            return state.unsynced.synced(&before, &boots).map_err(|error| error.about(&state.path));
+        }
     }
 
     /// Sets attributes.

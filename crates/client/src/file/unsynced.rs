@@ -21,7 +21,7 @@ struct Change {
 pub(crate) struct Unsynced(Mutex<Vec<Change>>);
 
 /// What was there when a sync began.
-pub(super) struct Before(Vec<Change>);
+pub(crate) struct Before(Vec<Change>);
 
 impl Unsynced {
     /// A change was acknowledged by a machine on the network. One on this node dies with its clients.
@@ -39,15 +39,21 @@ impl Unsynced {
     }
 
     /// Before a sync.
-    pub(super) fn before(&self) -> Before {
+    pub(crate) fn before(&self) -> Before {
         Before(self.0.lock().clone())
+    }
+
+    /// Targets that a sync has to speak for and that are not among `boots`.
+    pub(super) fn elsewhere(&self, before: &Before, boots: &[(TargetId, u64)]) -> Vec<TargetId> {
+        let asked = |target| boots.iter().any(|(other, _)| *other == target);
+        before.0.iter().map(|change| change.target).filter(|target| !asked(*target)).collect()
     }
 
     /// A sync has succeeded on machines in these lives.
     ///
     /// # Errors
     /// `EIO`, once, when one of them lost what it had acknowledged.
-    pub(super) fn synced(&self, before: &Before, boots: &[(TargetId, u64)]) -> Result<()> {
+    pub(crate) fn synced(&self, before: &Before, boots: &[(TargetId, u64)]) -> Result<()> {
         let boot_of = |target| boots.iter().find(|(other, _)| *other == target).map(|(_, boot)| *boot);
         let is_lost = before.0.iter().any(|change| boot_of(change.target) != Some(change.boot));
         // What came while it was synced stays to be synced.

@@ -11,8 +11,8 @@ use weft_client::{HandleId, HandleToken, OpenFlags};
 use weft_core::{ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, TargetId, Timestamp};
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
-    AllocatorRow, DentryRow, Identity, Inode, LayoutChoice, Node, NodeKind, ReapRow, ReplyRow, RoomRow,
-    RuleRow, RulesRow, StartRow, Table, Untrusted, seal,
+    AllocatorRow, DentryRow, Generations, Identity, Inode, LayoutChoice, MoveRow, Node, NodeKind, ReapRow,
+    ReplyRow, RoomRow, RuleRow, RulesRow, StartRow, Table, Untrusted, seal,
 };
 use weft_wire::{ClusterSecret, Rights};
 
@@ -20,7 +20,7 @@ const KEY: &[u8] = b"\0\0\0\0\0\0\0\x07";
 
 pub fn metadata_row(data: &[u8]) -> Outcome {
     let Some((&kind, value)) = data.split_first() else { return Outcome::Refused };
-    match kind % 8 {
+    match kind % 9 {
         0 => row::<Inode>(Table::Inodes, value),
         1 => row::<DentryRow>(Table::Dentries, value),
         2 => row::<ReapRow>(Table::Reap, value),
@@ -28,6 +28,7 @@ pub fn metadata_row(data: &[u8]) -> Outcome {
         4 => row::<AllocatorRow>(Table::Counters, value),
         6 => row::<RulesRow>(Table::Rules, value),
         7 => row::<RoomRow>(Table::Rooms, value),
+        8 => row::<MoveRow>(Table::Moves, value),
         _ => row::<StartRow>(Table::Counters, value),
     }
 }
@@ -139,8 +140,16 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
         strips: Some(vec![(TargetId(1), ByteLen(2))]),
         ..LayoutChoice::default()
     };
+    let regular = |generations| Node::Regular {
+        layout: layout.clone(),
+        settled: false,
+        touched: true,
+        epoch: u32::MAX,
+        generations,
+    };
     let nodes = [
-        Node::Regular { layout: layout.clone(), settled: false, touched: true, epoch: u32::MAX },
+        regular(Generations::default()),
+        regular(Generations { now: 2, last: u16::MAX }),
         Node::Directory { entries: 5, default: Some(choice) },
         Node::Symlink { target: b"../a".to_vec() },
         Node::Special { kind: NodeKind::Fifo, rdev: 0 },
@@ -164,6 +173,14 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
     let seed = |kind: u8, row: Vec<u8>| [&[kind], &row[..]].concat();
     let mut seeds: Vec<_> = nodes.map(|node| seed(0, encoded(&inode(node)))).to_vec();
     seeds.push(seed(1, encoded(&DentryRow { file: FileId(7), kind: NodeKind::Symlink })));
+    let moving = MoveRow {
+        generation: 1,
+        layout: layout.clone(),
+        session: 1 << 100,
+        copied: ByteLen(1 << 30),
+        epoch: Some(7),
+    };
+    seeds.push(seed(6, encoded(&moving)));
     seeds.push(seed(2, encoded(&ReapRow { layout })));
     seeds.push(seed(3, encoded(&ReplyRow { seq: 9, reply: vec![1; 300] })));
     seeds.push(seed(4, encoded(&AllocatorRow { next: FileId(1 << 33), inodes: 77 })));

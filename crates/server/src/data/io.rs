@@ -1,6 +1,7 @@
 //! Reading and writing.
 
 use super::samples::Noted;
+use super::watches::Changing;
 use super::{Counters, DataConnection, DataService, Served, key};
 use crate::connection::answer;
 use crate::connections::Entry;
@@ -75,7 +76,8 @@ impl<E: Env> DataService<E> {
         let request = incoming.header.request;
         let checked = check_range(offset, read.len).and_then(|()| {
             connection.check(&self.secret, &read.cap, datafile.file, Rights::READ, self.env.wall())?;
-            self.served(datafile.target)
+            let served = self.served(datafile.target)?;
+            self.check_seal(served, &read.cap).map(|()| served)
         });
         let served = match checked {
             Ok(served) => served,
@@ -143,6 +145,7 @@ impl<E: Env> DataService<E> {
         check_range(read.offset, read.len)?;
         connection.check(&self.secret, &read.cap, read.datafile.file, Rights::READ, self.env.wall())?;
         let served = self.served(read.datafile.target)?;
+        self.check_seal(served, &read.cap)?;
         let len = read.len as usize;
         shared_part(connection, to, len)?;
         let _noted =
@@ -220,6 +223,7 @@ impl<E: Env> DataService<E> {
         if let Err(error) = self.check_fence(served, &write.cap) {
             return Ok(Err(error));
         }
+        let _changing = self.changing(&write);
         let gate = Gate { admission: &served.admission, session: connection.session };
         let (key, source) = (key(write.datafile), Source::Bytes(&buf));
         let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;
@@ -246,12 +250,18 @@ impl<E: Env> DataService<E> {
             self.counted(connection, served, (write.datafile, write.offset, write.len, true), &write.hints);
         let _inside = connection.place(&self.insiders).enter(write.datafile.file);
         self.check_fence(served, &write.cap)?;
+        let _changing = self.changing(&write);
         let area = shared_part(connection, from, len)?;
         let gate = Gate { admission: &served.admission, session: connection.session };
         let (key, source) = (key(write.datafile), Source::Shared(area, from, len));
         let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;
         Counters::add(&served.counters.bytes_written, write.len.into());
         written.map_err(|error| self.failed(error))
+    }
+
+    /// The write is noted where somebody copies the datafile, once the result is dropped.
+    fn changing(&self, write: &Write) -> Changing<'_> {
+        self.watches.changing(write.datafile, write.offset.0, write.offset.0 + u64::from(write.len))
     }
 
     fn may_write(&self, connection: &mut DataConnection<E>, write: &Write) -> Result<(), WireError> {

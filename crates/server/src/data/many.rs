@@ -57,6 +57,14 @@ impl<E: Env> DataService<E> {
             DataRequest::Fence { cap, before_s, datafiles } => {
                 self.fence(connection, cap, before_s, &datafiles).await
             }
+            DataRequest::Watch { cap, datafiles } => self.watch(connection, cap, &datafiles).await,
+            DataRequest::Changes { cap, watch, round } => self.changes(connection, cap, watch, round),
+            DataRequest::Seal { cap, before_s, datafiles } => {
+                self.seal(connection, cap, before_s, &datafiles).await
+            }
+            DataRequest::SetTimes { cap, mtime, datafiles } => {
+                self.set_times(connection, cap, mtime, &datafiles).await
+            }
             DataRequest::ListDatafiles { target, after, limit } => {
                 let after = after.map(|(file, object)| DatafileKey::new(file, object));
                 self.list(connection, target, after, limit as usize).await
@@ -78,7 +86,7 @@ impl<E: Env> DataService<E> {
     }
 
     /// Checks a capability for datafiles that all have to be parts of its file.
-    fn check_all(
+    pub(super) fn check_all(
         &self,
         connection: &mut DataConnection<E>,
         cap: &Capability,
@@ -108,6 +116,7 @@ impl<E: Env> DataService<E> {
         let mut found = Vec::with_capacity(datafiles.len());
         for &datafile in datafiles {
             let served = self.served(datafile.target)?;
+            self.check_seal(served, &cap)?;
             let meta = served.placed.meta(key(datafile)).await.map_err(|error| self.failed(error))?;
             let cached = served.placed.cached(key(datafile)).unwrap_or_default();
             found.push(meta.map_or_else(DatafileMeta::default, |meta| DatafileMeta {
@@ -132,8 +141,12 @@ impl<E: Env> DataService<E> {
             let detail = format!("{len} bytes are more than datafile {} can have", datafile.object);
             return Err(WireError::new(Errno::EFBIG, detail));
         }
+        let _inside = connection.place(&self.insiders).enter(cap.file);
         for &(datafile, len) in datafiles {
             let served = self.served(datafile.target)?;
+            self.check_fence(served, &cap)?;
+            // An extension changes nothing behind the old end but the length, which is asked for.
+            let _changing = self.watches.changing(datafile, len.0, u64::MAX);
             Counters::add(&served.counters.requests, 1);
             let gate = Gate { admission: &served.admission, session: connection.session };
             served.placed.set_len(key(datafile), len, gate).await.map_err(|error| self.failed(error))?;
@@ -149,6 +162,9 @@ impl<E: Env> DataService<E> {
         datafiles: &[DatafileId],
     ) -> Result<DataReply, WireError> {
         self.check_all(connection, &cap, Rights::WRITE, datafiles.iter().copied())?;
+        for datafile in datafiles {
+            self.check_seal(self.served(datafile.target)?, &cap)?;
+        }
         if before_s > cap.expires_s {
             let detail = format!("a fence for file {} that its own capability does not pass", cap.file);
             return Err(WireError::new(Errno::EINVAL, detail));
@@ -156,7 +172,15 @@ impl<E: Env> DataService<E> {
         for datafile in datafiles {
             self.served(datafile.target)?.placed.target().fence(cap.file, before_s).await;
         }
-        // From here on nobody new passes who must not; those who passed before are waited for.
+        self.wait_for_insiders(&cap, datafiles).await
+    }
+
+    /// From here on nobody new passes who must not; those who passed before are waited for.
+    pub(super) async fn wait_for_insiders(
+        &self,
+        cap: &Capability,
+        datafiles: &[DatafileId],
+    ) -> Result<DataReply, WireError> {
         for &datafile in datafiles {
             let stuck = self.leases.revoke_datafile(datafile, self.limits.revoke_timeout).await;
             self.note_stuck(stuck);
@@ -177,6 +201,7 @@ impl<E: Env> DataService<E> {
         self.check_all(connection, &cap, Rights::default(), datafiles.iter().copied())?;
         for &datafile in datafiles {
             let served = self.served(datafile.target)?;
+            self.check_seal(served, &cap)?;
             Counters::add(&served.counters.requests, 1);
             let gate = Gate { admission: &served.admission, session: connection.session };
             served.placed.sync(key(datafile), gate).await.map_err(|error| self.failed(error))?;
@@ -199,6 +224,7 @@ impl<E: Env> DataService<E> {
             if connection.is_server {
                 // An administrator may remove a part of a file that lives on.
                 served.placed.target().bury(key(datafile)).await;
+                self.watches.end(datafile.file);
             }
             let stuck = self.leases.revoke_datafile(datafile, self.limits.revoke_timeout).await;
             self.note_stuck(stuck);
@@ -332,6 +358,11 @@ impl<E: Env> DataService<E> {
         match self.lend(connection, wanted).await {
             Err(error) => answer(link, entry, incoming, &DataReply::Failed(error)).await,
             Ok(None) => answer(link, entry, incoming, &DataReply::NotLeased).await,
+            Ok(Some((slot, _))) if wanted.2 && self.watches.has(wanted.0) => {
+                // Looked at after it was granted: a watch takes back what it finds.
+                self.leases.release(connection.id(), &[slot]);
+                answer(link, entry, incoming, &DataReply::LentToNobody).await
+            }
             Ok(Some((slot, _))) if header.kind != Kind::Request => {
                 self.leases.release(connection.id(), &[slot]);
                 Ok(())
@@ -363,7 +394,8 @@ impl<E: Env> DataService<E> {
         let Some(file) = file.map_err(|error| self.failed(error))? else { return Ok(None) };
         let slot = self.leases.grant(connection.id(), datafile);
         // Looked at after it was granted: a fence takes back what it finds.
-        if write && let Err(error) = self.check_fence(served, &cap) {
+        let checked = if write { self.check_fence(served, &cap) } else { self.check_seal(served, &cap) };
+        if let Err(error) = checked {
             self.leases.release(connection.id(), slot.as_slice());
             return Err(error);
         }

@@ -1,6 +1,7 @@
 //! Looking through the whole namespace, and mending it.
 
 use super::fault::Outcome;
+use super::moves::being_filled;
 use super::op::{Op, file_type};
 use super::rooms::Rooms;
 use super::tables::{add_entry, dentry, inode, path_of, put_inode};
@@ -23,6 +24,11 @@ fn id(key: &[u8]) -> FileId {
     FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)))
 }
 
+/// By inode, then generation of datafiles.
+fn order(data: FileId) -> (FileId, u16) {
+    (data.inode(), data.generation())
+}
+
 /// What a check remembers of an inode.
 struct Seen {
     kind: NodeKind,
@@ -43,9 +49,13 @@ struct Found {
 impl Op<'_> {
     pub(super) fn scan_inodes(&self, s: &dyn Snapshot, after: FileId, limit: u32) -> Outcome<MetaReply> {
         let limit = limit.clamp(1, LIST_LIMIT_MAX) as usize;
+        let is_later = |data: FileId| order(data) > order(after);
         let (mut found, mut bytes): (Vec<(FileId, Inode)>, usize) = (Vec::new(), 0);
-        s.scan(Table::Inodes, Bound::Excluded(&file_key(after)), &mut |key, value| {
+        s.scan(Table::Inodes, Bound::Included(&file_key(after.inode())), &mut |key, value| {
             let inode: Inode = value.open(Table::Inodes, key)?;
+            if !is_later(inode.data(id(key))) {
+                return Ok(Scan::Next);
+            }
             if let Node::Regular { layout, .. } = &inode.node {
                 bytes += 15 * layout.objects().count();
             }
@@ -54,17 +64,18 @@ impl Op<'_> {
             Ok(if found.len() < limit && bytes < PAGE_BYTES_MAX { Scan::Next } else { Scan::Stop })
         })?;
         let full = found.len() >= limit || bytes >= PAGE_BYTES_MAX;
-        let end = found.last().filter(|_| full).map(|(file, _)| *file);
+        let end = found.last().filter(|_| full).map(|(file, inode)| inode.data(*file));
         let mut scanned = Vec::with_capacity(found.len());
         for (file, inode) in found {
             let kind = file_type(inode.kind());
             let path = self.known_path(s, file, &inode)?;
+            let data = inode.data(file);
             let (layout, settled) = match inode.node {
                 Node::Regular { layout, settled, .. } => (Some(layout), settled),
                 _ => (None, true),
             };
             scanned.push(ScannedInode {
-                file,
+                file: data,
                 kind,
                 size: inode.size,
                 settled,
@@ -73,27 +84,41 @@ impl Op<'_> {
                 path,
             });
         }
-        // Files without an inode whose datafiles are still to be removed: a page that ends before the last inode
-        // takes those up to its end.
+        // Datafiles without an inode that are still to be removed, and those that are being filled: a page that ends before
+        // the last inode takes those up to its end.
+        let doomed = |data: FileId, layout| ScannedInode {
+            file: data,
+            kind: FileType::Regular,
+            size: ByteLen(0),
+            settled: false,
+            layout: Some(layout),
+            doomed: true,
+            path: Vec::new(),
+        };
+        let belongs = |data: FileId| is_later(data) && end.is_none_or(|end| order(data) <= order(end));
+        let filled = being_filled(s)?.into_iter().filter(|(data, _)| belongs(*data));
+        scanned.extend(filled.map(|(data, layout)| doomed(data, layout)));
+        // Those of files that were never moved are many, and in order; the others are few.
         let mut waiting = 0;
-        s.scan(Table::Reap, Bound::Excluded(&file_key(after)), &mut |key, value| {
-            if end.is_some_and(|end| id(key) > end) || waiting >= limit {
+        s.scan(Table::Reap, Bound::Included(&file_key(after.inode())), &mut |key, value| {
+            if id(key).generation() > 0 || end.is_some_and(|end| id(key) > end.inode()) || waiting >= limit {
                 return Ok(Scan::Stop);
             }
-            let row: ReapRow = value.open(Table::Reap, key)?;
-            waiting += 1;
-            scanned.push(ScannedInode {
-                file: id(key),
-                kind: FileType::Regular,
-                size: ByteLen(0),
-                settled: false,
-                layout: Some(row.layout),
-                doomed: true,
-                path: Vec::new(),
-            });
+            if belongs(id(key)) {
+                let row: ReapRow = value.open(Table::Reap, key)?;
+                waiting += 1;
+                scanned.push(doomed(id(key), row.layout));
+            }
             Ok(Scan::Next)
         })?;
-        scanned.sort_by_key(|inode| inode.file);
+        s.scan(Table::Reap, Bound::Included(&file_key(FileId(FileId::INODES_END))), &mut |key, value| {
+            if belongs(id(key)) {
+                let row: ReapRow = value.open(Table::Reap, key)?;
+                scanned.push(doomed(id(key), row.layout));
+            }
+            Ok(Scan::Next)
+        })?;
+        scanned.sort_by_key(|inode| order(inode.file));
         // What was left out comes with the next page, which begins after the last one here.
         scanned.truncate(limit);
         Ok(MetaReply::Inodes(scanned))

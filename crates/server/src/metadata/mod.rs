@@ -12,6 +12,7 @@
 //! walk         paths, links and search permission        permit  permission   layouts  which layout a file gets
 //! rules        which rule of a directory a new file takes    rooms   what layouts promise on targets with limited room
 //! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
+//! moves    files on their way to other layouts
 //! opens, sessions, locking, fences   what is in memory, pure        reaper  removal of datafiles
 //! ```
 
@@ -23,6 +24,7 @@ mod ghosts;
 mod layouts;
 mod list;
 mod locking;
+mod moves;
 mod namespace;
 mod op;
 mod open;

@@ -9,7 +9,7 @@ use super::tables::{add_entry, allocate, change_inode, path_of, put_inode, remov
 use super::walk::{Last, Walked, walk, walk_to_name};
 use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Layout};
-use weft_store::metadata::{DentryRow, Inode, Node, NodeKind, Transaction};
+use weft_store::metadata::{DentryRow, Generations, Inode, Node, NodeKind, Transaction};
 use weft_wire::Errno;
 use weft_wire::meta::{FileType, LayoutSpec, MetaReply, PATH_LEN_MAX, Place, ROOT};
 
@@ -170,7 +170,8 @@ impl Op<'_> {
         let file = allocate(t)?;
         let directory = inherited(&spot.dir_inode);
         let layout = self.layout_of_new(t, spot, &Wish::from(wish), directory.as_ref(), file)?;
-        let node = Node::Regular { layout, settled, touched: false, epoch: 0 };
+        let generations = Generations::default();
+        let node = Node::Regular { layout, settled, touched: false, epoch: 0, generations };
         let made = self.make_as(t, spot, file, mode, node)?;
         self.core.opens.lock().begin_making(file);
         Ok(made)

@@ -4,6 +4,7 @@ use super::fault::Outcome;
 use super::fences::Fences;
 use super::ghosts::Ghosts;
 use super::layouts::Layouts;
+use super::moves::Moves;
 use super::opens::Opens;
 use super::rooms::Rooms;
 use super::rules::Rules;
@@ -42,7 +43,11 @@ pub(super) struct Core {
     pub ghosts: Mutex<Ghosts>,
     /// Files to which somebody may be appending who has lost the lock.
     pub fences: Mutex<Fences>,
-    /// The latest end of a capability to write, in seconds since 1970.
+    /// Datafiles for which capabilities of before are refused, by their names.
+    pub data_fences: Mutex<Fences>,
+    /// Files that are being moved to other layouts.
+    pub moves: Moves,
+    /// The latest end of a capability that was given without regard to fences, in seconds since 1970.
     pub granted_latest_s: AtomicU64,
     /// Rows in `reap`.
     pub reaping: AtomicU64,
@@ -105,22 +110,45 @@ fn seconds(time: Timestamp) -> u64 {
 }
 
 impl Core {
-    /// A right to `file`, from `now` on.
-    pub(super) fn grant(&self, file: FileId, rights: Rights, now: Timestamp) -> Capability {
+    /// A right to the datafiles named `data`, from `now` on.
+    pub(super) fn grant(&self, data: FileId, rights: Rights, now: Timestamp) -> Capability {
         let now_s = seconds(now);
-        let mut expires_s = now_s + self.capability_life_s;
-        if rights.allow(Rights::WRITE) {
-            expires_s = expires_s.max(self.fences.lock().of(file, now_s));
-            self.granted_latest_s.fetch_max(expires_s, Ordering::Relaxed);
-        }
-        self.secret.grant(file, rights, expires_s)
+        // Of what is or may be sealed nobody gets a capability that passes the seal.
+        let expires_s = self.moves.end_of(data, now, || {
+            let usual_s = now_s + self.capability_life_s;
+            self.granted_latest_s.fetch_max(usual_s, Ordering::Relaxed);
+            usual_s.max(self.fence_of(data.inode(), now)).max(self.data_fences.lock().of(data, now_s))
+        });
+        self.secret.grant(data, rights, expires_s)
+    }
+
+    /// A right that passes the seal of `data` at `seal_s`, for whoever moves it.
+    pub(super) fn grant_until(&self, data: FileId, rights: Rights, expires_s: u64) -> Capability {
+        self.secret.grant(data, rights, expires_s)
     }
 
     /// Somebody loses the append lock of `file` who may be writing still: nobody may get it without being told.
     pub(super) fn fence(&self, file: FileId, now: Timestamp) {
-        let now_s = seconds(now);
-        let latest_s = self.granted_latest_s.load(Ordering::Relaxed).max(now_s + self.capability_life_s);
-        self.fences.lock().put(file, latest_s + 1, now_s);
+        let before_s = self.latest_s(file, now) + 1;
+        self.fences.lock().put(file, before_s, seconds(now));
+    }
+
+    /// From here on capabilities for `data` that were given before can be told from later ones: those end before the time
+    /// that this gives.
+    pub(super) fn data_fence(&self, data: FileId, now: Timestamp) -> u64 {
+        let (latest_s, now_s) = (self.latest_s(data.inode(), now), seconds(now));
+        let mut fences = self.data_fences.lock();
+        let before_s = latest_s.max(fences.of(data, now_s)) + 1;
+        fences.put(data, before_s, now_s);
+        before_s
+    }
+
+    /// No capability for the file ends later, unless there is a fence before its datafiles. Those of others that stand behind
+    /// fences say nothing: else each fence would be later than the one before, by far.
+    fn latest_s(&self, file: FileId, now: Timestamp) -> u64 {
+        let usual_s =
+            self.granted_latest_s.load(Ordering::Relaxed).max(seconds(now) + self.capability_life_s);
+        usual_s.max(self.fence_of(file, now))
     }
 
     /// The fence that stands before `file`, 0 for none.
@@ -133,9 +161,9 @@ impl Core {
         Timestamp(now.0 + i128::from(self.capability_life_s + 1) * 1_000_000_000)
     }
 
-    /// Whether the service made `cap` for `file` with these rights, at any time.
+    /// Whether the service made `cap` for any datafiles of `file` with these rights, at any time.
     pub(super) fn made(&self, cap: &Capability, file: FileId, rights: Rights) -> bool {
-        self.secret.verify(cap, file, rights, Timestamp(0))
+        cap.file.inode() == file && self.secret.verify(cap, cap.file, rights, Timestamp(0))
     }
 
     /// Whether mounts that keep pages may exist that this start does not know yet.
@@ -174,19 +202,28 @@ impl Core {
                 rules.forget(file);
             }
         }
-        if super::tables::destroy(t, file, inode)? {
-            self.reaping.fetch_add(1, Ordering::Relaxed);
-            self.reap_wanted.store(true, Ordering::Relaxed);
+        let reaped = super::tables::destroy(t, file, inode)?;
+        if super::moves::end_row(t, file)? {
+            self.reaps();
+        }
+        if reaped {
+            self.reaps();
             if inode.size >= LARGE {
                 let mut freeing = self.freeing.lock();
                 if freeing.runs {
-                    freeing.files.insert(file);
+                    freeing.files.insert(inode.data(file));
                 }
             }
         } else if let Node::Regular { layout, .. } = &inode.node {
             self.rooms.give_back(t, layout)?;
         }
         Ok(())
+    }
+
+    /// A row was added to `reap`.
+    pub(super) fn reaps(&self) {
+        self.reaping.fetch_add(1, Ordering::Relaxed);
+        self.reap_wanted.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn attr(&self, file: FileId, inode: &Inode, now: Timestamp) -> Attr {
@@ -209,7 +246,7 @@ impl Core {
             Node::Regular { layout, settled: false, epoch, .. } => {
                 attr.unsettled = Some(Box::new(Unsettled {
                     layout: layout.clone(),
-                    cap: self.grant(file, Rights::LENGTH, now),
+                    cap: self.grant(inode.data(file), Rights::LENGTH, now),
                     epoch: self.epoch(*epoch),
                     may_settle: !self.opens.lock().is_busy(file) && !self.ghosts.lock().haunt(file, now),
                     mtime_set_at: inode.mtime_set_at,

@@ -5,7 +5,7 @@ use super::fault::{Fault, Outcome};
 use super::op::Op;
 use super::opens::{Ended, OpenEntry, Told};
 use super::permit::{READ, WRITE, allows, require, without_set_ids};
-use super::tables::{change_inode, inode, put_inode, row};
+use super::tables::{change_inode, inode, known_inode, put_inode, row};
 use super::walk::{Last, Walked, walk, walk_to_name};
 use weft_core::{ByteLen, FileId};
 use weft_env::plants::{Plant, planted};
@@ -138,7 +138,10 @@ impl Op<'_> {
         opened.may_cache = false;
         opened.cached_elsewhere =
             self.core.is_cautious(self.now) || !opens.caching_elsewhere(file, self.session).is_empty();
-        opened.cap = opened.cap.map(|cap| self.core.grant(file, cap.rights, self.now));
+        opened.cap = opened.cap.map(|cap| self.core.grant(inode.data(file), cap.rights, self.now));
+        if let Node::Regular { layout, .. } = &inode.node {
+            opened.layout = Some(layout.clone());
+        }
         opened.epoch = self.core.epoch_of(&inode);
         drop(opens);
         Ok(reply)
@@ -246,7 +249,7 @@ impl Op<'_> {
         };
         Opened {
             attr: self.attr(file, inode),
-            cap: layout.is_some().then(|| self.capability(&open)),
+            cap: layout.is_some().then(|| self.capability(inode.data(file), &open)),
             layout,
             created,
             must_truncate,
@@ -256,7 +259,7 @@ impl Op<'_> {
         }
     }
 
-    pub(super) fn capability(&self, open: &OpenEntry) -> Capability {
+    pub(super) fn capability(&self, data: FileId, open: &OpenEntry) -> Capability {
         let mut rights = Rights::LENGTH;
         if open.readable {
             rights = rights.and(Rights::READ);
@@ -264,12 +267,18 @@ impl Op<'_> {
         if open.write || open.truncate {
             rights = rights.and(Rights::WRITE);
         }
-        self.core.grant(open.file, rights, self.now)
+        self.core.grant(data, rights, self.now)
     }
 
-    pub(super) fn renew(&self, handle: HandleId) -> Outcome<MetaReply> {
+    pub(super) fn renew(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
         let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
-        Ok(MetaReply::Capability(self.capability(&open)))
+        let inode = known_inode(s, open.file)?;
+        let data = inode.data(open.file);
+        let cap = self.capability(data, &open);
+        match inode.node {
+            Node::Regular { layout, .. } if data.generation() > 0 => Ok(MetaReply::Relocated { cap, layout }),
+            _ => Ok(MetaReply::Capability(cap)),
+        }
     }
 
     /// Opens what another process, or this one before a restart of the service, had open. The capability proves it.

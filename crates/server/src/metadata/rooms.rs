@@ -1,7 +1,7 @@
 //! The account of targets with limited room: what the layouts of files promise there.
 //!
 //! A layout promises the bytes of its parts that have an end, from the file's making until its datafiles are removed or
-//! it gets another layout; cutting the file changes nothing, for it may grow again. The account is a row of the database
+//! it gets another layout (while it is moved, by both); cutting the file changes nothing, for it may grow again. The account is a row of the database
 //! for each target with a limit, changed in the transaction that makes, removes or changes the layout, so that it is exact
 //! after any crash. A target that gets its limit later is counted at the next start.
 
@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, Layout, TargetId};
-use weft_store::metadata::{Inode, Node, ReapRow, RoomRow, Scan, Snapshot, Table, Transaction, target_key};
+use weft_store::metadata::{
+    Inode, MoveRow, Node, ReapRow, RoomRow, Scan, Snapshot, Table, Transaction, target_key,
+};
 use weft_wire::Errno;
 use weft_wire::meta::TargetRoom;
 
@@ -163,6 +165,11 @@ fn counted(s: &dyn Snapshot) -> Outcome<Bytes> {
     })?;
     s.scan(Table::Reap, Bound::Unbounded, &mut |key, value| {
         let row: ReapRow = value.open(Table::Reap, key)?;
+        add(&row.layout);
+        Ok(Scan::Next)
+    })?;
+    s.scan(Table::Moves, Bound::Unbounded, &mut |key, value| {
+        let row: MoveRow = value.open(Table::Moves, key)?;
         add(&row.layout);
         Ok(Scan::Next)
     })?;

@@ -35,7 +35,13 @@ impl<E: Env> Service<E> {
         let trusted = ctx.is_server || ctx.identity.is_root();
         let who = on_behalf.filter(|_| trusted).unwrap_or_else(|| ctx.identity.clone());
         let call = Call { ctx, who, seq };
-        let reply = self.serve(&call, request).await.unwrap_or_else(Fault::into_reply);
+        let mut reply = self.serve(&call, request).await;
+        // Who is told of a file's new datafiles writes there: they must not be somebody's idea after a crash.
+        if self.core.moves.swaps.load(Ordering::SeqCst) > 0 {
+            let durable = self.journal.durable(self.journal.now()).await;
+            reply = durable.map_err(Fault::from).and(reply);
+        }
+        let reply = reply.unwrap_or_else(Fault::into_reply);
         self.wake_reaper();
         self.journal.pay().await;
         reply
@@ -53,7 +59,7 @@ impl<E: Env> Service<E> {
             R::GetXattr { at, name } => self.look(call, |s, op| op.get_xattr(s, &at, &name)),
             R::ListXattr { at } => self.look(call, |s, op| op.list_xattr(s, &at)),
             R::GetLayout { at } => self.look(call, |s, op| op.get_layout(s, &at)),
-            R::Renew { handle } => self.op(call).renew(handle),
+            R::Renew { handle } => self.look(call, |s, op| op.renew(s, handle)),
 
             R::Mkdir { at, mode } => self.grow(call, |t, op| op.mkdir(t, &at, mode)).await,
             R::Mknod { at, kind, mode, rdev } => {
@@ -180,6 +186,23 @@ impl<E: Env> Service<E> {
                 };
                 Ok(MetaReply::Averages(self.exchange_averages(reports)))
             }
+            R::Move { at, handle, layout } => {
+                self.check_room()?;
+                let is_alive = |session| self.sessions.lock().is_alive(session);
+                self.commit(call, |t, op| op.begin_move(t, &at, handle, &layout, is_alive)).await
+            }
+            R::MoveOn { handle, copied } => {
+                self.commit(call, |t, op| op.go_on_moving(t, handle, copied)).await
+            }
+            R::MoveOver { handle } => self.look(call, |s, op| op.move_over(s, handle)),
+            R::MoveBack { handle } => self.look(call, |s, op| op.move_back(s, handle)),
+            R::Moved { handle, seal_s, size } => {
+                self.core.moves.swaps.fetch_add(1, Ordering::SeqCst);
+                let reply = self.change(call, |t, op| op.moved(t, handle, seal_s, size)).await;
+                self.core.moves.swaps.fetch_sub(1, Ordering::SeqCst);
+                reply
+            }
+            R::MoveNot { at } => self.change(call, |t, op| op.move_not(t, &at)).await,
             R::WaitEvents { done } => Ok(self.wait_events(call.ctx.session, done).await),
         }
     }

@@ -55,6 +55,7 @@ impl<E: Env> Service<E> {
             sessions.take_forgotten(now)
         };
         self.end_locks(&mut locks, ctx.session);
+        self.core.moves.ended(ctx.session);
         if self.is_stopping() {
             return None; // it may come back to the next start, for what it had
         }

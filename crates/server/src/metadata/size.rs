@@ -37,7 +37,8 @@ impl Op<'_> {
                 (file, inode)
             }
         };
-        let Node::Regular { layout, settled, touched, epoch } = &mut inode.node else {
+        let data = inode.data(file);
+        let Node::Regular { layout, settled, touched, epoch, .. } = &mut inode.node else {
             return Err(Errno::EINVAL.into());
         };
         let urgency = if *settled { Urgency::Durable } else { Urgency::Lazy };
@@ -56,7 +57,7 @@ impl Op<'_> {
                 None => opens.begin_truncation(file, self.session),
             }
         }
-        let cap = self.core.grant(file, Rights::WRITE.and(Rights::LENGTH), self.now);
+        let cap = self.core.grant(data, Rights::WRITE.and(Rights::LENGTH), self.now);
         Ok((MetaReply::Truncate { file, layout, cap, epoch }, urgency))
     }
 
@@ -79,6 +80,8 @@ impl Op<'_> {
             (ended, opens.is_busy(file) || self.core.ghosts.lock().haunt(file, self.now))
         };
         let Some(mut inode) = inode(t, file)? else { return Ok(ended) };
+        // What was found about datafiles that are not the file's any more is not believed.
+        let busy = busy || cap.file != inode.data(file);
         let Node::Regular { settled, touched, epoch, .. } = &mut inode.node else { return Ok(ended) };
         if *settled || busy || self.core.epoch(*epoch) != told_epoch {
             return Ok(ended);

@@ -5,6 +5,7 @@ use super::fences::Fences;
 use super::ghosts::Ghosts;
 use super::layouts::Layouts;
 use super::locking::Locks;
+use super::moves::Moves;
 use super::op::Core;
 use super::opens::Opens;
 use super::reaper::{LinkRemoval, Removal};
@@ -134,6 +135,8 @@ impl<E: Env> Service<E> {
                 } else {
                     Fences::default()
                 }),
+                data_fences: Mutex::default(),
+                moves: Moves::default(),
                 granted_latest_s: AtomicU64::new(0),
                 reaping: AtomicU64::new(before.reaping),
                 reap_wanted: AtomicBool::new(false),

@@ -114,6 +114,9 @@ pub(super) fn put_allocator(t: &mut dyn Transaction, row: &AllocatorRow) {
 pub(super) fn allocate(t: &mut dyn Transaction) -> Outcome<FileId> {
     let mut row = allocator(t)?;
     let file = row.next;
+    if file.0 >= FileId::INODES_END {
+        return Err(Errno::ENOSPC.into());
+    }
     row.next = FileId(file.0 + 1);
     row.inodes += 1;
     put_allocator(t, &row);
@@ -158,7 +161,7 @@ pub(super) fn destroy(t: &mut dyn Transaction, file: FileId, inode: &Inode) -> O
     put_allocator(t, &row);
     match &inode.node {
         Node::Regular { layout, settled, touched, .. } if *touched || !*settled => {
-            put_row(t, Table::Reap, &file_key(file), &ReapRow { layout: layout.clone() });
+            put_row(t, Table::Reap, &file_key(inode.data(file)), &ReapRow { layout: layout.clone() });
             Ok(true)
         }
         _ => Ok(false),

@@ -5,7 +5,7 @@ use super::locking::{LockAnswer, LockRequest, Locks};
 use super::op::Op;
 use super::open::Urgency;
 use super::serve::Call;
-use super::tables::put_row;
+use super::tables::{known_inode, put_row};
 use super::{LOCK_NOTIFIERS, Service};
 use std::sync::atomic::Ordering;
 use weft_core::{FileId, Nanos};
@@ -33,7 +33,9 @@ impl<E: Env> Service<E> {
         let open = self.core.opens.lock().get(session, handle).ok_or(Errno::EBADF)?;
         let fits = match (space, kind) {
             (LockSpace::Record, Some(LockKind::Shared)) => open.read,
-            (LockSpace::Record | LockSpace::Append, Some(LockKind::Exclusive)) => open.write,
+            (LockSpace::Record, Some(LockKind::Exclusive)) => open.write,
+            // Who moves a file keeps appends away for a moment.
+            (LockSpace::Append, Some(_)) => open.write || self.core.moves.is_moved_by(open.file, session),
             _ => true,
         };
         if fits { Ok(open.file) } else { Err(Errno::EBADF.into()) }
@@ -77,10 +79,11 @@ impl<E: Env> Service<E> {
                 LockAnswer::Granted if request.space == LockSpace::Append => {
                     let op = self.op(call);
                     let fence_s = self.core.fence_of(request.file, op.now);
-                    return Ok(match fence_s {
-                        0 => MetaReply::Locked,
-                        _ => MetaReply::LockedFenced { cap: op.capability(&open), fence_s },
-                    });
+                    if fence_s == 0 {
+                        return Ok(MetaReply::Locked);
+                    }
+                    let data = self.look(call, |s, _| known_inode(s, request.file))?.data(request.file);
+                    return Ok(MetaReply::LockedFenced { cap: op.capability(data, &open), fence_s });
                 }
                 LockAnswer::Granted => {
                     if let Err(error) = self.until_ends_are_durable().await {

@@ -19,7 +19,7 @@ pub enum Table {
     Xattrs = 3,
     /// File id of what has no name any more and is still open.
     Orphans = 4,
-    /// File id -> layout of what is to be removed from the data servers.
+    /// File id, with its generation -> layout of what is to be removed from the data servers.
     Reap = 5,
     /// Session, slot -> last sequence number and its reply.
     Replies = 6,
@@ -29,10 +29,12 @@ pub enum Table {
     Rules = 8,
     /// Target with limited room -> what layouts promise on it.
     Rooms = 9,
+    /// File id -> the move to another layout that is under way or was left.
+    Moves = 10,
 }
 
 /// Number of tables.
-pub const TABLES: usize = 10;
+pub const TABLES: usize = 11;
 
 impl Table {
     /// All of them, by number.
@@ -47,6 +49,7 @@ impl Table {
         Self::Sessions,
         Self::Rules,
         Self::Rooms,
+        Self::Moves,
     ];
 
     /// Its name in the base and in messages.
@@ -62,6 +65,7 @@ impl Table {
             Self::Sessions => "sessions",
             Self::Rules => "rules",
             Self::Rooms => "rooms",
+            Self::Moves => "moves",
         }
     }
 

@@ -31,6 +31,7 @@ pub use identity::{Identity, IdentityError};
 pub use journal::{Journal, JournalOptions, OpenError};
 pub use record::{Damaged, Untrusted, seal};
 pub use rows::{
-    AllocatorRow, DentryRow, Inode, LayoutChoice, Node, NodeKind, ReapRow, ReplyRow, RoomRow, RuleRow,
-    RulesRow, StartRow, dentry_key, file_key, reply_key, session_key, target_key, xattr_key,
+    AllocatorRow, DentryRow, Generations, Inode, LayoutChoice, MoveRow, Node, NodeKind, ReapRow, ReplyRow,
+    RoomRow, RuleRow, RulesRow, StartRow, dentry_key, file_key, reply_key, session_key, target_key,
+    xattr_key,
 };

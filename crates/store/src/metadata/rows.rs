@@ -8,13 +8,16 @@
 //! | dentries | directory's file id, then the name's bytes | [`DentryRow`] |
 //! | xattrs | file id, then the name's bytes | bytes |
 //! | orphans | file id | nothing |
-//! | reap | file id | [`ReapRow`] |
+//! | reap | file id with the datafiles' generation | [`ReapRow`] |
 //! | replies | session (16 bytes big-endian), slot (4) | [`ReplyRow`] |
 //! | sessions | session | nothing |
 //! | rules | directory's file id | [`RulesRow`] |
 //! | rooms | target, 4 bytes big-endian | [`RoomRow`] |
+//! | moves | file id | [`MoveRow`] |
 //!
-//! The last two tables are missing in databases of before there were rules, which is the same as empty.
+//! The last three tables are missing in databases of before there were rules and moves, which is the same as empty.
+
+mod node;
 
 use serde::{Deserialize, Serialize};
 use weft_core::{ByteLen, ClassLayout, FileId, FileOffset, Layout, Pattern, TargetId, Timestamp};
@@ -56,7 +59,8 @@ pub struct LayoutChoice {
 }
 
 /// What only some kinds of inode have.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(from = "node::Stored")]
 pub enum Node {
     /// Striped bytes.
     Regular {
@@ -68,6 +72,8 @@ pub enum Node {
         touched: bool,
         /// Grows when a writer opens or the file is cut; wraps.
         epoch: u32,
+        /// Which datafiles it has.
+        generations: Generations,
     },
     /// Names.
     Directory {
@@ -88,6 +94,15 @@ pub enum Node {
         /// Device number.
         rdev: u64,
     },
+}
+
+/// Which datafiles a file has, of those that it has had; see [`FileId::generation`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Generations {
+    /// These.
+    pub now: u16,
+    /// The last that were named: those after it have never been on any target.
+    pub last: u16,
 }
 
 /// An inode.
@@ -159,6 +174,14 @@ impl Inode {
         }
     }
 
+    /// The name of its datafiles, if `file` is its own.
+    pub fn data(&self, file: FileId) -> FileId {
+        match &self.node {
+            Node::Regular { generations, .. } => file.of_generation(generations.now),
+            _ => file,
+        }
+    }
+
     /// Whether it holds names.
     pub fn is_dir(&self) -> bool {
         matches!(self.node, Node::Directory { .. })
@@ -204,6 +227,21 @@ pub struct RuleRow {
 pub struct RoomRow {
     /// Bytes that parts with an end promise there, of all files that are there or are still to be removed.
     pub promised: ByteLen,
+}
+
+/// A move of a file to another layout, under way or left.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MoveRow {
+    /// Generation of the datafiles that are being filled.
+    pub generation: u16,
+    /// Where they are.
+    pub layout: Layout,
+    /// The session that is at it.
+    pub session: u128,
+    /// All bytes below this are there, and safe.
+    pub copied: ByteLen,
+    /// The inode's epoch, if what was copied is what the file has for as long as that is its epoch.
+    pub epoch: Option<u32>,
 }
 
 /// The last answer on a slot.
@@ -300,6 +338,7 @@ mod tests {
                 settled: true,
                 touched: false,
                 epoch: 9,
+                generations: Generations::default(),
             },
         };
         let bytes = postcard::to_allocvec(&inode).expect("encodes");
@@ -352,6 +391,24 @@ mod tests {
         let brace = bytes.iter().position(|byte| *byte == b'{').expect("in the second");
         bad[brace + 1] = b'm';
         assert!(postcard::from_bytes::<RulesRow>(&bad).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_moved_has_bytes_of_its_own_kind() {
+        let generations = Generations { now: 3, last: 4 };
+        let layout = Layout::single(TargetId(3));
+        let node = Node::Regular { layout, settled: true, touched: false, epoch: 9, generations };
+        let bytes = postcard::to_allocvec(&node).expect("encodes");
+        assert_eq!(bytes, [4, 1, 0, 0, 1, 3, 0x80, 0x80, 0x40, 1, 0, 9, 3, 4]);
+        assert_eq!(postcard::from_bytes::<Node>(&bytes), Ok(node));
+        for other in [
+            Node::Directory { entries: 5, default: Some(LayoutChoice::default()) },
+            Node::Symlink { target: b"to".to_vec() },
+            Node::Special { kind: NodeKind::Fifo, rdev: 7 },
+        ] {
+            let bytes = postcard::to_allocvec(&other).expect("encodes");
+            assert_eq!(postcard::from_bytes::<Node>(&bytes), Ok(other));
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use weft_core::{ByteLen, FileId, LocalOffset};
 use weft_env::{Dir, Env, File, OpenMode};
 
 const NAME: &str = "fences";
-const RECORD_LEN: usize = 20;
+pub(super) const RECORD_LEN: usize = 20;
 /// So many are told apart.
 const REMEMBERED_MAX: usize = 65_536;
 
@@ -61,7 +61,7 @@ impl Table {
     }
 }
 
-fn encode(file: FileId, before_s: u64) -> [u8; RECORD_LEN] {
+pub(super) fn encode(file: FileId, before_s: u64) -> [u8; RECORD_LEN] {
     let mut record = [0; RECORD_LEN];
     record[..8].copy_from_slice(&file.0.to_le_bytes());
     record[8..16].copy_from_slice(&before_s.to_le_bytes());
@@ -71,7 +71,7 @@ fn encode(file: FileId, before_s: u64) -> [u8; RECORD_LEN] {
 }
 
 /// `None` for what was not written whole.
-fn decode(record: &[u8]) -> Option<(FileId, u64)> {
+pub(super) fn decode(record: &[u8]) -> Option<(FileId, u64)> {
     let (body, crc) = record.split_first_chunk::<16>()?;
     if crc32fast::hash(body).to_le_bytes() != *crc {
         return None;

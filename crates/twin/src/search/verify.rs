@@ -99,7 +99,7 @@ async fn fsck(cluster: &Cluster, judge: &Judge, client: &Client<SimEnv>) -> Resu
             judge.hit(if inode.settled { "verify: a settled inode" } else { "verify: an open inode" });
             if inode.settled && size.0 != inode.size.0 {
                 // Nobody synced it, and the machine of its end lost power.
-                if judge.file(inode.file, |model, _| model.end_lost) {
+                if judge.file(inode.file.inode(), |model, _| model.end_lost) {
                     judge.hit("verify: a recorded size that power took");
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! What the service answers.
 
 use super::{
-    AVERAGES_MAX, Attr, FileType, HandleId, HeldLock, LIST_LIMIT_MAX, LayoutSpec, Opened, RULED_MAX,
+    AVERAGES_MAX, Attr, FileType, HandleId, HeldLock, LIST_LIMIT_MAX, LayoutSpec, Moving, Opened, RULED_MAX,
     ReclaimLock, RuledDirectory,
 };
 use crate::bounded;
@@ -41,7 +41,7 @@ pub struct Event {
 /// One inode in a scan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScannedInode {
-    /// Which.
+    /// Which, by the name of its datafiles ([`FileId::generation`]). Pages are in the order of inodes, then generations.
     pub file: FileId,
     /// What.
     pub kind: FileType,
@@ -51,7 +51,7 @@ pub struct ScannedInode {
     pub settled: bool,
     /// Where its datafiles are.
     pub layout: Option<Layout>,
-    /// Unlinked but still open, or waiting for removal.
+    /// Unlinked but still open, or waiting for removal, or being copied to.
     pub doomed: bool,
     /// A path that leads to it, as far as known.
     #[serde(with = "serde_bytes")]
@@ -174,4 +174,14 @@ pub enum MetaReply {
     },
     /// Directories with rules, the nearest first.
     Rules(#[serde(deserialize_with = "bounded::vec::<_, _, RULED_MAX>")] Vec<RuledDirectory>),
+    /// To `Renew`, of a file that has been given another layout at some time: its datafiles may not be those that were told
+    /// at the open.
+    Relocated {
+        /// For the datafiles as they are.
+        cap: Capability,
+        /// Where they are.
+        layout: Layout,
+    },
+    /// A move under way.
+    Moving(Box<Moving>),
 }

@@ -7,8 +7,8 @@ use super::{
 use crate::bounded;
 use crate::capability::Capability;
 use serde::{Deserialize, Serialize};
-use weft_core::FileId;
 use weft_core::ibridge::Report;
+use weft_core::{ByteLen, FileId};
 
 /// What a client asks of the metadata service. Those marked M change something and carry a sequence number.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub enum MetaRequest {
         /// Or of this open one, which needs no further permission than to have been opened for writing.
         handle: Option<HandleId>,
     },
-    /// A fresh capability for an open handle. Reply: `Capability`.
+    /// A fresh capability for an open handle. Reply: `Capability`, or `Relocated`.
     Renew {
         /// This one.
         handle: HandleId,
@@ -318,5 +318,52 @@ pub enum MetaRequest {
         /// It gets these, before what it keeps.
         #[serde(deserialize_with = "bounded::vec::<_, _, RULES_MAX>")]
         add: Vec<Rule>,
+    },
+    /// Begins to move a file's bytes to another layout, or goes on where somebody stopped. Owner and root only; one session
+    /// at a time. The file is open from then on for this session under `handle`, neither for reading nor for writing by
+    /// programs. The same again is no other one. Reply: `Moving`, or `Done` when the file has that layout.
+    Move {
+        /// This file.
+        at: Place,
+        /// The client's number for it.
+        handle: HandleId,
+        /// To this layout, as for a new file.
+        layout: LayoutSpec,
+    },
+    /// Fresh capabilities for a move of this session. Reply: `Moving`.
+    MoveOn {
+        /// Its number.
+        handle: HandleId,
+        /// All bytes below this are copied and safe, for who goes on should this session end.
+        copied: ByteLen,
+    },
+    /// From here on nobody gets a capability that data servers take after they were told so ([`DataRequest::Seal`]): they
+    /// refuse those that end before `Moving::seal_s`. Until `Moved`, `MoveBack`, the end of the session, or for 10 s.
+    /// Reply: `Moving`.
+    ///
+    /// [`DataRequest::Seal`]: crate::data::DataRequest::Seal
+    MoveOver {
+        /// Of this move.
+        handle: HandleId,
+    },
+    /// Gives `MoveOver` up. Reply: `Done`.
+    MoveBack {
+        /// Of this move.
+        handle: HandleId,
+    },
+    /// The new datafiles have all bytes, and are safe: from here on they are the file's, and the old ones are removed (M).
+    /// Reply: `Done`; `EAGAIN` when `MoveOver` has been given up meanwhile.
+    Moved {
+        /// Of this move.
+        handle: HandleId,
+        /// As told by `MoveOver`.
+        seal_s: u64,
+        /// Length of the file.
+        size: ByteLen,
+    },
+    /// Gives a move up, whosever it is: what was copied is removed. Owner and root only. Reply: `Done`.
+    MoveNot {
+        /// Of this file.
+        at: Place,
     },
 }

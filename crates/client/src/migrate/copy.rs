@@ -1,0 +1,250 @@
+//! Copying the bytes of one layout to another.
+
+use super::{GoOn, MoveProgress, Mover, Side};
+use crate::data::{Part, Reads, SharedBounds, Subs, Writes};
+use crate::error::{Error, Result};
+use crate::exchange::{Item, exchange};
+use crate::write::{expired, finish};
+use std::io::{IoSlice, IoSliceMut};
+use weft_core::{Access, ByteLen, ByteRange, Extent, Nanos, SplitPolicy};
+use weft_env::Env;
+use weft_wire::{Capability, Errno};
+
+/// Bytes that are read at a time, and then written.
+const CHUNK: u64 = 8 << 20;
+/// Zeros of so many bytes in a row become a hole where there was nothing.
+const HOLE: usize = 64 << 10;
+/// The servers are asked for changes at least so often, so that they go on noting them.
+const POLL_AFTER: Nanos = Nanos::from_s(5);
+/// What was copied is made safe, for whoever goes on should this mover end, after so many bytes.
+const SAFE_AFTER: u64 = 1 << 30;
+
+impl<E: Env> Mover<'_, E> {
+    /// Copies all that has changed; false when it was asked to stop.
+    pub(super) async fn round(&mut self, round: u32, size: ByteLen, go_on: &mut GoOn<'_>) -> Result<bool> {
+        let env = self.client.core.env.clone();
+        let all: Vec<ByteRange> = match ByteRange::new(0, size.0) {
+            Some(all) => self.changed.take().iter().filter_map(|range| range.intersection(all)).collect(),
+            None => {
+                self.changed.take();
+                Vec::new()
+            }
+        };
+        let of = ByteLen(all.iter().copied().map(ByteRange::len).sum());
+        let (began, mut done, mut safe) = (env.now(), 0, 0);
+        for (at, range) in all.iter().enumerate() {
+            let mut start = range.start();
+            while start < range.end() {
+                let chunk = ByteRange::new(start, range.end().min(start + CHUNK)).expect("not at the end");
+                let goes_on = go_on(MoveProgress { done: ByteLen(done), of, round });
+                let copied = if goes_on { self.copy(chunk).await } else { Ok(()) };
+                if !goes_on || copied.is_err() {
+                    // What was not copied stays to be copied.
+                    self.changed.add(ByteRange::new(start, range.end()).expect("this chunk at least"));
+                    all[at + 1..].iter().for_each(|range| self.changed.add(*range));
+                    copied?;
+                    if round == 1 && all.len() == 1 {
+                        self.make_safe(start).await?;
+                    }
+                    return Ok(false);
+                }
+                start = chunk.end();
+                done += chunk.len();
+                if env.now() >= self.polled.saturating_add(POLL_AFTER) {
+                    self.poll().await?;
+                }
+                if round == 1 && all.len() == 1 && start - safe >= SAFE_AFTER {
+                    self.make_safe(start).await?;
+                    safe = start;
+                }
+                if let Some(rate) = self.options.rate.filter(|rate| rate.0 > 0) {
+                    let due = (u128::from(done) * 1_000_000_000 / u128::from(rate.0)) as u64;
+                    self.wait_until(began.saturating_add(Nanos(due)), go_on, done, of, round).await?;
+                }
+            }
+        }
+        go_on(MoveProgress { done: of, of, round });
+        Ok(true)
+    }
+
+    /// Waits, and keeps the servers noting meanwhile.
+    async fn wait_until(
+        &mut self,
+        due: Nanos,
+        go_on: &mut GoOn<'_>,
+        done: u64,
+        of: ByteLen,
+        round: u32,
+    ) -> Result<()> {
+        let env = self.client.core.env.clone();
+        loop {
+            let now = env.now();
+            if now >= due || !go_on(MoveProgress { done: ByteLen(done), of, round }) {
+                return Ok(());
+            }
+            env.sleep(due.saturating_sub(now).min(Nanos::from_ms(100))).await;
+            if env.now() >= self.polled.saturating_add(POLL_AFTER) {
+                self.poll().await?;
+            }
+        }
+    }
+
+    /// All bytes below `end` are to survive, whatever becomes of this mover.
+    async fn make_safe(&mut self, end: u64) -> Result<()> {
+        self.sync(self.to.cap).await?;
+        self.go_on(ByteLen(end)).await
+    }
+
+    /// Has what was written survive loss of power.
+    pub(super) async fn sync(&mut self, cap: Capability) -> Result<()> {
+        let before = self.unsynced.before();
+        let boots = match self.client.core.sync_objects(self.to.data(), cap, &self.to.layout).await {
+            Err(error) if expired(&error) => {
+                self.go_on(ByteLen::ZERO).await?;
+                self.client.core.sync_objects(self.to.data(), self.to.cap, &self.to.layout).await?
+            }
+            boots => boots?,
+        };
+        self.unsynced.synced(&before, &boots)
+    }
+
+    /// Copies the bytes of `range`, at most [`CHUNK`] of them.
+    pub(super) async fn copy(&mut self, range: ByteRange) -> Result<()> {
+        let env = self.client.core.env.clone();
+        let began = env.now();
+        let mut buf = std::mem::take(&mut self.buf);
+        buf.clear();
+        buf.resize(range.len() as usize, 0);
+        let result = self.copy_by(range, &mut buf).await;
+        self.buf = buf;
+        self.took = self.took.saturating_add(env.now().saturating_sub(began));
+        result
+    }
+
+    async fn copy_by(&mut self, range: ByteRange, buf: &mut [u8]) -> Result<()> {
+        self.read(true, range.start(), buf).await?;
+        for (start, end) in self.runs(range.start(), buf) {
+            let bytes = &buf[start..end];
+            let at = range.start() + start as u64;
+            // Before: on an error some of it may be there.
+            self.written.add(ByteRange::with_len(at, bytes.len() as u64).expect("runs have bytes"));
+            self.write(at, bytes).await?;
+            self.copied.0 += bytes.len() as u64;
+        }
+        if self.options.verify {
+            let mut again = vec![0xa5; buf.len()];
+            self.read(false, range.start(), &mut again).await?;
+            if again != buf {
+                const WHY: &str =
+                    "what was copied reads back as something else: see 'weft status' and the servers' logs";
+                return Err(Error::misuse(Errno::EIO, WHY));
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of `buf`, whose first byte is byte `at` of the file, that are to be written: all but zeros where there is
+    /// nothing yet.
+    fn runs(&self, at: u64, buf: &[u8]) -> Vec<(usize, usize)> {
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        let mut start = 0;
+        while start < buf.len() {
+            // Blocks lie at multiples of their length in the file.
+            let end = (start + HOLE - (at + start as u64) as usize % HOLE).min(buf.len());
+            let here = ByteRange::new(at + start as u64, at + end as u64).expect("a block has bytes");
+            let is_hole =
+                buf[start..end].iter().all(|&byte| byte == 0) && !self.written.ranges().overlaps(here);
+            match runs.last_mut() {
+                _ if is_hole => {}
+                Some(last) if last.1 == start => last.1 = end,
+                _ => runs.push((start, end)),
+            }
+            start = end;
+        }
+        runs
+    }
+
+    fn side(&self, from: bool) -> &Side {
+        if from { &self.from } else { &self.to }
+    }
+
+    fn parts(&self, from: bool, at: u64, len: usize) -> Vec<Part> {
+        let mut subs = Subs::take();
+        let extent = Extent::new(at, len as u64);
+        self.side(from).layout.split_into(extent, Access::Sequential, SplitPolicy::default(), &mut subs.0);
+        subs.0.iter().map(|sub| Part::new(*sub)).collect()
+    }
+
+    /// Reads from one side; what is not there reads as zeros.
+    async fn read(&mut self, from: bool, at: u64, buf: &mut [u8]) -> Result<()> {
+        buf.fill(0);
+        let mut parts = self.parts(from, at, buf.len());
+        let (mut renewed, buffer_len) = (false, buf.len());
+        loop {
+            let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            let core = &*self.client.core;
+            let mut items = Vec::with_capacity(open.len());
+            for &part in &open {
+                items.push(Item::new(core.route(parts[part].sub.target)?));
+            }
+            let mut reads = Reads {
+                core_bounds: SharedBounds::of(core),
+                file: self.side(from).data(),
+                cap: self.side(from).cap,
+                parts: &mut parts,
+                items: &open,
+                bufs: &mut [IoSliceMut::new(buf)],
+                buffer_len,
+                area_used: 0,
+            };
+            exchange(core, &mut items, &mut reads).await;
+            match finish(items) {
+                Err(error) if expired(&error) && !renewed => {
+                    renewed = true;
+                    self.go_on(ByteLen::ZERO).await?;
+                }
+                result => result?,
+            }
+        }
+    }
+
+    /// Writes to the new datafiles.
+    async fn write(&mut self, at: u64, buf: &[u8]) -> Result<()> {
+        let mut parts = self.parts(false, at, buf.len());
+        let mut renewed = false;
+        loop {
+            let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            let core = &*self.client.core;
+            let mut items = Vec::with_capacity(open.len());
+            for &part in &open {
+                items.push(Item::new(core.route(parts[part].sub.target)?));
+            }
+            let mut writes = Writes {
+                core_bounds: SharedBounds::of(core),
+                file: self.to.data(),
+                cap: self.to.cap,
+                unsynced: &self.unsynced,
+                parts: &mut parts,
+                items: &open,
+                bufs: &[IoSlice::new(buf)],
+                buffer_len: buf.len(),
+                shared: 0,
+                area_used: 0,
+            };
+            exchange(core, &mut items, &mut writes).await;
+            match finish(items) {
+                Err(error) if expired(&error) && !renewed => {
+                    renewed = true;
+                    self.go_on(ByteLen::ZERO).await?;
+                }
+                result => result?,
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The end of a move, while the file's users wait: the last bytes, and other datafiles for the old ones.
+
+use super::Mover;
+use crate::call::Effect;
+use crate::control::{datafile, odd_reply, only_done};
+use crate::error::Result;
+use weft_core::{ByteLen, ByteRange, FileOffset, Nanos, Timestamp};
+use weft_env::Env;
+use weft_wire::Capability;
+use weft_wire::data::DataRequest;
+use weft_wire::meta::{LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest};
+
+const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
+/// Bytes copied at a time.
+const CHUNK: u64 = 8 << 20;
+
+impl<E: Env> Mover<'_, E> {
+    /// Does it: the size of the file, and how long others had to wait. On an error the file is as it was, unless the very
+    /// last answer was not heard, and may be moved still.
+    pub(super) async fn finish(&mut self) -> Result<(ByteLen, Nanos)> {
+        // An append takes several exchanges that all have to see the same datafiles.
+        self.go_on(ByteLen::ZERO).await?;
+        let owner = LockOwner::Handle(self.client.core.new_handle());
+        self.keep_appends_away(owner).await?;
+        let began = self.client.core.env.now();
+        let result = self.finish_alone().await;
+        if result.is_err() {
+            let back = MetaRequest::MoveBack { handle: self.record.handle };
+            let _ = self.client.call(Effect::Repeatable, back).await;
+            // The capabilities of the last part are not for what comes now.
+            let _ = self.go_on(ByteLen::ZERO).await;
+        }
+        let handle = self.record.handle;
+        let unlock = MetaRequest::Unlock { handle, space: LockSpace::Append, owner, range: WHOLE };
+        // Should it not be heard, the file's being closed ends it.
+        let _ = self.client.call(Effect::Repeatable, unlock).await;
+        let paused = self.client.core.env.now().saturating_sub(began);
+        result.map(|size| (size, paused))
+    }
+
+    async fn keep_appends_away(&self, owner: LockOwner) -> Result<()> {
+        let (handle, pid) = (self.record.handle, self.client.options().pid);
+        let (space, kind, range, wait) = (LockSpace::Append, LockKind::Exclusive, WHOLE, true);
+        let mut ticket = 0;
+        loop {
+            let request = MetaRequest::Lock { handle, space, owner, kind, range, wait, ticket, pid };
+            match self.client.call(Effect::Repeatable, request).await? {
+                // Whoever is late is refused by the seal.
+                MetaReply::Locked | MetaReply::LockedFenced { .. } => return Ok(()),
+                MetaReply::LockWait(next) => ticket = next,
+                _ => return Err(odd_reply()),
+            }
+        }
+    }
+
+    async fn finish_alone(&mut self) -> Result<ByteLen> {
+        let handle = self.record.handle;
+        let moving = self.moving(MetaRequest::MoveOver { handle }).await?;
+        let (seal_s, Some(last)) = (moving.seal_s, moving.last) else { return Err(odd_reply()) };
+        self.take(&moving);
+        self.seal(seal_s).await?;
+        // From here on nothing of the file changes. What was changed before has been noted.
+        self.poll().await?;
+        let found = self.client.core.survey(self.from.cap, &self.from.layout).await?;
+        self.copy_the_rest(found.size).await?;
+        let (core, to) = (&self.client.core, &self.to);
+        let boots = core.set_lens(to.data(), to.cap, &to.layout, FileOffset(found.size.0)).await?;
+        self.unsynced.note_all(&boots);
+        if let Some(mtime) = found.mtime {
+            self.set_times(mtime).await?;
+        }
+        // Nothing of all this may come late, over what others write.
+        core.fence(self.to.data(), last, &self.to.layout, last.expires_s).await?;
+        self.sync(last).await?;
+        let moved = MetaRequest::Moved { handle, seal_s, size: found.size };
+        match self.client.call(Effect::Once, moved).await? {
+            MetaReply::Done => Ok(found.size),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    async fn seal(&self, before_s: u64) -> Result<()> {
+        let (data, cap) = (self.from.data(), self.from.cap);
+        let objects: Vec<_> = self.from.layout.objects().collect();
+        let replies = self.client.core.ask_about(
+            &objects,
+            |&(_, target)| target,
+            |some| DataRequest::Seal {
+                cap,
+                before_s,
+                datafiles: some.iter().map(|&&object| datafile(data, object)).collect(),
+            },
+        );
+        only_done(&replies.await?)
+    }
+
+    async fn set_times(&self, mtime: Timestamp) -> Result<()> {
+        let (data, cap): (_, Capability) = (self.to.data(), self.to.cap);
+        let objects: Vec<_> = self.to.layout.objects().collect();
+        let replies = self.client.core.ask_about(
+            &objects,
+            |&(_, target)| target,
+            |some| DataRequest::SetTimes {
+                cap,
+                mtime,
+                datafiles: some.iter().map(|&&object| datafile(data, object)).collect(),
+            },
+        );
+        only_done(&replies.await?)
+    }
+
+    /// Copies what a file of this size has of what was changed.
+    async fn copy_the_rest(&mut self, size: ByteLen) -> Result<()> {
+        let changed = self.changed.take();
+        let Some(all) = ByteRange::new(0, size.0) else { return Ok(()) };
+        let mut result = Ok(());
+        for range in changed.iter() {
+            let mut rest = range.intersection(all);
+            while let (Some(range), Ok(())) = (rest, &result) {
+                let chunk = ByteRange::new(range.start(), range.end().min(range.start() + CHUNK));
+                result = self.copy(chunk.expect("not at the end")).await;
+                rest = ByteRange::new(range.start().saturating_add(CHUNK), range.end());
+            }
+        }
+        if result.is_err() {
+            changed.iter().for_each(|range| self.changed.add(range));
+        }
+        result
+    }
+}

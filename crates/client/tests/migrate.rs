@@ -1,0 +1,341 @@
+//! Files that are moved to other layouts while they are used.
+
+mod support;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use support::{Plan, Reach, RealCluster, SERVERS, at, model, open, options, pattern, read, secret, write};
+use weft_client::{Client, Credentials, Key, LayoutSpec, MoveOptions, MoveOutcome, OpenFlags, Transport};
+use weft_core::{ByteLen, Layout, Nanos, TargetId};
+use weft_env::real::block_on;
+use weft_env::sim::{Control, Sim, SimEnv};
+use weft_env::{Address, Dir, Env};
+use weft_server::{Server, ServerHandle};
+
+/// These targets, each with this stripe.
+fn strips(targets: &[u32], stripe: u64) -> LayoutSpec {
+    let strips = targets.iter().map(|&target| (TargetId(target), ByteLen(stripe))).collect();
+    LayoutSpec { strips: Some(strips), ..LayoutSpec::default() }
+}
+
+fn layout(targets: &[u32], stripe: u64) -> Layout {
+    let targets: Vec<TargetId> = targets.iter().copied().map(TargetId).collect();
+    Layout::striped(&targets, ByteLen(stripe)).expect("a layout")
+}
+
+async fn migrate<E: Env>(client: &Client<E>, path: &str, spec: &LayoutSpec) -> MoveOutcome {
+    let options = MoveOptions { verify: true, ..MoveOptions::default() };
+    client.migrate(&at(path), spec, options, &mut |_| true).await.expect("moves")
+}
+
+/// Datafiles on all targets, with their lengths.
+async fn datafiles<E: Env>(client: &Client<E>) -> usize {
+    let mut count = 0;
+    for target in 0..SERVERS {
+        count += client.list_datafiles(TargetId(target), None, 1000).await.expect("lists").len();
+    }
+    count
+}
+
+async fn moves_quiet_files<E: Env>(one: Client<E>, two: Client<E>) {
+    for (name, len) in [("none", 0), ("little", 1), ("more", 300_000), ("much", 9_000_000)] {
+        let bytes = pattern(len, 7);
+        let file = open(&one, name, 65_536).await;
+        let reader = two.open(&at(name), OpenFlags::READ, 0, &LayoutSpec::default()).await.expect("opens");
+        write(&file, 0, &bytes).await;
+        let before = one.stat(&at(name)).await.expect("stat");
+        let wanted = layout(&[3, 1], 10_000);
+        let spec = strips(&[3, 1], 10_000);
+        let MoveOutcome::Moved(report) = migrate(&two, name, &spec).await else { panic!("{name} is moved") };
+        assert_eq!((report.size.0, report.rounds), (len as u64, 1), "{name}");
+        let (now, _) = one.get_layout(&at(name)).await.expect("a layout");
+        assert_eq!(now.as_ref(), Some(&wanted), "{name}");
+        // Who had it open goes on unnoticed, who opens it now sees the same.
+        assert!(read(&file, 0, len + 1).await == bytes && read(&reader, 0, len + 1).await == bytes, "{name}");
+        assert_eq!(reader.layout(), Some(&wanted), "{name}");
+        let after = one.stat(&at(name)).await.expect("stat");
+        assert_eq!(
+            (after.file, after.size, after.mtime, after.atime, after.mode, after.ctime),
+            (before.file, before.size, before.mtime, before.atime, before.mode, before.ctime),
+            "{name}"
+        );
+        write(&file, len as u64, b"and on").await;
+        let all = [&bytes[..], b"and on"].concat();
+        assert!(read(&reader, 0, len + 10).await == all, "{name}");
+        file.sync().await.expect("syncs");
+        assert_eq!(migrate(&one, name, &spec).await, MoveOutcome::Already, "{name}");
+        drop((file, reader));
+        let again = open(&two, name, 1).await;
+        assert!(read(&again, 0, len + 10).await == all, "{name}");
+        drop(again);
+        one.unlink(&at(name)).await.expect("removed");
+    }
+    one.flush().await.expect("said");
+    two.flush().await.expect("said");
+    let mut tries = 0;
+    while datafiles(&one).await > 0 {
+        tries += 1;
+        assert!(tries < 1000, "what was moved and removed leaves nothing");
+        one.env().sleep(Nanos::from_ms(20)).await;
+    }
+    assert!(one.check_namespace(false).await.expect("checked").problems.is_empty());
+}
+
+#[test]
+fn quiet_files_are_moved_and_who_has_them_open_goes_on() {
+    for (reach, transport) in [
+        (Reach::Unix, Transport::Auto),
+        (Reach::Unix, Transport::Socket),
+        (Reach::Unix, Transport::Descriptor),
+        (Reach::Tcp, Transport::Auto),
+    ] {
+        block_on(async {
+            let cluster = RealCluster::start(reach).await;
+            let clients = (cluster.client(options(transport)), cluster.client(options(transport)));
+            moves_quiet_files(clients.0, clients.1).await;
+            cluster.stop().await;
+        });
+    }
+}
+
+#[test]
+fn holes_stay_holes() {
+    block_on(async {
+        let cluster = RealCluster::start(Reach::Unix).await;
+        let client = cluster.client(options(Transport::Auto));
+        let file = open(&client, "f", 65_536).await;
+        write(&file, 40 << 20, &pattern(70_000, 1)).await;
+        file.truncate(ByteLen(90 << 20)).await.expect("extends");
+        drop(file);
+        client.flush().await.expect("said");
+        let before = client.stat(&at("f")).await.expect("stat");
+        let MoveOutcome::Moved(report) = migrate(&client, "f", &strips(&[2, 0, 1], 100_000)).await else {
+            panic!("it is moved")
+        };
+        assert!(report.copied.0 <= 3 << 16, "{report:?}");
+        let after = client.stat(&at("f")).await.expect("stat");
+        assert_eq!((after.size, after.mtime), (before.size, before.mtime));
+        let file = open(&client, "f", 1).await;
+        let room: u64 = file.datafiles().await.expect("asked").iter().map(|meta| meta.blocks_512 * 512).sum();
+        assert!(room < 1 << 20, "{room} bytes on the targets");
+        assert!(read(&file, 40 << 20, 70_000).await == pattern(70_000, 1));
+        assert!(read(&file, 80 << 20, 1 << 20).await == vec![0; 1 << 20]);
+        drop(file);
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn only_owner_and_root_may_move_a_file() {
+    block_on(async {
+        let cluster = RealCluster::start(Reach::Unix).await;
+        let client = cluster.client(options(Transport::Auto));
+        drop(open(&client, "f", 65_536).await);
+        if support::ids().0 != 0 {
+            return; // somebody else cannot be played
+        }
+        let other = client.on_behalf(weft_client::Identity { uid: 12_345, gid: 12_345, groups: vec![] });
+        let refused =
+            other.migrate(&at("f"), &strips(&[1], 4096), MoveOptions::default(), &mut |_| true).await;
+        assert_eq!(refused.expect_err("not its owner").errno(), 1);
+        cluster.stop().await;
+    });
+}
+
+/// A simulated cluster: machines, and what runs on them.
+struct World {
+    plan: Plan,
+    machines: Vec<SimEnv>,
+    control: Control,
+}
+
+impl World {
+    /// Four servers, each on a machine of its own or all on that of the clients.
+    fn new(sim: &Sim, spread: bool) -> Self {
+        let (first, control) = (sim.node("n0"), sim.control());
+        let machines: Vec<SimEnv> = (0..SERVERS)
+            .map(|id| match id {
+                0 => first.clone(),
+                _ if spread => sim.node(&format!("n{id}")),
+                _ => control.process(&first, &format!("p{id}"), 1000, 1000),
+            })
+            .collect();
+        let address = |id: u32| match spread {
+            true => Address::Tcp(format!("n{id}"), 4000),
+            false => Address::Unix(format!("/s{id}").into()),
+        };
+        let folders = (0..SERVERS).map(|id| PathBuf::from(format!("/t{id}"))).collect();
+        let plan = Plan::new((0..SERVERS).map(address).collect(), folders, "/meta".into(), 1000);
+        Self { plan, machines, control }
+    }
+
+    async fn start(&self) -> Vec<ServerHandle<SimEnv>> {
+        let mut servers = Vec::new();
+        for id in 0..SERVERS {
+            let env = &self.machines[id as usize];
+            let root = env.dir("/".as_ref()).await.expect("a disk");
+            root.make_dir(&format!("t{id}")).await.expect("a folder");
+            root.make_dir("meta").await.expect("a folder");
+            servers.push(self.start_server(env, id).await);
+        }
+        servers
+    }
+
+    async fn start_server(&self, env: &SimEnv, id: u32) -> ServerHandle<SimEnv> {
+        Server::start(env.clone(), self.plan.config(id)).await.expect("the server starts")
+    }
+
+    fn client(&self, name: &str) -> Client<SimEnv> {
+        let env = self.control.process(&self.machines[0], name, 1000, 1000);
+        let credentials = Credentials::user(1000, 1000, vec![]).with_key(Key::Cluster(Box::new(secret())));
+        Client::new(env, self.plan.map.clone(), options(Transport::Auto), credentials)
+    }
+}
+
+/// What movers have done.
+#[derive(Default)]
+struct Done {
+    moved: AtomicU32,
+    rounds: AtomicU32,
+    failed: AtomicU32,
+    stop: AtomicBool,
+}
+
+/// Moves whatever files there are to layouts that chance decides, again and again.
+async fn keep_moving(client: Client<SimEnv>, seed: u64, done: Arc<Done>, pause: Nanos, may_fail: bool) {
+    let mut dice = model::Dice::new(seed);
+    while !done.stop.load(SeqCst) {
+        client.env().sleep(Nanos(dice.below(pause.0))).await;
+        let (entries, _) = match client.list(&at(""), b"", 100, false).await {
+            Ok(listed) => listed,
+            Err(error) => {
+                assert!(may_fail, "{error}");
+                continue;
+            }
+        };
+        if entries.is_empty() {
+            client.env().sleep(Nanos::from_ms(1)).await;
+            continue;
+        }
+        let entry = &entries[dice.below(entries.len() as u64) as usize];
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let mut targets: Vec<u32> = (0..SERVERS).filter(|_| dice.below(2) == 0).collect();
+        if targets.is_empty() {
+            targets.push(dice.below(u64::from(SERVERS)) as u32);
+        }
+        let stripe = [1000, 4096, 65_536, 100_000][dice.below(4) as usize];
+        let options = MoveOptions { verify: dice.below(2) == 0, ..MoveOptions::default() };
+        match client.migrate(&at(&name), &strips(&targets, stripe), options, &mut |_| true).await {
+            Ok(MoveOutcome::Moved(report)) => {
+                done.moved.fetch_add(1, SeqCst);
+                done.rounds.fetch_max(report.rounds, SeqCst);
+            }
+            Ok(_) => {}
+            // Removed meanwhile, or somebody else moves it, or it is written without a pause.
+            Err(error) if [2, 16, 11, 116].contains(&error.errno()) => {
+                done.failed.fetch_add(1, SeqCst);
+            }
+            Err(error) => {
+                assert!(may_fail, "{error}");
+                done.failed.fetch_add(1, SeqCst);
+            }
+        }
+    }
+}
+
+/// Two programs use files that one mover, or two, move all the time; what they read is what they wrote.
+fn use_and_move(seed: u64, spread: bool, movers: u64, trouble: bool) -> (u32, u32) {
+    let mut sim = Sim::with_seed(seed);
+    let world = World::new(&sim, spread);
+    let control = sim.control();
+    let main = control.process(&world.machines[0], "test", 1000, 1000);
+    let done = Arc::new(Done::default());
+    // Dead servers are waited for by programs, and movers have time.
+    let pause = if trouble { Nanos::from_ms(60) } else { Nanos(1) };
+    let of_movers = Arc::clone(&done);
+    sim.block_on(&main, async move {
+        let mut servers = world.start().await;
+        let clients = [world.client("a"), world.client("b")];
+        let mut number = 0;
+        let mut start_mover = || {
+            number += 1;
+            let client = world.client(&format!("mover {number}"));
+            let (env, done) = (client.env().clone(), Arc::clone(&of_movers));
+            let of_env = env.clone();
+            let seed = seed * 100 + number;
+            env.spawn("mover", move || keep_moving(client, seed, done, pause, trouble)).expect("spawns");
+            of_env
+        };
+        let mut living: Vec<SimEnv> = (0..movers).map(|_| start_mover()).collect();
+        let mut machines = world.machines.clone();
+        model::run(seed, 150, &clients, async |step| {
+            if !trouble {
+                return;
+            }
+            match step % 30 {
+                // A mover dies in the middle of something, another one comes.
+                7 | 22 => {
+                    let dead = living.remove(0);
+                    control.kill(&dead);
+                    living.push(start_mover());
+                }
+                14 => {
+                    let id = (step / 30 % u64::from(SERVERS)) as u32;
+                    control.kill(&machines[id as usize]);
+                    machines[id as usize] = control.restart(&machines[id as usize]);
+                    servers[id as usize] = world.start_server(&machines[id as usize], id).await;
+                }
+                _ => {}
+            }
+        })
+        .await;
+        of_movers.stop.store(true, SeqCst);
+        // What movers that died have left goes when somebody says so, and nothing of it stays anywhere.
+        living.iter().for_each(|mover| control.kill(mover));
+        let (entries, _) = clients[0].list(&at(""), b"", 100, false).await.expect("lists");
+        main_check(&clients[0], &entries).await;
+        drop(servers);
+    });
+    (done.moved.load(SeqCst), done.rounds.load(SeqCst))
+}
+
+/// Nothing lies anywhere but what files have.
+async fn main_check(client: &Client<SimEnv>, entries: &[weft_client::Entry]) {
+    client.env().sleep(Nanos::from_s(20)).await;
+    let mut expected = 0;
+    for entry in entries {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        client.forget_move(&at(&name)).await.expect("given up");
+    }
+    client.env().sleep(Nanos::from_s(60)).await;
+    for entry in entries {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let (layout, _) = client.get_layout(&at(&name)).await.expect("a layout");
+        expected += layout.expect("of a file").objects().count();
+    }
+    let found = datafiles(client).await;
+    assert!(found <= expected, "{found} datafiles, and files have {expected}");
+}
+
+#[test]
+fn programs_do_not_notice_that_their_files_are_moved() {
+    let mut sum = 0;
+    for seed in 0..8 {
+        let (moved, rounds) = use_and_move(seed, seed % 2 == 0, 1 + seed % 3, false);
+        println!("seed {seed}: {moved} moves, up to {rounds} rounds");
+        sum += moved;
+    }
+    assert!(sum > 100, "{sum} moves");
+}
+
+#[test]
+fn movers_and_servers_die_at_any_time() {
+    let mut sum = 0;
+    for seed in 100..108 {
+        let (moved, rounds) = use_and_move(seed, seed % 2 == 0, 1 + seed % 2, true);
+        println!("seed {seed}: {moved} moves, up to {rounds} rounds");
+        sum += moved;
+    }
+    assert!(sum > 50, "{sum} moves");
+}

@@ -1,0 +1,370 @@
+//! Files that are being given another layout while programs use them.
+//!
+//! ```text
+//! Move      a row in `moves`: generation and layout of the new datafiles, and whose session fills them
+//! MoveOver  from here on no capability for the old datafiles is given that passes the seal that is told
+//! Moved     in one transaction: the new datafiles are the file's, the old ones are to be removed, the row goes
+//! ```
+//! What is left when a session ends is the row; whoever moves the file next goes on with it or has it removed, and so has
+//! whoever removes the file. See `docs/decisions/migrate.md`.
+
+use super::fault::{Fault, Outcome};
+use super::layouts::Wish;
+use super::op::{Core, Op};
+use super::open::Urgency;
+use super::opens::OpenEntry;
+use super::permit::owns;
+use super::tables::{named_inode, put_inode, put_row, row};
+use super::walk::walk;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use weft_core::{ByteLen, FileId, Layout, Nanos, Timestamp};
+use weft_store::metadata::{Inode, MoveRow, Node, ReapRow, Snapshot, Table, Transaction, file_key};
+use weft_wire::hello::SessionId;
+use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, Moving, Place};
+use weft_wire::{Errno, Rights};
+
+/// Nobody waits longer for a move that does not come to its end.
+const OVER_FOR: Nanos = Nanos::from_s(10);
+/// So long a look at the database may take that began before a file had other datafiles.
+const GONE_FOR: Nanos = Nanos::from_s(60);
+
+/// What the service knows of moves beside the database.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    inner: Mutex<Inner>,
+    /// Changes of datafiles that may not be durable yet: nothing that depends on one is told before it is.
+    pub swaps: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Who may take the append lock though it does not write.
+    movers: BTreeMap<FileId, SessionId>,
+    /// By the name of the datafiles.
+    seals: BTreeMap<FileId, Seal>,
+}
+
+/// Datafiles for which nobody gets a capability that is worth anything.
+#[derive(Clone, Copy, Debug)]
+struct Seal {
+    /// Data servers refuse, or may refuse, those that end before, in seconds since 1970.
+    seal_s: u64,
+    /// Nobody but who has the last word may write to the other ones with a capability that ends later.
+    last_s: u64,
+    /// Until then.
+    until: Timestamp,
+    /// Who is about to put others in their place; `None` when that is done.
+    by: Option<SessionId>,
+}
+
+fn after(now: Timestamp, time: Nanos) -> Timestamp {
+    Timestamp(now.0 + i128::from(time.0))
+}
+
+impl Moves {
+    /// When a capability for `data` ends, `usual` if nothing speaks against it. Nobody begins to seal meanwhile.
+    pub(super) fn end_of(&self, data: FileId, now: Timestamp, usual: impl FnOnce() -> u64) -> u64 {
+        let mut inner = self.inner.lock();
+        let usual = usual();
+        match inner.seals.get(&data) {
+            Some(seal) if now < seal.until => usual.min(seal.seal_s - 1),
+            Some(_) => {
+                inner.seals.remove(&data);
+                usual
+            }
+            None => usual,
+        }
+    }
+
+    /// Whether `session` moves the file.
+    pub(super) fn is_moved_by(&self, file: FileId, session: SessionId) -> bool {
+        self.inner.lock().movers.get(&file) == Some(&session)
+    }
+
+    /// A session has ended: what it was about to do it does not do.
+    pub(super) fn ended(&self, session: SessionId) {
+        let mut inner = self.inner.lock();
+        inner.movers.retain(|_, by| *by != session);
+        inner.seals.retain(|_, seal| seal.by != Some(session));
+    }
+
+    fn begins(&self, file: FileId, session: SessionId) {
+        self.inner.lock().movers.insert(file, session);
+    }
+
+    fn ends(&self, file: FileId) {
+        self.inner.lock().movers.remove(&file);
+    }
+
+    /// Seals the first of these datafiles, for which those of the second are to come, at the times that `fence` tells.
+    fn over(
+        &self,
+        (data, to): (FileId, FileId),
+        session: SessionId,
+        now: Timestamp,
+        fence: impl Fn(FileId) -> u64,
+    ) {
+        let mut inner = self.inner.lock();
+        inner.seals.retain(|_, seal| now < seal.until);
+        let (seal_s, last_s) = (fence(data), fence(to));
+        inner.seals.insert(data, Seal { seal_s, last_s, until: after(now, OVER_FOR), by: Some(session) });
+    }
+
+    /// The seal that `session` has put before `data`: its time, and that of the fence before the other datafiles.
+    fn seal_by(&self, data: FileId, session: SessionId) -> Option<(u64, u64)> {
+        let inner = self.inner.lock();
+        inner.seals.get(&data).filter(|seal| seal.by == Some(session)).map(|seal| (seal.seal_s, seal.last_s))
+    }
+
+    /// Takes it back.
+    fn back(&self, data: FileId, session: SessionId) {
+        self.inner.lock().seals.retain(|sealed, seal| *sealed != data || seal.by != Some(session));
+    }
+
+    /// The file has other datafiles.
+    fn gone(&self, data: FileId, now: Timestamp) {
+        if let Some(seal) = self.inner.lock().seals.get_mut(&data) {
+            *seal = Seal { until: after(now, GONE_FOR), by: None, ..*seal };
+        }
+    }
+}
+
+fn move_row(s: &dyn Snapshot, file: FileId) -> Outcome<Option<MoveRow>> {
+    row(s, Table::Moves, &file_key(file))
+}
+
+/// Has what was copied for a file removed, if there is any; whether there was.
+pub(super) fn end_row(t: &mut dyn Transaction, file: FileId) -> Outcome<bool> {
+    let Some(row) = move_row(t, file)? else { return Ok(false) };
+    t.delete(Table::Moves, &file_key(file));
+    let data = file.of_generation(row.generation);
+    put_row(t, Table::Reap, &file_key(data), &ReapRow { layout: row.layout });
+    Ok(true)
+}
+
+impl Core {
+    /// The epoch under which what is read of the file now is what it has, if nobody can be changing it.
+    fn quiet_epoch(&self, file: FileId, inode: &Inode, now: Timestamp) -> Option<u32> {
+        let busy = self.opens.lock().is_busy(file) || self.ghosts.lock().haunt(file, now);
+        match &inode.node {
+            Node::Regular { settled: true, epoch, .. } if !busy => Some(*epoch),
+            _ => None,
+        }
+    }
+}
+
+impl Op<'_> {
+    /// The file of a request about a move, which must be the asking session's.
+    fn moved_file(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<(FileId, Inode, MoveRow)> {
+        let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
+        let inode = named_inode(s, open.file)?;
+        match move_row(s, open.file)?.filter(|row| row.session == self.session.0) {
+            Some(row) => Ok((open.file, inode, row)),
+            None => Err(Fault::new(Errno::ESTALE, "somebody else moves the file, or the move was given up")),
+        }
+    }
+
+    pub(super) fn begin_move(
+        &self,
+        t: &mut dyn Transaction,
+        at: &Place,
+        handle: HandleId,
+        wish: &LayoutSpec,
+        is_alive: impl Fn(SessionId) -> bool,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let (file, mut inode) = walk(t, self.who, at)?.existing()?;
+        if inode.is_dir() {
+            return Err(Errno::EISDIR.into());
+        }
+        if !owns(self.who, &inode) {
+            return Err(Fault::new(Errno::EPERM, "only its owner and root may move a file"));
+        }
+        let quiet = self.core.quiet_epoch(file, &inode, self.now);
+        let Node::Regular { layout, generations, .. } = &mut inode.node else {
+            return Err(Errno::EINVAL.into());
+        };
+        let left = move_row(t, file)?;
+        if let Some(row) = &left
+            && row.session != self.session.0
+            && is_alive(SessionId(row.session))
+        {
+            return Err(Fault::new(Errno::EBUSY, "somebody else moves the file at the moment"));
+        }
+        let wish = Wish::from(wish);
+        self.core.layouts.check(&wish)?;
+        // What it would have if it were not there yet.
+        let mut room = self.core.rooms.left(t)?;
+        for layout in [Some(&*layout), left.as_ref().map(|row| &row.layout)].into_iter().flatten() {
+            for (target, bytes) in layout.promises() {
+                room.entry(target).and_modify(|left| left.0 = left.0.saturating_add(bytes.0));
+            }
+        }
+        let wanted = self.core.layouts.choose(&wish, None, None, &room, file)?;
+        let goes_on =
+            |row: &MoveRow| row.session == self.session.0 || row.epoch.is_some() && row.epoch == quiet;
+        let mut fence_s = 0;
+        let row = match left {
+            Some(row) if row.layout == wanted && wanted != *layout && goes_on(&row) => {
+                if row.session != self.session.0 {
+                    fence_s = self.core.data_fence(file.of_generation(row.generation), self.now);
+                }
+                MoveRow { session: self.session.0, ..row }
+            }
+            _ => {
+                if end_row(t, file)? {
+                    self.core.reaps();
+                }
+                // Until it is moved it takes the room of both.
+                let room = self.core.rooms.left(t)?;
+                let possible = match wanted == *layout {
+                    true => wanted,
+                    false => self.core.layouts.choose(&wish, None, None, &room, file)?,
+                };
+                if possible == *layout {
+                    return Ok((MetaReply::Done, Urgency::Lazy));
+                }
+                self.core.rooms.take(t, &possible)?;
+                generations.last = generations.last.checked_add(1).ok_or_else(|| {
+                    Fault::new(Errno::EMLINK, "the file was moved too often: copy it to a new one")
+                })?;
+                let (generation, session) = (generations.last, self.session.0);
+                put_inode(t, file, &inode);
+                MoveRow { generation, layout: possible, session, copied: ByteLen(0), epoch: quiet }
+            }
+        };
+        put_row(t, Table::Moves, &file_key(file), &row);
+        let entry =
+            OpenEntry { file, read: true, write: false, readable: true, truncate: false, caching: false };
+        self.core.opens.lock().add(self.session, handle, entry, true, inode.nlink == 0);
+        self.core.moves.begins(file, self.session);
+        Ok((self.moving(file, &inode, row, fence_s)?, Urgency::Durable))
+    }
+
+    /// What the mover of a file is told.
+    fn moving(&self, file: FileId, inode: &Inode, row: MoveRow, fence_s: u64) -> Outcome<MetaReply> {
+        let Node::Regular { layout, .. } = &inode.node else { return Err(Errno::EINVAL.into()) };
+        let (data, to) = (inode.data(file), file.of_generation(row.generation));
+        let from_rights = Rights::READ.and(Rights::LENGTH).and(Rights::MOVE);
+        let to_rights = from_rights.and(Rights::WRITE);
+        let seal = self.core.moves.seal_by(data, self.session);
+        let to_cap = self.core.grant(to, to_rights, self.now);
+        let (from, to, last) = match seal {
+            None => (self.core.grant(data, from_rights, self.now), to_cap, None),
+            Some((seal_s, last_s)) => (
+                self.core.grant_until(data, from_rights, seal_s),
+                self.core.grant_until(to, to_rights, to_cap.expires_s.min(last_s - 1)),
+                Some(self.core.grant_until(to, to_rights, last_s)),
+            ),
+        };
+        let moving = Moving {
+            file,
+            from,
+            from_layout: layout.clone(),
+            to,
+            to_layout: row.layout,
+            copied: row.copied,
+            fence_s,
+            seal_s: seal.map_or(0, |(seal_s, _)| seal_s),
+            last,
+        };
+        Ok(MetaReply::Moving(Box::new(moving)))
+    }
+
+    pub(super) fn go_on_moving(
+        &self,
+        t: &mut dyn Transaction,
+        handle: HandleId,
+        copied: ByteLen,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let (file, inode, mut row) = self.moved_file(t, handle)?;
+        self.core.moves.begins(file, self.session);
+        // Who changes the file makes what was copied before worth nothing for who comes later.
+        if copied > row.copied {
+            row.copied = copied;
+            put_row(t, Table::Moves, &file_key(file), &row);
+        }
+        Ok((self.moving(file, &inode, row, 0)?, Urgency::Lazy))
+    }
+
+    pub(super) fn move_over(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
+        let (file, inode, row) = self.moved_file(s, handle)?;
+        if inode.nlink == 0 {
+            return Err(Fault::new(Errno::ENOENT, "the file was removed meanwhile"));
+        }
+        self.core.moves.begins(file, self.session);
+        let (data, to) = (inode.data(file), file.of_generation(row.generation));
+        let fence = |data| self.core.data_fence(data, self.now);
+        self.core.moves.over((data, to), self.session, self.now, fence);
+        self.moving(file, &inode, row, 0)
+    }
+
+    pub(super) fn move_back(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
+        let (file, inode, _) = self.moved_file(s, handle)?;
+        self.core.moves.back(inode.data(file), self.session);
+        Ok(MetaReply::Done)
+    }
+
+    pub(super) fn moved(
+        &self,
+        t: &mut dyn Transaction,
+        handle: HandleId,
+        seal_s: u64,
+        size: ByteLen,
+    ) -> Outcome<MetaReply> {
+        let (file, mut inode, row) = self.moved_file(t, handle)?;
+        let data = inode.data(file);
+        if self.core.moves.seal_by(data, self.session).is_none_or(|(standing, _)| standing != seal_s) {
+            return Err(Fault::new(Errno::EAGAIN, "the last part of the move took too long"));
+        }
+        let known = inode.size;
+        let Node::Regular { layout, settled, touched, epoch, generations } = &mut inode.node else {
+            return Err(Errno::EINVAL.into());
+        };
+        if *touched || !*settled {
+            put_row(t, Table::Reap, &file_key(data), &ReapRow { layout: layout.clone() });
+            self.core.reaps();
+        } else {
+            self.core.rooms.give_back(t, layout)?;
+        }
+        if *settled && known != size {
+            *settled = false;
+        }
+        if !*settled {
+            *epoch = epoch.wrapping_add(1);
+        }
+        *layout = row.layout;
+        generations.now = row.generation;
+        *touched = true;
+        t.delete(Table::Moves, &file_key(file));
+        put_inode(t, file, &inode);
+        self.core.moves.gone(data, self.now);
+        self.core.moves.ends(file);
+        Ok(MetaReply::Done)
+    }
+
+    pub(super) fn move_not(&self, t: &mut dyn Transaction, at: &Place) -> Outcome<MetaReply> {
+        let (file, inode) = walk(t, self.who, at)?.existing()?;
+        if !owns(self.who, &inode) {
+            return Err(Fault::new(Errno::EPERM, "only its owner and root may give up a file's move"));
+        }
+        self.core.moves.ends(file);
+        if end_row(t, file)? {
+            self.core.reaps();
+        }
+        Ok(MetaReply::Done)
+    }
+}
+
+/// The names and layouts of all datafiles that are being copied to, or were left.
+pub(super) fn being_filled(s: &dyn Snapshot) -> Outcome<Vec<(FileId, Layout)>> {
+    let mut found = Vec::new();
+    s.scan(Table::Moves, std::ops::Bound::Unbounded, &mut |key, value| {
+        let row: MoveRow = value.open(Table::Moves, key)?;
+        let file = FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)));
+        found.push((file.of_generation(row.generation), row.layout));
+        Ok(weft_store::metadata::Scan::Next)
+    })?;
+    Ok(found)
+}
