@@ -83,6 +83,8 @@ pub enum Command {
     Setstripe(c::stripe::Setstripe),
     /// Show how files are striped
     Getstripe(c::stripe::Getstripe),
+    /// Move files to other layouts while programs use them
+    Migrate(c::migrate::Migrate),
     /// Check the whole cluster, and repair it when asked to
     Fsck(c::fsck::Fsck),
     /// Have what lies on SSDs beside disks written to the disks

@@ -192,7 +192,7 @@ fn requests() {
         MetaRequest::ChangeRules { at: at("dir"), forget: Forget::Replaced, add: vec![rule()] },
         MetaRequest::ChangeRules { at: at("dir"), forget: Forget::All, add: vec![] },
         MetaRequest::ChangeRules { at: at("dir"), forget: Forget::These(vec![rule().pattern]), add: vec![] },
-        MetaRequest::Move { at: at("a/b"), handle, layout: LayoutSpec::default() },
+        MetaRequest::Move { at: at("a/b"), handle, layout: LayoutSpec::default(), only_tell: true },
         MetaRequest::MoveOn { handle, copied: ByteLen(1 << 33) },
         MetaRequest::MoveOver { handle },
         MetaRequest::MoveBack { handle },

@@ -14,6 +14,7 @@ pub mod fsck;
 pub mod key;
 pub mod lab;
 pub mod ls;
+pub mod migrate;
 pub mod mount;
 pub mod names;
 pub mod plan;
@@ -61,6 +62,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Du(command) => command.run(file),
         Command::Setstripe(command) => command.run(file),
         Command::Getstripe(command) => command.run(file),
+        Command::Migrate(command) => command.run(file),
         Command::Fsck(command) => command.run(file),
         Command::Flush(command) => command.run(file),
         Command::Key(command) => command.run(file),

@@ -3,12 +3,12 @@
 use super::bytes;
 use super::session::{Weft, why};
 use super::tree::umask;
-use super::wanted;
+use super::wanted::{self, LayoutArgs};
 use crate::failure::Failure;
 use crate::table::{Table, human};
 use clap::Args;
 use std::path::PathBuf;
-use weft_core::{ByteLen, ClassLayout, ClassPart, Layout, ObjectId, Pattern, TargetId};
+use weft_core::{Layout, ObjectId, Pattern, TargetId};
 use weft_env::real::block_on;
 use weft_wire::data::DatafileMeta;
 use weft_wire::meta::{FileType, Forget, LayoutSpec, OpenFlags, Rule, RuledDirectory};
@@ -16,7 +16,7 @@ use weft_wire::meta::{FileType, Forget, LayoutSpec, OpenFlags, Rule, RuledDirect
 const SET_AFTER: &str = "\
 A file that is not there is made, empty, with the layout. An empty file gets it. For a directory it becomes the default
 of all files that are made in it from then on, and of directories that are made in it. A file that holds bytes keeps
-its layout: copy it to a new one.
+its layout: `weft migrate` gives it another.
 
 What is not given is decided by the first rule that fits, then by the directory's default, then by [layout] in the
 cluster file. MPI programs ask for the same by the info keys striping_unit and striping_factor, which go before rules.
@@ -44,26 +44,8 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = SET_AFTER)]
 pub struct Setstripe {
-    /// Targets per file; 0 or -1 all that fit
-    #[arg(short = 'c', long = "stripe-count", value_name = "COUNT", allow_negative_numbers = true)]
-    count: Option<i64>,
-    /// Bytes that go to one target before the next; K, M, G are powers of 1024
-    #[arg(short = 'S', long = "stripe-size", value_name = "SIZE", value_parser = super::size)]
-    size: Option<ByteLen>,
-    /// First target, by index among those that fit; -1 lets Weft choose
-    #[arg(short = 'i', long = "stripe-index", value_name = "INDEX", allow_negative_numbers = true)]
-    index: Option<i64>,
-    /// Only targets of this class
-    #[arg(long, value_name = "CLASS")]
-    class: Option<String>,
-    /// A part of the file: stripe sizes by class, and where it ends; several times
-    #[arg(
-        long = "part",
-        value_name = "CLASS=SIZE,...[@END]",
-        value_parser = super::wanted::part,
-        conflicts_with_all = ["count", "size", "index", "class"]
-    )]
-    parts: Vec<ClassPart>,
+    #[command(flatten)]
+    layout: LayoutArgs,
     /// A rule of a directory: for files below it whose path fits the pattern
     #[arg(long, value_name = "PATTERN")]
     rule: Option<Pattern>,
@@ -82,17 +64,7 @@ impl Setstripe {
     /// Sets them.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
-        if let Some(class) = &self.class {
-            let map = weft.cluster.map();
-            if !map.targets.iter().any(|target| target.class == *class) {
-                let mut classes: Vec<_> = map.targets.iter().map(|target| target.class.as_str()).collect();
-                classes.sort_unstable();
-                classes.dedup();
-                return Err(Failure::misuse(format!("class {class:?}"), "no target has it")
-                    .remedy(format!("classes here: {}", classes.join(", "))));
-            }
-        }
-        let spec = self.spec()?;
+        let spec = self.layout.spec(&weft)?;
         for path in &self.paths {
             let inside = weft.inside(path);
             if self.rule.is_some() || self.no_rules {
@@ -136,38 +108,6 @@ impl Setstripe {
             }
         }
         Ok(0)
-    }
-
-    fn spec(&self) -> Result<LayoutSpec, Failure> {
-        let small = |what: &str, value: i64| {
-            u32::try_from(value)
-                .map_err(|_| Failure::misuse(format!("{what} {value}"), "it is out of bounds"))
-        };
-        if self.size == Some(ByteLen(0)) {
-            return Err(Failure::misuse("stripe size 0", "a stripe holds at least one byte"));
-        }
-        let all = u32::from(u16::MAX);
-        let by_class = match self.parts.as_slice() {
-            [] => None,
-            parts => Some(ClassLayout::new(parts.to_vec()).map_err(|why| Failure::misuse("--part", why))?),
-        };
-        Ok(LayoutSpec {
-            stripe_size: self.size,
-            stripe_count: match self.count {
-                // Said, so that a directory's default does not decide.
-                Some(0 | -1) => Some(all),
-                Some(count) => Some(small("stripe count", count)?),
-                None => None,
-            },
-            first: match self.index {
-                Some(-1) | None => None,
-                Some(index) => Some(small("stripe index", index)?),
-            },
-            class: self.class.clone(),
-            strips: None,
-            tails: Vec::new(),
-            by_class,
-        })
     }
 }
 

@@ -1,7 +1,80 @@
 //! Layouts as people write and read them: parts by class, and what a rule or a default wants.
 
+use super::session::Weft;
+use crate::failure::Failure;
+use clap::Args;
 use weft_core::{ByteLen, ClassLayout, ClassPart, FileOffset};
 use weft_wire::meta::LayoutSpec;
+
+/// The layout of a file, on the command line.
+#[derive(Args)]
+pub struct LayoutArgs {
+    /// Targets per file; 0 or -1 all that fit
+    #[arg(short = 'c', long = "stripe-count", value_name = "COUNT", allow_negative_numbers = true)]
+    count: Option<i64>,
+    /// Bytes that go to one target before the next; K, M, G are powers of 1024
+    #[arg(short = 'S', long = "stripe-size", value_name = "SIZE", value_parser = super::size)]
+    size: Option<ByteLen>,
+    /// First target, by index among those that fit; -1 lets Weft choose
+    #[arg(short = 'i', long = "stripe-index", value_name = "INDEX", allow_negative_numbers = true)]
+    index: Option<i64>,
+    /// Only targets of this class
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// A part of the file: stripe sizes by class, and where it ends; several times
+    #[arg(
+        long = "part",
+        value_name = "CLASS=SIZE,...[@END]",
+        value_parser = part,
+        conflicts_with_all = ["count", "size", "index", "class"]
+    )]
+    parts: Vec<ClassPart>,
+}
+
+impl LayoutArgs {
+    /// As the servers take it.
+    pub fn spec(&self, weft: &Weft) -> Result<LayoutSpec, Failure> {
+        if let Some(class) = &self.class {
+            let map = weft.cluster.map();
+            if !map.targets.iter().any(|target| target.class == *class) {
+                let mut classes: Vec<_> = map.targets.iter().map(|target| target.class.as_str()).collect();
+                classes.sort_unstable();
+                classes.dedup();
+                return Err(Failure::misuse(format!("class {class:?}"), "no target has it")
+                    .remedy(format!("classes here: {}", classes.join(", "))));
+            }
+        }
+        let small = |what: &str, value: i64| {
+            u32::try_from(value)
+                .map_err(|_| Failure::misuse(format!("{what} {value}"), "it is out of bounds"))
+        };
+        if self.size == Some(ByteLen(0)) {
+            return Err(Failure::misuse("stripe size 0", "a stripe holds at least one byte"));
+        }
+        let all = u32::from(u16::MAX);
+        let by_class = match self.parts.as_slice() {
+            [] => None,
+            parts => Some(ClassLayout::new(parts.to_vec()).map_err(|why| Failure::misuse("--part", why))?),
+        };
+        Ok(LayoutSpec {
+            stripe_size: self.size,
+            stripe_count: match self.count {
+                // Said, so that a directory's default does not decide.
+                Some(0 | -1) => Some(all),
+                Some(count) => Some(small("stripe count", count)?),
+                None => None,
+            },
+            first: match self.index {
+                Some(-1) | None => None,
+                Some(index) => Some(small("stripe index", index)?),
+            },
+            class: self.class.clone(),
+            strips: None,
+            tails: Vec::new(),
+            by_class,
+        })
+    }
+}
 
 /// For arguments: `CLASS=STRIPE[,CLASS=STRIPE…][@END]`.
 pub fn part(text: &str) -> Result<ClassPart, String> {

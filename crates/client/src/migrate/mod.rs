@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use watch::Watched;
 use weft_core::{ByteLen, ByteRange, Changed, FileId, FileOffset, Layout, Nanos};
 use weft_env::Env;
-use weft_wire::meta::{LayoutSpec, MetaReply, MetaRequest, Moving, OpenFlags, Place, WriteSummary};
+use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, MetaRequest, Moving, OpenFlags, Place, WriteSummary};
 use weft_wire::{Capability, Errno};
 
 /// Changed ranges that are told apart.
@@ -86,7 +86,7 @@ pub struct MoveReport {
 pub type GoOn<'a> = dyn FnMut(MoveProgress) -> bool + 'a;
 
 impl<E: Env> Client<E> {
-    /// Moves the bytes of a file to the layout that a new file would get by `spec`.
+    /// Moves the bytes of a file to the layout that a new file of its name would get by `spec`.
     ///
     /// # Errors
     /// `EPERM` for who neither owns the file nor is root; `EBUSY` when somebody else moves it; `EINVAL` for what no target
@@ -101,7 +101,7 @@ impl<E: Env> Client<E> {
         let core = &self.core;
         core.check_ours()?;
         let handle = core.new_handle();
-        let request = MetaRequest::Move { at: at.clone(), handle, layout: spec.clone() };
+        let request = MetaRequest::Move { at: at.clone(), handle, layout: spec.clone(), only_tell: false };
         let moving = match self.about(at, Effect::Repeatable, request).await? {
             MetaReply::Moving(moving) => *moving,
             MetaReply::Done => return Ok(MoveOutcome::Already),
@@ -125,6 +125,19 @@ impl<E: Env> Client<E> {
             let _ = core.tell(self.who(), close).await;
         }
         result.map_err(|error| error.about(&at.path))
+    }
+
+    /// The layout that [`migrate`](Self::migrate) would give a file, as far as room goes now.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn layout_if_moved(&self, at: &Place, spec: &LayoutSpec) -> Result<Layout> {
+        let (handle, layout) = (HandleId(0), spec.clone());
+        let request = MetaRequest::Move { at: at.clone(), handle, layout, only_tell: true };
+        match self.about(at, Effect::Repeatable, request).await? {
+            MetaReply::Layout { layout: Some(layout), .. } => Ok(layout),
+            _ => Err(odd_reply()),
+        }
     }
 
     /// Gives up a move that was stopped, or that somebody else is at: what was copied is removed.

@@ -10,15 +10,18 @@
 
 use super::fault::{Fault, Outcome};
 use super::layouts::Wish;
+use super::namespace::inherited;
 use super::op::{Core, Op};
 use super::open::Urgency;
 use super::opens::OpenEntry;
 use super::permit::owns;
-use super::tables::{named_inode, put_inode, put_row, row};
-use super::walk::walk;
+use super::rules;
+use super::tables::{known_inode, named_inode, put_inode, put_row, row};
+use super::walk::{Last, walk};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
+use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Layout, Nanos, Timestamp};
 use weft_store::metadata::{Inode, MoveRow, Node, ReapRow, Snapshot, Table, Transaction, file_key};
 use weft_wire::hello::SessionId;
@@ -172,9 +175,11 @@ impl Op<'_> {
         at: &Place,
         handle: HandleId,
         wish: &LayoutSpec,
+        only_tell: bool,
         is_alive: impl Fn(SessionId) -> bool,
     ) -> Outcome<(MetaReply, Urgency)> {
-        let (file, mut inode) = walk(t, self.who, at)?.existing()?;
+        let mut walked = walk(t, self.who, at)?;
+        let (file, mut inode) = walked.found.take().ok_or(Errno::ENOENT)?;
         if inode.is_dir() {
             return Err(Errno::EISDIR.into());
         }
@@ -194,6 +199,16 @@ impl Op<'_> {
         }
         let wish = Wish::from(wish);
         self.core.layouts.check(&wish)?;
+        // As a new file of this name would get it.
+        if walked.last != Last::Name {
+            (walked.dir, walked.dir_inode) = (inode.parent, known_inode(t, inode.parent)?);
+            walked.name.clone_from(&inode.name);
+        }
+        let rule = self.rule_for(t, walked.dir, &walked.dir_inode, &walked.name)?;
+        let rule = rule.as_ref().map(|found| rules::wish(found.rule()));
+        let directory = inherited(&walked.dir_inode);
+        let choose =
+            |room: &RoomLeft| self.core.layouts.choose(&wish, rule.as_ref(), directory.as_ref(), room, file);
         // What it would have if it were not there yet.
         let mut room = self.core.rooms.left(t)?;
         for layout in [Some(&*layout), left.as_ref().map(|row| &row.layout)].into_iter().flatten() {
@@ -201,7 +216,10 @@ impl Op<'_> {
                 room.entry(target).and_modify(|left| left.0 = left.0.saturating_add(bytes.0));
             }
         }
-        let wanted = self.core.layouts.choose(&wish, None, None, &room, file)?;
+        let wanted = choose(&room)?;
+        if only_tell {
+            return Ok((MetaReply::Layout { layout: Some(wanted), default: None }, Urgency::Lazy));
+        }
         let goes_on =
             |row: &MoveRow| row.session == self.session.0 || row.epoch.is_some() && row.epoch == quiet;
         let mut fence_s = 0;
@@ -220,7 +238,7 @@ impl Op<'_> {
                 let room = self.core.rooms.left(t)?;
                 let possible = match wanted == *layout {
                     true => wanted,
-                    false => self.core.layouts.choose(&wish, None, None, &room, file)?,
+                    false => choose(&room)?,
                 };
                 if possible == *layout {
                     return Ok((MetaReply::Done, Urgency::Lazy));

@@ -186,10 +186,10 @@ impl<E: Env> Service<E> {
                 };
                 Ok(MetaReply::Averages(self.exchange_averages(reports)))
             }
-            R::Move { at, handle, layout } => {
+            R::Move { at, handle, layout, only_tell } => {
                 self.check_room()?;
                 let is_alive = |session| self.sessions.lock().is_alive(session);
-                self.commit(call, |t, op| op.begin_move(t, &at, handle, &layout, is_alive)).await
+                self.commit(call, |t, op| op.begin_move(t, &at, handle, &layout, only_tell, is_alive)).await
             }
             R::MoveOn { handle, copied } => {
                 self.commit(call, |t, op| op.go_on_moving(t, handle, copied)).await

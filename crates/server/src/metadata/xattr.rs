@@ -174,8 +174,7 @@ impl Op<'_> {
                 }
                 // A file that has held bytes may have datafiles where its layout says.
                 if !*settled || *touched || inode.size > ByteLen(0) {
-                    let detail =
-                        "only the layout of a file that was never written can be set; copy it to a new one";
+                    let detail = "only the layout of a file that was never written can be set; weft migrate moves others";
                     return Err(Fault::new(Errno::EEXIST, detail));
                 }
                 // What the old one promised is there for the new one.

@@ -327,8 +327,10 @@ pub enum MetaRequest {
         at: Place,
         /// The client's number for it.
         handle: HandleId,
-        /// To this layout, as for a new file.
+        /// To this layout, as for a new file of its name.
         layout: LayoutSpec,
+        /// Begins nothing. Reply: `Layout`.
+        only_tell: bool,
     },
     /// Fresh capabilities for a move of this session. Reply: `Moving`.
     MoveOn {

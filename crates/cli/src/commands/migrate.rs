@@ -1,0 +1,324 @@
+//! `weft migrate`: files get other layouts while programs use them.
+
+use super::bytes;
+use super::session::Weft;
+use super::wanted::LayoutArgs;
+use crate::failure::{FAILED, Failure};
+use crate::signals::Blocked;
+use crate::table::human;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use weft_client::{MoveOptions, MoveOutcome, MoveProgress};
+use weft_core::{ByteLen, FileId, Layout};
+use weft_env::real::block_on;
+use weft_planner::live::Renamed;
+use weft_planner::plan::Plan;
+use weft_wire::meta::{FileType, LayoutSpec};
+
+/// Exit code of a command that a signal stopped.
+const INTERRUPTED: u8 = 130;
+/// A move that takes longer gets a progress bar.
+const PROGRESS_AFTER: Duration = Duration::from_millis(500);
+
+/// Whether somebody wants it to stop.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+const AFTER: &str = "\
+Programs may have the files open, read, write, cut, rename and remove them all the time: they notice nothing but, at the
+end of each file's move, a pause of some milliseconds. Size, times, owner, mode, names and attributes stay as they are, and
+holes stay holes. A file that has the layout already is left alone.
+
+Without a layout each file gets the one that a new file of its name would get: by the first rule that fits, the
+directory's default, the cluster file. So `weft setstripe` or `weft apply` on a directory and then `weft migrate -r`
+bring what is there in line. What options leave open is decided in the same way. With --plan each file gets the layout of
+the first rule of the plan that fits its path, and files without one are left alone.
+
+While a file is moved its bytes take room twice. A move that was stopped, by a signal or a crash, leaves the file as it
+was; the same command later goes on where it was when nobody has opened the file for writing in between, and begins anew
+otherwise. --forget gives such a move up and frees its room; removing the file does, too.
+
+Owner and root may move a file. One that is written faster than it can be copied stays where it is.
+
+Exit codes:
+  0    all files have their layouts
+  1    some do not; standard error says which, and why
+  2    wrong arguments, plan or cluster file
+  130  stopped by a signal
+
+Examples:
+  weft migrate --class ssd /weft/hot.dat
+  weft migrate -r --rate 200M /weft/results        as new files there would be
+  weft migrate -r --plan plan.toml /weft/results
+  weft migrate -r --part ssd=1M@4G --part hdd=4M --dry-run /weft/results";
+
+/// Moves files to other layouts while programs use them.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Migrate {
+    #[command(flatten)]
+    layout: LayoutArgs,
+    /// Layouts of a plan
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["count", "size", "index", "class", "parts"])]
+    plan: Option<PathBuf>,
+    /// A class of the plan by its name here; several times
+    #[arg(long = "class-here", value_name = "PLANNED=HERE", value_parser = renamed, requires = "plan")]
+    renamed: Vec<(String, String)>,
+    /// Directories with all files in and below them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    recursive: bool,
+    /// Bytes a second at the most; K, M, G are powers of 1024
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    rate: Option<ByteLen>,
+    /// Read everything back that was copied, and compare
+    #[arg(long)]
+    verify: bool,
+    /// Only show which files would get which layout
+    #[arg(long, conflicts_with = "forget")]
+    dry_run: bool,
+    /// Give up moves that were stopped, and free their room
+    #[arg(long, conflicts_with_all = ["plan", "count", "size", "index", "class", "parts", "verify", "rate"])]
+    forget: bool,
+    /// Neither progress nor what was done
+    #[arg(short = 'q', long)]
+    quiet: bool,
+    /// Files, and directories with -r
+    #[arg(required = true, value_parser = bytes::argument())]
+    paths: Vec<String>,
+}
+
+fn renamed(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(planned, here)| !planned.is_empty() && !here.is_empty());
+    pair.map(|(planned, here)| (planned.to_owned(), here.to_owned()))
+        .ok_or_else(|| "write PLANNED=HERE".to_owned())
+}
+
+/// Which layout each file is to get.
+enum Wanted {
+    Same(LayoutSpec),
+    Plan(Box<Plan>, Renamed),
+}
+
+impl Wanted {
+    fn read(weft: &Weft, options: &Migrate) -> Result<Self, Failure> {
+        let Some(path) = &options.plan else { return options.layout.spec(weft).map(Self::Same) };
+        let wrong = |why: &dyn std::fmt::Display| Failure::misuse(path.display(), why);
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        let plan = Plan::from_toml(&text).map_err(|error| wrong(&error))?;
+        Ok(Self::Plan(Box::new(plan), options.renamed.iter().cloned().collect()))
+    }
+
+    /// For a file; `None` leaves it alone.
+    fn of(&self, weft: &Weft, inside: &str) -> Result<Option<LayoutSpec>, Failure> {
+        match self {
+            Self::Same(spec) => Ok(Some(spec.clone())),
+            Self::Plan(plan, renamed) => {
+                // A plan's paths may be those of the traced programs, or begin at the mount.
+                let shown = weft.shown(inside);
+                let below = format!("/{inside}");
+                let rule = [shown.as_str(), below.as_str(), inside].iter().find_map(|path| plan.rule(path));
+                let Some(rule) = rule else { return Ok(None) };
+                let map = weft.cluster.map();
+                let by_class = plan.by_class(rule, &map.candidates(), renamed);
+                let (layout, _) = by_class.map_err(|error| Failure::misuse(shown, error))?;
+                Ok(Some(LayoutSpec { by_class: Some(layout), ..LayoutSpec::default() }))
+            }
+        }
+    }
+}
+
+/// What has been done.
+#[derive(Default)]
+struct Sum {
+    moved: u64,
+    alone: u64,
+    bytes: u64,
+    failed: bool,
+}
+
+impl Migrate {
+    /// Moves one file after the other.
+    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        stop_on_signals();
+        let weft = Weft::open(file)?;
+        let wanted = Wanted::read(&weft, &self)?;
+        let bar = bar(self.quiet);
+        let (mut sum, mut seen) = (Sum::default(), BTreeSet::new());
+        for path in &self.paths {
+            let inside = weft.inside(path).trim_end_matches('/').to_owned();
+            let result = self.any(&weft, &wanted, &inside, &bar, &mut sum, &mut seen);
+            tell(&bar, &mut sum, result);
+        }
+        bar.finish_and_clear();
+        if STOP.load(Ordering::Relaxed) {
+            eprintln!("weft: stopped; the same command goes on where it was");
+            return Ok(INTERRUPTED);
+        }
+        if !self.quiet && !self.dry_run && !self.forget {
+            let copied =
+                if sum.moved > 0 { format!(" ({} copied)", human(sum.bytes)) } else { String::new() };
+            outln!("moved {}{copied}; {} left alone", files(sum.moved), files(sum.alone));
+        }
+        Ok(if sum.failed { FAILED } else { 0 })
+    }
+
+    fn any(
+        &self,
+        weft: &Weft,
+        wanted: &Wanted,
+        inside: &str,
+        bar: &ProgressBar,
+        sum: &mut Sum,
+        seen: &mut BTreeSet<FileId>,
+    ) -> Result<(), Failure> {
+        if STOP.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // Links on the command line are followed, those in directories are not.
+        let attr = weft.stat(inside, seen.is_empty())?;
+        match attr.kind {
+            FileType::Directory if !self.recursive => {
+                Err(Failure::new(weft.shown(inside), "this is a directory")
+                    .remedy("-r moves all files in and below it"))
+            }
+            FileType::Directory => {
+                let mut names = Vec::new();
+                weft.list(inside, false, |entry| {
+                    if matches!(entry.kind, FileType::Directory | FileType::Regular) {
+                        names.push(bytes::text(&entry.name));
+                    }
+                    Ok(())
+                })?;
+                for name in names {
+                    let below = super::session::join(inside, &name);
+                    let result = self.any(weft, wanted, &below, bar, sum, seen);
+                    // What somebody removed meanwhile needs no other layout.
+                    let is_gone =
+                        result.is_err() && weft.look(&below, false).is_ok_and(|found| found.is_none());
+                    if !is_gone {
+                        tell(bar, sum, result);
+                    }
+                }
+                Ok(())
+            }
+            FileType::Regular if attr.nlink > 1 && !seen.insert(attr.file) => Ok(()),
+            FileType::Regular => self.file(weft, wanted, inside, bar, sum),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(
+        &self,
+        weft: &Weft,
+        wanted: &Wanted,
+        inside: &str,
+        bar: &ProgressBar,
+        sum: &mut Sum,
+    ) -> Result<(), Failure> {
+        if self.forget {
+            return weft.at(inside, true, |place| block_on(weft.client.forget_move(place)));
+        }
+        let Some(spec) = wanted.of(weft, inside)? else {
+            sum.alone += 1;
+            return Ok(());
+        };
+        let shown = super::shown(&weft.shown(inside));
+        if self.dry_run {
+            let has = weft.at(inside, true, |place| block_on(weft.client.get_layout(place)))?.0;
+            let gets = weft.at(inside, true, |place| block_on(weft.client.layout_if_moved(place, &spec)))?;
+            match has.as_ref() == Some(&gets) {
+                true => outln!("{shown}: has it"),
+                false => {
+                    outln!("{shown}: {} -> {}", one_line(weft, has.as_ref()), one_line(weft, Some(&gets)))
+                }
+            }
+            return Ok(());
+        }
+        bar.set_message(shown.clone());
+        bar.set_position(0);
+        let options = MoveOptions { rate: self.rate, verify: self.verify };
+        let outcome = weft.at(inside, true, |place| {
+            let mut go_on = |at: MoveProgress| {
+                bar.set_length(at.of.0);
+                bar.set_position(at.done.0);
+                if at.round > 1 {
+                    bar.set_message(format!("{shown} (what was changed meanwhile)"));
+                }
+                !STOP.load(Ordering::Relaxed)
+            };
+            block_on(weft.client.migrate(place, &spec, options, &mut go_on))
+        })?;
+        match outcome {
+            MoveOutcome::Moved(report) => {
+                sum.moved += 1;
+                sum.bytes += report.copied.0;
+            }
+            MoveOutcome::Already => sum.alone += 1,
+            MoveOutcome::Stopped => {}
+        }
+        Ok(())
+    }
+}
+
+/// Prints what went wrong; the next file may go well.
+fn tell(bar: &ProgressBar, sum: &mut Sum, result: Result<(), Failure>) {
+    if let Err(failure) = result {
+        sum.failed = true;
+        bar.suspend(|| eprintln!("{failure}"));
+    }
+}
+
+fn files(count: u64) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+}
+
+/// A layout for people.
+fn one_line(weft: &Weft, layout: Option<&Layout>) -> String {
+    let Some(layout) = layout else { return "none".to_owned() };
+    let map = weft.cluster.map();
+    let strip = |strip: &weft_core::Strip| {
+        let entry = map.targets.iter().find(|entry| entry.id == strip.target);
+        let class = entry.map_or("?", |entry| entry.class.as_str());
+        format!("{class} {} x {}", strip.target.0, weft_config::format_size(strip.stripe_size))
+    };
+    let part = |part: &weft_core::Component| {
+        let strips: Vec<String> = part.strips.iter().map(strip).collect();
+        let to = part.end.map(|end| format!("to {}: ", weft_config::format_size(ByteLen(end.0))));
+        to.unwrap_or_default() + &strips.join(", ")
+    };
+    layout.components().iter().map(part).collect::<Vec<_>>().join("; ")
+}
+
+/// The first signal has the move end at a good place, the second ends the process.
+fn stop_on_signals() {
+    let signals = Blocked::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+    std::thread::spawn(move || {
+        signals.wait();
+        STOP.store(true, Ordering::Relaxed);
+        signals.wait();
+        std::process::exit(i32::from(INTERRUPTED));
+    });
+}
+
+/// Hidden until a move has taken a while, and where nobody looks.
+fn bar(quiet: bool) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{wide_msg} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}");
+    let bar = ProgressBar::new(0);
+    bar.set_draw_target(ProgressDrawTarget::hidden());
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let late = bar.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(PROGRESS_AFTER);
+        if !late.is_finished() {
+            late.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    });
+    bar
+}
