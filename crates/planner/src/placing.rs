@@ -18,6 +18,9 @@ pub struct Part {
     pub stripes: Vec<u64>,
 }
 
+/// The stripes of what nobody planned for.
+const BEYOND_STRIPE: u64 = 1 << 20;
+
 impl Part {
     /// Bytes of a round.
     pub fn round(&self, figures: &Figures) -> u64 {
@@ -43,6 +46,36 @@ impl Placing {
     /// One part over all of the file.
     pub fn whole(stripes: Vec<u64>) -> Self {
         Self { parts: vec![Part { start: 0, end: None, stripes }] }
+    }
+
+    /// The same for a file of `extent` bytes, but one that grows beyond goes on where there is room for all: a last part
+    /// over a class with limited room ends with the round in which the file does, and behind it is a part over the classes
+    /// without limit, with the same stripes or else 1 MiB.
+    #[must_use]
+    pub fn bounded(mut self, figures: &Figures, extent: u64) -> Self {
+        let last = self.parts.last_mut().expect("a layout covers the file");
+        let is_limited = |class: usize| figures.classes[class].room.is_some();
+        let used = |class: usize| last.stripes[class] > 0;
+        let classes = 0..figures.classes.len();
+        if !classes.clone().any(|class| used(class) && is_limited(class)) {
+            return self;
+        }
+        let goes_on = classes.clone().any(|class| used(class) && !is_limited(class));
+        let stripe = |class: usize| match is_limited(class) {
+            true => 0,
+            false if goes_on => last.stripes[class],
+            false => BEYOND_STRIPE,
+        };
+        let stripes: Vec<u64> = classes.map(stripe).collect();
+        if stripes.iter().all(|size| *size == 0) {
+            return self;
+        }
+        let round = last.round(figures).max(1);
+        let rounds = extent.saturating_sub(last.start).div_ceil(round).max(1);
+        let end = last.start.saturating_add(rounds.saturating_mul(round));
+        last.end = Some(end);
+        self.parts.push(Part { start: end, end: None, stripes });
+        self
     }
 
     /// A first part up to `boundary` and a second one behind it; either may be empty.
@@ -156,5 +189,38 @@ impl fmt::Display for PartFile {
         let stripes: Vec<String> =
             self.stripes.iter().map(|(class, size)| format!("{class} {size}")).collect();
         f.write_str(&stripes.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{class, hybrid};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_grows_beyond_the_plan_goes_on_where_there_is_room() {
+        let figures = hybrid((6, 9_000.0, 70.0), (2, 100.0, 400.0), Some(24 * MIB));
+        let part = |start, end, hdd, ssd| Part { start, end, stripes: vec![hdd, ssd] };
+
+        // On SSDs alone: 20 MiB are two and a half rounds of 8 MiB.
+        let on_ssds = Placing::whole(vec![0, 4 * MIB]).bounded(&figures, 20 * MIB);
+        assert_eq!(
+            on_ssds.parts,
+            [part(0, Some(24 * MIB), 0, 4 * MIB), part(24 * MIB, None, BEYOND_STRIPE, 0)]
+        );
+
+        // On all: a round is 6 * 1 + 2 * 2 MiB, and disks keep their stripes behind it.
+        let on_all = Placing::whole(vec![MIB, 2 * MIB]).bounded(&figures, 20 * MIB);
+        assert_eq!(on_all.parts, [part(0, Some(20 * MIB), MIB, 2 * MIB), part(20 * MIB, None, MIB, 0)]);
+
+        // Nothing limited in the last part, or no class without limit: as it was.
+        let two = Placing::two(vec![0, MIB], 4 * MIB, vec![MIB, 0]);
+        assert_eq!(two.clone().bounded(&figures, 20 * MIB), two);
+        let mut all_limited = figures;
+        all_limited.classes = vec![class("ssd", 2, 100.0, 400.0, Some(24 * MIB))];
+        let whole = Placing::whole(vec![MIB]);
+        assert_eq!(whole.clone().bounded(&all_limited, 20 * MIB), whole);
     }
 }

@@ -326,7 +326,9 @@ fn offers(
                 Planner::ALL[1..].iter().rev().map(|planner| paper(*planner, rooms).placing).collect();
             let given: Vec<&Placing> = given.iter().collect();
             let found = Search { figures, unit, rooms, load: &load, parts_max }.best(&given);
-            return Offer { planner, placing: found.placing, cost: None, outcome: found.outcome };
+            // What the trace did not reach has to lie somewhere, too, when a file grows.
+            let placing = found.placing.bounded(figures, unit.extent);
+            return Offer { planner, placing, cost: None, outcome: found.outcome };
         }
         let chosen = paper(planner, rooms);
         let outcome = run(figures, &judged, &[&chosen.placing]);
