@@ -139,8 +139,8 @@ int main(int argc, char **argv) {
     MPI_Reduce(times, slowest, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank == 0) {
         double mib = ((double)SIDE * SIDE * 8 + (double)list[0] * 8) / 1048576;
-        printf("hdf5_field: %d ranks, %.1f MiB in two datasets: write+flush %.0f MiB/s, read %.0f MiB/s: %s\n", ranks,
-               mib, mib / slowest[0], mib / slowest[1], all_wrong ? "WRONG VALUES" : "every value is right");
+        printf("hdf5_field: %d ranks, %.1f MiB in two datasets: write+flush %.2f s, read %.2f s: %s\n", ranks, mib,
+               slowest[0], slowest[1], all_wrong ? "WRONG VALUES" : "every value is right");
     }
     free(field);
     free(particles);
