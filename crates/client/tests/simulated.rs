@@ -6,15 +6,16 @@ use std::io::{IoSlice, IoSliceMut};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use support::{Plan, SERVERS, model, options, secret};
+use support::{Plan, SERVERS, at, model, options, pattern, read, secret, write};
 use weft_client::{
     Client, Counts, Credentials, Key, LockKind, LockOwner, LockRange, LockSpace, Transport, Wait,
 };
-use weft_core::{ByteLen, FileOffset, Nanos};
+use weft_core::{ByteLen, ClassLayout, ClassPart, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::sim::{Sim, SimEnv};
 use weft_env::{Address, Dir, Env};
 use weft_server::{Server, ServerHandle};
 use weft_wire::Errno;
+use weft_wire::meta::{Forget, LayoutSpec, OpenFlags, Rule};
 
 /// A simulated cluster: machines, and what runs on them.
 struct World {
@@ -293,4 +294,88 @@ fn a_lock_that_nobody_took_during_an_outage_is_held_on() {
 #[test]
 fn a_lock_that_somebody_took_during_an_outage_is_an_error_for_who_had_it() {
     lock_over_an_outage(true);
+}
+
+/// First on all targets, up to a length at which two files fill the SSDs, then on HDDs.
+fn ruled() -> Rule {
+    let part = |end, stripes: &[(&str, u64)]| ClassPart {
+        end,
+        stripes: stripes.iter().map(|(class, size)| ((*class).to_owned(), ByteLen(*size))).collect(),
+    };
+    let parts = vec![
+        part(Some(FileOffset(140_960)), &[("hdd", 4096), ("ssd", 10_000)]),
+        part(None, &[("hdd", 16_384)]),
+    ];
+    let layout = LayoutSpec { by_class: ClassLayout::new(parts).ok(), ..LayoutSpec::default() };
+    Rule { pattern: "f{n}".parse().expect("a pattern"), layout }
+}
+
+#[test]
+fn files_go_on_where_room_ends_and_the_account_survives_crashes() {
+    const ROOM: u64 = 130_000;
+    for seed in 0..6 {
+        let mut sim = Sim::with_seed(seed);
+        let mut world = World::new(&sim, true);
+        world.plan.rooms = [(TargetId(2), ByteLen(ROOM)), (TargetId(3), ByteLen(ROOM))].into();
+        let control = sim.control();
+        let main = control.process(&world.machines[0], "test", 1000, 1000);
+        let clock = main.clone();
+        sim.block_on(&main, async move {
+            let mut servers = world.start().await;
+            let mut machines = world.machines.clone();
+            let client = world.client(&control, "a", Transport::Auto);
+            client.mkdir(&at("d"), 0o755).await.expect("made");
+            client.mkdir(&at("d/e"), 0o755).await.expect("made");
+            client.change_rules(&at("d"), Forget::All, vec![ruled()]).await.expect("set");
+            let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
+            let account = async |client: &Client<SimEnv>| {
+                let status = client.status(ServerId(0)).await.expect("up").metadata.expect("it has it");
+                let promised = status.rooms.iter().map(|room| room.promised.0).collect::<Vec<_>>();
+                (promised, status.reaping)
+            };
+            let mut ends = Vec::new();
+            for n in 0..5u64 {
+                let path = format!("d/e/f{n}");
+                let file = client.open(&at(&path), flags, 0o644, &LayoutSpec::default()).await.expect("made");
+                let bytes = pattern(300_000, seed * 10 + n);
+                for (chunk, part) in bytes.chunks(70_000).enumerate() {
+                    write(&file, chunk as u64 * 70_000, part).await;
+                    if chunk == 2 {
+                        // A process dies without a word, another takes its place.
+                        let id = (seed + n) as usize % SERVERS as usize;
+                        control.kill(&machines[id]);
+                        machines[id] = control.restart(&machines[id]);
+                        servers[id] = world.start_server(&machines[id], id as u32).await;
+                    }
+                }
+                let (layout, _) = client.get_layout(&at(&path)).await.expect("there");
+                ends.push(layout.expect("striped").components()[0].end.map_or(0, |end| end.0));
+                assert_eq!(read(&file, 0, bytes.len()).await, bytes, "seed {seed}, {path}");
+            }
+            // 28,192 bytes a round, 10,000 of them on each SSD: five rounds, five, and the three for which there is room.
+            assert_eq!(ends, [140_960, 140_960, 84_576, 0, 0], "seed {seed}");
+            for n in 0..5u64 {
+                let (place, open) = (at(&format!("d/e/f{n}")), LayoutSpec::default());
+                let file = client.open(&place, OpenFlags::READ, 0, &open).await.expect("there");
+                assert_eq!(read(&file, 0, 300_000).await, pattern(300_000, seed * 10 + n), "seed {seed}");
+            }
+            let full = account(&client).await.0;
+            assert_eq!(full, [ROOM; 2]);
+            // Nobody has them open any more when the client is another one.
+            client.unlink(&at("d/e/f0")).await.expect("there");
+            drop(client);
+            let client = world.client(&control, "b", Transport::Auto);
+            while account(&client).await.1 > 0 {
+                clock.sleep(Nanos::from_ms(100)).await; // virtual: until the reaper is done, however long it takes
+            }
+            let now = account(&client).await.0;
+            assert_eq!(now, [ROOM - 50_000; 2]);
+            let file = client.open(&at("d/f9"), flags, 0o644, &LayoutSpec::default()).await.expect("made");
+            drop(file);
+            let (layout, _) = client.get_layout(&at("d/f9")).await.expect("there");
+            assert_eq!(layout.expect("striped").components().len(), 2, "room again");
+            let report = client.check_namespace(false).await.expect("an administrator");
+            assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}");
+        });
+    }
 }

@@ -2,8 +2,9 @@
 //! without a network between. Prints rates by tenths of the work, and how many syncs the changes took.
 //!
 //! ```text
-//! cargo run --release --example metadata_rate -- [FILES [CLIENTS [DIRECTORY]]]
+//! cargo run --release --example metadata_rate -- [FILES [CLIENTS [DIRECTORY [RULES]]]]
 //! ```
+//! With RULES the root has so many, of which the last one fits.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -109,7 +110,9 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let files = args.next().map_or(20_000, |n| n.parse().expect("a number of files"));
     let clients: u64 = args.next().map_or(4, |n| n.parse().expect("a number of clients"));
-    let made = tempfile::tempdir_in(args.next().map_or_else(std::env::temp_dir, PathBuf::from));
+    let place = args.next();
+    let rules: u64 = args.next().map_or(0, |n| n.parse().expect("a number of rules"));
+    let made = tempfile::tempdir_in(place.map_or_else(std::env::temp_dir, PathBuf::from));
     let dir = made.expect("a directory");
     let server = |n: u32| ServerEntry { name: format!("s{n}"), addresses: vec![] };
     let target = |n: u32| TargetEntry { id: TargetId(n), server: ServerId(n), class: "ssd".into() };
@@ -134,6 +137,17 @@ fn main() {
         at: Place { base: ROOT, path: b"d".to_vec(), follow: true },
         mode: 0o755,
     });
+    if rules > 0 {
+        let rule = |number: u64| {
+            let other = format!("/run{{n}}/out{number}.*.h5");
+            let pattern = if number + 1 == rules { "*.file*" } else { &other };
+            let layout = LayoutSpec { stripe_count: Some(2), ..LayoutSpec::default() };
+            Rule { pattern: pattern.parse().expect("a pattern"), layout }
+        };
+        let at = Place { base: ROOT, path: Vec::new(), follow: true };
+        let add = (0..rules).map(rule).collect();
+        clients[0].change(MetaRequest::ChangeRules { at, forget: Forget::All, add });
+    }
     phase("create", &mut clients, files, Client::create);
     phase("stat", &mut clients, files, |client, file| {
         client.ask(0, MetaRequest::Stat { at: client.place(file) });

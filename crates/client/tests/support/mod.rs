@@ -3,6 +3,7 @@
 
 pub mod model;
 
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct Plan {
     pub leases: bool,
     pub capability_life: Nanos,
     pub uid: u32,
+    /// Of targets that have a limit.
+    pub rooms: BTreeMap<TargetId, ByteLen>,
 }
 
 impl Plan {
@@ -58,7 +61,15 @@ impl Plan {
             targets: targets.collect(),
             metadata: ServerId(0),
         };
-        Self { map, folders, metadata, leases: true, capability_life: Nanos::from_s(3600), uid }
+        Self {
+            map,
+            folders,
+            metadata,
+            leases: true,
+            capability_life: Nanos::from_s(3600),
+            uid,
+            rooms: BTreeMap::new(),
+        }
     }
 
     pub fn config(&self, id: u32) -> ServerConfig {
@@ -81,6 +92,7 @@ impl Plan {
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(self.metadata.clone(), self.map.clone());
                 config.options.capability_life = self.capability_life;
+                config.options.rooms = self.rooms.clone();
                 config
             }),
             metadata_server: Some(self.map.server(self.map.metadata).clone()),
