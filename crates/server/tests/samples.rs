@@ -8,7 +8,7 @@ use weft_core::{LocalOffset, Timestamp};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::{Address, Env};
 use weft_server::ServerConfig;
-use weft_wire::data::{DataReply, DataRequest, Samples};
+use weft_wire::data::{DataReply, DataRequest, IoHints, Samples};
 use weft_wire::hello::{Identity, Role};
 use weft_wire::{Errno, Rights};
 
@@ -54,13 +54,18 @@ fn what_was_asked_for_stands_in_the_samples() {
         let (part, other) = (datafile(0, 40, 3), datafile(0, 41, 0));
         assert_eq!(one.write(part, 4096, &[7; 500]).await, DataReply::Written);
         one.read(part, 4096, 100).await;
-        two.read(other, 1 << 30, 65_536).await;
+        // What no program asked for, such as the copies of a file that is moved, is left out.
+        let cap = one.cap(40);
+        let hints = IoHints::default();
+        let copy = DataRequest::Read { datafile: part, cap, offset: LocalOffset(0), len: 100, hints };
+        one.call(&copy, &[]).await;
         // Who may not is not in there, and what is no request for bytes neither.
         let reader = secret().grant(part.file, Rights::READ, 1 << 40);
         let refused = one.call(&write_request(part, reader, 0, 4), b"evil").await.0;
         assert_eq!(errno(&refused), Some(Errno::EACCES));
-        let cap = one.cap(40);
         one.call(&DataRequest::Sync { cap, datafiles: vec![part] }, &[]).await;
+        // Whoever asks for something else has been served before, and that is noted.
+        two.read(other, 1 << 30, 65_536).await;
         let found = ask(&mut two, 0, 0, 1000).await;
         let told: Vec<_> = found.samples.iter().map(|s| (s.datafile, s.offset, s.len, s.write)).collect();
         let at = |offset| LocalOffset(offset);

@@ -39,7 +39,7 @@ pub struct IoHints {
     pub fragment: bool,
     /// A small request that does not follow on its predecessor.
     pub small_random: bool,
-    /// How many sub-requests the parent has, itself included.
+    /// How many sub-requests the parent has, itself included; 0 for what no program asked for, which is not kept as a sample.
     pub siblings: u16,
     /// Goes on with a sub-request that is longer than one message.
     pub continues: bool,

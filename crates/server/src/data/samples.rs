@@ -96,8 +96,11 @@ impl Sampler {
         (datafile, offset, len, write): (DatafileId, LocalOffset, u32, bool),
         hints: &IoHints,
     ) -> Option<Noted<'a, E>> {
+        if len == 0 || hints.siblings == 0 {
+            return None;
+        }
         let start = env.wall();
-        if !self.wants(connection, start) || len == 0 {
+        if !self.wants(connection, start) {
             return None;
         }
         let &IoHints { siblings, continues, .. } = hints;

@@ -227,12 +227,12 @@ pub fn datafile(target: u32, file: u64, column: u16) -> DatafileId {
 }
 
 pub fn read_request(datafile: DatafileId, cap: Capability, offset: u64, len: u32) -> DataRequest {
-    DataRequest::Read { datafile, cap, offset: LocalOffset(offset), len, hints: IoHints::default() }
+    DataRequest::Read { datafile, cap, offset: LocalOffset(offset), len, hints: one_part() }
 }
 
 pub fn write_request(datafile: DatafileId, cap: Capability, offset: u64, len: u32) -> DataRequest {
     let (offset, place) = (LocalOffset(offset), Place::Payload);
-    DataRequest::Write { datafile, cap, offset, len, place, hints: IoHints::default() }
+    DataRequest::Write { datafile, cap, offset, len, place, hints: one_part() }
 }
 
 pub fn errno(reply: &DataReply) -> Option<Errno> {
@@ -245,4 +245,9 @@ pub fn errno(reply: &DataReply) -> Option<Errno> {
 /// Bytes that differ from place to place.
 pub fn pattern(len: usize, salt: u64) -> Vec<u8> {
     (0..len as u64).map(|at| ((at ^ salt).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
+
+/// Of a request that touches one datafile.
+fn one_part() -> IoHints {
+    IoHints { siblings: 1, ..IoHints::default() }
 }

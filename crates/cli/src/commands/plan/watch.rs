@@ -285,13 +285,19 @@ fn row(group: &Group) -> serde_json::Value {
     })
 }
 
-/// What is free on the fullest target of each class; the class with the most has room enough.
+/// What is free on the fullest target of each class, and not promised to files; the class with the most has room enough.
 fn rooms(weft: &Weft) -> Result<BTreeMap<String, u64>, Failure> {
     let mut free: BTreeMap<TargetId, u64> = BTreeMap::new();
-    for (id, server) in weft.cluster.numbered().filter(|(_, server)| !server.targets.is_empty()) {
+    let mut accounts = Vec::new();
+    for (id, server) in weft.cluster.numbered() {
         let status = block_on(weft.client.status(id));
         let status = status.map_err(|error| Failure::new(format!("server {}", server.name), why(&error)))?;
         free.extend(status.targets.iter().map(|target| (target.target, target.free.0)));
+        accounts.extend(status.metadata.into_iter().flat_map(|metadata| metadata.rooms));
+    }
+    for account in accounts {
+        let left = account.room.0.saturating_sub(account.promised.0);
+        free.entry(account.target).and_modify(|free| *free = left.min(*free));
     }
     let mut rooms: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for target in &weft.client.map().targets {

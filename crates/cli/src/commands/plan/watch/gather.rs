@@ -13,6 +13,8 @@ use weft_wire::meta::{Attr, Place, ROOT, RuledDirectory, ScannedInode};
 
 /// Most samples of an interval that are used.
 const MESSAGES_MAX: usize = 1 << 20;
+/// Most rows of a scan in which a file is looked for: others may lie before it that have to do with the one before.
+const NEAR_MAX: u32 = 16;
 /// Most files of an interval that are looked up, those with the most samples.
 const FILES_MAX: usize = 4096;
 
@@ -214,7 +216,7 @@ impl Rules<'_> {
 
 fn look_up(weft: &Weft, file: FileId) -> weft_client::Result<Option<ScannedInode>> {
     let before = FileId(file.0.saturating_sub(1));
-    let found = block_on(weft.client.scan_inodes(before, 1))?;
+    let found = block_on(weft.client.scan_inodes(before, NEAR_MAX))?;
     Ok(found.into_iter().find(|inode| inode.file == file))
 }
 
