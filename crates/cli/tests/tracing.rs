@@ -392,3 +392,52 @@ fn nor_does_it_with_ten_million_operations() {
     let grown = grown(10_000_000);
     assert!(grown < 512 << 10, "{grown} bytes more after 10,000,000 operations");
 }
+
+#[test]
+fn a_cleaned_environment_and_raw_calls_do_not_hide_a_program() {
+    let (_room, dir) = room();
+    let (trace, text) = (dir.join("a.wtrace"), dir.to_str().expect("text"));
+    let raw = "import ctypes, os, sys; libc = ctypes.CDLL(None)\n\
+               fd = os.open(sys.argv[1] + '/raw', os.O_RDWR | os.O_CREAT)\n\
+               libc.syscall(18, fd, b'x' * 100, ctypes.c_size_t(100), ctypes.c_long(7))\n";
+    let python = succeeded(Command::new("python3").args(["-c", "import sys; print(sys.executable)"]));
+    succeeded(traced(&trace).args(["env", "-i", python.trim(), "-c", raw, text]));
+    let moved = read(&trace).moved(&format!("{text}/raw"));
+    // The number 18 is pwrite on one architecture only.
+    let expected = if cfg!(target_arch = "x86_64") { vec![(Operation::Write, 7, 100)] } else { Vec::new() };
+    assert_eq!(moved, expected);
+}
+
+#[test]
+fn what_cannot_be_written_is_said_before_the_program_runs() {
+    let (_room, dir) = room();
+    for (trace, word) in [("/weft/a.wtrace", "file system of this host"), ("missing/a.wtrace", "missing")] {
+        let made = dir.join("made");
+        let output =
+            traced(Path::new(trace)).arg("touch").arg(&made).current_dir(&dir).output().expect("weft starts");
+        assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(word), "{}", shown(&output));
+        assert!(!made.exists());
+    }
+    std::fs::create_dir(dir.join("a.wtrace.parts")).expect("made");
+    let output = traced(Path::new("a.wtrace")).arg("true").current_dir(&dir).output().expect("weft starts");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("weft trace merge"), "{}", shown(&output));
+}
+
+#[test]
+fn the_programs_own_end_is_passed_on() {
+    let (_room, dir) = room();
+    let trace = dir.join("a.wtrace");
+    let run =
+        |script: &str| traced(&trace).args(["sh", "-c", script]).current_dir(&dir).output().expect("runs");
+    for (script, code) in [("echo a > b; exit 7", 7), ("echo a > b; kill -9 $$", 137)] {
+        let output = run(script);
+        assert_eq!(output.status.code(), Some(code), "{}", shown(&output));
+        assert_eq!(read(&trace).moved(dir.join("b").to_str().expect("text")), [(Operation::Write, 0, 2)]);
+    }
+    // A program that does nothing to files is no failure.
+    let output = run("exit 0");
+    assert!(
+        output.status.success() && String::from_utf8_lossy(&output.stderr).contains("nothing was recorded")
+    );
+}

@@ -24,7 +24,7 @@ need `weft mount`.
 Its exit code is passed on, 128 + N when signal N ended it. Signals that reach `weft run` are passed on to it.
 
 With --trace, what the program and all that it starts do to files, of Weft and of any other file system, is recorded:
-rank, operation, offset, length, begin and end. `man weft-trace` and docs/traces.md say what is seen and what is not.
+rank, operation, offset, length, begin and end. docs/traces.md says what is seen, what is not, and what it costs.
 --trace-paths leaves only files below a path (Weft's always stay); without it, all regular files but those of the
 system (/usr, /etc, /proc and the like) and shared libraries. --no-cluster starts no servers: for programs that do
 not use Weft yet.
