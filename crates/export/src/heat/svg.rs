@@ -88,7 +88,7 @@ pub fn svg(picture: &Picture) -> String {
     let scale = Scale::of(cells().flat_map(|grid| grid.cells.iter().copied()));
     let mut body = String::new();
     let mut y = 34;
-    text(&mut body, (20, y), "font-size=\"18\" font-weight=\"600\"", &shortened(&picture.title, 84, false));
+    text(&mut body, (20, y), "font-size=\"18\" font-weight=\"600\"", &shortened(&picture.title, 72, false));
     for note in &picture.notes {
         y += 19;
         text(&mut body, (20, y), GRAY, &shortened(note, 140, false));

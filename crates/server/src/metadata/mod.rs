@@ -189,21 +189,27 @@ pub struct Service<E: Env> {
 impl<E: Env> Service<E> {
     /// The state for `weft status`.
     pub async fn status(&self) -> MetadataStatus {
+        // The locks below would be held until all of the answer is made, and whoever writes to the journal may wait
+        // for one: it is read before, and each lock is let go of by itself.
         let inodes = self.journal.read(|s| tables::allocator(s)).map_or(0, |row| row.inodes);
+        let rooms = self.journal.read(|s| self.core.rooms.told(s)).unwrap_or_default();
         let stats = self.journal.stats();
         let space = self.dir.space().await.unwrap_or_default();
+        let sessions = self.sessions.lock().len() as u32;
+        let opens = self.core.opens.lock().len() as u32;
+        let locks = self.locks.lock().count() as u32;
         MetadataStatus {
             inodes,
-            sessions: self.sessions.lock().len() as u32,
-            opens: self.core.opens.lock().len() as u32,
-            locks: self.locks.lock().count() as u32,
+            sessions,
+            opens,
+            locks,
             requests: self.requests.load(Ordering::Relaxed),
             mutations: stats.mutations,
             commits: stats.commits,
             reaping: self.core.reaping.load(Ordering::Relaxed),
             total: space.total,
             free: space.free,
-            rooms: self.journal.read(|s| self.core.rooms.told(s)).unwrap_or_default(),
+            rooms,
         }
     }
 
