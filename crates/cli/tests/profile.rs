@@ -90,7 +90,7 @@ fn a_cluster_is_measured_and_planned_for_as_it_was_found() {
         direct: false,
         room: None,
     };
-    let network = weft_planner::figures::Network { connect_us: 1.0, mb_s: 1.0 };
+    let network = weft_planner::figures::Network::new(1.0, 1.0);
     let sites = [site("hdd", "hdd-7200"), site("ssd", "sata-ssd")];
     let model =
         weft_estimate::figures(&sites, &[], network, &Default::default(), 4 * (64 << 20)).expect("figures");

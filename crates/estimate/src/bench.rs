@@ -19,10 +19,13 @@ const READS: u64 = 400;
 const WRITTEN: u64 = 768 << 20;
 /// Requests of a case at most.
 const REQUESTS_MAX: u64 = 6000;
+/// Syncs that are measured.
+const SYNCS: u64 = 100;
 /// The file of all requests.
 const FILE: u64 = 1;
 
 /// A device under test.
+#[derive(Clone, Copy)]
 pub struct Bench<'a> {
     /// Makes a new one.
     pub device: &'a dyn Fn() -> Box<dyn DeviceModel>,
@@ -43,10 +46,15 @@ enum Order {
     Random,
     /// So many streams in turn, each in order.
     Streams,
+    /// In order but for neighbors, which are mixed.
+    Near,
 }
 
 /// Streams of that case, each with a request under way.
 const STREAMS: u64 = 16;
+/// Neighbors that are mixed, and how many of them are under way at a time.
+const NEIGHBORS: u64 = 8;
+const NEAR_DEPTH: u32 = 4;
 
 impl Bench<'_> {
     /// Reads.
@@ -58,7 +66,10 @@ impl Bench<'_> {
         Service {
             sequential: line(|len| self.read(Order::Sequential, 1, len)),
             streams: Some(line(|len| self.read(Order::Streams, STREAMS as u32, len))),
+            near: Some(line(|len| self.read(Order::Near, NEAR_DEPTH, len))),
             random: falling(random),
+            scattered: Vec::new(),
+            sync_us: 0.0,
             behind: Bytes(0),
             gathers: Bytes(0),
         }
@@ -73,20 +84,33 @@ impl Bench<'_> {
             });
             let sequential = line(|len| self.write(Order::Sequential, 1, len));
             let streams = Some(line(|len| self.write(Order::Streams, STREAMS as u32, len)));
+            let near = Some(line(|len| self.write(Order::Near, NEAR_DEPTH, len)));
             return Service {
                 sequential,
                 streams,
+                near,
                 random: falling(random),
+                scattered: Vec::new(),
+                sync_us: 0.0,
                 behind: Bytes(0),
                 gathers: Bytes(0),
             };
         }
+        // What memory has no time to gather comes to the device as if it went past it.
+        let past = Self { direct: true, ..*self };
+        let scattered = DEPTHS.map(|depth| {
+            let line = line(|len| past.write(Order::Random, depth, len));
+            Depth { depth, startup_us: line.startup_us, mb_s: line.mb_s }
+        });
         // Memory gathers and orders what is written: how many writers there are makes no difference.
         let random = line(|len| self.write(Order::Random, 4, len));
         Service {
             sequential: line(|len| self.write(Order::Sequential, 4, len)),
             streams: Some(line(|len| self.write(Order::Streams, STREAMS as u32, len))),
+            near: None,
             random: vec![Depth { depth: 1, startup_us: random.startup_us, mb_s: random.mb_s }],
+            scattered: scattered.to_vec(),
+            sync_us: self.sync(),
             behind: Bytes(self.behind),
             gathers: Bytes(self.gathers),
         }
@@ -127,6 +151,17 @@ impl Bench<'_> {
         (run.clock - begun) as f64 / count as f64
     }
 
+    /// What a sync takes of a file that grows, microseconds.
+    fn sync(&self) -> f64 {
+        const LEN: u64 = 4096;
+        let mut run = Run::new((self.device)());
+        let growing = |number| {
+            [self.asked(DeviceAction::Write, number * LEN, LEN), self.asked(DeviceAction::Sync, 0, LEN)]
+        };
+        let takes = run.each(1, (0..SYNCS).flat_map(growing)) * 2.0;
+        short(takes / 1e3)
+    }
+
     fn asked(&self, action: DeviceAction, at: u64, len: u64) -> DeviceRequest {
         let is_direct = self.direct && action != DeviceAction::Sync;
         // Past memory only whole pages go.
@@ -139,9 +174,14 @@ impl Bench<'_> {
 fn offsets(order: Order, count: u64, len: u64, span: u64) -> impl Iterator<Item = u64> {
     let places = (span / len).max(1);
     let random = Permutation::new(places, len);
+    let neighbors = Permutation::new(NEIGHBORS, len);
     let place = move |n: u64| match order {
         Order::Sequential => n,
         Order::Random => random.at(n),
+        Order::Near if n / NEIGHBORS < places / NEIGHBORS => {
+            n / NEIGHBORS * NEIGHBORS + neighbors.at(n % NEIGHBORS)
+        }
+        Order::Near => n,
         Order::Streams => (n % STREAMS * (places / STREAMS) + n / STREAMS) % places,
     };
     (0..count.min(places)).map(move |n| place(n) * len)
@@ -156,15 +196,16 @@ fn line(time: impl Fn(u64) -> f64) -> Line {
     let (xx, xy) = (sum(&|x, _| x * x), sum(&|x, y| x * y));
     let slope = ((n * xy - x * y) / (n * xx - x * x)).max(1e-4);
     let startup = ((y - slope * x) / n).max(0.0);
-    // Four figures: more would pretend to be known, and make a plan hard to read.
-    let short = |value: f64| {
-        if value <= 0.0 {
-            return 0.0;
-        }
-        let scale = 10f64.powi(3 - value.log10().floor() as i32);
-        (value * scale).round() / scale
-    };
     Line { startup_us: short(startup / 1e3), mb_s: short(1e3 / slope) }
+}
+
+/// Four figures: more would pretend to be known, and make a plan hard to read.
+fn short(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 0.0;
+    }
+    let scale = 10f64.powi(3 - value.log10().floor() as i32);
+    (value * scale).round() / scale
 }
 
 /// More at a time never take longer each: what would say so is chance of a few hundred requests.

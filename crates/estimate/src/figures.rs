@@ -133,12 +133,19 @@ pub fn figures(
     for site in sites {
         let room = rooms.get(&site.class).copied().or(site.room);
         let span = (bytes / targets.max(1)).min(room.unwrap_or(u64::MAX)).clamp(SPAN_MIN, SPAN_MAX);
-        let (device, behind, gathers) = device(site, own)?;
-        let bench = Bench { device: &*device, direct: site.direct, span, behind, gathers };
+        let (device, memory) = device(site, own)?;
+        let bench = Bench {
+            device: &*device,
+            direct: site.direct,
+            span,
+            behind: memory.behind,
+            gathers: memory.gathers,
+        };
         classes.push(Class {
             name: site.class.clone(),
             targets: site.targets,
             room: room.map(Bytes),
+            memory: Bytes(if site.direct { 0 } else { memory.holds }),
             read: bench.reads(),
             write: bench.writes(),
         });
@@ -149,11 +156,22 @@ pub fn figures(
 /// Makes devices of a class.
 type Device = Box<dyn Fn() -> Box<dyn DeviceModel>>;
 
-/// A device of a site, how much its system takes into memory before writers wait, and before it writes back.
-fn device(site: &Site, own: &[Profile]) -> Result<(Device, u64, u64), EstimateError> {
+/// The memory of a site's system, in bytes.
+struct Memory {
+    /// What it takes before writers wait.
+    behind: u64,
+    /// What it gathers before it writes back.
+    gathers: u64,
+    /// What it holds of what was read or written.
+    holds: u64,
+}
+
+/// A device of a site, and its system's memory.
+fn device(site: &Site, own: &[Profile]) -> Result<(Device, Memory), EstimateError> {
     if site.profile == SIMPLE {
-        // Its memory has no bound.
-        return Ok((Box::new(|| Box::new(SimpleDisk::default())), 1 << 40, 1 << 40));
+        // Its memory for writes has no bound, and answers no reads.
+        let memory = Memory { behind: 1 << 40, gathers: 1 << 40, holds: 0 };
+        return Ok((Box::new(|| Box::new(SimpleDisk::default())), memory));
     }
     let failed = |error: weft_models::ProfileError| EstimateError::Profile {
         class: site.class.clone(),
@@ -164,9 +182,10 @@ fn device(site: &Site, own: &[Profile]) -> Result<(Device, u64, u64), EstimateEr
         None => Profile::by_name(&site.profile).map_err(failed)?,
     };
     profile.check().map_err(failed)?;
-    let [behind, gathers] =
-        [profile.files.dirty_limit_mib, profile.files.dirty_background_mib].map(|mib| mib << 20);
-    Ok((Box::new(move || profile.build(1)), behind, gathers))
+    let files = &profile.files;
+    let [behind, gathers, holds] =
+        [files.dirty_limit_mib, files.dirty_background_mib, files.page_cache_mib].map(|mib| mib << 20);
+    Ok((Box::new(move || profile.build(1)), Memory { behind, gathers, holds }))
 }
 
 /// A network by its name.
@@ -175,7 +194,7 @@ fn device(site: &Site, own: &[Profile]) -> Result<(Device, u64, u64), EstimateEr
 /// When there is none.
 pub(crate) fn network(name: &str) -> Result<Network, EstimateError> {
     if name == SIMPLE {
-        return Ok(Network { connect_us: 20.0, mb_s: 12_500.0 });
+        return Ok(Network::new(20.0, 12_500.0));
     }
     let spec = NetworkSpec::by_name(name).map_err(|error| EstimateError::Network(error.to_string()))?;
     Ok(of_network(&spec))
@@ -183,5 +202,5 @@ pub(crate) fn network(name: &str) -> Result<Network, EstimateError> {
 
 /// What a message and a byte cost.
 pub(crate) fn of_network(spec: &NetworkSpec) -> Network {
-    Network { connect_us: spec.latency_us + 2.0 * spec.message_us, mb_s: spec.link_mb_s }
+    Network::new(spec.latency_us + 2.0 * spec.message_us, spec.link_mb_s)
 }

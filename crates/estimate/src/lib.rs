@@ -8,10 +8,12 @@ mod bench;
 mod figures;
 pub mod measure;
 mod part;
+mod search;
 mod traced;
 mod trial;
 
 pub use figures::{EstimateError, Site, figures, of_twin};
 pub use part::{Moved, Part, Progress};
+pub use search::{Space, tried};
 pub use traced::traced;
 pub use trial::{PARTS_MAX, Trial, TrialError, layout_spec, trial};

@@ -8,12 +8,13 @@ use weft_workload::{Op, Workload};
 /// From one round of requests to the next, nanoseconds.
 const ROUND: u64 = 1_000_000;
 
-/// What a workload does to files, all ranks at the same pace and all under way at a time; they wait for each other where
-/// the workload has barriers.
+/// What a workload does to files, all ranks at the same pace and all under way at a time, one a little after the other, so
+/// that there is no quiet but where the workload has barriers.
 pub fn traced(workload: &dyn Workload) -> Traced {
     let (mut names, mut survey) = (Names::default(), Survey::new(&Limits::default()));
     let mut ranks: Vec<_> = (0..workload.ranks()).map(|rank| Some(workload.ops(rank))).collect();
     let mut round = 0;
+    let after = ROUND / u64::from(workload.ranks().max(1));
     loop {
         let (mut moved, mut waiting) = (false, false);
         let mut at_barrier = vec![false; ranks.len()];
@@ -32,6 +33,7 @@ pub fn traced(workload: &dyn Workload) -> Traced {
                     Op::Write { file, offset, len, collective } => {
                         Some(Some((Operation::Write, file, offset, len, collective)))
                     }
+                    Op::Sync { file } => Some(Some((Operation::Sync, file, 0, 0, false))),
                     Op::Barrier => Some(None),
                     _ => None,
                 });
@@ -58,8 +60,8 @@ pub fn traced(workload: &dyn Workload) -> Traced {
                     collective,
                     offset: FileOffset(offset),
                     len: ByteLen(len),
-                    start: Nanos(round * ROUND),
-                    end: Nanos(round * ROUND + ROUND - 1),
+                    start: Nanos(round * ROUND + rank as u64 * after),
+                    end: Nanos(round * ROUND + rank as u64 * after + ROUND - 1),
                 };
                 survey.add(&record, &names);
             }
@@ -72,5 +74,7 @@ pub fn traced(workload: &dyn Workload) -> Traced {
         if !moved && !waiting {
             return survey.finish(None);
         }
+        // The last to begin are done before anybody goes on.
+        round += 1;
     }
 }

@@ -11,7 +11,7 @@ pub const PARTS_MAX: usize = weft_core::layout::COMPONENTS_MAX;
 /// What a trial came to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Trial {
-    /// Virtual time until all is done and written, in seconds.
+    /// Virtual time until all is done, and written where that counts, in seconds.
     pub seconds: f64,
     /// What determines the course of events.
     pub event_hash: u64,
@@ -59,13 +59,24 @@ pub fn trial(
     workload: &dyn Workload,
     files: Option<&BTreeSet<u32>>,
 ) -> Result<Trial, TrialError> {
-    let spec = ClusterSpec { layout: layout_spec(placing, figures)?, ..cluster.clone() };
+    let layout = layout_spec(placing, figures)?;
     let options = RunOptions { drain: true, ..RunOptions::default() };
-    let outcome = match files {
-        None => weft_twin::run_with(&spec, workload, options)?,
+    match files {
+        None => run_layout(cluster, layout, workload, options),
         Some(files) => {
-            weft_twin::run_with(&spec, &crate::Part::new(workload, Some(files.clone()), u64::MAX), options)?
+            run_layout(cluster, layout, &crate::Part::new(workload, Some(files.clone()), u64::MAX), options)
         }
-    };
+    }
+}
+
+/// Runs a workload with a layout as the twin's description has it.
+pub(crate) fn run_layout(
+    cluster: &ClusterSpec,
+    layout: LayoutSpec,
+    workload: &dyn Workload,
+    options: RunOptions,
+) -> Result<Trial, TrialError> {
+    let spec = ClusterSpec { layout, ..cluster.clone() };
+    let outcome = weft_twin::run_with(&spec, workload, options)?;
     Ok(Trial { seconds: outcome.elapsed.get() as f64 / 1e9, event_hash: outcome.event_hash })
 }

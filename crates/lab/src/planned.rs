@@ -1,25 +1,47 @@
 //! Layouts of an experiment by a planner, instead of by the description of its cluster.
 //!
 //! `cluster.plan = { planner = "psa", rooms = { ssd = … } }` lays files out as that planner does for the very workload;
-//! without `planner` the cluster's own layout stays.
+//! without `planner` the cluster's own layout stays. `exhaustive` and `fixed` are no planners: they try layouts on the
+//! twin, all of two parts or those of one stripe size, and take the quickest.
 
+use crate::experiment::Runs;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
+use weft_estimate::{Space, layout_spec, of_twin, traced, tried};
+use weft_planner::figures::Class;
 use weft_planner::plan::Options;
-use weft_planner::{Planner, plan};
-use weft_twin::ClusterSpec;
+use weft_planner::{Figures, Placing, Planner, Traced, Unit, plan};
+use weft_twin::{ClusterSpec, RunOptions};
 use weft_workload::{Size, Workload};
 
 /// Who lays out, with how much room.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanSpec {
-    /// The planner.
-    planner: Option<Planner>,
+    /// The planner, or what is tried.
+    planner: Option<Who>,
     /// Room on each target, by class.
     #[serde(default)]
     rooms: BTreeMap<String, Size>,
+}
+
+/// Who lays out.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(untagged)]
+enum Who {
+    Planner(Planner),
+    Tried(Tried),
+}
+
+/// What is tried on the twin.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tried {
+    /// All layouts of [`Space::all`].
+    Exhaustive,
+    /// Those of one stripe size.
+    Fixed,
 }
 
 /// Takes it out of a cluster's description, of which it is no part.
@@ -33,26 +55,91 @@ pub fn take(cluster: &mut Table) -> Result<Option<PlanSpec>, String> {
     Ok(Some(spec))
 }
 
-impl PlanSpec {
-    /// Gives the cluster the layout that the planner has for the workload's files.
+/// A workload as planners see it.
+pub struct Problem {
+    /// Its requests, as if traced: one unit.
+    pub traced: Traced,
+    /// The cluster.
+    pub figures: Figures,
+}
+
+impl Problem {
+    /// The files.
+    pub fn unit(&self) -> &Unit {
+        &self.traced.units[0]
+    }
+
+    /// What a planner lays out, and what the model says it takes, by its plan.
     ///
     /// # Errors
     /// When nothing can be planned.
-    pub fn apply(&self, cluster: &mut ClusterSpec, workload: &dyn Workload) -> Result<(), String> {
-        let Some(planner) = self.planner else { return Ok(()) };
-        let traced = weft_estimate::traced(workload);
+    pub fn planned(&self, planner: Planner, alternatives: bool) -> Result<weft_planner::Planned, String> {
+        let options = Options { planner, alternatives, ..Options::default() };
+        plan(&self.traced, &self.figures, &options).map_err(|error| error.to_string())
+    }
+
+    /// Layouts tried on the twin, the quickest first, with the seconds that each took.
+    pub fn tried(
+        &self,
+        what: Tried,
+        cluster: &ClusterSpec,
+        workload: &dyn Workload,
+        runs: Runs,
+        jobs: usize,
+    ) -> Vec<(f64, Placing)> {
+        let rooms: Vec<u64> = self.figures.classes.iter().map(Class::room).collect();
+        let (extent, request) = (self.unit().extent, self.unit().request_size());
+        let space = Space { figures: &self.figures, rooms: &rooms, extent, request };
+        let layouts = match what {
+            Tried::Exhaustive => space.all(),
+            Tried::Fixed => space.fixed(),
+        };
+        let options = RunOptions { passes: runs.passes, drain: runs.drain };
+        let found = tried(cluster, &self.figures, workload, layouts, options, jobs);
+        found.into_iter().map(|(trial, placing)| (trial.seconds, placing)).collect()
+    }
+}
+
+impl PlanSpec {
+    /// The workload on the cluster, as planners see it.
+    ///
+    /// # Errors
+    /// Files that would have to be planned for one by one; a cluster without figures.
+    pub fn problem(&self, cluster: &ClusterSpec, workload: &dyn Workload) -> Result<Problem, String> {
+        let traced = traced(workload);
         let [unit] = traced.units.as_slice() else {
             return Err("a plan for an experiment is for one file, or for files with names alike".into());
         };
         let rooms = self.rooms.iter().map(|(class, room)| (class.clone(), room.0)).collect();
-        let figures =
-            weft_estimate::of_twin(cluster, &rooms, unit.extent_sum).map_err(|error| error.to_string())?;
-        let options = Options { planner, alternatives: false, ..Options::default() };
-        let planned = plan(&traced, &figures, &options).map_err(|error| error.to_string())?;
-        let (_, placings) =
-            planned.placings.iter().find(|(of, _)| *of == planner).expect("every planner has a layout");
-        cluster.layout =
-            weft_estimate::layout_spec(&placings[0], &figures).map_err(|error| error.to_string())?;
+        let figures = of_twin(cluster, &rooms, unit.extent_sum).map_err(|error| error.to_string())?;
+        Ok(Problem { traced, figures })
+    }
+
+    /// Gives the cluster the layout that is planned, or found, for the workload's files.
+    ///
+    /// # Errors
+    /// When nothing can be planned.
+    pub fn apply(
+        &self,
+        cluster: &mut ClusterSpec,
+        workload: &dyn Workload,
+        runs: Runs,
+    ) -> Result<(), String> {
+        let Some(who) = self.planner else { return Ok(()) };
+        let problem = self.problem(cluster, workload)?;
+        let placing = match who {
+            Who::Planner(planner) => {
+                let planned = problem.planned(planner, false)?;
+                let mut of = planned.placings.into_iter();
+                let (_, placings) = of.find(|(of, _)| *of == planner).expect("every planner has a layout");
+                placings.into_iter().next().expect("there is one unit")
+            }
+            Who::Tried(what) => {
+                let found = problem.tried(what, cluster, workload, runs, 1).into_iter().next();
+                found.ok_or("none of the layouts that are tried can be made")?.1
+            }
+        };
+        cluster.layout = layout_spec(&placing, &problem.figures).map_err(|error| error.to_string())?;
         Ok(())
     }
 }

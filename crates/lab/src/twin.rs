@@ -23,7 +23,7 @@ impl World for Twin {
         let (mut cluster, plan, workload) = read(cluster, workload)?;
         cluster.seed = seed;
         if let Some(plan) = plan {
-            plan.apply(&mut cluster, &*workload)?;
+            plan.apply(&mut cluster, &*workload, runs)?;
         }
         let begin = Instant::now();
         let ranks = workload.ranks();
@@ -35,9 +35,9 @@ impl World for Twin {
 }
 
 /// A cluster, who plans its layout, and what runs on it.
-type Described = (ClusterSpec, Option<PlanSpec>, Box<dyn Workload>);
+pub(crate) type Described = (ClusterSpec, Option<PlanSpec>, Box<dyn Workload>);
 
-fn read(cluster: &Table, workload: &Table) -> Result<Described, String> {
+pub(crate) fn read(cluster: &Table, workload: &Table) -> Result<Described, String> {
     let mut cluster = cluster.clone();
     let plan = planned::take(&mut cluster)?;
     let spec: ClusterSpec = parsed("cluster", &cluster)?;

@@ -32,6 +32,21 @@ pub struct Network {
     pub connect_us: f64,
     /// A link in each direction, 10^6 bytes per second; the paper's 1/t.
     pub mb_s: f64,
+    /// What a connection holds on its way: who sends more waits until the receiver has taken some.
+    #[serde(default = "window")]
+    pub window: Bytes,
+}
+
+/// What a connection of a local network holds, in the buffers of both ends.
+const fn window() -> Bytes {
+    Bytes(512 << 10)
+}
+
+impl Network {
+    /// A network with connections as usual.
+    pub const fn new(connect_us: f64, mb_s: f64) -> Self {
+        Self { connect_us, mb_s, window: window() }
+    }
 }
 
 /// Targets that are alike.
@@ -45,6 +60,9 @@ pub struct Class {
     /// Room for what is planned on each of them; without it there is enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Bytes>,
+    /// Memory of each that still has what was read or written last.
+    #[serde(default)]
+    pub memory: Bytes,
     /// Reads.
     pub read: Service,
     /// Writes.
@@ -61,8 +79,18 @@ pub struct Service {
     /// `sequential` where memory gathers them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Line>,
+    /// Requests that follow each other and come out of order; without it as `sequential`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Line>,
     /// Requests anywhere, by how many are under way at a time, rising.
     pub random: Vec<Depth>,
+    /// Requests anywhere that memory had no time to gather, by how many go to the device together, rising; without it as
+    /// `random`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scattered: Vec<Depth>,
+    /// What a sync takes beside the writes that it waits for, microseconds; those who ask together share it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sync_us: f64,
     /// So much is taken into memory before who writes must wait; 0 when each request waits for the device.
     #[serde(default)]
     pub behind: Bytes,
@@ -92,6 +120,13 @@ pub struct Depth {
     /// Of further bytes, 10^6 per second.
     pub mb_s: f64,
 }
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
+/// So many writes that memory gathered are as good as any number.
+const GATHERED: u32 = 1024;
 
 /// Why figures make no cluster.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -133,8 +168,12 @@ impl Figures {
                 return fail(format!("{at}.name"), "another class has this name");
             }
             for (name, service) in [("read", &class.read), ("write", &class.write)] {
-                let lines = service.random.iter().map(|depth| (depth.startup_us, depth.mb_s));
-                let others = [Some(service.sequential), service.streams].into_iter().flatten();
+                let lines = service
+                    .random
+                    .iter()
+                    .chain(&service.scattered)
+                    .map(|depth| (depth.startup_us, depth.mb_s));
+                let others = [Some(service.sequential), service.streams, service.near].into_iter().flatten();
                 if !lines
                     .chain(others.map(|line| (line.startup_us, line.mb_s)))
                     .all(|(startup, rate)| time(startup) && speed(rate))
@@ -144,6 +183,13 @@ impl Figures {
                 let rising = service.random.windows(2).all(|pair| pair[0].depth < pair[1].depth);
                 if service.random.is_empty() || service.random[0].depth == 0 || !rising {
                     return fail(format!("{at}.{name}.random"), "give depths from 1 on, rising");
+                }
+                if !time(service.sync_us) {
+                    return fail(format!("{at}.{name}.sync_us"), "give 0 or more");
+                }
+                let rising = service.scattered.windows(2).all(|pair| pair[0].depth < pair[1].depth);
+                if service.scattered.first().is_some_and(|first| first.depth == 0) || !rising {
+                    return fail(format!("{at}.{name}.scattered"), "give depths from 1 on, rising");
                 }
             }
         }
@@ -210,23 +256,45 @@ impl Service {
         }
     }
 
+    /// Nanoseconds of a request of `len` bytes that lies near the end of the one before.
+    pub fn near_ns(&self, len: f64) -> f64 {
+        self.near.unwrap_or(self.sequential).ns(len)
+    }
+
     /// Nanoseconds from request to request of `len` bytes anywhere with `depth` of them under way: between two depths
     /// that were measured as far as the logarithm of the depth is.
     pub fn random_ns(&self, depth: u32, len: f64) -> f64 {
-        let at = |depth: &Depth| Line { startup_us: depth.startup_us, mb_s: depth.mb_s }.ns(len);
-        let above = self.random.partition_point(|known| known.depth < depth);
-        match (above.checked_sub(1).map(|below| &self.random[below]), self.random.get(above)) {
-            (None, Some(only)) | (Some(only), None) => at(only),
-            (Some(below), Some(above)) => {
-                let log = |depth: u32| f64::from(depth).ln();
-                let part = (log(depth) - log(below.depth)) / (log(above.depth) - log(below.depth));
-                at(below) + part * (at(above) - at(below))
+        between(&self.random, depth, len)
+    }
+
+    /// The same of writes that memory has taken, of which `count` go to the device together.
+    pub fn gathered_ns(&self, count: u32, len: f64) -> f64 {
+        let gathered = self.random[0];
+        match self.scattered.last() {
+            Some(most) if count > most.depth && count < GATHERED => {
+                let ends = [*most, Depth { depth: GATHERED, ..gathered }];
+                between(&ends, count, len)
             }
-            (None, None) => unreachable!("checked: there is a depth"),
+            Some(most) if count <= most.depth => between(&self.scattered, count, len),
+            _ => self.alone().ns(len),
         }
     }
 }
 
+/// Between two depths as far as the logarithm of `depth` is.
+fn between(depths: &[Depth], depth: u32, len: f64) -> f64 {
+    let at = |depth: &Depth| Line { startup_us: depth.startup_us, mb_s: depth.mb_s }.ns(len);
+    let above = depths.partition_point(|known| known.depth < depth);
+    match (above.checked_sub(1).map(|below| &depths[below]), depths.get(above)) {
+        (None, Some(only)) | (Some(only), None) => at(only),
+        (Some(below), Some(above)) => {
+            let log = |depth: u32| f64::from(depth).ln();
+            let part = (log(depth) - log(below.depth)) / (log(above.depth) - log(below.depth));
+            at(below) + part * (at(above) - at(below))
+        }
+        (None, None) => unreachable!("checked: there is a depth"),
+    }
+}
 #[cfg(test)]
 mod tests {
     use super::*;

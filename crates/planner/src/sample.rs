@@ -20,7 +20,7 @@ pub struct Request {
     pub collective: bool,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Bytes; none is a sync.
     pub len: u64,
     /// Begin in nanoseconds of the trace.
     pub start: u64,
@@ -51,7 +51,7 @@ impl Sample {
     /// Takes the `number`-th request of a rank, or not.
     pub fn add(&mut self, mut request: Request, number: u64) {
         request.number = number;
-        self.seen += 1;
+        self.seen += u64::from(!request.is_sync());
         if !self.keeps(&request) {
             return;
         }
@@ -80,13 +80,18 @@ impl Sample {
         self.requests
     }
 
-    /// Requests that were seen.
+    /// Requests that were seen, without syncs.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 }
 
 impl Request {
+    /// Whether it brings what was written to the disks, and moves nothing itself.
+    pub fn is_sync(&self) -> bool {
+        self.len == 0
+    }
+
     /// One that is not numbered yet.
     pub fn new(rank: u32, file: u32, direction: Direction, offset: u64, len: u64, time: (u64, u64)) -> Self {
         Self {

@@ -144,6 +144,8 @@ impl Survey {
     pub fn add(&mut self, record: &Record, names: &Names) {
         if record.op.moves_bytes() && record.len.get() > 0 {
             self.levels[record.level as usize].add(record, names);
+        } else if record.op == Operation::Sync {
+            self.levels[record.level as usize].sync(record);
         }
     }
 
@@ -172,6 +174,17 @@ impl Side {
             bytes: 0,
             hosts: BTreeSet::new(),
         }
+    }
+
+    /// Of interest to the sample alone.
+    fn sync(&mut self, record: &Record) {
+        // Who has moved nothing has nothing to bring to the disks.
+        let known = self.files.get(record.file.0 as usize).copied().flatten();
+        let (Some(file), Some(number)) = (known, self.numbers.get_mut(&record.rank)) else { return };
+        let time = (record.start.get(), record.end.get());
+        let request = Request::new(record.rank.0, record.file.0, Direction::Write, 0, 0, time);
+        self.sample.add(Request { unit: file.unit, ..request }, *number);
+        *number += 1;
     }
 
     fn add(&mut self, record: &Record, names: &Names) {

@@ -8,11 +8,21 @@ pub fn class(name: &str, targets: u32, startup_us: f64, mb_s: f64, room: Option<
     let service = Service {
         sequential: Line { startup_us: startup_us / 10.0, mb_s },
         streams: None,
+        near: None,
+        scattered: Vec::new(),
+        sync_us: 0.0,
         random: vec![Depth { depth: 1, startup_us, mb_s }],
         behind: Bytes(0),
         gathers: Bytes(0),
     };
-    Class { name: name.into(), targets, room: room.map(Bytes), read: service.clone(), write: service }
+    Class {
+        name: name.into(),
+        targets,
+        room: room.map(Bytes),
+        memory: Bytes(0),
+        read: service.clone(),
+        write: service,
+    }
 }
 
 /// HServers and SServers: how many, startup in microseconds, 10^6 bytes per second.
@@ -20,7 +30,7 @@ pub fn hybrid(hdd: (u32, f64, f64), ssd: (u32, f64, f64), room: Option<u64>) -> 
     Figures {
         processes_per_node: 2,
         call_us: 0.0,
-        network: Network { connect_us: 34.0, mb_s: 117.7 },
+        network: Network::new(34.0, 117.7),
         classes: vec![class("hdd", hdd.0, hdd.1, hdd.2, None), class("ssd", ssd.0, ssd.1, ssd.2, room)],
     }
 }

@@ -57,6 +57,9 @@ fn figures() -> Figures {
         let service = Service {
             sequential: Line { startup_us: startup_us / 10.0, mb_s },
             streams: None,
+            near: None,
+            scattered: Vec::new(),
+            sync_us: 0.0,
             random: vec![
                 Depth { depth: 1, startup_us, mb_s },
                 Depth { depth: 16, startup_us: startup_us / 2.0, mb_s },
@@ -64,12 +67,19 @@ fn figures() -> Figures {
             behind: Bytes(0),
             gathers: Bytes(0),
         };
-        Class { name: name.to_owned(), targets: 4, room, read: service.clone(), write: service }
+        Class {
+            name: name.to_owned(),
+            targets: 4,
+            room,
+            memory: Bytes(0),
+            read: service.clone(),
+            write: service,
+        }
     };
     Figures {
         processes_per_node: 8,
         call_us: 0.0,
-        network: Network { connect_us: 30.0, mb_s: 1000.0 },
+        network: Network::new(30.0, 1000.0),
         classes: vec![class("hdd", 9000.0, 100.0, None), class("ssd", 100.0, 500.0, Some(Bytes(10 << 30)))],
     }
 }

@@ -150,10 +150,10 @@ impl Report {
 /// The network as the planner has it: the mean over servers of a message, the slower direction of bytes.
 fn of_links(links: &[Link]) -> Network {
     if links.is_empty() {
-        return Network { connect_us: 20.0, mb_s: 12_500.0 };
+        return Network::new(20.0, 12_500.0);
     }
     let mean = |of: fn(&Link) -> f64| short(links.iter().map(of).sum::<f64>() / links.len() as f64);
-    Network { connect_us: mean(|link| link.message_us), mb_s: mean(Link::mb_s).max(1e-6) }
+    Network::new(mean(|link| link.message_us), mean(Link::mb_s).max(1e-6))
 }
 
 impl ClassReport {
@@ -197,6 +197,8 @@ impl ClassReport {
             name: self.name.clone(),
             targets: site.targets,
             room: None,
+            // What memory holds for reads was kept out of the measurement.
+            memory: Bytes(0),
             read: self.read.service((0, 0)),
             write: self.write.service(memory),
         }
@@ -242,7 +244,10 @@ impl Lines {
         Service {
             sequential: self.sequential.line(),
             streams: self.streams.map(|line| line.line()),
+            near: None,
             random,
+            scattered: Vec::new(),
+            sync_us: 0.0,
             behind: Bytes(behind),
             gathers: Bytes(gathers),
         }

@@ -31,7 +31,7 @@ const PASSES: usize = 3;
 const BETTER: f64 = 1e-3;
 
 /// And so much faster than those of DEF, PA and PSA to be taken instead of them.
-const WORTH: f64 = 0.02;
+const WORTH: f64 = 0.01;
 /// Each part beyond the second has to gain so much, or it fits the sample and not the program.
 const PART_PRICE: f64 = 0.01;
 

@@ -1,0 +1,67 @@
+//! The planners of an experiment beside each other, by their model and on the twin, and beside an exhaustive search.
+//!
+//! ```text
+//! cargo run --release -p weft-lab --example planners -- psa-fig12 my.toml [--quick] [--exhaustive] [--seed=N] [--jobs=N]
+//! ```
+
+use weft_lab::experiment::{Experiment, by_name};
+use weft_lab::judged::{How, Judged, Place, judged};
+use weft_lab::planned::Tried;
+
+fn main() {
+    let (flags, names): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+    let number = |name: &str, or: u64| {
+        let given = flags.iter().find_map(|flag| flag.strip_prefix(&format!("--{name}=")));
+        given.map_or(or, |text| text.parse().unwrap_or_else(|_| panic!("--{name}: {text:?} is no number")))
+    };
+    let has = |name: &str| flags.iter().any(|flag| flag == name);
+    let tried = has("--exhaustive").then_some(Tried::Exhaustive).or(has("--fixed").then_some(Tried::Fixed));
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let how =
+        How { quick: has("--quick"), tried, seed: number("seed", 1), jobs: number("jobs", cores) as usize };
+    let shown = number("show", 3) as usize;
+    for name in &names {
+        let experiment = match by_name(name) {
+            Some(experiment) => experiment.clone(),
+            None => read(name),
+        };
+        println!("{}: {}", experiment.name, experiment.title);
+        let result = judged(&experiment, how, &mut |place| show(place, shown));
+        result.unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+fn read(path: &str) -> Experiment {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    Experiment::parse(path, &text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn show(place: &Place, shown: usize) {
+    let twin = |of: &Judged| of.twin_s;
+    let best = &place.planners[0];
+    let other = place.planners[1..].iter().map(twin).fold(f64::INFINITY, f64::min);
+    println!(
+        "\n{}: best over the best of DEF, PA and PSA {:.3}; confidence {:.2}",
+        place.name,
+        other / best.twin_s,
+        place.confidence
+    );
+    if let Some(first) = place.tried.first() {
+        println!(
+            "  of {} layouts the best takes {:.3} of best",
+            place.tried.len(),
+            first.twin_s / best.twin_s
+        );
+    }
+    for one in place.planners.iter().chain(place.tried.iter().take(shown)) {
+        println!(
+            "  {:>5} {:9.4} s by the model {:9.4} s on the twin ({:.2})  {}",
+            one.who,
+            one.model_s,
+            one.twin_s,
+            one.model_s / one.twin_s,
+            one.layout
+        );
+    }
+}

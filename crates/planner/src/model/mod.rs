@@ -1,0 +1,70 @@
+//! The planner's own model of a run: ranks that wait for their requests, targets and links that serve them in turn.
+//!
+//! ```text
+//! rank: request -> own time -> split over targets -> each: message, target, links -> the last one done -> next request
+//! ```
+//!
+//! * A **request** goes to its targets as the client sends it: by messages of at most 4 MiB to each target, a round of them
+//!   at a time. What a connection does not hold on its way waits until the receiver has taken what came before; bytes are
+//!   sent to one target after another, and taken from one after another. So requests that are longer than connections hold
+//!   move from target to target, and ranks that begin with the same one meet there.
+//! * A **target** takes, for a request that goes on where the one before it ended, its sequential line; else its random
+//!   line at the number of requests that are there at the time, or that of several streams if it goes on where one of the
+//!   last 64 ended. A device whose requests overlap (four at a time take less
+//!   than half as long each) takes as long as with most of them under way, but none is done sooner than one alone.
+//! * **Memory** of a target answers reads of what passed through it not longer ago than it holds.
+//! * **Links** of targets and compute nodes carry bytes one message after another, in each direction apart.
+//! * **Writes** into memory are done when they are there, unless so much waits for the device that the memory is full. The
+//!   device begins when enough has been gathered; the run ends when all is written.
+//! * Ranks wait for each other where the trace was quiet and a rank then read what another had written, or the other way
+//!   round, and where it was quiet between collective calls.
+//!
+//! It knows nothing of seeks, elevators or reading ahead: what a class is like stands in its figures, which were
+//! measured. The same input gives the same times.
+
+mod load;
+mod run;
+mod target;
+
+pub use load::Load;
+
+use crate::figures::Figures;
+use crate::placing::Placing;
+use run::Run;
+use std::collections::BTreeMap;
+use weft_core::Layout;
+
+/// What came of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// How long the whole trace takes.
+    pub seconds: f64,
+    /// Of that, how long the busiest target of each class works.
+    pub busy_s: Vec<f64>,
+    /// How long the busiest link of a target of each class works.
+    pub link_s: Vec<f64>,
+    /// How long the busiest link of a compute node works.
+    pub node_s: f64,
+    /// Requests to targets for each request of the program.
+    pub spread: f64,
+}
+
+/// Runs `load` on a cluster, each unit's files laid out as `placings` has it (by its number, or all by the only one).
+///
+/// # Panics
+/// When a placing is no layout.
+pub fn run(figures: &Figures, load: &Load, placings: &[&Placing]) -> Outcome {
+    Run::new(figures, load, placings).through()
+}
+
+/// Runs `load` on a cluster, each file laid out as `layouts` has it (by its number in the trace); targets are counted
+/// through the classes of the figures.
+///
+/// # Panics
+/// When a file has no layout, or a layout a target that there is not.
+pub fn run_files(figures: &Figures, load: &Load, layouts: &BTreeMap<u32, Layout>) -> Outcome {
+    Run::new(figures, load, &[]).with_files(layouts).through()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! Targets and links.
+
+use crate::figures::Service;
+use std::collections::VecDeque;
+
+/// A device whose requests take so much less each when four are under way serves them side by side.
+const SIDE_BY_SIDE: f64 = 0.5;
+/// Length by which this is told, bytes.
+const SIDE_BY_SIDE_LEN: f64 = 4096.0;
+/// Ends of requests that a target remembers, to tell streams.
+const ENDS: usize = 64;
+/// A request that begins so near to the end of the one before goes on there, bytes.
+const NEAR: u64 = 1 << 20;
+
+/// Whether a class serves requests of a direction side by side.
+pub(super) fn side_by_side(service: &Service) -> bool {
+    service.random_ns(4, SIDE_BY_SIDE_LEN) < SIDE_BY_SIDE * service.random_ns(1, SIDE_BY_SIDE_LEN)
+}
+
+/// A range of a datafile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Local {
+    /// Which datafile.
+    pub(super) object: u64,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+/// One target.
+#[derive(Clone, Default)]
+pub(super) struct Target {
+    pub(super) class: usize,
+    free: f64,
+    pub(super) busy: f64,
+    /// Ends of the requests that are here.
+    here: VecDeque<f64>,
+    /// Datafile and offset behind the requests that came last, the very last at the end.
+    ends: VecDeque<(u64, u64)>,
+    behind: Behind,
+    /// Bytes that came or went.
+    pub(super) passed: f64,
+    pub(super) into: Link,
+    pub(super) out: Link,
+}
+
+/// Writes that memory has taken.
+#[derive(Clone, Default)]
+struct Behind {
+    /// Datafile, begin and end of what the device has not been given.
+    pool: Vec<(u64, u64, u64)>,
+    pool_bytes: f64,
+    /// What it has been given, from when to when it writes that.
+    given_bytes: f64,
+    from: f64,
+    to: f64,
+    /// How often it has been given something.
+    given: u64,
+}
+
+/// What became of a sync.
+pub(super) enum Synced {
+    /// It is done then.
+    Done(f64),
+    /// It is to be asked for again then.
+    Again(f64),
+}
+
+/// A direction of a link.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Link {
+    pub(super) free: f64,
+    pub(super) busy: f64,
+}
+
+impl Link {
+    /// Carries what is asked for at `now` and can go from `ready` on; what is ready late holds up nobody.
+    pub(super) fn carry(&mut self, now: f64, ready: f64, took: f64) -> f64 {
+        self.free = self.free.max(now) + took;
+        self.busy += took;
+        self.free.max(ready + took)
+    }
+}
+
+impl Target {
+    /// One of a class that has nothing to do.
+    pub(super) fn of(class: usize) -> Self {
+        Self { class, ..Self::default() }
+    }
+
+    /// A request that arrives at `now`; when it is done.
+    pub(super) fn serve(&mut self, now: f64, service: &Service, local: Local, side_by_side: bool) -> f64 {
+        let Local { object, offset, len } = local;
+        while self.here.front().is_some_and(|end| *end <= now) {
+            self.here.pop_front();
+        }
+        let bytes = len as f64;
+        let last = self.ends.back().filter(|(last, _)| *last == object).map(|(_, end)| offset.abs_diff(*end));
+        let stream = self.ends.iter().position(|end| *end == (object, offset));
+        if let Some(stream) = stream {
+            self.ends.remove(stream);
+        } else if self.ends.len() == ENDS {
+            self.ends.pop_front();
+        }
+        self.ends.push_back((object, offset.saturating_add(len)));
+        let depth = self.here.len() as u32 + 1;
+        let (takes, at_least) = match last {
+            Some(0) => (service.sequential.ns(bytes), 0.0),
+            Some(1..=NEAR) => (service.near_ns(bytes), 0.0),
+            _ if side_by_side => (service.random_ns(u32::MAX, bytes), service.random_ns(1, bytes)),
+            _ if stream.is_some() => (service.streams_ns(depth, bytes), 0.0),
+            _ => (service.random_ns(depth, bytes), 0.0),
+        };
+        self.busy += takes;
+        self.free = self.free.max(now) + takes;
+        // What memory has to write waits for who waits.
+        if self.behind.to > now {
+            self.behind.to += takes;
+        }
+        let end = self.free.max(now + at_least);
+        self.here.push_back(end);
+        end
+    }
+
+    /// Bytes that memory takes at `now`; when it has taken them.
+    pub(super) fn keep(&mut self, now: f64, service: &Service, local: Local) -> f64 {
+        let bytes = local.len as f64;
+        let gathers = service.gathers.0 as f64;
+        if self.behind.to <= now && self.behind.pool_bytes >= gathers.max(1.0) {
+            // It has been enough since the device was ready.
+            self.give(self.behind.to, service);
+        }
+        self.behind.pool.push((local.object, local.offset, local.offset.saturating_add(local.len)));
+        self.behind.pool_bytes += bytes;
+        if self.behind.to <= now && self.behind.pool_bytes >= gathers {
+            self.give(now, service);
+        }
+        let room = service.behind.0 as f64;
+        let over = self.behind.pool_bytes + self.behind.left(now) - room;
+        if over <= 0.0 {
+            return now;
+        }
+        if over > self.behind.left(now) {
+            self.give(now, service);
+        }
+        // As much as is too much has to be written before.
+        let left = self.behind.left(now).max(1.0);
+        now + (self.behind.to - now) * (over / left).min(1.0)
+    }
+
+    /// Has what memory holds of a datafile written, when the device has nothing else to write; when that is done, or when
+    /// to ask again. `since` is how often the device had been given something when this was first asked.
+    pub(super) fn sync(&mut self, now: f64, service: &Service, object: u64, since: u64) -> Synced {
+        let of = |range: &(u64, u64, u64)| range.0 == object;
+        if self.behind.given > since || !self.behind.pool.iter().any(of) {
+            return Synced::Done(self.behind.to.max(now));
+        }
+        if self.behind.to > now {
+            return Synced::Again(self.behind.to);
+        }
+        let others: Vec<_> = self.behind.pool.iter().filter(|range| !of(range)).copied().collect();
+        self.behind.pool.retain(of);
+        self.give(now, service);
+        self.behind.to += service.sync_us * 1e3;
+        self.behind.pool_bytes = others.iter().map(|(_, from, to)| (to - from) as f64).sum();
+        self.behind.pool = others;
+        Synced::Done(self.behind.to)
+    }
+
+    /// How often the device has been given what memory held.
+    pub(super) fn given(&self) -> u64 {
+        self.behind.given
+    }
+
+    /// When all that it was given is on the device, if ranks end at `end`.
+    pub(super) fn written(&mut self, end: f64, service: &Service) -> f64 {
+        if !self.behind.pool.is_empty() {
+            self.give(end, service);
+        }
+        self.free.max(self.behind.to)
+    }
+
+    /// Gives the device what was gathered, in order.
+    fn give(&mut self, now: f64, service: &Service) {
+        let takes = self.behind.takes(service);
+        self.busy += takes;
+        let behind = &mut self.behind;
+        behind.given_bytes = behind.left(now) + behind.pool_bytes;
+        (behind.from, behind.to) = (now, behind.to.max(now) + takes);
+        behind.pool.clear();
+        behind.pool_bytes = 0.0;
+        behind.given += 1;
+    }
+}
+
+impl Behind {
+    /// Bytes that the device was given and has not written.
+    fn left(&self, now: f64) -> f64 {
+        if self.to <= now || self.to <= self.from {
+            return 0.0;
+        }
+        self.given_bytes * (self.to - now) / (self.to - self.from)
+    }
+
+    /// What the device takes for the pool: what follows each other is one request.
+    fn takes(&mut self, service: &Service) -> f64 {
+        self.pool.sort_unstable();
+        let mut runs: Vec<(u64, u64, u64)> = Vec::new();
+        for &(object, from, to) in &self.pool {
+            match runs.last_mut() {
+                Some(run) if run.0 == object && from <= run.2 => run.2 = run.2.max(to),
+                _ => runs.push((object, from, to)),
+            }
+        }
+        let mut takes = 0.0;
+        let mut last: Option<(u64, u64)> = None;
+        for &(object, from, to) in &runs {
+            let anywhere = service.gathered_ns(runs.len() as u32, (to - from) as f64);
+            let gap = last.filter(|(before, end)| *before == object && from - end <= NEAR);
+            takes += match gap {
+                // Over a gap it may be as quick to go on.
+                Some((_, end)) => anywhere.min(service.sequential.ns((to - end) as f64)),
+                None => anywhere,
+            };
+            last = Some((object, to));
+        }
+        takes
+    }
+}

@@ -1,0 +1,218 @@
+//! The model, on runs that can be reckoned by hand.
+
+use super::*;
+use crate::bytes::Bytes;
+use crate::figures::{Depth, Network};
+use crate::mix::Direction;
+use crate::sample::Request;
+use crate::testing::hybrid;
+
+const KIB: u64 = 1024;
+
+fn load(requests: &[(u32, u64, u64)]) -> Load {
+    let request = |(number, &(rank, offset, len)): (usize, &(u32, u64, u64))| {
+        Request::new(rank, 0, Direction::Read, offset, len, (number as u64, number as u64 + 100_000))
+    };
+    let requests: Vec<Request> = requests.iter().enumerate().map(request).collect();
+    Load::from(&requests, requests.len() as u64)
+}
+
+#[test]
+fn one_request_by_hand() {
+    let figures = hybrid((2, 1000.0, 100.0), (2, 100.0, 400.0), None);
+    let load = load(&[(0, 40 << 20, 128 * KIB)]);
+    let outcome = run(&figures, &load, &[&Placing::whole(vec![64 * KIB, 0])]);
+    // Message, 1 ms and 64 KiB at 100 MB/s on both disks, over the links side by side until the node's has both.
+    let took = 65_536.0 / 117.7e6;
+    let seconds = 34e-6 + 1e-3 + 65_536.0 / 100e6 + took + 34e-6;
+    assert!((outcome.seconds - seconds).abs() < 2.0 * took, "{} {seconds}", outcome.seconds);
+    assert_eq!(outcome.spread, 2.0);
+    assert_eq!(outcome.busy_s[1], 0.0);
+    assert!((outcome.node_s - 2.0 * took).abs() < 1e-9);
+}
+
+#[test]
+fn busy_targets_bound_the_time_and_ranks_overlap() {
+    let figures = hybrid((4, 10_000.0, 100.0), (1, 1.0, 1e6), None);
+    let random = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (1 << 14);
+    let requests: Vec<_> =
+        (0..800u64).map(|n| ((n % 16) as u32, random(n) * 64 * KIB * 64, 64 * KIB)).collect();
+    let placing = Placing::whole(vec![64 * KIB * 64, 0]);
+    let outcome = run(&figures, &load(&requests), &[&placing]);
+    // 200 requests for each disk if they were dealt evenly: 10 ms and 0.66 ms each.
+    let even = 200.0 * (10e-3 + 65_536.0 / 100e6);
+    assert!((even * 0.99..even * 1.6).contains(&outcome.seconds), "{} {even}", outcome.seconds);
+    assert!(outcome.busy_s[0] <= outcome.seconds);
+    // One rank alone keeps one disk busy at a time.
+    let alone: Vec<_> = requests.iter().map(|&(_, offset, len)| (0, offset, len)).collect();
+    let alone = run(&figures, &load(&alone), &[&placing]);
+    assert!(alone.seconds > 3.9 * even, "{} {even}", alone.seconds);
+}
+
+#[test]
+fn devices_that_serve_side_by_side_are_not_slower_for_a_burst() {
+    let mut figures = hybrid((1, 1.0, 1e6), (1, 100.0, 1e6), None);
+    let depth = |depth, startup_us| Depth { depth, startup_us, mb_s: 1e6 };
+    figures.classes[1].read.random = vec![depth(1, 100.0), depth(4, 25.0), depth(16, 10.0)];
+    figures.network = Network::new(0.0, 1e6);
+    let requests: Vec<_> = (0..16u32).map(|rank| (rank, u64::from(rank) << 30, 4096)).collect();
+    let outcome = run(&figures, &load(&requests), &[&Placing::whole(vec![0, 1 << 20])]);
+    assert!((outcome.seconds - 160e-6).abs() < 1e-6, "{}", outcome.seconds);
+}
+
+#[test]
+fn writes_into_memory_are_waited_for_in_the_end() {
+    let mut figures = hybrid((1, 1000.0, 100.0), (1, 1.0, 1e6), None);
+    figures.classes[0].write.behind = Bytes(1 << 30);
+    let request = |n: u64| Request::new(0, 0, Direction::Write, (n * 7 % 50) << 30, 4096, (n, n + 1));
+    let requests: Vec<Request> = (0..50).map(request).collect();
+    let outcome = run(&figures, &Load::from(&requests, 500), &[&Placing::whole(vec![1 << 40, 0])]);
+    let each = 1e-3 + 4096.0 / 100e6;
+    // Ten times as many as are run.
+    assert!((outcome.seconds - 500.0 * each).abs() < 0.02 * 500.0 * each, "{}", outcome.seconds);
+}
+
+#[test]
+fn ranks_wait_between_writing_and_reading() {
+    let figures = hybrid((2, 1000.0, 100.0), (1, 1.0, 1e6), None);
+    let at = |rank, direction, offset, start: u64| {
+        Request::new(rank, 0, direction, offset, 4096, (start, start + 10))
+    };
+    let requests = [
+        at(0, Direction::Write, 1 << 40, 1),
+        at(1, Direction::Write, (2 << 40) + 4096, 2),
+        at(0, Direction::Read, (3 << 40) + 4096, 100),
+        at(1, Direction::Read, 4 << 40, 101),
+    ];
+    let load = Load::from(&requests, 4);
+    assert_eq!(load.epochs, [2, 2]);
+    let outcome = run(&figures, &load, &[&Placing::whole(vec![4096, 0])]);
+    assert!(outcome.seconds > 2e-3);
+}
+
+/// Disks that take no time, and a network of 100 MB/s without messages.
+fn network_only(targets: u32, window: u64) -> Figures {
+    let mut figures = hybrid((targets, 0.0, 1e6), (1, 0.0, 1e6), None);
+    figures.network = Network { window: Bytes(window), ..Network::new(0.0, 100.0) };
+    figures.processes_per_node = 1;
+    figures
+}
+
+fn of(direction: Direction, requests: &[(u32, u64, u64)]) -> Load {
+    let one = |(number, &(rank, offset, len)): (usize, &(u32, u64, u64))| {
+        let number = number as u64;
+        Request::new(rank, 0, direction, offset, len, (number, number + 100_000))
+    };
+    let requests: Vec<Request> = requests.iter().enumerate().map(one).collect();
+    Load::from(&requests, requests.len() as u64)
+}
+
+const MIB: u64 = 1 << 20;
+/// What a MiB takes on a link of 100 MB/s, in seconds.
+const MIB_S: f64 = 1.048_576e6 / 100e6;
+
+fn near(seconds: f64, expected: f64) -> bool {
+    (seconds / expected - 1.0).abs() < 0.01
+}
+
+#[test]
+fn ranks_that_begin_with_the_same_target_meet_there() {
+    // Two ranks on nodes of their own, each with 4 MiB over two targets, 2 MiB to each, of which a connection holds a
+    // quarter. Both go to the first target first: its link carries 4 MiB while the other one's is idle, then the other
+    // one's: all but the last pieces one after the other.
+    let figures = network_only(2, MIB / 4);
+    for direction in [Direction::Write, Direction::Read] {
+        let load = of(direction, &[(0, 0, 4 * MIB), (1, 4 * MIB, 4 * MIB)]);
+        let spread = run(&figures, &load, &[&Placing::whole(vec![2 * MIB, 0])]).seconds;
+        // A target for each: both links carry 4 MiB at the same time.
+        let apart = run(&figures, &load, &[&Placing::whole(vec![4 * MIB, 0])]).seconds;
+        assert!(near(apart, 4.0 * MIB_S), "{direction:?}: {apart}");
+        assert!((7.0 * MIB_S..8.1 * MIB_S).contains(&spread), "{direction:?}: {spread} of {MIB_S}");
+    }
+    // Connections that hold all of it: everything is on its way at once.
+    let figures = network_only(2, 4 * MIB);
+    let load = of(Direction::Write, &[(0, 0, 4 * MIB), (1, 4 * MIB, 4 * MIB)]);
+    let outcome = run(&figures, &load, &[&Placing::whole(vec![2 * MIB, 0])]);
+    assert!(near(outcome.seconds, 4.0 * MIB_S), "{outcome:?}");
+}
+
+#[test]
+fn the_next_messages_wait_for_all_answers_to_those_before() {
+    // 12 MiB to two targets, 8 MiB of it to the first: messages of 4 MiB to both, then 4 MiB to the first.
+    let figures = network_only(2, 16 * MIB);
+    let load = of(Direction::Read, &[(0, 0, 12 * MIB)]);
+    let outcome = run(&figures, &load, &[&Placing::whole(vec![8 * MIB, 0])]);
+    // The link of the node carries all of it; the second round begins when the first is through.
+    assert!(near(outcome.seconds, 12.0 * MIB_S), "{outcome:?}");
+    assert_eq!(outcome.spread, 2.0);
+}
+
+#[test]
+fn memory_answers_what_it_still_holds() {
+    let mut figures = hybrid((1, 1000.0, 100.0), (1, 0.0, 1e6), None);
+    figures.network = Network::new(0.0, 1e6);
+    let at = |direction, offset, number: u64| {
+        Request::new(0, 0, direction, offset * MIB, MIB, (number * 10, number * 10 + 5))
+    };
+    // 8 MiB are written, then read: a MiB was written 8 MiB ago when it is read.
+    let requests: Vec<Request> = (0..8)
+        .map(|n| at(Direction::Write, n, n))
+        .chain((0..8).map(|n| at(Direction::Read, n, n + 8)))
+        .collect();
+    let load = Load::from(&requests, 16);
+    let placing = Placing::whole(vec![MIB, 0]);
+    let each = 1e-3 / 10.0 + MIB as f64 / 100e6;
+    for (memory, reads) in [(16 * MIB, 0.0), (4 * MIB, 8.0)] {
+        figures.classes[0].memory = Bytes(memory);
+        let seconds = run(&figures, &load, &[&placing]).seconds;
+        // A write and a read that follow none of theirs take the whole startup.
+        assert!((seconds - (8.0 + reads) * each).abs() < 2e-3, "{memory}: {seconds}, {each} each");
+    }
+}
+
+#[test]
+fn memory_orders_what_it_has_gathered() {
+    let mut figures = hybrid((1, 1000.0, 100.0), (1, 0.0, 1e6), None);
+    figures.network = Network::new(0.0, 1e6);
+    let write = &mut figures.classes[0].write;
+    (write.behind, write.gathers) = (Bytes(1 << 30), Bytes(1 << 20));
+    let placing = Placing::whole(vec![1 << 40, 0]);
+    // 256 pieces of 4 KiB that follow each other, in any order: together they are one request of 1 MiB.
+    let pieces =
+        |distance: u64| (0..256u64).map(move |n| (0, n * 101 % 256 * distance, 4 * KIB)).collect::<Vec<_>>();
+    let dense = run(&figures, &of(Direction::Write, &pieces(4 * KIB)), &[&placing]).seconds;
+    assert!(near(dense, 1e-3 + MIB as f64 / 100e6), "{dense}");
+    // Those far from each other are as many as they are.
+    let sparse = run(&figures, &of(Direction::Write, &pieces(4 * MIB)), &[&placing]).seconds;
+    assert!(near(sparse, 256.0 * (1e-3 + 4096.0 / 100e6)), "{sparse}");
+}
+
+#[test]
+fn a_sync_has_the_device_begin_before_memory_has_gathered() {
+    let mut figures = hybrid((1, 1000.0, 100.0), (1, 0.0, 1e6), None);
+    figures.network = Network::new(0.0, 1e6);
+    let write = &mut figures.classes[0].write;
+    (write.behind, write.gathers, write.sync_us) = (Bytes(1 << 30), Bytes(1 << 29), 5000.0);
+    write.scattered = vec![Depth { depth: 1, startup_us: 9000.0, mb_s: 100.0 }];
+    let mut requests: Vec<Request> =
+        (0..2).map(|n| Request::new(0, 0, Direction::Write, n << 30, MIB, (n * 10, n * 10 + 5))).collect();
+    requests.insert(1, Request::new(0, 0, Direction::Write, 0, 0, (6, 9)));
+    let load = Load::from(&requests, 2);
+    assert_eq!(load.requests(), 2);
+    let outcome = run(&figures, &load, &[&Placing::whole(vec![1 << 40, 0])]);
+    // Each of the two is on its way alone; the first also pays for its sync.
+    let each = 9e-3 + MIB as f64 / 100e6;
+    assert!(near(outcome.seconds, 2.0 * each + 5e-3), "{outcome:?}");
+}
+
+#[test]
+fn neighbors_out_of_order_take_their_own_line() {
+    let mut figures = hybrid((1, 1000.0, 100.0), (1, 0.0, 1e6), None);
+    figures.network = Network::new(0.0, 1e6);
+    figures.classes[0].read.near = Some(crate::figures::Line { startup_us: 300.0, mb_s: 100.0 });
+    let offsets = [1u64, 0, 3, 2].map(|n| (0, n * 64 * KIB, 64 * KIB));
+    let outcome = run(&figures, &of(Direction::Read, &offsets), &[&Placing::whole(vec![1 << 30, 0])]);
+    // The first lies anywhere (1 ms), the others near the one before.
+    let bytes = 4.0 * 65_536.0 / 100e6;
+    assert!(near(outcome.seconds, 1e-3 + 3.0 * 300e-6 + bytes), "{outcome:?}");
+}
