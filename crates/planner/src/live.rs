@@ -49,7 +49,10 @@ impl Plan {
         renamed: &Renamed,
     ) -> Result<(ClassLayout, Vec<String>), LiveError> {
         let wrong = |why: String| LiveError::Layout { path: rule.path.0.clone(), why };
-        let layout = class_layout(&rule.layout, &self.cluster, renamed).map_err(wrong)?;
+        // A file that outgrows what was traced goes on where there is room, whoever planned.
+        let placing = Placing::read(&rule.layout, &self.cluster).map_err(wrong)?;
+        let placing = placing.bounded(&self.cluster, rule.extent.0);
+        let layout = of_placing(&placing, &self.cluster, renamed).map_err(wrong)?;
         let mut notes = Vec::new();
         for class in layout.classes() {
             let here = available.iter().filter(|candidate| candidate.class == class).count() as u64;
@@ -99,7 +102,10 @@ impl Plan {
 /// # Errors
 /// What is wrong with them, in a sentence.
 pub fn class_layout(parts: &[PartFile], figures: &Figures, renamed: &Renamed) -> Result<ClassLayout, String> {
-    let placing = Placing::read(parts, figures)?;
+    of_placing(&Placing::read(parts, figures)?, figures, renamed)
+}
+
+fn of_placing(placing: &Placing, figures: &Figures, renamed: &Renamed) -> Result<ClassLayout, String> {
     let part = |part: &crate::Part| {
         let taking = part.stripes.iter().zip(&figures.classes).filter(|(size, _)| **size > 0);
         let named = |class: &String| renamed.get(class).unwrap_or(class).clone();
@@ -163,6 +169,18 @@ mod tests {
         assert_eq!(other, Ok(None));
         // The plan keeps to its room by itself.
         assert!(layout.promises().iter().all(|(target, bytes)| target.0 < 3 || bytes.0 <= 1 << 20));
+    }
+
+    #[test]
+    fn no_part_over_limited_room_is_without_an_end() {
+        let mut plan = planned();
+        let all = crate::Placing::whole(vec![65_536, 65_536]).written(&plan.cluster);
+        plan.rules[0].layout = all;
+        let here = cluster(&[("hdd", 3), ("ssd", 2)]);
+        let (layout, _) = plan.by_class(&plan.rules[0], &here, &Renamed::new()).expect("fits");
+        let [first, last] = layout.parts() else { panic!("{layout:?}") };
+        assert!(first.end.is_some_and(|end| end.0 >= plan.rules[0].extent.0), "{layout:?}");
+        assert_eq!(last.stripes, [("hdd".to_owned(), ByteLen(65_536))]);
     }
 
     #[test]

@@ -39,6 +39,7 @@ spread over the trace. --verify-requests takes another number, or all.
 Examples:
   weft plan app.darshan --cluster twin.toml --room ssd=1GiB --explain
   weft plan app.wtrace --cluster twin.toml --output plan.toml
+  weft apply plan.toml                             new files get the layouts
   weft plan counters-only.darshan --reconstruct --cluster twin.toml --planner psa
   weft plan app.wtrace --cluster twin.toml --verify
   weft plan app.wtrace --cluster twin.toml --verify --verify-requests 0 --json | jq 'select(.wrong)'
@@ -237,7 +238,8 @@ impl PlanArgs {
         }
         out!("{}", table.render());
         if let Some(path) = self.output.as_deref().filter(|path| *path != "-") {
-            outln!("written to {}", path.display());
+            let path = path.display();
+            outln!("written to {path}; `weft apply {path}` has new files get these layouts");
         }
     }
 

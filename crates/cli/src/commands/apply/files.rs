@@ -4,7 +4,6 @@ use super::Placed;
 use crate::commands::bytes;
 use crate::commands::session::{Weft, join};
 use crate::failure::Failure;
-use std::path::Path;
 use weft_core::{ByteLen, ClassLayout, FileId, Layout, Pattern};
 use weft_env::real::block_on;
 use weft_wire::Errno;
@@ -83,7 +82,7 @@ impl Found {
     }
 
     /// Tells it.
-    pub fn show(&self, weft: &Weft, plan: &Path, dry_run: bool) {
+    pub fn show(&self, weft: &Weft, dry_run: bool) {
         let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
         if self.right > 0 {
             outln!("{} of the plan already with its layout", files(self.right));
@@ -101,11 +100,7 @@ impl Found {
         }
         outln!("{} with bytes or writers keep their layout; to move them:", files(self.others.len() as u64));
         for path in self.others.iter().take(NAMED_MAX) {
-            outln!(
-                "  weft migrate --plan {} {}",
-                quoted(&plan.display().to_string()),
-                quoted(&weft.shown(path))
-            );
+            outln!("  weft migrate {}", quoted(&weft.shown(path)));
         }
         if let Some(more) = self.others.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
             outln!("  and {more} more");

@@ -24,7 +24,7 @@ number where the plan has *. The rule is set at the deepest directory of their p
 What one of these directories has already as a rule for the same pattern is replaced; its other rules come after the new ones.
 
 Files of the plan that are there and were never written get their layout, too. Those that hold bytes keep it: they are
-named with the command that moves them.
+named with the command that moves them, `weft migrate`, which asks the same rules.
 
 Paths in the trace that are not below Weft's mount need --map or --under. --under DIR takes the directory that all files of
 the plan have in common for DIR; with --anywhere rules are about the files' names alone, however deep below DIR they lie.
@@ -107,7 +107,7 @@ impl Apply {
         self.set(&weft, &placed)?;
         show_rooms(&weft);
         let found = files::Found::of(&weft, &placed, self.dry_run)?;
-        found.show(&weft, &self.plan, self.dry_run);
+        found.show(&weft, self.dry_run);
         Ok(0)
     }
 
