@@ -378,3 +378,45 @@ fn big_directory(count: u64) {
         assert_eq!(root.rmdir("d").await, Err(Errno::ENOTEMPTY));
     });
 }
+
+/// Whoever asks for the state takes several locks, and whoever opens takes some of them while it writes: in one order,
+/// or both wait for ever.
+#[test]
+fn the_state_is_told_while_many_open_and_close() {
+    with_service(async |root, _other| {
+        let running = std::sync::atomic::AtomicU32::new(4);
+        let ended = std::sync::atomic::AtomicU32::new(0);
+        let begin = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            let (service, running, ended) = (&root.service, &running, &ended);
+            for opener in 0..4 {
+                scope.spawn(move || {
+                    let mut peer = Peer::new(service, 1000 + opener, user(0));
+                    for _ in 0..300 {
+                        let (handle, _) = block_on(peer.open(&format!("f{opener}"), CREATE)).expect("opened");
+                        block_on(peer.close(handle, WriteSummary::default())).expect("closed");
+                    }
+                    running.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    while running.load(std::sync::atomic::Ordering::SeqCst) > 0 {
+                        assert!(block_on(service.status()).opens <= 4);
+                        ended.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                });
+            }
+            scope.spawn(move || {
+                while running.load(std::sync::atomic::Ordering::SeqCst) > 0 {
+                    if begin.elapsed().as_secs() > 120 {
+                        eprintln!("the state and the opens wait for each other");
+                        std::process::abort();
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                }
+            });
+        });
+        assert!(ended.into_inner() > 0);
+    });
+}
