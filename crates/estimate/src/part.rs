@@ -7,7 +7,7 @@ use weft_workload::{FileRef, Op, Workload};
 /// Requests in a row of a rank that are kept or left out together, where ranks have many; as the planner's sample.
 const WINDOW: u64 = 64;
 /// Of a rank that has fewer requests at least so many windows are kept.
-const WINDOWS_KEPT: u64 = 4;
+const WINDOWS_KEPT: u64 = 16;
 /// Operations between two calls of the progress.
 const TICK: u64 = 256;
 

@@ -13,13 +13,25 @@ pub struct PathRule(pub String);
 impl PathRule {
     /// Whether a path is one of those.
     pub fn matches(&self, path: &str) -> bool {
+        let path = single(path);
         self.pattern().is_some_and(|pattern| pattern.matches(path.trim_start_matches('/').as_bytes()))
     }
 
     /// The same as a pattern; `None` for what is no path.
     pub fn pattern(&self) -> Option<Pattern> {
-        Pattern::of_numbers(&self.0).ok()
+        Pattern::of_numbers(&single(&self.0)).ok()
     }
+}
+
+/// A path with single slashes, as systems take it: names in logs have been seen with two.
+fn single(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for character in path.chars() {
+        if character != '/' || !out.ends_with('/') {
+            out.push(character);
+        }
+    }
+    out
 }
 
 impl fmt::Display for PathRule {
@@ -126,6 +138,15 @@ mod tests {
         assert!(rule.matches("/run7/out.0017.h5") && !rule.matches("/run7/out.x.h5"));
         assert!(!rule.matches("/run7/out..h5") && !rule.matches("/run7/out.1.h5.bak"));
         assert!(PathRule("/a".into()).matches("/a"));
+    }
+
+    #[test]
+    fn names_match_the_rule_that_was_made_of_them() {
+        for names in [&["/run7/a.1", "/run7/a.2"][..], &["//123", "//77"], &["a//b1", "a//b2"], &["/x"]] {
+            let rule = PathRule(rules(names, 9).remove(0));
+            assert!(names.iter().all(|name| rule.matches(name)), "{rule}: {names:?}");
+        }
+        assert!(!PathRule("//*".into()).matches("/name"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ gets a rule for these files (`weft getstripe -d DIR` shows it), and --output the
 that they have. Only root, the user who runs the servers, and holders of the cluster key may do this.
 
 --verify replays the trace on the twin under each alternative and says where the model had ranked them wrongly. Trials
-run side by side. Of files with more than a million reads and writes it takes that many: of each rank the same windows,
+run side by side. Of files with more than 262,144 reads and writes it takes that many: of each rank the same windows,
 spread over the trace. --verify-requests takes another number, or all.
 
 Examples:
@@ -92,7 +92,7 @@ pub struct PlanArgs {
     #[arg(long)]
     verify: bool,
     /// Try so many reads and writes of each rule's files, spread over the trace, if it has more; 0 for all
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, requires = "verify")]
+    #[arg(long, value_name = "COUNT", default_value_t = 262_144, requires = "verify")]
     verify_requests: u64,
     /// One JSON object per line instead of tables: each rule with its alternatives
     #[arg(long)]

@@ -66,7 +66,7 @@ impl PlanArgs {
         let prepared = prepared?;
         let rules = self.ruled(planned, target, &prepared)?;
         let outcomes = self.tries(&rules, cluster, target, &prepared)?;
-        let mut wrong = 0;
+        let (mut wrong, mut told) = (0, 0);
         for (ruled, outcomes) in rules.iter().zip(&outcomes) {
             let tried: Vec<Tried<'_>> = ruled
                 .rule
@@ -77,11 +77,12 @@ impl PlanArgs {
                 .collect();
             let verdicts = verdicts(&tried);
             wrong += verdicts.len();
+            told += usize::from(ruled.moved.1.requests > 0);
             if self.json { as_json(ruled, &tried, &verdicts) } else { as_text(ruled, &tried, &verdicts) }
         }
         if !self.json {
             match wrong {
-                0 => outln!("\nthe model's ranking was right for all {} rules", rules.len()),
+                0 => outln!("\nthe model's ranking was right for all {told} rules that could be tried"),
                 wrong => outln!("\nthe model ranked {wrong} pairs wrongly"),
             }
         }
@@ -225,6 +226,9 @@ fn as_json(ruled: &Ruled<'_>, tried: &[Tried<'_>], verdicts: &[String]) {
 fn as_text(ruled: &Ruled<'_>, tried: &[Tried<'_>], verdicts: &[String]) {
     let (kept, all) = ruled.moved;
     outln!("\non the twin, {}:", crate::commands::shown(&ruled.rule.path.0));
+    if all.requests == 0 {
+        return outln!("  nothing that is left of the trace reads or writes these files");
+    }
     if kept != all {
         let share = 100.0 * kept.requests as f64 / all.requests.max(1) as f64;
         outln!(
