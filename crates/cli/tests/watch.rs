@@ -222,11 +222,12 @@ fn a_cluster_that_keeps_no_samples_is_told_how_to() {
 fn one_look_at_what_the_servers_have() {
     let servers = Servers::of_classes(&["hdd", "ssd"], "sample = \"1/1\"", "", "", "");
     servers.weft(["mkdir", "/weft/data"]);
+    servers.weft(["setstripe", "--class", "hdd", "/weft/data"]);
     let look = |more: &[&str]| {
-        let args = ["plan", "--watch", "/weft/data", "--once", "--dry-run", "--gain", "0%"];
+        let args = ["plan", "--watch", "/weft/data", "--once", "--gain", "0%", "--room", "ssd=64GiB"];
         servers.weft([&args[..], more].concat())
     };
-    assert!(look(&[]).contains("no requests"), "nobody did anything");
+    assert!(look(&["--dry-run"]).contains("no requests"), "nobody did anything");
     let client = client(&servers.file());
     let file = open(&client, "data/f");
     let mut chance = Random::new(77);
@@ -234,7 +235,25 @@ fn one_look_at_what_the_servers_have() {
         let at = chance.below(4096) * 4096;
         block_on(file.write_at(&[IoSlice::new(&[1; 4096])], FileOffset(at))).expect("writes");
     }
-    let text = look(&["--explain"]);
+    let text = look(&["--explain", "--dry-run"]);
     assert!(text.contains("/weft/data/f: random writes of about 4 KiB lasts"), "{text}");
     assert!(text.contains("300 requests"), "{text}");
+    let targets = || {
+        let file = open(&client, "data/f");
+        file.layout().expect("a layout").objects().map(|(_, target)| target.0).collect::<BTreeSet<u32>>()
+    };
+    assert_eq!(targets(), BTreeSet::from([0]), "nothing was put into force");
+    let plan = servers.path("plan.toml").display().to_string();
+    let text = look(&["--output", &plan, "--migrate"]);
+    assert!(text.contains("have their layouts"), "{text}");
+    assert!(targets().contains(&1), "it was moved");
+    // What was moved is known under its new place, and the mover's own requests are not there.
+    let file = open(&client, "data/f");
+    for _ in 0..100 {
+        let at = chance.below(4096) * 4096;
+        let read = block_on(file.read_at(&mut [IoSliceMut::new(&mut [0; 4096])], FileOffset(at)));
+        read.expect("reads");
+    }
+    let text = look(&["--explain", "--dry-run"]);
+    assert!(text.contains("/weft/data/f: random writes of about 4 KiB") || text.contains("400 requests"), "{text}");
 }

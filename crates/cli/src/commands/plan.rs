@@ -30,7 +30,7 @@ those that `emulate` or --profile names, else usual ones for classes hdd, ssd an
 in the cluster file, off by default), until it is ended. When another pattern of requests has lasted for --lasts
 intervals, a new layout would take --gain less time than what is in force, and the last change is --pause ago, the directory
 gets a rule for these files (`weft getstripe -d DIR` shows it), and --output the plan. Files that are there keep the layout
-that they have. Only root, the user who runs the servers, and holders of the cluster key may do this.
+that they have, unless --migrate has `weft migrate` move them. Only root, the user who runs the servers, and holders of the cluster key may do this.
 
 --verify replays the trace on the twin under each alternative and says where the model had ranked them wrongly. Trials
 run side by side. Of files with more than 262,144 reads and writes it takes that many: of each rank the same windows,
@@ -43,7 +43,8 @@ Examples:
   weft plan counters-only.darshan --reconstruct --cluster twin.toml --planner psa
   weft plan app.wtrace --cluster twin.toml --verify
   weft plan app.wtrace --cluster twin.toml --verify --verify-requests 0 --json | jq 'select(.wrong)'
-  weft plan --watch /weft/results --every 5min --gain 30% --output plan.toml
+  weft plan --watch /weft/results --every 5min --gain 30%
+  weft plan --watch /weft/results --output plan.toml --migrate=50MiB
   weft plan --watch /weft/results --once --dry-run";
 
 /// Plans layouts for a traced program.

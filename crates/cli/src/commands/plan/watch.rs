@@ -1,6 +1,7 @@
 //! `weft plan --watch`: follows a directory of a cluster that runs.
 
 mod gather;
+mod mover;
 
 use super::PlanArgs;
 use super::cluster::Target;
@@ -10,11 +11,12 @@ use crate::failure::Failure;
 use crate::logging::utc;
 use clap::Args;
 use gather::Gathering;
+use mover::Mover;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
-use weft_core::{Candidate, Nanos, Pattern, TargetId};
+use weft_core::{ByteLen, Candidate, Nanos, Pattern, TargetId};
 use weft_env::Env;
 use weft_env::real::block_on;
 use weft_planner::Plan;
@@ -53,6 +55,10 @@ pub struct Watch {
     /// With --watch: give the directory no rules
     #[arg(long, requires = "directory")]
     dry_run: bool,
+    /// With --watch and --output: have `weft migrate` move the files that are there, too, at most so many bytes a second
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, requires_all = ["directory", "output"],
+        conflicts_with = "dry_run", value_parser = crate::commands::size)]
+    migrate: Option<Option<ByteLen>>,
 }
 
 fn interval(text: &str) -> Result<Nanos, String> {
@@ -113,12 +119,19 @@ impl PlanArgs {
             .iter()
             .map(|target| Candidate { target: target.id, server: target.server, class: &target.class })
             .collect();
+        let mut mover = args.migrate.map(|rate| Mover::new(&weft, &below, rate));
+        if mover.is_some() && self.output.as_deref().is_some_and(|path| path == "-") {
+            return Err(Failure::misuse("--migrate", "the plan has to be a file: give --output FILE"));
+        }
         if !args.once {
             self.tell(&format!("watches {}", weft.shown(inside)));
         }
         loop {
             if !args.once {
                 std::thread::sleep(Duration::from_nanos(args.every.0));
+            }
+            if let Some(ended) = mover.as_mut().map_or(Ok(None), Mover::look)? {
+                self.tell(&ended);
             }
             let gathered = gathering.gather()?;
             for note in &gathered.notes {
@@ -129,13 +142,16 @@ impl PlanArgs {
             let interval = watcher.interval(now, gathered.files, figures, &available, &options);
             self.tell_interval(&interval)?;
             if let Some(plan) = &interval.plan
-                && let Err(failure) = self.put_into_force(&weft, &below, plan, &available)
+                && let Err(failure) = self.put_into_force(&weft, &below, plan, &available, mover.as_mut())
             {
                 eprintln!("{failure}");
                 let decided = interval.groups.iter().filter(|group| group.decided.is_some());
                 decided.for_each(|group| watcher.failed(&group.name));
             }
             if args.once {
+                if let Some(ended) = mover.map_or(Ok(None), Mover::wait)? {
+                    self.tell(&ended);
+                }
                 if interval.groups.is_empty() {
                     self.tell("the samples have no requests to files below it");
                 }
@@ -159,6 +175,7 @@ impl PlanArgs {
         below: &str,
         plan: &Plan,
         available: &[Candidate<'_>],
+        mover: Option<&mut Mover>,
     ) -> Result<(), Failure> {
         let text = plan.to_toml();
         match &self.output {
@@ -185,7 +202,15 @@ impl PlanArgs {
         let place = Place { base: ROOT, path: bytes::bytes(below.trim_end_matches('/')), follow: false };
         let changed = block_on(weft.client.change_rules(&place, Forget::Replaced, rules));
         changed.map_err(|error| Failure::new(weft.shown(below), why(&error)))?;
-        self.tell(&format!("rules of {} have it: files that are made from here on", weft.shown(below)));
+        let directory = weft.shown(below);
+        self.tell(&format!("rules of {directory} have it: files that are made from here on"));
+        match (mover, &self.output) {
+            (Some(mover), Some(output)) => {
+                mover.begin(output)?;
+                self.tell("the files that there are are moved");
+            }
+            _ => self.tell(&format!("`weft migrate -r {directory}` moves the files that there are")),
+        }
         Ok(())
     }
 

@@ -1,0 +1,71 @@
+//! `weft migrate` beside a command that watches: one at a time.
+
+use crate::commands::session::Weft;
+use crate::failure::Failure;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use weft_core::ByteLen;
+
+/// Moves files in a process of its own, so that watching goes on.
+pub struct Mover {
+    cluster: PathBuf,
+    directory: String,
+    rate: Option<ByteLen>,
+    running: Option<Child>,
+    /// The plan that comes after the one that is being carried out.
+    next: Option<PathBuf>,
+}
+
+impl Mover {
+    /// Of the files below a directory, at most so many bytes a second.
+    pub fn new(weft: &Weft, below: &str, rate: Option<ByteLen>) -> Self {
+        let (cluster, directory) = (weft.cluster.file.clone(), weft.shown(below));
+        Self { cluster, directory, rate, running: None, next: None }
+    }
+
+    /// Carries a plan out, after the one that is under way.
+    pub fn begin(&mut self, plan: &Path) -> Result<(), Failure> {
+        if self.running.is_some() {
+            self.next = Some(plan.to_owned());
+            return Ok(());
+        }
+        let failed = |error: std::io::Error| Failure::new("weft migrate", error);
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.arg("--cluster").arg(&self.cluster).args(["migrate", "-r", "-q", "--plan"]).arg(plan);
+        if let Some(rate) = self.rate {
+            command.args(["--rate", &rate.0.to_string()]);
+        }
+        command.arg(&self.directory).stdin(Stdio::null()).stdout(Stdio::null());
+        self.running = Some(command.spawn().map_err(failed)?);
+        Ok(())
+    }
+
+    /// How it ended, if it has since the last time; then the next one begins.
+    pub fn look(&mut self) -> Result<Option<String>, Failure> {
+        let ended = match &mut self.running {
+            None => return Ok(None),
+            Some(child) => child.try_wait().map_err(|error| Failure::new("weft migrate", error))?,
+        };
+        let Some(status) = ended else { return Ok(None) };
+        self.running = None;
+        if let Some(plan) = self.next.take() {
+            self.begin(&plan)?;
+        }
+        Ok(Some(told(status)))
+    }
+
+    /// Waits for the end, and says how it was, if one is under way.
+    pub fn wait(mut self) -> Result<Option<String>, Failure> {
+        let Some(mut child) = self.running.take() else { return Ok(None) };
+        let status = child.wait().map_err(|error| Failure::new("weft migrate", error))?;
+        Ok(Some(told(status)))
+    }
+}
+
+fn told(status: ExitStatus) -> String {
+    match status.code() {
+        Some(0) => "the files that there were have their layouts".to_owned(),
+        Some(_) => "some files keep the layout that they have, see above".to_owned(),
+        None => format!("weft migrate: {status}"),
+    }
+}
