@@ -255,5 +255,8 @@ fn one_look_at_what_the_servers_have() {
         read.expect("reads");
     }
     let text = look(&["--explain", "--dry-run"]);
-    assert!(text.contains("/weft/data/f: random writes of about 4 KiB") || text.contains("400 requests"), "{text}");
+    assert!(
+        text.contains("/weft/data/f: random reads of about 4 KiB") && text.contains("100 requests"),
+        "{text}"
+    );
 }

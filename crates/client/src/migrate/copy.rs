@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::exchange::{Item, exchange};
 use crate::write::{expired, finish};
 use std::io::{IoSlice, IoSliceMut};
-use weft_core::{Access, ByteLen, ByteRange, Extent, Nanos, SplitPolicy};
+use weft_core::{Access, ByteLen, ByteRange, Extent, Nanos, SplitPolicy, SubRequest};
 use weft_env::Env;
 use weft_wire::{Capability, Errno};
 
@@ -172,7 +172,13 @@ impl<E: Env> Mover<'_, E> {
         let mut subs = Subs::take();
         let extent = Extent::new(at, len as u64);
         self.side(from).layout.split_into(extent, Access::Sequential, SplitPolicy::default(), &mut subs.0);
-        subs.0.iter().map(|sub| Part::new(*sub)).collect()
+        let part = |sub: &SubRequest| {
+            let mut sub = *sub;
+            // No program asked for it: servers that keep samples of requests leave it out.
+            sub.siblings = 0;
+            Part::new(sub)
+        };
+        subs.0.iter().map(part).collect()
     }
 
     /// Reads from one side; what is not there reads as zeros.

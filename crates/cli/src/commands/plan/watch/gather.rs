@@ -131,7 +131,7 @@ impl<'a> Gathering<'a> {
                 false => {
                     let place = Place { base: ROOT, path: inode.path.clone(), follow: false };
                     match block_on(self.weft.client.stat(&place)) {
-                        Ok(attr) if attr.file == file => attr.size.0,
+                        Ok(attr) if attr.file == file.inode() => attr.size.0,
                         _ => continue,
                     }
                 }
