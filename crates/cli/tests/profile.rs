@@ -146,6 +146,11 @@ fn what_cannot_be_measured_of_a_cluster_is_told() {
     assert!(told.contains("classes here: hdd, ssd"), "{told}");
     let told = cluster.fails(2, ["profile", "--size", "1000TiB"]);
     assert!(told.contains("are free") && told.contains("--size"), "{told}");
+    let text = cluster.weft(["profile", "--quick", "--time", "1s", "--size", "16M", "--class", "ssd", "-v"]);
+    for part in ["class ssd", "± is a standard error", "16 at a time", "US EACH", "64 KiB from the server"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    assert!(!text.contains("class hdd"), "{text}");
     let told = cluster.fails(2, ["profile", "--output", "/nowhere/figures.toml"]);
     assert!(told.contains("/nowhere/figures.toml"), "{told}");
 }

@@ -65,6 +65,9 @@ pub struct ProfileArgs {
     /// Fewer lengths and depths, on a quarter of the room
     #[arg(long, conflicts_with = "path")]
     quick: bool,
+    /// Each kind of request too: how many, quantiles, mean
+    #[arg(short, long, conflicts_with = "path")]
+    verbose: bool,
     /// One JSON object instead of tables
     #[arg(long)]
     json: bool,

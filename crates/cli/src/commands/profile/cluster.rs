@@ -87,7 +87,7 @@ impl ProfileArgs {
         if self.json {
             outln!("{}", serde_json::to_string(&report).map_err(|error| Failure::new("profile", error))?);
         } else {
-            out!("{}", as_text(&report, &wanted));
+            out!("{}", as_text(&report, &wanted, self.verbose));
             outln!("figures written to {}", output.display());
         }
         Ok(0)
@@ -293,7 +293,27 @@ fn may_write(dir: &std::path::Path) -> bool {
     unsafe { libc::access(path.as_ptr(), libc::W_OK) == 0 }
 }
 
-fn as_text(report: &Report, wanted: &[(String, Vec<Wanted<'_>>)]) -> String {
+fn points(points: &[measure::Point]) -> String {
+    let us = |ns: f64| format!("{:.1}", ns / 1e3);
+    let mut table =
+        Table::new(["  ", "REQUESTS", "COUNT", "ASIDE", "10% US", "50%", "90%", "US EACH", "ERROR"]);
+    for point in points {
+        table.row([
+            String::new(),
+            point.requests.clone(),
+            point.count.to_string(),
+            point.aside.to_string(),
+            us(point.ns_p10 as f64),
+            us(point.ns_p50 as f64),
+            us(point.ns_p90 as f64),
+            us(point.ns_each),
+            us(point.ns_error),
+        ]);
+    }
+    table.render()
+}
+
+fn as_text(report: &Report, wanted: &[(String, Vec<Wanted<'_>>)], verbose: bool) -> String {
     let mut out = String::new();
     let with_error = |value: f64, error: f64| format!("{value} ± {error}");
     let mut table = Table::new(["SERVER", "MESSAGE US", "TO MB/S", "FROM MB/S", "MESSAGES"]);
@@ -307,6 +327,9 @@ fn as_text(report: &Report, wanted: &[(String, Vec<Wanted<'_>>)]) -> String {
         ]);
     }
     out += &table.render();
+    if verbose {
+        report.network.iter().for_each(|link| out += &format!("\n{}\n{}", link.server, points(&link.points)));
+    }
     for class in &report.classes {
         let targets: Vec<String> = class.targets.iter().map(u32::to_string).collect();
         out += &format!(
@@ -341,6 +364,9 @@ fn as_text(report: &Report, wanted: &[(String, Vec<Wanted<'_>>)]) -> String {
             }
         }
         out += &table.render();
+        if verbose {
+            out += &points(&class.points);
+        }
         if class.targets.len() > 1 {
             out += &format!("  targets differ from their mean by {:.0} % at most\n", 100.0 * class.apart);
         }
@@ -349,6 +375,7 @@ fn as_text(report: &Report, wanted: &[(String, Vec<Wanted<'_>>)]) -> String {
             out += "  these are figures of the disks, without the SSDs beside them\n";
         }
     }
-    out.push('\n');
+    out +=
+        "\n± is a standard error over batches of requests; batches far from the others count for nothing\n";
     out
 }
