@@ -56,6 +56,7 @@ fn a_plan_s_layouts_are_those_of_new_files_until_room_runs_out() {
     let texts = [&trace_file, &plan, &local].map(|path| path.to_str().expect("text").to_owned());
     let [trace_text, plan_text, local_text] = texts.each_ref().map(String::as_str);
     trace(&trace_file);
+    assert!(servers.weft(["config", "show"]).contains("may promise 6 MiB on target 2"));
     // The cluster file says how much room there is.
     servers.weft(["plan", trace_text, "--output", plan_text]);
     let text = std::fs::read_to_string(&plan).expect("written");

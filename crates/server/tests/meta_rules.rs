@@ -1,5 +1,5 @@
-//! Rules of directories against a naive walk, and the account of room against what all layouts promise: at random, over
-//! restarts, and with the power cut at every sync.
+//! Rules of directories against a naive walk, and the account of room against what all layouts promise, also those of files
+//! that are being moved: at random, over restarts, and with the power cut at every sync.
 
 mod meta_support;
 
@@ -172,6 +172,45 @@ fn step(model: &mut Model, rng: &mut Rng, handle: HandleId) -> (MetaRequest, Res
     }
 }
 
+/// Begins to move a file to another layout, and gives it up, leaves it, or ends it. `told` sees the model as it is once the
+/// file has its new layout, before that is asked for, and then that it was answered.
+async fn move_one<E: Env>(
+    peer: &mut Peer<E>,
+    model: &mut Model,
+    rng: &mut Rng,
+    handle: HandleId,
+    mut told: impl FnMut(Option<&Model>),
+) {
+    let Some(path) = model.files.keys().nth(rng.below(model.files.len().max(1) as u64) as usize).cloned()
+    else {
+        return;
+    };
+    let tag = 1 + rng.below(9);
+    let layout = if rng.below(3) == 0 { striped(tag) } else { by_class(tag) };
+    let request = MetaRequest::Move { at: at(&path), handle, layout, only_tell: false };
+    match peer.ask(request).await {
+        MetaReply::Done => return, // it has that layout
+        MetaReply::Moving(_) => {}
+        other => panic!("{path}: {other:?}"),
+    }
+    match rng.below(4) {
+        0 => {} // somebody may go on with it
+        1 => done(peer.change(MetaRequest::MoveNot { at: at(&path) }).await).expect("a move"),
+        _ => {
+            let MetaReply::Moving(moving) = peer.ask(MetaRequest::MoveOver { handle }).await else {
+                panic!("{path}: not over")
+            };
+            let size = peer.stat(&path).await.expect("there").size;
+            model.files.insert(path, tag * 4096);
+            told(Some(model));
+            let request = MetaRequest::Moved { handle, seal_s: moving.seal_s, size };
+            done(peer.change(request).await).expect("in time");
+            told(None);
+        }
+    }
+    peer.close(handle, WriteSummary::default()).await.expect("open");
+}
+
 fn fine(reply: &MetaReply) -> Result<(), Errno> {
     match reply {
         MetaReply::Failed(error) => Err(error.errno),
@@ -241,6 +280,10 @@ fn the_nearest_rule_that_fits_decides_as_by_a_naive_walk() {
                     parts.insert(layout.components().len());
                     peer.close(HandleId(number), WriteSummary::default()).await.expect("open");
                 }
+                if number % 4 == 0 {
+                    let handle = HandleId(10_000 + number);
+                    move_one(&mut peer, &mut model, &mut rng, handle, |_| ()).await;
+                }
                 if number % 40 == 39 {
                     peer.as_modeled(&model, &note).await;
                     peer.check(&note).await;
@@ -251,7 +294,7 @@ fn the_nearest_rule_that_fits_decides_as_by_a_naive_walk() {
                     drop(service);
                     service = start(&RealEnv::new(), limited(dir.path().into()), &removed).await;
                     peer = Peer::new(&service, 1, user(0));
-                    peer.seq = number + 10;
+                    peer.seq = 2 * number + 10;
                 }
             }
             assert_eq!(parts, BTreeSet::from([1, 2]), "files with and without a part on SSDs");
@@ -285,6 +328,13 @@ async fn load(env: SimEnv, seed: u64, progress: Progress) {
             let end = ByteLen(1 + number % 2);
             let summary = WriteSummary { wrote: number % 2 == 0, end, ..WriteSummary::default() };
             peer.close(HandleId(number), summary).await.expect("open");
+        }
+        if number % 4 == 3 {
+            let told = |now: Option<&Model>| match now {
+                Some(model) => progress.lock().0.push(model.clone()),
+                None => progress.lock().1 += 1,
+            };
+            move_one(&mut peer, &mut model, &mut rng, HandleId(10_000 + number), told).await;
         }
     }
     peer.gone().await;

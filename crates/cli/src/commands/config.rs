@@ -79,6 +79,10 @@ fn show(cluster: &Cluster) {
         }
     }
     out!("{}", table.render());
+    for (target, room) in cluster.rooms() {
+        let room = weft_config::format_size(room);
+        outln!("parts of layouts that have an end may promise {room} on {target}");
+    }
     for server in &cluster.servers {
         if let Some(part) = server.sample {
             outln!(
