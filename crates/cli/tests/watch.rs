@@ -13,9 +13,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use weft_client::{Client, OpenFile};
 use weft_config::Cluster;
-use weft_core::FileOffset;
+use weft_core::{FileOffset, LocalExtent, Nanos};
 use weft_env::real::{RealEnv, block_on};
 use weft_planner::Plan;
+use weft_planner::watch::Seen;
+use weft_planner::watch::asked::requests;
 use weft_wire::meta::{LayoutSpec, OpenFlags, Place, ROOT};
 
 const MIB: u64 = 1 << 20;
@@ -259,4 +261,54 @@ fn one_look_at_what_the_servers_have() {
         text.contains("/weft/data/f: random reads of about 4 KiB") && text.contains("100 requests"),
         "{text}"
     );
+}
+
+#[test]
+fn what_a_client_asked_for_is_found_in_the_samples_of_all_servers() {
+    let servers = Servers::of_classes(&["hdd", "hdd", "hdd", "hdd"], "sample = \"all\"", "", "", "");
+    servers.weft(["setstripe", "-S", "192K", "/weft"]);
+    let (mut chance, _) = Random::seeded();
+    let client = client(&servers.file());
+    let file = open(&client, "f");
+    let layout = file.layout().expect("a layout").clone();
+    let mut bytes = vec![3; 6 * MIB as usize];
+    let mut asked = Vec::new();
+    for number in 0..120 {
+        // Within a stripe, over some, and longer than what a message carries; a part is read back.
+        let longest = [100_000, MIB, 6 * MIB][chance.below(3) as usize];
+        let (offset, len) = (chance.below(20 * MIB), 1 + chance.below(longest));
+        let write = number < 60 || chance.below(2) == 0;
+        let bytes = &mut bytes[..len as usize];
+        let at = FileOffset(offset);
+        let done = match write {
+            true => block_on(file.write_at(&[IoSlice::new(bytes)], at)).expect("writes"),
+            false => block_on(file.read_at(&mut [IoSliceMut::new(bytes)], at)).expect("reads"),
+        };
+        if done > 0 {
+            asked.push((write, offset, done as u64));
+        }
+    }
+    let size = block_on(file.size()).expect("a size").0;
+    let cluster = Cluster::load(&servers.file()).expect("the cluster file");
+    let mut seen = Vec::new();
+    for (server, _) in cluster.numbered() {
+        // A sample is kept after the answer: what is asked next waits for that.
+        block_on(file.sync()).expect("syncs");
+        let samples = block_on(client.samples(server, 0, 0, 8192)).expect("samples");
+        assert_eq!((samples.one_in, samples.lost), (1, 0));
+        seen.extend(samples.samples.iter().map(|sample| Seen {
+            client: sample.client,
+            object: sample.datafile.object,
+            local: LocalExtent::new(sample.offset.0, sample.len.into()),
+            write: sample.write,
+            siblings: sample.siblings,
+            continues: sample.continues,
+            start: Nanos(sample.start.0 as u64),
+            end: Nanos(sample.start.0 as u64 + sample.took.0),
+        }));
+    }
+    let (found, lost) = requests(&layout, size, seen);
+    let found: Vec<_> = found.iter().map(|one| (one.write, one.extent.offset.0, one.extent.len.0)).collect();
+    assert_eq!(lost, 0);
+    assert_eq!(found, asked);
 }
