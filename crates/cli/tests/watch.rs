@@ -302,7 +302,7 @@ fn what_a_client_asked_for_is_found_in_the_samples_of_all_servers() {
             local: LocalExtent::new(sample.offset.0, sample.len.into()),
             write: sample.write,
             siblings: sample.siblings,
-            continues: sample.continues,
+            call: sample.call,
             start: Nanos(sample.start.0 as u64),
             end: Nanos(sample.start.0 as u64 + sample.took.0),
         }));

@@ -59,8 +59,8 @@ impl Part {
 }
 
 /// What the server of part `index` is to know of it and of the others.
-fn hints(parts: &[Part], index: usize) -> IoHints {
-    let Part { sub, done, .. } = &parts[index];
+fn hints(parts: &[Part], index: usize, call: u32) -> IoHints {
+    let sub = &parts[index].sub;
     let mut sibling_targets = Vec::new();
     if sub.flags.fragment {
         let others = parts.iter().enumerate().filter(|(other, _)| *other != index);
@@ -70,7 +70,7 @@ fn hints(parts: &[Part], index: usize) -> IoHints {
         fragment: sub.flags.fragment,
         small_random: sub.flags.small_random,
         siblings: sub.siblings.min(u32::from(u16::MAX)) as u16,
-        continues: *done > 0,
+        call,
         sibling_targets,
     }
 }
@@ -80,6 +80,8 @@ pub(crate) struct Reads<'a, 'b> {
     pub(crate) core_bounds: SharedBounds,
     pub(crate) file: FileId,
     pub(crate) cap: Capability,
+    /// See [`IoHints::call`].
+    pub(crate) call: u32,
     pub(crate) parts: &'a mut [Part],
     /// Which part each item of the exchange is.
     pub(crate) items: &'a [usize],
@@ -100,7 +102,7 @@ impl<E: Env> Traffic<E> for Reads<'_, '_> {
     }
 
     async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
-        let hints = hints(self.parts, self.items[item]);
+        let hints = hints(self.parts, self.items[item], self.call);
         let part = &mut self.parts[self.items[item]];
         if planted(Plant::StaleRead) {
             plants::flag(part.asked > 0 && part.done == 0);
@@ -173,6 +175,8 @@ pub(crate) struct Writes<'a, 'b> {
     pub(crate) core_bounds: SharedBounds,
     pub(crate) file: FileId,
     pub(crate) cap: Capability,
+    /// See [`IoHints::call`].
+    pub(crate) call: u32,
     pub(crate) unsynced: &'a Unsynced,
     pub(crate) parts: &'a mut [Part],
     pub(crate) items: &'a [usize],
@@ -240,7 +244,7 @@ impl<E: Env> Traffic<E> for Writes<'_, '_> {
     }
 
     async fn send(&mut self, wire: &mut Wire<E>, item: usize) -> io::Result<()> {
-        let hints = hints(self.parts, self.items[item]);
+        let hints = hints(self.parts, self.items[item], self.call);
         let part = &mut self.parts[self.items[item]];
         let (offset, len) = part.begin(PAYLOAD_LEN_MAX);
         let datafile = datafile(self.file, (part.sub.object, part.sub.target));

@@ -157,6 +157,7 @@ impl<E: Env> State<E> {
     ) -> Result<()> {
         let core = &*self.client.core;
         let buffer_len = total_mut(bufs);
+        let call = self.call();
         let mut cap = None;
         let mut renewed = false;
         loop {
@@ -177,6 +178,7 @@ impl<E: Env> State<E> {
                 core_bounds: SharedBounds::of(core),
                 file: home.data,
                 cap: held,
+                call,
                 parts,
                 items: &open,
                 bufs,

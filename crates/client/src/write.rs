@@ -187,6 +187,7 @@ impl<E: Env> State<E> {
     ) -> Result<()> {
         let core = &*self.client.core;
         let buffer_len = total(bufs);
+        let call = self.call();
         // A fresh capability would pass a fence that is to keep this very write away.
         let mut cap = turn.map(|turn| turn.cap);
         let mut renewed = turn.is_some();
@@ -209,6 +210,7 @@ impl<E: Env> State<E> {
                 core_bounds: SharedBounds::of(core),
                 file: home.data,
                 cap: held,
+                call,
                 unsynced: &self.unsynced,
                 parts,
                 items: &open,

@@ -41,8 +41,9 @@ pub struct IoHints {
     pub small_random: bool,
     /// How many sub-requests the parent has, itself included; 0 for what no program asked for, which is not kept as a sample.
     pub siblings: u16,
-    /// Goes on with a sub-request that is longer than one message.
-    pub continues: bool,
+    /// A number that all messages of the parent have in common, and no other one of the client and the file at about the
+    /// same time.
+    pub call: u32,
     /// For a fragment, the targets of the parent's other sub-requests: the first [`SIBLINGS_MAX`] of them. Empty where
     /// nobody wants to know.
     #[serde(deserialize_with = "bounded::vec::<_, _, SIBLINGS_MAX>")]
@@ -266,8 +267,8 @@ pub struct Sample {
     pub write: bool,
     /// Sub-requests of the request that it is a part of, itself included, as the client says.
     pub siblings: u16,
-    /// Whether it goes on with a sub-request that is longer than one message.
-    pub continues: bool,
+    /// What all messages of that request have in common, as the client says.
+    pub call: u32,
     /// When it came, by the server's clock.
     pub start: Timestamp,
     /// Until it was answered.

@@ -35,8 +35,7 @@ fn requests() {
     let (datafile, cap, offset) = (datafile(2), cap(), LocalOffset(1 << 33));
     let sibling_targets = vec![TargetId(301), TargetId(0), TargetId(65_535), TargetId(2)];
     let plain = IoHints { fragment: false, small_random: true, siblings: 1, ..IoHints::default() };
-    let hints =
-        IoHints { fragment: true, small_random: false, siblings: 5, continues: true, sibling_targets };
+    let hints = IoHints { fragment: true, small_random: false, siblings: 5, call: 70_000, sibling_targets };
     let both = vec![self::datafile(0), datafile];
     let fenced = vec![datafile];
     support::check(
@@ -111,7 +110,7 @@ fn replies() {
         len: 65_536,
         write: true,
         siblings: 5,
-        continues: true,
+        call: 70_000,
         start: Timestamp::from_parts(1_790_000_000, 123_456_789),
         took: Nanos(1_000_000),
     };

@@ -20,7 +20,7 @@ use crate::size::EMPTY;
 use capability::renew_at;
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use weft_core::{Access, AccessHistory, ByteLen, Extent, FileId, FileOffset, Layout};
 use weft_env::Env;
 use weft_wire::Errno;
@@ -57,6 +57,8 @@ pub(crate) struct State<E: Env> {
     renew_at_s: AtomicU64,
     /// Where a sequential request would begin.
     next: AtomicU64,
+    /// The number of the next request that goes by messages.
+    calls: AtomicU32,
     pub(crate) written: Written,
     pub(crate) unsynced: Unsynced,
     pub(crate) appending: Gate<E>,
@@ -72,7 +74,18 @@ struct Facts {
     attr: Attr,
 }
 
+/// Numbers of requests through the open files of a client lie far from each other.
+fn first_call(handle: HandleId) -> u32 {
+    (handle.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
 impl<E: Env> State<E> {
+    /// A number for a request that goes by messages.
+    #[inline]
+    pub(crate) fn call(&self) -> u32 {
+        self.calls.fetch_add(1, Relaxed)
+    }
+
     /// What the client decides at each request: whether it follows on the one before.
     #[inline]
     pub(crate) fn observe(&self, extent: Extent) -> Access {
@@ -158,6 +171,7 @@ impl<E: Env> OpenFile<E> {
                 opened: Facts { created, may_cache, cached_elsewhere, epoch, attr },
                 renew_at_s: AtomicU64::new(renew_at_s),
                 next: AtomicU64::new(0),
+                calls: AtomicU32::new(first_call(handle)),
                 written: Written::default(),
                 unsynced: Unsynced::default(),
                 appending: Gate::new(&core.env),

@@ -140,7 +140,7 @@ pub fn data_reply_seeds() -> Vec<Vec<u8>> {
         len: 65_536,
         write: n.is_multiple_of(3),
         siblings: 4,
-        continues: n.is_multiple_of(2),
+        call: n / 3,
         start: Timestamp(i128::from(n)),
         took: Nanos(u64::from(n)),
     };

@@ -1,16 +1,10 @@
 //! What programs asked for, put together again from what servers saw.
 //!
-//! A request over several datafiles comes to servers as one message for each, or several where one is long. Its parts say
-//! how many there are; those that lie next to each other in the file and fill a range without holes are one request.
+//! A request over several datafiles comes to servers as one message for each, or several where one is long. All have the
+//! request's number and say how many datafiles there are; when all are there, they fill a range of the file without holes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeSet;
 use weft_core::{Extent, Layout, LocalExtent, Nanos, ObjectId};
-
-/// Requests of one client that are put together at a time. Its process has no more threads at work than that.
-const OPEN_MAX: usize = 64;
-/// A message that comes so long after a request was answered is no other part of it: its client waits for all parts before
-/// it asks for something else. So far may the clocks of servers differ.
-const LATE_NS: u64 = 200_000;
 
 /// A message that a server saw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,8 +19,8 @@ pub struct Seen {
     pub write: bool,
     /// Datafiles that the request touches as a whole.
     pub siblings: u16,
-    /// Whether it goes on with what is longer than one message.
-    pub continues: bool,
+    /// The request's number, which no other one of the client has at about the same time.
+    pub call: u32,
     /// When it came; since any origin that all have in common.
     pub start: Nanos,
     /// When it was answered.
@@ -48,137 +42,47 @@ pub struct Asked {
     pub end: Nanos,
 }
 
-/// A request of which some parts are known.
-struct Open {
-    siblings: u16,
-    /// The parts, by datafile: one past the last byte there.
-    parts: BTreeMap<ObjectId, u64>,
-    messages: u64,
-    /// Bytes of all of them.
-    bytes: u64,
-    /// First byte in the file, and one past the last.
-    from: u64,
-    to: u64,
-    start: Nanos,
-    end: Nanos,
-}
-
-impl Open {
-    /// By its first message, which is not in it yet.
-    fn new(seen: &Seen, (from, to): (u64, u64)) -> Self {
-        Self {
-            // A client that does not say how many there are means one.
-            siblings: seen.siblings.max(1),
-            parts: BTreeMap::new(),
-            messages: 0,
-            bytes: 0,
-            from,
-            to,
-            start: seen.start,
-            end: seen.end,
-        }
-    }
-
-    /// Bytes between its parts if a message were one of them, 0 if the message goes on with one; `None` when it cannot be.
-    fn holes(&self, layout: &Layout, seen: &Seen, (from, to): (u64, u64)) -> Option<u64> {
-        if self.siblings != seen.siblings.max(1) {
-            return None;
-        }
-        if seen.continues {
-            return (self.parts.get(&seen.object) == Some(&seen.local.offset.0)).then_some(0);
-        }
-        let (component, round) = component(layout, seen.object.component)?;
-        let mut near = from <= self.to.saturating_add(round) && self.from <= to.saturating_add(round);
-        if let (Some((first, _)), Some((last, _))) =
-            (self.parts.first_key_value(), self.parts.last_key_value())
-        {
-            // What goes over the end of a component is at the begin of the next one.
-            let (first, last) = (first.component, last.component);
-            near |= seen.object.component > last && from <= component.saturating_add(round);
-            near |= seen.object.component < first
-                && self::component(layout, first)
-                    .is_some_and(|(start, round)| self.from <= start.saturating_add(round));
-        }
-        let late = seen.start.0 > self.end.0.saturating_add(LATE_NS);
-        let another = !self.parts.contains_key(&seen.object) && self.parts.len() < usize::from(self.siblings);
-        let held = self.bytes.saturating_add(seen.local.len.0);
-        let hull = self.to.max(to) - self.from.min(from);
-        (another && near && !late).then(|| hull.saturating_sub(held))
-    }
-
-    fn add(&mut self, seen: &Seen, (from, to): (u64, u64)) {
-        let len = seen.local.len.0;
-        self.parts.insert(seen.object, seen.local.offset.0.saturating_add(len));
-        self.messages += 1;
-        self.bytes = self.bytes.saturating_add(len);
-        (self.from, self.to) = (self.from.min(from), self.to.max(to));
-        (self.start, self.end) = (self.start.min(seen.start), self.end.max(seen.end));
-    }
-
-    fn is_whole(&self) -> bool {
-        self.parts.len() == usize::from(self.siblings) && self.bytes == self.to - self.from
-    }
-}
-
 /// Puts the requests to a file together from what servers saw, and counts the messages that belong to none: of requests of
 /// which a part is missing, or that came under another layout. What lies behind `size` bytes of the file was not read.
 pub fn requests(layout: &Layout, size: u64, mut seen: Vec<Seen>) -> (Vec<Asked>, u64) {
-    seen.sort_by_key(|seen| (seen.client, seen.write, seen.start, seen.object, seen.local.offset));
-    let mut found = Found { size, asked: Vec::new(), lost: 0 };
-    for of_client in seen.chunk_by(|a, b| (a.client, a.write) == (b.client, b.write)) {
-        // Also those that are whole: a message may go on with one.
-        let mut open: VecDeque<Open> = VecDeque::new();
-        for seen in of_client {
-            let Some(range) = range(layout, seen) else {
-                found.lost += 1;
-                continue;
-            };
-            // Where it leaves the fewest holes; of those the latest.
-            let fitting = open.iter().enumerate().rev();
-            let fitting = fitting.filter_map(|(at, open)| Some((open.holes(layout, seen, range)?, at)));
-            let at = fitting.min_by_key(|(holes, _)| *holes).map(|(_, at)| at).unwrap_or_else(|| {
-                if open.len() == OPEN_MAX
-                    && let Some(first) = open.pop_front()
-                {
-                    found.take(&first, seen);
+    let of_request = |seen: &Seen| (seen.client, seen.write, seen.call);
+    seen.sort_by_key(|seen| (of_request(seen), seen.object, seen.local.offset, seen.local.len));
+    // What was sent again after a lost connection is one message.
+    seen.dedup_by_key(|seen| (of_request(seen), seen.object, seen.local));
+    let (mut asked, mut lost) = (Vec::new(), 0);
+    for messages in seen.chunk_by(|a, b| of_request(a) == of_request(b)) {
+        match whole(layout, messages) {
+            None => lost += messages.len() as u64,
+            Some(Asked { client, write, extent, start, end }) => {
+                let there = if write { u64::MAX } else { size.saturating_sub(extent.offset.0) };
+                let len = extent.len.0.min(there);
+                if len > 0 {
+                    let extent = Extent::new(extent.offset.0, len);
+                    asked.push(Asked { client, write, extent, start, end });
                 }
-                open.push_back(Open::new(seen, range));
-                open.len() - 1
-            });
-            open[at].add(seen, range);
-        }
-        open.iter().for_each(|open| found.take(open, &of_client[0]));
-    }
-    found.asked.sort_by_key(|asked| (asked.start, asked.client, asked.extent.offset));
-    (found.asked, found.lost)
-}
-
-/// What was found so far.
-struct Found {
-    size: u64,
-    asked: Vec<Asked>,
-    lost: u64,
-}
-
-impl Found {
-    fn take(&mut self, open: &Open, of: &Seen) {
-        if !open.is_whole() {
-            self.lost += open.messages;
-            return;
-        }
-        let to = if of.write { open.to } else { open.to.min(self.size) };
-        if to > open.from {
-            let extent = Extent::new(open.from, to - open.from);
-            let (start, end) = (open.start, open.end);
-            self.asked.push(Asked { client: of.client, write: of.write, extent, start, end });
+            }
         }
     }
+    asked.sort_by_key(|asked| (asked.start, asked.client, asked.extent.offset));
+    (asked, lost)
 }
 
-/// Where a component begins, and the bytes of a round in it.
-fn component(layout: &Layout, number: u16) -> Option<(u64, u64)> {
-    let component = layout.components().get(usize::from(number))?;
-    Some((component.start.0, component.strips.iter().map(|strip| strip.stripe_size.0).sum()))
+/// The request that these messages are, if none is missing.
+fn whole(layout: &Layout, messages: &[Seen]) -> Option<Asked> {
+    let first = messages.first()?;
+    let objects: BTreeSet<ObjectId> = messages.iter().map(|seen| seen.object).collect();
+    let (mut from, mut to, mut bytes) = (u64::MAX, 0, 0u64);
+    let (mut start, mut end) = (first.start, first.end);
+    for seen in messages {
+        let range = range(layout, seen)?;
+        (from, to) = (from.min(range.0), to.max(range.1));
+        bytes = bytes.checked_add(seen.local.len.0)?;
+        (start, end) = (start.min(seen.start), end.max(seen.end));
+    }
+    // A client that does not say how many there are means one.
+    let all = objects.len() == usize::from(first.siblings.max(1)) && to - from == bytes;
+    let extent = Extent::new(from, bytes);
+    all.then_some(Asked { client: first.client, write: first.write, extent, start, end })
 }
 
 /// From the first byte of the file in a message to one past the last.
@@ -215,6 +119,7 @@ mod tests {
 
     /// What servers see of a request: a message for each datafile, of at most `piece` bytes.
     fn messages(layout: &Layout, asked: &Asked, piece: u64) -> Vec<Seen> {
+        let call = (asked.start.0 / 1_000_000) as u32;
         let subs = layout.split(asked.extent, Access::Random, SplitPolicy::Off);
         let mut out = Vec::new();
         for sub in &subs {
@@ -226,7 +131,7 @@ mod tests {
                 // The next piece follows on the answer to the one before.
                 let (start, end) = (Nanos(asked.start.0 + done), asked.end);
                 let siblings = sub.siblings as u16;
-                out.push(Seen { client, object, local, write, siblings, continues: done > 0, start, end });
+                out.push(Seen { client, object, local, write, siblings, call, start, end });
                 done += len;
             }
         }

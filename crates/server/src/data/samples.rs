@@ -103,9 +103,9 @@ impl Sampler {
         if !self.wants(connection, start) {
             return None;
         }
-        let &IoHints { siblings, continues, .. } = hints;
+        let &IoHints { siblings, call, .. } = hints;
         let (client, took) = (connection.client, Nanos(0));
-        let sample = Sample { datafile, client, offset, len, write, siblings, continues, start, took };
+        let sample = Sample { datafile, client, offset, len, write, siblings, call, start, took };
         Some(Noted { sampler: self, env, sample })
     }
 
@@ -153,7 +153,7 @@ mod tests {
             len: 1,
             write: false,
             siblings: 1,
-            continues: false,
+            call: 0,
             start: Timestamp(0),
             took: Nanos(0),
         }

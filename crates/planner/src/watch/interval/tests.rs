@@ -41,7 +41,7 @@ fn seen(layout: &Layout, number: u64, how: Use, requests: u64) -> Vec<Seen> {
                 local: sub.local,
                 write: false,
                 siblings: sub.siblings as u16,
-                continues: false,
+                call: turn as u32,
                 start,
                 end: Nanos(start.0 + 9_000_000),
             });

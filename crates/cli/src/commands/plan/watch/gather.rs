@@ -228,7 +228,7 @@ fn seen(sample: &Sample) -> Seen {
         local: LocalExtent::new(sample.offset.0, sample.len.into()),
         write: sample.write,
         siblings: sample.siblings,
-        continues: sample.continues,
+        call: sample.call,
         start,
         end: start.saturating_add(sample.took),
     }
