@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # What else to tell weft bench, such as BENCH="--json --rounds 5".
 BENCH ?=
 
-.PHONY: all demo test bench ibridge lint install uninstall deps clean help
+.PHONY: all demo test bench ibridge tracing lint install uninstall deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -32,6 +32,11 @@ ibridge: ## What SSDs beside disks give (emulated devices) and cost (plain direc
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/ibridge.sh gain $(BENCH)
 	@scripts/ibridge.sh cost $(BENCH)
+
+tracing: ## What recording a program costs: calls, and processes in turns with and without
+	@scripts/deps.sh bench
+	$(CARGO) build --release -p weft-cli -p weft-preload
+	@scripts/tracing.sh $(BENCH)
 
 lint: ## Formatting, warnings of the compiler, of clippy and of the documentation as errors
 	@scripts/deps.sh lint

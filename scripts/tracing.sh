@@ -63,21 +63,23 @@ in_turns() {
     done | awk '{ printf "%-18s %-8s %8s %8s %11s %9s\n", $1, $2, $3, $4, $5, $6 }'
 }
 
-# ior PLACE
+# ior PLACE: both with a cluster, so that tracing alone is the difference.
 ior() {
-    local place=$dir/plain how="--no-cluster" with=() size=128m round
-    [ "$1" != weft ] || place=/weft how="--state $dir/state"
-    [ "$1" != sync ] || with=(-Y) size=16m
+    local place=$dir/plain with=() size=128m round how
+    [ "$1" != weft ] || place=/weft
+    [ "$1" != sync ] || with=(-Y) size=4m
     local command=("${MPIEXEC:-mpiexec}" -n 4 "${IOR:-ior}" -a POSIX -t 64k -b $size "${with[@]}" -w -r -C -o "$place/ior")
-    local sum='/^(write|read) / && NF < 15 { sum += $(NF - 1) } END { print sum }'
+    local before=("$(library)" "$(traced "--state $dir/state")")
     for ((round = 0; round < rounds; round++)); do
-        local first second
-        first=$($(library) "${command[@]}" | awk "$sum")
-        second=$($(traced "$how") "${command[@]}" 2>/dev/null | awk "$sum")
-        echo "$first $second"
-    done | awk '{ print $2 / $1, $1, $2 }' | sort -g | awk -v name="ior-$1" '
+        for how in $((round % 2)) $(((round + 1) % 2)); do
+            echo "$round $how $(${before[how]} "${command[@]}" 2>/dev/null |
+                awk '/^(write|read) / && NF < 15 { sum += $(NF - 1) } END { print sum }')"
+        done
+    done | awk '{ time[$1, $2] = $3 } END { for (i = 0; (i, 0) in time; i++) print time[i, 1] / time[i, 0], time[i, 0], time[i, 1] }' |
+        sort -g | awk -v name="ior-$1" '
         { ratio[NR] = $1; first += $2; second += $3 }
-        END { printf "%-18s %-8s %8.3f %8.3f %9.2f s %7.2f s\n", name, "library", ratio[int((NR + 1) / 2)], second / first, first / NR, second / NR }'
+        END { printf "%-18s %-8s %8.3f %8.3f %9.2f s %7.2f s\n", name, "library",
+                     ratio[int((NR + 1) / 2)], second / first, first / NR, second / NR }'
 }
 
 echo "# $(uname -sr), $(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg); plain files on $(stat -f -c %T "$dir/plain")"

@@ -4,7 +4,7 @@
 //! makes itself are not seen: it is inside then (`guard`).
 //!
 //! `files` knows which descriptors are of interest; `posix` has one function for each kind of call; the MPI tap uses
-//! [`file`], [`record`] and [`set_rank`].
+//! [`file()`], [`record`] and [`set_rank`].
 
 mod files;
 mod filter;
