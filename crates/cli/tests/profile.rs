@@ -130,6 +130,12 @@ fn a_cluster_is_measured_and_planned_for_as_it_was_found() {
     let plan = weft_planner::Plan::from_toml(&plan).expect("a plan");
     let startup = told["figures"]["classes"][0]["read"]["random"][0]["startup_us"].as_f64();
     assert_eq!(Some(plan.cluster.classes[0].read.alone().startup_us), startup);
+    // They are a cluster by themselves, too.
+    let figures = cluster.state().join("cluster.figures.toml");
+    let mut alone = common::undisturbed();
+    alone.args(["plan", trace, "--output", "-", "--cluster"]).arg(&figures);
+    let alone = weft_planner::Plan::from_toml(&succeeded(&mut alone)).expect("a plan");
+    assert_eq!(alone.cluster.classes[0].read, plan.cluster.classes[0].read);
     let text = std::fs::read_to_string(cluster.file()).expect("a cluster file");
     std::fs::write(cluster.file(), text.replace("hdd-7200", "hdd-nearline")).expect("written");
     let plan = cluster.weft(["plan", trace, "--output", "-"]);

@@ -44,13 +44,13 @@ impl Target {
         let text = std::fs::read_to_string(&file).map_err(|error| Failure::new(file.display(), error))?;
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| Failure::misuse(file.display(), error))?;
-        if table.contains_key("classes") {
-            let figures = Figures::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
-            return Self::figures(figures, rooms);
-        }
         if table.contains_key("figures") {
             let report = Report::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
             return Self::figures(report.figures, rooms);
+        }
+        if table.contains_key("classes") {
+            let figures = Figures::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
+            return Self::figures(figures, rooms);
         }
         if table.contains_key("rules") {
             let plan = Plan::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
