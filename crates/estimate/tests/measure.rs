@@ -46,6 +46,7 @@ fn measured(spec: &ClusterSpec, plan: Plan) -> Report {
                 targets,
                 behind: 512 << 20,
                 gathers: 128 << 20,
+                holds: 0,
                 capacity: 1 << 40,
                 measured: vec![(id, found)],
             });
@@ -74,6 +75,12 @@ fn compare(measured: &Class, model: &Class) -> BTreeMap<String, f64> {
         found.insert(of("sequential"), ratio(a.sequential, b.sequential));
         if let (Some(a), Some(b)) = (a.streams, b.streams) {
             found.insert(of("streams"), ratio(a, b));
+        }
+        if let (Some(a), Some(b)) = (a.near, b.near) {
+            found.insert(of("near"), ratio(a, b));
+        }
+        if a.sync_us > 0.0 {
+            found.insert(of("sync"), (a.sync_us / b.sync_us).max(b.sync_us / a.sync_us));
         }
         for depth in &a.random {
             let line = Line { startup_us: depth.startup_us, mb_s: depth.mb_s };
@@ -147,7 +154,7 @@ fn figures_of_a_cluster_past_memory_are_those_of_its_models() {
 fn figures_of_a_cluster_through_memory_are_those_of_its_models() {
     check("buffered", &|what| match what {
         // The less memory gathers the further is the way from one to the next, and here it gathers for seconds.
-        "hdd write random 1" => 3.0,
+        "hdd write random 1" => 3.6,
         _ if what.contains("write") => 1.4,
         _ => bound(what),
     });

@@ -4,6 +4,9 @@ use weft_planner::mix::Direction;
 
 /// Streams of the case of that name, each in order, with a request under way.
 pub(super) const STREAMS: u32 = 16;
+/// Neighbors that are mixed, and how many of them are under way at a time.
+const NEIGHBORS: u64 = 8;
+const NEAR_DEPTH: u32 = 4;
 /// Lengths that are asked for, bytes.
 const LENGTHS: [u64; 4] = [4 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// The same in a hurry: a line needs two.
@@ -19,8 +22,12 @@ pub(super) enum Order {
     Sequential,
     /// Several streams in turn, each in order.
     Streams,
+    /// One behind the other but for neighbors, which are mixed.
+    Near,
     /// Anywhere.
     Random,
+    /// A write behind the end and a sync, over and over.
+    Sync,
     /// Two after each other, about so many bytes apart, the first of them anywhere.
     Apart(u64),
 }
@@ -49,7 +56,9 @@ impl Case {
         let order = match self.order {
             Order::Sequential => " in order".to_owned(),
             Order::Streams => format!(", {STREAMS} streams in turn"),
+            Order::Near => ", neighbors out of order".to_owned(),
             Order::Random => " at random".to_owned(),
+            Order::Sync => " behind the end and sync".to_owned(),
             Order::Apart(distance) => format!(", {} apart", size(distance)),
         };
         let depth = match self.order {
@@ -85,11 +94,17 @@ pub(super) fn all(reach: u64, direct: bool, quick: bool) -> Vec<Case> {
             add(direction, Order::Sequential, 1, len);
             if !quick {
                 add(direction, Order::Streams, if gathered { 1 } else { STREAMS }, len);
+                if !gathered {
+                    add(direction, Order::Near, NEAR_DEPTH, len);
+                }
             }
         }
         for &depth in depths.iter().take(if gathered { 1 } else { depths.len() }) {
             lengths.iter().for_each(|&len| add(direction, Order::Random, depth, len));
         }
+    }
+    if !direct {
+        cases.push(Case { direction: Direction::Write, order: Order::Sync, depth: 1, len: 4096 });
     }
     for part in if quick { &[64, 4][..] } else { &[64, 16, 4][..] } {
         let order = Order::Apart(reach / part);
@@ -103,6 +118,7 @@ pub(super) struct Offsets {
     case: Case,
     places: u64,
     anywhere: weft_workload::Permutation,
+    neighbors: weft_workload::Permutation,
     /// Of the streams that run side by side: this one.
     stream: u64,
     streams: u64,
@@ -113,7 +129,8 @@ impl Offsets {
     pub fn new(case: Case, span: u64, stream: u32) -> Self {
         let places = (span / case.len).max(1);
         let anywhere = weft_workload::Permutation::new(places, case.len);
-        Self { case, places, anywhere, stream: stream.into(), streams: case.depth.into(), next: 0 }
+        let neighbors = weft_workload::Permutation::new(NEIGHBORS, case.len);
+        Self { case, places, anywhere, neighbors, stream: stream.into(), streams: case.depth.into(), next: 0 }
     }
 
     /// Whether each place has been used: memory might answer from here on.
@@ -137,7 +154,11 @@ impl Offsets {
         let number = next * self.streams + self.stream;
         let streams = u64::from(STREAMS);
         match self.case.order {
-            Order::Sequential => number,
+            Order::Sequential | Order::Sync => number,
+            Order::Near if number / NEIGHBORS < self.places / NEIGHBORS => {
+                number / NEIGHBORS * NEIGHBORS + self.neighbors.at(number % NEIGHBORS)
+            }
+            Order::Near => number,
             Order::Random => self.anywhere.at(number),
             // Those that run side by side have a region each; where one writes for all it goes from one to the next.
             Order::Streams if self.streams > 1 => {

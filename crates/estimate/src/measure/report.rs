@@ -65,6 +65,15 @@ pub struct Lines {
     /// Sixteen streams in turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<FittedLine>,
+    /// In order but for neighbors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<FittedLine>,
+    /// A small write behind the end of a file and its sync, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_us: Option<f64>,
+    /// Standard error of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_error_us: Option<f64>,
     /// Anywhere, by how many are under way.
     pub random: Vec<DepthLine>,
 }
@@ -92,6 +101,8 @@ pub struct Site {
     pub behind: u64,
     /// So much is gathered there before the device begins.
     pub gathers: u64,
+    /// So much of what was read or written last memory still has.
+    pub holds: u64,
     /// Size of the device, bytes.
     pub capacity: u64,
     /// Those that were measured.
@@ -197,8 +208,8 @@ impl ClassReport {
             name: self.name.clone(),
             targets: site.targets,
             room: None,
-            // What memory holds for reads was kept out of the measurement.
-            memory: Bytes(0),
+            // Reads that memory answers were kept out of what was measured.
+            memory: Bytes(if first.direct { 0 } else { site.holds }),
             read: self.read.service((0, 0)),
             write: self.write.service(memory),
         }
@@ -227,7 +238,15 @@ impl Lines {
             .filter_map(|depth| Some(DepthLine { depth, line: of(Order::Random, Some(depth))? }))
             .collect();
         let sequential = of(Order::Sequential, None).expect("two lengths at least");
-        Self { sequential, streams: of(Order::Streams, None), random }
+        let syncs = cases.iter().find(|(case, _)| case.direction == direction && case.order == Order::Sync);
+        Self {
+            sequential,
+            streams: of(Order::Streams, None),
+            near: of(Order::Near, None),
+            sync_us: syncs.map(|(_, point)| short(point.ns_each / 1e3)),
+            sync_error_us: syncs.map(|(_, point)| short(point.ns_error / 1e3)),
+            random,
+        }
     }
 
     fn service(&self, (behind, gathers): (u64, u64)) -> Service {
@@ -244,10 +263,10 @@ impl Lines {
         Service {
             sequential: self.sequential.line(),
             streams: self.streams.map(|line| line.line()),
-            near: None,
+            near: self.near.map(|line| line.line()),
             random,
             scattered: Vec::new(),
-            sync_us: 0.0,
+            sync_us: self.sync_us.unwrap_or(0.0),
             behind: Bytes(behind),
             gathers: Bytes(gathers),
         }

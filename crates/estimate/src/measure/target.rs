@@ -19,6 +19,8 @@ const FILL_LEN: u64 = 1 << 20;
 const ROUND_MAX: u64 = 6000;
 /// Past memory so many: the disk's own memory is small.
 const DIRECT_MAX: u64 = 400;
+/// Syncs at most.
+const SYNCS_MAX: usize = 400;
 /// A round ends whatever happens.
 const ROUND_TIME: Nanos = Nanos::from_s(60);
 /// Reads of a case at most: more make no figure better.
@@ -129,6 +131,7 @@ impl<E: Env> Bench<'_, E> {
             let time = Nanos(share.max(floor) as u64);
             left -= case.share();
             let point = match case.direction {
+                Direction::Write if case.order == Order::Sync => self.syncs(case, time).await?,
                 Direction::Write => self.rounds(case, time).await?,
                 Direction::Read => {
                     let mut streams = self.streams(case, time, REQUESTS_MAX).await?;
@@ -218,6 +221,23 @@ impl<E: Env> Bench<'_, E> {
                 return Ok(Point::of_rounds(case.name(), case.len, case.depth, done, &rounds));
             }
         }
+    }
+
+    /// Writes behind the end, each with a sync.
+    async fn syncs(&self, case: Case, time: Nanos) -> Result<Point, Error> {
+        let env = self.client.env();
+        let end = env.now().saturating_add(time);
+        let mut at = self.plan.span.max(self.plan.reach).next_multiple_of(case.len);
+        let mut rounds = Vec::new();
+        while rounds.is_empty() || (rounds.len() < SYNCS_MAX && env.now() < end) {
+            let offsets = vec![LocalOffset(at)];
+            let wrote = self.client.probe(self.target, ProbeWork::Write, case.len as u32, offsets, STEP);
+            let (_, write) = wrote.await?;
+            let (_, sync) = self.client.probe(self.target, ProbeWork::Sync, 0, Vec::new(), STEP).await?;
+            rounds.push((write.0 + sync.0) as f64);
+            at += case.len;
+        }
+        Ok(Point::of_rounds(case.name(), case.len, 1, rounds.len() as u64, &rounds))
     }
 
     /// So many writes and a sync.

@@ -28,8 +28,8 @@ const REACH_MAX: u64 = 64 << 30;
 const FITS: u64 = 2;
 /// Requests under way at a time, and some for what else is asked.
 const CONNECTIONS: u32 = 96;
-/// The system's memory where nothing is known of it: taken before writers wait, and gathered.
-const MEMORY: (u64, u64) = (512 << 20, 128 << 20);
+/// The system's memory where nothing is known of it: taken before writers wait, gathered, and held.
+const MEMORY: [u64; 3] = [512 << 20, 128 << 20, 0];
 
 /// A target that is to be measured.
 struct Wanted<'a> {
@@ -192,8 +192,16 @@ impl ProfileArgs {
         let first = &all[0];
         let model = emulated(first.target)?;
         let memory = match &model {
-            Some(model) => (model.files.dirty_limit_mib << 20, model.files.dirty_background_mib << 20),
-            None if runs_here(first.server) => system_memory().unwrap_or(MEMORY),
+            Some(model) => {
+                let files = &model.files;
+                [files.dirty_limit_mib, files.dirty_background_mib, files.page_cache_mib].map(|mib| mib << 20)
+            }
+            // Targets of a host share its memory.
+            None if runs_here(first.server) => {
+                let here = weft.cluster.servers.iter().filter(|server| runs_here(server));
+                let targets = here.map(|server| server.targets.len() as u64).sum::<u64>().max(1);
+                system_memory().unwrap_or(MEMORY).map(|bytes| bytes / targets)
+            }
             None => MEMORY,
         };
         let mut measured = Vec::new();
@@ -213,8 +221,9 @@ impl ProfileArgs {
             class: class.to_owned(),
             device: device(first.target),
             targets: targets as u32,
-            behind: memory.0,
-            gathers: memory.1,
+            behind: memory[0],
+            gathers: memory[1],
+            holds: memory[2],
             capacity: model.as_ref().map_or(first.status.total.0, capacity),
             measured,
         })
@@ -271,8 +280,8 @@ fn capacity(model: &Profile) -> u64 {
     (gb.unwrap_or(0.0) * 1e9) as u64
 }
 
-/// How much this system takes into memory before writers wait, and before it begins to write.
-fn system_memory() -> Option<(u64, u64)> {
+/// How much this system takes into memory before writers wait, and before it begins to write, and how much it has.
+fn system_memory() -> Option<[u64; 3]> {
     let number = |name: &str| -> Option<u64> {
         std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?.trim().parse().ok()
     };
@@ -283,7 +292,9 @@ fn system_memory() -> Option<(u64, u64)> {
         Some(bytes) if bytes > 0 => Some(bytes),
         _ => number(ratio).map(|percent| available / 100 * percent),
     };
-    Some((of("dirty_bytes", "dirty_ratio")?, of("dirty_background_bytes", "dirty_background_ratio")?))
+    let (behind, gathers) =
+        (of("dirty_bytes", "dirty_ratio")?, of("dirty_background_bytes", "dirty_background_ratio")?);
+    Some([behind, gathers, available])
 }
 
 fn may_write(dir: &std::path::Path) -> bool {
@@ -357,6 +368,9 @@ fn as_text(report: &Report, wanted: &[(String, Vec<Wanted<'_>>)], verbose: bool)
             if let Some(streams) = &lines.streams {
                 row(format!("{verb} 16 streams in turn"), streams);
             }
+            if let Some(near) = &lines.near {
+                row(format!("{verb} neighbors out of order"), near);
+            }
             for depth in &lines.random {
                 let at =
                     if depth.depth == 1 { String::new() } else { format!(", {} at a time", depth.depth) };
@@ -364,6 +378,9 @@ fn as_text(report: &Report, wanted: &[(String, Vec<Wanted<'_>>)], verbose: bool)
             }
         }
         out += &table.render();
+        if let (Some(us), Some(error)) = (class.write.sync_us, class.write.sync_error_us) {
+            out += &format!("  4 KiB behind the end and a sync: {us} ± {error} us\n");
+        }
         if verbose {
             out += &points(&class.points);
         }
