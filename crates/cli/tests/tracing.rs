@@ -441,3 +441,25 @@ fn the_programs_own_end_is_passed_on() {
         output.status.success() && String::from_utf8_lossy(&output.stderr).contains("nothing was recorded")
     );
 }
+
+#[test]
+fn a_program_that_closes_all_descriptors_meets_the_trace_nowhere() {
+    let (_room, dir) = room();
+    let (trace, text) = (dir.join("a.wtrace"), dir.to_str().expect("text"));
+    let script = "import os, sys\n\
+                  os.chdir(sys.argv[1])\n\
+                  for turn in range(20):\n\
+                  \u{20}   os.closerange(3, 3000)\n\
+                  \u{20}   fds = [os.open(f'f{n}', os.O_RDWR | os.O_CREAT) for n in range(40)]\n\
+                  \u{20}   for fd in fds:\n\
+                  \u{20}       for n in range(20): os.pwrite(fd, b'x' * 10, (turn * 20 + n) * 10)\n";
+    succeeded(traced(&trace).args(["python3", "-c", script, text]));
+    let traced = read(&trace);
+    for n in 0..40 {
+        let file = dir.join(format!("f{n}"));
+        // Nothing but the program's own bytes, and all of them in the trace.
+        assert!(std::fs::read(&file).expect("made") == vec![b'x'; 4000], "f{n}");
+        let expected: Vec<_> = (0..400).map(|at| (Operation::Write, at * 10, 10)).collect();
+        assert!(traced.moved(file.to_str().expect("text")) == expected, "f{n}");
+    }
+}
