@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # What else to tell weft bench, such as BENCH="--json --rounds 5".
 BENCH ?=
 
-.PHONY: all demo test bench ibridge tracing lint install uninstall deps clean help
+.PHONY: all demo test bench ibridge tracing plan lint install uninstall deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -37,6 +37,11 @@ tracing: ## What recording a program costs: calls, and processes in turns with a
 	@scripts/deps.sh bench
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/tracing.sh $(BENCH)
+
+plan: ## Trace, plan, apply and run again, in real time on emulated disks and SSDs: BTIO and an HDF5 program
+	@scripts/deps.sh demo
+	$(CARGO) build --release -p weft-cli -p weft-preload
+	@scripts/plan.sh
 
 lint: ## Formatting, warnings of the compiler, of clippy and of the documentation as errors
 	@scripts/deps.sh lint

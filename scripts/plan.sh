@@ -2,14 +2,17 @@
 # Trace, plan, apply, run again, in real time: BTIO and a parallel HDF5 program on eight servers, six with an EMULATED disk
 # and two with an EMULATED SSD that has room for a part of the files only. Behind `make plan`.
 #
-# usage: scripts/plan.sh [ROUNDS]     each program so many times before and after the plan, in turns (default 5)
+# usage: scripts/plan.sh [ROUNDS [PROGRAM...]]     each program so many times before and after the plan, in turns (default 5);
+#                                                 programs: btio, btio-rows, hdf5
 #
 # HDD and SSD name the profiles that are emulated, ROOM what layouts may promise of each SSD, MODULE how targets are written,
-# STRIPE the stripe size before, STEPS the steps of BTIO (10 MiB each), PLANNER whose layouts are taken, KEEP a directory for
-# traces, plans and pictures.
+# STRIPE the stripe size before, STEPS the steps of BTIO (10 MiB each) and ROW_STEPS of that by rows, PLANNER whose layouts are
+# taken, PROFILE=1 measures the cluster first, KEEP is a directory for traces, plans and pictures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-5}
+shift || true
+[ $# -gt 0 ] || set -- btio btio-rows hdf5
 weft=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/weft
 mkdir -p target
 dir=$(mktemp -d "$PWD/target/plan.XXXXXX")
@@ -19,7 +22,7 @@ unset WEFT_CLUSTER WEFT_STATE
 . scripts/clusters.sh
 trap 'stop_clusters; rm -rf --one-file-system "$dir"' EXIT
 
-hdd=${HDD:-psa-hdd} ssd=${SSD:-psa-ssd} room=${ROOM:-24 MiB} module=${MODULE:-buffered} stripe=${STRIPE:-64 KiB}
+hdd=${HDD:-psa-hdd} ssd=${SSD:-psa-ssd} room=${ROOM:-40 MiB} module=${MODULE:-buffered} stripe=${STRIPE:-64 KiB}
 mpiexec=(mpiexec.mpich -n 4)
 mpicc.mpich -O2 -o "$dir/btio" examples/demo/btio.c
 (cd "$dir" && h5pcc.mpich -O2 -o hdf5_field "$OLDPWD/examples/demo/hdf5_field.c")
@@ -48,28 +51,51 @@ once() {
 
 median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
+show() { printf '$ %s\n' "$*"; }
+
 # compare NAME PROGRAM FILE ...: trace, plan, apply to another directory, and both in turns.
 compare() {
     local name=$1 program=$2 file=$3 round
     shift 3
-    echo
-    echo "== $name"
     "$weft" run -- mkdir -p "/weft/before/$name" "/weft/after/$name"
-    "$weft" run --trace "$keep/$name.wtrace" -- "${mpiexec[@]}" "$dir/$program" "/weft/before/$name/$file" "$@"
+    show weft run --trace "$name.wtrace" -- "${mpiexec[@]}" "./$program /weft/before/$name/$file" "$@"
+    "$weft" run --trace "$keep/$name.wtrace" -- "${mpiexec[@]}" "$dir/$program" "/weft/before/$name/$file" "$@" 2>"$dir/noise" ||
+        { cat "$dir/noise" >&2; return 1; }
+    show weft trace plot "$name.wtrace --output $name.svg"
     "$weft" trace plot "$keep/$name.wtrace" --output "$keep/$name.svg"
+    show weft plan "$name.wtrace --output $name.toml"
     "$weft" plan "$keep/$name.wtrace" --planner "${PLANNER:-best}" --output "$keep/$name.toml"
+    show weft apply "$name.toml --map /weft/before=/weft/after"
     "$weft" apply "$keep/$name.toml" --map /weft/before=/weft/after
     : >"$dir/before"
     : >"$dir/after"
     for ((round = 1; round <= rounds; round++)); do
-        once "$program" "/weft/before/$name/$file" "$@" | tee -a "$dir/before" | sed "s/^/$name round $round before the plan, s: /"
-        once "$program" "/weft/after/$name/$file" "$@" | tee -a "$dir/after" | sed "s/^/$name round $round after the plan, s:  /"
+        once "$program" "/weft/before/$name/$file" "$@" >>"$dir/before"
+        once "$program" "/weft/after/$name/$file" "$@" >>"$dir/after"
+        printf '%s, round %s of %s: before the plan %s s, after it %s s\n' "$name" "$round" "$rounds" \
+            "$(tail -1 "$dir/before")" "$(tail -1 "$dir/after")"
     done
+    show weft getstripe -v "/weft/after/$name/$file"
     "$weft" getstripe -v "/weft/after/$name/$file"
     awk -v name="$name" -v before="$(median <"$dir/before")" -v after="$(median <"$dir/after")" \
         'BEGIN { printf "%s, median: before %.2f s, after %.2f s, before/after %.2f (emulated devices)\n", name, before, after, before / after }'
+    # What was promised of the SSDs is given back.
+    "$weft" rm "/weft/before/$name/$file" "/weft/after/$name/$file"
 }
 
-compare btio btio bt.dat "${STEPS:-12}"
-compare btio-rows btio bt.dat "${ROW_STEPS:-2}" 64 simple
-compare hdf5 hdf5_field field.h5
+if [ "${PROFILE:-}" = 1 ]; then
+    show weft profile --quick
+    "$weft" profile --quick
+fi
+for program in "$@"; do
+    echo
+    case $program in
+    btio) compare btio btio bt.dat "${STEPS:-12}" ;;
+    btio-rows) compare btio-rows btio bt.dat "${ROW_STEPS:-2}" 64 simple ;;
+    hdf5) compare hdf5 hdf5_field field.h5 ;;
+    *)
+        echo "programs: btio, btio-rows, hdf5; there is no $program" >&2
+        exit 2
+        ;;
+    esac
+done
