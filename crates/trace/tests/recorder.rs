@@ -296,3 +296,31 @@ fn a_directory_that_is_gone_ends_tracing_with_one_word() {
     // The operation that fills the half is in it.
     assert_eq!((recorded, TOLD.load(Ordering::Relaxed)), (SLOTS - 2, 2));
 }
+
+#[test]
+fn ranks_that_are_known_stay_and_others_come_behind_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let some = |recorder: &Recorder, name: &str, count: usize| {
+        let file = recorder.file(name.as_bytes()).expect("it records");
+        let (op, level, at) = (Operation::Stat, Level::Posix, monotonic_ns());
+        let event = Event { file, op, level, collective: false, offset: 0, len: 0, start: at, end: at };
+        assert!((0..count).all(|_| recorder.record(&event)));
+    };
+    // The launcher, which has none; a rank from the environment; one that MPI tells in the middle.
+    let recorders =
+        [recorder(dir.path(), None), recorder(dir.path(), Some(4)), recorder(dir.path(), Some(7))];
+    for (recorder, name) in recorders.iter().zip(["/launcher", "/four", "/mpi"]) {
+        some(recorder, name, SLOTS + 1);
+    }
+    recorders[2].set_rank(2);
+    some(&recorders[2], "/mpi", 1);
+    let (merged, records, reader) = merged(dir.path());
+    assert_eq!((merged.ranks, merged.processes, reader.info().processes), (3, 3, 6));
+    let mut counts = BTreeMap::new();
+    for record in &records {
+        let name = reader.names().file_name(record.file).expect("named").to_owned();
+        *counts.entry((name, record.rank.0)).or_insert(0) += 1;
+    }
+    let expected = [("/four", 4, SLOTS + 1), ("/launcher", 5, SLOTS + 1), ("/mpi", 2, SLOTS + 2)];
+    assert_eq!(counts, BTreeMap::from(expected.map(|(name, rank, count)| ((name.to_owned(), rank), count))));
+}
