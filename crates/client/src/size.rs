@@ -71,7 +71,10 @@ impl<E: Env> Client<E> {
                 Err(error) if moved(&error) && patience.wait(&self.core.env).await => {
                     let at = Place { base: attr.file, path: Vec::new(), follow: false };
                     match self.call(Effect::Repeatable, MetaRequest::Stat { at }).await? {
-                        MetaReply::Attr(now) => attr = now,
+                        // The rest is of the moment of the answer that it came with.
+                        MetaReply::Attr(Attr { size, blocks_512, mtime, ctime, unsettled, .. }) => {
+                            attr = Attr { size, blocks_512, mtime, ctime, unsettled, ..attr };
+                        }
                         _ => return Err(odd_reply()),
                     }
                 }

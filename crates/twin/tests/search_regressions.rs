@@ -68,21 +68,41 @@ const FOUND: [(u64, &str); 32] = [
     (308, "the search itself dropped requests whose outcome nobody knows"),
 ];
 
-/// Seeds that are run besides, and so many of them with SSDs whatever they decide.
+/// Seeds in which files are moved to other layouts, with what they found.
+const FOUND_WITH_MOVES: [(u64, &str); 4] = [
+    (42, "two programs of one session moved the same file at the same time"),
+    (11, "the same, and what one of them had copied belonged to nobody"),
+    (
+        1210,
+        "a mover that was cut off told of a file that somebody else had moved as if it were an error of its own",
+    ),
+    (
+        1778,
+        "the metadata log failed with a move, and writes went to datafiles that the file did not have after the restart",
+    ),
+];
+
+/// Seeds that are run besides, and so many of them with SSDs, or with moves, whatever they decide.
 const FIRST: u64 = 120;
 const FIRST_WITH_SSDS: u64 = 60;
+const FIRST_WITH_MOVES: u64 = 60;
 
 #[test]
 fn no_seed_breaks_a_promise() {
     weft_client::set_log(|_| ());
     let mut coverage = Coverage::default();
-    let found = FOUND.iter().map(|(seed, why)| (*seed, *why, Some(false)));
-    let with_ssds = (0..FIRST_WITH_SSDS).map(|seed| (seed, "", Some(true)));
-    let first = (0..FIRST).map(|seed| (seed, "", None));
-    for (seed, why, ibridge) in found.chain(with_ssds).chain(first) {
-        let report = run(seed, Options { ibridge, ..Options::default() });
+    let found = FOUND.iter().map(|(seed, why)| (*seed, *why, Some(false), Some(false)));
+    let found_with_moves = FOUND_WITH_MOVES.iter().map(|(seed, why)| (*seed, *why, None, Some(true)));
+    let with_ssds = (0..FIRST_WITH_SSDS).map(|seed| (seed, "", Some(true), None));
+    let with_moves = (1000..1000 + FIRST_WITH_MOVES).map(|seed| (seed, "", None, Some(true)));
+    let first = (0..FIRST).map(|seed| (seed, "", None, None));
+    let all = found.chain(found_with_moves).chain(with_ssds).chain(with_moves).chain(first);
+    for (seed, why, ibridge, moves) in all {
+        let report = run(seed, Options { ibridge, moves, ..Options::default() });
         coverage.merge(&report.coverage);
-        let with = ibridge.map_or("", |is_on| if is_on { " --ibridge on" } else { " --ibridge off" });
+        let on = |is_on| if is_on { "on" } else { "off" };
+        let mut with = ibridge.map_or(String::new(), |is_on| format!(" --ibridge {}", on(is_on)));
+        with += &moves.map_or(String::new(), |is_on| format!(" --moves {}", on(is_on)));
         assert_eq!(
             report.violation, None,
             "seed {seed}: {why}: weft twin search --seed {seed} --verbose{with}"
@@ -113,6 +133,10 @@ fn no_seed_breaks_a_promise() {
         "sync: told that writes are lost",
         "verify: a file read whole",
         "verify: a settled inode",
+        "move: done",
+        "move: stopped",
+        "move: failed",
+        "move: more than one round",
         "fault: SSD",
         "ssd: reads",
         "ssd: bytes written",

@@ -240,7 +240,7 @@ impl Migrate {
         }
         bar.set_message(shown.clone());
         bar.set_position(0);
-        let options = MoveOptions { rate: self.rate, verify: self.verify };
+        let options = MoveOptions { rate: self.rate, verify: self.verify, last: None };
         let outcome = weft.at(inside, true, |place| {
             let mut go_on = |at: MoveProgress| {
                 bar.set_length(at.of.0);

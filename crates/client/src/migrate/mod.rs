@@ -13,7 +13,7 @@ use crate::call::Effect;
 use crate::client::Client;
 use crate::control::odd_reply;
 use crate::error::{Error, Result};
-use crate::file::Unsynced;
+use crate::file::{Unsynced, moved};
 use crate::registry::OpenRecord;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct MoveOptions {
     pub rate: Option<ByteLen>,
     /// Reads everything back that was written, and compares.
     pub verify: bool,
+    /// So many bytes may be left for the end, when the file's users wait; 4 MiB when missing.
+    pub last: Option<ByteLen>,
 }
 
 /// How far a move is.
@@ -124,7 +126,11 @@ impl<E: Env> Client<E> {
         if !record.lost.load(Relaxed) {
             let _ = core.tell(self.who(), close).await;
         }
-        result.map_err(|error| error.about(&at.path))
+        result.map_err(|error| {
+            const WHY: &str = "somebody else moves the file, or has moved it meanwhile";
+            let error = if moved(&error) { Error::misuse(Errno::EBUSY, WHY) } else { error };
+            error.about(&at.path)
+        })
     }
 
     /// The layout that [`migrate`](Self::migrate) would give a file, as far as room goes now.
@@ -264,7 +270,7 @@ impl<'a, E: Env> Mover<'a, E> {
             Nanos(0) => 0,
             Nanos(took) => (u128::from(self.copied.0) * u128::from(LAST_FOR.0) / u128::from(took)) as u64,
         };
-        left <= LAST_MAX || rounds >= ROUNDS_SHORT && left.0 <= in_time
+        left <= self.options.last.unwrap_or(LAST_MAX) || rounds >= ROUNDS_SHORT && left.0 <= in_time
     }
 
     /// Changed bytes that a file of this size has.

@@ -177,6 +177,7 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
         generation: 1,
         layout: layout.clone(),
         session: 1 << 100,
+        handle: 300,
         copied: ByteLen(1 << 30),
         epoch: Some(7),
     };

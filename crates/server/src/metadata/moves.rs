@@ -25,7 +25,7 @@ use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Layout, Nanos, Timestamp};
 use weft_store::metadata::{Inode, MoveRow, Node, ReapRow, Snapshot, Table, Transaction, file_key};
 use weft_wire::hello::SessionId;
-use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, Moving, Place};
+use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, Moving, Place, ROOT};
 use weft_wire::{Errno, Rights};
 
 /// Nobody waits longer for a move that does not come to its end.
@@ -159,11 +159,15 @@ impl Core {
 }
 
 impl Op<'_> {
+    fn is_mine(&self, row: &MoveRow, handle: HandleId) -> bool {
+        (row.session, row.handle) == (self.session.0, handle.0)
+    }
+
     /// The file of a request about a move, which must be the asking session's.
     fn moved_file(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<(FileId, Inode, MoveRow)> {
         let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
         let inode = named_inode(s, open.file)?;
-        match move_row(s, open.file)?.filter(|row| row.session == self.session.0) {
+        match move_row(s, open.file)?.filter(|row| self.is_mine(row, handle)) {
             Some(row) => Ok((open.file, inode, row)),
             None => Err(Fault::new(Errno::ESTALE, "somebody else moves the file, or the move was given up")),
         }
@@ -176,7 +180,6 @@ impl Op<'_> {
         handle: HandleId,
         wish: &LayoutSpec,
         only_tell: bool,
-        is_alive: impl Fn(SessionId) -> bool,
     ) -> Outcome<(MetaReply, Urgency)> {
         let mut walked = walk(t, self.who, at)?;
         let (file, mut inode) = walked.found.take().ok_or(Errno::ENOENT)?;
@@ -192,8 +195,8 @@ impl Op<'_> {
         };
         let left = move_row(t, file)?;
         if let Some(row) = &left
-            && row.session != self.session.0
-            && is_alive(SessionId(row.session))
+            && !self.is_mine(row, handle)
+            && self.core.opens.lock().get(SessionId(row.session), HandleId(row.handle)).is_some()
         {
             return Err(Fault::new(Errno::EBUSY, "somebody else moves the file at the moment"));
         }
@@ -201,10 +204,17 @@ impl Op<'_> {
         self.core.layouts.check(&wish)?;
         // As a new file of this name would get it.
         if walked.last != Last::Name {
-            (walked.dir, walked.dir_inode) = (inode.parent, known_inode(t, inode.parent)?);
+            // Where it was made or last renamed, if that is there still.
+            (walked.dir, walked.dir_inode) = match super::tables::inode(t, inode.parent)? {
+                Some(dir) => (inode.parent, dir),
+                None => (ROOT, known_inode(t, ROOT)?),
+            };
             walked.name.clone_from(&inode.name);
         }
-        let rule = self.rule_for(t, walked.dir, &walked.dir_inode, &walked.name)?;
+        let rule = match self.rule_for(t, walked.dir, &walked.dir_inode, &walked.name) {
+            Err(_) if walked.last != Last::Name => None,
+            rule => rule?,
+        };
         let rule = rule.as_ref().map(|found| rules::wish(found.rule()));
         let directory = inherited(&walked.dir_inode);
         let choose =
@@ -225,10 +235,10 @@ impl Op<'_> {
         let mut fence_s = 0;
         let row = match left {
             Some(row) if row.layout == wanted && wanted != *layout && goes_on(&row) => {
-                if row.session != self.session.0 {
+                if !self.is_mine(&row, handle) {
                     fence_s = self.core.data_fence(file.of_generation(row.generation), self.now);
                 }
-                MoveRow { session: self.session.0, ..row }
+                MoveRow { session: self.session.0, handle: handle.0, ..row }
             }
             _ => {
                 if end_row(t, file)? {
@@ -247,9 +257,9 @@ impl Op<'_> {
                 generations.last = generations.last.checked_add(1).ok_or_else(|| {
                     Fault::new(Errno::EMLINK, "the file was moved too often: copy it to a new one")
                 })?;
-                let (generation, session) = (generations.last, self.session.0);
+                let (generation, session, handle) = (generations.last, self.session.0, handle.0);
                 put_inode(t, file, &inode);
-                MoveRow { generation, layout: possible, session, copied: ByteLen(0), epoch: quiet }
+                MoveRow { generation, layout: possible, session, handle, copied: ByteLen(0), epoch: quiet }
             }
         };
         put_row(t, Table::Moves, &file_key(file), &row);

@@ -188,8 +188,7 @@ impl<E: Env> Service<E> {
             }
             R::Move { at, handle, layout, only_tell } => {
                 self.check_room()?;
-                let is_alive = |session| self.sessions.lock().is_alive(session);
-                self.commit(call, |t, op| op.begin_move(t, &at, handle, &layout, only_tell, is_alive)).await
+                self.commit(call, |t, op| op.begin_move(t, &at, handle, &layout, only_tell)).await
             }
             R::MoveOn { handle, copied } => {
                 self.commit(call, |t, op| op.go_on_moving(t, handle, copied)).await
@@ -198,8 +197,17 @@ impl<E: Env> Service<E> {
             R::MoveBack { handle } => self.look(call, |s, op| op.move_back(s, handle)),
             R::Moved { handle, seal_s, size } => {
                 self.core.moves.swaps.fetch_add(1, Ordering::SeqCst);
-                let reply = self.change(call, |t, op| op.moved(t, handle, seal_s, size)).await;
-                self.core.moves.swaps.fetch_sub(1, Ordering::SeqCst);
+                let is_done = std::cell::Cell::new(false);
+                let swap = |t: &mut dyn Transaction, op: &Op<'_>| {
+                    let reply = op.moved(t, handle, seal_s, size)?;
+                    is_done.set(true);
+                    Ok(reply)
+                };
+                let reply = self.change(call, swap).await;
+                // Should the log have failed with it, nothing is told any more that may depend on it.
+                if reply.is_ok() || !is_done.get() {
+                    self.core.moves.swaps.fetch_sub(1, Ordering::SeqCst);
+                }
                 reply
             }
             R::MoveNot { at } => self.change(call, |t, op| op.move_not(t, &at)).await,

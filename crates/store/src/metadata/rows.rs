@@ -238,6 +238,8 @@ pub struct MoveRow {
     pub layout: Layout,
     /// The session that is at it.
     pub session: u128,
+    /// And the number under which it has the file open for that.
+    pub handle: u64,
     /// All bytes below this are there, and safe.
     pub copied: ByteLen,
     /// The inode's epoch, if what was copied is what the file has for as long as that is its epoch.

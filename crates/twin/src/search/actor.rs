@@ -9,8 +9,8 @@ use super::names::{Answer, DIRS, NAMES, Request, Spot};
 use super::plan::pick;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
-use weft_client::{Client, Error, OpenFile, Place, ROOT, Wait};
-use weft_core::{ByteLen, FileId, FileOffset, Nanos};
+use weft_client::{Client, Error, MoveOptions, MoveOutcome, OpenFile, Place, ROOT, Wait};
+use weft_core::{ByteLen, FileId, FileOffset, Layout, Nanos, TargetId};
 use weft_env::Env;
 use weft_env::sim::{Rng, SimEnv};
 use weft_wire::meta::{LayoutSpec, LockKind, LockOwner, LockRange, LockSpace, OpenFlags};
@@ -38,6 +38,8 @@ pub struct Actor {
     /// Locks of a process are told apart by this.
     process: u64,
     rng: Rng,
+    /// Decides about moves, so that seeds without them are the same as ever.
+    mover: Rng,
     handles: Vec<Handle>,
 }
 
@@ -73,7 +75,8 @@ impl Actor {
     /// A program of client `number`.
     pub fn new(cluster: Arc<Cluster>, judge: Judge, client: Client<SimEnv>, number: u32, rng: Rng) -> Self {
         let process = u64::from(judge.id());
-        Self { cluster, judge, client, number, process, rng, handles: Vec::new() }
+        let mover = Rng::new(rng.clone().next_u64());
+        Self { cluster, judge, client, number, process, rng, mover, handles: Vec::new() }
     }
 
     /// The client that it uses.
@@ -99,6 +102,9 @@ impl Actor {
     async fn step(&mut self) {
         if self.handles.is_empty() {
             return self.open().await;
+        }
+        if self.cluster.plan.moves && self.mover.below(8) == 0 {
+            return self.move_file().await;
         }
         match self.rng.below(100) {
             0..10 => self.open().await,
@@ -477,6 +483,66 @@ impl Actor {
         }
     }
 
+    /// Has the bytes of a file go somewhere else while everybody uses it.
+    async fn move_file(&mut self) {
+        let file = self.handles[self.mover.below(self.handles.len() as u64) as usize].file.file();
+        let count = self.cluster.len() as u32;
+        let mut targets: Vec<u32> = (0..count).filter(|_| self.mover.below(2) == 0).collect();
+        if targets.is_empty() {
+            targets.push(self.mover.below(u64::from(count)) as u32);
+        }
+        let stripe = ByteLen(pick(&mut self.mover, &self.cluster.plan.stripes));
+        let strips: Vec<_> = targets.iter().map(|&target| (TargetId(target), stripe)).collect();
+        let ids: Vec<TargetId> = targets.iter().copied().map(TargetId).collect();
+        let layout = Layout::striped(&ids, stripe).expect("stripes have bytes");
+        let spec = LayoutSpec { strips: Some(strips), ..LayoutSpec::default() };
+        let options = MoveOptions {
+            verify: self.mover.below(2) == 0,
+            last: pick(&mut self.mover, &[None, Some(ByteLen(0)), Some(ByteLen(2000))]),
+            ..MoveOptions::default()
+        };
+        // Now and then it is asked to stop.
+        let mut patience = pick(&mut self.mover, &[u64::MAX, u64::MAX, 1]);
+        let mut go_on = |_| {
+            patience = patience.saturating_sub(1);
+            patience > 0
+        };
+        let id = self.begins(|| format!("move file {file} to {targets:?} by {stripe}"));
+        self.judge.hit("op: move");
+        // From here on its parts may be there, whatever is heard of it.
+        self.judge.file(file, |model, _| model.moved_to.push(layout));
+        let result = self.client.migrate(&by_number(file), &spec, options, &mut go_on).await;
+        self.judge.ends(id, || format!("{result:?}"));
+        match result {
+            Ok(MoveOutcome::Moved(report)) => {
+                self.judge.hit("move: done");
+                if report.rounds > 1 {
+                    self.judge.hit("move: more than one round");
+                }
+            }
+            Ok(MoveOutcome::Stopped) => self.judge.hit("move: stopped"),
+            Ok(MoveOutcome::Already) => {}
+            Err(error) => {
+                self.judge.hit("move: failed");
+                // Somebody else moves it, or it was removed, or forgotten in an outage.
+                let mut legal = vec![libc::EBUSY, libc::ENOENT, libc::ESTALE, libc::EAGAIN];
+                if self.judge.had_outage() {
+                    legal.push(libc::EBADF);
+                }
+                if self.cluster.plan.faults.contains(&super::plan::Fault::FullDisk) {
+                    legal.push(libc::ENOSPC);
+                }
+                if self.cluster.plan.faults.contains(&super::plan::Fault::DiskErrors) {
+                    legal.push(libc::EIO);
+                }
+                if self.judge.file(file, |model, _| model.lost_power_ever()) {
+                    legal.push(libc::EIO);
+                }
+                self.judge.excused(&error, &legal);
+            }
+        }
+    }
+
     async fn size(&mut self) {
         let at = self.some_handle();
         let handle = self.handles[at].file.clone();
@@ -631,6 +697,11 @@ impl Actor {
                 self.name_told(id, result);
             }
         }
+    }
+
+    /// Gives up what movers have left of a file's moves.
+    pub async fn forget_move(&self, file: FileId) -> Result<(), Error> {
+        self.client.forget_move(&by_number(file)).await
     }
 
     /// Opens a file by its number for reading.

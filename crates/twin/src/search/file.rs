@@ -17,6 +17,8 @@ pub struct FileModel {
     pub sizes: Sizes,
     /// Where its parts are, once known.
     pub layout: Option<Layout>,
+    /// Where they may be besides: it was, or may have been, moved.
+    pub moved_to: Vec<Layout>,
     /// When the search first heard of it.
     pub known_at: Moment,
     /// When reads under way began.
@@ -174,8 +176,9 @@ impl FileModel {
 
     /// A machine with these targets lost power.
     pub fn lost_power(&mut self, targets: &[TargetId], now: Moment) {
-        let Some(layout) = &self.layout else { return };
-        if !layout.objects().any(|(_, target)| targets.contains(&target)) {
+        let places = |layout: &&Layout| layout.objects().any(|(_, target)| targets.contains(&target));
+        let hit: Vec<Layout> = self.layout.iter().chain(&self.moved_to).filter(places).cloned().collect();
+        if hit.is_empty() {
             return;
         }
         self.power_cuts.push(now);
@@ -185,7 +188,8 @@ impl FileModel {
         let end = self.bytes.last_start();
         let extent = Extent { offset: weft_core::FileOffset(0), len: ByteLen(end) };
         if end > 0 {
-            for sub in layout.split(extent, Access::Random, SplitPolicy::default()) {
+            let subs = |layout: &Layout| layout.split(extent, Access::Random, SplitPolicy::default());
+            for sub in hit.iter().flat_map(subs) {
                 if targets.contains(&sub.target) {
                     for piece in sub.pieces() {
                         self.bytes.lost_power(piece.offset.0, piece.offset.0 + piece.len.0);

@@ -89,6 +89,8 @@ pub struct Plan {
     pub leases: bool,
     /// The SSD beside each target: all have one, or none.
     pub ssds: Vec<Option<Ssd>>,
+    /// Whether programs move files to other layouts.
+    pub moves: bool,
     /// The machine of each client.
     pub clients: Vec<usize>,
     /// Programs of each client that run at once.
@@ -149,7 +151,7 @@ impl Ssd {
 
 impl Plan {
     /// What `rng` decides.
-    pub fn draw(rng: &mut Rng, profile: Profile, ssds: Option<bool>) -> Self {
+    pub fn draw(rng: &mut Rng, profile: Profile, ssds: Option<bool>, moves: Option<bool>) -> Self {
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
         let machines_with_servers = 1 + rng.below(count as u64) as usize;
@@ -182,6 +184,8 @@ impl Plan {
         let with_ssds = own.below(2) == 0;
         let with_ssds = ssds.unwrap_or(with_ssds);
         let ssds = (0..count).map(|_| with_ssds.then(|| Ssd::draw(&mut own))).collect();
+        let with_moves = rng.clone().next_u64() >> 11 & 3 == 3;
+        let moves = moves.unwrap_or(with_moves);
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
         Self {
             servers,
@@ -189,6 +193,7 @@ impl Plan {
             modules,
             queue_depths,
             ssds,
+            moves,
             leases: rng.below(4) > 0,
             transports,
             tasks: 1 + rng.below(2) as usize,

@@ -31,6 +31,8 @@ pub struct Options {
     pub profile: Profile,
     /// Whether there are SSDs beside the disks; each seed decides when missing.
     pub ibridge: Option<bool>,
+    /// Whether files are moved to other layouts; each seed decides when missing.
+    pub moves: Option<bool>,
     /// Keep the history.
     pub verbose: bool,
     /// At most so many steps of each program.
@@ -106,7 +108,7 @@ pub fn run(seed: u64, options: Options) -> Report {
 
 fn run_in(sim: &mut Sim, seed: u64, options: Options, judge: &Judge) {
     let mut rng = Rng::new(seed ^ 0x005e_ed0f_fa01);
-    let mut plan = Plan::draw(&mut rng, options.profile, options.ibridge);
+    let mut plan = Plan::draw(&mut rng, options.profile, options.ibridge, options.moves);
     plan.steps = plan.steps.min(options.steps_max.unwrap_or(u32::MAX));
     plan.faults_max = plan.faults_max.min(options.faults_max.unwrap_or(u32::MAX));
     judge.say(|| format!("{plan:#?}"));

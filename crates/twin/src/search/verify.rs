@@ -5,10 +5,13 @@ use super::cluster::Cluster;
 use super::judge::Judge;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_client::{Client, Error, OpenFile, Wait};
-use weft_core::{ByteLen, FileId, ObjectId, TargetId};
+use weft_core::{ByteLen, FileId, Nanos, ObjectId, TargetId};
+use weft_env::Env;
 use weft_env::sim::SimEnv;
 use weft_wire::meta::{FileType, LockKind, LockOwner, LockRange, LockSpace};
 
+/// What is to be removed is gone after this long.
+const REAPED_AFTER: Nanos = Nanos::from_s(40);
 /// Asked for at a time.
 const PAGE: u32 = 1000;
 
@@ -38,6 +41,18 @@ pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
         }
         // Not waited for: fsck must not mind.
         drop(handle);
+    }
+    // What movers that ended have left; of files that were removed it has gone with them.
+    if cluster.plan.moves {
+        for file in judge.now(|state, _| state.files.keys().copied().collect::<Vec<_>>()) {
+            match actor.forget_move(file).await {
+                Err(error) if ![libc::ENOENT, libc::ESTALE].contains(&error.errno()) => {
+                    return judge.violated("everything proceeds after the faults", error.to_string());
+                }
+                _ => {}
+            }
+        }
+        actor.client().env().sleep(REAPED_AFTER).await;
     }
     if let Err(error) = actor.client().flush().await {
         return judge.violated("everything proceeds after the faults", error.to_string());

@@ -319,8 +319,8 @@ pub enum MetaRequest {
         #[serde(deserialize_with = "bounded::vec::<_, _, RULES_MAX>")]
         add: Vec<Rule>,
     },
-    /// Begins to move a file's bytes to another layout, or goes on where somebody stopped. Owner and root only; one session
-    /// at a time. The file is open from then on for this session under `handle`, neither for reading nor for writing by
+    /// Begins to move a file's bytes to another layout, or goes on where somebody stopped. Owner and root only; one at
+    /// a time. The file is open from then on for this session under `handle`, neither for reading nor for writing by
     /// programs. The same again is no other one. Reply: `Moving`, or `Done` when the file has that layout.
     Move {
         /// This file.

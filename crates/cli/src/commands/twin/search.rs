@@ -71,6 +71,9 @@ pub struct Search {
     /// Whether there are SSDs beside the disks (iBridge); without this each seed decides
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     ibridge: Option<bool>,
+    /// Whether files are moved to other layouts meanwhile; without this each seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    moves: Option<bool>,
     /// Plant this bug, which must be found
     #[cfg(feature = "plants")]
     #[arg(long, value_parser = plant)]
@@ -116,6 +119,7 @@ impl Search {
         let options = Options {
             profile,
             ibridge: self.ibridge,
+            moves: self.moves,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -206,6 +210,9 @@ impl Search {
         }
         if let Some(is_on) = options.ibridge {
             repeat.push_str(if is_on { " --ibridge on" } else { " --ibridge off" });
+        }
+        if let Some(is_on) = options.moves {
+            repeat.push_str(if is_on { " --moves on" } else { " --moves off" });
         }
         for (name, max) in [("faults-max", options.faults_max), ("steps-max", options.steps_max)] {
             if let Some(max) = max {
