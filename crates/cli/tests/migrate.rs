@@ -43,6 +43,19 @@ fn a_file_is_moved_as_asked_and_stays_the_same() {
     assert!(told.contains("moved 1 file "), "{told}");
     let layout = cluster.weft(["getstripe", "/weft/d/same"]);
     assert!(layout.contains("stripe count: 2, stripe size: 128 KiB"), "{layout}");
+    // In the background, with a word about each file.
+    let log = cluster.local("log");
+    cluster.weft(["migrate", "-c", "1", "--background", &log.display().to_string(), "/weft/d/f"]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let told = std::fs::read_to_string(&log).expect("a log");
+        if told.contains("moved 1 file ") {
+            assert!(told.contains("/weft/d/f: 19.1 MiB, moved; others waited"), "{told}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{told}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let refused = cluster.fails(1, ["migrate", "/weft/d"]);
     assert!(refused.contains("-r moves all files"), "{refused}");
     let refused = cluster.fails(2, ["migrate", "--class", "tape", "/weft/d/f"]);

@@ -85,7 +85,7 @@ const FOUND_WITH_MOVES: [(u64, &str); 4] = [
 /// Seeds that are run besides, and so many of them with SSDs, or with moves, whatever they decide.
 const FIRST: u64 = 120;
 const FIRST_WITH_SSDS: u64 = 60;
-const FIRST_WITH_MOVES: u64 = 60;
+const FIRST_WITH_MOVES: u64 = 40;
 
 #[test]
 fn no_seed_breaks_a_promise() {

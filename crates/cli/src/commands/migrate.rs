@@ -10,7 +10,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weft_client::{MoveOptions, MoveOutcome, MoveProgress};
@@ -54,6 +56,7 @@ Examples:
   weft migrate --class ssd /weft/hot.dat
   weft migrate -r --rate 200M /weft/results        as new files there would be
   weft migrate -r --plan plan.toml /weft/results
+  weft migrate -r --rate 50M --background move.log /weft/results
   weft migrate -r --part ssd=1M@4G --part hdd=4M --dry-run /weft/results";
 
 /// Moves files to other layouts while programs use them.
@@ -83,6 +86,13 @@ pub struct Migrate {
     /// Give up moves that were stopped, and free their room
     #[arg(long, conflicts_with_all = ["plan", "count", "size", "index", "class", "parts", "verify", "rate"])]
     forget: bool,
+    /// Go on in the background, in a process of its own that ends by SIGTERM at a good place; what it does and what goes
+    /// wrong is told in this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "quiet"])]
+    background: Option<PathBuf>,
+    /// Tell of each file that was moved
+    #[arg(short = 'v', long, conflicts_with = "quiet")]
+    verbose: bool,
     /// Neither progress nor what was done
     #[arg(short = 'q', long)]
     quiet: bool,
@@ -143,6 +153,9 @@ struct Sum {
 impl Migrate {
     /// Moves one file after the other.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        if let Some(log) = &self.background {
+            return in_background(log);
+        }
         stop_on_signals();
         let weft = Weft::open(file)?;
         let wanted = Wanted::read(&weft, &self)?;
@@ -256,12 +269,53 @@ impl Migrate {
             MoveOutcome::Moved(report) => {
                 sum.moved += 1;
                 sum.bytes += report.copied.0;
+                if self.verbose {
+                    let (size, paused) = (human(report.size.0), report.paused.0 as f64 / 1e6);
+                    bar.suspend(|| outln!("{shown}: {size}, moved; others waited {paused:.1} ms"));
+                }
             }
             MoveOutcome::Already => sum.alone += 1,
             MoveOutcome::Stopped => {}
         }
         Ok(())
     }
+}
+
+/// Starts the same command again, apart from this terminal.
+fn in_background(log: &Path) -> Result<u8, Failure> {
+    let failed = |error: std::io::Error| Failure::new(log.display(), error);
+    let out = std::fs::OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
+    let error = out.try_clone().map_err(failed)?;
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    let mut arguments = std::env::args_os().skip(1);
+    let mut told = false;
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            // What follows are paths.
+            Some("--") => {
+                command.arg(argument).args(arguments.by_ref());
+                break;
+            }
+            Some("--background") => drop(arguments.next()),
+            Some(text) if text.starts_with("--background=") => {}
+            Some("migrate") if !std::mem::replace(&mut told, true) => {
+                command.args(["migrate", "--verbose"]);
+            }
+            Some("-v" | "--verbose") => {}
+            _ => drop(command.arg(argument)),
+        }
+    }
+    command.env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(out).stderr(error);
+    // SAFETY: setsid is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        });
+    }
+    let child = command.spawn().map_err(failed)?;
+    outln!("process {} moves; `kill {0}` stops it at a good place; see {}", child.id(), log.display());
+    Ok(0)
 }
 
 /// Prints what went wrong; the next file may go well.
