@@ -187,3 +187,43 @@ pub fn tried(
     let one = |(index, trial): (usize, Trial)| (trial, layouts[index].take().expect("each is run once"));
     found.into_iter().map(one).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_planner::Bytes;
+
+    fn figures(rooms: &[Option<u64>]) -> Figures {
+        let class = |(number, room): (usize, &Option<u64>)| {
+            format!(
+                "[[classes]]\nname = \"c{number}\"\ntargets = 2\n{}\n\
+                 read = {{ sequential = {{ startup_us = 1, mb_s = 1 }}, random = [{{ depth = 1, startup_us = 1, mb_s = 1 }}] }}\n\
+                 write = {{ sequential = {{ startup_us = 1, mb_s = 1 }}, random = [{{ depth = 1, startup_us = 1, mb_s = 1 }}] }}\n",
+                room.map_or_else(String::new, |room| format!("room = \"{}\"", Bytes(room)))
+            )
+        };
+        let classes: String = rooms.iter().enumerate().map(class).collect();
+        Figures::from_toml(&format!("[network]\nconnect_us = 1\nmb_s = 100\n{classes}")).unwrap()
+    }
+
+    #[test]
+    fn all_layouts_fit_and_none_is_there_twice() {
+        for rooms in [vec![None, Some(8 << 20)], vec![None, Some(2 << 20), Some(8 << 20)]] {
+            let figures = figures(&rooms);
+            let rooms: Vec<u64> = rooms.iter().map(|room| room.unwrap_or(u64::MAX)).collect();
+            let space = Space { figures: &figures, rooms: &rooms, extent: 64 << 20, request: 512 << 10 };
+            for layouts in [space.all(), space.fixed()] {
+                assert!(layouts.len() > 3);
+                for (number, placing) in layouts.iter().enumerate() {
+                    assert!(placing.fits(&figures, &rooms, 64 << 20, 1), "{placing:?}");
+                    assert!(!layouts[..number].contains(placing), "{placing:?}");
+                }
+            }
+            // One stripe size in all parts, and all classes in the first.
+            for placing in space.fixed() {
+                let sizes: Vec<u64> = placing.parts.iter().flat_map(|part| part.stripes.clone()).collect();
+                assert!(sizes.iter().all(|size| *size == 0 || *size == sizes[0]), "{placing:?}");
+            }
+        }
+    }
+}

@@ -48,6 +48,10 @@ const FILES: &[(&str, &str)] = carried![
     "psa-fig11",
     "psa-fig12",
     "psa-fig13",
+    "psa-three",
+    "psa-search-ior",
+    "psa-search-tile",
+    "psa-search-btio",
 ];
 
 /// All of them, in the order of papers and figures.

@@ -19,6 +19,8 @@ use rows::{Row, rows};
 
 /// Requests of the sample by which most candidates are judged.
 const SMALL: usize = 4096;
+/// Pieces as connections hold them of these requests at most.
+const PIECES: u64 = 32_768;
 /// Requests by which the last ones are.
 const LARGE: usize = 32_768;
 /// Rows that are improved.
@@ -31,7 +33,7 @@ const PASSES: usize = 3;
 const BETTER: f64 = 1e-3;
 
 /// And so much faster than those of DEF, PA and PSA to be taken instead of them.
-const WORTH: f64 = 0.01;
+const WORTH: f64 = 0.015;
 /// Each part beyond the second has to gain so much, or it fits the sample and not the program.
 const PART_PRICE: f64 = 0.01;
 
@@ -63,7 +65,7 @@ pub struct Found {
 impl Search<'_> {
     /// The fastest layout that was found; never slower by the model than those of `given` that fit.
     pub fn best(&self, given: &[&Placing]) -> Found {
-        let small = self.load.thin(SMALL);
+        let small = self.small();
         let large = self.load.thin(LARGE);
         let mut tried = 0;
         let mut judge = |placing: &Placing, load: &Load| {
@@ -124,6 +126,17 @@ impl Search<'_> {
         moved.into_iter().for_each(|placing| judge_last(placing, &mut best));
         let (placing, outcome) = best.expect("a class has room for all");
         Found { placing, outcome, tried }
+    }
+
+    /// What most candidates are judged by: long requests are many pieces each on their way.
+    fn small(&self) -> Load {
+        let small = self.load.thin(SMALL);
+        let pieces = small.bytes() / self.figures.network.window.0.max(1);
+        if pieces <= PIECES {
+            small
+        } else {
+            self.load.thin((SMALL as u64 * PIECES / pieces).max(1) as usize)
+        }
     }
 
     fn fits(&self, placing: &Placing) -> bool {
