@@ -79,8 +79,8 @@ fn random_reads_are_laid_out_nearly_as_well_as_a_search_on_the_twin_does() {
 
 #[test]
 fn long_collective_windows_are_laid_out_nearly_as_well_as_a_search_on_the_twin_does() {
-    // Sixteen processes on eight nodes write windows of 8 MiB together and read them back.
-    let text = "kind = \"mpi-io-test\"\nranks = 16\nsize = \"4 MiB\"\nper_rank = \"16 MiB\"\ncollective = true\naccess = \"both\"";
+    // BTIO: sixteen processes on eight nodes write windows of 2.6 MB together, and read them back in the end.
+    let text = "kind = \"btio\"\nranks = 16\nclass = \"B\"\nsubtype = \"full\"\ndumps = 3\ntwo_phase = {}";
     let over = over_the_best_found(text, 16 << 20);
     assert!(over < 1.1, "{over}");
 }
