@@ -12,6 +12,7 @@ use weft_core::{ByteLen, Nanos};
 /// Eight segments of the log, the fewest with which it can go on cleaning.
 const SIZE_MIN: ByteLen = ByteLen::from_mib(32);
 const SIZE_MAX: ByteLen = ByteLen(1 << 46);
+const ENTRY_SIZES: std::ops::RangeInclusive<ByteLen> = ByteLen::from_kib(1)..=ByteLen::from_kib(64);
 const BELOW: std::ops::RangeInclusive<ByteLen> = ByteLen(0)..=ByteLen::from_mib(4);
 
 /// Instead of a profile: the figures that `weft profile` found.
@@ -64,6 +65,7 @@ pub(crate) fn ibridge(section: Section<'_>) -> Result<(Ibridge, Places), ConfigE
     let high = section.parsed("dirty_high", "75 %", Part::parse)?;
     let low = section.parsed("dirty_low", "50 %", Part::parse)?;
     let preload = section.flag("preload")?;
+    let entry_size = section.size("entry_size", ENTRY_SIZES)?;
     let profile = section.parsed("profile", "hdd-7200", |text| match text {
         MEASURED => Ok(None),
         other => emulated(other).map(Some),
@@ -85,7 +87,7 @@ pub(crate) fn ibridge(section: Section<'_>) -> Result<(Ibridge, Places), ConfigE
     let ibridge = Ibridge {
         path: path.value,
         size,
-        policy: policy.map_or(Policy::default(), |item| item.value),
+        policy: policy.map_or(Policy::DETOUR, |item| item.value),
         fragments_below: fragments_below.unwrap_or(default.fragments_below),
         random_below: random_below.unwrap_or(default.random_below),
         weight: weight.map_or(Weight::default(), |item| item.value),
@@ -96,6 +98,7 @@ pub(crate) fn ibridge(section: Section<'_>) -> Result<(Ibridge, Places), ConfigE
         dirty_high,
         dirty_low,
         preload: preload.unwrap_or(true),
+        entry_size: entry_size.unwrap_or(ByteLen::from_kib(4)),
         measured: profile.as_ref().is_some_and(|item| item.value.is_none()),
         profile: profile.and_then(|item| item.value),
         emulate: emulate.map(|item| item.value),

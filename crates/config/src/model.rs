@@ -121,6 +121,8 @@ pub struct Ibridge {
     pub dirty_low: ByteLen,
     /// Whether reads that would have been worth it are copied to the SSD when it is idle.
     pub preload: bool,
+    /// The log has memory for one entry for each so many bytes of its size.
+    pub entry_size: ByteLen,
     /// The device whose figures the decision takes for the disk's; see [`Target::figures`].
     pub profile: Option<Emulate>,
     /// Instead of it the figures that `weft profile` measured of the target's class.

@@ -414,6 +414,10 @@ pub trait BlockingFile: Send + Sync + std::fmt::Debug + 'static {
     fn allocate(&self, len: ByteLen) -> io::Result<()> {
         extend_with_zeros(self, len)
     }
+    /// Takes room on the device for `len` bytes, without becoming longer; where that is not known, nothing.
+    fn reserve(&self, _len: ByteLen) -> io::Result<()> {
+        Ok(())
+    }
     /// What these bytes are does not matter any more: they read as before or as zeros, and may be written in parts without
     /// being read first.
     fn discard(&self, _offset: LocalOffset, _len: ByteLen) -> io::Result<()> {

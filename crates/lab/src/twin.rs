@@ -27,7 +27,7 @@ impl World for Twin {
         }
         let begin = Instant::now();
         let ranks = workload.ranks();
-        let options = RunOptions { passes: runs.passes, drain: runs.drain };
+        let options = RunOptions { passes: runs.passes, drain: runs.drain, paired: runs.paired };
         let outcome =
             weft_twin::run_with(&cluster, &*workload, options).map_err(|error| error.to_string())?;
         Ok(Observation { wall: begin.elapsed(), ranks, ..seen(outcome) })

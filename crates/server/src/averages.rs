@@ -1,6 +1,6 @@
 //! The average service times of this server's disks: known here, told to the metadata service, and those of all others
 //! received in return, in one exchange every so often. A metadata service that does not answer only makes what is known
-//! of others old.
+//! of others old. Nothing is said as long as no piece of a larger request comes: only those have siblings.
 
 #[cfg(test)]
 mod tests;
@@ -25,17 +25,19 @@ const TIMEOUT: Nanos = Nanos::from_s(2);
 pub(crate) struct Averages {
     deciders: BTreeMap<TargetId, Arc<Mutex<Decider>>>,
     period: Option<Nanos>,
+    stale: Nanos,
 }
 
 impl Averages {
     /// Of disks that have served nothing yet.
     pub fn new(config: &ServerConfig) -> Self {
-        let mut all = Self { deciders: BTreeMap::new(), period: None };
+        let mut all = Self { deciders: BTreeMap::new(), period: None, stale: Nanos::ZERO };
         for target in &config.targets {
             let Some(ibridge) = target.ibridge.as_ref().filter(|found| found.policy != Policy::Off) else {
                 continue;
             };
             all.deciders.insert(target.id, Arc::new(Mutex::new(ibridge.decider(target.id))));
+            all.stale = all.stale.max(ibridge.stale);
             all.period = Some(all.period.map_or(ibridge.exchange, |period| period.min(ibridge.exchange)));
         }
         all
@@ -49,6 +51,11 @@ impl Averages {
     /// How often to exchange; `None` when there is nothing to tell.
     pub fn period(&self) -> Option<Nanos> {
         self.period
+    }
+
+    /// Whether a piece of a larger request has come since this was asked last.
+    fn take_pieces(&self) -> bool {
+        self.deciders.values().fold(false, |any, decider| decider.lock().take_pieces() | any)
     }
 
     fn reports(&self) -> Vec<Report> {
@@ -76,8 +83,17 @@ pub(crate) async fn exchange<E: Env>(shared: Arc<Shared<E>>, metadata: ServerEnt
         timeout: TIMEOUT,
     };
     let (mut link, mut requests, mut is_told) = (None, 0, false);
+    let mut last_piece = None;
     while shared.is_serving_for(period).await {
         let Some(data) = &shared.data else { return };
+        let now = shared.env.now();
+        if data.averages().take_pieces() {
+            last_piece = Some(now);
+        }
+        // What was told holds for a while without pieces, too: siblings of the next ones may be elsewhere.
+        if last_piece.is_none_or(|at| now.saturating_sub(at) > data.averages().stale) {
+            continue;
+        }
         requests += 1;
         match once(&asker, &metadata, &mut link, requests, data.averages().reports()).await {
             Ok(reports) => {

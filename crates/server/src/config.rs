@@ -8,6 +8,7 @@ use weft_core::ibridge::{Decider, DeciderSpec, Policy, ServiceCurve, Thresholds,
 use weft_core::{ByteLen, Nanos, ServerId, TargetId};
 use weft_env::Address;
 use weft_store::emulate::Emulation;
+use weft_store::fragments::LogSpec;
 use weft_store::target::Module;
 use weft_wire::ClusterSecret;
 use weft_wire::cluster::ServerEntry;
@@ -94,6 +95,8 @@ pub struct IbridgeConfig {
     pub dirty_low: ByteLen,
     /// Whether reads that would have been worth it are copied to the SSD when it is idle.
     pub preload: bool,
+    /// The log has memory for one entry for each so many bytes of its size.
+    pub entry_len: ByteLen,
     /// The device whose time the log's requests take; `None` the one below.
     pub emulate: Option<Emulation>,
 }
@@ -115,6 +118,7 @@ impl IbridgeConfig {
             dirty_high: ByteLen(size.0 / 4 * 3),
             dirty_low: ByteLen(size.0 / 2),
             preload: true,
+            entry_len: LogSpec::ENTRY_LEN,
             emulate: None,
         }
     }

@@ -25,7 +25,7 @@ use crate::place::{self, Bridge, Placed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use weft_core::TargetId;
+use weft_core::{ByteLen, TargetId};
 use weft_env::{Env, Notify};
 use weft_store::datafile::DatafileKey;
 use weft_store::error::{DatafileError, TargetError};
@@ -279,6 +279,8 @@ impl<E: Env> DataService<E> {
         for (&id, served) in &self.targets {
             let target = served.placed.target();
             let space = target.space().await.unwrap_or_default();
+            // What lies on an SSD alone needs room on the disk before long.
+            let owed = served.placed.bridge().map_or(ByteLen(0), Bridge::dirty);
             let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             all.push(TargetStatus {
                 target: id,
@@ -289,7 +291,7 @@ impl<E: Env> DataService<E> {
                     None => target.module().name().to_owned(),
                 },
                 total: space.total,
-                free: space.free,
+                free: ByteLen(space.free.0.saturating_sub(owed.0)),
                 bytes_read: count(&served.counters.bytes_read),
                 bytes_written: count(&served.counters.bytes_written),
                 requests: count(&served.counters.requests),

@@ -29,6 +29,7 @@ fn spec(path: &Path, size: ByteLen) -> LogSpec {
         target_path: path.parent().expect("inside of the other").to_owned(),
         size,
         segment_len: LogSpec::SEGMENT_LEN,
+        entry_len: LogSpec::ENTRY_LEN,
         emulate: None,
     }
 }

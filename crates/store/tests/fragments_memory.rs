@@ -47,12 +47,13 @@ fn a_log_full_of_the_smallest_pieces_takes_no_more_memory_than_promised() {
         target_path: dir.path().join("target"),
         size,
         segment_len: ByteLen::from_mib(1),
+        entry_len: LogSpec::ENTRY_LEN,
         emulate: None,
     };
     let before = LIVE.load(Relaxed);
     let (log, _) = block_on(FragmentLog::open(&RealEnv::new(), &spec)).expect("made");
     let tag = Tag { class: Class::Random, gain: 1, dirty: true, mtime: Timestamp(1) };
-    let entries_max = (LogSpec::ENTRIES_PER_GIB * size.0) >> 30;
+    let entries_max = size.0 / LogSpec::ENTRY_LEN.0;
     let mut taken = 0;
     loop {
         // Scattered over many datafiles, so that none are neighbors.

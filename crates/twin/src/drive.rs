@@ -31,16 +31,21 @@ pub struct RunOptions {
     /// Whether the run ends when everything that it wrote lies on the disks of the targets: the clock runs on until
     /// then.
     pub drain: bool,
+    /// Whether each pass begins at a round time and with the same dice, whatever went before. Two runs that differ in
+    /// something that a pass does not meet then give the same to the nanosecond, and what differs is its doing.
+    pub paired: bool,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { passes: 1, drain: false }
+        Self { passes: 1, drain: false, paired: false }
     }
 }
 
 /// What is left to do between two passes has so long.
 const BETWEEN_PASSES: Nanos = Nanos::from_s(60);
+/// Passes of paired runs begin at multiples of this.
+const ROUND: Nanos = Nanos::from_s(1000);
 
 /// Builds the cluster and runs the workload on it to its end.
 ///
@@ -92,6 +97,13 @@ pub fn run_with(
     loop {
         drive.cluster.forget();
         let before = Before { devices: drive.cluster.devices(), logs: statuses(&mut sim, &drive, &outside)? };
+        if options.paired {
+            let env = outside.clone();
+            let wait = Nanos(sim.elapsed().0.next_multiple_of(ROUND.0) - sim.elapsed().0);
+            sim.block_on(&outside, async move { env.sleep(wait).await });
+            drive.cluster.forget();
+            drive.control.reseed(mix(spec.seed ^ mix(pass.into())));
+        }
         *drive.tally.borrow_mut() = Tally { left: ranks, start: sim.elapsed(), ..Tally::default() };
         for rank in 0..ranks {
             let env = drive.cluster.rank(rank);

@@ -10,6 +10,7 @@ use weft_core::ibridge::{Policy, ServiceCurve, Thresholds, Weight};
 use weft_core::{ByteLen, Nanos};
 use weft_models::Profile;
 use weft_server::IbridgeConfig;
+use weft_store::fragments::LogSpec;
 use weft_workload::Size;
 
 /// An SSD beside each disk of a group of targets, and which requests go to it.
@@ -42,6 +43,8 @@ pub struct IbridgeSpec {
     pub dirty_low: Option<Size>,
     /// Whether reads that would have been worth it are copied to the SSD when it is idle.
     pub preload: bool,
+    /// The log has memory for one entry for each so many bytes of its size.
+    pub entry_size: Size,
 }
 
 impl Default for IbridgeSpec {
@@ -60,6 +63,7 @@ impl Default for IbridgeSpec {
             dirty_high: None,
             dirty_low: None,
             preload: true,
+            entry_size: Size(LogSpec::ENTRY_LEN.0),
         }
     }
 }
@@ -90,9 +94,13 @@ impl IbridgeSpec {
     pub(crate) fn check(&self, at: &str, own: &[Profile], seed: u64) -> Result<(), SpecError> {
         device::disk(own, &self.profile, seed)
             .map_err(|error| SpecError::new(format!("{at}.profile"), error.why))?;
-        for (name, value) in
-            [("size", self.size.0), ("exchange_ms", self.exchange_ms), ("stale_ms", self.stale_ms)]
-        {
+        let values = [
+            ("size", self.size.0),
+            ("exchange_ms", self.exchange_ms),
+            ("stale_ms", self.stale_ms),
+            ("entry_size", self.entry_size.0),
+        ];
+        for (name, value) in values {
             if value == 0 {
                 return Err(SpecError::new(format!("{at}.{name}"), "give at least 1"));
             }
@@ -126,6 +134,7 @@ impl IbridgeSpec {
             dirty_high: ByteLen(high),
             dirty_low: ByteLen(low),
             preload: self.preload,
+            entry_len: ByteLen(self.entry_size.0),
             ..IbridgeConfig::new(path, ByteLen(self.size.0), curve)
         }
     }

@@ -142,7 +142,9 @@ fn readers_of_one_disk_stand_in_its_queue() {
 fn bytes_in_memory_count_when_the_run_is_to_end_on_the_disks() {
     let spec = cluster(1, Module::Buffered);
     let script = || Script(vec![vec![OPEN, Op::Phase(1), write(0, 1 << 20), Op::Close { file: FILE }]]);
-    let of = |drain| run_with(&spec, &script(), RunOptions { passes: 1, drain }).expect("runs to its end");
+    let of = |drain| {
+        run_with(&spec, &script(), RunOptions { drain, ..RunOptions::default() }).expect("runs to its end")
+    };
     let (quick, whole) = (of(false), of(true));
     assert_eq!((quick.drain, quick.devices[0].counters.write_bytes), (Nanos::ZERO, 0), "in memory only");
     assert!(whole.devices[0].counters.write_bytes >= 1 << 20);
@@ -158,8 +160,9 @@ fn of_several_passes_the_last_is_told() {
         Script(vec![vec![OPEN, write(0, 1 << 20), Op::Phase(1), read(0, 1 << 20), Op::Close { file: FILE }]])
     };
     let spec = cluster(1, Module::Buffered);
-    let of =
-        |passes| run_with(&spec, &script(), RunOptions { passes, drain: false }).expect("runs to its end");
+    let of = |passes| {
+        run_with(&spec, &script(), RunOptions { passes, ..RunOptions::default() }).expect("runs to its end")
+    };
     let (first, third) = (of(1), of(3));
     assert_eq!(first.file_requests, third.file_requests);
     assert_eq!(phase(&first), phase(&third));

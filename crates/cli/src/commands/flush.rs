@@ -5,10 +5,15 @@ use crate::failure::{FAILED, Failure};
 use crate::table::human;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use weft_core::TargetId;
 use weft_env::real::block_on;
+
+/// So many targets at the most are written back at once.
+const AT_ONCE: usize = 64;
 
 const AFTER: &str = "\
 A target with an SSD beside its disk (`[server.target.ibridge]`) keeps what small requests write on the SSD until the
@@ -40,7 +45,7 @@ pub struct Flush {
 }
 
 impl Flush {
-    /// Flushes one target after the other.
+    /// Flushes all targets at once.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
         let there: Vec<TargetId> = weft.cluster.map().targets.iter().map(|entry| entry.id).collect();
@@ -57,19 +62,31 @@ impl Flush {
             }
         };
         let (mut sum, mut failed) = (0, false);
-        for target in chosen {
-            let flushed = block_on(weft.client.flush_target(target, |written, dirty| {
-                let (written, dirty) = (human(written.0), human(dirty.0));
-                bar.set_message(format!("target {}: {written} written back, {dirty} left", target.0));
+        let so_far = Mutex::new(BTreeMap::new());
+        let flush = &|target: TargetId| {
+            block_on(weft.client.flush_target(target, |written, dirty| {
+                let mut so_far = so_far.lock().unwrap_or_else(PoisonError::into_inner);
+                so_far.insert(target, (written.0, dirty.0));
+                let sum = |of: fn(&(u64, u64)) -> u64| human(so_far.values().map(of).sum());
+                bar.set_message(format!("{} written back, {} left", sum(|it| it.0), sum(|it| it.1)));
                 bar.tick();
-            }));
-            match flushed {
-                Ok(written) => sum += written.0,
-                Err(error) => {
-                    failed = true;
-                    bar.suspend(|| {
-                        eprintln!("{}", Failure::new(format!("target {}", target.0), why(&error)));
-                    });
+            }))
+        };
+        for some in chosen.chunks(AT_ONCE) {
+            let flushed: Vec<_> = std::thread::scope(|scope| {
+                let started: Vec<_> =
+                    some.iter().map(|&target| scope.spawn(move || (target, flush(target)))).collect();
+                started.into_iter().map(|it| it.join().expect("the thread does not panic")).collect()
+            });
+            for (target, flushed) in flushed {
+                match flushed {
+                    Ok(written) => sum += written.0,
+                    Err(error) => {
+                        failed = true;
+                        bar.suspend(|| {
+                            eprintln!("{}", Failure::new(format!("target {}", target.0), why(&error)));
+                        });
+                    }
                 }
             }
         }

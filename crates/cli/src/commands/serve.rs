@@ -265,6 +265,7 @@ fn ibridge(
         dirty_high: found.dirty_high,
         dirty_low: found.dirty_low,
         preload: found.preload,
+        entry_len: found.entry_size,
         emulate: found.emulate.as_ref().map(emulation).transpose()?,
     })
 }

@@ -8,6 +8,9 @@ use super::detour::{Detour, Price, Scarcity};
 use super::policy::Policy;
 use crate::units::{ByteLen, Nanos, TargetId};
 
+/// What is read faster than the disk could by so many times has not been read from it.
+const MEMORY: u64 = 4;
+
 /// Below which size a request is small, for each class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thresholds {
@@ -92,13 +95,14 @@ pub struct Decider {
     board: Board,
     detour: Detour,
     scarcity: Scarcity,
+    has_pieces: bool,
 }
 
 impl Decider {
     /// Of a disk that has served nothing yet.
     pub fn new(spec: DeciderSpec) -> Self {
         let (average, board) = (ServiceAverage::new(spec.weight), Board::new(spec.stale));
-        Self { spec, average, board, detour: Detour::new(), scarcity: Scarcity::default() }
+        Self { spec, average, board, detour: Detour::new(), scarcity: Scarcity::default(), has_pieces: false }
     }
 
     /// What it was told at its start.
@@ -119,6 +123,16 @@ impl Decider {
     /// The same, to be brought up to date.
     pub const fn board_mut(&mut self) -> &mut Board {
         &mut self.board
+    }
+
+    /// Whether a piece of a larger request has come since this was asked last: only those have siblings, whose T matter.
+    pub fn take_pieces(&mut self) -> bool {
+        std::mem::take(&mut self.has_pieces)
+    }
+
+    /// Process `process` (any number of its own) writes to the disk.
+    pub fn heard_of(&mut self, process: u64) {
+        self.detour.heard_of(process);
     }
 
     /// The class of a small request; `None` when it is not small.
@@ -144,6 +158,7 @@ impl Decider {
     /// Which device is to serve the request that arrives at `now`. T stays as it is: what the disk does is told by
     /// [`served_by_disk`](Self::served_by_disk), and what the SSD does leaves it alone (equation 2).
     pub fn decide(&mut self, arrival: &Arrival<'_>, now: Nanos) -> Verdict {
+        self.has_pieces |= arrival.pieces > 1;
         let is_small = |policy_admits: fn(i64) -> bool| match self.class(arrival) {
             Some(class) => {
                 let gain = self.gain(arrival, now);
@@ -158,7 +173,7 @@ impl Decider {
             Policy::Detour { ns_per_byte, page } => {
                 let (curve, request) = (&self.spec.curve, &arrival.request);
                 let distance = self.average.distance(curve, request);
-                let price = Price { ns_per_byte: self.scarcity.price(ns_per_byte), page };
+                let price = Price { ns_per_byte: self.scarcity.price(ns_per_byte, request.write), page };
                 self.detour.decide(curve, price, request, distance, arrival.kind())
             }
         }
@@ -170,9 +185,17 @@ impl Decider {
         self.detour.served(request);
     }
 
-    /// So much of the SSD's room holds bytes that lie there alone: what is left is for those to whom it is worth most.
-    pub fn filled(&mut self, dirty: ByteLen, capacity: ByteLen) {
-        self.scarcity = Scarcity::of(dirty, capacity);
+    /// So much of the SSD's room, which is `capacity`, holds bytes that lie there alone, and so much any: what is left is
+    /// for those to whom it is worth most.
+    pub fn filled(&mut self, dirty: ByteLen, all: ByteLen, capacity: ByteLen) {
+        self.scarcity = Scarcity::of(dirty, all, capacity);
+    }
+
+    /// Whether a copy is worth anything of a read of `len` bytes that took so long: what comes faster than any platter turns
+    /// comes from the system's memory, and will again.
+    pub fn is_worth_a_copy(&self, len: ByteLen, took: Nanos) -> bool {
+        let is_own = matches!(self.spec.policy, Policy::Detour { .. });
+        !is_own || took.0 >= self.spec.curve.transfer(len, false).0 / MEMORY
     }
 
     /// Whether somebody wants to know by [`took`](Self::took) how long the disk takes for writes.
@@ -180,10 +203,10 @@ impl Decider {
         matches!(self.spec.policy, Policy::Detour { page: 1.., .. })
     }
 
-    /// The disk took `time` for a write, from its beginning to its end and with all that it waited for.
-    pub fn took(&mut self, request: &DiskRequest, time: Nanos) {
+    /// The disk had a write from `began` to `ended`, with all that it waited for, when there were so many at its end.
+    pub fn took(&mut self, request: &DiskRequest, time: (Nanos, Nanos), depth: u32) {
         if let Policy::Detour { ns_per_byte, page } = self.spec.policy {
-            self.detour.took(&self.spec.curve, Price { ns_per_byte, page }, request, time);
+            self.detour.took(&self.spec.curve, Price { ns_per_byte, page }, request, time, depth);
         }
     }
 }

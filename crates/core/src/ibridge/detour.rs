@@ -3,20 +3,29 @@
 
 use super::Class;
 use super::average::DiskRequest;
+use super::crowd::Crowd;
 use super::curve::ServiceCurve;
 use super::decider::Verdict;
-use super::runs::Runs;
+use super::runs::{Runs, Standing};
 use crate::units::{ByteLen, Nanos};
 
-/// Of so many writes whose edges would go to the SSD one goes to the disk as it is, to learn what that costs now.
-const PROBE: u32 = 512;
-/// What a new time weighs in the mean of its kind: one part of so many.
-const TIMES: u64 = 8;
-/// A read pays so many times the price: the disk reads ahead, and a file that lies on both devices in parts is read more
-/// slowly than from either.
-const READS: u32 = 5;
+/// So many writes in a row go to the disk, though they would go to the SSD, to learn what that costs now: one alone would
+/// find an idle disk.
+const PROBES: u32 = 32;
+/// They take about one part of so many of the time.
+const PROBES_PART: u64 = 64;
+/// How short room is, in sixteenths of it.
+const PARTS: u32 = 16;
+/// Beyond so many of them the price of a byte that lies here alone doubles with each.
+const DIRTY_FREE: u32 = 4;
+/// Beyond so many of them, with copies, each adds the price once more to what a copy costs: five times when all is full.
+const COPIES_FREE: u32 = 12;
 /// An edge costs no more than so many rotations: writers that wait for each other are not to be counted twice.
 const ROTATIONS_MAX: u64 = 4;
+
+/// Of so many neighbors that wait together two are served for one movement of the arm, of twice as many three: the system sorts
+/// and joins them.
+const TOGETHER: u64 = 8;
 
 /// What the policy knows of one disk.
 #[derive(Clone, Debug)]
@@ -24,18 +33,41 @@ pub(super) struct Detour {
     runs: Runs,
     /// Where the disk's last request ended.
     head: Option<(u64, u64)>,
+    /// What the arm took to get to the reads that go on from one to the next, and how many bytes they are by now.
+    reading: (Nanos, u64),
+    crowd: Crowd,
     ragged: Mean,
     whole: Mean,
-    probe: u32,
+    /// How many writes waited.
+    depth: Mean,
+    /// When the disk was last done with a write.
+    done: Nanos,
+    /// What the SSD took since the last probes, in nanoseconds of its way.
+    credit: u64,
+    /// Probes to come.
+    probes: u32,
 }
 
-/// A mean of times that forgets, in nanoseconds.
+/// The mean of so many values (nanoseconds, or requests) as there are probes; it stays until there are as many again. Were it to follow
+/// each time, the first one, for which the arm had come from elsewhere, would take the next ones away from the disk.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mean(Option<u64>);
+struct Mean {
+    of_last: Option<u64>,
+    sum: u64,
+    count: u32,
+}
 
 impl Mean {
-    fn add(&mut self, time: Nanos) {
-        self.0 = Some(self.0.map_or(time.0, |mean| mean - mean / TIMES + time.0 / TIMES));
+    fn add(&mut self, value: u64) {
+        (self.sum, self.count) = (self.sum.saturating_add(value), self.count + 1);
+        if self.count == PROBES {
+            *self = Self { of_last: Some(self.sum / u64::from(PROBES)), ..Self::default() };
+        }
+    }
+
+    /// What was counted under other circumstances counts no more.
+    fn begin(&mut self) {
+        (self.sum, self.count) = (0, 0);
     }
 }
 
@@ -48,20 +80,29 @@ pub(super) struct Price {
     pub page: u32,
 }
 
-/// How short room on the SSD is: the price of a byte doubles with each sixteenth of it that is taken beyond a quarter.
+/// How short room on the SSD is: the price of a byte doubles with each sixteenth of it that dirty bytes take beyond a
+/// quarter. What reads copy there pays more from three quarters on that hold anything: a copy drives out another.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Scarcity {
     doublings: u32,
+    copies: u32,
 }
 
 impl Scarcity {
-    pub fn of(dirty: ByteLen, capacity: ByteLen) -> Self {
-        let sixteenths = u128::from(dirty.0) * 16 / u128::from(capacity.0.max(1));
-        Self { doublings: (sixteenths.min(16) as u32).saturating_sub(4) }
+    /// With so many dirty bytes, and so many bytes at all, where there is room for `capacity`.
+    pub fn of(dirty: ByteLen, all: ByteLen, capacity: ByteLen) -> Self {
+        let parts = |len: ByteLen| {
+            let parts = u128::from(len.0) * u128::from(PARTS) / u128::from(capacity.0.max(1));
+            parts.min(u128::from(PARTS)) as u32
+        };
+        let beyond = |len: ByteLen, free: u32| parts(len).saturating_sub(free);
+        Self { doublings: beyond(dirty, DIRTY_FREE), copies: beyond(all, COPIES_FREE) }
     }
 
-    pub fn price(self, ns_per_byte: u32) -> u32 {
-        ns_per_byte.saturating_mul(1 << self.doublings)
+    /// The price of a byte for a write, or for a read.
+    pub fn price(self, ns_per_byte: u32, write: bool) -> u32 {
+        let times = if write { 1 } else { 1 + self.copies };
+        ns_per_byte.saturating_mul(1 << self.doublings).saturating_mul(times)
     }
 }
 
@@ -73,8 +114,29 @@ impl Price {
 
 impl Detour {
     /// Of a disk that has served nothing.
-    pub const fn new() -> Self {
-        Self { runs: Runs::new(), head: None, ragged: Mean(None), whole: Mean(None), probe: 0 }
+    pub fn new() -> Self {
+        Self {
+            runs: Runs::new(),
+            head: None,
+            reading: (Nanos::ZERO, 0),
+            crowd: Crowd::new(),
+            ragged: Mean::default(),
+            whole: Mean::default(),
+            depth: Mean::default(),
+            done: Nanos::ZERO,
+            credit: 0,
+            // What comes first shows what the disk takes.
+            probes: PROBES,
+        }
+    }
+
+    /// A process writes. When there are more of them than before, what the disk takes is found out anew: they may wait in
+    /// one queue, and be served together.
+    pub fn heard_of(&mut self, process: u64) {
+        if self.crowd.add(process) {
+            (self.ragged, self.whole, self.depth) = Default::default();
+            (self.credit, self.probes) = (0, PROBES);
+        }
     }
 
     /// The disk serves a request.
@@ -82,19 +144,30 @@ impl Detour {
         self.head = Some((request.file, request.offset.0.saturating_add(request.len.0)));
     }
 
-    /// The disk took `time` for a write.
-    pub fn took(&mut self, curve: &ServiceCurve, price: Price, request: &DiskRequest, time: Nanos) {
+    /// The disk had a write from `began` to `ended`. What it took is the time since it was done with another: when `depth`
+    /// of them wait, their waiting is not counted once for each, and what the system gains by sorting and joining them is.
+    pub fn took(
+        &mut self,
+        curve: &ServiceCurve,
+        price: Price,
+        request: &DiskRequest,
+        (began, ended): (Nanos, Nanos),
+        depth: u32,
+    ) {
+        self.depth.add(depth.into());
+        let time = ended.saturating_sub(began.max(self.done));
+        self.done = self.done.max(ended);
         let beyond = time.saturating_sub(curve.transfer(request.len, true));
         match pages(request, price.page) {
-            Pages::Whole => self.whole.add(beyond),
-            Pages::Some { .. } | Pages::None => self.ragged.add(beyond),
+            Pages::Whole => self.whole.add(beyond.0),
+            Pages::Some { .. } | Pages::None => self.ragged.add(beyond.0),
         }
     }
 
     /// What a write with edges takes longer than one without.
     fn edge_cost(&self, curve: &ServiceCurve) -> Nanos {
-        let Mean(Some(ragged)) = self.ragged else { return Nanos::ZERO };
-        let more = Nanos(ragged.saturating_sub(self.whole.0.unwrap_or(0)));
+        let Some(ragged) = self.ragged.of_last else { return Nanos::ZERO };
+        let more = Nanos(ragged.saturating_sub(self.whole.of_last.unwrap_or(0)));
         more.min(Nanos(curve.rotation().0.saturating_mul(ROTATIONS_MAX)))
     }
 
@@ -107,26 +180,34 @@ impl Detour {
         distance: ByteLen,
         class: Class,
     ) -> Verdict {
-        let is_part = self.runs.join(request);
+        let is_part = self.runs.join(request) != Standing::Alone;
         if request.len == ByteLen::ZERO {
             return Verdict::Disk;
         }
         let position = curve.seek(distance).saturating_add(curve.rotation());
         let position = match request.write {
-            // It may join its neighbors in memory or in the queue: then it costs what such writes were seen to.
-            true if is_part => position.min(Nanos(self.whole.0.unwrap_or(0))),
-            false if self.head == Some((request.file, request.offset.0)) => Nanos::ZERO,
-            _ => position,
+            // It may join its neighbors in the queue, as long as there would be one if all went to the disk; and it costs no
+            // more than such writes were seen to, which is next to nothing in memory.
+            true if is_part => {
+                Nanos(position.0.saturating_mul(TOGETHER) / (TOGETHER + self.depth.of_last.unwrap_or(0)))
+                    .min(Nanos(self.whole.of_last.unwrap_or(0)))
+            }
+            true => position,
+            // Who jumps and goes on from there is one long request: without its beginning the rest would have to jump.
+            false => {
+                let goes_on = self.head == Some((request.file, request.offset.0));
+                let (cost, before) = if goes_on { self.reading } else { (position, 0) };
+                self.reading = (cost, before.saturating_add(request.len.0));
+                cost
+            }
         };
-        let times = if request.write { 1 } else { READS };
-        let price = Price { ns_per_byte: price.ns_per_byte.saturating_mul(times), ..price };
         let pages = if request.write { pages(request, price.page) } else { Pages::Whole };
         let edge = if pages == Pages::Whole { Nanos::ZERO } else { self.edge_cost(curve) };
         let verdict = match pages {
             Pages::None if price.pays_for(position.saturating_add(edge), request.len.0) => {
                 Verdict::Ssd { class, gain: signed(position.saturating_add(edge)) }
             }
-            _ if price.pays_for(position, request.len.0) => {
+            _ if price.pays_for(position, if request.write { request.len.0 } else { self.reading.1 }) => {
                 Verdict::Ssd { class, gain: signed(position.saturating_add(edge)) }
             }
             Pages::Some { head, tail } if price.pays_for(edge, head.max(tail)) => {
@@ -134,13 +215,28 @@ impl Detour {
             }
             _ => return Verdict::Disk,
         };
-        if edge > Nanos::ZERO {
-            self.probe = (self.probe + 1) % PROBE;
-            if self.probe == 0 {
-                return Verdict::Disk;
-            }
+        // While it is being found out, what begins runs goes to the disk like what goes on from there.
+        let is_measured = request.write && (is_part || edge > Nanos::ZERO || self.probes > 0);
+        if is_measured && self.is_probe(price, request.len, position.saturating_add(edge)) {
+            return Verdict::Disk;
         }
         verdict
+    }
+
+    /// Whether a write goes to the disk to show what it takes there, where it was seen to take `cost` beyond its transfer.
+    fn is_probe(&mut self, price: Price, len: ByteLen, cost: Nanos) -> bool {
+        if self.probes == 0 {
+            self.credit = self.credit.saturating_add(len.0.saturating_mul(price.ns_per_byte.into()));
+            if self.credit < cost.0.saturating_mul(u64::from(PROBES) * PROBES_PART) {
+                return false;
+            }
+            (self.credit, self.probes) = (0, PROBES);
+            self.ragged.begin();
+            self.whole.begin();
+            self.depth.begin();
+        }
+        self.probes -= 1;
+        true
     }
 }
 
@@ -190,13 +286,18 @@ mod tests {
         DiskRequest { file: 1, offset: LocalOffset(offset), len: ByteLen(len), write: true }
     }
 
+    /// Of a disk of which it is known what it takes.
+    fn learned() -> Detour {
+        Detour { probes: 0, ..Detour::new() }
+    }
+
     fn decide(detour: &mut Detour, request: &DiskRequest) -> Verdict {
         detour.decide(&curve(), PRICE, request, ByteLen(0), Class::Random)
     }
 
     #[test]
     fn a_write_of_its_own_goes_where_its_bytes_are_worth_the_rotation() {
-        let mut detour = Detour::new();
+        let mut detour = learned();
         // 4 ms at 100 ns a byte are 40,000 bytes.
         let gain = 4_000_000;
         assert_eq!(decide(&mut detour, &write(0, 39_999)), Verdict::Ssd { class: Class::Random, gain });
@@ -207,25 +308,40 @@ mod tests {
 
     #[test]
     fn a_read_waits_for_the_arm_unless_it_goes_on_where_the_disk_was() {
-        let mut detour = Detour::new();
+        let mut detour = learned();
         let read = |offset, len| DiskRequest { write: false, ..write(offset, len) };
         detour.served(&read(0, 4096));
         assert_eq!(decide(&mut detour, &read(4096, 4096)), Verdict::Disk);
-        // 4 ms at five times 100 ns a byte are 8,000 bytes.
+        // 4 ms at 100 ns a byte are 40,000 bytes.
         let ssd = Verdict::Ssd { class: Class::Random, gain: 4_000_000 };
-        assert_eq!(decide(&mut detour, &read(8192, 7999)), ssd, "the disk has not been there");
-        assert_eq!(decide(&mut detour, &read(8192, 8000)), Verdict::Disk);
+        assert_eq!(decide(&mut detour, &read(8192, 39_999)), ssd, "the disk has not been there");
+        assert_eq!(decide(&mut detour, &read(8192, 40_000)), Verdict::Disk);
+        // What goes on from a jump belongs to it, as long as all of it is worth the jump.
+        assert_eq!(decide(&mut detour, &read(1 << 20, 20_000)), ssd);
+        detour.served(&read(1 << 20, 20_000));
+        assert_eq!(decide(&mut detour, &read((1 << 20) + 20_000, 19_999)), ssd);
+        detour.served(&read((1 << 20) + 20_000, 19_999));
+        assert_eq!(decide(&mut detour, &read((1 << 20) + 39_999, 1)), Verdict::Disk);
+        detour.served(&read(0, 4096));
         assert_eq!(decide(&mut detour, &DiskRequest { file: 2, ..read(4096, 4096) }), ssd);
+    }
+
+    /// The disk is busy with one such write after the other.
+    fn took(detour: &mut Detour, request: &DiskRequest, time: u64) {
+        for _ in 0..PROBES {
+            let began = detour.done;
+            detour.took(&curve(), PRICE, request, (began, Nanos(began.0 + time)), 1);
+        }
     }
 
     #[test]
     fn edges_go_to_the_ssd_when_they_were_seen_to_cost_time() {
-        let mut detour = Detour::new();
+        let mut detour = learned();
         let unaligned = write(1000, 1 << 20);
         assert_eq!(decide(&mut detour, &unaligned), Verdict::Disk, "nothing is known");
         // 10.48576 ms are the transfer of 1 MiB.
-        detour.took(&curve(), PRICE, &unaligned, Nanos(18_485_760));
-        detour.took(&curve(), PRICE, &write(0, 1 << 20), Nanos(11_485_760));
+        took(&mut detour, &unaligned, 18_485_760);
+        took(&mut detour, &write(0, 1 << 20), 11_485_760);
         let edges = Verdict::Edges { head: 3096, tail: 1000, class: Class::Random, gain: 7_000_000 };
         assert_eq!(decide(&mut detour, &unaligned), edges);
         assert_eq!(decide(&mut detour, &write(0, 1 << 20)), Verdict::Disk, "no edges");
@@ -233,20 +349,18 @@ mod tests {
         let inside = Verdict::Ssd { class: Class::Random, gain: 8_000_000 };
         assert_eq!(decide(&mut detour, &write(5000, 5000)), inside, "part of a run");
         // From then on they cost nothing: writes to memory.
-        for _ in 0..64 {
-            detour.took(&curve(), PRICE, &unaligned, Nanos(20_000));
-        }
+        took(&mut detour, &unaligned, 20_000);
         assert_eq!(decide(&mut detour, &unaligned), Verdict::Disk);
     }
 
     #[test]
     fn joining_a_neighbor_is_free_only_where_it_was_seen_to_be() {
-        let mut detour = Detour::new();
+        let mut detour = learned();
         decide(&mut detour, &write(0, 1 << 20));
         assert_eq!(decide(&mut detour, &write(1 << 20, 8192)), Verdict::Disk);
         // Past the page cache every write waits for the platters.
-        detour.took(&curve(), PRICE, &write(0, 1 << 20), Nanos(60_000_000));
-        let ssd = Verdict::Ssd { class: Class::Random, gain: 4_000_000 };
+        took(&mut detour, &write(0, 1 << 20), 60_000_000);
+        let ssd = Verdict::Ssd { class: Class::Random, gain: 3_555_555 };
         assert_eq!(decide(&mut detour, &write((1 << 20) + 8192, 8192)), ssd, "no more than the arm takes");
         assert_eq!(
             decide(&mut detour, &write((1 << 20) + 16_384, 1 << 16)),
@@ -256,26 +370,90 @@ mod tests {
     }
 
     #[test]
-    fn room_grows_dear_as_it_grows_short() {
-        let price = |dirty| Scarcity::of(ByteLen(dirty), ByteLen(1600)).price(20);
-        assert_eq!([0, 499, 500, 600, 800, 1200, 1600].map(price), [20, 20, 40, 80, 320, 20 << 8, 20 << 12]);
-        assert_eq!(Scarcity::of(ByteLen(5), ByteLen(0)).price(u32::MAX), u32::MAX, "held");
+    fn who_waits_in_a_queue_counts_from_where_the_one_before_was_done() {
+        let mut detour = learned();
+        let whole = |at: u64| write(at << 20, 1 << 20);
+        // All at once, done one after the other, 1 ms beyond their transfer each.
+        for at in 0..u64::from(PROBES) {
+            let ended = Nanos(5 + (at + 1) * 11_485_760);
+            detour.took(&curve(), PRICE, &whole(at), (Nanos(5), ended), 1);
+        }
+        assert_eq!(detour.whole.of_last, Some(1_000_000));
+        // Then an idle disk: the time between does not count.
+        for at in 0..u64::from(PROBES) {
+            let began = Nanos::from_s(100 + at);
+            detour.took(&curve(), PRICE, &whole(at), (began, Nanos(began.0 + 12_485_760)), 1);
+        }
+        assert_eq!(detour.whole.of_last, Some(2_000_000));
     }
 
     #[test]
-    fn writers_that_wait_for_each_other_do_not_count_twice() {
-        let mut detour = Detour::new();
-        detour.took(&curve(), PRICE, &write(1, 1 << 20), Nanos::from_s(10));
+    fn room_grows_dear_as_it_grows_short() {
+        let price = |dirty| Scarcity::of(ByteLen(dirty), ByteLen(dirty), ByteLen(1600)).price(20, true);
+        assert_eq!([0, 499, 500, 600, 800, 1200, 1600].map(price), [20, 20, 40, 80, 320, 20 << 8, 20 << 12]);
+        let copy = |all| Scarcity::of(ByteLen(0), ByteLen(all), ByteLen(1600)).price(20, false);
+        assert_eq!([0, 1299, 1300, 1500, 1600, 9999].map(copy), [20, 20, 40, 80, 100, 100]);
+        assert_eq!(
+            Scarcity::of(ByteLen(0), ByteLen(1600), ByteLen(1600)).price(20, true),
+            20,
+            "copies give way"
+        );
+        assert_eq!(Scarcity::of(ByteLen(5), ByteLen(5), ByteLen(0)).price(u32::MAX, false), u32::MAX, "held");
+    }
+
+    #[test]
+    fn neighbors_that_wait_together_share_the_arm() {
+        let decide_among = |depth, at: u64| {
+            let mut detour = learned();
+            decide(&mut detour, &write(0, 1 << 20));
+            for _ in 0..PROBES {
+                let began = detour.done;
+                let time = (began, Nanos(began.0 + 60_000_000));
+                detour.took(&curve(), PRICE, &write(0, 1 << 20), time, depth);
+            }
+            decide(&mut detour, &write((1 << 20) + at, 10_000))
+        };
+        let ssd = |gain| Verdict::Ssd { class: Class::Random, gain };
+        // 4 ms for one, 2 ms for each of eight; 10,000 bytes are worth 1 ms.
+        assert_eq!(decide_among(0, 5000), ssd(4_000_000));
+        assert_eq!(decide_among(8, 5000), ssd(2_000_000));
+        assert_eq!(decide_among(24, 5000), Verdict::Disk);
+        assert_eq!(decide_among(24, 90_000_000), ssd(4_000_000), "nobody else is there");
+    }
+
+    #[test]
+    fn what_the_disk_takes_is_found_out_anew_when_more_write() {
+        let mut detour = learned();
+        decide(&mut detour, &write(0, 1 << 20));
+        detour.heard_of(1);
+        took(&mut detour, &write(0, 1 << 20), 60_000_000);
+        let next = write(1 << 20, 8192);
+        assert_eq!(decide(&mut detour, &next), Verdict::Ssd { class: Class::Random, gain: 3_555_555 });
+        detour.heard_of(2);
+        assert_eq!(decide(&mut detour, &next), Verdict::Disk);
+    }
+
+    #[test]
+    fn an_edge_costs_some_turns_at_the_most() {
+        let mut detour = learned();
+        took(&mut detour, &write(1, 1 << 20), 10_000_000_000);
         assert_eq!(detour.edge_cost(&curve()), Nanos::from_ms(16));
     }
 
     #[test]
-    fn now_and_then_the_disk_shows_what_edges_cost() {
-        let mut detour = Detour::new();
+    fn now_and_then_the_disk_shows_what_it_takes() {
+        let mut detour = learned();
         let unaligned = write(1000, 1 << 20);
-        detour.took(&curve(), PRICE, &unaligned, Nanos::from_ms(30));
-        let disk = (0..PROBE * 3).filter(|_| decide(&mut detour, &unaligned) == Verdict::Disk).count();
-        assert_eq!(disk, 3);
+        took(&mut detour, &unaligned, 30_000_000);
+        detour.probes = PROBES;
+        let first: Vec<_> = (0..PROBES).map(|_| decide(&mut detour, &unaligned)).collect();
+        assert_eq!(first, vec![Verdict::Disk; PROBES as usize], "the first ones");
+        // The way of 1 MiB over the SSD is 100 ms, an edge costs 16: 32 probes after each 313.
+        let verdicts: Vec<_> = (0..3 * (312 + 32)).map(|_| decide(&mut detour, &unaligned)).collect();
+        let disk = |of: &[Verdict]| of.iter().filter(|verdict| **verdict == Verdict::Disk).count();
+        assert_eq!(disk(&verdicts), 3 * 32);
+        assert_eq!(disk(&verdicts[..312]), 0);
+        assert_eq!(disk(&verdicts[312..312 + 32]), 32, "in a row: one alone would find an idle disk");
     }
 
     proptest! {
@@ -302,11 +480,11 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_numbers_are_no_trouble() {
-        let mut detour = Detour::new();
+        let mut detour = learned();
         for (offset, len) in [(u64::MAX, 1), (u64::MAX, 0), (u64::MAX - 5, 5), (1, u64::MAX), (0, u64::MAX)] {
             decide(&mut detour, &write(offset, len));
             detour.served(&write(offset, len));
-            detour.took(&curve(), PRICE, &write(offset, len), Nanos(u64::MAX));
+            detour.took(&curve(), PRICE, &write(offset, len), (Nanos(0), Nanos(u64::MAX)), u32::MAX);
         }
     }
 }

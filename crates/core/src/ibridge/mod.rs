@@ -16,6 +16,7 @@
 
 mod average;
 mod board;
+mod crowd;
 mod curve;
 mod decider;
 mod detour;

@@ -164,6 +164,13 @@ impl BlockingFile for RealBlockingFile {
         }
     }
 
+    fn reserve(&self, len: ByteLen) -> io::Result<()> {
+        match sys::reserve(&self.0.fd, len.0) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            result => result,
+        }
+    }
+
     fn set_len(&self, len: ByteLen) -> io::Result<()> {
         sys::ftruncate(&self.0.fd, len.0)
     }

@@ -204,6 +204,12 @@ impl Control {
         self.world.reset_links_between(a.machine(), b.machine());
     }
 
+    /// From here on chance is what `seed` says, whatever was drawn before: two worlds that are alike then stay alike, though
+    /// they came there on different ways.
+    pub fn reseed(&self, seed: u64) {
+        self.world.state().rng = Rng::new(seed);
+    }
+
     /// A stream of random numbers of this world, for choices of the test itself.
     pub fn rng(&self) -> Rng {
         self.world.state().rng.fork()

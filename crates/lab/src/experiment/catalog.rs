@@ -31,6 +31,7 @@ const FILES: &[(&str, &str)] = carried![
     "ibridge-fig13",
     "ibridge-fig13-ssd",
     "ibridge-tab3",
+    "ibridge-aligned",
     "ceda-fig3",
     "thesis-tab4.1",
     "thesis-tab4.2",

@@ -147,11 +147,14 @@ pub struct Runs {
     pub passes: u32,
     /// Whether the time until everything that was written lies on the disks counts, too.
     pub drain: bool,
+    /// Whether all runs begin at the same time with the same dice: what two of them do not have in common is then the
+    /// doing of what they differ in, to the nanosecond.
+    pub paired: bool,
 }
 
 impl Default for Runs {
     fn default() -> Self {
-        Self { passes: 1, drain: false }
+        Self { passes: 1, drain: false, paired: false }
     }
 }
 

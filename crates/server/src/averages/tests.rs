@@ -5,7 +5,7 @@ use crate::config::{Hooks, IbridgeConfig, Limits, TargetConfig};
 use crate::metadata;
 use crate::server::{Server, ServerHandle};
 use std::path::{Path, PathBuf};
-use weft_core::ibridge::{DiskRequest, ServiceCurve};
+use weft_core::ibridge::{Arrival, DiskRequest, ServiceCurve};
 use weft_core::{ByteLen, LocalOffset, ServerId};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::sim::{Sim, SimEnv};
@@ -85,6 +85,14 @@ impl<E: Env> Story<E> {
         Server::start(self.worlds[id as usize].clone(), self.config(id)).await.expect("the server starts")
     }
 
+    /// A piece of a larger request comes to a server's disk.
+    fn piece(&self, handle: &ServerHandle<E>) {
+        let data = handle.shared().data.as_ref().expect("a data server");
+        let (_, decider) = data.averages().deciders.first_key_value().expect("a disk");
+        let request = DiskRequest { file: 1, offset: LocalOffset(0), len: ByteLen(1 << 20), write: true };
+        decider.lock().decide(&Arrival { request, pieces: 2, siblings: &[] }, Nanos::ZERO);
+    }
+
     /// What server `asks` knows of T on server `of`.
     fn known(&self, handle: &ServerHandle<E>, of: u32) -> Option<Nanos> {
         let data = handle.shared().data.as_ref().expect("a data server");
@@ -109,14 +117,22 @@ impl<E: Env> Story<E> {
         let data = one.shared().data.as_ref().expect("a data server");
         data.averages().of(TargetId(1)).expect("with an SSD").lock().served_by_disk(&request);
         let busy = Some(Nanos(4_375_000));
-        self.until("two hears of one", || self.known(&two, 1) == busy).await;
-        self.until("one hears of two", || self.known(&one, 2) == Some(Nanos(0))).await;
+        // Nobody has anything to ask until there are requests of several pieces.
+        self.worlds[0].sleep(Nanos(EXCHANGE.0 * 5)).await;
+        assert_eq!((self.known(&two, 1), self.known(&one, 2)), (None, None));
+        let pieces = || [&one, &two].into_iter().for_each(|server| self.piece(server));
+        let hears = |server, of, what| {
+            pieces();
+            self.known(server, of) == what
+        };
+        self.until("two hears of one", || hears(&two, 1, busy)).await;
+        self.until("one hears of two", || hears(&one, 2, Some(Nanos(0)))).await;
         assert_eq!(self.known(&one, 1), busy, "and of itself");
 
         metadata.stop().await;
         self.until("it is too old", || self.known(&two, 1).is_none()).await;
         metadata = self.start(0).await;
-        self.until("two hears of one again", || self.known(&two, 1) == busy).await;
+        self.until("two hears of one again", || hears(&two, 1, busy)).await;
         let told = |lines: &Lines| {
             lines.lock().iter().filter(|line| line.starts_with("service times of other servers")).count()
         };

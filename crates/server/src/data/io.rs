@@ -87,7 +87,7 @@ impl<E: Env> DataService<E> {
         let (family, kind) = (Family::Data, Kind::Reply);
         let key = key(datafile);
         let gate = Gate { admission: &served.admission, session: connection.session };
-        let plan = served.placed.plan_read(key, offset, read.len, &read.hints);
+        let mut plan = served.placed.plan_read(key, offset, read.len, &read.hints);
         if served.placed.target().sends_files() && !link.checksums() && plan.is_of_disk() {
             let permit = served.placed.enter(gate).await;
             match served.placed.file_to_send(&plan, key, offset, read.len).await {
@@ -117,7 +117,7 @@ impl<E: Env> DataService<E> {
             }
         }
         let mut buf = self.pool.borrow(read.len as usize).await;
-        let (len, datafile_len) = match served.placed.read(&plan, key, offset, &mut buf, gate).await {
+        let (len, datafile_len) = match served.placed.read(&mut plan, key, offset, &mut buf, gate).await {
             Ok(got) => got,
             Err(error) => return answer(link, entry, incoming, &DataReply::Failed(self.failed(error))).await,
         };
@@ -153,7 +153,7 @@ impl<E: Env> DataService<E> {
         let area = shared_part(connection, to, len)?;
         let (key, offset) = (key(read.datafile), read.offset);
         let gate = Gate { admission: &served.admission, session: connection.session };
-        let plan = served.placed.plan_read(key, offset, read.len, &read.hints);
+        let mut plan = served.placed.plan_read(key, offset, read.len, &read.hints);
         if let ReadPlan::Disk(known) = plan {
             let got = served.placed.read_shared(key, offset, (area, to, len), gate).await;
             let (count, datafile_len) = got.map_err(|error| self.failed(error))?;
@@ -164,7 +164,7 @@ impl<E: Env> DataService<E> {
             }
         }
         let mut buf = self.pool.borrow(len).await;
-        let got = served.placed.read(&plan, key, offset, &mut buf, gate).await;
+        let got = served.placed.read(&mut plan, key, offset, &mut buf, gate).await;
         let (count, datafile_len) = got.map_err(|error| self.failed(error))?;
         area.copy_in(to, &buf[..count]);
         Counters::add(&served.counters.bytes_read, count as u64);

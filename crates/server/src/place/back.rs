@@ -180,7 +180,7 @@ impl<E: Env> Placed<E> {
         bridge.log.written_back(&pieces).await?;
         let written = pieces.iter().map(|piece| piece.extent().len()).sum();
         bridge.counters.wrote_back(written, bridge.env.now());
-        bridge.policies.filled(bridge.dirty());
+        bridge.filled();
         Ok(ByteLen(written))
     }
 

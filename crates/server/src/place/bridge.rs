@@ -33,6 +33,8 @@ pub(crate) struct Bridge<E: Env> {
     pub(super) log_requests: AtomicU64,
     /// Requests on the SSD now.
     pub(super) busy: AtomicU32,
+    /// Writes that the disk has, or that wait for it.
+    pub(super) disk_writes: AtomicU32,
     /// There is something to do in the background, or it is to end.
     pub(super) work: E::Notify,
     /// Whether the task in the background waits for work.
@@ -44,8 +46,15 @@ pub(crate) struct Bridge<E: Env> {
     pub(super) trouble: Mutex<Option<String>>,
 }
 
-/// Counts a request on the SSD as long as it lives.
+/// Counts a request as long as it lives.
 pub(super) struct Busy<'a>(&'a AtomicU32);
+
+impl Busy<'_> {
+    /// How many there are, with itself.
+    pub fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
@@ -69,6 +78,7 @@ impl<E: Env> Bridge<E> {
             disk_requests: AtomicU64::new(0),
             log_requests: AtomicU64::new(0),
             busy: AtomicU32::new(0),
+            disk_writes: AtomicU32::new(0),
             work: env.notify(),
             asleep: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -80,6 +90,12 @@ impl<E: Env> Bridge<E> {
     pub(super) fn busy(&self) -> Busy<'_> {
         self.busy.fetch_add(1, Ordering::Relaxed);
         Busy(&self.busy)
+    }
+
+    /// A write goes to the disk.
+    pub(super) fn writes_disk(&self) -> Busy<'_> {
+        self.disk_writes.fetch_add(1, Ordering::Relaxed);
+        Busy(&self.disk_writes)
     }
 
     /// Whether the SSD has nothing to do.
@@ -96,10 +112,16 @@ impl<E: Env> Bridge<E> {
 
     /// The SSD has taken a request.
     pub(super) fn admitted(&self, class: Class, gain: i64) {
-        self.policies.filled(self.dirty());
+        self.filled();
         if let Some(quotas) = self.policies.admitted(class, gain) {
             self.log.set_quotas(quotas);
         }
+    }
+
+    /// Tells the policy how much room is left.
+    pub(super) fn filled(&self) {
+        let (dirty, all) = self.log.filled();
+        self.policies.filled(dirty, all);
     }
 
     /// The state of the SSD.

@@ -77,6 +77,7 @@ async fn open_log<E: Env>(
         target_path: wanted.path.clone(),
         size: ibridge.size,
         segment_len: segment_len(ibridge.size),
+        entry_len: ibridge.entry_len,
         emulate: ibridge.emulate.clone(),
     };
     let (log, found) = FragmentLog::open(env, &spec).await?;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use weft_core::ibridge::Class;
 use weft_core::ranges::ByteRange;
-use weft_core::{ByteLen, LocalOffset};
+use weft_core::{ByteLen, LocalOffset, Nanos};
 use weft_env::Env;
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
@@ -29,6 +29,8 @@ pub(crate) struct Miss {
     pub gain: i64,
     /// Of the datafile, before it was read.
     pub(super) changes: Changes,
+    /// How long the disk took, with all that it waited for.
+    pub(super) took: Nanos,
 }
 
 /// Where bytes begin that are to be copied.
@@ -79,6 +81,9 @@ impl<E: Env> Placed<E> {
         let Some(bridge) = &self.bridge else { return };
         let Some(range) = ByteRange::with_len(offset.0, bytes.len() as u64) else { return };
         let (class, gain) = (miss.class, miss.gain);
+        if !bridge.policies.is_worth_a_copy(ByteLen(range.len()), miss.took) {
+            return;
+        }
         if range.len() <= KEEP_MAX && bridge.is_idle() {
             let _guard = bridge.ranges.hold(key, range.start(), range.end()).await;
             if bridge.ranges.changes(key) == miss.changes {
@@ -154,7 +159,7 @@ impl<E: Env> Bridge<E> {
     }
 
     /// Bytes that lie on the SSD alone.
-    pub(super) fn dirty(&self) -> ByteLen {
-        self.log.stats().dirty()
+    pub(crate) fn dirty(&self) -> ByteLen {
+        self.log.filled().0
     }
 }

@@ -7,7 +7,7 @@ use super::{Gate, Placed};
 use std::sync::atomic::Ordering;
 use weft_core::ibridge::Verdict;
 use weft_core::ranges::ByteRange;
-use weft_core::{ByteLen, LocalExtent, LocalOffset};
+use weft_core::{ByteLen, LocalExtent, LocalOffset, Nanos};
 use weft_env::{Env, Hollow};
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
@@ -58,11 +58,12 @@ impl<E: Env> Placed<E> {
             Some(cached) => cached.end,
         };
         add(&bridge.counters.read_misses, 1);
-        let verdict = bridge.policies.decide(&bridge.env, key, extent, false, hints);
+        let verdict = bridge.policies.decide(&bridge.env, key, extent, None, hints);
         bridge.policies.served_by_disk(key, extent, false);
         match verdict {
             Verdict::Ssd { class, gain } if bridge.config.preload => {
-                ReadPlan::Copy(Miss { class, gain, changes: bridge.ranges.changes(key) })
+                let changes = bridge.ranges.changes(key);
+                ReadPlan::Copy(Miss { class, gain, changes, took: Nanos::ZERO })
             }
             _ => ReadPlan::Disk(end),
         }
@@ -101,7 +102,7 @@ impl<E: Env> Placed<E> {
     /// Of the devices.
     pub async fn read(
         &self,
-        plan: &ReadPlan,
+        plan: &mut ReadPlan,
         key: DatafileKey,
         offset: LocalOffset,
         buf: &mut [u8],
@@ -127,8 +128,12 @@ impl<E: Env> Placed<E> {
             ReadPlan::Disk(end) => *end,
             ReadPlan::Copy(_) => bridge.log.cached(key).map_or(ByteLen(0), |cached| cached.end),
         };
+        let began = bridge.env.now();
         let _permit = self.enter(gate).await;
         let (count, disk_len) = self.target.read(key, offset, buf).await?;
+        if let ReadPlan::Copy(miss) = plan {
+            miss.took = bridge.env.now().saturating_sub(began);
+        }
         Ok(lengthened(range, buf, count, disk_len, known))
     }
 

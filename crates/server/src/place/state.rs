@@ -7,6 +7,7 @@ use weft_core::{ByteLen, LocalExtent, Nanos};
 use weft_env::Env;
 use weft_store::datafile::DatafileKey;
 use weft_wire::data::IoHints;
+use weft_wire::hello::SessionId;
 
 /// Quotas are told to the log after so many admissions.
 const QUOTAS_EVERY: u64 = 64;
@@ -42,21 +43,24 @@ impl Policies {
         Self { decider, wants_times, shares: Mutex::new(Shares { partition, admitted: [0; 2] }), capacity }
     }
 
-    /// Which device is to serve a request.
+    /// Which device is to serve a request: a write of `writer`, or a read.
     pub fn decide<E: Env>(
         &self,
         env: &E,
         key: DatafileKey,
         extent: LocalExtent,
-        write: bool,
+        writer: Option<SessionId>,
         hints: &IoHints,
     ) -> Verdict {
         let arrival = Arrival {
-            request: request(key, extent, write),
+            request: request(key, extent, writer.is_some()),
             pieces: hints.siblings.into(),
             siblings: &hints.sibling_targets,
         };
         let mut decider = self.decider.lock();
+        if let Some(SessionId(session)) = writer.filter(|_| self.wants_times) {
+            decider.heard_of(session as u64 ^ (session >> 64) as u64);
+        }
         // Who is alone needs no board, and the clock is dearer than the decision.
         let now = if arrival.siblings.is_empty() { Nanos::ZERO } else { env.now() };
         decider.decide(&arrival, now)
@@ -67,9 +71,14 @@ impl Policies {
         self.decider.lock().served_by_disk(&request(key, extent, write));
     }
 
-    /// So much of the SSD's room holds bytes that lie there alone.
-    pub fn filled(&self, dirty: ByteLen) {
-        self.decider.lock().filled(dirty, self.capacity);
+    /// So much of the SSD's room holds bytes that lie there alone, and so much any.
+    pub fn filled(&self, dirty: ByteLen, all: ByteLen) {
+        self.decider.lock().filled(dirty, all, self.capacity);
+    }
+
+    /// Whether to keep a copy of so many bytes that the disk gave in this time.
+    pub fn is_worth_a_copy(&self, len: ByteLen, took: Nanos) -> bool {
+        self.decider.lock().is_worth_a_copy(len, took)
     }
 
     /// Whether somebody wants to know by [`took`](Self::took) how long the disk takes for writes.
@@ -77,9 +86,9 @@ impl Policies {
         self.wants_times
     }
 
-    /// The disk took `time` for a write, with all that it waited for.
-    pub fn took(&self, key: DatafileKey, extent: LocalExtent, time: Nanos) {
-        self.decider.lock().took(&request(key, extent, true), time);
+    /// The disk had a write for this time, with all that it waited for, when there were so many at its end.
+    pub fn took(&self, key: DatafileKey, extent: LocalExtent, time: (Nanos, Nanos), depth: u32) {
+        self.decider.lock().took(&request(key, extent, true), time, depth);
     }
 
     /// T.

@@ -50,7 +50,7 @@ impl<E: Env> Placed<E> {
         };
         let bytes = Bytes { key, start: offset.0, source };
         let _guard = bridge.ranges.change(key, all.start(), all.end()).await;
-        let to_disk = match bridge.policies.decide(&bridge.env, key, extent, true, hints) {
+        let to_disk = match bridge.policies.decide(&bridge.env, key, extent, Some(gate.session), hints) {
             Verdict::Disk => Some(all),
             Verdict::Ssd { class, gain } => {
                 self.target.check_not_removed(key)?;
@@ -78,13 +78,13 @@ impl<E: Env> Placed<E> {
         };
         match to_disk {
             Some(range) => {
-                let began = bridge.policies.wants_times().then(|| bridge.env.now());
+                let began = bridge.policies.wants_times().then(|| (bridge.env.now(), bridge.writes_disk()));
                 let _permit = self.enter(gate).await;
                 bridge.write_to_disk(&self.target, &bytes, range).await?;
-                if let Some(began) = began {
+                if let Some((began, writing)) = began {
                     let extent =
                         LocalExtent { offset: LocalOffset(range.start()), len: ByteLen(range.len()) };
-                    bridge.policies.took(key, extent, bridge.env.now().saturating_sub(began));
+                    bridge.policies.took(key, extent, (began, bridge.env.now()), writing.count());
                 }
                 Ok(())
             }

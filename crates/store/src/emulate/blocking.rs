@@ -65,6 +65,10 @@ impl<E: Env, B: BlockingFile> BlockingFile for Emulated<E, B> {
         self.file.discard(offset, len)
     }
 
+    fn reserve(&self, len: ByteLen) -> io::Result<()> {
+        self.file.reserve(len)
+    }
+
     fn allocate(&self, len: ByteLen) -> io::Result<()> {
         self.file.allocate(len)
     }

@@ -208,6 +208,12 @@ impl<E: Env> FragmentLog<E> {
         open::lost(&self.0.state.lock().map, limit)
     }
 
+    /// Bytes that the disk does not have, and all bytes that lie here.
+    pub fn filled(&self) -> (ByteLen, ByteLen) {
+        let state = self.0.state.lock();
+        (ByteLen(state.map.bytes_dirty()), ByteLen(state.map.bytes()))
+    }
+
     /// What lies here.
     pub fn stats(&self) -> LogStats {
         let commit = self.0.commit.lock();

@@ -26,6 +26,9 @@ const IDENTITY_NEW: &str = "weft-fragments.new";
 /// What there may be before the identity is, because a formatting was cut short.
 const BEFORE_IDENTITY: [&str; 6] = [LOCK, IDENTITY_NEW, SEGMENTS, FILES[0], FILES[1], "lost+found"];
 
+/// Each file of the journal has room from the beginning for this part of the payloads'.
+const JOURNAL_PART: u64 = 64;
+
 /// What is lost, at most `limit` of it.
 pub(super) fn lost(map: &Map, limit: usize) -> Vec<Lost> {
     let keys = map.keys_from(None).filter(|(key, _)| map.is_lost(*key));
@@ -127,7 +130,7 @@ impl<E: Env> FragmentLog<E> {
         let capacity = map.segments.capacity().0;
         let shared = Shared {
             env: env.clone(),
-            entries_max: (size >> 12).max(1),
+            entries_max: (size / spec.entry_len.0.max(1)).max(1),
             spec,
             payloads,
             journal,
@@ -320,6 +323,8 @@ impl<E: Env> Opening<'_, E> {
             for name in FILES {
                 let file = dir.open(name, OpenMode::CREATE).await?;
                 file.set_len(ByteLen(0)).await?;
+                // Others on the same file system can then not take what the journal needs.
+                file.blocking().reserve(ByteLen(spec.size.0 / JOURNAL_PART))?;
                 file.sync().await?;
             }
             let checkpoint = super::checkpoint::empty_checkpoint(self.env.boot(), FrameKey(identity.log));

@@ -22,6 +22,9 @@ pub struct LogSpec {
     pub size: ByteLen,
     /// Length of a segment.
     pub segment_len: ByteLen,
+    /// There may be one entry of the mapping for each so many bytes of payloads: it bounds the mapping's memory. Usually
+    /// [`LogSpec::ENTRY_LEN`].
+    pub entry_len: ByteLen,
     /// The SSD whose time requests take; `None` the one below.
     pub emulate: Option<Emulation>,
 }
@@ -33,8 +36,9 @@ impl LogSpec {
     pub const SEGMENT_LEN_MIN: u32 = 64 << 10;
     /// So many segments a log has at least.
     pub const SEGMENTS_MIN: u64 = 8;
-    /// Entries of the mapping for each GiB of payloads: one for each 4 KiB. They bound its memory.
-    pub const ENTRIES_PER_GIB: u64 = 262_144;
+    /// How long an entry of the mapping is on average when memory for entries and room for payloads end together, unless
+    /// said otherwise: 262,144 entries for each GiB.
+    pub const ENTRY_LEN: ByteLen = ByteLen::from_kib(4);
 }
 
 /// Bytes that were acknowledged and are gone with a log.

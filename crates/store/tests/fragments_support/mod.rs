@@ -30,6 +30,7 @@ pub fn spec_of(segments: u64) -> LogSpec {
         target_path: PathBuf::from("/hdd"),
         size: ByteLen(segments * SEGMENT_LEN),
         segment_len: ByteLen(SEGMENT_LEN),
+        entry_len: LogSpec::ENTRY_LEN,
         emulate: None,
     }
 }

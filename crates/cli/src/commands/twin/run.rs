@@ -58,7 +58,7 @@ impl Run {
         let wrong = |error: String| Failure::misuse("twin run", error);
         let workload = named::workload(&self.workload, &self.set).map_err(wrong)?;
         let workload = workload.build().map_err(|error| wrong(error.to_string()))?;
-        let options = RunOptions { passes: self.passes, drain: self.drain };
+        let options = RunOptions { passes: self.passes, drain: self.drain, ..RunOptions::default() };
         let outcome = weft_twin::run_with(&spec, &*workload, options)
             .map_err(|error| Failure::new("twin run", error))?;
         if self.json {

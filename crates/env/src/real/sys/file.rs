@@ -171,6 +171,12 @@ pub fn allocate(fd: &Fd, len: u64) -> io::Result<()> {
     retry(|| unsafe { call!(SYS_fallocate, fd.0, 0, 0, len) }).map(drop)
 }
 
+/// Takes room for the first `len` bytes without changing the length.
+pub fn reserve(fd: &Fd, len: u64) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    retry(|| unsafe { call!(SYS_fallocate, fd.0, libc::FALLOC_FL_KEEP_SIZE, 0, len) }).map(drop)
+}
+
 /// Makes a folder's names survive loss of power.
 pub fn fsync(fd: &Fd) -> io::Result<()> {
     // SAFETY: no memory is involved.

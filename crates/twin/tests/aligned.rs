@@ -1,0 +1,70 @@
+//! Requests that leave nothing for an SSD beside the disk are served as if there were none.
+
+use weft_core::ibridge::Policy;
+use weft_twin::{
+    ClusterSpec, DeviceRole, IbridgeSpec, Module, Outcome, RunOptions, ServerSpec, TargetSpec, run_with,
+};
+use weft_workload::{Size, WorkloadSpec};
+
+fn cluster(policy: Policy, module: Module) -> ClusterSpec {
+    let ibridge = IbridgeSpec {
+        policy,
+        size: Size::mib(64),
+        // So that servers tell each other of their disks many times in a short run.
+        exchange_ms: 10,
+        profile: "ibridge-ssd".to_owned(),
+        ..IbridgeSpec::default()
+    };
+    let target = TargetSpec {
+        module,
+        profile: "ibridge-hdd".to_owned(),
+        ibridge: Some(ibridge),
+        ..TargetSpec::default()
+    };
+    let mut spec = ClusterSpec {
+        servers: vec![ServerSpec { count: 2, targets: vec![target], ..ServerSpec::default() }],
+        processes_per_node: 2,
+        ..ClusterSpec::default()
+    };
+    spec.layout.stripe_size = Size::kib(64);
+    spec.client.pause_us = 300.0;
+    spec
+}
+
+fn outcome(policy: Policy, module: Module, access: &str, transfer: &str) -> Outcome {
+    let text = format!(
+        "kind = \"mpi-io-test\"\nranks = 6\nsize = \"{transfer}\"\ntotal = \"6 MiB\"\naccess = \"{access}\""
+    );
+    let workload: WorkloadSpec = toml::from_str(&text).expect("a workload");
+    let options = RunOptions { passes: 2, drain: false, paired: true };
+    run_with(&cluster(policy, module), &*workload.build().expect("builds"), options).expect("runs to its end")
+}
+
+#[test]
+fn aligned_requests_reach_the_disks_at_the_nanosecond_at_which_they_would_without_ssds() {
+    for module in [Module::Direct, Module::Buffered] {
+        for access in ["rewrite", "read"] {
+            for transfer in ["64 KiB", "256 KiB"] {
+                let what = format!("{transfer} {access} {module:?}");
+                let seen = |policy| {
+                    let outcome = outcome(policy, module, access, transfer);
+                    let disks = outcome.devices.iter().filter(|device| device.role == DeviceRole::Target);
+                    let disks: Vec<_> = disks.map(|device| device.counters.clone()).collect();
+                    let phases: Vec<_> =
+                        outcome.phases.iter().map(|phase| (phase.name.clone(), phase.elapsed())).collect();
+                    (outcome.elapsed, phases, disks)
+                };
+                let without = seen(Policy::Off);
+                assert!(without.2.iter().all(|disk| disk.reads + disk.writes > 0), "{what}: to the disks");
+                assert_eq!(seen(Policy::Ibridge), without, "{what}");
+                assert_eq!(seen(Policy::Threshold), without, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn fragments_make_a_difference() {
+    let of = |policy| outcome(policy, Module::Direct, "rewrite", "65 KiB").elapsed;
+    assert_ne!(of(Policy::Threshold), of(Policy::Off));
+}
