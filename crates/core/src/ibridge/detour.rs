@@ -23,6 +23,9 @@ const COPIES_FREE: u32 = 12;
 /// An edge costs no more than so many rotations: writers that wait for each other are not to be counted twice.
 const ROTATIONS_MAX: u64 = 4;
 
+/// What writes are seen to take beyond their transfer is not the arm's doing when it is less than this part of half a turn: it
+/// is memory, and processors that are busy.
+const ARM_PART: u64 = 4;
 /// Of so many neighbors that wait together two are served for one movement of the arm, of twice as many three: the system sorts
 /// and joins them.
 const TOGETHER: u64 = 8;
@@ -168,7 +171,7 @@ impl Detour {
     fn edge_cost(&self, curve: &ServiceCurve) -> Nanos {
         let Some(ragged) = self.ragged.of_last else { return Nanos::ZERO };
         let more = Nanos(ragged.saturating_sub(self.whole.of_last.unwrap_or(0)));
-        more.min(Nanos(curve.rotation().0.saturating_mul(ROTATIONS_MAX)))
+        seen(curve, more.0).min(Nanos(curve.rotation().0.saturating_mul(ROTATIONS_MAX)))
     }
 
     /// Which device is to serve a request for which the arm would move over `distance`.
@@ -190,7 +193,7 @@ impl Detour {
             // more than such writes were seen to, which is next to nothing in memory.
             true if is_part => {
                 Nanos(position.0.saturating_mul(TOGETHER) / (TOGETHER + self.depth.of_last.unwrap_or(0)))
-                    .min(Nanos(self.whole.of_last.unwrap_or(0)))
+                    .min(seen(curve, self.whole.of_last.unwrap_or(0)))
             }
             true => position,
             // Who jumps and goes on from there is one long request: without its beginning the rest would have to jump.
@@ -238,6 +241,11 @@ impl Detour {
         self.probes -= 1;
         true
     }
+}
+
+/// What of a time that was seen is the arm's.
+fn seen(curve: &ServiceCurve, time: u64) -> Nanos {
+    if time < curve.rotation().0 / ARM_PART { Nanos::ZERO } else { Nanos(time) }
 }
 
 /// How a request lies on pages.
@@ -367,6 +375,16 @@ mod tests {
             Verdict::Disk,
             "too large for that"
         );
+    }
+
+    #[test]
+    fn what_memory_takes_is_not_the_arm_s_doing() {
+        let mut detour = learned();
+        decide(&mut detour, &write(0, 1 << 20));
+        took(&mut detour, &write(1000, 1 << 20), 10_485_760 + 1_900_000);
+        took(&mut detour, &write(0, 1 << 20), 10_485_760 + 999_999);
+        assert_eq!(decide(&mut detour, &write(1 << 20, 4096)), Verdict::Disk);
+        assert_eq!(decide(&mut detour, &write(1 << 20, 8192 + 100)), Verdict::Disk, "nor what edges do");
     }
 
     #[test]
