@@ -20,11 +20,11 @@ unset WEFT_CLUSTER WEFT_STATE
 . scripts/clusters.sh
 trap 'stop_clusters; rm -rf --one-file-system "$dir"' EXIT
 
-policy=${POLICY:-ibridge}
+policy=${POLICY:-detour}
 stripe=${STRIPE:-64 KiB}
 case $what in
 gain)
-    hdd=${HDD:-ibridge-hdd} ssd=${SSD:-ibridge-ssd} module=${MODULE:-direct} below=${BELOW:-65 KiB}
+    hdd=${HDD:-ibridge-hdd} ssd=${SSD:-ibridge-ssd} module=${MODULE:-direct} below=${BELOW:-20 KiB}
     start_cluster "$dir/off" "$stripe" "module = \"$module\"
 emulate = \"$hdd\""
     start_cluster "$dir/on" "$stripe" "module = \"$module\"

@@ -112,7 +112,8 @@ fn an_ssd_beside_a_target_is_told_everything() {
     let defaults = with_ssd("").unwrap_or_else(|error| panic!("{error}"));
     let target = &defaults.servers[0].targets[0];
     let beside = target.ibridge.as_ref().expect("an SSD");
-    assert_eq!((beside.policy, beside.weight), (Policy::Ibridge, Weight::default()));
+    assert_eq!((beside.policy, beside.weight), (Policy::DETOUR, Weight::default()));
+    assert_eq!(beside.entry_size, ByteLen::from_kib(4));
     assert_eq!((beside.dirty_high, beside.dirty_low), (ByteLen(15 << 29), ByteLen(5 << 30)));
     assert_eq!(
         (beside.exchange, beside.stale, beside.idle),
@@ -121,7 +122,7 @@ fn an_ssd_beside_a_target_is_told_everything() {
     assert_eq!(target.figures(), Emulate::Named("hdd-7200".into()), "of its class");
     let cluster = with_ssd(
         "policy = \"static(1:2)\"\nfragments_below = \"16 KiB\"\nrandom_below = 0\nweight = \"1/8\"\nexchange = \"100 ms\"\n\
-         idle = \"1 s\"\ndirty_high = \"10 %\"\ndirty_low = \"1 MiB\"\npreload = false\nprofile = \"/etc/weft/disk.toml\"\n\
+         idle = \"1 s\"\ndirty_high = \"10 %\"\ndirty_low = \"1 MiB\"\npreload = false\nentry_size = \"1 KiB\"\nprofile = \"/etc/weft/disk.toml\"\n\
          emulate = \"ibridge-ssd\"\n",
     );
     let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
@@ -139,6 +140,7 @@ fn an_ssd_beside_a_target_is_told_everything() {
         (beside.dirty_high, beside.dirty_low, beside.preload),
         (ByteLen(1 << 30), ByteLen::from_mib(1), false)
     );
+    assert_eq!(beside.entry_size, ByteLen::from_kib(1));
     assert_eq!(target.figures(), Emulate::File("/etc/weft/disk.toml".into()));
     let takes = |more: &str| with_ssd(more).expect("a cluster").servers[0].targets[0].takes_measured();
     assert_eq!(takes(""), TakesMeasured::May);
@@ -159,7 +161,7 @@ fn an_ssd_that_cannot_be_used() {
     refused("dirty_high = \"11 GiB\"\n", "do not rise", "leave both lines out");
     refused("dirty_high = \"101 %\"\n", "dirty_high", "between \"1 %\" and \"100 %\"");
     refused(
-        "fragments_below = \"40 KiB\"\n",
+        "policy = \"ibridge\"\nfragments_below = \"40 KiB\"\n",
         "fragment_threshold of clients 20 KiB",
         "fragment_threshold = \"40 KiB\"",
     );

@@ -265,15 +265,18 @@ proptest! {
 
     #[test]
     fn no_policy_puts_more_on_the_ssd_than_there_is(
-        requests in prop::collection::vec(requests(), 1..80), took in 0..20_000_000u64,
+        requests in prop::collection::vec((requests(), 0..4u64), 1..80), took in 0..20_000_000u64,
     ) {
         let mut decider = decider(Policy::Detour { ns_per_byte: 2, page: 64 });
-        for request in requests {
+        let mut now = 0;
+        for (request, process) in requests {
+            decider.heard_of(process);
             match decider.decide(&alone(request), Nanos(0)) {
                 Verdict::Ssd { gain, .. } => prop_assert!(gain > 0 && request.len > ByteLen(0)),
                 Verdict::Disk => {
                     decider.served_by_disk(&request);
-                    decider.took(&request, Nanos(took));
+                    decider.took(&request, (Nanos(now), Nanos(now + took)), process as u32);
+                    now += took / 2;
                 }
                 Verdict::Edges { head, tail, gain, .. } => {
                     prop_assert!(gain > 0 && request.write && head < 64 && tail < 64);

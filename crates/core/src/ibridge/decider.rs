@@ -8,6 +8,10 @@ use super::detour::{Detour, Price, Scarcity};
 use super::policy::Policy;
 use crate::units::{ByteLen, Nanos, TargetId};
 
+/// After so many reads in a row that memory served, the next ones are taken for such.
+const IN_MEMORY: u32 = 16;
+/// Of these one in so many shows whether they still are.
+const SHOWN: u32 = 32;
 /// What is read faster than the disk could by so many times has not been read from it.
 const MEMORY: u64 = 4;
 
@@ -96,13 +100,26 @@ pub struct Decider {
     detour: Detour,
     scarcity: Scarcity,
     has_pieces: bool,
+    /// Reads that might have been copied and came from memory, since the last one that did not.
+    in_memory: u32,
+    /// Reads since then that were not looked at.
+    unseen: u32,
 }
 
 impl Decider {
     /// Of a disk that has served nothing yet.
     pub fn new(spec: DeciderSpec) -> Self {
         let (average, board) = (ServiceAverage::new(spec.weight), Board::new(spec.stale));
-        Self { spec, average, board, detour: Detour::new(), scarcity: Scarcity::default(), has_pieces: false }
+        Self {
+            spec,
+            average,
+            board,
+            detour: Detour::new(),
+            scarcity: Scarcity::default(),
+            has_pieces: false,
+            in_memory: 0,
+            unseen: 0,
+        }
     }
 
     /// What it was told at its start.
@@ -174,7 +191,10 @@ impl Decider {
                 let (curve, request) = (&self.spec.curve, &arrival.request);
                 let distance = self.average.distance(curve, request);
                 let price = Price { ns_per_byte: self.scarcity.price(ns_per_byte, request.write), page };
-                self.detour.decide(curve, price, request, distance, arrival.kind())
+                match self.detour.decide(curve, price, request, distance, arrival.kind()) {
+                    Verdict::Ssd { .. } if !request.write && self.is_in_memory() => Verdict::Disk,
+                    verdict => verdict,
+                }
             }
         }
     }
@@ -193,9 +213,20 @@ impl Decider {
 
     /// Whether a copy is worth anything of a read of `len` bytes that took so long: what comes faster than any platter turns
     /// comes from the system's memory, and will again.
-    pub fn is_worth_a_copy(&self, len: ByteLen, took: Nanos) -> bool {
+    pub fn is_worth_a_copy(&mut self, len: ByteLen, took: Nanos) -> bool {
         let is_own = matches!(self.spec.policy, Policy::Detour { .. });
-        !is_own || took.0 >= self.spec.curve.transfer(len, false).0 / MEMORY
+        let is_worth = !is_own || took.0 >= self.spec.curve.transfer(len, false).0 / MEMORY;
+        self.in_memory = if is_worth { 0 } else { self.in_memory.saturating_add(1) };
+        is_worth
+    }
+
+    /// Whether a read that might be copied need not be looked at, since those before it came from memory.
+    fn is_in_memory(&mut self) -> bool {
+        if self.in_memory < IN_MEMORY {
+            return false;
+        }
+        self.unseen = (self.unseen + 1) % SHOWN;
+        self.unseen > 0
     }
 
     /// Whether somebody wants to know by [`took`](Self::took) how long the disk takes for writes.
@@ -208,5 +239,44 @@ impl Decider {
         if let Policy::Detour { ns_per_byte, page } = self.spec.policy {
             self.detour.took(&self.spec.curve, Price { ns_per_byte, page }, request, time, depth);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::LocalOffset;
+
+    #[test]
+    fn reads_that_memory_serves_are_looked_at_now_and_then() {
+        let seek = vec![(ByteLen(0), Nanos(0))];
+        let curve = ServiceCurve::new(seek, Nanos::from_ms(4), 100_000_000, 100_000_000, ByteLen(0));
+        let mut decider = Decider::new(DeciderSpec {
+            target: TargetId(0),
+            policy: Policy::DETOUR,
+            thresholds: Thresholds::default(),
+            weight: Weight::default(),
+            curve: curve.expect("a disk"),
+            stale: Nanos::from_s(1),
+        });
+        let mut at = 0;
+        // A read of 4 KiB somewhere; what it took when it is looked at.
+        let mut is_looked_at = |took| {
+            at += 1 << 20;
+            let request = DiskRequest { file: 1, offset: LocalOffset(at), len: ByteLen(4096), write: false };
+            let verdict = decider.decide(&Arrival { request, pieces: 1, siblings: &[] }, Nanos::ZERO);
+            let is = verdict != Verdict::Disk;
+            if is {
+                decider.is_worth_a_copy(ByteLen(4096), took);
+            }
+            is
+        };
+        let (memory, disk) = (Nanos(2000), Nanos::from_ms(8));
+        let mut looked_at = |took, reads: usize| (0..reads).filter(|_| is_looked_at(took)).count();
+        assert_eq!(looked_at(disk, 1000), 1000, "the disk");
+        let few = looked_at(memory, 1000);
+        assert!((20..=60).contains(&few), "{few}");
+        let most = looked_at(disk, 1000);
+        assert!(most >= 1000 - SHOWN as usize, "{most}");
     }
 }

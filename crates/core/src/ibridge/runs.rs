@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(runs.join(&request(2, 1020, 10)), Alone, "another datafile");
         assert_eq!(runs.join(&request(1, 1020, 1)), Part);
         assert_eq!(runs.join(&request(1, 1031 + 1281, 10)), Alone, "too far behind");
-        assert_eq!(runs.join(&request(1, 990 - 129, 1)), Alone, "too far before");
+        assert_eq!(runs.join(&request(1, 990 - 130, 1)), Alone, "too far before");
         assert_eq!(runs.join(&request(1, 3600, 10)), Near);
     }
 
