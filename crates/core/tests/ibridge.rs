@@ -270,7 +270,7 @@ proptest! {
         let mut decider = decider(Policy::Detour { ns_per_byte: 2, page: 64 });
         let mut now = 0;
         for (request, process) in requests {
-            decider.heard_of(process);
+            decider.heard_of(process, Nanos(now));
             match decider.decide(&alone(request), Nanos(0)) {
                 Verdict::Ssd { gain, .. } => prop_assert!(gain > 0 && request.len > ByteLen(0)),
                 Verdict::Disk => {

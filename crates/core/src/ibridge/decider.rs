@@ -148,8 +148,8 @@ impl Decider {
     }
 
     /// Process `process` (any number of its own) writes to the disk.
-    pub fn heard_of(&mut self, process: u64) {
-        self.detour.heard_of(process);
+    pub fn heard_of(&mut self, process: u64, now: Nanos) {
+        self.detour.heard_of(process, now);
     }
 
     /// The class of a small request; `None` when it is not small.

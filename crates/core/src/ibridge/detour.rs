@@ -26,6 +26,8 @@ const ROTATIONS_MAX: u64 = 4;
 /// What writes are seen to take beyond their transfer is not the arm's doing when it is less than this part of half a turn: it
 /// is memory, and processors that are busy.
 const ARM_PART: u64 = 4;
+/// Whoever writes after such a time without writes may be others than those before.
+const QUIET: Nanos = Nanos::from_s(1);
 /// Of so many neighbors that wait together two are served for one movement of the arm, of twice as many three: the system sorts
 /// and joins them.
 const TOGETHER: u64 = 8;
@@ -43,6 +45,8 @@ pub(super) struct Detour {
     whole: Mean,
     /// How many writes waited.
     depth: Mean,
+    /// When somebody wrote last.
+    heard: Nanos,
     /// When the disk was last done with a write.
     done: Nanos,
     /// What the SSD took since the last probes, in nanoseconds of its way.
@@ -126,6 +130,7 @@ impl Detour {
             ragged: Mean::default(),
             whole: Mean::default(),
             depth: Mean::default(),
+            heard: Nanos::ZERO,
             done: Nanos::ZERO,
             credit: 0,
             // What comes first shows what the disk takes.
@@ -133,10 +138,12 @@ impl Detour {
         }
     }
 
-    /// A process writes. When there are more of them than before, what the disk takes is found out anew: they may wait in
-    /// one queue, and be served together.
-    pub fn heard_of(&mut self, process: u64) {
-        if self.crowd.add(process) {
+    /// A process writes. When there are more of them than before, and when nobody wrote for a while, what the disk takes is
+    /// found out anew: they may wait in one queue, and be served together.
+    pub fn heard_of(&mut self, process: u64, now: Nanos) {
+        let was_quiet = now.saturating_sub(self.heard) > QUIET;
+        self.heard = self.heard.max(now);
+        if self.crowd.add(process) || was_quiet {
             (self.ragged, self.whole, self.depth) = Default::default();
             (self.credit, self.probes) = (0, PROBES);
         }
@@ -443,12 +450,18 @@ mod tests {
     fn what_the_disk_takes_is_found_out_anew_when_more_write() {
         let mut detour = learned();
         decide(&mut detour, &write(0, 1 << 20));
-        detour.heard_of(1);
+        detour.heard_of(1, Nanos(5));
         took(&mut detour, &write(0, 1 << 20), 60_000_000);
         let next = write(1 << 20, 8192);
         assert_eq!(decide(&mut detour, &next), Verdict::Ssd { class: Class::Random, gain: 3_555_555 });
-        detour.heard_of(2);
+        detour.heard_of(2, Nanos(5));
         assert_eq!(decide(&mut detour, &next), Verdict::Disk);
+        took(&mut detour, &write(0, 1 << 20), 60_000_000);
+        detour.probes = 0;
+        detour.heard_of(1, Nanos::from_s(1));
+        assert!(decide(&mut detour, &next) != Verdict::Disk, "nothing is new");
+        detour.heard_of(1, Nanos::from_s(3));
+        assert_eq!(decide(&mut detour, &next), Verdict::Disk, "after a time without writes");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Policies {
         };
         let mut decider = self.decider.lock();
         if let Some(SessionId(session)) = writer.filter(|_| self.wants_times) {
-            decider.heard_of(session as u64 ^ (session >> 64) as u64);
+            decider.heard_of(session as u64 ^ (session >> 64) as u64, env.now());
         }
         // Who is alone needs no board, and the clock is dearer than the decision.
         let now = if arrival.siblings.is_empty() { Nanos::ZERO } else { env.now() };
