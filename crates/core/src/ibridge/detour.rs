@@ -30,7 +30,7 @@ const ARM_PART: u64 = 4;
 const QUIET: Nanos = Nanos::from_s(1);
 /// Of so many neighbors that wait together two are served for one movement of the arm, of twice as many three: the system sorts
 /// and joins them.
-const TOGETHER: u64 = 8;
+const TOGETHER: u64 = 12;
 
 /// What the policy knows of one disk.
 #[derive(Clone, Debug)]
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(decide(&mut detour, &write(1 << 20, 8192)), Verdict::Disk);
         // Past the page cache every write waits for the platters.
         took(&mut detour, &write(0, 1 << 20), 60_000_000);
-        let ssd = Verdict::Ssd { class: Class::Random, gain: 3_555_555 };
+        let ssd = Verdict::Ssd { class: Class::Random, gain: 3_692_307 };
         assert_eq!(decide(&mut detour, &write((1 << 20) + 8192, 8192)), ssd, "no more than the arm takes");
         assert_eq!(
             decide(&mut detour, &write((1 << 20) + 16_384, 1 << 16)),
@@ -439,11 +439,11 @@ mod tests {
             decide(&mut detour, &write((1 << 20) + at, 10_000))
         };
         let ssd = |gain| Verdict::Ssd { class: Class::Random, gain };
-        // 4 ms for one, 2 ms for each of eight; 10,000 bytes are worth 1 ms.
+        // 4 ms for one, 2 ms for each of twelve; 10,000 bytes are worth 1 ms.
         assert_eq!(decide_among(0, 5000), ssd(4_000_000));
-        assert_eq!(decide_among(8, 5000), ssd(2_000_000));
-        assert_eq!(decide_among(24, 5000), Verdict::Disk);
-        assert_eq!(decide_among(24, 90_000_000), ssd(4_000_000), "nobody else is there");
+        assert_eq!(decide_among(12, 5000), ssd(2_000_000));
+        assert_eq!(decide_among(36, 5000), Verdict::Disk);
+        assert_eq!(decide_among(36, 90_000_000), ssd(4_000_000), "nobody else is there");
     }
 
     #[test]
@@ -453,7 +453,7 @@ mod tests {
         detour.heard_of(1, Nanos(5));
         took(&mut detour, &write(0, 1 << 20), 60_000_000);
         let next = write(1 << 20, 8192);
-        assert_eq!(decide(&mut detour, &next), Verdict::Ssd { class: Class::Random, gain: 3_555_555 });
+        assert_eq!(decide(&mut detour, &next), Verdict::Ssd { class: Class::Random, gain: 3_692_307 });
         detour.heard_of(2, Nanos(5));
         assert_eq!(decide(&mut detour, &next), Verdict::Disk);
         took(&mut detour, &write(0, 1 << 20), 60_000_000);
