@@ -83,7 +83,8 @@ fn place(experiment: &Experiment, point: &Point, how: How) -> Result<Place, Stri
         let parts: Vec<String> = placing.written(&problem.figures).iter().map(ToString::to_string).collect();
         parts.join("; ")
     };
-    let options = RunOptions { passes: experiment.run.passes, drain: experiment.run.drain };
+    let crate::experiment::Runs { passes, drain, paired } = experiment.run;
+    let options = RunOptions { passes, drain, paired };
     let mut planners = Vec::new();
     for (planner, placings) in &planned.placings {
         let placing = &placings[0];

@@ -94,7 +94,7 @@ impl Problem {
             Tried::Exhaustive => space.all(),
             Tried::Fixed => space.fixed(),
         };
-        let options = RunOptions { passes: runs.passes, drain: runs.drain };
+        let options = RunOptions { passes: runs.passes, drain: runs.drain, paired: runs.paired };
         let found = tried(cluster, &self.figures, workload, layouts, options, jobs);
         found.into_iter().map(|(trial, placing)| (trial.seconds, placing)).collect()
     }
