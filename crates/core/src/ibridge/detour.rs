@@ -213,13 +213,11 @@ impl Detour {
         };
         let pages = if request.write { pages(request, price.page) } else { Pages::Whole };
         let edge = if pages == Pages::Whole { Nanos::ZERO } else { self.edge_cost(curve) };
+        // All of it where that pays for the page that would have to be read, too: edges come back from the SSD one by one.
+        let all = if request.write { request.len.0 } else { self.reading.1 };
+        let cost = position.saturating_add(edge);
         let verdict = match pages {
-            Pages::None if price.pays_for(position.saturating_add(edge), request.len.0) => {
-                Verdict::Ssd { class, gain: signed(position.saturating_add(edge)) }
-            }
-            _ if price.pays_for(position, if request.write { request.len.0 } else { self.reading.1 }) => {
-                Verdict::Ssd { class, gain: signed(position.saturating_add(edge)) }
-            }
+            _ if price.pays_for(cost, all) => Verdict::Ssd { class, gain: signed(cost) },
             Pages::Some { head, tail } if price.pays_for(edge, head.max(tail)) => {
                 Verdict::Edges { head, tail, class, gain: signed(edge) }
             }
@@ -227,7 +225,7 @@ impl Detour {
         };
         // While it is being found out, what begins runs goes to the disk like what goes on from there.
         let is_measured = request.write && (is_part || edge > Nanos::ZERO || self.probes > 0);
-        if is_measured && self.is_probe(price, request.len, position.saturating_add(edge)) {
+        if is_measured && self.is_probe(price, request.len, cost) {
             return Verdict::Disk;
         }
         verdict
