@@ -39,13 +39,11 @@ pub enum Plant {
     NoSecondTry,
     /// Newer bytes go to the disk alone, though the SSD has older ones that have not been written back.
     HiddenBytes,
-    /// A segment of a log is filled again before it is durable that nothing lies in it any more.
-    EarlyReuse,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 16] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -62,7 +60,6 @@ impl Plant {
         Self::UnsyncedWriteBack,
         Self::NoSecondTry,
         Self::HiddenBytes,
-        Self::EarlyReuse,
     ];
 
     /// Its name on the command line.
