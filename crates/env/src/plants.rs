@@ -39,11 +39,17 @@ pub enum Plant {
     NoSecondTry,
     /// Newer bytes go to the disk alone, though the SSD has older ones that have not been written back.
     HiddenBytes,
+    /// Data servers do not note what is changed in files that are being moved.
+    UnnotedChange,
+    /// Datafiles that a file was moved away from can be read still.
+    ReadableSeal,
+    /// Who moves a file forgets what was changed behind its end. Was real.
+    ForgottenCut,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -60,6 +66,9 @@ impl Plant {
         Self::UnsyncedWriteBack,
         Self::NoSecondTry,
         Self::HiddenBytes,
+        Self::UnnotedChange,
+        Self::ReadableSeal,
+        Self::ForgottenCut,
     ];
 
     /// Its name on the command line.

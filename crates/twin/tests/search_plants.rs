@@ -10,13 +10,15 @@ const SEEDS_MAX: u64 = 200;
 /// The same for what takes several faults in a row; these begin where they were found.
 const RARE_SEEDS_MAX: u64 = 1500;
 
-/// Where to begin, how many seeds there may be, and whether there are SSDs beside the disks.
-fn where_to_look(plant: Plant) -> (u64, u64, bool) {
+/// Where to begin, how many seeds there may be, whether there are SSDs beside the disks, and whether files are moved.
+fn where_to_look(plant: Plant) -> (u64, u64, bool, bool) {
     match plant {
-        Plant::UnforgottenCopy | Plant::HiddenBytes => (0, SEEDS_MAX, true),
-        Plant::UnsyncedWriteBack => (83, RARE_SEEDS_MAX, true),
-        Plant::NoSecondTry => (810, RARE_SEEDS_MAX, true),
-        _ => (0, SEEDS_MAX, false),
+        Plant::UnforgottenCopy | Plant::HiddenBytes => (0, SEEDS_MAX, true, false),
+        Plant::UnsyncedWriteBack => (83, RARE_SEEDS_MAX, true, false),
+        Plant::NoSecondTry => (810, RARE_SEEDS_MAX, true, false),
+        Plant::UnnotedChange | Plant::ReadableSeal => (0, SEEDS_MAX, false, true),
+        Plant::ForgottenCut => (3500, RARE_SEEDS_MAX, false, true),
+        _ => (0, SEEDS_MAX, false, false),
     }
 }
 
@@ -25,9 +27,9 @@ fn every_planted_bug_is_found() {
     weft_client::set_log(|_| ());
     let mut missed = Vec::new();
     for plant in Plant::ALL {
-        let (first, count, ibridge) = where_to_look(plant);
+        let (first, count, ibridge, moves) = where_to_look(plant);
         let options =
-            Options { plant: Some(plant), ibridge: Some(ibridge), moves: Some(false), ..Options::default() };
+            Options { plant: Some(plant), ibridge: Some(ibridge), moves: Some(moves), ..Options::default() };
         let found =
             (first..first + count).find_map(|seed| run(seed, options).violation.map(|what| (seed, what)));
         match found {

@@ -69,7 +69,7 @@ const FOUND: [(u64, &str); 32] = [
 ];
 
 /// Seeds in which files are moved to other layouts, with what they found.
-const FOUND_WITH_MOVES: [(u64, &str); 4] = [
+const FOUND_WITH_MOVES: [(u64, &str); 6] = [
     (42, "two programs of one session moved the same file at the same time"),
     (11, "the same, and what one of them had copied belonged to nobody"),
     (
@@ -80,6 +80,11 @@ const FOUND_WITH_MOVES: [(u64, &str); 4] = [
         1778,
         "the metadata log failed with a move, and writes went to datafiles that the file did not have after the restart",
     ),
+    (
+        3529,
+        "bytes that were cut while a file was moved were there again when it grew before the move had come to its end",
+    ),
+    (4197, "the same"),
 ];
 
 /// Seeds that are run besides, and so many of them with SSDs, or with moves, whatever they decide.

@@ -8,6 +8,7 @@ use crate::write::{expired, finish};
 use std::io::{IoSlice, IoSliceMut};
 use weft_core::{Access, ByteLen, ByteRange, Extent, Nanos, SplitPolicy, SubRequest};
 use weft_env::Env;
+use weft_env::plants::{Plant, planted};
 use weft_wire::{Capability, Errno};
 
 /// Bytes that are read at a time, and then written.
@@ -23,13 +24,16 @@ impl<E: Env> Mover<'_, E> {
     /// Copies all that has changed; false when it was asked to stop.
     pub(super) async fn round(&mut self, round: u32, size: ByteLen, go_on: &mut GoOn<'_>) -> Result<bool> {
         let env = self.client.core.env.clone();
-        let all: Vec<ByteRange> = match ByteRange::new(0, size.0) {
-            Some(all) => self.changed.take().iter().filter_map(|range| range.intersection(all)).collect(),
-            None => {
-                self.changed.take();
-                Vec::new()
+        let mut all = Vec::new();
+        for range in self.changed.take().iter() {
+            all.extend(ByteRange::new(range.start(), range.end().min(size.0)));
+            // What was cut and copied before must not show where the file grows again.
+            if let Some(behind) = ByteRange::new(range.start().max(size.0), range.end())
+                && !planted(Plant::ForgottenCut)
+            {
+                self.changed.add(behind);
             }
-        };
+        }
         let of = ByteLen(all.iter().copied().map(ByteRange::len).sum());
         let (began, mut done, mut safe) = (env.now(), 0, 0);
         for (at, range) in all.iter().enumerate() {

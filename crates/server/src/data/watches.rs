@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weft_core::{ByteRange, Changed, FileId, Nanos};
 use weft_env::Env;
+use weft_env::plants::{Plant, planted};
 use weft_wire::data::{CHANGES_MAX, Change, DatafileId};
 
 /// Nobody has asked for so long: the watch ends.
@@ -125,7 +126,7 @@ pub(super) struct Changing<'a> {
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let Some(range) = self.range else { return };
-        if self.watches.count.load(Ordering::SeqCst) == 0 {
+        if self.watches.count.load(Ordering::SeqCst) == 0 || planted(Plant::UnnotedChange) {
             return;
         }
         for watch in self.watches.inner.lock().values_mut() {
