@@ -109,10 +109,10 @@ show weft status "  # what went to the SSDs"
 
 stop_clusters
 unset WEFT_CLUSTER
-title "Trace, plan, apply, run again: the HDF5 program on six disks and two SSDs, all EMULATED"
+title "Trace, plan, apply, run again: BTIO on six disks and two SSDs, all EMULATED"
 echo "The stripes before the plan are 64 KiB over all eight; the SSDs have room for a part of the files only. Each run is timed in turns."
-KEEP=$dir/plan MODULE=direct scripts/plan.sh 3 hdf5
-echo "The heat map of the traced run is $dir/plan/hdf5.svg"
+KEEP=$dir/plan MODULE=direct scripts/plan.sh 3 btio
+echo "The heat map of the traced run is $dir/plan/btio.svg"
 
 title "Done"
 echo "The cluster stays under $state; 'weft run --state $state -- COMMAND' uses it again."

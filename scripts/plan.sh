@@ -6,8 +6,9 @@
 #                                                 programs: btio, btio-rows, hdf5
 #
 # HDD and SSD name the profiles that are emulated, ROOM what layouts may promise of each SSD, MODULE how targets are written,
-# STRIPE the stripe size before, STEPS the steps of BTIO (10 MiB each) and ROW_STEPS of that by rows, PLANNER whose layouts are
-# taken, PROFILE=1 measures the cluster first, KEEP is a directory for traces, plans and pictures.
+# STRIPE the stripe size before, PLANNER whose layouts are taken. STEPS are the steps of BTIO (10 MiB each), ROW_STEPS those of
+# BTIO by rows, SIDE is that of the HDF5 program's field. PROFILE=1 measures the cluster first, KEEP is a directory for traces,
+# plans and pictures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-5}
@@ -92,7 +93,7 @@ for program in "$@"; do
     case $program in
     btio) compare btio btio bt.dat "${STEPS:-12}" ;;
     btio-rows) compare btio-rows btio bt.dat "${ROW_STEPS:-2}" 64 simple ;;
-    hdf5) compare hdf5 hdf5_field field.h5 ;;
+    hdf5) compare hdf5 hdf5_field field.h5 "${SIDE:-4096}" ;;
     *)
         echo "programs: btio, btio-rows, hdf5; there is no $program" >&2
         exit 2

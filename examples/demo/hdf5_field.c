@@ -1,9 +1,9 @@
 /* An ordinary parallel HDF5 program: nothing in it knows of Weft.
  *
- *   mpiexec -n 4 ./hdf5_field FILE
+ *   mpiexec -n 4 ./hdf5_field FILE [SIDE]
  *
- * All ranks write one file through HDF5's MPI-IO driver: a 2048 x 2048 field of doubles by blocks of rows,
- * collectively; a list of particles, 47,008 bytes per rank and step, independently; and attributes. Then the file is
+ * All ranks write one file through HDF5's MPI-IO driver: a field of SIDE x SIDE doubles (2048) by blocks of
+ * rows, collectively; a list of particles, 47,008 bytes per rank and step, independently; and attributes. Then the file is
  * flushed to the disks, opened again and each rank checks what its neighbor wrote.
  */
 #include <hdf5.h>
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SIDE = 2048, STEPS = 64, PER_STEP = 47008 / 8 };
+enum { STEPS = 64, PER_STEP = 47008 / 8 };
 
 static double field_at(hsize_t row, hsize_t column) {
     return (double)row * 1e-3 + (double)(column % 97) * 0.5 - (double)((row * 31 + column) % 1009);
@@ -60,12 +60,13 @@ int main(int argc, char **argv) {
     int rank, ranks;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 2 || SIDE % ranks != 0) {
-        if (rank == 0) fprintf(stderr, "usage: hdf5_field FILE, on a number of ranks that divides %d\n", SIDE);
+    const hsize_t side = argc == 3 ? strtoul(argv[2], NULL, 10) : 2048;
+    if (argc < 2 || argc > 3 || side == 0 || side % ranks != 0) {
+        if (rank == 0) fprintf(stderr, "usage: hdf5_field FILE [SIDE], on a number of ranks that divides SIDE (2048)\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    const hsize_t rows = SIDE / ranks;
-    double *field = malloc(rows * SIDE * sizeof *field);
+    const hsize_t rows = side / ranks;
+    double *field = malloc(rows * side * sizeof *field);
     int64_t *particles = malloc(PER_STEP * sizeof *particles);
     if (!field || !particles) MPI_Abort(MPI_COMM_WORLD, 1);
 
@@ -76,15 +77,15 @@ int main(int argc, char **argv) {
     hid_t file = H5Fcreate(argv[1], H5F_ACC_TRUNC, H5P_DEFAULT, access);
     MUST(file);
 
-    const hsize_t square[2] = {SIDE, SIDE}, list[1] = {(hsize_t)STEPS * ranks * PER_STEP};
+    const hsize_t square[2] = {side, side}, list[1] = {(hsize_t)STEPS * ranks * PER_STEP};
     hid_t space = H5Screate_simple(2, square, NULL);
     hid_t set = H5Dcreate2(file, "field", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     MUST(set);
     H5Sclose(space);
     for (hsize_t row = 0; row < rows; row++)
-        for (hsize_t column = 0; column < SIDE; column++)
-            field[row * SIDE + column] = field_at(rank * rows + row, column);
-    const hsize_t start[2] = {rank * rows, 0}, count[2] = {rows, SIDE};
+        for (hsize_t column = 0; column < side; column++)
+            field[row * side + column] = field_at(rank * rows + row, column);
+    const hsize_t start[2] = {rank * rows, 0}, count[2] = {rows, side};
     move(1, set, H5T_NATIVE_DOUBLE, 2, start, count, field, H5FD_MPIO_COLLECTIVE);
     H5Dclose(set);
 
@@ -118,8 +119,8 @@ int main(int argc, char **argv) {
     const hsize_t other[2] = {neighbor * rows, 0};
     move(0, set, H5T_NATIVE_DOUBLE, 2, other, count, field, H5FD_MPIO_COLLECTIVE);
     for (hsize_t row = 0; row < rows; row++)
-        for (hsize_t column = 0; column < SIDE; column++)
-            wrong += field[row * SIDE + column] != field_at(neighbor * rows + row, column);
+        for (hsize_t column = 0; column < side; column++)
+            wrong += field[row * side + column] != field_at(neighbor * rows + row, column);
     H5Dclose(set);
     set = H5Dopen2(file, "particles", H5P_DEFAULT);
     MUST(set);
@@ -138,7 +139,7 @@ int main(int argc, char **argv) {
     MPI_Allreduce(&wrong, &all_wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     MPI_Reduce(times, slowest, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank == 0) {
-        double mib = ((double)SIDE * SIDE * 8 + (double)list[0] * 8) / 1048576;
+        double mib = ((double)side * side * 8 + (double)list[0] * 8) / 1048576;
         printf("hdf5_field: %d ranks, %.1f MiB in two datasets: write+flush %.2f s, read %.2f s: %s\n", ranks, mib,
                slowest[0], slowest[1], all_wrong ? "WRONG VALUES" : "every value is right");
     }
