@@ -54,7 +54,7 @@ pub(crate) fn ibridge(section: Section<'_>) -> Result<(Ibridge, Places), ConfigE
     let path = required(&section, "path", path, "write path = \"/ssd/weft/log0\", a directory on the SSD")?;
     let size = section.size("size", SIZE_MIN..=SIZE_MAX)?;
     let size = required(&section, "size", size, "write size = \"10 GiB\", the room of the log")?;
-    let policy = section.parsed("policy", "detour", |text| text.parse::<Policy>().map_err(told))?;
+    let policy = section.parsed("policy", "ibridge", |text| text.parse::<Policy>().map_err(told))?;
     let fragments_below = section.size("fragments_below", BELOW)?;
     let random_below = section.size("random_below", BELOW)?;
     let weight = section.parsed("weight", "7/8", |text| text.parse::<Weight>().map_err(told))?;
@@ -87,7 +87,7 @@ pub(crate) fn ibridge(section: Section<'_>) -> Result<(Ibridge, Places), ConfigE
     let ibridge = Ibridge {
         path: path.value,
         size,
-        policy: policy.map_or(Policy::DETOUR, |item| item.value),
+        policy: policy.map_or(Policy::default(), |item| item.value),
         fragments_below: fragments_below.unwrap_or(default.fragments_below),
         random_below: random_below.unwrap_or(default.random_below),
         weight: weight.map_or(Weight::default(), |item| item.value),

@@ -112,7 +112,7 @@ fn an_ssd_beside_a_target_is_told_everything() {
     let defaults = with_ssd("").unwrap_or_else(|error| panic!("{error}"));
     let target = &defaults.servers[0].targets[0];
     let beside = target.ibridge.as_ref().expect("an SSD");
-    assert_eq!((beside.policy, beside.weight), (Policy::DETOUR, Weight::default()));
+    assert_eq!((beside.policy, beside.weight), (Policy::default(), Weight::default()));
     assert_eq!(beside.entry_size, ByteLen::from_kib(4));
     assert_eq!((beside.dirty_high, beside.dirty_low), (ByteLen(15 << 29), ByteLen(5 << 30)));
     assert_eq!(
