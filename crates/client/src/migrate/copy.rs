@@ -1,6 +1,7 @@
 //! Copying the bytes of one layout to another.
 
 use super::{GoOn, MoveProgress, Mover, Side};
+use crate::core::Core;
 use crate::data::{Part, Reads, SharedBounds, Subs, Writes};
 use crate::error::{Error, Result};
 use crate::exchange::{Item, exchange};
@@ -185,20 +186,27 @@ impl<E: Env> Mover<'_, E> {
         subs.0.iter().map(part).collect()
     }
 
+    /// Of an exchange whose capability had run out makes, once, one that can be repeated.
+    async fn renew_once(&mut self, result: Result<()>, renewed: &mut bool) -> Result<()> {
+        match result {
+            Err(error) if expired(&error) && !*renewed => {
+                *renewed = true;
+                self.go_on(ByteLen::ZERO).await
+            }
+            result => result,
+        }
+    }
+
     /// Reads from one side; what is not there reads as zeros.
     async fn read(&mut self, from: bool, at: u64, buf: &mut [u8]) -> Result<()> {
         buf.fill(0);
         let mut parts = self.parts(from, at, buf.len());
         let (mut renewed, buffer_len) = (false, buf.len());
         loop {
-            let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
+            let core = &*self.client.core;
+            let (open, mut items) = asked(core, &parts)?;
             if open.is_empty() {
                 return Ok(());
-            }
-            let core = &*self.client.core;
-            let mut items = Vec::with_capacity(open.len());
-            for &part in &open {
-                items.push(Item::new(core.route(parts[part].sub.target)?));
             }
             let mut reads = Reads {
                 core_bounds: SharedBounds::of(core),
@@ -212,13 +220,8 @@ impl<E: Env> Mover<'_, E> {
                 area_used: 0,
             };
             exchange(core, &mut items, &mut reads).await;
-            match finish(items) {
-                Err(error) if expired(&error) && !renewed => {
-                    renewed = true;
-                    self.go_on(ByteLen::ZERO).await?;
-                }
-                result => result?,
-            }
+            let result = finish(items);
+            self.renew_once(result, &mut renewed).await?;
         }
     }
 
@@ -227,14 +230,10 @@ impl<E: Env> Mover<'_, E> {
         let mut parts = self.parts(false, at, buf.len());
         let mut renewed = false;
         loop {
-            let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
+            let core = &*self.client.core;
+            let (open, mut items) = asked(core, &parts)?;
             if open.is_empty() {
                 return Ok(());
-            }
-            let core = &*self.client.core;
-            let mut items = Vec::with_capacity(open.len());
-            for &part in &open {
-                items.push(Item::new(core.route(parts[part].sub.target)?));
             }
             let mut writes = Writes {
                 core_bounds: SharedBounds::of(core),
@@ -250,13 +249,16 @@ impl<E: Env> Mover<'_, E> {
                 area_used: 0,
             };
             exchange(core, &mut items, &mut writes).await;
-            match finish(items) {
-                Err(error) if expired(&error) && !renewed => {
-                    renewed = true;
-                    self.go_on(ByteLen::ZERO).await?;
-                }
-                result => result?,
-            }
+            let result = finish(items);
+            self.renew_once(result, &mut renewed).await?;
         }
     }
+}
+
+/// The parts that are not moved yet, and for each whom to ask.
+fn asked<E: Env>(core: &Core<E>, parts: &[Part]) -> Result<(Vec<usize>, Vec<Item>)> {
+    let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
+    let items = open.iter().map(|&part| Ok(Item::new(core.route(parts[part].sub.target)?)));
+    let items = items.collect::<Result<_>>()?;
+    Ok((open, items))
 }
