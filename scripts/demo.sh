@@ -111,7 +111,7 @@ stop_clusters
 unset WEFT_CLUSTER
 title "Trace, plan, apply, run again: BTIO on six disks and two SSDs, all EMULATED"
 echo "The stripes before the plan are 64 KiB over all eight; the SSDs have room for a part of the files only. Each run is timed in turns."
-KEEP=$dir/plan MODULE=direct scripts/plan.sh 3 btio
+KEEP=$dir/plan scripts/plan.sh 3 btio
 echo "The heat map of the traced run is $dir/plan/btio.svg"
 
 title "Done"
