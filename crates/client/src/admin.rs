@@ -55,6 +55,19 @@ impl<E: Env> Client<E> {
     }
 
     async fn ask_status(&self, server: ServerId, request: StatusRequest) -> Result<StatusReply> {
+        let ask = async |wire: &mut Wire<E>| {
+            let reply = wire.exchange(Family::Status, &request).await?;
+            Ok(if let StatusReply::Failed(error) = reply { Err(error) } else { Ok(reply) })
+        };
+        self.ask_anew(server, ask).await
+    }
+
+    /// Asks over a line to the server, over a new connection when one breaks.
+    async fn ask_anew<T>(
+        &self,
+        server: ServerId,
+        ask: impl AsyncFn(&mut Wire<E>) -> io::Result<std::result::Result<T, WireError>>,
+    ) -> Result<T> {
         let core = &*self.core;
         core.check_ours()?;
         let server = core.server(server);
@@ -63,9 +76,8 @@ impl<E: Env> Client<E> {
         loop {
             attempt += 1;
             let wire = connected(core, server, &mut line).await?;
-            match wire.exchange(Family::Status, &request).await {
-                Ok(StatusReply::Failed(error)) => return Err(server.refused(error)),
-                Ok(reply) => return Ok(reply),
+            match ask(wire).await {
+                Ok(reply) => return reply.map_err(|error| server.refused(error)),
                 Err(error) => {
                     line.wire = None;
                     if let Some(error) = give_up(core, server, &error, attempt) {
@@ -230,27 +242,14 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// `Unreachable`.
     pub async fn echo(&self, server: ServerId, payload: &[u8], reply_len: u32) -> Result<Nanos> {
-        let core = &*self.core;
-        core.check_ours()?;
-        let server = core.server(server);
-        let mut line = server.lines.lend().await;
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let wire = connected(core, server, &mut line).await?;
+        let env = &self.core.env;
+        let ask = async |wire: &mut Wire<E>| {
             wire.link.set_waits_on(None);
-            let begun = core.env.now();
-            match echoed(wire, payload, reply_len).await {
-                Ok(Ok(())) => return Ok(core.env.now().saturating_sub(begun)),
-                Ok(Err(error)) => return Err(server.refused(error)),
-                Err(error) => {
-                    line.wire = None;
-                    if let Some(error) = give_up(core, server, &error, attempt) {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+            let begun = env.now();
+            let echoed = echoed(wire, payload, reply_len).await?;
+            Ok(echoed.map(|()| env.now().saturating_sub(begun)))
+        };
+        self.ask_anew(server, ask).await
     }
 
     /// Waits until everything that this session said has been done: closes and settlements are said without waiting.
