@@ -8,8 +8,7 @@
 mod common;
 
 use common::load::Worker;
-use common::{Embedded, Random, WEFT};
-use std::process::Command;
+use common::{Embedded, Random};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,14 +28,7 @@ fn what_was_acknowledged_survives_kills_of_any_server_at_any_moment() {
         let workers: Vec<_> = (0..CLIENTS)
             .map(|index| {
                 let (stop, done, file) = (&stop, &done, &file);
-                scope.spawn(move || {
-                    let mut worker = Worker::new(file, index, seed, done);
-                    while !stop.load(Ordering::Relaxed) {
-                        worker.step();
-                    }
-                    worker.verify_all();
-                    worker.failed
-                })
+                scope.spawn(move || Worker::until(stop, file, index, seed, done))
             })
             .collect();
 
@@ -58,9 +50,7 @@ fn what_was_acknowledged_survives_kills_of_any_server_at_any_moment() {
                 // Long enough for impatient clients to see the outage.
                 std::thread::sleep(Duration::from_millis(300 + random.below(900)));
             }
-            let mut again = Command::new(WEFT);
-            again.arg("run").arg("--state").arg(cluster.state()).args(["--", "true"]);
-            common::succeeded(&mut again);
+            cluster.run(["true"]);
             if workers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
                 break; // one has failed, and says why below
             }

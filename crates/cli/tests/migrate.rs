@@ -3,8 +3,8 @@
 mod common;
 
 use common::load::Worker;
-use common::{Embedded, Random, WEFT, succeeded};
-use std::process::{Command, Stdio};
+use common::{Embedded, Random};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -123,14 +123,7 @@ fn programs_go_on_while_movers_and_servers_are_killed() {
         let workers: Vec<_> = (0..CLIENTS)
             .map(|index| {
                 let (stop, done, file) = (&stop, &done, &file);
-                scope.spawn(move || {
-                    let mut worker = Worker::new(file, index, seed, done);
-                    while !stop.load(Ordering::Relaxed) {
-                        worker.step();
-                    }
-                    worker.verify_all();
-                    worker.failed
-                })
+                scope.spawn(move || Worker::until(stop, file, index, seed, done))
             })
             .collect();
         for number in 0..MOVES {
@@ -154,9 +147,7 @@ fn programs_go_on_while_movers_and_servers_are_killed() {
                 let victim = pids[random.below(pids.len() as u64) as usize];
                 // SAFETY: a process that this test started.
                 unsafe { libc::kill(victim, libc::SIGKILL) };
-                let mut again = Command::new(WEFT);
-                again.arg("run").arg("--state").arg(cluster.state()).args(["--", "true"]);
-                succeeded(&mut again);
+                cluster.run(["true"]);
             }
             let output = mover.wait_with_output().expect("ends");
             let told = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -5,11 +5,10 @@
 mod common;
 
 use common::mounts::{self, Mounted};
-use common::{Embedded, Random, WEFT, succeeded};
+use common::{Embedded, Random};
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::process::Command;
 use std::time::{Duration, Instant};
 use weft_client::{Client, OpenFile};
 use weft_config::Cluster;
@@ -149,9 +148,7 @@ fn kill_and_restart_metadata(cluster: &Embedded) {
     let metadata = cluster.pids()[0].expect("it runs");
     // SAFETY: a process that this test started.
     unsafe { libc::kill(metadata, libc::SIGKILL) };
-    let mut again = Command::new(WEFT);
-    again.arg("run").arg("--state").arg(cluster.state()).args(["--", "true"]);
-    succeeded(&mut again);
+    cluster.run(["true"]);
 }
 
 #[test]

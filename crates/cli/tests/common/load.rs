@@ -4,7 +4,7 @@ use super::Random;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use weft_client::{Client, OpenFile};
 use weft_config::Cluster;
@@ -277,6 +277,16 @@ impl<'a> Worker<'a> {
             self.files.remove(name);
         }
         result
+    }
+
+    /// One that steps until it is told to stop, and then compares everything; how many of its operations failed.
+    pub fn until(stop: &AtomicBool, file: &Path, index: u64, seed: u64, done: &'a AtomicU64) -> u64 {
+        let mut worker = Self::new(file, index, seed, done);
+        while !stop.load(Ordering::Relaxed) {
+            worker.step();
+        }
+        worker.verify_all();
+        worker.failed
     }
 
     /// The directory holds the files of the model, and nothing else.
