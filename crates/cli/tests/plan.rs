@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{WEFT, succeeded};
+use common::{Embedded, WEFT, succeeded, undisturbed};
 use std::process::Command;
 use weft_planner::{Plan, Planner};
 
@@ -64,6 +64,19 @@ fn a_plan_is_written_explained_and_tried() {
     assert_eq!(again.planner, Planner::Psa);
     assert_eq!(again.cluster, read.cluster);
     assert_eq!(again.rules[0].layout, rule.alternatives[1].layout);
+}
+
+#[test]
+fn without_a_configured_cluster_the_embedded_one_is_planned_for() {
+    let cluster = Embedded::started();
+    let [trace, _, plan] = files(&cluster.local(""));
+    let mut command = undisturbed();
+    command.env("WEFT_STATE", cluster.state()).env("HOME", cluster.local("nobody"));
+    command.env("XDG_CONFIG_HOME", cluster.local("nothing"));
+    succeeded(command.arg("plan").arg(&trace).arg("--output").arg(&plan));
+    let plan = Plan::from_toml(&std::fs::read_to_string(&plan).unwrap()).unwrap();
+    let classes: Vec<_> = plan.cluster.classes.iter().map(|class| (&class.name[..], class.targets)).collect();
+    assert_eq!(classes, [("hdd", 2), ("ssd", 2)]);
 }
 
 #[test]

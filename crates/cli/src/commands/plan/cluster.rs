@@ -37,9 +37,9 @@ impl Target {
         rooms: &BTreeMap<String, u64>,
         bytes: u64,
     ) -> Result<Self, Failure> {
-        let Some(file) = file.or_else(Cluster::configured) else {
-            return Err(Failure::misuse("--cluster", "there is no configured cluster")
-                .remedy("name one, such as what `weft twin example` prints"));
+        let file = match file {
+            Some(file) => file,
+            None => Cluster::find()?,
         };
         let text = std::fs::read_to_string(&file).map_err(|error| Failure::new(file.display(), error))?;
         let table: toml::Table =
