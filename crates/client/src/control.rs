@@ -125,6 +125,22 @@ impl<E: Env> Core<E> {
         })
     }
 
+    /// What `request` makes of them, asked about all datafiles of a file and done everywhere; see [`Boots`].
+    pub(crate) async fn have_all(
+        &self,
+        file: FileId,
+        layout: &Layout,
+        request: impl Fn(Vec<DatafileId>) -> DataRequest,
+    ) -> Result<Boots, Error> {
+        let objects: Vec<_> = layout.objects().collect();
+        let named = |some: Vec<&(ObjectId, TargetId)>| {
+            request(some.into_iter().map(|&object| datafile(file, object)).collect())
+        };
+        let replies = self.ask_about(&objects, |&(_, target)| target, named).await?;
+        only_done(&replies)?;
+        Ok(boots(&objects, &replies))
+    }
+
     /// Cuts or extends all datafiles, so that the file has `size`; see [`Boots`].
     pub(crate) async fn set_lens(
         &self,
@@ -133,24 +149,12 @@ impl<E: Env> Core<E> {
         layout: &Layout,
         size: FileOffset,
     ) -> Result<Boots, Error> {
-        let objects: Vec<_> = layout.objects().collect();
-        let replies = self
-            .ask_about(
-                &objects,
-                |&(_, target)| target,
-                |some| DataRequest::SetLens {
-                    cap,
-                    datafiles: some
-                        .iter()
-                        .map(|&&(object, target)| {
-                            (datafile(file, (object, target)), layout.local_len(object, size))
-                        })
-                        .collect(),
-                },
-            )
-            .await?;
-        only_done(&replies)?;
-        Ok(boots(&objects, &replies))
+        let sized = |datafile: DatafileId| (datafile, layout.local_len(datafile.object, size));
+        let request = |datafiles: Vec<DatafileId>| DataRequest::SetLens {
+            cap,
+            datafiles: datafiles.into_iter().map(sized).collect(),
+        };
+        self.have_all(file, layout, request).await
     }
 
     /// Makes what was written to all datafiles of a file survive loss of power; see [`Boots`].
@@ -160,19 +164,7 @@ impl<E: Env> Core<E> {
         cap: Capability,
         layout: &Layout,
     ) -> Result<Boots, Error> {
-        let objects: Vec<_> = layout.objects().collect();
-        let replies = self
-            .ask_about(
-                &objects,
-                |&(_, target)| target,
-                |some| DataRequest::Sync {
-                    cap,
-                    datafiles: some.iter().map(|&&object| datafile(file, object)).collect(),
-                },
-            )
-            .await?;
-        only_done(&replies)?;
-        Ok(boots(&objects, &replies))
+        self.have_all(file, layout, |datafiles| DataRequest::Sync { cap, datafiles }).await
     }
 
     /// In which life the machine with `target` is.
@@ -191,19 +183,8 @@ impl<E: Env> Core<E> {
         layout: &Layout,
         before_s: u64,
     ) -> Result<(), Error> {
-        let objects: Vec<_> = layout.objects().collect();
-        let replies = self
-            .ask_about(
-                &objects,
-                |&(_, target)| target,
-                |some| DataRequest::Fence {
-                    cap,
-                    before_s,
-                    datafiles: some.iter().map(|&&object| datafile(file, object)).collect(),
-                },
-            )
-            .await?;
-        only_done(&replies)
+        let request = |datafiles| DataRequest::Fence { cap, before_s, datafiles };
+        self.have_all(file, layout, request).await.map(drop)
     }
 
     /// Removes datafiles. Servers and administrators only.
@@ -231,7 +212,7 @@ pub(crate) fn datafile(file: FileId, (object, target): (ObjectId, TargetId)) -> 
     DatafileId { target, file, object }
 }
 
-pub(crate) fn only_done(replies: &[(Vec<usize>, (DataReply, u64))]) -> Result<(), Error> {
+fn only_done(replies: &[(Vec<usize>, (DataReply, u64))]) -> Result<(), Error> {
     match replies.iter().all(|(_, (reply, _))| *reply == DataReply::Done) {
         true => Ok(()),
         false => Err(odd_reply()),

@@ -2,16 +2,15 @@
 
 mod support;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use support::{Plan, Reach, RealCluster, SERVERS, at, model, open, options, pattern, read, secret, write};
-use weft_client::{Client, Credentials, Key, LayoutSpec, MoveOptions, MoveOutcome, OpenFlags, Transport};
+use support::world::World;
+use support::{Reach, RealCluster, SERVERS, at, model, open, options, pattern, read, write};
+use weft_client::{Client, LayoutSpec, MoveOptions, MoveOutcome, OpenFlags, Transport};
 use weft_core::{ByteLen, Layout, Nanos, TargetId};
+use weft_env::Env;
 use weft_env::real::block_on;
-use weft_env::sim::{Control, Sim, SimEnv};
-use weft_env::{Address, Dir, Env};
-use weft_server::{Server, ServerHandle};
+use weft_env::sim::{Sim, SimEnv};
 
 /// These targets, each with this stripe.
 fn strips(targets: &[u32], stripe: u64) -> LayoutSpec {
@@ -143,56 +142,6 @@ fn only_owner_and_root_may_move_a_file() {
     });
 }
 
-/// A simulated cluster: machines, and what runs on them.
-struct World {
-    plan: Plan,
-    machines: Vec<SimEnv>,
-    control: Control,
-}
-
-impl World {
-    /// Four servers, each on a machine of its own or all on that of the clients.
-    fn new(sim: &Sim, spread: bool) -> Self {
-        let (first, control) = (sim.node("n0"), sim.control());
-        let machines: Vec<SimEnv> = (0..SERVERS)
-            .map(|id| match id {
-                0 => first.clone(),
-                _ if spread => sim.node(&format!("n{id}")),
-                _ => control.process(&first, &format!("p{id}"), 1000, 1000),
-            })
-            .collect();
-        let address = |id: u32| match spread {
-            true => Address::Tcp(format!("n{id}"), 4000),
-            false => Address::Unix(format!("/s{id}").into()),
-        };
-        let folders = (0..SERVERS).map(|id| PathBuf::from(format!("/t{id}"))).collect();
-        let plan = Plan::new((0..SERVERS).map(address).collect(), folders, "/meta".into(), 1000);
-        Self { plan, machines, control }
-    }
-
-    async fn start(&self) -> Vec<ServerHandle<SimEnv>> {
-        let mut servers = Vec::new();
-        for id in 0..SERVERS {
-            let env = &self.machines[id as usize];
-            let root = env.dir("/".as_ref()).await.expect("a disk");
-            root.make_dir(&format!("t{id}")).await.expect("a folder");
-            root.make_dir("meta").await.expect("a folder");
-            servers.push(self.start_server(env, id).await);
-        }
-        servers
-    }
-
-    async fn start_server(&self, env: &SimEnv, id: u32) -> ServerHandle<SimEnv> {
-        Server::start(env.clone(), self.plan.config(id)).await.expect("the server starts")
-    }
-
-    fn client(&self, name: &str) -> Client<SimEnv> {
-        let env = self.control.process(&self.machines[0], name, 1000, 1000);
-        let credentials = Credentials::user(1000, 1000, vec![]).with_key(Key::Cluster(Box::new(secret())));
-        Client::new(env, self.plan.map.clone(), options(Transport::Auto), credentials)
-    }
-}
-
 /// What movers have done.
 #[derive(Default)]
 struct Done {
@@ -256,11 +205,11 @@ fn use_and_move(seed: u64, spread: bool, movers: u64, trouble: bool) -> (u32, u3
     let of_movers = Arc::clone(&done);
     sim.block_on(&main, async move {
         let mut servers = world.start().await;
-        let clients = [world.client("a"), world.client("b")];
+        let clients = [world.client("a", Transport::Auto), world.client("b", Transport::Auto)];
         let mut number = 0;
         let mut start_mover = || {
             number += 1;
-            let client = world.client(&format!("mover {number}"));
+            let client = world.client(&format!("mover {number}"), Transport::Auto);
             let (env, done) = (client.env().clone(), Arc::clone(&of_movers));
             let of_env = env.clone();
             let seed = seed * 100 + number;

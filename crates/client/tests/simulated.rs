@@ -3,67 +3,16 @@
 mod support;
 
 use std::io::{IoSlice, IoSliceMut};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use support::{Plan, SERVERS, at, model, options, pattern, read, secret, write};
-use weft_client::{
-    Client, Counts, Credentials, Key, LockKind, LockOwner, LockRange, LockSpace, Transport, Wait,
-};
+use support::world::World;
+use support::{SERVERS, at, model, pattern, read, write};
+use weft_client::{Client, Counts, LockKind, LockOwner, LockRange, LockSpace, Transport, Wait};
 use weft_core::{ByteLen, ClassLayout, ClassPart, FileOffset, Nanos, ServerId, TargetId};
+use weft_env::Env;
 use weft_env::sim::{Sim, SimEnv};
-use weft_env::{Address, Dir, Env};
-use weft_server::{Server, ServerHandle};
 use weft_wire::Errno;
 use weft_wire::meta::{Forget, LayoutSpec, OpenFlags, Rule};
-
-/// A simulated cluster: machines, and what runs on them.
-struct World {
-    plan: Plan,
-    machines: Vec<SimEnv>,
-}
-
-impl World {
-    /// Four servers, each on a machine of its own or all on that of the clients.
-    fn new(sim: &Sim, spread: bool) -> Self {
-        let first = sim.node("n0");
-        let machines: Vec<SimEnv> = (0..SERVERS)
-            .map(|id| match id {
-                0 => first.clone(),
-                _ if spread => sim.node(&format!("n{id}")),
-                _ => sim.control().process(&first, &format!("p{id}"), 1000, 1000),
-            })
-            .collect();
-        let address = |id: u32| match spread {
-            true => Address::Tcp(format!("n{id}"), 4000),
-            false => Address::Unix(format!("/s{id}").into()),
-        };
-        let folders = (0..SERVERS).map(|id| PathBuf::from(format!("/t{id}"))).collect();
-        Self { plan: Plan::new((0..SERVERS).map(address).collect(), folders, "/meta".into(), 1000), machines }
-    }
-
-    async fn start(&self) -> Vec<ServerHandle<SimEnv>> {
-        let mut servers = Vec::new();
-        for id in 0..SERVERS {
-            let env = &self.machines[id as usize];
-            let root = env.dir("/".as_ref()).await.expect("a disk");
-            root.make_dir(&format!("t{id}")).await.expect("a folder");
-            root.make_dir("meta").await.expect("a folder");
-            servers.push(self.start_server(env, id).await);
-        }
-        servers
-    }
-
-    async fn start_server(&self, env: &SimEnv, id: u32) -> ServerHandle<SimEnv> {
-        Server::start(env.clone(), self.plan.config(id)).await.expect("the server starts")
-    }
-
-    fn client(&self, sim: &weft_env::sim::Control, name: &str, transport: Transport) -> Client<SimEnv> {
-        let env = sim.process(&self.machines[0], name, 1000, 1000);
-        let credentials = Credentials::user(1000, 1000, vec![]).with_key(Key::Cluster(Box::new(secret())));
-        Client::new(env, self.plan.map.clone(), options(transport), credentials)
-    }
-}
 
 /// What a run came to.
 #[derive(PartialEq, Debug)]
@@ -80,7 +29,7 @@ fn run(seed: u64, spread: bool, transport: Transport, trouble: bool) -> Outcome 
     let main = control.process(&world.machines[0], "test", 1000, 1000);
     let counts = sim.block_on(&main, async move {
         let mut servers = world.start().await;
-        let clients = [world.client(&control, "a", transport), world.client(&control, "b", transport)];
+        let clients = [world.client("a", transport), world.client("b", transport)];
         let mut machines = world.machines.clone();
         model::run(seed, 170, &clients, async |step| {
             if !trouble || step % 20 != 19 {
@@ -139,7 +88,7 @@ fn a_silent_server_is_an_error_within_the_time_outs_and_comes_back() {
     let main = control.process(&world.machines[0], "test", 1000, 1000);
     sim.block_on(&main, async move {
         let servers = world.start().await;
-        let client = world.client(&control, "a", Transport::Auto);
+        let client = world.client("a", Transport::Auto);
         let file = support::open(&client, "f", 65_536).await;
         let bytes = support::pattern(4 * 65_536, 1);
         support::write(&file, 0, &bytes).await;
@@ -155,7 +104,7 @@ fn a_silent_server_is_an_error_within_the_time_outs_and_comes_back() {
         assert_eq!(file.sync().await.expect_err("known to be dead").errno(), 5);
         assert!(control.elapsed().saturating_sub(start) < Nanos::from_ms(10), "fails fast");
         // Nobody had connected yet: the greeting gets no answer either.
-        let other = world.client(&control, "b", Transport::Auto);
+        let other = world.client("b", Transport::Auto);
         let second = support::open(&other, "f", 65_536).await;
         let start = control.elapsed();
         let mut buf = vec![0; bytes.len()];
@@ -205,7 +154,7 @@ fn changes_happen_once_over_crashes_of_the_metadata_server() {
             let left = Arc::new(AtomicU32::new(3));
             let mut clients = Vec::new();
             for name in ["a", "b", "c"] {
-                let client = world.client(&control, name, Transport::Auto);
+                let client = world.client(name, Transport::Auto);
                 clients.push(client.clone());
                 let left = Arc::clone(&left);
                 let env = client.env().clone();
@@ -241,8 +190,7 @@ fn lock_over_an_outage(others_lock_it: bool) {
     let env = main.clone();
     sim.block_on(&main, async move {
         let mut servers = world.start().await;
-        let clients =
-            [world.client(&control, "a", Transport::Auto), world.client(&control, "b", Transport::Auto)];
+        let clients = [world.client("a", Transport::Auto), world.client("b", Transport::Auto)];
         let mine = support::open(&clients[0], "f", 65_536).await;
         let bytes = support::pattern(100_000, 1);
         support::write(&mine, 0, &bytes).await;
@@ -323,7 +271,7 @@ fn files_go_on_where_room_ends_and_the_account_survives_crashes() {
         sim.block_on(&main, async move {
             let mut servers = world.start().await;
             let mut machines = world.machines.clone();
-            let client = world.client(&control, "a", Transport::Auto);
+            let client = world.client("a", Transport::Auto);
             client.mkdir(&at("d"), 0o755).await.expect("made");
             client.mkdir(&at("d/e"), 0o755).await.expect("made");
             client.change_rules(&at("d"), Forget::All, vec![ruled()]).await.expect("set");
@@ -364,7 +312,7 @@ fn files_go_on_where_room_ends_and_the_account_survives_crashes() {
             // Nobody has them open any more when the client is another one.
             client.unlink(&at("d/e/f0")).await.expect("there");
             drop(client);
-            let client = world.client(&control, "b", Transport::Auto);
+            let client = world.client("b", Transport::Auto);
             while account(&client).await.1 > 0 {
                 clock.sleep(Nanos::from_ms(100)).await; // virtual: until the reaper is done, however long it takes
             }

@@ -2,11 +2,10 @@
 
 use super::Mover;
 use crate::call::Effect;
-use crate::control::{datafile, odd_reply, only_done};
+use crate::control::odd_reply;
 use crate::error::Result;
 use weft_core::{ByteLen, ByteRange, FileOffset, Nanos, Timestamp};
 use weft_env::Env;
-use weft_wire::Capability;
 use weft_wire::data::DataRequest;
 use weft_wire::meta::{LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest};
 
@@ -80,33 +79,15 @@ impl<E: Env> Mover<'_, E> {
     }
 
     async fn seal(&self, before_s: u64) -> Result<()> {
-        let (data, cap) = (self.from.data(), self.from.cap);
-        let objects: Vec<_> = self.from.layout.objects().collect();
-        let replies = self.client.core.ask_about(
-            &objects,
-            |&(_, target)| target,
-            |some| DataRequest::Seal {
-                cap,
-                before_s,
-                datafiles: some.iter().map(|&&object| datafile(data, object)).collect(),
-            },
-        );
-        only_done(&replies.await?)
+        let cap = self.from.cap;
+        let request = |datafiles| DataRequest::Seal { cap, before_s, datafiles };
+        self.client.core.have_all(self.from.data(), &self.from.layout, request).await.map(drop)
     }
 
     async fn set_times(&self, mtime: Timestamp) -> Result<()> {
-        let (data, cap): (_, Capability) = (self.to.data(), self.to.cap);
-        let objects: Vec<_> = self.to.layout.objects().collect();
-        let replies = self.client.core.ask_about(
-            &objects,
-            |&(_, target)| target,
-            |some| DataRequest::SetTimes {
-                cap,
-                mtime,
-                datafiles: some.iter().map(|&&object| datafile(data, object)).collect(),
-            },
-        );
-        only_done(&replies.await?)
+        let cap = self.to.cap;
+        let request = |datafiles| DataRequest::SetTimes { cap, mtime, datafiles };
+        self.client.core.have_all(self.to.data(), &self.to.layout, request).await.map(drop)
     }
 
     /// Copies what a file of this size has of what was changed.

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test program uses a part
 
 pub mod model;
+pub mod world;
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
