@@ -3,6 +3,7 @@
 
 mod meta_support;
 
+use meta_support::cuts::power_cut_at_every_sync;
 use meta_support::model::{Model, answer, op, rand_like::Rng, request};
 use meta_support::*;
 use parking_lot::Mutex;
@@ -147,44 +148,9 @@ async fn check(env: SimEnv, progress: Vec<Arc<Mutex<Progress>>>, note: String) {
     service.shutdown().await;
 }
 
-/// Runs the load with the power cut at sync `cut`, perhaps cuts again during the recovery, and looks. Whether the
-/// power was cut at all.
-fn crash(seed: u64, cut: u64, again: Option<u64>) -> bool {
-    let mut sim = Sim::with_seed(seed);
-    let node = sim.node("mds");
-    sim.power_cut_at_sync(&node, cut);
-    let progress = fresh();
-    let ended = sim.try_block_on(&node, load(node.clone(), seed, progress.clone()));
-    if ended.is_some() {
-        return false;
-    }
-    let note = format!("seed {seed}, power cut at sync {cut}, then {again:?}");
-    let mut node = sim.restart(&node);
-    if let Some(again) = again {
-        let begun = sim.sync_points(&node);
-        sim.power_cut_at_sync(&node, begun + again);
-        let checked = sim.try_block_on(&node, check(node.clone(), progress.clone(), note.clone()));
-        if checked.is_some() {
-            return true;
-        }
-        node = sim.restart(&node);
-    }
-    sim.block_on(&node, check(node.clone(), progress, note));
-    true
-}
-
 #[test]
 fn power_cut_at_every_sync_loses_nothing_that_was_answered() {
-    let mut cuts = 0;
-    for seed in 0..8 {
-        for cut in 1.. {
-            let again = (cut % 3 == 0).then_some(1 + cut % 5);
-            if !crash(seed, cut, again) {
-                break;
-            }
-            cuts += 1;
-        }
-    }
+    let cuts = power_cut_at_every_sync(fresh, load, check);
     assert!(cuts > 100, "{cuts} cuts are too few to mean something");
 }
 

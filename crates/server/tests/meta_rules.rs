@@ -3,6 +3,7 @@
 
 mod meta_support;
 
+use meta_support::cuts::power_cut_at_every_sync;
 use meta_support::model::rand_like::Rng;
 use meta_support::*;
 use parking_lot::Mutex;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use weft_core::{ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, Pattern, TargetId};
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
-use weft_env::sim::{Sim, SimEnv};
+use weft_env::sim::SimEnv;
 use weft_server::metadata::Config;
 use weft_wire::Errno;
 use weft_wire::meta::*;
@@ -369,41 +370,9 @@ async fn look(env: SimEnv, progress: Progress, note: String) {
     service.shutdown().await;
 }
 
-/// Whether the power was cut at all.
-fn crash(seed: u64, cut: u64, again: Option<u64>) -> bool {
-    let mut sim = Sim::with_seed(seed);
-    let node = sim.node("mds");
-    sim.power_cut_at_sync(&node, cut);
-    let progress = Progress::default();
-    if sim.try_block_on(&node, load(node.clone(), seed, progress.clone())).is_some() {
-        return false;
-    }
-    let note = format!("seed {seed}, power cut at sync {cut}, then {again:?}");
-    let mut node = sim.restart(&node);
-    if let Some(again) = again {
-        let begun = sim.sync_points(&node);
-        sim.power_cut_at_sync(&node, begun + again);
-        if sim.try_block_on(&node, look(node.clone(), progress.clone(), note.clone())).is_some() {
-            return true;
-        }
-        node = sim.restart(&node);
-    }
-    sim.block_on(&node, look(node.clone(), progress, note));
-    true
-}
-
 #[test]
 fn power_cut_at_every_sync_keeps_rules_and_an_exact_account() {
-    let mut cuts = 0;
-    for seed in 0..8 {
-        for cut in 1.. {
-            let again = (cut % 3 == 0).then_some(1 + cut % 5);
-            if !crash(seed, cut, again) {
-                break;
-            }
-            cuts += 1;
-        }
-    }
+    let cuts = power_cut_at_every_sync(Progress::default, load, look);
     assert!(cuts > 200, "{cuts} cuts are too few to mean something");
 }
 

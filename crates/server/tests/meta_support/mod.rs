@@ -1,6 +1,7 @@
 //! A metadata service without a server around it, in either world, and shorthand for its requests.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod cuts;
 pub mod model;
 
 use parking_lot::Mutex;
