@@ -34,8 +34,9 @@ pub struct LayoutArgs {
 impl LayoutArgs {
     /// As the servers take it.
     pub fn spec(&self, weft: &Weft) -> Result<LayoutSpec, Failure> {
-        if let Some(class) = &self.class {
-            let map = weft.cluster.map();
+        let map = weft.cluster.map();
+        let stripes = self.parts.iter().flat_map(|part| &part.stripes);
+        for class in self.class.iter().chain(stripes.map(|(class, _)| class)) {
             if !map.targets.iter().any(|target| target.class == *class) {
                 let mut classes: Vec<_> = map.targets.iter().map(|target| target.class.as_str()).collect();
                 classes.sort_unstable();
