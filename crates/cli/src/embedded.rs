@@ -104,7 +104,9 @@ fn start_missing(cluster: &Cluster) -> Result<(), Failure> {
     for server in cluster.servers.iter().filter(|server| pid(server).is_none()) {
         started.push((server, start(cluster, server)?));
     }
-    started.into_iter().try_for_each(|(server, child)| wait_ready(server, child))
+    // Also after one has failed: who is told of it must not meet the others half started.
+    let ended: Vec<_> = started.into_iter().map(|(server, child)| wait_ready(server, child)).collect();
+    ended.into_iter().collect()
 }
 
 /// Starts one server as a process of its own that outlives this one.

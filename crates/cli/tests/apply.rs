@@ -67,7 +67,7 @@ fn a_plan_s_layouts_are_those_of_new_files_until_room_runs_out() {
     let bytes: Vec<u8> = (0..8 * MIB / 8).flat_map(|_| random.next().to_le_bytes()).collect();
     std::fs::write(&local, &bytes).expect("written");
 
-    let elsewhere = servers.fails(["apply", plan_text]);
+    let elsewhere = servers.fails(2, ["apply", plan_text]);
     assert!(elsewhere.contains("--map OLD=NEW"), "{elsewhere}");
     servers.weft(["mkdir", "-p", "/weft/runs/old"]);
     servers.weft(["cp", local_text, "/weft/runs/old/part.3"]);
@@ -183,21 +183,17 @@ fn rules_are_set_by_hand_shown_and_taken_away() {
     assert_eq!(stripes("/weft/d/e/a.log"), "1 1048576");
     assert_eq!(stripes("/weft/d/e/a.h5"), "2 262144");
     assert_eq!(stripes("/weft/d/e/x.h5"), "2 1048576");
-    assert!(servers.fails(["setstripe", "--rule", "[a", "-c", "1", "/weft/d"]).contains("] is missing"));
-    assert!(servers.fails(["setstripe", "--rule", "*", "--part", "ssd=1M@1G", "/weft/d"]).contains("no end"));
-    assert!(servers.fails(["setstripe", "--rule", "*", "--part", "tape=1M", "/weft/d"]).contains("hdd, ssd"));
-    assert!(servers.fails(["setstripe", "-d", "--rule", "*.txt", "/weft/d"]).contains("no rule *.txt"));
+    assert!(servers.fails(2, ["setstripe", "--rule", "[a", "-c", "1", "/weft/d"]).contains("] is missing"));
+    assert!(
+        servers.fails(2, ["setstripe", "--rule", "*", "--part", "ssd=1M@1G", "/weft/d"]).contains("no end")
+    );
+    assert!(
+        servers.fails(2, ["setstripe", "--rule", "*", "--part", "tape=1M", "/weft/d"]).contains("hdd, ssd")
+    );
+    assert!(servers.fails(1, ["setstripe", "-d", "--rule", "*.txt", "/weft/d"]).contains("no rule *.txt"));
     // What names more than there is: told where and what to do.
-    let full = servers.fails([
-        "setstripe",
-        "--rule",
-        "*",
-        "--part",
-        "ssd=1M@1G",
-        "--part",
-        "hdd=1M",
-        "/weft/d/e/a.log",
-    ]);
+    let full = servers
+        .fails(1, ["setstripe", "--rule", "*", "--part", "ssd=1M@1G", "--part", "hdd=1M", "/weft/d/e/a.log"]);
     assert!(full.contains("Not a directory"), "{full}");
     servers.weft(["setstripe", "-d", "--rule", "*.h5", "/weft/d"]);
     assert!(!servers.weft(["getstripe", "-d", "/weft/d"]).contains("*.h5"));

@@ -47,9 +47,9 @@ fn an_emulated_disk_takes_a_disks_time() {
     cluster.run(["sh", "-c", &script]);
     assert!(start.elapsed().as_millis() > 12, "three syncs of a disk");
     let refused = text.replace("class = \"ssd\"\n", "class = \"ssd\"\nemulate = \"floppy\"\n");
-    std::fs::write(cluster.file(), refused).expect("written");
-    let output =
-        Command::new(WEFT).arg("config").arg("check").arg(cluster.file()).output().expect("weft starts");
+    let file = cluster.local("refused.toml");
+    std::fs::write(&file, refused).expect("written");
+    let output = Command::new(WEFT).arg("config").arg("check").arg(file).output().expect("weft starts");
     let said = shown(&output);
     assert!(!output.status.success() && said.contains("hdd-nearline") && said.contains("floppy"), "{said}");
 }
@@ -179,6 +179,9 @@ fn an_ssd_beside_a_disk_takes_what_was_measured_of_the_disk() {
     section("measured");
     let refused = cluster.fails(1, ["profile", "--quick"]);
     assert!(refused.contains("nothing was measured") || refused.contains("did not"), "{refused}");
+    // Those of which nothing else was asked serve.
+    let others = &cluster.pids()[1..];
+    assert!(others.iter().all(Option::is_some), "{others:?}");
     section("hdd-7200");
     cluster.weft(["profile", "--quick", "--time", "2s", "--size", "32M", "--targets", "1"]);
     cluster.weft(["stop"]);

@@ -6,6 +6,7 @@ pub mod mounts;
 pub mod servers;
 
 use std::ffi::OsStr;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
@@ -13,16 +14,67 @@ use std::sync::Once;
 /// The command under test.
 pub const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 
+/// The command, on the cluster of a file.
+pub struct Weft {
+    file: PathBuf,
+}
+
+impl Weft {
+    /// The cluster file.
+    pub fn file(&self) -> PathBuf {
+        self.file.clone()
+    }
+
+    /// `weft ARGS`, on this cluster.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = undisturbed();
+        command.arg("--cluster").arg(&self.file).args(args);
+        command
+    }
+
+    /// `weft ARGS`, which must succeed; its standard output.
+    #[track_caller]
+    pub fn weft<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        succeeded(&mut self.command(args))
+    }
+
+    /// `weft ARGS`, which must fail with `code`; its standard error.
+    #[track_caller]
+    pub fn fails<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
+        let output = self.command(args).output().expect("weft starts");
+        assert_eq!(output.status.code(), Some(code), "{}", shown(&output));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Of each server what `weft status --json` says, those that are down as well.
+    pub fn status(&self) -> Vec<serde_json::Value> {
+        let output = self.command(["status", "--json"]).output().expect("weft starts");
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        status["servers"].as_array().expect("servers").iter().map(|server| server["status"].clone()).collect()
+    }
+}
+
 /// An embedded cluster.
 pub struct Embedded {
     dir: tempfile::TempDir,
+    weft: Weft,
+}
+
+impl Deref for Embedded {
+    type Target = Weft;
+
+    fn deref(&self) -> &Weft {
+        &self.weft
+    }
 }
 
 impl Embedded {
     /// Not started yet.
     pub fn new() -> Self {
         built();
-        Self { dir: tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory") }
+        let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
+        let weft = Weft { file: dir.path().join("state/cluster.toml") };
+        Self { dir, weft }
     }
 
     /// With its servers running.
@@ -41,31 +93,6 @@ impl Embedded {
         self.dir.path().join(name)
     }
 
-    pub fn file(&self) -> PathBuf {
-        self.state().join("cluster.toml")
-    }
-
-    /// `weft ARGS`, on this cluster.
-    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = undisturbed();
-        command.arg("--cluster").arg(self.file()).args(args);
-        command
-    }
-
-    /// `weft ARGS`, which must succeed; its standard output.
-    #[track_caller]
-    pub fn weft<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
-        succeeded(&mut self.command(args))
-    }
-
-    /// `weft ARGS`, which must fail with `code`; its standard error.
-    #[track_caller]
-    pub fn fails<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
-        let output = self.command(args).output().expect("weft starts");
-        assert_eq!(output.status.code(), Some(code), "{}", shown(&output));
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    }
-
     /// `weft run -- PROGRAM ARGS`.
     pub fn running<S: AsRef<OsStr>>(&self, program: impl IntoIterator<Item = S>) -> Command {
         let mut command = undisturbed();
@@ -81,10 +108,7 @@ impl Embedded {
 
     /// The process of each server that runs.
     pub fn pids(&self) -> Vec<Option<i32>> {
-        let output = self.command(["status", "--json"]).output().expect("weft starts");
-        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let servers = status["servers"].as_array().expect("servers");
-        servers.iter().map(|server| server["status"]["pid"].as_i64().map(|pid| pid as i32)).collect()
+        self.status().iter().map(|status| status["pid"].as_i64().map(|pid| pid as i32)).collect()
     }
 }
 
@@ -97,18 +121,28 @@ pub fn undisturbed() -> Command {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        if self.file().exists() {
-            let _ = self.command(["stop", "--kill"]).output();
+        let stopped = self.file().exists().then(|| self.command(["stop", "--kill"]).output());
+        let left = servers::running(&self.file());
+        for pid in &left {
+            // SAFETY: a server of this cluster.
+            unsafe { libc::kill(*pid, libc::SIGKILL) };
         }
         if std::thread::panicking() {
             for log in std::fs::read_dir(self.state().join("log")).into_iter().flatten().flatten() {
-                let text = std::fs::read_to_string(log.path()).unwrap_or_default();
-                let lines: Vec<_> = text.lines().collect();
-                eprintln!("--- {}", log.path().display());
-                lines[lines.len().saturating_sub(20)..].iter().for_each(|line| eprintln!("{line}"));
+                end_of(&log.path());
             }
+        } else {
+            assert!(left.is_empty(), "servers {left:?} would be left behind: {stopped:?}");
         }
     }
+}
+
+/// Prints the last lines of a log.
+fn end_of(log: &Path) {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    eprintln!("--- {}", log.display());
+    lines[lines.len().saturating_sub(20)..].iter().for_each(|line| eprintln!("{line}"));
 }
 
 pub fn shown(output: &Output) -> String {

@@ -1,16 +1,25 @@
 //! Clusters of `weft serve` processes that a test kills and starts as it likes.
 
-use super::{WEFT, shown, succeeded, undisturbed};
-use std::ffi::OsStr;
+use super::{WEFT, Weft, end_of, succeeded};
 use std::fmt::Write as _;
 use std::io::Read;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Servers with one target each, of which the first has the metadata, too.
 pub struct Servers {
     dir: tempfile::TempDir,
+    weft: Weft,
     running: Vec<Option<Child>>,
+}
+
+impl Deref for Servers {
+    type Target = Weft;
+
+    fn deref(&self) -> &Weft {
+        &self.weft
+    }
 }
 
 impl Servers {
@@ -53,8 +62,9 @@ key_file = \"{at}/key\"
             }
         }
         let _ = writeln!(text, "{rest}");
-        std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
-        let mut servers = Self { dir, running: (0..count).map(|_| None).collect() };
+        let weft = Weft { file: dir.path().join("cluster.toml") };
+        std::fs::write(weft.file(), text).expect("written");
+        let mut servers = Self { dir, weft, running: (0..count).map(|_| None).collect() };
         succeeded(Command::new(WEFT).args(["key", "make"]).arg(servers.path("key")));
         for id in 0..count {
             servers.start(id);
@@ -65,11 +75,6 @@ key_file = \"{at}/key\"
     /// A path among those of the cluster: `target0`, `ssd0`, `log0`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
-    }
-
-    /// The cluster file.
-    pub fn file(&self) -> PathBuf {
-        self.path("cluster.toml")
     }
 
     /// What a server has logged.
@@ -90,8 +95,7 @@ key_file = \"{at}/key\"
 
     /// Starts one; whether it serves.
     pub fn try_start(&mut self, id: usize) -> bool {
-        let mut command = undisturbed();
-        command.arg("--cluster").arg(self.file()).args(["serve", &format!("s{id}"), "--announce"]);
+        let mut command = self.command(["serve", &format!("s{id}"), "--announce"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weft starts");
         let mut said = [0; 5];
         let serves = child.stdout.take().expect("piped").read_exact(&mut said).is_ok() && &said == b"ready";
@@ -127,33 +131,10 @@ key_file = \"{at}/key\"
         assert!(self.wait(id), "server {id} does not end in order: {}", self.log(id));
     }
 
-    /// `weft ARGS`, on this cluster.
-    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = undisturbed();
-        command.arg("--cluster").arg(self.file()).args(args);
-        command
-    }
-
-    /// `weft ARGS`, which must succeed; its standard output.
-    #[track_caller]
-    pub fn weft<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
-        succeeded(&mut self.command(args))
-    }
-
-    /// `weft ARGS`, which must fail; its standard error.
-    #[track_caller]
-    pub fn fails<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
-        let output = self.command(args).output().expect("weft starts");
-        assert!(!output.status.success(), "{}", shown(&output));
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    }
-
     /// Of each target what `weft status --json` says of its SSD.
     pub fn ssds(&self) -> Vec<serde_json::Value> {
-        let status: serde_json::Value = serde_json::from_str(&self.weft(["status", "--json"])).expect("JSON");
-        let servers = status["servers"].as_array().expect("servers").iter();
-        let targets =
-            servers.flat_map(|server| server["status"]["targets"].as_array().expect("targets").clone());
+        let servers = self.status().into_iter();
+        let targets = servers.flat_map(|status| status["targets"].as_array().expect("targets").clone());
         targets.map(|target| target["ibridge"].clone()).collect()
     }
 }
@@ -162,16 +143,25 @@ impl Drop for Servers {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for id in 0..self.len() {
-                let text = self.log(id);
-                let lines: Vec<_> = text.lines().collect();
-                eprintln!("--- server {id}");
-                lines[lines.len().saturating_sub(20)..].iter().for_each(|line| eprintln!("{line}"));
+                end_of(&self.path(&format!("log{id}")));
             }
         }
         for id in 0..self.len() {
             self.kill(id);
         }
     }
+}
+
+/// The processes that serve the cluster of `file`.
+pub fn running(file: &Path) -> Vec<i32> {
+    let of_ours = |pid: &i32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0);
+        words.clone().any(|word| word == b"serve")
+            && words.any(|word| word == file.as_os_str().as_encoded_bytes())
+    };
+    let all = std::fs::read_dir("/proc").expect("Linux").flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(of_ours).collect()
 }
 
 /// Whether every file of `dir` is `path`'s to change: `false` sets the flag by which the file system refuses writes, even by
