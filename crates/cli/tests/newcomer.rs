@@ -221,9 +221,19 @@ fn help_has_examples_and_pages_are_written() {
     let page = std::fs::read_to_string(dir.path().join("weft-setstripe.1")).expect("a page");
     assert!(page.contains("stripe\\-size"), "{page}");
     assert!(dir.path().join("weft.1").exists());
+    for page in
+        ["run", "plan", "apply", "migrate", "profile", "trace-merge", "trace-plot", "twin-search", "lab-run"]
+    {
+        assert!(dir.path().join(format!("weft-{page}.1")).exists(), "no page about {page}");
+    }
     for shell in ["bash", "zsh", "fish"] {
         let text = succeeded(Command::new(WEFT).args(["completions", shell]));
-        assert!(text.contains("getstripe"), "{shell}");
+        for word in
+            ["getstripe", "apply", "migrate", "anywhere", "parquet", "together", "trace-paths", "watch"]
+        {
+            assert!(text.contains(word), "{shell}: {word}");
+        }
+        assert!(!text.contains("darshan-reader"), "{shell}: what is not for people");
     }
     needs("bash");
     let example = succeeded(Command::new(WEFT).args(["config", "example"]));

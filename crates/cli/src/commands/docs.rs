@@ -22,9 +22,16 @@ pub struct Completions {
 impl Completions {
     /// Prints them.
     pub fn run(self) -> Result<u8, Failure> {
-        clap_complete::generate(self.shell, &mut Weft::command(), "weft", &mut std::io::stdout());
+        clap_complete::generate(self.shell, &mut for_people(), "weft", &mut std::io::stdout());
         Ok(0)
     }
+}
+
+/// The command line without what the program asks of itself, which shells would offer as well.
+fn for_people() -> clap::Command {
+    let all = Weft::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    clap::Command::new("weft").args(all.get_arguments().cloned()).subcommands(shown)
 }
 
 /// Writes manual pages.
@@ -32,7 +39,7 @@ impl Completions {
 #[command(after_long_help = "\
 Examples:
   weft man | man -l -                      this program's page
-  weft man --out /usr/local/share/man/man1 one page for each command, weft-run.1 among them")]
+  weft man --out /usr/local/share/man/man1    one page for each command, weft-run.1 among them")]
 pub struct Man {
     /// Write all pages into this directory instead of the main one to standard output
     #[arg(long, value_name = "DIR")]
@@ -49,6 +56,7 @@ impl Man {
                 std::io::stdout().write_all(page.as_bytes()).map_err(failed)?;
             }
             Some(dir) => {
+                let failed = |error: std::io::Error| Failure::new(dir.display(), error);
                 std::fs::create_dir_all(&dir).map_err(failed)?;
                 let mut command = Weft::command();
                 command.build();
