@@ -97,7 +97,7 @@ pub enum Command {
     Bench(c::bench::Bench),
     /// Show what parallel programs do to files, as the benchmarks of this field do it
     Workload(c::workload::Workload),
-    /// Measure a path and write the profile of a device that behaves like it
+    /// Measure the cluster that runs, or the device under a path
     Profile(c::profile::ProfileArgs),
     /// Run client and servers on a simulated cluster
     Twin(c::twin::Twin),
@@ -122,3 +122,6 @@ pub enum Command {
     /// Write manual pages
     Man(c::docs::Man),
 }
+
+#[cfg(test)]
+mod tests;
