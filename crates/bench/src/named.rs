@@ -27,7 +27,9 @@ pub fn workload(name: &str, set: &[String]) -> Result<WorkloadSpec, String> {
             }
         })?,
     };
-    let told = |error: toml::de::Error| format!("{name}: {}{TRACE}", error.to_string().trim_end());
+    let is_file = WorkloadSpec::of_kind(name).is_none();
+    let remedy = if is_file { TRACE } else { "" };
+    let told = |error: toml::de::Error| format!("{name}: {}{remedy}", error.to_string().trim_end());
     if set.is_empty() {
         return toml::from_str(&text).map_err(told);
     }

@@ -160,6 +160,11 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     }
 }
 
+/// What was asked wrongly.
+fn misuse(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
 /// Measures and prints to `out`. Without a `context`, `args.path` says where.
 ///
 /// # Errors
@@ -167,24 +172,22 @@ fn pattern(text: &str) -> Result<Pattern, String> {
 pub fn run(args: &BenchArgs, context: Option<&Context>, out: &mut impl Write) -> io::Result<()> {
     let workload = match &args.workload {
         Some(name) => {
-            let mut spec = named::workload(name, &args.set).map_err(io::Error::other)?;
+            let mut spec = named::workload(name, &args.set).map_err(misuse)?;
             if let Some(ranks) = args.ranks {
-                *spec
-                    .ranks_mut()
-                    .ok_or_else(|| io::Error::other("--ranks: a mix has the ranks of its parts"))? = ranks;
+                *spec.ranks_mut().ok_or_else(|| misuse("--ranks: a mix has the ranks of its parts"))? = ranks;
             }
-            spec.build().map_err(io::Error::other)?;
+            spec.build().map_err(misuse)?;
             Some(spec)
         }
         None => None,
     };
     let ways = ways(args)?;
     if args.flush && args.workload.is_some() {
-        return Err(io::Error::other("--flush: not with --workload, whose phases may be anything"));
+        return Err(misuse("--flush: not with --workload, whose phases may be anything"));
     }
     let ranks = args.ranks.unwrap_or(4);
     if ranks == 0 {
-        return Err(io::Error::other("--ranks: 0 processes measure nothing"));
+        return Err(misuse("--ranks: 0 processes measure nothing"));
     }
     let mut bench = Bench::new(args, ranks, context, out)?;
     let mut measured = Vec::new();
@@ -215,9 +218,7 @@ fn ways(args: &BenchArgs) -> io::Result<Vec<(Interface, Transport)>> {
     let mut ways = Vec::new();
     for &interface in &args.interfaces {
         if interface == Interface::Fuse && args.mount.is_none() {
-            return Err(io::Error::other(
-                "the interface fuse needs --mount DIR of a running `weft mount DIR`",
-            ));
+            return Err(misuse("the interface fuse needs --mount DIR of a running `weft mount DIR`"));
         }
         for &transport in &args.transports {
             ways.push((interface, transport));

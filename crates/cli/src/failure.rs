@@ -20,6 +20,11 @@ impl Failure {
         Self { text: format!("{what}: {}", without_numbers(&why.to_string())), code: FAILED }
     }
 
+    /// Something that the world refused, as a whole sentence.
+    pub fn said(why: impl fmt::Display) -> Self {
+        Self { text: without_numbers(&why.to_string()), code: FAILED }
+    }
+
     /// Something that was asked wrongly.
     pub fn misuse(what: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self { text: format!("{what}: {}", without_numbers(&why.to_string())), code: MISUSED }

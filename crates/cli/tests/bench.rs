@@ -101,7 +101,7 @@ fn workloads_are_shown() {
     assert!(shown.starts_with("rank,phase,operation,file,offset,length\n"), "{shown}");
     assert!(shown.contains("\n1,write,write,ior,131072,65536\n1,write,write,ior,196608,65536\n"), "{shown}");
     let output = Command::new(WEFT).args(["workload", "show", "btio", "--set", "ranks=3"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("3 is no square: give 1 or 4"), "{told}");
 }

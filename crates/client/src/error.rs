@@ -126,17 +126,29 @@ impl Error {
     /// The same error about `path`, unless it names one already.
     #[must_use]
     pub fn about(mut self, path: &[u8]) -> Self {
-        let place = match &mut self {
-            Self::Refused(refused) => &mut refused.path,
-            Self::Unreachable(unreachable) => &mut unreachable.path,
-            Self::Hindered(hindered) => &mut hindered.path,
-            Self::Device(device) => &mut device.path,
-            _ => return self,
-        };
-        if place.is_empty() {
+        if let Some(place) = self.path_mut().filter(|place| place.is_empty()) {
             place.extend_from_slice(path);
         }
         self
+    }
+
+    /// The same error for somebody who names the path himself.
+    #[must_use]
+    pub fn without_path(mut self) -> Self {
+        if let Some(place) = self.path_mut() {
+            place.clear();
+        }
+        self
+    }
+
+    fn path_mut(&mut self) -> Option<&mut Vec<u8>> {
+        match self {
+            Self::Refused(refused) => Some(&mut refused.path),
+            Self::Unreachable(unreachable) => Some(&mut unreachable.path),
+            Self::Hindered(hindered) => Some(&mut hindered.path),
+            Self::Device(device) => Some(&mut device.path),
+            Self::Elsewhere { .. } | Self::Interrupted | Self::Misuse { .. } => None,
+        }
     }
 }
 

@@ -43,7 +43,10 @@ pub struct Bench {
 impl Bench {
     /// Measures; the code to end with.
     pub fn run(mut self, file: Option<PathBuf>) -> Result<u8, Failure> {
-        let failed = |error: std::io::Error| Failure::new("bench", error);
+        let failed = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::InvalidInput => Failure::misuse("bench", error),
+            _ => Failure::new("bench", error),
+        };
         if self.args.path.is_some() {
             weft_bench::run(&self.args, None, &mut std::io::stdout()).map_err(failed)?;
             return Ok(0);

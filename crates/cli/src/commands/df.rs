@@ -1,11 +1,11 @@
 //! `weft df`.
 
-use super::session::{Weft, why};
+use super::session::Weft;
+use super::status::{Answer, ask};
 use crate::failure::Failure;
 use crate::table::{Table, human};
 use clap::Args;
 use std::path::PathBuf;
-use weft_env::real::block_on;
 
 /// Shows space by target.
 #[derive(Args)]
@@ -30,8 +30,8 @@ impl Df {
         let mut table = Table::new(["TARGET", "CLASS", "SERVER", "SIZE", "USED", "AVAIL", "USE%", "PATH"]);
         let mut rooms = Table::new(["TARGET", "ROOM", "PROMISED", "LEFT"]);
         let (mut failed, mut limited) = (false, false);
-        for (id, server) in weft.cluster.numbered() {
-            match block_on(weft.client.status(id)) {
+        for Answer { server, status } in ask(&weft) {
+            match status {
                 Ok(status) => {
                     for room in status.metadata.iter().flat_map(|metadata| &metadata.rooms) {
                         limited = true;
@@ -70,8 +70,9 @@ impl Df {
                         ]);
                     }
                 }
-                Err(error) => {
-                    eprintln!("{}", Failure::new(format!("server {}", server.name), why(&error)));
+                Err(why) => {
+                    let down = Failure::new(format!("server {} is down", server.name), why);
+                    eprintln!("{}", down.remedy("start it with `weft serve` on its host"));
                     failed = true;
                 }
             }

@@ -18,8 +18,8 @@ use std::time::Duration;
 use weft_client::{MoveOptions, MoveOutcome, MoveProgress};
 use weft_core::{ByteLen, FileId, Layout};
 use weft_env::real::block_on;
+use weft_planner::Plan;
 use weft_planner::live::Renamed;
-use weft_planner::plan::Plan;
 use weft_wire::meta::{FileType, LayoutSpec};
 
 /// Exit code of a command that a signal stopped.
@@ -69,7 +69,7 @@ pub struct Migrate {
     #[arg(long, value_name = "PLAN", conflicts_with_all = ["count", "size", "index", "class", "parts"])]
     plan: Option<PathBuf>,
     /// A class of the plan by its name here; several times
-    #[arg(long = "class-here", value_name = "PLANNED=HERE", value_parser = renamed, requires = "plan")]
+    #[arg(long = "class-here", value_name = "PLANNED=HERE", value_parser = super::apply::renamed, requires = "plan")]
     renamed: Vec<(String, String)>,
     /// Directories with all files in and below them
     #[arg(short = 'r', short_alias = 'R', long)]
@@ -101,12 +101,6 @@ pub struct Migrate {
     paths: Vec<String>,
 }
 
-fn renamed(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').filter(|(planned, here)| !planned.is_empty() && !here.is_empty());
-    pair.map(|(planned, here)| (planned.to_owned(), here.to_owned()))
-        .ok_or_else(|| "write PLANNED=HERE".to_owned())
-}
-
 /// Which layout each file is to get.
 enum Wanted {
     Same(LayoutSpec),
@@ -116,10 +110,7 @@ enum Wanted {
 impl Wanted {
     fn read(weft: &Weft, options: &Migrate) -> Result<Self, Failure> {
         let Some(path) = &options.plan else { return options.layout.spec(weft).map(Self::Same) };
-        let wrong = |why: &dyn std::fmt::Display| Failure::misuse(path.display(), why);
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
-        let plan = Plan::from_toml(&text).map_err(|error| wrong(&error))?;
-        Ok(Self::Plan(Box::new(plan), options.renamed.iter().cloned().collect()))
+        Ok(Self::Plan(Box::new(super::apply::read(path)?), options.renamed.iter().cloned().collect()))
     }
 
     /// For a file; `None` leaves it alone.

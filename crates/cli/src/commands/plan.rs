@@ -106,7 +106,7 @@ enum LevelArg {
     MpiIo,
 }
 
-pub fn pair(text: &str) -> Result<(&str, &str), String> {
+fn pair(text: &str) -> Result<(&str, &str), String> {
     text.split_once('=').filter(|(class, _)| !class.is_empty()).ok_or_else(|| "write CLASS=VALUE".to_owned())
 }
 

@@ -32,10 +32,12 @@ pub fn load(file: Option<PathBuf>) -> Result<Cluster, Failure> {
 }
 
 impl Weft {
-    /// Loads the cluster file that is meant; servers of an embedded cluster are started when they do not run.
+    /// Loads the cluster file that is meant; servers of an embedded cluster are started when they do not run. What the client
+    /// would say of servers that do not answer stands in the command's own errors.
     pub fn open(file: Option<PathBuf>) -> Result<Self, Failure> {
         let cluster = load(file)?;
         embedded::revive(&cluster)?;
+        weft_client::set_log(|_| ());
         Self::of(cluster, |_| ())
     }
 
@@ -184,7 +186,17 @@ pub fn why(error: &Error) -> String {
     match error {
         Error::Refused(refused) if refused.error.detail.is_empty() => posix(error.errno()),
         Error::Refused(refused) => refused.error.detail.clone(),
-        other => other.to_string(),
+        other => other.clone().without_path().to_string(),
+    }
+}
+
+/// What went wrong with a server, which the error may name itself.
+pub fn of_server(name: &str, error: &Error) -> Failure {
+    let why = why(error);
+    let server = format!("server {name}");
+    match why.strip_prefix(&server).is_some_and(|rest| rest.starts_with(' ')) {
+        true => Failure::said(why),
+        false => Failure::new(server, why),
     }
 }
 
@@ -211,8 +223,7 @@ impl Held {
         })?;
         if cluster.embedded.is_some() {
             for (id, server) in cluster.numbered() {
-                block_on(weft.client.status(id))
-                    .map_err(|error| Failure::new(format!("server {}", server.name), why(&error)))?;
+                block_on(weft.client.status(id)).map_err(|error| of_server(&server.name, &error))?;
             }
         }
         Ok(Self { _client: weft.client })

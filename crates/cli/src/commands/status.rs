@@ -41,9 +41,12 @@ pub struct Status {
     verbose: bool,
 }
 
-struct Answer<'a> {
-    server: &'a Server,
-    status: Result<ServerStatus, String>,
+/// Of a server, or why there is none.
+pub struct Answer<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// What it says of itself.
+    pub status: Result<ServerStatus, String>,
 }
 
 impl Status {
@@ -67,7 +70,8 @@ impl Status {
     }
 }
 
-fn ask(weft: &Weft) -> Vec<Answer<'_>> {
+/// Asks all servers at once.
+pub fn ask(weft: &Weft) -> Vec<Answer<'_>> {
     std::thread::scope(|scope| {
         let asked: Vec<_> = weft
             .cluster

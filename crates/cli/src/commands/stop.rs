@@ -1,7 +1,7 @@
 //! `weft stop`.
 
 use super::serve::runs_here;
-use super::session::{Weft, why};
+use super::session::{Weft, of_server};
 use crate::embedded;
 use crate::failure::Failure;
 use clap::Args;
@@ -64,7 +64,7 @@ fn by_message(cluster: &Cluster) -> Result<Vec<String>, Failure> {
         match block_on(weft.client.shutdown(id)) {
             Ok(()) => stopped.push(server.name.clone()),
             Err(weft_client::Error::Unreachable(_)) => {}
-            Err(error) => return Err(Failure::new(format!("server {}", server.name), why(&error))),
+            Err(error) => return Err(of_server(&server.name, &error)),
         }
     }
     Ok(stopped)

@@ -48,7 +48,7 @@ enum What {
 impl Workload {
     /// Shows; the code to end with.
     pub fn run(self) -> Result<u8, Failure> {
-        let failed = |error: String| Failure::new("workload", error);
+        let failed = |error: String| Failure::misuse("workload", error);
         match self.what {
             What::List => {
                 outln!("{:<12} {:>6} {:>10} {:>12}", "kind", "ranks", "operations", "MiB");

@@ -3,7 +3,6 @@
 mod files;
 mod paths;
 
-use super::plan::pair;
 use super::session::Weft;
 use super::{bytes, wanted};
 use crate::failure::Failure;
@@ -11,7 +10,7 @@ use crate::table::{Table, human};
 use clap::Args;
 use paths::Mapping;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weft_core::{ClassLayout, Pattern};
 use weft_env::real::block_on;
 use weft_planner::Plan;
@@ -54,7 +53,7 @@ pub struct Apply {
     #[arg(long, value_name = "OLD=NEW", value_parser = mapping, conflicts_with = "under")]
     map: Vec<(String, String)>,
     /// What a class of the plan is called here; several times
-    #[arg(long = "class", value_name = "PLANNED=HERE", value_parser = mapping)]
+    #[arg(long = "class", value_name = "PLANNED=HERE", value_parser = renamed)]
     classes: Vec<(String, String)>,
     /// Only show what would be done
     #[arg(short = 'n', long)]
@@ -64,8 +63,26 @@ pub struct Apply {
     remove: bool,
 }
 
+/// The plan of a file.
+pub fn read(path: &Path) -> Result<Plan, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::new(path.display(), error))?;
+    let wrong =
+        |why| Failure::misuse(path.display(), why).remedy("a plan is what `weft plan --output FILE` writes");
+    Plan::from_toml(&text).map_err(wrong)
+}
+
 fn mapping(text: &str) -> Result<(String, String), String> {
-    pair(text).map(|(from, to)| (from.to_owned(), to.to_owned()))
+    pair(text, "OLD=NEW")
+}
+
+/// For arguments: what a class of the plan is called here.
+pub fn renamed(text: &str) -> Result<(String, String), String> {
+    pair(text, "PLANNED=HERE")
+}
+
+fn pair(text: &str, form: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(from, to)| !from.is_empty() && !to.is_empty());
+    pair.map(|(from, to)| (from.to_owned(), to.to_owned())).ok_or_else(|| format!("write {form}"))
 }
 
 /// A rule of the plan on this cluster.
@@ -85,9 +102,7 @@ struct Placed {
 impl Apply {
     /// Does it.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
-        let text =
-            std::fs::read_to_string(&self.plan).map_err(|error| Failure::new(self.plan.display(), error))?;
-        let plan = Plan::from_toml(&text).map_err(|why| Failure::misuse(self.plan.display(), why))?;
+        let plan = read(&self.plan)?;
         let weft = Weft::open(file)?;
         let (placed, elsewhere) = self.place(&weft, &plan)?;
         if placed.is_empty() {

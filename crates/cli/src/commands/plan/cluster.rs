@@ -41,7 +41,9 @@ impl Target {
             Some(file) => file,
             None => Cluster::find()?,
         };
-        let text = std::fs::read_to_string(&file).map_err(|error| Failure::new(file.display(), error))?;
+        let text = std::fs::read_to_string(&file).map_err(|error| {
+            Failure::misuse(file.display(), error).remedy("--cluster names the cluster that is planned for")
+        })?;
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| Failure::misuse(file.display(), error))?;
         if table.contains_key("figures") {
@@ -84,6 +86,18 @@ impl Target {
         bytes: u64,
     ) -> Result<Self, Failure> {
         let cluster = Cluster::load(file)?;
+        if let Some(name) = network.filter(|name| *name != "simple") {
+            NetworkSpec::by_name(name).map_err(|why| Failure::misuse("--network", why))?;
+        }
+        for (class, profile) in profiles {
+            let option = format!("--profile {class}={profile}");
+            if !cluster.map().targets.iter().any(|target| target.class == *class) {
+                return Err(Failure::misuse(option, "no target has this class"));
+            }
+            if !profile.contains('/') {
+                Profile::by_name(profile).map_err(|why| Failure::misuse(option, why))?;
+            }
+        }
         let mut notes = Vec::new();
         let measured = measured::figures(&cluster)?;
         let mut spec = ClusterSpec {

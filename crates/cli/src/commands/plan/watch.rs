@@ -6,7 +6,7 @@ mod mover;
 use super::PlanArgs;
 use super::cluster::Target;
 use crate::commands::bytes;
-use crate::commands::session::{Weft, why};
+use crate::commands::session::{Weft, of_server, why};
 use crate::failure::Failure;
 use crate::logging::utc;
 use clap::Args;
@@ -316,7 +316,7 @@ fn rooms(weft: &Weft) -> Result<BTreeMap<String, u64>, Failure> {
     let mut accounts = Vec::new();
     for (id, server) in weft.cluster.numbered() {
         let status = block_on(weft.client.status(id));
-        let status = status.map_err(|error| Failure::new(format!("server {}", server.name), why(&error)))?;
+        let status = status.map_err(|error| of_server(&server.name, &error))?;
         free.extend(status.targets.iter().map(|target| (target.target, target.free.0)));
         accounts.extend(status.metadata.into_iter().flat_map(|metadata| metadata.rooms));
     }

@@ -2,7 +2,7 @@
 
 use super::ProfileArgs;
 use crate::commands::serve::runs_here;
-use crate::commands::session::{Weft, why};
+use crate::commands::session::{Weft, of_server, why};
 use crate::failure::Failure;
 use crate::table::{Table, human};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -44,6 +44,7 @@ impl ProfileArgs {
         let cluster = crate::commands::load(file)?;
         crate::embedded::revive(&cluster)?;
         let _held = crate::embedded::hold(&cluster)?;
+        weft_client::set_log(|_| ());
         let weft = Weft::of(cluster, |options| options.connections_max = CONNECTIONS)?;
         let output = self.output.clone().unwrap_or_else(|| Report::beside(&weft.cluster.file));
         // Before minutes are spent on it.
@@ -70,7 +71,7 @@ impl ProfileArgs {
         for (id, server) in &servers {
             bar.set_message(format!("messages to {}", server.name));
             let link = block_on(measure::link(&weft.client, *id, &server.name, network_time));
-            links.push(link.map_err(|error| Failure::new(format!("server {}", server.name), why(&error)))?);
+            links.push(link.map_err(|error| of_server(&server.name, &error))?);
             bar.inc(1);
         }
         let mut sites = Vec::new();
@@ -137,8 +138,7 @@ impl ProfileArgs {
                 let server = &weft.cluster.servers[number];
                 let id = weft_core::ServerId(number as u32);
                 let asked = block_on(weft.client.status(id));
-                let status =
-                    asked.map_err(|error| Failure::new(format!("server {}", server.name), why(&error)))?;
+                let status = asked.map_err(|error| of_server(&server.name, &error))?;
                 let status = status.targets.into_iter().find(|status| status.target == target.id);
                 let status = status.ok_or_else(|| {
                     let told = format!("server {} does not have it", server.name);

@@ -80,6 +80,12 @@ impl Plot {
         let most = self.files.unwrap_or(if self.together { usize::MAX } else { 1 }).max(1);
         let most = if self.together { most } else { most.min(FILES_MAX) };
         let shown: Vec<_> = all.iter().filter(fits).take(most).copied().collect();
+        if self.level.is_none() && all.is_empty() {
+            return Err(Failure::new(
+                self.input.file.display(),
+                "it moves no bytes: there is nothing to draw",
+            ));
+        }
         if shown.is_empty() {
             let which = self.only.as_ref().map(|text| format!(" of files with `{text}` in their names"));
             return Err(Failure::new(

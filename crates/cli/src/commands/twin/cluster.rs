@@ -8,7 +8,9 @@ use weft_twin::ClusterSpec;
 
 /// Reads a description, and the profiles that it names by their paths.
 pub fn read(file: &Path) -> Result<ClusterSpec, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::new(file.display(), error))?;
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::misuse(file.display(), error).remedy("`weft twin example` prints a cluster to start from")
+    })?;
     let mut spec: ClusterSpec =
         toml::from_str(&text).map_err(|error| Failure::misuse(file.display(), error.to_string().trim()))?;
     let targets = spec.servers.iter().flat_map(|group| &group.targets).map(|target| &target.profile);

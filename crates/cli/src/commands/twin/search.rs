@@ -42,7 +42,7 @@ enum Profile {
 #[command(after_long_help = AFTER)]
 pub struct Search {
     /// How many seeds
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 0, value_name = "SEED")]

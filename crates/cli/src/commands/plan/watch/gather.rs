@@ -1,7 +1,7 @@
 //! Samples of all data servers, by file.
 
 use crate::commands::bytes;
-use crate::commands::session::{Weft, why};
+use crate::commands::session::{Weft, of_server, why};
 use crate::failure::Failure;
 use std::collections::BTreeMap;
 use weft_client::Error;
@@ -27,6 +27,8 @@ struct Source {
     one_in: u32,
     /// Whether its absence was told.
     missing: bool,
+    /// Samples that had given way to newer ones before they were read.
+    lost: u64,
 }
 
 /// Reads the samples of all data servers from interval to interval.
@@ -37,6 +39,8 @@ pub struct Gathering<'a> {
     sources: Vec<Source>,
     /// Read and not looked at yet.
     pending: Vec<Sample>,
+    /// What should be known of servers, and was not told yet.
+    notes: Vec<String>,
 }
 
 /// Of one interval.
@@ -69,19 +73,24 @@ impl<'a> Gathering<'a> {
             next: 0,
             one_in: 0,
             missing: false,
+            lost: 0,
         };
-        Ok(Self { weft, below, sources: servers.map(source).collect(), pending: Vec::new() })
+        let (pending, notes) = (Vec::new(), Vec::new());
+        Ok(Self { weft, below, sources: servers.map(source).collect(), pending, notes })
     }
 
     /// Passes over what servers have.
     pub fn skip(&mut self) -> Result<(), Failure> {
-        self.messages().map(drop)
+        self.messages()?;
+        self.pending.clear();
+        self.sources.iter_mut().for_each(|source| source.lost = 0);
+        Ok(())
     }
 
     /// That there will be something to see.
     pub fn check_sampling(&mut self) -> Result<(), Failure> {
         if self.sources.iter().all(|source| source.run == 0 && !source.missing) {
-            self.pending = self.messages()?.0;
+            self.messages()?;
         }
         if self.sources.iter().all(|source| source.missing) {
             return Err(Failure::new("--watch", "no data server answers"));
@@ -96,9 +105,16 @@ impl<'a> Gathering<'a> {
 
     /// What came since the last time.
     pub fn gather(&mut self) -> Result<Gathered, Failure> {
-        let (messages, mut notes) = self.messages()?;
+        self.messages()?;
+        let mut notes = std::mem::take(&mut self.notes);
+        for source in &mut self.sources {
+            let lost = std::mem::take(&mut source.lost);
+            if lost > 0 {
+                notes.push(format!("{lost} samples of {} had given way to newer ones", source.name));
+            }
+        }
         let mut by_file: BTreeMap<FileId, Vec<Sample>> = BTreeMap::new();
-        for sample in messages {
+        for sample in std::mem::take(&mut self.pending) {
             by_file.entry(sample.datafile.file).or_default().push(sample);
         }
         let mut by_file: Vec<(FileId, Vec<Sample>)> = by_file.into_iter().collect();
@@ -149,9 +165,9 @@ impl<'a> Gathering<'a> {
         Ok(Gathered { files, notes })
     }
 
-    /// The samples of all servers that answer, and what should be known of them.
-    fn messages(&mut self) -> Result<(Vec<Sample>, Vec<String>), Failure> {
-        let (mut all, mut notes) = (std::mem::take(&mut self.pending), Vec::new());
+    /// Takes the samples of all servers that answer, and what should be known of them.
+    fn messages(&mut self) -> Result<(), Failure> {
+        let Self { pending, notes, .. } = self;
         for source in &mut self.sources {
             loop {
                 let asked =
@@ -160,32 +176,29 @@ impl<'a> Gathering<'a> {
                     Ok(got) => got,
                     Err(error @ Error::Unreachable(_)) => {
                         if !std::mem::replace(&mut source.missing, true) {
-                            notes.push(format!("server {} is missing: {}", source.name, why(&error)));
+                            notes.push(why(&error));
                         }
                         break;
                     }
-                    Err(error) => return Err(Failure::new(format!("server {}", source.name), why(&error))),
+                    Err(error) => return Err(of_server(&source.name, &error)),
                 };
                 if std::mem::replace(&mut source.missing, false) {
                     notes.push(format!("server {} is back", source.name));
                 }
-                if got.lost > 0 {
-                    let name = &source.name;
-                    notes.push(format!("{} samples of {name} had given way to newer ones", got.lost));
-                }
+                source.lost += got.lost;
                 if source.one_in != got.one_in && got.one_in == 0 {
                     notes.push(format!("server {} keeps no samples", source.name));
                 }
                 (source.run, source.next, source.one_in) = (got.run, got.next, got.one_in);
                 let more = got.samples.len() == SAMPLES_MAX;
-                let room = MESSAGES_MAX.saturating_sub(all.len());
-                all.extend(got.samples.into_iter().take(room));
+                let room = MESSAGES_MAX.saturating_sub(pending.len());
+                pending.extend(got.samples.into_iter().take(room));
                 if !more {
                     break;
                 }
             }
         }
-        Ok((all, notes))
+        Ok(())
     }
 }
 

@@ -1,0 +1,160 @@
+//! What goes wrong is told with its path or server and what to do about it, and ends with the code that the pages promise.
+
+mod common;
+
+use common::servers::Servers;
+use common::{Embedded, WEFT, shown, undisturbed};
+use std::path::Path;
+use std::process::Command;
+
+/// Runs `weft ARGS` in `dir`, which must end with `code` and say all of `parts` on standard error.
+#[track_caller]
+fn told(command: &mut Command, dir: &Path, args: &str, code: i32, parts: &[&str]) {
+    let output = command.args(args.split(' ')).current_dir(dir).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(code), "{args}: {}", shown(&output));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for part in parts {
+        assert!(said.contains(part), "{args}: {part} is missing: {said}");
+    }
+    assert!(!said.contains("panicked"), "{args}: {said}");
+}
+
+/// Traces that are none, or of which nothing is left.
+fn traces(dir: &Path) {
+    std::fs::write(dir.join("empty"), "").expect("written");
+    std::fs::write(dir.join("heading.csv"), "operation,file,offset,length\n").expect("written");
+    std::fs::write(dir.join("text"), "hello world\n").expect("written");
+    std::fs::write(dir.join("noise"), [0, 1, 2, 255].repeat(1000)).expect("written");
+    std::fs::write(dir.join("a.csv"), "operation,file,offset,length\nwrite,/weft/a,0,65536\n")
+        .expect("written");
+    std::fs::create_dir(dir.join("folder")).expect("made");
+}
+
+#[test]
+fn traces_that_cannot_be_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    traces(dir.path());
+    for (file, why) in [
+        ("missing", "No such file"),
+        ("empty", "it is empty"),
+        ("text", "CSV needs one, such as rank,host"),
+        ("noise", "neither .wtrace, CSV nor a Darshan 3 log"),
+        ("folder", "Is a directory"),
+    ] {
+        for verb in ["trace show", "trace plot -o x.svg", "trace export --csv -", "plan --output -"] {
+            told(&mut undisturbed(), dir.path(), &format!("{verb} {file}"), 1, &[file, why]);
+        }
+        told(&mut undisturbed(), dir.path(), &format!("replay {file} folder"), 1, &[file, why]);
+    }
+    assert!(!dir.path().join("x.svg").exists(), "nothing is drawn");
+    for verb in ["trace plot -o x.svg", "plan --output -"] {
+        told(
+            &mut undisturbed(),
+            dir.path(),
+            &format!("{verb} heading.csv"),
+            1,
+            &["heading.csv", "moves no bytes"],
+        );
+    }
+}
+
+#[test]
+fn arguments_that_mean_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    traces(dir.path());
+    let cluster = succeeded_text(&["twin", "example"]);
+    std::fs::write(dir.path().join("twin.toml"), cluster).expect("written");
+    for (args, parts) in [
+        ("plam a.csv", &["unrecognized subcommand 'plam'", "'plan'"][..]),
+        ("plan a.csv --cluster missing.toml", &["missing.toml", "No such file", "--cluster"]),
+        ("plan a.csv --cluster text", &["text", "TOML"]),
+        ("plan a.csv --cluster twin.toml --room ssd=1GiB", &["no class \"ssd\"", "hdd"]),
+        ("plan a.csv --cluster twin.toml --room hdd=lots", &["64 KiB"]),
+        ("twin run iorr", &["iorr: no such kind of workload", "mpi-io-test, ior"]),
+        ("twin run ior --set rank=4", &["unknown field `rank`", "`ranks`"]),
+        ("twin run ior --cluster missing.toml", &["missing.toml", "weft twin example"]),
+        ("twin search --seeds 0", &["--seeds"]),
+        ("workload show iorr", &["iorr: no such kind of workload"]),
+        ("workload show ior --set transfer=0", &["transfer", "at least 1"]),
+        ("bench --path folder --workload iorr", &["iorr: no such kind of workload"]),
+        ("lab run nothing", &["`nothing`", "weft lab list"]),
+        ("apply a.csv", &["a.csv", "a plan is what `weft plan --output FILE` writes"]),
+        ("apply a.csv --map /a", &["write OLD=NEW"]),
+        ("apply a.csv --class ssd", &["write PLANNED=HERE"]),
+        ("trace plot a.csv -o x.svg --view sideways", &["time, ranks, rank-time"]),
+        ("trace export a.csv", &["--csv <FILE>", "--parquet <FILE>"]),
+        ("--cluster missing.toml status", &["missing.toml", "weft config example"]),
+    ] {
+        told(&mut undisturbed(), dir.path(), args, 2, parts);
+    }
+    told(&mut undisturbed(), dir.path(), "apply missing.toml", 1, &["missing.toml: No such file"]);
+    let said =
+        Command::new(WEFT).args(["twin", "run", "ior", "--set", "rank=4"]).output().expect("weft starts");
+    assert!(!shown(&said).contains("if it is a trace"), "a kind is no trace: {}", shown(&said));
+}
+
+fn succeeded_text(args: &[&str]) -> String {
+    common::succeeded(Command::new(WEFT).args(args))
+}
+
+#[test]
+fn options_that_the_cluster_cannot_have() {
+    let cluster = Embedded::started();
+    traces(&cluster.local(""));
+    let dir = cluster.local("");
+    for (args, parts) in [
+        ("plan a.csv --network pigeon", &["--network", "\"pigeon\"", "gbe"][..]),
+        ("plan a.csv --profile hdd=floppy", &["--profile hdd=floppy", "hdd-7200"]),
+        ("plan a.csv --profile tape=hdd-7200", &["--profile tape=hdd-7200", "no target has this class"]),
+        ("migrate --class tape /weft/a", &["\"tape\"", "classes here: hdd, ssd"]),
+        ("migrate --plan a.csv /weft/a", &["a.csv", "a plan is what"]),
+        ("flush --target 9", &["target 9", "weft status"]),
+    ] {
+        told(&mut cluster.command::<&str>([]), &dir, args, 2, parts);
+    }
+    for (args, parts) in [
+        ("migrate --plan missing.toml /weft/a", &["missing.toml: No such file"][..]),
+        ("migrate /weft/missing", &["/weft/missing: No such file"]),
+        ("getstripe /weft/missing", &["/weft/missing: No such file"]),
+    ] {
+        told(&mut cluster.command::<&str>([]), &dir, args, 1, parts);
+    }
+}
+
+#[test]
+fn a_server_that_is_down_is_named_once_with_what_to_do() {
+    let mut servers = Servers::of_classes(&["hdd", "hdd", "ssd"], "sample = \"all\"", "", "", QUICK);
+    let dir = servers.path("");
+    traces(&dir);
+    servers.weft(["setstripe", "-c", "3", "-S", "4K", "/weft/wide"]);
+    let local = servers.path("noise").display().to_string();
+    servers.weft(["cp", &local, "/weft/wide"]);
+    servers.kill(2);
+    for (args, code) in [
+        ("df", 1),
+        ("cat /weft/wide", 1),
+        ("cp /weft/wide back", 1),
+        ("getstripe -v /weft/wide", 1),
+        ("migrate -c 1 /weft/wide", 1),
+        ("profile --quick --time 1s", 1),
+        ("flush", 1),
+        ("fsck", 8),
+        ("plan --watch /weft --once", 0),
+    ] {
+        let mut command = servers.command(args.split(' '));
+        let output = command.current_dir(&dir).output().expect("weft starts");
+        let text = shown(&output);
+        assert_eq!(output.status.code(), Some(code), "{args}: {text}");
+        let lines: Vec<_> = text.lines().filter(|line| line.contains("server s2")).collect();
+        let [line] = lines[..] else { panic!("{args}: not one line about it: {text}") };
+        assert_eq!(line.matches("server s2").count(), 1, "{args}: {line}");
+        assert_eq!(line.matches("wide").count(), usize::from(args.contains("wide")), "{args}: {line}");
+        assert!(line.contains("weft serve"), "{args}: {line}");
+    }
+    // What needs none of its bytes goes on.
+    assert!(servers.weft(["ls", "/weft"]).contains("wide"));
+    servers.weft(["rm", "/weft/wide"]);
+}
+
+/// Clients that do not wait long for a server.
+const QUICK: &str = "[client]\nretry_for = \"200 ms\"";
