@@ -5,7 +5,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use weft_estimate::{Space, of_twin, traced, trial, tried};
+use weft_estimate::{Space, Trials, of_twin, traced, trial};
 use weft_planner::plan::{Options, shape};
 use weft_planner::{Figures, Placing, Planner};
 use weft_twin::{ClusterSpec, RunOptions};
@@ -54,21 +54,15 @@ fn main() {
         let rooms: Vec<u64> = figures.classes.iter().map(weft_planner::figures::Class::room).collect();
         let load = weft_planner::model::Load::of(&traced, None);
         let (extent, request) = (unit.extent, unit.request_size());
-        let all = Space { figures: &figures, rooms: &rooms, extent, request }.all();
+        let space = Space { figures: &figures, rooms: &rooms, extent, request };
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let options = RunOptions { drain: true, ..RunOptions::default() };
-        let found: Vec<(f64, f64, Placing)> = tried(&cluster, &figures, &*workload, all, options, jobs)
-            .into_iter()
-            .map(|(trial, placing)| {
-                let model = weft_planner::model::run(&figures, &load, &[&placing]).seconds;
-                (trial.seconds, model, placing)
-            })
-            .collect();
-        println!("{} layouts tried; the best and some of the others:", found.len());
-        let shown = found.iter().enumerate();
-        for (number, (twin, model, placing)) in
-            shown.filter(|(n, _)| *n < 8 || n % (found.len() / 12).max(1) == 0)
-        {
+        let trials = Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, jobs };
+        let model = |placing: &Placing| weft_planner::model::run(&figures, &load, &[placing]).seconds;
+        let found = trials.search(&space, &model);
+        println!("{} layouts tried; the best:", found.tried);
+        for (number, (trial, placing)) in found.best.iter().take(8).enumerate() {
+            let (model, twin) = (model(placing), trial.seconds);
             println!(
                 "{number:>10} {model:10.3} s by the model, {twin:10.3} s on the twin ({:.2})  {}",
                 model / twin,

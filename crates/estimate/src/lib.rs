@@ -9,11 +9,13 @@ mod figures;
 pub mod measure;
 mod part;
 mod search;
+mod space;
 mod traced;
 mod trial;
 
 pub use figures::{EstimateError, Site, figures, of_twin};
 pub use part::{Moved, Part, Progress};
-pub use search::{Space, tried};
+pub use search::{Found, Trials};
+pub use space::Space;
 pub use traced::traced;
 pub use trial::{PARTS_MAX, Trial, TrialError, layout_spec, trial};

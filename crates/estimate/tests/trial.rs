@@ -1,7 +1,7 @@
 //! Plans from figures that were measured on devices' models, tried on the twin.
 
 use std::collections::BTreeMap;
-use weft_estimate::{Space, of_twin, traced, trial, tried};
+use weft_estimate::{Found, Space, Trials, of_twin, traced, trial};
 use weft_planner::plan::Options;
 use weft_planner::{Figures, Placing, Planned, Planner};
 use weft_twin::{ClusterSpec, RunOptions};
@@ -62,9 +62,10 @@ fn over_the_best_found(text: &str, room: u64) -> f64 {
     let (extent, request) = (traced.units[0].extent, traced.units[0].request_size());
     let space = Space { figures: &figures, rooms: &[u64::MAX, room], extent, request };
     let options = RunOptions { drain: true, ..RunOptions::default() };
-    let some: Vec<Placing> = space.all().into_iter().step_by(3).collect();
+    let some: Vec<Placing> = space.all().into_iter().step_by(3).map(|(_, placing)| placing).collect();
     assert!(some.len() > 30, "{} layouts", some.len());
-    let found = tried(&cluster, &figures, &*workload, some, options, 4);
+    let trials = Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, jobs: 4 };
+    let found = trials.each(&some);
     let (_, placings) = planned.placings.iter().find(|(planner, _)| *planner == Planner::Best).unwrap();
     let best = trial(&cluster, &figures, &placings[0], &*workload, None).unwrap().seconds;
     best / found[0].0.seconds
@@ -83,4 +84,34 @@ fn long_collective_windows_are_laid_out_nearly_as_well_as_a_search_on_the_twin_d
     let text = "kind = \"btio\"\nranks = 16\nclass = \"B\"\nsubtype = \"full\"\ndumps = 3\ntwo_phase = {}";
     let over = over_the_best_found(text, 16 << 20);
     assert!(over < 1.1, "{over}");
+}
+
+#[test]
+fn a_search_that_gives_up_slow_layouts_finds_what_trying_all_of_them_does() {
+    let cluster: ClusterSpec = toml::from_str(CLUSTER).unwrap();
+    let workload = workload(
+        "kind = \"ior\"\nranks = 4\ntransfer = \"256 KiB\"\nper_rank = \"2 MiB\"\norder = \"random\"\naccess = \"read\"",
+    );
+    let room = 512 << 10;
+    let (figures, _) = planned(&*workload, &cluster, room);
+    let space = Space { figures: &figures, rooms: &[u64::MAX, room], extent: 8 << 20, request: 256 << 10 };
+    let options = RunOptions::default();
+    let trials = |jobs| Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, jobs };
+    let grid: Vec<Placing> = space.all().into_iter().map(|(_, placing)| placing).collect();
+    let all = trials(4).each(&grid);
+    assert_eq!(all.len(), grid.len());
+    let told = |found: &Found| -> Vec<_> {
+        found.best.iter().map(|(trial, placing)| (trial.event_hash, placing.clone())).collect()
+    };
+    let mut first = None;
+    for (jobs, guess) in [(1, 1.0), (4, 1.0), (3, -1.0)] {
+        // Whatever is guessed decides how long it takes, and nothing else.
+        let found = trials(jobs).search(&space, &|placing| 2.0 + guess * (placing.parts.len() as f64 - 1.0));
+        let best = found.best[0].0.seconds;
+        assert!(found.tried > grid.len() && best <= all[0].0.seconds, "{best}: {:?}", all[0]);
+        for (trial, number) in all.iter().filter(|(trial, _)| trial.seconds <= best * 1.03) {
+            assert!(found.best.contains(&(*trial, grid[*number].clone())), "{trial:?}");
+        }
+        assert_eq!(&told(&found), first.get_or_insert_with(|| told(&found)));
+    }
 }

@@ -47,20 +47,21 @@ fn show(place: &Place, shown: usize) {
         other / best.twin_s,
         place.confidence
     );
-    if let Some(first) = place.tried.first() {
+    if let Some((same, others)) = place.found_over_best() {
         println!(
-            "  of {} layouts the best takes {:.3} of best",
-            place.tried.len(),
-            first.twin_s / best.twin_s
+            "  of {} layouts the best takes {same:.3} of best, {others:.3} by the mean of other seeds; {} within 3 %",
+            place.tried,
+            place.found.len()
         );
     }
-    for one in place.planners.iter().chain(place.tried.iter().take(shown)) {
+    for one in place.planners.iter().chain(place.found.iter().take(shown)) {
         println!(
-            "  {:>5} {:9.4} s by the model {:9.4} s on the twin ({:.2})  {}",
+            "  {:>5} {:9.4} s by the model {:9.4} s on the twin ({:.2}){}  {}",
             one.who,
             one.model_s,
             one.twin_s,
             one.model_s / one.twin_s,
+            one.mean_s.map_or_else(String::new, |mean| format!(", mean {mean:.4} s")),
             one.layout
         );
     }

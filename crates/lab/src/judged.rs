@@ -2,12 +2,17 @@
 
 use crate::experiment::Experiment;
 use crate::plan::{Point, points};
-use crate::planned::{Problem, Tried};
+use crate::planned::Tried;
 use crate::twin::read;
-use weft_estimate::{layout_spec, tried};
+use weft_estimate::{Trials, layout_spec};
 use weft_planner::model::{Load, run};
 use weft_planner::{Placing, Planner};
-use weft_twin::RunOptions;
+use weft_twin::ClusterSpec;
+
+/// Seeds beside that of a search.
+const SEEDS: u64 = 4;
+/// Layouts of a search that are run by these, too.
+const AGAIN: usize = 5;
 
 /// A layout with both its times.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,6 +23,8 @@ pub struct Judged {
     pub model_s: f64,
     /// What it takes on the twin, seconds.
     pub twin_s: f64,
+    /// The same by the mean of four other seeds; of `best` and the first that a search found.
+    pub mean_s: Option<f64>,
     /// Its parts.
     pub layout: String,
 }
@@ -31,8 +38,21 @@ pub struct Place {
     pub planners: Vec<Judged>,
     /// How sure the plan is.
     pub confidence: f64,
-    /// What was tried, the quickest on the twin first.
-    pub tried: Vec<Judged>,
+    /// How many layouts were tried.
+    pub tried: usize,
+    /// The best of them, the quickest on the twin first.
+    pub found: Vec<Judged>,
+}
+
+impl Place {
+    /// The time of the best layout that was found over that of `best`: by the seed with which it was searched, and by the
+    /// mean of others, by which chance has not chosen.
+    pub fn found_over_best(&self) -> Option<(f64, f64)> {
+        let best = self.planners.first()?;
+        let means = self.found.iter().filter_map(|one| one.mean_s);
+        let mean = means.fold(f64::INFINITY, f64::min);
+        Some((self.found.first()?.twin_s / best.twin_s, mean / best.mean_s?))
+    }
 }
 
 /// How plans are judged.
@@ -83,39 +103,44 @@ fn place(experiment: &Experiment, point: &Point, how: How) -> Result<Place, Stri
         let parts: Vec<String> = placing.written(&problem.figures).iter().map(ToString::to_string).collect();
         parts.join("; ")
     };
-    let crate::experiment::Runs { passes, drain, paired } = experiment.run;
-    let options = RunOptions { passes, drain, paired };
+    let options = experiment.run.options();
+    let seconds = |seed: u64, placing: &Placing| {
+        let cluster = ClusterSpec { seed, ..cluster.clone() };
+        let (figures, workload) = (&problem.figures, &*workload);
+        let trials = Trials { cluster: &cluster, figures, workload, options, jobs: 1 };
+        trials.each(std::slice::from_ref(placing)).first().map(|(trial, _)| trial.seconds)
+    };
+    // By other dice than those by which it was found to be the best.
+    let mean = |placing: &Placing| {
+        let seeds = (1..=SEEDS).map(|seed| seconds(how.seed + seed, placing));
+        seeds.sum::<Option<f64>>().map(|sum| sum / SEEDS as f64)
+    };
+    let judged = |who, twin_s, placing: &Placing, by_others: bool| Judged {
+        who,
+        model_s: model(placing),
+        twin_s,
+        mean_s: if by_others { mean(placing) } else { None },
+        layout: written(placing),
+    };
     let mut planners = Vec::new();
     for (planner, placings) in &planned.placings {
         let placing = &placings[0];
         layout_spec(placing, &problem.figures).map_err(|error| format!("{name}: {planner}: {error}"))?;
-        let run = tried(&cluster, &problem.figures, &*workload, vec![placing.clone()], options, 1);
-        let (trial, _) = run.first().ok_or_else(|| format!("{name}: {planner}: the run failed"))?;
-        let (model_s, layout) = (model(placing), written(placing));
-        planners.push(Judged { who: planner.name(), model_s, twin_s: trial.seconds, layout });
+        let twin_s =
+            seconds(how.seed, placing).ok_or_else(|| format!("{name}: {planner}: the run failed"))?;
+        let by_others = how.tried.is_some() && *planner == Planner::Best;
+        planners.push(judged(planner.name(), twin_s, placing, by_others));
     }
-    let tried = how.tried.map(|what| found(&problem, what, &cluster, &*workload, experiment, how));
-    let judged = |(twin_s, placing): &(f64, Placing)| Judged {
-        who: "tried",
-        model_s: model(placing),
-        twin_s: *twin_s,
-        layout: written(placing),
-    };
+    let found = how.tried.map(|what| problem.tried(what, &cluster, &*workload, experiment.run, how.jobs));
+    let found = found.unwrap_or_default();
+    let best = found.best.iter().enumerate();
     Ok(Place {
         name,
         planners,
         confidence: planned.plan.rules.first().map_or(0.0, |rule| rule.confidence),
-        tried: tried.iter().flatten().map(judged).collect(),
+        tried: found.tried,
+        found: best
+            .map(|(number, (trial, placing))| judged("found", trial.seconds, placing, number < AGAIN))
+            .collect(),
     })
-}
-
-fn found(
-    problem: &Problem,
-    what: Tried,
-    cluster: &weft_twin::ClusterSpec,
-    workload: &dyn weft_workload::Workload,
-    experiment: &Experiment,
-    how: How,
-) -> Vec<(f64, Placing)> {
-    problem.tried(what, cluster, workload, experiment.run, how.jobs)
 }

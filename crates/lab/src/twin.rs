@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use toml::{Table, Value};
 use weft_core::Nanos;
-use weft_twin::{ClusterSpec, DeviceRole, IbridgeOutcome, IbridgeStatus, Outcome, PhaseOutcome, RunOptions};
+use weft_twin::{ClusterSpec, DeviceRole, IbridgeOutcome, IbridgeStatus, Outcome, PhaseOutcome};
 use weft_workload::{Workload, WorkloadSpec};
 
 /// The twin: the real client and servers on modeled disks and networks, under virtual time.
@@ -27,7 +27,7 @@ impl World for Twin {
         }
         let begin = Instant::now();
         let ranks = workload.ranks();
-        let options = RunOptions { passes: runs.passes, drain: runs.drain, paired: runs.paired };
+        let options = runs.options();
         let outcome =
             weft_twin::run_with(&cluster, &*workload, options).map_err(|error| error.to_string())?;
         Ok(Observation { wall: begin.elapsed(), ranks, ..seen(outcome) })

@@ -34,11 +34,14 @@ pub struct RunOptions {
     /// Whether each pass begins at a round time and with the same dice, whatever went before. Two runs that differ in
     /// something that a pass does not meet then give the same to the nanosecond, and what differs is its doing.
     pub paired: bool,
+    /// A pass that takes longer than this is of no use any more and ends with [`RunError::Late`]; one that does not runs as
+    /// without it.
+    pub limit: Option<Nanos>,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { passes: 1, drain: false, paired: false }
+        Self { passes: 1, drain: false, paired: false, limit: None }
     }
 }
 
@@ -81,6 +84,7 @@ pub fn run_with(
         layout: cluster.layout(),
         barriers: barriers(spec, workload, &outside),
         pause_us: spec.client.pause_us,
+        limit: options.limit,
         seed: spec.seed,
         tally: RefCell::new(Tally::default()),
         done: outside.notify(),
@@ -118,6 +122,7 @@ pub fn run_with(
         let is_last = pass >= options.passes;
         if options.drain || !is_last {
             drain(&mut sim, &drive, &outside)?;
+            drive.in_time()?;
         }
         if is_last {
             let end = sim.elapsed();
@@ -224,6 +229,7 @@ struct Drive<'w> {
     layout: meta::LayoutSpec,
     barriers: BTreeMap<u32, Barrier>,
     pause_us: f64,
+    limit: Option<Nanos>,
     seed: u64,
     tally: RefCell<Tally>,
     done: SimNotify,
@@ -412,6 +418,13 @@ impl<'w> Drive<'w> {
         }
     }
 
+    /// Whether the pass is still of use.
+    fn in_time(&self) -> Result<(), RunError> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let passed = self.control.elapsed().saturating_sub(self.tally.borrow().start);
+        if passed > limit { Err(RunError::Late(limit)) } else { Ok(()) }
+    }
+
     fn count(&self, phase: Option<u16>, kind: OpKind, bytes: u64, start: Nanos) {
         let now = self.control.elapsed();
         let mut tally = self.tally.borrow_mut();
@@ -488,6 +501,7 @@ impl Rank<'_, '_> {
                 }
                 Err(Failed::Workload(why)) => return Err(RunError::Workload { rank, op: what(), why }),
             }
+            self.drive.in_time()?;
         }
         let mut tally = self.drive.tally.borrow_mut();
         tally.end = tally.end.max(self.drive.control.elapsed());

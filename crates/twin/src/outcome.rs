@@ -215,4 +215,7 @@ pub enum RunError {
         /// What is wrong with that.
         why: &'static str,
     },
+    /// The run took longer than it was given.
+    #[error("not done within {} s", .0.0 as f64 / 1e9)]
+    Late(Nanos),
 }

@@ -39,7 +39,7 @@ fn outcome(policy: Policy, module: Module, access: &str, transfer: &str) -> Outc
         "kind = \"mpi-io-test\"\nranks = 6\nsize = \"{transfer}\"\ntotal = \"6 MiB\"\naccess = \"{access}\""
     );
     let workload: WorkloadSpec = toml::from_str(&text).expect("a workload");
-    let options = RunOptions { passes: 2, drain: true, paired: true };
+    let options = RunOptions { passes: 2, drain: true, paired: true, ..RunOptions::default() };
     run_with(&cluster(policy, module), &*workload.build().expect("builds"), options).expect("runs to its end")
 }
 

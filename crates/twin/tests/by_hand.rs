@@ -2,7 +2,9 @@
 //! byte; into memory 1,000 ns and a tenth) and the simple network (20,000 ns and 0.08 ns per byte).
 
 use weft_core::Nanos;
-use weft_twin::{ClusterSpec, Module, OpKind, Outcome, RunOptions, ServerSpec, TargetSpec, run, run_with};
+use weft_twin::{
+    ClusterSpec, Module, OpKind, Outcome, RunError, RunOptions, ServerSpec, TargetSpec, run, run_with,
+};
 use weft_workload::{FileRef, Op, Size, Workload};
 
 const FILE: FileRef = FileRef(0);
@@ -169,4 +171,24 @@ fn of_several_passes_the_last_is_told() {
     // Nobody waits for the bytes of the last pass; those of the ones before lie on the disk when it begins.
     assert_eq!(third.devices[0].counters.write_bytes, first.devices[0].counters.write_bytes);
     assert!(third.turns > first.turns, "but there were others");
+}
+
+#[test]
+fn a_run_that_takes_longer_than_its_limit_ends_and_one_that_does_not_is_as_ever() {
+    let spec = cluster(1, Module::Buffered);
+    let ranks = || {
+        let rank =
+            |number: u64| vec![OPEN, write(number << 20, 1 << 20), Op::Sync { file: FILE }, Op::Barrier];
+        Script((0..3).map(rank).collect())
+    };
+    for drain in [false, true] {
+        let run = |limit| run_with(&spec, &ranks(), RunOptions { limit, drain, ..RunOptions::default() });
+        let free = run(None).expect("runs to its end");
+        let within = run(Some(free.elapsed)).expect("runs to its end");
+        assert_eq!((within.elapsed, within.event_hash), (free.elapsed, free.event_hash));
+        for limit in [Nanos(free.elapsed.0 - 1), Nanos(free.elapsed.0 / 3), Nanos::ZERO] {
+            let error = run(Some(limit)).expect_err("takes longer");
+            assert_eq!(error, RunError::Late(limit));
+        }
+    }
 }

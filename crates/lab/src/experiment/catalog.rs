@@ -51,6 +51,10 @@ const FILES: &[(&str, &str)] = carried![
     "psa-fig13",
     "psa-three",
     "psa-search-ior",
+    "psa-search-procs",
+    "psa-search-size",
+    "psa-search-servers",
+    "psa-search-hpio",
     "psa-search-tile",
     "psa-search-btio",
 ];

@@ -16,6 +16,7 @@ use crate::formula::{Claimed, X};
 use serde::Deserialize;
 use std::fmt;
 use toml::Table;
+use weft_twin::RunOptions;
 
 /// One figure or table of a paper, or anything else that is to be measured again and again.
 #[derive(Clone, Debug, Deserialize)]
@@ -150,6 +151,14 @@ pub struct Runs {
     /// Whether all runs begin at the same time with the same dice: what two of them do not have in common is then the
     /// doing of what they differ in, to the nanosecond.
     pub paired: bool,
+}
+
+impl Runs {
+    /// As the twin takes it.
+    pub fn options(self) -> RunOptions {
+        let Self { passes, drain, paired } = self;
+        RunOptions { passes, drain, paired, ..RunOptions::default() }
+    }
 }
 
 impl Default for Runs {
