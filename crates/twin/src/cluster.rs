@@ -105,8 +105,7 @@ impl Cluster {
             let id = TargetId(self.map.targets.len() as u32);
             let mount = PathBuf::from(format!("/t{}", id.0));
             let env = &self.servers[server as usize];
-            // Each disk has a seed of its own: equal ones would turn in step.
-            let seed = self.spec.seed ^ (u64::from(id.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let seed = self.spec.disk_seed(id);
             let model = device::disk(&self.spec.profiles, &target.profile, seed)?;
             self.control.add_disk(env, &mount, model);
             let faults = DiskFaults { capacity_bytes: target.capacity.0, ..DiskFaults::default() };

@@ -4,7 +4,7 @@ use crate::device;
 use crate::ibridge::IbridgeSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weft_core::Nanos;
+use weft_core::{Nanos, TargetId};
 use weft_workload::Size;
 
 /// The most servers of a cluster.
@@ -264,6 +264,11 @@ impl ClusterSpec {
     /// The time of a barrier of `ranks` after the last has come.
     pub fn barrier_cost(&self, ranks: u32) -> Nanos {
         Nanos(self.client.barrier_hop_ns * u64::from(u32::BITS - ranks.saturating_sub(1).leading_zeros()))
+    }
+
+    /// The seed of the disk under a target: each has one of its own, since equal ones would turn in step.
+    pub fn disk_seed(&self, target: TargetId) -> u64 {
+        self.seed ^ (u64::from(target.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Looks whether this is a cluster that can be built.

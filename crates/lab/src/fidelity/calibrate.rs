@@ -6,7 +6,9 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weft_client::{Place, ROOT};
-use weft_env::real::block_on;
+use weft_core::Nanos;
+use weft_env::real::{RealEnv, block_on};
+use weft_env::{Env, Notify};
 use weft_models::NetworkSpec;
 use weft_workload::{Workload, WorkloadSpec};
 
@@ -27,8 +29,8 @@ pub struct Transport {
     pub message: Duration,
     /// Payload of all processes together, 10^6 bytes per second.
     pub mb_s: f64,
-    /// How late a thread wakes on average, when as many as there are processes sleep and wake: what this machine adds of
-    /// its own, and what keeps real processes from staying in step.
+    /// How late a thread wakes on average, when as many as there are processes wait as one does for an emulated disk:
+    /// what this machine adds of its own, and what keeps real processes from staying in step.
     pub late: Duration,
 }
 
@@ -36,7 +38,7 @@ impl Transport {
     /// Measures it with so many processes.
     pub fn measure(below: &Path, servers: u32, ranks: u32) -> Result<Self, String> {
         let failed = |error: io::Error| format!("servers for the ping: {error}");
-        let mut cluster = RealCluster::start(below, servers, None, None).map_err(failed)?;
+        let mut cluster = RealCluster::start(below, servers, None).map_err(failed)?;
         let client = cluster.client();
         let root = Place { base: ROOT, path: Vec::new(), follow: true };
         let ping = |count: u32| -> Result<Duration, String> {
@@ -52,7 +54,7 @@ impl Transport {
             workload(&format!("kind = \"mdtest\"\nranks = {ranks}\nfiles = {STATS}\nphases = [\"stat\"]"))?;
         let crowd = play(&mut cluster, &*stats)?;
         cluster.stop();
-        let mut cluster = RealCluster::start(below, servers, None, None).map_err(failed)?;
+        let mut cluster = RealCluster::start(below, servers, None).map_err(failed)?;
         let reads = workload(&format!(
             "kind = \"ior\"\nranks = {ranks}\ntransfer = 65536\nper_rank = {READS}\naccess = \"read\""
         ))?;
@@ -91,12 +93,18 @@ impl Transport {
 
 /// See [`Transport::late`].
 fn late(threads: u32) -> Duration {
-    const NAP: Duration = Duration::from_micros(500);
-    const NAPS: u32 = 200;
+    const NAP: Nanos = Nanos(500_000);
+    const NAPS: u64 = 200;
+    // As those sleep who wait for an emulated disk.
     let sleeper = || {
-        let begin = Instant::now();
-        (0..NAPS).for_each(|_| std::thread::sleep(NAP));
-        (begin.elapsed() / NAPS).saturating_sub(NAP)
+        let env = RealEnv::new();
+        let never = env.notify();
+        let late = (0..NAPS).map(|_| {
+            let at = Nanos(env.now().0 + NAP.0);
+            block_on(env.wait_until(&never, never.epoch(), at));
+            env.now().0 - at.0
+        });
+        Duration::from_nanos(late.sum::<u64>() / NAPS)
     };
     std::thread::scope(|scope| {
         let sleepers: Vec<_> = (0..threads).map(|_| scope.spawn(sleeper)).collect();

@@ -13,9 +13,9 @@ mod real;
 use calibrate::Transport;
 use cases::{CASES, Case};
 
-use real::{RealCluster, STRIPE};
+use real::{Disks, RealCluster, STRIPE};
 use serde::Serialize;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::Path;
 use weft_models::Profile;
 use weft_twin::{ClientSpec, ClusterSpec, LayoutSpec, MetadataSpec, ServerSpec, TargetSpec};
@@ -25,6 +25,14 @@ use weft_workload::{Size, Workload};
 const SERVERS: u32 = 4;
 /// Processes by which the transport is measured, as many as most cases have.
 const RANKS: u32 = 8;
+/// Real runs of a case.
+const RUNS: usize = 3;
+/// The same where runs differ by more than [`SPREAD_MAX`] of their mean. Such a run can fall into several states, of which
+/// chance chooses, in real time as on the twin: what is compared are many with many.
+const RUNS_UNSTEADY: usize = 12;
+const SPREAD_MAX: f64 = 0.25;
+/// Runs of the twin, which take little time, for each real one; the first has its disks.
+const TWINS: u64 = 4;
 /// The goal for the median of the errors.
 pub const MEDIAN_MAX: f64 = 0.10;
 /// The goal for the worst of them.
@@ -37,14 +45,51 @@ pub struct Compared {
     pub case: String,
     /// The profile of the disks.
     pub profile: String,
-    /// Seconds in real time; the median of the runs.
-    pub real_s: f64,
-    /// Virtual seconds; the median of the runs.
-    pub twin_s: f64,
-    /// By how much of the real time the prediction is off; negative when it is too short.
+    /// Seconds in real time.
+    pub real_s: Runs,
+    /// Virtual seconds.
+    pub twin_s: Runs,
+    /// By how much of the real time the prediction is off, of the means; negative when it is too short.
     pub error: f64,
-    /// The shortest and the longest real run.
-    pub real_range_s: (f64, f64),
+}
+
+/// How long the runs of a case took.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Runs {
+    /// How many.
+    pub count: usize,
+    /// The mean.
+    pub mean: f64,
+    /// The shortest.
+    pub least: f64,
+    /// The longest.
+    pub most: f64,
+}
+
+impl Runs {
+    fn new(seconds: &[f64]) -> Self {
+        Self {
+            count: seconds.len(),
+            mean: seconds.iter().sum::<f64>() / seconds.len() as f64,
+            least: seconds.iter().copied().fold(f64::INFINITY, f64::min),
+            most: seconds.iter().copied().fold(0.0, f64::max),
+        }
+    }
+
+    /// Whether they are of one kind, so that a few say what the mean is.
+    fn is_steady(&self) -> bool {
+        self.most - self.least <= SPREAD_MAX * self.mean
+    }
+}
+
+impl fmt::Display for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.is_steady() {
+            true => format!("{:.3}", self.mean),
+            false => format!("{:.3} ({:.2}-{:.2})", self.mean, self.least, self.most),
+        };
+        f.pad(&text)
+    }
 }
 
 /// All cases.
@@ -83,12 +128,15 @@ impl Fidelity {
         );
         let _ = writeln!(
             text,
-            "{:<38} {:<12} {:>8} {:>8} {:>9}",
-            "workload", "profile", "real s", "twin s", "error"
+            "{:<38} {:<12} {:>4} {:<18} {:<18} {:>9}",
+            "workload", "profile", "runs", "real s", "twin s", "error"
         );
-        for Compared { case, profile, real_s, twin_s, error, .. } in &self.cases {
-            let percent = error * 100.0;
-            let _ = writeln!(text, "{case:<38} {profile:<12} {real_s:>8.3} {twin_s:>8.3} {percent:>+7.1} %");
+        for Compared { case, profile, real_s, twin_s, error } in &self.cases {
+            let (runs, percent) = (real_s.count, error * 100.0);
+            let _ = writeln!(
+                text,
+                "{case:<38} {profile:<12} {runs:>4} {real_s:<18} {twin_s:<18} {percent:>+7.1} %"
+            );
         }
         let _ = writeln!(
             text,
@@ -102,18 +150,23 @@ impl Fidelity {
     }
 }
 
-/// Runs all cases in a folder below `below`; `progress` hears what is done next.
+/// Runs the cases whose names contain `only` in a folder below `below`; `progress` hears what is done next.
 pub fn run(
     below: &Path,
+    only: &str,
     quick: bool,
     seed: u64,
     progress: &mut dyn FnMut(usize, usize, &str),
 ) -> Result<Fidelity, String> {
-    progress(0, CASES.len(), "transport");
+    let chosen: Vec<&Case> = CASES.iter().filter(|case| case.name.contains(only)).collect();
+    if chosen.is_empty() {
+        return Err(format!("no workload has {only:?} in its name"));
+    }
+    progress(0, chosen.len(), "transport");
     let transport = Transport::measure(below, SERVERS, RANKS)?;
     let mut cases = Vec::new();
-    for (index, case) in CASES.iter().enumerate() {
-        progress(index, CASES.len(), case.name);
+    for (index, case) in chosen.iter().enumerate() {
+        progress(index, chosen.len(), case.name);
         let compared = compare(case, below, quick, seed, &transport);
         cases.push(compared.map_err(|error| format!("{}: {error}", case.name))?);
     }
@@ -138,44 +191,65 @@ fn compare(
 ) -> Result<Compared, String> {
     let workload = calibrate::workload(&case.workload(quick))?;
     let profile = Profile::by_name(case.profile).map_err(|error| error.to_string())?;
-    let runs = if quick { 1 } else { 3 };
-    let (mut real, mut twin) = (Vec::new(), Vec::new());
-    for run in 0..runs {
-        let mut cluster = RealCluster::start(below, SERVERS, Some(&profile), Some(&profile))
-            .map_err(|error| format!("servers: {error}"))?;
-        let played = play::play(&mut cluster, &*workload);
-        cluster.stop();
-        real.push(played?.as_secs_f64());
-        twin.push(predict(case, &*workload, seed + run, transport)?);
+    let (mut real, mut predicted) = (Vec::new(), Vec::new());
+    let twins = if quick { 1 } else { TWINS };
+    loop {
+        let first = seed + predicted.len() as u64;
+        let specs: Vec<ClusterSpec> =
+            (first..first + twins).map(|seed| twin(case, workload.ranks(), seed, transport)).collect();
+        real.push(take(below, &profile, &specs[0], &*workload)?);
+        for spec in &specs {
+            predicted.push(predict(spec, &*workload)?);
+        }
+        if quick || real.len() >= runs(&real, &predicted) {
+            break;
+        }
     }
-    let shortest = real.iter().copied().fold(f64::INFINITY, f64::min);
-    let longest = real.iter().copied().fold(0.0, f64::max);
-    let (real_s, twin_s) = (median(real), median(twin));
+    let (real_s, twin_s) = (Runs::new(&real), Runs::new(&predicted));
     Ok(Compared {
         case: case.name.to_owned(),
         profile: case.profile.to_owned(),
         real_s,
         twin_s,
-        error: (twin_s - real_s) / real_s,
-        real_range_s: (shortest, longest),
+        error: (twin_s.mean - real_s.mean) / real_s.mean,
     })
 }
 
-fn predict(case: &Case, workload: &dyn Workload, seed: u64, transport: &Transport) -> Result<f64, String> {
+/// The seconds of a run in real time, on disks like those of `spec`.
+fn take(below: &Path, profile: &Profile, spec: &ClusterSpec, workload: &dyn Workload) -> Result<f64, String> {
+    let mut cluster = RealCluster::start(below, SERVERS, Some(Disks { profile, twin: spec }))
+        .map_err(|error| format!("servers: {error}"))?;
+    let played = play::play(&mut cluster, workload);
+    cluster.stop();
+    Ok(played?.as_secs_f64())
+}
+
+/// The seconds that the twin says.
+fn predict(spec: &ClusterSpec, workload: &dyn Workload) -> Result<f64, String> {
+    let outcome = weft_twin::run(spec, workload).map_err(|error| error.to_string())?;
+    Ok(outcome.elapsed.0 as f64 / 1e9)
+}
+
+/// How many real runs there have to be, after those that took so long and were predicted to.
+fn runs(real: &[f64], predicted: &[f64]) -> usize {
+    let is_steady = [real, predicted].into_iter().all(|seconds| Runs::new(seconds).is_steady());
+    if is_steady { RUNS } else { RUNS_UNSTEADY }
+}
+
+/// The cluster that predicts.
+fn twin(case: &Case, ranks: u32, seed: u64, transport: &Transport) -> ClusterSpec {
     let target = TargetSpec { profile: case.profile.into(), ..TargetSpec::default() };
     let stripe_sizes = [("hdd".to_owned(), Size(STRIPE))].into();
-    let spec = ClusterSpec {
+    ClusterSpec {
         seed,
         network_figures: Some(transport.network()),
-        processes_per_node: workload.ranks(),
+        processes_per_node: ranks,
         servers: vec![ServerSpec { count: SERVERS, targets: vec![target], ..ServerSpec::default() }],
         metadata: MetadataSpec { server: Some(0), profile: Some(case.profile.into()) },
         layout: LayoutSpec { stripe_sizes, ..LayoutSpec::default() },
         client: ClientSpec { pause_us: transport.late.as_secs_f64() * 1e6, ..ClientSpec::default() },
         ..ClusterSpec::default()
-    };
-    let outcome = weft_twin::run(&spec, workload).map_err(|error| error.to_string())?;
-    Ok(outcome.elapsed.0 as f64 / 1e9)
+    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -196,6 +270,15 @@ mod tests {
     fn medians_by_hand() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn runs_that_differ_are_run_more_often() {
+        assert_eq!(runs(&[4.0, 4.9], &[4.0, 4.1]), RUNS);
+        assert_eq!(runs(&[4.0], &[4.2, 4.1, 6.7, 4.2]), RUNS_UNSTEADY);
+        assert_eq!(runs(&[4.2, 6.7], &[4.0, 4.1]), RUNS_UNSTEADY);
+        assert_eq!(Runs::new(&[4.0, 5.0]).to_string(), "4.500");
+        assert_eq!(Runs::new(&[4.0, 8.0]).to_string(), "6.000 (4.00-8.00)");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use weft_env::real::{RealEnv, block_on};
 use weft_models::Profile;
 use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_store::target::Module;
+use weft_twin::ClusterSpec;
 use weft_wire::ClusterSecret;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
 
@@ -20,6 +21,15 @@ use weft_wire::cluster::{ServerEntry, TargetEntry};
 pub const STRIPE: u64 = 64 << 10;
 /// Longer than any request of a run can take.
 const PATIENCE: Nanos = Nanos::from_s(120);
+
+/// What is emulated.
+#[derive(Clone, Copy)]
+pub struct Disks<'a> {
+    /// The profile of all disks.
+    pub profile: &'a Profile,
+    /// The cluster of the twin that has the same disks: their platters stand to one another as there.
+    pub twin: &'a ClusterSpec,
+}
 
 /// A cluster of this process.
 pub struct RealCluster {
@@ -33,13 +43,8 @@ pub struct RealCluster {
 
 impl RealCluster {
     /// Starts so many servers, each with one target; the first serves metadata, too. Targets and metadata are emulated
-    /// where profiles are given.
-    pub fn start(
-        below: &Path,
-        servers: u32,
-        disk: Option<&Profile>,
-        metadata: Option<&Profile>,
-    ) -> io::Result<Self> {
+    /// where disks are given.
+    pub fn start(below: &Path, servers: u32, disks: Option<Disks<'_>>) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("weft-fidelity-").tempdir_in(below)?;
         let owner = std::fs::metadata(folder.path())?;
         let entry = |id: u32| ServerEntry {
@@ -57,33 +62,28 @@ impl RealCluster {
         let mut cluster =
             Self { env: RealEnv::new(), map, servers: Vec::new(), disks: Vec::new(), ids, folder };
         for id in 0..servers {
-            let config = cluster.config(id, disk, metadata)?;
+            let config = cluster.config(id, disks)?;
             let started = block_on(Server::start(cluster.env, config));
             cluster.servers.push(started.map_err(|error| io::Error::other(error.to_string()))?);
         }
         Ok(cluster)
     }
 
-    fn config(
-        &mut self,
-        id: u32,
-        disk: Option<&Profile>,
-        metadata: Option<&Profile>,
-    ) -> io::Result<ServerConfig> {
+    fn config(&mut self, id: u32, disks: Option<Disks<'_>>) -> io::Result<ServerConfig> {
         let target = self.folder.path().join(format!("t{id}"));
         std::fs::create_dir(&target)?;
-        let emulate = disk.map(|profile| {
-            let shared = SharedDisk::new(profile, u64::from(id) + 1);
-            self.disks.push(shared.clone());
-            shared.emulation(profile)
+        let emulate = disks.map(|disks| {
+            let disk = SharedDisk::new(disks.profile, disks.twin.disk_seed(TargetId(id)));
+            self.disks.push(disk.clone());
+            disk.emulation(disks.profile)
         });
         let metadata = match id {
             0 => {
                 let path = self.folder.path().join("metadata");
                 std::fs::create_dir(&path)?;
                 let mut config = metadata::Config::new(path, self.map.clone());
-                config.options.emulate =
-                    metadata.map(|profile| SharedDisk::new(profile, 0).emulation(profile));
+                config.options.emulate = disks
+                    .map(|disks| SharedDisk::new(disks.profile, disks.twin.seed).emulation(disks.profile));
                 Some(config)
             }
             _ => None,
