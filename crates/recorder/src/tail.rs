@@ -113,15 +113,16 @@ pub struct Slot {
 
 impl Slot {
     /// As bytes.
+    #[inline]
     pub fn encode(&self) -> [u8; SLOT_LEN] {
-        let mut out = [0; SLOT_LEN];
-        for (place, word) in out.chunks_mut(8).zip([self.start, self.end, self.offset, self.len]) {
-            place.copy_from_slice(&word.to_le_bytes());
+        let flags = u64::from(self.level == Level::MpiIo) | u64::from(self.collective) << 1;
+        let last = u64::from(self.file) | (self.op as u64 + 1) << 32 | flags << 40;
+        let words = [self.start, self.end, self.offset, self.len, last, 0];
+        let mut out = [[0; 8]; SLOT_LEN / 8];
+        for (place, word) in out.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
         }
-        out[32..36].copy_from_slice(&self.file.to_le_bytes());
-        out[36] = self.op as u8 + 1;
-        out[37] = u8::from(self.level == Level::MpiIo) | u8::from(self.collective) << 1;
-        out
+        *out.as_flattened().first_chunk().expect("as long")
     }
 
     /// From bytes; `None` for what no recorder wrote, such as pages that a host which went down had not written.

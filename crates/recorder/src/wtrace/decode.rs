@@ -180,7 +180,7 @@ fn record(cursor: &mut Cursor<'_>, before: &mut Deltas) -> Option<Record> {
     let end = before.start.checked_add(cursor.number()?)?;
     let (mut offset, mut len) = (0, 0);
     if has_place(op) {
-        let place = before.places.entry((before.rank, before.file)).or_default();
+        let place = before.place(before.rank, before.file);
         offset = cursor.delta(place.0)?;
         len = cursor.delta(place.1)?;
         *place = (offset.saturating_add(len), len);

@@ -18,8 +18,23 @@ pub(super) struct Deltas {
     pub host: u32,
     pub file: u32,
     pub start: u64,
+    /// Of the rank and the file that were met last, as `places` of the others.
+    here: ((u32, u32), (u64, u64)),
     /// By rank and file: the end of the bytes used last, and their number.
-    pub places: BTreeMap<(u32, u32), (u64, u64)>,
+    places: BTreeMap<(u32, u32), (u64, u64)>,
+}
+
+impl Deltas {
+    /// The end of the bytes that a rank used last in a file, and their number.
+    #[inline]
+    pub fn place(&mut self, rank: u32, file: u32) -> &mut (u64, u64) {
+        if self.here.0 != (rank, file) {
+            let (before, place) = self.here;
+            self.places.insert(before, place);
+            self.here = ((rank, file), self.places.remove(&(rank, file)).unwrap_or_default());
+        }
+        &mut self.here.1
+    }
 }
 
 pub(super) fn has_place(op: Operation) -> bool {
@@ -59,7 +74,7 @@ impl Encoder {
         varint::put_delta(out, before.start, record.start.get());
         varint::put(out, record.duration().get());
         if has_place(record.op) {
-            let place = before.places.entry((rank, file)).or_default();
+            let place = before.place(rank, file);
             varint::put_delta(out, place.0, record.offset.get());
             varint::put_delta(out, place.1, record.len.get());
             *place = (record.end_offset(), record.len.get());
@@ -88,11 +103,7 @@ impl Encoder {
         block(out, 1, self.items, &self.plain);
         self.plain.clear();
         self.items = 0;
-        self.deltas.rank = 0;
-        self.deltas.host = 0;
-        self.deltas.file = 0;
-        self.deltas.start = 0;
-        self.deltas.places.clear();
+        self.deltas = Deltas::default();
     }
 }
 
@@ -120,4 +131,24 @@ pub fn block(out: &mut Vec<u8>, kind: u8, items: u32, plain: &[u8]) {
     hasher.update(&out[begin..begin + 20]);
     hasher.update(&out[begin + BLOCK_HEADER_LEN..]);
     out[begin + 20..begin + 24].copy_from_slice(&hasher.finalize().to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against a plain map, over all sequences of six looks at four places, each leaving a value of its own.
+    #[test]
+    fn places_are_kept_by_rank_and_file() {
+        for sequence in 0..4u32.pow(6) {
+            let (mut deltas, mut model) = (Deltas::default(), BTreeMap::new());
+            for look in 0u32..6 {
+                let key = ((sequence >> (2 * look)) & 1, (sequence >> (2 * look + 1)) & 1);
+                let place = deltas.place(key.0, key.1);
+                let known = model.insert(key, (u64::from(look) + 1, 7)).unwrap_or_default();
+                assert_eq!(*place, known, "sequence {sequence}, look {look}");
+                *place = (u64::from(look) + 1, 7);
+            }
+        }
+    }
 }
