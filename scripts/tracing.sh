@@ -14,6 +14,9 @@
 #
 # ior-dir, ior-weft, ior-sync (dir, synced): IOR, 4 ranks, 64 KiB, in whole runs with and without (ROUNDS, 11): the median of the times traced
 # over those of the same round. IOR and MPIEXEC name the programs.
+#
+# btio-PROFILE, rows-PROFILE: the demo's BTIO, an MPI-IO program that waits for disks, in whole runs alike: four servers whose disks are
+# EMULATED by this profile; 10 MiB steps collectively, or 1,280 B at a time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cases=("$@")
@@ -24,14 +27,15 @@ weft=$target/release/weft turns=${TURNS:-400} rounds=${ROUNDS:-11}
 mkdir -p target
 dir=$(mktemp -d "${DIR:-$PWD/target}/tracing.XXXXXX")
 unset WEFT_CLUSTER WEFT_STATE LD_PRELOAD
-trap '"$weft" stop --cluster "$dir/state/cluster.toml" >/dev/null 2>&1 || true; rm -rf --one-file-system "$dir"' EXIT
+. scripts/clusters.sh
+trap 'stop_clusters; "$weft" stop --cluster "$dir/state/cluster.toml" >/dev/null 2>&1 || true; rm -rf --one-file-system "$dir"' EXIT
 mkdir "$dir/plain"
 cc -O2 -w -o "$dir/load" scripts/tracing.c
 "$weft" run --state "$dir/state" -- true
 
 # The prefixes of a command that is traced, and of one that is not.
 traced() { echo "$weft run $1 --trace $dir/a.wtrace --"; }
-library() { echo "$weft run --state $dir/state --"; }
+library() { echo "$weft run ${1---state $dir/state} --"; }
 
 calls() {
     local round how
@@ -63,23 +67,49 @@ in_turns() {
     done | awk '{ printf "%-18s %-8s %8s %8s %11s %9s\n", $1, $2, $3, $4, $5, $6 }'
 }
 
-# ior PLACE: both with a cluster, so that tracing alone is the difference.
-ior() {
-    local place=$dir/plain with=() size=128m round how
-    [ "$1" != weft ] || place=/weft
-    [ "$1" != sync ] || with=(-Y) size=4m
-    local command=("${MPIEXEC:-mpiexec}" -n 4 "${IOR:-ior}" -a POSIX -t 64k -b $size "${with[@]}" -w -r -C -o "$place/ior")
-    local before=("$(library)" "$(traced "--state $dir/state")")
+# whole NAME PROGRAM...: runs of a program that takes the prefix of its command and prints seconds, traced and not, in turns. Both
+# with a cluster, so that tracing alone is the difference.
+whole() {
+    local name=$1 where="--state $dir/state" round how
+    shift
+    [ -z "${WEFT_CLUSTER-}" ] || where=
+    local before=("$(library "$where")" "$(traced "$where")")
     for ((round = 0; round < rounds; round++)); do
         for how in $((round % 2)) $(((round + 1) % 2)); do
-            echo "$round $how $(${before[how]} "${command[@]}" 2>/dev/null |
-                awk '/^(write|read) / && NF < 15 { sum += $(NF - 1) } END { print sum }')"
+            echo "$round $how $("$@" ${before[how]})"
         done
     done | awk '{ time[$1, $2] = $3 } END { for (i = 0; (i, 0) in time; i++) print time[i, 1] / time[i, 0], time[i, 0], time[i, 1] }' |
-        sort -g | awk -v name="ior-$1" '
+        sort -g | awk -v name="$name" '
         { ratio[NR] = $1; first += $2; second += $3 }
         END { printf "%-18s %-8s %8.3f %8.3f %9.2f s %7.2f s\n", name, "library",
                      ratio[int((NR + 1) / 2)], second / first, first / NR, second / NR }'
+}
+
+# ior PLACE PREFIX...
+ior() {
+    local place=$dir/plain with=() size=128m
+    [ "$1" != weft ] || place=/weft
+    [ "$1" != sync ] || with=(-Y) size=4m
+    shift
+    "$@" "${MPIEXEC:-mpiexec}" -n 4 "${IOR:-ior}" -a POSIX -t 64k -b $size "${with[@]}" -w -r -C -o "$place/ior" 2>/dev/null |
+        awk '/^(write|read) / && NF < 15 { sum += $(NF - 1) } END { print sum }'
+}
+
+# btio ARGUMENTS PREFIX...
+btio() {
+    local arguments=$1
+    shift
+    "$@" mpiexec.mpich -n 4 "$dir/btio" /weft/btio $arguments 2>/dev/null |
+        sed -n 's/.*write+sync \([0-9.]*\) s, read \([0-9.]*\) s.*is right.*/\1 \2/p' | awk '{ print $1 + $2 }'
+}
+
+# emulated NAME PROFILE ARGUMENTS: BTIO on servers of its own.
+emulated() {
+    mpicc.mpich -O2 -o "$dir/btio" examples/demo/btio.c
+    start_cluster "$dir/emulated" "64 KiB" "emulate = \"$2\""
+    WEFT_CLUSTER=$dir/emulated/cluster.toml whole "$1" btio "$3"
+    stop_clusters
+    rm -rf --one-file-system "$dir/emulated"
 }
 
 echo "# $(uname -sr), $(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg); plain files on $(stat -f -c %T "$dir/plain")"
@@ -92,7 +122,9 @@ fi
 printf '%-18s %-8s %8s %8s %11s %9s\n' case against median together untraced_us traced_us
 for case in "${cases[@]}"; do
     case $case in
-    ior-*) ior "${case#ior-}" ;;
+    ior-*) whole "$case" ior "${case#ior-}" ;;
+    btio-*) emulated "$case" "${case#btio-}" 24 ;;
+    rows-*) emulated "$case" "${case#rows-}" "2 64 simple" ;;
     *)
         IFS=- read -r kind place size <<<"$case"
         in_turns "$kind" "$place" "$size"

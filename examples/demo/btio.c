@@ -157,7 +157,7 @@ int main(int argc, char **argv) {
     MPI_Bcast(&all_wrong, 1, MPI_UNSIGNED_LONG, 0, MPI_COMM_WORLD);
     MPI_Reduce(times, slowest, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank == 0)
-        printf("btio: %d ranks, %d steps of %.1f MiB, %s: write+sync %.2f s, read %.2f s: %s\n", ranks, steps,
+        printf("btio: %d ranks, %d steps of %.1f MiB, %s: write+sync %.3f s, read %.3f s: %s\n", ranks, steps,
                cube / 1048576.0, simple ? "row by row" : "collectively", slowest[1], slowest[0],
                all_wrong ? "WRONG VALUES" : "every value is right");
     free(data);
