@@ -3,6 +3,7 @@
 use crate::bytes::Bytes;
 use crate::mix::Direction;
 use serde::{Deserialize, Serialize};
+use weft_core::layout::COLUMNS_MAX;
 
 /// A cluster in figures. Measured (`weft plan --cluster`), or written by hand.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -125,6 +126,11 @@ fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
 
+/// Most classes: the planner tries many sets of them.
+const CLASSES_MAX: usize = 16;
+/// Most targets of all classes together: a layout with a part for each class, and one behind, may have no more.
+const TARGETS_MAX: u64 = 3500;
+const _: () = assert!(TARGETS_MAX as usize * (CLASSES_MAX + 1) <= COLUMNS_MAX);
 /// So many writes that memory gathered are as good as any number.
 const GATHERED: u32 = 1024;
 
@@ -159,10 +165,15 @@ impl Figures {
         if self.classes.is_empty() {
             return fail("classes".into(), "give one class at least");
         }
+        if self.classes.len() > CLASSES_MAX {
+            return fail("classes".into(), "give 16 classes at most");
+        }
+        let mut targets = 0;
         for (number, class) in self.classes.iter().enumerate() {
             let at = format!("classes[{number}]");
-            if class.targets == 0 || class.targets > 60_000 {
-                return fail(format!("{at}.targets"), "give 1 to 60,000");
+            targets += u64::from(class.targets);
+            if class.targets == 0 || targets > TARGETS_MAX {
+                return fail(format!("{at}.targets"), "give 1 at least, and 3,500 in all classes together");
             }
             if self.classes[..number].iter().any(|other| other.name == class.name) {
                 return fail(format!("{at}.name"), "another class has this name");
@@ -335,7 +346,10 @@ mod tests {
             ("mb_s = 117.7", "mb_s = 0", "network"),
             ("depth = 16", "depth = 1", "classes[0].read.random"),
             ("startup_us = 100, mb_s = 76", "startup_us = -1, mb_s = 76", "classes[0].read"),
+            ("targets = 4", "targets = 3501", "classes[0].targets"),
             ("targets = 4", "tragets = 4", "unknown field"),
+            ("mb_s = 117.7", "mb_s = nan", "network"),
+            ("startup_us = 100", "startup_us = inf", "classes[0].read"),
         ] {
             let error = Figures::from_toml(&TEXT.replacen(from, to, 1)).unwrap_err();
             assert!(error.contains(told), "{error}");

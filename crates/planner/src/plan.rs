@@ -12,6 +12,7 @@ use crate::rule::{OTHERS, PathRule};
 use crate::survey::{Traced, Unit};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use weft_core::layout::COLUMNS_MAX;
 
 /// Units that are planned for; what comes after them moves little.
 const UNITS_MAX: usize = 64;
@@ -166,7 +167,27 @@ impl Plan {
             return Err(PlanError(format!("version {} is not {VERSION}: plan again", plan.version)));
         }
         plan.cluster.check().map_err(|error| PlanError(error.to_string()))?;
+        let amount = |what: &dyn fmt::Display, value: f64| match value.is_finite() && value >= 0.0 {
+            true => Ok(()),
+            false => Err(PlanError(format!("{what}: {value} is no amount of anything: plan again"))),
+        };
+        plan.predicted.iter().try_for_each(|of| amount(&of.planner, of.seconds))?;
         for rule in &plan.rules {
+            if !(0.0..=1.0).contains(&rule.confidence) {
+                return Err(PlanError(format!(
+                    "{}: confidence {} is not from 0 to 1",
+                    rule.path, rule.confidence
+                )));
+            }
+            for other in &rule.alternatives {
+                let values = [other.seconds, other.spread]
+                    .into_iter()
+                    .chain(other.cost)
+                    .chain(other.busy.values().copied());
+                values
+                    .into_iter()
+                    .try_for_each(|value| amount(&format!("{} for {}", other.planner, rule.path), value))?;
+            }
             let layouts = rule.alternatives.iter().map(|other| &other.layout).chain([&rule.layout]);
             for layout in layouts {
                 Placing::read(layout, &plan.cluster)
@@ -257,13 +278,16 @@ pub fn plan(traced: &Traced, figures: &Figures, options: &Options) -> Result<Pla
         fallback
     };
     let asked = |planner: &Planner| options.alternatives || [options.planner, Planner::Def].contains(planner);
+    let targets: usize = figures.classes.iter().map(|class| class.targets as usize).sum();
+    // A part may be put behind the last one.
+    let parts_max = options.parts_max.min(COLUMNS_MAX / targets - 1);
     let planners: Vec<Planner> = Planner::ALL.into_iter().filter(asked).collect();
     let mut placings: Vec<(Planner, Vec<Placing>)> =
         planners.iter().map(|planner| (*planner, vec![fallback.clone(); traced.units.len()])).collect();
     let mut left = vec![rooms; planners.len()];
     let mut rules = Vec::new();
     for &unit in &order {
-        let offers = offers(traced, figures, unit, &planners, &left, options.parts_max);
+        let offers = offers(traced, figures, unit, &planners, &left, parts_max);
         for (option, (left, placings)) in offers.iter().zip(left.iter_mut().zip(&mut placings)) {
             take(figures, left, &option.placing, &traced.units[unit]);
             placings.1[unit] = option.placing.clone();
@@ -500,22 +524,26 @@ fn why(figures: &Figures, unit: &Unit, chosen: &Offer, options: &[Offer]) -> Str
 mod tests {
     use super::*;
     use crate::survey::{Limits, Survey};
-    use crate::testing::hybrid;
+    use crate::testing::{class, hybrid};
     use weft_core::{ByteLen, FileOffset, Nanos};
     use weft_trace::{HostId, Level, Names, Operation, Rank, Record};
 
     fn traced(files: u32) -> Traced {
+        requests(files, 2000)
+    }
+
+    fn requests(files: u32, count: u64) -> Traced {
         let mut names = Names::default();
         let ids: Vec<_> = (0..files).map(|n| names.file(&format!("/out/part.{n:03}")).unwrap()).collect();
         let log = names.file("/out/log").unwrap();
         let mut survey = Survey::new(&Limits::default());
-        for n in 0..2000u64 {
+        for n in 0..count {
             let rank = (n % 8) as u32;
             let record = Record {
                 rank: Rank(rank),
                 host: HostId(0),
                 file: if n % 20 == 19 { log } else { ids[(rank % files) as usize] },
-                op: if n < 1000 { Operation::Write } else { Operation::Read },
+                op: if n < count / 2 { Operation::Write } else { Operation::Read },
                 level: Level::Posix,
                 collective: false,
                 offset: FileOffset((n * 7919 % 1000) * 65_536),
@@ -568,6 +596,21 @@ mod tests {
     }
 
     #[test]
+    fn as_many_classes_and_targets_as_figures_may_have_are_planned_for() {
+        // With eight classes of which half get full, ways to deal bytes out were multiplied for each.
+        for (count, targets) in [(8, 1), (16, 200), (3, 1100)] {
+            let class = |n: u32| {
+                let room = (n % 2 == 1).then_some(1 << 20);
+                class(&format!("c{n}"), targets, f64::from(100 + n), 500.0, room)
+            };
+            let mut figures = hybrid((1, 1.0, 1.0), (1, 1.0, 1.0), None);
+            figures.classes = (0..count).map(class).collect();
+            let planned = plan(&requests(1, 10), &figures, &Options::default()).expect("planned");
+            assert_eq!(Plan::from_toml(&planned.plan.to_toml()).as_ref(), Ok(&planned.plan));
+        }
+    }
+
+    #[test]
     fn what_is_no_plan_is_refused() {
         let figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), None);
         let text = {
@@ -578,6 +621,9 @@ mod tests {
             ("version = 1", "version = 9", "plan again"),
             ("from = \"0 B\"", "from = \"5 B\"", "does not follow"),
             ("name = \"ssd\"", "name = \"sdd\"", "no class is called \"ssd\""),
+            ("confidence = ", "confidence = 2", "from 0 to 1"),
+            ("spread = ", "spread = -", "no amount"),
+            ("seconds = ", "seconds = nan # ", "no amount"),
         ] {
             let error = Plan::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(told), "{error}\n{text}");

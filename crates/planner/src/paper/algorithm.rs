@@ -20,6 +20,10 @@ use crate::survey::Unit;
 pub const STEP: u64 = 4096;
 /// With three classes no more steps than this for each, and a quarter of it with more.
 const STEPS_MAX: u64 = 16;
+/// With more than three classes steps grow until no more ways than this are left to deal out a request.
+const WAYS_MAX: usize = 4096;
+/// With more than three classes about so many rows of parts are tried, whatever the number of classes that get full.
+const ROWS_MAX: f64 = 20_000.0;
 /// Costs that differ by less are equal: what is left is rounding.
 const EQUAL: f64 = 1e-9;
 
@@ -234,10 +238,25 @@ impl<'a> Problem<'a> {
         let even = self.size
             / order.iter().map(|&class| u64::from(self.figures.classes[class].targets)).sum::<u64>();
         let step = if steps == u64::MAX { STEP } else { STEP.max((even / steps).next_multiple_of(STEP)) };
-        let current = vec![0; self.rooms.len()];
-        let mut dealing = Dealing { problem: self, step, stripes, current, found: Vec::new() };
-        dealing.deal(order, self.size, None);
-        dealing.found
+        let many = self.order.len() > 3;
+        let (mut step, most) = (step, if many { WAYS_MAX } else { usize::MAX });
+        let found = loop {
+            let current = vec![0; self.rooms.len()];
+            let mut dealing = Dealing { problem: self, step, stripes, current, most, found: Vec::new() };
+            dealing.deal(order, self.size, None);
+            if dealing.found.len() < most {
+                break dealing.found;
+            }
+            step = step.saturating_mul(2);
+        };
+        if !many {
+            return found;
+        }
+        // One part for each class that gets full, and as many ways to go on behind each.
+        let parts = 1 + order.iter().filter(|&&class| self.rooms[class] != u64::MAX).count();
+        let most = ROWS_MAX.powf(1.0 / parts as f64) as usize;
+        let apart = found.len().div_ceil(most.max(1)).max(1);
+        found.into_iter().step_by(apart).collect()
     }
 }
 
@@ -247,6 +266,8 @@ struct Dealing<'p, 'a> {
     step: u64,
     stripes: Stripes,
     current: Vec<u64>,
+    /// So many are enough to know that the step is too small.
+    most: usize,
     found: Vec<Vec<u64>>,
 }
 
@@ -268,7 +289,7 @@ impl Dealing<'_, '_> {
             Stripes::FastMore => (before.unwrap_or(self.step).min(even.max(1)), even.max(1)),
         };
         let mut size = low;
-        while size <= high {
+        while size <= high && self.found.len() < self.most {
             self.current[class] = size;
             let left = left.saturating_sub(size * count(class));
             if left == 0 {
@@ -277,7 +298,7 @@ impl Dealing<'_, '_> {
             } else {
                 self.deal(rest, left, Some(size));
             }
-            size += self.step;
+            size = size.saturating_add(self.step);
         }
     }
 }
