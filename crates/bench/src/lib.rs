@@ -15,7 +15,6 @@ pub mod rank;
 pub mod ranks;
 pub mod report;
 pub mod run;
-pub mod side;
 pub mod target;
 
 pub use context::Context;

@@ -28,6 +28,22 @@ const EDGES: [u64; 20] = [
     u64::MAX,
 ];
 
+/// Values at which those err who calculate.
+const VALUES: [&str; 12] = [
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "-0.0",
+    "0.0",
+    "1e-300",
+    "1e-6",
+    "0.5",
+    "1e12",
+    "1e300",
+    "9223372036854775807",
+];
+
 /// What inputs of a target are made of.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
@@ -81,7 +97,7 @@ fn change_bytes(rng: &mut Rng, out: &mut Vec<u8>, other: &[u8]) {
 
 fn change_text(rng: &mut Rng, out: &mut Vec<u8>, other: &[u8], words: &[&str]) {
     let at = rng.below(out.len() + 1);
-    match rng.below(8) {
+    match rng.below(9) {
         0..=2 if !words.is_empty() => {
             let word = words[rng.below(words.len())];
             out.splice(at..at, word.bytes());
@@ -97,6 +113,20 @@ fn change_text(rng: &mut Rng, out: &mut Vec<u8>, other: &[u8], words: &[&str]) {
             out.splice(at..at, odd[rng.below(odd.len())].bytes());
         }
         5 => drop_line(rng, out),
+        6 => {
+            // Another value for a whole number or fraction that stands further on.
+            let is_part = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+            let Some(start) = out[at..].iter().position(u8::is_ascii_digit).map(|skipped| at + skipped)
+            else {
+                return;
+            };
+            let len = out[start..].iter().take_while(|byte| is_part(byte)).count();
+            let text = match rng.one_in(2) {
+                true => VALUES[rng.below(VALUES.len())].to_owned(),
+                false => number(rng).to_string(),
+            };
+            out.splice(start..start + len, text.bytes());
+        }
         _ => move_about(rng, out, other, at),
     }
 }

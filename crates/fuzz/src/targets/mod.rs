@@ -8,6 +8,7 @@ mod header;
 mod layout;
 mod link;
 mod metadata;
+mod planner;
 mod service;
 mod store;
 mod text;
@@ -102,6 +103,10 @@ targets! {
     trace_csv = trace, trace::trace_csv_seeds, Shape::Text(trace::WORDS);
     /// What lies in the DXT modules of a Darshan log.
     darshan_dxt = trace, trace::darshan_dxt_seeds, Shape::Binary;
+    /// Figures of clusters, by hand and measured, and what the planner makes of them.
+    figures_file = planner, planner::figures_file_seeds, Shape::Text(planner::WORDS);
+    /// Plans, and layouts by them.
+    plan_file = planner, planner::plan_file_seeds, Shape::Text(planner::WORDS);
     /// A metadata service, asked anything.
     meta_service = service, service::meta_service_seeds, Shape::Binary;
 }
