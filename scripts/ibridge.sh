@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# What an SSD beside each disk gives and costs, with real servers: two clusters of four `weft serve` processes that differ
-# in [server.target.ibridge] alone, measured in turns by `weft bench --against`.
+# What an SSD beside each disk gives and costs, with real servers: clusters of four `weft serve` processes that differ in
+# [server.target.ibridge] alone, measured in turns by `weft bench --against`.
 #
 # usage: scripts/ibridge.sh gain [options of `weft bench`]   emulated disks and SSDs, unaligned writes to one shared file,
 #                                                            everything written back and synced counted in
-#        scripts/ibridge.sh cost [options of `weft bench`]   plain directories on the disk under target/, aligned requests
-#                                                            by socket: nothing to gain
+#        scripts/ibridge.sh cost [options of `weft bench`]   plain directories on the disk under target/, by socket: nothing
+#                                                            to gain; `alike` is a second cluster without SSDs, and
+#                                                            shows what chance gives; two minutes
 #
-# HDD and SSD name the profiles that are emulated, MODULE how targets are written, POLICY the policy, BELOW what is small,
-# STRIPE the stripe size.
+# HDD and SSD name the profiles that are emulated, MODULE how targets are written, POLICY the policy (of cost: policies),
+# BELOW what is small, STRIPE the stripe size.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:?gain or cost}
@@ -20,10 +21,10 @@ unset WEFT_CLUSTER WEFT_STATE
 . scripts/clusters.sh
 trap 'stop_clusters; rm -rf --one-file-system "$dir"' EXIT
 
-policy=${POLICY:-detour}
 stripe=${STRIPE:-64 KiB}
 case $what in
 gain)
+    policy=${POLICY:-detour}
     hdd=${HDD:-ibridge-hdd} ssd=${SSD:-ibridge-ssd} module=${MODULE:-direct} below=${BELOW:-20 KiB}
     start_cluster "$dir/off" "$stripe" "module = \"$module\"
 emulate = \"$hdd\""
@@ -33,15 +34,21 @@ policy = \"$policy\"
 fragments_below = \"$below\"
 random_below = \"$below\"
 emulate = \"$ssd\""
+    on=$dir/on/cluster.toml beside=()
     usual=(--ranks 16 --size 6MiB --transfers 47008,65KiB --patterns interleaved --rounds 3 --flush --writes-only)
     echo "# four servers, disks and SSDs EMULATED: $hdd ($module), $ssd; policy $policy for less than $below, stripes of $stripe; 'other' is the same without SSDs"
     ;;
 cost)
     start_cluster "$dir/off" "$stripe" ""
-    start_cluster "$dir/on" "$stripe" "" "size = \"256 MiB\"
+    start_cluster "$dir/alike" "$stripe" ""
+    on=$dir/alike/cluster.toml beside=()
+    for policy in ${POLICY:-ibridge detour}; do
+        start_cluster "$dir/$policy" "$stripe" "" "size = \"${SIZE:-256 MiB}\"
 policy = \"$policy\""
-    usual=(--ranks 4 --size 64MiB --transfers 1MiB,64KiB --patterns segmented --rounds 9)
-    echo "# four servers on plain directories; policy $policy, stripes of $stripe; 'other' is the same without SSDs"
+        beside+=(--beside "$dir/$policy/cluster.toml")
+    done
+    usual=(--ranks 4 --size 16MiB --transfers 1MiB,64KiB,47008,4KiB --patterns segmented --rounds 7 --at-least 0.3)
+    echo "# four servers on plain directories; stripes of $stripe; 'other' and alike have no SSDs"
     ;;
 *)
     echo "usage: scripts/ibridge.sh gain|cost [options of weft bench]" >&2
@@ -57,9 +64,9 @@ for ((at = 0; at < ${#usual[@]}; at++)); do
     [[ " $* " == *" ${usual[at]} "* ]] || options+=("${usual[at]}" ${value[@]+"${value[@]}"})
     at=$((at + ${#value[@]}))
 done
-"$weft" --cluster "$dir/on/cluster.toml" bench --against "$dir/off/cluster.toml" --interfaces library --transports socket \
-    --files 0 ${options[@]+"${options[@]}"} "$@"
+"$weft" --cluster "$on" bench --against "$dir/off/cluster.toml" ${beside[@]+"${beside[@]}"} --interfaces library \
+    --transports socket --files 0 ${options[@]+"${options[@]}"} "$@"
 if [ "$what" = gain ]; then
-    "$weft" --cluster "$dir/on/cluster.toml" status -v | grep -i -A4 ssd || true
+    "$weft" --cluster "$on" status -v | grep -i -A4 ssd || true
 fi
 echo "# load $(cut -d' ' -f1-3 /proc/loadavg) at the end"

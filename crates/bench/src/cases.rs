@@ -1,56 +1,34 @@
 //! Rounds of the same work on what is measured and on the control, and the rows that come of them.
 
-use crate::context::{Context, ServerLoad, connect, flush, server_load};
-use crate::ground::{Plain, fresh_in_weft, remove_in_weft};
+use crate::context::{Context, ServerLoad, flush};
+use crate::ground::Plain;
 use crate::rank::{Reach, Task};
 use crate::ranks::{Outcome, Outcomes, Ranks};
 use crate::report::{Against, Row, median, table_head, table_row};
 use crate::run::{BenchArgs, Interface, Pattern, Transport};
+use crate::side::Side;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use weft_client::Client;
-use weft_env::real::RealEnv;
+use std::path::Path;
 use weft_workload::{Access, Ior, IorLayout, MdPhase, Mdtest, Size, SyncWhen, WorkloadSpec};
 
 /// Everything that a measurement needs.
 pub struct Bench<'a, W: Write> {
     args: &'a BenchArgs,
     ranks: u32,
-    /// Weft, with a client for what is not measured.
-    weft: Option<(&'a Context, Client<RealEnv>)>,
-    /// The other file system that is measured instead.
-    path: Option<Plain>,
-    control: Control,
+    context: Option<&'a Context>,
+    /// The one that all others are compared with, the one that is measured, and what is measured beside it.
+    sides: Vec<Side>,
     out: &'a mut W,
     head_done: bool,
-    rounds_begun: Cell<u64>,
+    rounds_begun: Cell<usize>,
 }
 
-/// What stands beside what is measured.
-enum Control {
-    /// A plain directory.
-    Plain(Plain),
-    /// Another cluster.
-    Cluster { file: PathBuf, client: Client<RealEnv> },
-}
-
-impl Control {
-    fn fresh(&self) -> io::Result<String> {
-        match self {
-            Self::Plain(plain) => plain.fresh(),
-            Self::Cluster { client, .. } => fresh_in_weft(client),
-        }
-    }
-
-    fn client(&self) -> Option<&Client<RealEnv>> {
-        match self {
-            Self::Plain(_) => None,
-            Self::Cluster { client, .. } => Some(client),
-        }
-    }
-}
+/// The control among the sides.
+const CONTROL: usize = 0;
+/// The side that may have another interface than the client library.
+const MEASURED: usize = 1;
 
 /// What one side has done in one pass.
 #[derive(Clone, Copy, Default)]
@@ -59,54 +37,55 @@ struct Done {
     server: ServerLoad,
 }
 
-/// The figures of one operation over the rounds.
+impl Done {
+    fn cpu_s(&self) -> f64 {
+        self.outcome.cpu_s + self.server.cpu_s
+    }
+}
+
+/// The figures of one operation on one side over the rounds.
 #[derive(Default)]
 struct Series {
-    measured: Vec<f64>,
-    control: Vec<f64>,
-    seconds: [Vec<f64>; 2],
-    client_cpu_s: [f64; 2],
-    server: [ServerLoad; 2],
-    ops: u64,
-    bytes: u64,
+    speed: Vec<f64>,
+    seconds: Vec<f64>,
+    cpu_us_per_op: Vec<f64>,
+    sum: Done,
 }
 
 impl Series {
-    fn add(&mut self, measured: &Done, control: &Done) {
-        let is_data = measured.outcome.bytes > 0;
-        let figure = |done: &Done| if is_data { done.outcome.mib_s() } else { done.outcome.ops_s() };
-        self.measured.push(figure(measured));
-        self.control.push(figure(control));
-        for (side, done) in [measured, control].into_iter().enumerate() {
-            self.seconds[side].push(done.outcome.seconds);
-            self.client_cpu_s[side] += done.outcome.cpu_s;
-            self.server[side].cpu_s += done.server.cpu_s;
-            self.server[side].requests += done.server.requests;
-        }
-        self.ops += measured.outcome.ops;
-        self.bytes += measured.outcome.bytes;
+    fn add(&mut self, done: &Done) {
+        let outcome = &done.outcome;
+        self.speed.push(if outcome.bytes > 0 { outcome.mib_s() } else { outcome.ops_s() });
+        self.seconds.push(outcome.seconds);
+        self.cpu_us_per_op.push(done.cpu_s() * 1e6 / outcome.ops.max(1) as f64);
+        self.sum.outcome.add(outcome);
+        self.sum.server.add(&done.server);
     }
 
-    fn unit(&self) -> &'static str {
-        if self.bytes > 0 { "MiB/s" } else { "op/s" }
+    fn per_op(&self, total: f64) -> f64 {
+        total / self.sum.outcome.ops.max(1) as f64
     }
 }
 
-/// Ranks on what is measured and on the control, in fresh directories.
-struct Round {
-    measured: Ranks,
-    local: Ranks,
+/// The middle one of the quotients of figures of the same round.
+fn median_ratio(of: &[f64], by: &[f64]) -> f64 {
+    let ratios: Vec<f64> = of.iter().zip(by).map(|(of, by)| of / by).collect();
+    median(&ratios)
+}
+
+/// Ranks on one side, in a fresh directory.
+struct Seat {
+    ranks: Ranks,
+    /// As the ranks reach it.
     dir: String,
-    control_dir: String,
-    /// The directory of Weft to remove.
-    name: Option<String>,
-    /// Who of both goes first.
-    control_first: bool,
+    /// As it is to be removed.
+    fresh: String,
 }
 
-fn by_library(ranks: u32, file: &Path, transport: Transport, spin: bool) -> io::Result<Ranks> {
-    let reach = Reach::Library { cluster: file.to_owned(), transport: transport.name().to_owned() };
-    Ranks::start(ranks, &reach, &[], spin)
+/// All sides, and which of them goes first.
+struct Round {
+    seats: Vec<Seat>,
+    first: usize,
 }
 
 impl<'a, W: Write> Bench<'a, W> {
@@ -120,128 +99,140 @@ impl<'a, W: Write> Bench<'a, W> {
         context: Option<&'a Context>,
         out: &'a mut W,
     ) -> io::Result<Self> {
-        let weft = match context {
-            Some(context) => {
-                Some((context, connect(&context.cluster_file, "auto").map_err(io::Error::other)?))
-            }
-            None => None,
-        };
-        let path = match &args.path {
-            Some(path) => Some(Plain::new(Some(path))?),
-            None => None,
-        };
         let control = match &args.against {
-            Some(file) => {
-                let client = connect(file, "auto").map_err(io::Error::other)?;
-                Control::Cluster { file: file.clone(), client }
-            }
-            None => Control::Plain(Plain::new(args.control.as_deref())?),
+            Some(file) => Side::cluster(file)?,
+            None => Side::Plain(Plain::new(args.control.as_deref())?),
         };
-        Ok(Self { args, ranks, weft, path, control, out, head_done: false, rounds_begun: Cell::new(0) })
+        let measured = match (&args.path, context) {
+            (Some(path), _) => Side::Plain(Plain::new(Some(path))?),
+            (None, Some(context)) => Side::cluster(&context.cluster_file)?,
+            (None, None) => return Err(io::Error::other("neither a cluster nor a path to measure")),
+        };
+        let mut sides = vec![control, measured];
+        for file in &args.beside {
+            sides.push(Side::cluster(file)?);
+        }
+        Ok(Self { args, ranks, context, sides, out, head_done: false, rounds_begun: Cell::new(0) })
     }
 
     /// What of the cluster is emulated.
     fn emulated(&self) -> &'a [String] {
-        self.weft.as_ref().map_or(&[], |(context, _)| &context.emulated)
+        self.context.map_or(&[], |context| &context.emulated)
     }
 
-    fn weft(&self) -> &(&'a Context, Client<RealEnv>) {
-        self.weft.as_ref().expect("the caller gives a cluster or a path")
-    }
-
-    fn start(&self, interface: Interface, transport: Transport, ranks: u32) -> io::Result<Ranks> {
+    /// Ranks on what is measured, and how they reach a directory there.
+    fn measured(
+        &self,
+        interface: Interface,
+        transport: Transport,
+        ranks: u32,
+        fresh: &str,
+    ) -> io::Result<(Ranks, String)> {
         let spin = self.args.spin;
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        match interface {
-            Interface::Fuse | Interface::Path => Ranks::start(ranks, &Reach::Calls, &[], spin),
-            Interface::Library => by_library(ranks, &self.weft().0.cluster_file, transport, spin),
+        let context = || self.context.expect("of a cluster");
+        let calls = |environment: &[_]| Ranks::start(ranks, &Reach::Calls, environment, spin);
+        Ok(match interface {
+            Interface::Path => (calls(&[])?, fresh.to_owned()),
+            Interface::Fuse => {
+                let mount = self.args.mount.as_deref().unwrap_or(Path::new(""));
+                (calls(&[])?, format!("{}/{fresh}", mount.display()))
+            }
+            Interface::Library => {
+                (self.by_library(&context().cluster_file, transport, ranks)?, fresh.to_owned())
+            }
             Interface::Preload => {
-                let context = self.weft().0;
+                let context = context();
                 let environment = [
                     ("LD_PRELOAD".to_owned(), text(&context.preload)),
                     ("WEFT_CLUSTER".to_owned(), text(&context.cluster_file)),
                     ("WEFT_TRANSPORT".to_owned(), transport.name().to_owned()),
                 ];
-                Ranks::start(ranks, &Reach::Calls, &environment, spin)
+                (calls(&environment)?, format!("{}/{fresh}", context.prefix))
             }
-        }
+        })
+    }
+
+    fn by_library(&self, file: &Path, transport: Transport, ranks: u32) -> io::Result<Ranks> {
+        let reach = Reach::Library { cluster: file.to_owned(), transport: transport.name().to_owned() };
+        Ranks::start(ranks, &reach, &[], self.args.spin)
     }
 
     fn begin_round(&self, interface: Interface, transport: Transport, ranks: u32) -> io::Result<Round> {
-        let measured = self.start(interface, transport, ranks)?;
-        let local = match &self.control {
-            Control::Plain(_) => Ranks::start(ranks, &Reach::Calls, &[], self.args.spin)?,
-            Control::Cluster { file, .. } => by_library(ranks, file, transport, self.args.spin)?,
-        };
-        let (dir, name) = if let Some(path) = &self.path {
-            (path.fresh()?, None)
-        } else {
-            let (context, client) = self.weft();
-            let name = fresh_in_weft(client)?;
-            let mount = self.args.mount.as_deref().unwrap_or(Path::new(""));
-            let dir = match interface {
-                Interface::Preload => format!("{}/{name}", context.prefix),
-                Interface::Fuse => format!("{}/{name}", mount.display()),
-                Interface::Library | Interface::Path => name.clone(),
+        let mut seats = Vec::new();
+        for (number, side) in self.sides.iter().enumerate() {
+            let fresh = side.fresh()?;
+            let (ranks, dir) = match side {
+                _ if number == MEASURED => self.measured(interface, transport, ranks, &fresh)?,
+                Side::Plain(_) => (Ranks::start(ranks, &Reach::Calls, &[], self.args.spin)?, fresh.clone()),
+                Side::Cluster { file, .. } => (self.by_library(file, transport, ranks)?, fresh.clone()),
             };
-            (dir, Some(name))
-        };
+            seats.push(Seat { ranks, dir, fresh });
+        }
         let number = self.rounds_begun.get();
         self.rounds_begun.set(number + 1);
-        let control_first = number.is_multiple_of(2) || self.args.against.is_none();
-        Ok(Round { measured, local, dir, control_dir: self.control.fresh()?, name, control_first })
+        let first = if self.args.against.is_some() { number % self.sides.len() } else { CONTROL };
+        Ok(Round { seats, first })
     }
 
-    /// Runs `workload` on the control and on what is measured: what came of each phase.
-    fn both(
+    /// Runs `workload` once on each side, in turns: what came of each phase.
+    fn turn(
         &self,
         round: &mut Round,
         workload: &WorkloadSpec,
         inputs: bool,
         flushed: bool,
-    ) -> io::Result<[(Outcomes, ServerLoad); 2]> {
-        let task = |dir: &str| Task { dir: dir.to_owned(), workload: workload.clone(), inputs, check: false };
-        let run = |ranks: &mut Ranks, dir: &str, client: Option<&Client<RealEnv>>| {
-            let before = client.map(server_load).unwrap_or_default();
-            let mut outcomes = ranks.run(&task(dir))?;
-            if let (true, Some(client)) = (flushed, client)
-                && let Some(last) = outcomes.values_mut().rfind(|outcome| outcome.bytes > 0)
-            {
-                last.seconds += flush(client)?;
+    ) -> io::Result<Vec<(Outcomes, ServerLoad)>> {
+        let count = self.sides.len();
+        let mut done: Vec<_> = (0..count).map(|_| Default::default()).collect();
+        for side in (round.first..round.first + count).map(|at| at % count) {
+            let Seat { ranks, dir, .. } = &mut round.seats[side];
+            let task = Task { dir: dir.clone(), workload: workload.clone(), inputs, check: false };
+            let side_itself = &self.sides[side];
+            done[side] = side_itself.observed(|| {
+                let mut outcomes = ranks.run(&task)?;
+                if let (true, Some(client)) = (flushed, side_itself.client())
+                    && let Some(last) = outcomes.values_mut().rfind(|outcome| outcome.bytes > 0)
+                {
+                    last.seconds += flush(client)?;
+                }
+                Ok(outcomes)
+            })?;
+        }
+        Ok(done)
+    }
+
+    /// The same for the phase that moves bytes, again and again until it has taken long enough on each side.
+    fn transfers(&self, round: &mut Round, workload: &WorkloadSpec, flushed: bool) -> io::Result<Vec<Done>> {
+        let mut sums = vec![Done::default(); self.sides.len()];
+        loop {
+            let turn = self.turn(round, workload, false, flushed)?;
+            for (sum, (outcomes, server)) in sums.iter_mut().zip(turn) {
+                if let Some(moved) = outcomes.values().find(|outcome| outcome.bytes > 0) {
+                    sum.outcome.add(moved);
+                }
+                sum.server.add(&server);
             }
-            let after = client.map(server_load).unwrap_or_default();
-            let server = ServerLoad {
-                cpu_s: after.cpu_s - before.cpu_s,
-                requests: after.requests.saturating_sub(before.requests),
-            };
-            io::Result::Ok((outcomes, server))
-        };
-        let client = self.weft.as_ref().map(|(_, client)| client);
-        let (mut measured, mut control) = (None, None);
-        for is_control in [round.control_first, !round.control_first] {
-            if is_control {
-                control = Some(run(&mut round.local, &round.control_dir, self.control.client())?);
-            } else {
-                measured = Some(run(&mut round.measured, &round.dir, client)?);
+            let is_enough = |sum: &Done| sum.outcome.seconds >= self.args.at_least || sum.outcome.ops == 0;
+            if sums.iter().all(is_enough) {
+                return Ok(sums);
+            }
+            if self.args.against.is_some() {
+                round.first = (round.first + 1) % self.sides.len();
             }
         }
-        Ok([measured, control].map(|side| side.expect("both have run")))
     }
 
     fn end_round(&self, round: Round) -> io::Result<()> {
-        let Round { measured, local, dir, control_dir, name, .. } = round;
-        drop((measured, local));
-        match (&self.weft, name) {
-            (Some((_, client)), Some(name)) => remove_in_weft(client, &name),
-            _ => std::fs::remove_dir_all(&dir)?,
+        for (side, Seat { ranks, fresh, .. }) in self.sides.iter().zip(round.seats) {
+            drop(ranks);
+            side.remove(&fresh)?;
         }
-        match &self.control {
-            Control::Plain(_) => std::fs::remove_dir_all(&control_dir),
-            Control::Cluster { client, .. } => {
-                remove_in_weft(client, &control_dir);
-                Ok(())
-            }
-        }
+        Ok(())
+    }
+
+    fn new_series(&self) -> Vec<Series> {
+        self.sides.iter().map(|_| Series::default()).collect()
     }
 
     /// IOR: writing, writing with a sync, reading, and a pass that compares each byte.
@@ -274,32 +265,31 @@ impl<'a, W: Write> Bench<'a, W> {
         let read = ior(Access::Read, SyncWhen::Never);
         let mut passes = Vec::new();
         if self.args.flush {
-            passes.push(("write+flush", ior(Access::Write, SyncWhen::End), Series::default()));
+            passes.push(("write+flush", ior(Access::Write, SyncWhen::End), self.new_series()));
         } else {
-            passes.push(("write", ior(Access::Write, SyncWhen::Never), Series::default()));
+            passes.push(("write", ior(Access::Write, SyncWhen::Never), self.new_series()));
         }
         if self.args.sync {
-            passes.push(("write+sync", ior(Access::Write, SyncWhen::End), Series::default()));
+            passes.push(("write+sync", ior(Access::Write, SyncWhen::End), self.new_series()));
         }
         if !self.args.writes_only {
-            passes.push(("read", read.clone(), Series::default()));
+            passes.push(("read", read.clone(), self.new_series()));
         }
         for _ in 0..self.args.rounds {
             let mut round = self.begin_round(interface, transport, self.ranks)?;
             for (operation, workload, series) in &mut passes {
                 let flushed = *operation == "write+flush";
-                let [measured, control] = self.both(&mut round, workload, false, flushed)?.map(|side| {
-                    let moved = side.0.values().find(|outcome| outcome.bytes > 0).copied();
-                    Done { outcome: moved.unwrap_or_default(), server: side.1 }
-                });
-                series.add(&measured, &control);
+                let done = self.transfers(&mut round, workload, flushed)?;
+                series.iter_mut().zip(&done).for_each(|(series, done)| series.add(done));
             }
-            let dir = round.dir.clone();
-            round.measured.run(&Task { dir, workload: read.clone(), inputs: false, check: true })?;
+            for Seat { ranks, dir, .. } in &mut round.seats[MEASURED..] {
+                let (dir, workload) = (dir.clone(), read.clone());
+                ranks.run(&Task { dir, workload, inputs: false, check: true })?;
+            }
             self.end_round(round)?;
         }
         for (operation, _, series) in passes {
-            self.row(format!("ior-{}", pattern.name()), interface, transport, transfer, operation, &series)?;
+            self.rows(format!("ior-{}", pattern.name()), interface, transport, transfer, operation, &series)?;
         }
         Ok(())
     }
@@ -314,20 +304,21 @@ impl<'a, W: Write> Bench<'a, W> {
             let (ranks, files) = (self.ranks, self.args.files);
             WorkloadSpec::Mdtest(Mdtest { ranks, files, phases: vec![phase], ..Mdtest::default() })
         };
-        let mut passes = phases.map(|(name, phase)| (name, mdtest(phase), Series::default()));
+        let mut passes = phases.map(|(name, phase)| (name, mdtest(phase), self.new_series()));
         for _ in 0..self.args.rounds {
             let mut round = self.begin_round(interface, transport, self.ranks)?;
             for (_, workload, series) in &mut passes {
-                let [measured, control] = self.both(&mut round, workload, false, false)?.map(|side| {
-                    let only = side.0.values().find(|outcome| outcome.ops > 0).copied();
-                    Done { outcome: only.unwrap_or_default(), server: side.1 }
-                });
-                series.add(&measured, &control);
+                for (series, (outcomes, server)) in
+                    series.iter_mut().zip(self.turn(&mut round, workload, false, false)?)
+                {
+                    let only = outcomes.values().find(|outcome| outcome.ops > 0).copied();
+                    series.add(&Done { outcome: only.unwrap_or_default(), server });
+                }
             }
             self.end_round(round)?;
         }
         for (operation, _, series) in passes {
-            self.row("mdtest".to_owned(), interface, transport, 0, operation, &series)?;
+            self.rows("mdtest".to_owned(), interface, transport, 0, operation, &series)?;
         }
         Ok(())
     }
@@ -344,73 +335,88 @@ impl<'a, W: Write> Bench<'a, W> {
     ) -> io::Result<()> {
         let workload = spec.build().map_err(io::Error::other)?;
         let ranks = workload.ranks();
-        let mut series: BTreeMap<u16, Series> = BTreeMap::new();
+        let mut all: BTreeMap<u16, Vec<Series>> = BTreeMap::new();
         for _ in 0..self.args.rounds {
             let mut round = self.begin_round(interface, transport, ranks)?;
-            let [(measured, server), (control, beside)] = self.both(&mut round, spec, true, false)?;
-            let all_ops: u64 = measured.values().map(|outcome| outcome.ops).sum();
-            for (phase, outcome) in measured {
-                let Some(&control) = control.get(&phase) else { continue };
-                // Servers cannot tell phases apart: each gets its share by operations.
-                let share = outcome.ops as f64 / all_ops.max(1) as f64;
-                let [measured, control] = [(outcome, server), (control, beside)].map(|(outcome, load)| {
+            let turn = self.turn(&mut round, spec, true, false)?;
+            let mut common: Vec<u16> = turn[CONTROL].0.keys().copied().collect();
+            common.retain(|phase| turn.iter().all(|(outcomes, _)| outcomes.contains_key(phase)));
+            for phase in common {
+                let series = all.entry(phase).or_insert_with(|| self.new_series());
+                for (series, (outcomes, load)) in series.iter_mut().zip(&turn) {
+                    let outcome = outcomes[&phase];
+                    // Servers cannot tell phases apart: each gets its share by operations.
+                    let all_ops: u64 = outcomes.values().map(|outcome| outcome.ops).sum();
+                    let share = outcome.ops as f64 / all_ops.max(1) as f64;
                     let requests = (load.requests as f64 * share) as u64;
-                    Done { outcome, server: ServerLoad { cpu_s: load.cpu_s * share, requests } }
-                });
-                series.entry(phase).or_default().add(&measured, &control);
+                    series.add(&Done { outcome, server: ServerLoad { cpu_s: load.cpu_s * share, requests } });
+                }
             }
             self.end_round(round)?;
         }
         let mut round = self.begin_round(interface, transport, ranks)?;
-        let dir = round.dir.clone();
-        round.measured.run(&Task { dir, workload: spec.clone(), inputs: true, check: true })?;
+        let Seat { ranks, dir, .. } = &mut round.seats[MEASURED];
+        ranks.run(&Task { dir: dir.clone(), workload: spec.clone(), inputs: true, check: true })?;
         self.end_round(round)?;
-        for (phase, series) in series {
+        for (phase, series) in all {
             let name = workload.phase(phase);
             let aside = ["setup", "cleanup"].contains(&name.as_str());
-            if series.ops == 0 || aside || name.ends_with("-open") || name.ends_with("-close") {
+            let sum = series[MEASURED].sum.outcome;
+            if sum.ops == 0 || aside || name.ends_with("-open") || name.ends_with("-close") {
                 continue;
             }
-            let transfer = if series.bytes > 0 { series.bytes / series.ops } else { 0 };
-            self.row(spec.kind().to_owned(), interface, transport, transfer, &name, &series)?;
+            let transfer = if sum.bytes > 0 { sum.bytes / sum.ops } else { 0 };
+            self.rows(spec.kind().to_owned(), interface, transport, transfer, &name, &series)?;
         }
         Ok(())
     }
 
-    fn row(
+    /// A row for each side but the control.
+    fn rows(
         &mut self,
         case: String,
         interface: Interface,
         transport: Transport,
         transfer_bytes: u64,
         operation: &str,
-        series: &Series,
+        series: &[Series],
     ) -> io::Result<()> {
-        let ratios: Vec<f64> = series.measured.iter().zip(&series.control).map(|(w, c)| w / c).collect();
-        let per_op = |total: f64| total / series.ops.max(1) as f64;
-        let row = Row {
-            case,
-            interface: interface.name().to_owned(),
-            transport: transport.name().to_owned(),
-            transfer_bytes,
-            operation: operation.to_owned(),
-            value: median(&series.measured),
-            unit: series.unit(),
-            control: median(&series.control),
-            ratio: median(&ratios),
-            client_cpu_us_per_op: per_op(series.client_cpu_s[0] * 1e6),
-            server_cpu_us_per_op: per_op(series.server[0].cpu_s * 1e6),
-            messages_per_op: per_op(series.server[0].requests as f64),
-            against: self.args.against.as_ref().map(|_| Against {
-                seconds: median(&series.seconds[0]),
-                control_seconds: median(&series.seconds[1]),
-                control_client_cpu_us_per_op: per_op(series.client_cpu_s[1] * 1e6),
-                control_server_cpu_us_per_op: per_op(series.server[1].cpu_s * 1e6),
-            }),
-            emulated: !self.emulated().is_empty(),
-        };
+        let control = &series[CONTROL];
+        for (side, own) in series.iter().enumerate().skip(MEASURED) {
+            let client_us = |series: &Series| series.per_op(series.sum.outcome.cpu_s * 1e6);
+            let server_us = |series: &Series| series.per_op(series.sum.server.cpu_s * 1e6);
+            let against = self.args.against.is_some().then(|| Against {
+                cluster: self.sides[side].name().to_owned(),
+                cpu_ratio: median_ratio(&own.cpu_us_per_op, &control.cpu_us_per_op),
+                seconds: median(&own.seconds),
+                control_seconds: median(&control.seconds),
+                control_client_cpu_us_per_op: client_us(control),
+                control_server_cpu_us_per_op: server_us(control),
+            });
+            let row = Row {
+                case: case.clone(),
+                interface: interface.name().to_owned(),
+                transport: transport.name().to_owned(),
+                transfer_bytes,
+                operation: operation.to_owned(),
+                value: median(&own.speed),
+                unit: if own.sum.outcome.bytes > 0 { "MiB/s" } else { "op/s" },
+                control: median(&control.speed),
+                ratio: median_ratio(&own.speed, &control.speed),
+                client_cpu_us_per_op: client_us(own),
+                server_cpu_us_per_op: server_us(own),
+                messages_per_op: own.per_op(own.sum.server.requests as f64),
+                against,
+                emulated: !self.emulated().is_empty(),
+            };
+            self.row(&row)?;
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, row: &Row) -> io::Result<()> {
         if self.args.json {
-            writeln!(self.out, "{}", serde_json::to_string(&row)?)?;
+            writeln!(self.out, "{}", serde_json::to_string(row)?)?;
         } else {
             if !self.head_done {
                 if !self.emulated().is_empty() {
@@ -419,7 +425,7 @@ impl<'a, W: Write> Bench<'a, W> {
                 table_head(self.out, self.args.against.is_some())?;
                 self.head_done = true;
             }
-            table_row(self.out, &row)?;
+            table_row(self.out, row)?;
         }
         self.out.flush()
     }

@@ -18,13 +18,41 @@ pub struct Context {
     pub emulated: Vec<String>,
 }
 
-/// What all servers together have done so far.
+/// What all servers together have done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerLoad {
     /// Processor time, in seconds; only of servers on this machine.
     pub cpu_s: f64,
     /// Requests to data servers and mutations of the metadata server.
     pub requests: u64,
+}
+
+/// Where all servers stood when something began.
+pub struct Before {
+    pids: Vec<u32>,
+    load: ServerLoad,
+}
+
+impl ServerLoad {
+    /// And what they did another time.
+    pub fn add(&mut self, more: &Self) {
+        self.cpu_s += more.cpu_s;
+        self.requests += more.requests;
+    }
+
+    /// Asks every server what it has done so far.
+    pub fn before(client: &Client<RealEnv>) -> Before {
+        let (pids, requests) = requests(client);
+        Before { load: Self { cpu_s: cpu_s(&pids), requests }, pids }
+    }
+}
+
+impl Before {
+    /// What they have done since. Answering these questions is no part of it.
+    pub fn until_now(&self, client: &Client<RealEnv>) -> ServerLoad {
+        let cpu_s = cpu_s(&self.pids) - self.load.cpu_s;
+        ServerLoad { cpu_s, requests: requests(client).1.saturating_sub(self.load.requests) }
+    }
 }
 
 /// A client of the cluster in `file`, by `transport` (`auto`, `descriptor`, `socket`).
@@ -43,16 +71,16 @@ pub fn connect(file: &Path, transport: &str) -> Result<Client<RealEnv>, String> 
     Ok(Client::new(RealEnv::new(), cluster.map(), options, cluster.credentials().map_err(|e| e.to_string())?))
 }
 
-/// Asks every server what it has done.
-pub fn server_load(client: &Client<RealEnv>) -> ServerLoad {
-    let mut load = ServerLoad::default();
+/// The processes of all servers that answer, and how many requests they have got.
+fn requests(client: &Client<RealEnv>) -> (Vec<u32>, u64) {
+    let (mut pids, mut requests) = (Vec::new(), 0);
     for index in 0..client.map().servers.len() {
         let Ok(status) = block_on(client.status(ServerId(index as u32))) else { continue };
-        load.cpu_s += process_cpu_s(status.pid).unwrap_or(0.0);
-        load.requests += status.targets.iter().map(|target| target.requests).sum::<u64>();
-        load.requests += status.metadata.as_ref().map_or(0, |metadata| metadata.requests);
+        pids.push(status.pid);
+        requests += status.targets.iter().map(|target| target.requests).sum::<u64>();
+        requests += status.metadata.as_ref().map_or(0, |metadata| metadata.requests);
     }
-    load
+    (pids, requests)
 }
 
 /// Has everything that lies on SSDs beside disks written to the disks, on all targets at the same time; in seconds how long
@@ -73,13 +101,33 @@ pub fn flush(client: &Client<RealEnv>) -> std::io::Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Processor time of a process of this machine so far, in seconds.
-fn process_cpu_s(pid: u32) -> Option<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; fields are counted after it.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    // SAFETY: sysconf has no preconditions.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Some(ticks as f64 / per_second as f64)
+/// Processor time of processes of this machine so far, in seconds.
+fn cpu_s(pids: &[u32]) -> f64 {
+    let of_one = |pid: u32| {
+        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        // SAFETY: both are written by the calls alone; a process that is not here is an error.
+        let known = unsafe {
+            libc::clock_getcpuclockid(pid as libc::pid_t, &raw mut clock) == 0
+                && libc::clock_gettime(clock, &raw mut time) == 0
+        };
+        if known { time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 } else { 0.0 }
+    };
+    pids.iter().copied().map(of_one).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_goes_on_while_one_works() {
+        let own = [std::process::id()];
+        let (before, began) = (cpu_s(&own), std::time::Instant::now());
+        while began.elapsed().as_millis() < 50 {
+            std::hint::black_box(before);
+        }
+        let took = cpu_s(&own) - before;
+        assert!(took > 0.0, "{took}");
+        assert!(cpu_s(&[1 << 23]) < 1e-9, "no such process");
+    }
 }

@@ -15,6 +15,7 @@ pub mod rank;
 pub mod ranks;
 pub mod report;
 pub mod run;
+pub mod side;
 pub mod target;
 
 pub use context::Context;

@@ -37,6 +37,14 @@ pub struct Outcome {
 pub type Outcomes = BTreeMap<u16, Outcome>;
 
 impl Outcome {
+    /// And what came another time.
+    pub fn add(&mut self, more: &Self) {
+        self.seconds += more.seconds;
+        self.ops += more.ops;
+        self.bytes += more.bytes;
+        self.cpu_s += more.cpu_s;
+    }
+
     /// MiB per second.
     pub fn mib_s(&self) -> f64 {
         self.bytes as f64 / 1_048_576.0 / self.seconds

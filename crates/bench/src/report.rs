@@ -41,6 +41,10 @@ pub struct Row {
 /// The same work on two clusters.
 #[derive(Clone, Debug, Serialize)]
 pub struct Against {
+    /// The name of the cluster whose figures these are.
+    pub cluster: String,
+    /// Median over the rounds of its processor time per operation over the other's, ranks and servers together.
+    pub cpu_ratio: f64,
     /// Median time of a round.
     pub seconds: f64,
     /// That of the other cluster.
@@ -81,7 +85,11 @@ pub fn table_head(out: &mut impl Write, against: bool) -> io::Result<()> {
         "msg/op"
     )?;
     if against {
-        write!(out, " {:>8} {:>8} {:>8} {:>8}", "s", "other s", "o cli us", "o srv us")?;
+        write!(
+            out,
+            " {:>8} {:>8} {:>8} {:>8} {:>6} {:>6}  cluster",
+            "s", "other s", "o cli us", "o srv us", "speed", "cpu"
+        )?;
     }
     writeln!(out)
 }
@@ -105,9 +113,10 @@ pub fn table_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
         row.messages_per_op
     )?;
     if let Some(against) = &row.against {
-        let Against { seconds, control_seconds, .. } = against;
+        let Against { seconds, control_seconds, cpu_ratio, cluster, .. } = against;
         let [client, server] = [against.control_client_cpu_us_per_op, against.control_server_cpu_us_per_op];
         write!(out, " {seconds:>8.2} {control_seconds:>8.2} {client:>8.1} {server:>8.1}")?;
+        write!(out, " {:>6.3} {cpu_ratio:>6.3}  {cluster}", row.ratio)?;
     }
     writeln!(out)
 }

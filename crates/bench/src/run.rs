@@ -26,6 +26,13 @@ pub struct BenchArgs {
     /// from round to round.
     #[arg(long, value_name = "CLUSTER.toml", conflicts_with_all = ["path", "mount", "control"])]
     pub against: Option<PathBuf>,
+    /// Further clusters that are measured in turn with those two, with rows of their own; several times. One that is alike
+    /// to that of `--against` shows what chance gives.
+    #[arg(long, value_name = "CLUSTER.toml", requires = "against")]
+    pub beside: Vec<PathBuf>,
+    /// Transfers are repeated, all sides in turns, until each side has taken so many seconds in a round.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    pub at_least: f64,
     /// A write has ended when all its bytes are on the disks: files synced, and SSDs beside disks written back.
     #[arg(long, conflicts_with = "path")]
     pub flush: bool,

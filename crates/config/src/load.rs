@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use toml::de::DeTable;
 use weft_core::placement::{ClassFilter, Factor, Start};
-use weft_core::{ByteLen, Nanos, Placement, TargetId};
+use weft_core::{ByteLen, Nanos, Placement, Reserve, TargetId};
 use weft_env::Address;
 
 const MEMORY: RangeInclusive<ByteLen> = ByteLen::from_mib(1)..=ByteLen(1 << 40);
@@ -244,6 +244,7 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
     let leases = section.flag("leases")?;
     let emulate = section.parsed("emulate", "hdd-7200", emulated)?;
     let room = section.size("room", ByteLen(1)..=ByteLen(1 << 60))?;
+    let reserve = section.parsed("reserve", "1 GiB", reserve)?;
     let beside = section.table("ibridge", "[server.target.ibridge]")?.map(ibridge).transpose()?;
     let (ibridge, ibridge_places) = beside.unzip();
     section.finish()?;
@@ -256,9 +257,19 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
         leases: leases.unwrap_or(true),
         emulate: emulate.map(|item| item.value),
         room,
+        reserve: reserve.map_or(Reserve::Usual, |item| item.value),
         ibridge,
     };
     Ok((target, check::TargetPlaces { id: id.span, path: path.span, ibridge: ibridge_places }))
+}
+
+/// A part of the target, or so much.
+fn reserve(text: &str) -> Result<Reserve, String> {
+    match text.strip_suffix('%').map(|number| number.trim().parse::<u8>()) {
+        None => crate::parse_size(text).map(Reserve::Bytes),
+        Some(Ok(percent @ 0..=100)) => Ok(Reserve::Percent(percent)),
+        Some(_) => Err("write a percentage of the target between \"0 %\" and \"100 %\", or a size".into()),
+    }
 }
 
 /// A profile's name, or the path of one.

@@ -1,8 +1,8 @@
 //! From the cluster file to what the other rooms ask for.
 
-use crate::model::{Cluster, Server};
+use crate::model::{Cluster, Module, Server};
 use std::collections::BTreeMap;
-use weft_core::{ByteLen, ServerId, TargetId};
+use weft_core::{ByteLen, Reserve, ServerId, TargetId};
 use weft_env::Address;
 use weft_wire::ClusterMap;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
@@ -32,6 +32,13 @@ impl Cluster {
     pub fn rooms(&self) -> BTreeMap<TargetId, ByteLen> {
         let targets = self.servers.iter().flat_map(|server| &server.targets);
         targets.filter_map(|target| Some((target.id, target.room?))).collect()
+    }
+
+    /// What new files leave free, of targets that can get full.
+    pub fn reserves(&self) -> BTreeMap<TargetId, Reserve> {
+        let targets = self.servers.iter().flat_map(|server| &server.targets);
+        let targets = targets.filter(|target| target.module != Module::Null);
+        targets.map(|target| (target.id, target.reserve)).collect()
     }
 
     /// The servers with their ids.

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use weft_core::ibridge::{Policy, Weight};
-use weft_core::{ByteLen, Nanos, Placement, TargetId};
+use weft_core::{ByteLen, Nanos, Placement, Reserve, TargetId};
 use weft_env::Address;
 
 /// One cluster, as its file describes it.
@@ -90,6 +90,8 @@ pub struct Target {
     pub emulate: Option<Emulate>,
     /// What parts of layouts that have an end may promise on it; `None` as much as they like.
     pub room: Option<ByteLen>,
+    /// What new files leave free on it.
+    pub reserve: Reserve,
     /// An SSD beside it for small requests; then no descriptors are lent.
     pub ibridge: Option<Ibridge>,
 }

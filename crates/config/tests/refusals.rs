@@ -5,7 +5,7 @@ use std::path::Path;
 use weft_config::{Checksums, Cluster, EXAMPLE, Emulate, Module, TakesMeasured, TransportChoice};
 use weft_core::ibridge::{Policy, Weight};
 use weft_core::placement::{ClassFilter, Factor};
-use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_core::{ByteLen, Nanos, Reserve, ServerId, TargetId};
 use weft_env::Address;
 
 /// Two servers, all that must be there and nothing more.
@@ -96,6 +96,9 @@ fn the_example_loads_and_names_every_default_truly() {
     // Nor is there less room than the device has.
     assert_eq!(told.rooms(), [(TargetId(0), ByteLen(100 << 30))].into());
     told.servers[0].targets[0].room = None;
+    // And of a small device less is kept.
+    assert_eq!(told.reserves()[&TargetId(0)], Reserve::Bytes(ByteLen(1 << 30)));
+    told.servers[0].targets[0].reserve = Reserve::Usual;
     told.servers[0].metadata.as_mut().expect("metadata").emulate = None;
     assert_eq!(told, example);
 }
@@ -185,7 +188,7 @@ fn an_ssd_that_cannot_be_used() {
 #[test]
 fn values_are_taken_over() {
     let text = format!(
-        "{GOOD}module = \"direct\"\nqueue_depth = 7\nleases = false\nroom = \"64 MiB\"\n[layout]\nstripe_size = 47008\nstripe_count = 2\n\
+        "{GOOD}module = \"direct\"\nqueue_depth = 7\nleases = false\nroom = \"64 MiB\"\nreserve = \"7 %\"\n[layout]\nstripe_size = 47008\nstripe_count = 2\n\
          class = \"ssd\"\n[client]\ntransport = \"socket\"\nchecksums = \"on\"\nrequest_timeout = \"1500 ms\"\n\
          fragment_threshold = \"0\"\n"
     );
@@ -193,6 +196,14 @@ fn values_are_taken_over() {
     let target = &cluster.servers[1].targets[0];
     assert_eq!((target.module, target.queue_depth, target.leases), (Module::Direct, 7, false));
     assert_eq!(target.room, Some(ByteLen(64 << 20)));
+    assert_eq!(cluster.reserves()[&target.id], Reserve::Percent(7));
+    let least = format!("{GOOD}reserve = \"2 GiB\"\n");
+    let least = parse(&least).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(least.servers[1].targets[0].reserve, Reserve::Bytes(ByteLen(2 << 30)));
+    for wrong in ["101 %", "-1 %", "much"] {
+        let error = parse(&format!("{GOOD}reserve = \"{wrong}\"\n")).expect_err("refused");
+        assert!(error.to_string().contains("reserve"), "{error}");
+    }
     assert_eq!(cluster.placement.stripe_size, ByteLen(47_008));
     let two = std::num::NonZeroU16::new(2).expect("not zero");
     assert_eq!(cluster.placement.factor, Factor::AtMost(two));

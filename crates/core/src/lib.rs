@@ -16,6 +16,7 @@ pub mod parts;
 pub mod pattern;
 pub mod placement;
 pub mod ranges;
+mod reserve;
 pub mod size;
 pub mod split;
 pub mod units;
@@ -28,6 +29,7 @@ pub use parts::{ClassLayout, ClassPart};
 pub use pattern::Pattern;
 pub use placement::{Candidate, ClassFilter, Factor, Placement, PlacementError, Start};
 pub use ranges::{ByteRange, RangeSet};
+pub use reserve::Reserve;
 pub use split::{Piece, SplitPolicy, SubFlags, SubRequest};
 pub use units::{
     BufferOffset, ByteLen, Extent, FileId, FileOffset, LocalExtent, LocalOffset, Nanos, ObjectId, ServerId,

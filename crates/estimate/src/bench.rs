@@ -2,19 +2,21 @@
 //!
 //! Nothing is known of the device but when its requests end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{ByteLen, LocalOffset, Nanos};
 use weft_env::device::{DeviceAction, DeviceModel, DeviceRequest, Ticket};
 use weft_planner::Bytes;
 use weft_planner::figures::{Depth, Line, Service};
-use weft_workload::Permutation;
+use weft_workload::{Permutation, mix};
 
 /// Lengths that are asked for, bytes.
 const LENGTHS: [u64; 4] = [4 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Requests under way at a time.
 const DEPTHS: [u32; 4] = [1, 4, 16, 64];
-/// Reads of each case.
-const READS: u64 = 400;
+/// Requests of each case of which none waits in memory.
+const REQUESTS: u64 = 400;
+/// Of those in order where turns are free, so that what the first ones take counts for nothing.
+const IN_ORDER: u64 = 4000;
 /// Bytes of each case of writes into memory, so that its memory is full for most of it.
 const WRITTEN: u64 = 768 << 20;
 /// Requests of a case at most.
@@ -37,6 +39,19 @@ pub struct Bench<'a> {
     pub behind: u64,
     /// So much is gathered there before the device begins.
     pub gathers: u64,
+    /// How requests of several streams follow each other.
+    pub turns: Turns,
+}
+
+/// How requests of several streams follow each other, and for how long.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Turns {
+    /// Strictly in turn, a few hundred, the first of which finds its place. The planner's policies were judged by figures
+    /// of these.
+    #[default]
+    Strict,
+    /// Each stream goes on as soon as its own request is done, as programs do, and as clusters that run are measured.
+    Free,
 }
 
 /// Where the requests of a case lie.
@@ -122,11 +137,28 @@ impl Bench<'_> {
         run.one(&self.asked(DeviceAction::Write, self.span - 1, 1));
         run.one(&self.asked(DeviceAction::Sync, 0, 1));
         run.device.forget();
-        let count = READS.max(4 * u64::from(depth));
-        run.each(
-            depth,
-            offsets(order, count, len, self.span).map(|at| self.asked(DeviceAction::Read, at, len)),
-        )
+        let count = self.requests(order, depth);
+        self.run(&mut run, DeviceAction::Read, order, depth, (len, count))
+    }
+
+    /// Requests of a case; nanoseconds for each.
+    fn run(
+        &self,
+        run: &mut Run,
+        action: DeviceAction,
+        order: Order,
+        depth: u32,
+        (len, count): (u64, u64),
+    ) -> f64 {
+        let count = count.min((self.span / len).max(1));
+        let asked = |at: u64| self.asked(action, at, len);
+        let stream = |number: u64, of: u64| offsets(order, (number, of), count, len, self.span).map(asked);
+        match (self.turns, order) {
+            (Turns::Free, Order::Streams | Order::Near) => {
+                run.streams((0..depth.into()).map(|number| stream(number, depth.into())).collect())
+            }
+            _ => run.each(depth, stream(0, 1)),
+        }
     }
 
     fn write(&self, order: Order, depth: u32, len: u64) -> f64 {
@@ -135,20 +167,24 @@ impl Bench<'_> {
             run.one(&self.asked(DeviceAction::Write, self.span - 1, 1));
             run.one(&self.asked(DeviceAction::Sync, 0, 1));
         }
-        let count = if self.direct {
-            READS.max(4 * u64::from(depth))
-        } else {
-            (WRITTEN / len).clamp(64, REQUESTS_MAX)
+        let count = match self.direct {
+            true => self.requests(order, depth),
+            false => (WRITTEN / len).clamp(64, REQUESTS_MAX),
         };
         let count = count.min((self.span / len).max(1));
         let begun = run.clock;
-        run.each(
-            depth,
-            offsets(order, count, len, self.span).map(|at| self.asked(DeviceAction::Write, at, len)),
-        );
+        self.run(&mut run, DeviceAction::Write, order, depth, (len, count));
         let unsynced = if self.direct { 0 } else { count * len };
         run.one(&self.asked(DeviceAction::Sync, 0, unsynced));
         (run.clock - begun) as f64 / count as f64
+    }
+
+    /// Requests of a case of which none waits in memory.
+    fn requests(&self, order: Order, depth: u32) -> u64 {
+        match (self.turns, order) {
+            (Turns::Free, Order::Sequential | Order::Near) => IN_ORDER,
+            _ => REQUESTS.max(4 * u64::from(depth)),
+        }
     }
 
     /// What a sync takes of a file that grows, microseconds.
@@ -170,8 +206,14 @@ impl Bench<'_> {
     }
 }
 
-/// Offsets of a case, the same whenever it is asked, none twice: memory is not to answer.
-fn offsets(order: Order, count: u64, len: u64, span: u64) -> impl Iterator<Item = u64> {
+/// Offsets of one of so many streams of a case, the same whenever it is asked, none twice: memory is not to answer.
+fn offsets(
+    order: Order,
+    (stream, streams): (u64, u64),
+    count: u64,
+    len: u64,
+    span: u64,
+) -> impl Iterator<Item = u64> {
     let places = (span / len).max(1);
     let random = Permutation::new(places, len);
     let neighbors = Permutation::new(NEIGHBORS, len);
@@ -182,9 +224,15 @@ fn offsets(order: Order, count: u64, len: u64, span: u64) -> impl Iterator<Item 
             n / NEIGHBORS * NEIGHBORS + neighbors.at(n % NEIGHBORS)
         }
         Order::Near => n,
-        Order::Streams => (n % STREAMS * (places / STREAMS) + n / STREAMS) % places,
+        Order::Streams if streams == 1 => (n % STREAMS * (places / STREAMS) + n / STREAMS) % places,
+        // A region each, but not begun at its beginning: what lies equally far apart may lie on one die of an SSD, and who
+        // reads there in step waits for the others.
+        Order::Streams => {
+            let region = (places / streams).max(1);
+            (stream * region + (mix(stream) % region + n / streams) % region) % places
+        }
     };
-    (0..count.min(places)).map(move |n| place(n) * len)
+    (stream..count.min(places)).step_by(streams as usize).map(move |n| place(n) * len)
 }
 
 /// A line through the times of all lengths, by the least squares of their relative errors.
@@ -237,6 +285,35 @@ impl Run {
         self.each(1, std::iter::once(*request));
     }
 
+    /// Has one of each stream under way until all are done; nanoseconds for each.
+    fn streams<S: Iterator<Item = DeviceRequest>>(&mut self, mut streams: Vec<S>) -> f64 {
+        let begun = self.clock;
+        let (mut under_way, mut done, mut count) = (BTreeMap::new(), Vec::new(), 0u64);
+        let mut ready: Vec<usize> = (0..streams.len()).collect();
+        loop {
+            for stream in ready.drain(..) {
+                if let Some(request) = streams[stream].next() {
+                    self.ticket += 1;
+                    count += 1;
+                    under_way.insert(Ticket(self.ticket), stream);
+                    self.device.submit(Nanos(self.clock), Ticket(self.ticket), &request);
+                }
+            }
+            if under_way.is_empty() {
+                return (self.clock - begun) as f64 / count.max(1) as f64;
+            }
+            self.wait(&mut done);
+            ready.extend(done.drain(..).filter_map(|ticket| under_way.remove(&ticket)));
+        }
+    }
+
+    /// To the next time at which something may be done.
+    fn wait(&mut self, done: &mut Vec<Ticket>) {
+        let next = self.device.next_event().expect("something is under way");
+        self.clock = self.clock.max(next.0);
+        self.device.advance(Nanos(self.clock), done);
+    }
+
     /// Has so many under way until all are done; nanoseconds for each.
     fn each(&mut self, depth: u32, requests: impl Iterator<Item = DeviceRequest>) -> f64 {
         let begun = self.clock;
@@ -254,9 +331,7 @@ impl Run {
             if under_way.is_empty() {
                 return (self.clock - begun) as f64 / count.max(1) as f64;
             }
-            let next = self.device.next_event().expect("something is under way");
-            self.clock = self.clock.max(next.0);
-            self.device.advance(Nanos(self.clock), &mut done);
+            self.wait(&mut done);
             for ticket in done.drain(..) {
                 under_way.remove(&ticket);
             }
@@ -273,7 +348,14 @@ mod tests {
     #[test]
     fn a_disk_of_known_figures_is_measured_as_it_is() {
         let device = || -> Box<dyn DeviceModel> { Box::new(SimpleDisk::new(Nanos(50_000), 2_000_000_000)) };
-        let bench = Bench { device: &device, direct: true, span: 1 << 30, behind: 0, gathers: 0 };
+        let bench = Bench {
+            device: &device,
+            direct: true,
+            span: 1 << 30,
+            behind: 0,
+            gathers: 0,
+            turns: Turns::Strict,
+        };
         for service in [bench.reads(), bench.writes()] {
             let alone = service.alone();
             assert!(
@@ -290,7 +372,15 @@ mod tests {
         let of = |name: &str| {
             let profile = Profile::by_name(name).unwrap();
             let device = move || profile.build(1);
-            Bench { device: &device, direct: false, span: 4 << 30, behind: 0, gathers: 0 }.reads()
+            Bench {
+                device: &device,
+                direct: false,
+                span: 4 << 30,
+                behind: 0,
+                gathers: 0,
+                turns: Turns::Strict,
+            }
+            .reads()
         };
         let (hdd, ssd) = (of("psa-hdd"), of("psa-ssd"));
         assert!(hdd.alone().startup_us > 4_000.0 && hdd.sequential.startup_us < 1_000.0, "{hdd:?}");

@@ -1,6 +1,6 @@
 //! The planner's figures of a cluster, by measuring a device of each class.
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Turns};
 use std::collections::BTreeMap;
 use weft_env::device::DeviceModel;
 use weft_env::sim::SimpleDisk;
@@ -79,6 +79,19 @@ pub fn of_twin(
     rooms: &BTreeMap<String, u64>,
     bytes: u64,
 ) -> Result<Figures, EstimateError> {
+    of_twin_by(spec, rooms, bytes, Turns::default())
+}
+
+/// The same, with streams that take such turns.
+///
+/// # Errors
+/// As [`of_twin`].
+pub fn of_twin_by(
+    spec: &ClusterSpec,
+    rooms: &BTreeMap<String, u64>,
+    bytes: u64,
+    turns: Turns,
+) -> Result<Figures, EstimateError> {
     let mut sites: Vec<Site> = Vec::new();
     for target in spec.data_servers().flat_map(|server| &server.targets) {
         let room = Some(target.capacity.0).filter(|room| *room < CAPACITY_MAX);
@@ -107,7 +120,7 @@ pub fn of_twin(
         Some(network) => of_network(network),
         None => network(&spec.network)?,
     };
-    let mut figures = figures(&sites, &spec.profiles, network, rooms, bytes)?;
+    let mut figures = figures_by(&sites, &spec.profiles, network, rooms, bytes, turns)?;
     figures.processes_per_node = spec.processes_per_node;
     figures.call_us = spec.client.pause_us;
     Ok(figures)
@@ -123,6 +136,17 @@ pub fn figures(
     network: Network,
     rooms: &BTreeMap<String, u64>,
     bytes: u64,
+) -> Result<Figures, EstimateError> {
+    figures_by(sites, own, network, rooms, bytes, Turns::default())
+}
+
+fn figures_by(
+    sites: &[Site],
+    own: &[Profile],
+    network: Network,
+    rooms: &BTreeMap<String, u64>,
+    bytes: u64,
+    turns: Turns,
 ) -> Result<Figures, EstimateError> {
     if let Some(class) = rooms.keys().find(|class| !sites.iter().any(|site| site.class == **class)) {
         let known: Vec<&str> = sites.iter().map(|site| site.class.as_str()).collect();
@@ -140,6 +164,7 @@ pub fn figures(
             span,
             behind: memory.behind,
             gathers: memory.gathers,
+            turns,
         };
         classes.push(Class {
             name: site.class.clone(),

@@ -13,7 +13,8 @@ mod space;
 mod traced;
 mod trial;
 
-pub use figures::{EstimateError, Site, figures, of_twin};
+pub use bench::Turns;
+pub use figures::{EstimateError, Site, figures, of_twin, of_twin_by};
 pub use part::{Moved, Part, Progress};
 pub use search::{Found, Trials};
 pub use space::Space;

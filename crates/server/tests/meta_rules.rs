@@ -497,6 +497,44 @@ fn a_limit_that_comes_later_is_counted_and_one_that_goes_is_forgotten() {
     });
 }
 
+#[test]
+fn a_limit_of_another_size_holds_from_the_next_start_on_with_the_account_as_it_was() {
+    let dir = tempfile::tempdir().expect("a directory");
+    block_on(async {
+        let begin = async |room: u64| {
+            let mut config = config(dir.path().into());
+            config.options.rooms = [(TargetId(2), ByteLen(room)), (TargetId(3), ByteLen(room))].into();
+            start(&RealEnv::new(), config, &Removed::default()).await
+        };
+        let mut made = 0;
+        // A file promises 90 KiB; with less room, less, and with less than is promised, nothing.
+        for (room, promises) in [(100, [90, 9]), (280, [90, 90]), (120, [0, 0]), (300, [21, 0])] {
+            let service = begin(room * KIB).await;
+            let mut root = Peer::new(&service, 1 + u128::from(room), user(0));
+            if made == 0 {
+                done(root.change(change("", Forget::Replaced, vec![rule("*", by_class(10))])).await)
+                    .expect("set");
+            }
+            for promised in promises {
+                made += 1;
+                let path = format!("f{made}");
+                root.touch(&path).await.expect("made");
+                let found = super_promises(&root, &path).await.get(&2).copied().unwrap_or(0);
+                assert_eq!(found, promised * KIB, "{path}, {room} KiB of room");
+            }
+            if room == 300 {
+                // What was taken under the old limit is given back under the new one.
+                root.unlink("f1").await.expect("there");
+                root.touch("g").await.expect("made");
+                assert_eq!(super_promises(&root, "g").await.get(&2), Some(&(90 * KIB)));
+            }
+            root.check_account().await;
+            root.gone().await;
+            service.shutdown().await;
+        }
+    });
+}
+
 async fn super_promises(root: &Peer<RealEnv>, path: &str) -> BTreeMap<u32, u64> {
     promised(&root.layout(path).await)
 }

@@ -293,7 +293,7 @@ fn a_target_is_measured_on_a_datafile_that_goes_with_its_connection() {
             let make = probe(target, ProbeWork::Make(ByteLen(1 << 20)), &[], long);
             assert!(matches!(client.call(&make, &[]).await.0, DataReply::Probed { .. }));
             assert_eq!(left(), 1);
-            for (work, count) in [(ProbeWork::Write, 3), (ProbeWork::Read, 3)] {
+            for (work, count) in [(ProbeWork::Write, 3), (ProbeWork::WritePast, 3), (ProbeWork::Read, 3)] {
                 let (reply, _) = client.call(&probe(target, work, &[0, 8192, 4096], long), &[]).await;
                 let DataReply::Probed { times, elapsed } = reply else { panic!("{reply:?}") };
                 assert_eq!(times.len(), count);

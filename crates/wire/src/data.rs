@@ -306,6 +306,8 @@ pub enum ProbeWork {
     Forget,
     /// Removes it.
     Remove,
+    /// Writes at each offset past memory, whatever the target's module is.
+    WritePast,
 }
 
 /// Length, room and time of one datafile.

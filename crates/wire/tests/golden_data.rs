@@ -82,6 +82,7 @@ fn requests() {
             probe(ProbeWork::Sync, vec![]),
             probe(ProbeWork::Forget, vec![]),
             probe(ProbeWork::Remove, vec![]),
+            probe(ProbeWork::WritePast, vec![LocalOffset(4096)]),
             DataRequest::Watch { cap, datafiles: vec![datafile] },
             DataRequest::Changes { cap, watch: u64::MAX, round: 300 },
             DataRequest::Seal { cap, before_s: 1_800_000_000, datafiles: vec![datafile] },

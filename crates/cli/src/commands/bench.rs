@@ -17,8 +17,10 @@ Columns: processor time in the ranks (cli us) and in the servers (srv us) per op
 operation (msg/op; opening is among them, transfers by leased descriptors send none).
 
 --against puts another cluster in the place of the plain directory, so that two configurations are compared with each
-other: `s` is the median time of a round, columns with `o` are the other cluster's. With --flush a write has ended when it
-is synced and SSDs beside disks are written back.
+other: `s` is the median time of a round, columns with `o` are the other cluster's, `speed` and `cpu` the medians of the
+rounds' quotients of throughput and of processor time per operation. --beside has further clusters take turns with those
+two: one that is alike to the other shows what chance gives. With --flush a write has ended when it is synced and SSDs
+beside disks are written back.
 
 --workload plays what a parallel program does to files: mpi-io-test, ior, hpio, mpi-tile-io, btio, flash-io, s3d-io,
 server-span, mdtest, mpi-md-test, or what a file describes (`weft workload list`, docs/workloads.md). A figure is

@@ -6,12 +6,15 @@ use crate::failure::Failure;
 use crate::table::{Table, human};
 use clap::Args;
 use std::path::PathBuf;
+use weft_config::Server;
+use weft_wire::status::TargetStatus;
 
 /// Shows space by target.
 #[derive(Args)]
 #[command(after_long_help = "\
 Targets that share a file system each show all of it. Where the cluster file limits what layouts may promise on a target
-(`room`), what they do promise and what is left stand below.
+(`room`), what they do promise and what is left stand below. Targets that have less free than their `reserve` are named:
+new files do not begin there.
 
 Examples:
   weft df
@@ -29,10 +32,11 @@ impl Df {
         let size = |bytes: u64| if self.bytes { bytes.to_string() } else { human(bytes) };
         let mut table = Table::new(["TARGET", "CLASS", "SERVER", "SIZE", "USED", "AVAIL", "USE%", "PATH"]);
         let mut rooms = Table::new(["TARGET", "ROOM", "PROMISED", "LEFT"]);
-        let (mut failed, mut limited) = (false, false);
+        let (mut failed, mut limited, mut full) = (false, false, String::new());
         for Answer { server, status } in ask(&weft) {
             match status {
                 Ok(status) => {
+                    full += &nearly_full(server, &status.targets);
                     for room in status.metadata.iter().flat_map(|metadata| &metadata.rooms) {
                         limited = true;
                         rooms.row([
@@ -82,6 +86,25 @@ impl Df {
             outln!("\npromised by parts of layouts that have an end:");
             out!("{}", rooms.render());
         }
+        if !full.is_empty() {
+            out!("\n{full}");
+        }
         Ok(u8::from(failed))
     }
+}
+
+/// A line for each target of a server that is too full for new files.
+pub fn nearly_full(server: &Server, told: &[TargetStatus]) -> String {
+    let line = |target: &TargetStatus| {
+        let reserve = server.targets.iter().find(|known| known.id == target.target)?.reserve;
+        reserve.is_reached(target.total, target.free).then(|| {
+            format!(
+                "target {} is nearly full: new files leave it alone ({} free, reserve {})\n",
+                target.target.0,
+                human(target.free.0),
+                human(reserve.of(target.total).0),
+            )
+        })
+    };
+    told.iter().filter_map(line).collect()
 }

@@ -171,6 +171,7 @@ fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> Result<m
     options.placement = cluster.placement.clone();
     options.grace = found.grace;
     options.rooms = cluster.rooms();
+    options.reserves = cluster.reserves();
     options.journal.cache_len = found.cache;
     options.journal.commit_delay = found.commit_delay;
     options.journal.commit_changes_max = found.commit_max;

@@ -1,5 +1,6 @@
 //! `weft status`.
 
+use super::df::nearly_full;
 use super::session::{Weft, why};
 use crate::failure::{FAILED, Failure, without_numbers};
 use crate::table::{Table, human};
@@ -181,7 +182,16 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
         if devices.is_empty() { String::new() } else { format!("\nemulated: {}\n", devices.join(", ")) };
     let head = format!("cluster {} ({})\n\n", weft.cluster.name, weft.cluster.file.display());
     let (ssds, rooms) = (ssds(answers, verbose), rooms(answers));
-    format!("{head}{}\n{}{ssds}{rooms}{metadata}{emulated}{troubles}", servers.render(), targets.render())
+    let told = answers.iter().filter_map(|answer| Some((answer.server, answer.status.as_ref().ok()?)));
+    let mut full: String = told.map(|(server, status)| nearly_full(server, &status.targets)).collect();
+    if !full.is_empty() {
+        full.insert(0, '\n');
+    }
+    format!(
+        "{head}{}\n{}{full}{ssds}{rooms}{metadata}{emulated}{troubles}",
+        servers.render(),
+        targets.render()
+    )
 }
 
 /// What layouts promise where room is limited, if it is anywhere.

@@ -7,6 +7,8 @@ pub(super) const STREAMS: u32 = 16;
 /// Neighbors that are mixed, and how many of them are under way at a time.
 const NEIGHBORS: u64 = 8;
 const NEAR_DEPTH: u32 = 4;
+/// So many write at a time where memory gathers it: that they wait for their turns is no property of the device.
+const GATHERED_DEPTH: u32 = 4;
 /// Lengths that are asked for, bytes.
 const LENGTHS: [u64; 4] = [4 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// The same in a hurry: a line needs two.
@@ -26,6 +28,8 @@ pub(super) enum Order {
     Near,
     /// Anywhere.
     Random,
+    /// The same past memory, on a target whose requests go through it.
+    Past,
     /// A write behind the end and a sync, over and over.
     Sync,
     /// Two after each other, about so many bytes apart, the first of them anywhere.
@@ -58,11 +62,12 @@ impl Case {
             Order::Streams => format!(", {STREAMS} streams in turn"),
             Order::Near => ", neighbors out of order".to_owned(),
             Order::Random => " at random".to_owned(),
+            Order::Past => " at random past memory".to_owned(),
             Order::Sync => " behind the end and sync".to_owned(),
             Order::Apart(distance) => format!(", {} apart", size(distance)),
         };
         let depth = match self.order {
-            Order::Random if self.depth > 1 => format!(", {} at a time", self.depth),
+            Order::Random | Order::Past if self.depth > 1 => format!(", {} at a time", self.depth),
             _ => String::new(),
         };
         format!("{verb} {}{order}{depth}", size(self.len))
@@ -91,16 +96,20 @@ pub(super) fn all(reach: u64, direct: bool, quick: bool) -> Vec<Case> {
     for direction in [Direction::Read, Direction::Write] {
         let gathered = direction == Direction::Write && !direct;
         for &len in lengths {
-            add(direction, Order::Sequential, 1, len);
+            add(direction, Order::Sequential, if gathered { GATHERED_DEPTH } else { 1 }, len);
             if !quick {
-                add(direction, Order::Streams, if gathered { 1 } else { STREAMS }, len);
+                add(direction, Order::Streams, STREAMS, len);
                 if !gathered {
                     add(direction, Order::Near, NEAR_DEPTH, len);
                 }
             }
         }
-        for &depth in depths.iter().take(if gathered { 1 } else { depths.len() }) {
-            lengths.iter().for_each(|&len| add(direction, Order::Random, depth, len));
+        if gathered {
+            lengths.iter().for_each(|&len| add(direction, Order::Random, GATHERED_DEPTH, len));
+        }
+        let order = if gathered { Order::Past } else { Order::Random };
+        for &depth in depths {
+            lengths.iter().for_each(|&len| add(direction, order, depth, len));
         }
     }
     if !direct {
@@ -159,12 +168,14 @@ impl Offsets {
                 number / NEIGHBORS * NEIGHBORS + self.neighbors.at(number % NEIGHBORS)
             }
             Order::Near => number,
-            Order::Random => self.anywhere.at(number),
-            // Those that run side by side have a region each; where one writes for all it goes from one to the next.
-            Order::Streams if self.streams > 1 => {
-                self.stream * (self.places / self.streams) + next % (self.places / self.streams).max(1)
+            Order::Random | Order::Past => self.anywhere.at(number),
+            // A region each, but not begun at its beginning: what lies equally far apart may lie on one die of an SSD,
+            // and who reads there in step waits for the others.
+            Order::Streams => {
+                let region = (self.places / streams).max(1);
+                let begin = weft_workload::mix(self.stream) % region;
+                self.stream % streams * region + (begin + next) % region
             }
-            Order::Streams => (number % streams * (self.places / streams) + number / streams) % self.places,
             Order::Apart(distance) => {
                 let near = self.anywhere.at(number / 2 % self.places);
                 // Not always as far, or the platter would always have turned by as much.

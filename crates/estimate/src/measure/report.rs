@@ -3,6 +3,7 @@
 use super::cases::{Case, Order};
 use super::curve::Curve;
 use super::fit::{FittedLine, Point, short};
+use super::memory::Held;
 use super::network::Link;
 use super::target::Measured;
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,9 @@ pub struct ClassReport {
     pub read: Lines,
     /// Writes.
     pub write: Lines,
+    /// What memory has of what was read last; `None` where requests go past it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// The device as iBridge sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
@@ -76,6 +80,9 @@ pub struct Lines {
     pub sync_error_us: Option<f64>,
     /// Anywhere, by how many are under way.
     pub random: Vec<DepthLine>,
+    /// The same of writes that memory did not gather, where it gathers the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<DepthLine>,
 }
 
 /// A line at a depth.
@@ -101,7 +108,7 @@ pub struct Site {
     pub behind: u64,
     /// So much is gathered there before the device begins.
     pub gathers: u64,
-    /// So much of what was read or written last memory still has.
+    /// So much memory the system says that it has, for when all that was read was still there.
     pub holds: u64,
     /// Size of the device, bytes.
     pub capacity: u64,
@@ -194,6 +201,7 @@ impl ClassReport {
             samples: cases.iter().map(|(_, point)| point.count).sum(),
             aside: cases.iter().map(|(_, point)| point.aside).sum(),
             apart: short(apart),
+            held: Held::least(site.measured.iter().filter_map(|(_, measured)| measured.held)),
             curve: Curve::of(&measured, site.capacity, read_mb_s, write_mb_s),
             read,
             write,
@@ -209,7 +217,7 @@ impl ClassReport {
             targets: site.targets,
             room: None,
             // Reads that memory answers were kept out of what was measured.
-            memory: Bytes(if first.direct { 0 } else { site.holds }),
+            memory: Bytes(self.held.map_or(0, |held| held.or_as_told(site.holds))),
             read: self.read.service((0, 0)),
             write: self.write.service(memory),
         }
@@ -227,16 +235,20 @@ impl Lines {
             let points: Vec<&Point> = same.map(|(_, point)| point).filter(|point| point.count > 0).collect();
             (points.len() > 1).then(|| FittedLine::through(&points))
         };
-        let mut depths: Vec<u32> = cases
-            .iter()
-            .filter(|(case, _)| case.direction == direction && case.order == Order::Random)
-            .map(|(case, _)| case.depth)
-            .collect();
-        depths.dedup();
-        let random: Vec<DepthLine> = depths
-            .into_iter()
-            .filter_map(|depth| Some(DepthLine { depth, line: of(Order::Random, Some(depth))? }))
-            .collect();
+        let by_depth = |order: Order| -> Vec<DepthLine> {
+            let mut depths: Vec<u32> = cases
+                .iter()
+                .filter(|(case, _)| case.direction == direction && case.order == order)
+                .map(|(case, _)| case.depth)
+                .collect();
+            depths.dedup();
+            let line = |depth| Some(DepthLine { depth, line: of(order, Some(depth))? });
+            depths.into_iter().filter_map(line).collect()
+        };
+        let mut random = by_depth(Order::Random);
+        if let [only] = &mut random[..] {
+            only.depth = 1; // memory gathers them: how many write makes no difference
+        }
         let sequential = of(Order::Sequential, None).expect("two lengths at least");
         let syncs = cases.iter().find(|(case, _)| case.direction == direction && case.order == Order::Sync);
         Self {
@@ -246,29 +258,34 @@ impl Lines {
             sync_us: syncs.map(|(_, point)| short(point.ns_each / 1e3)),
             sync_error_us: syncs.map(|(_, point)| short(point.ns_error / 1e3)),
             random,
+            past: by_depth(Order::Past),
         }
     }
 
     fn service(&self, (behind, gathers): (u64, u64)) -> Service {
-        let mut random: Vec<Depth> = Vec::new();
-        for DepthLine { depth, line } in &self.random {
-            let now = Depth { depth: *depth, startup_us: line.startup_us, mb_s: line.mb_s };
-            // More at a time never take longer each: what would say so is chance.
-            let ns = |of: &Depth| of.startup_us * 1e3 + 65_536.0 * 1e3 / of.mb_s;
-            random.push(match random.last() {
-                Some(before) if ns(&now) > ns(before) => Depth { depth: *depth, ..*before },
-                _ => now,
-            });
-        }
         Service {
             sequential: self.sequential.line(),
             streams: self.streams.map(|line| line.line()),
             near: self.near.map(|line| line.line()),
-            random,
-            scattered: Vec::new(),
+            random: falling(&self.random),
+            scattered: falling(&self.past),
             sync_us: self.sync_us.unwrap_or(0.0),
             behind: Bytes(behind),
             gathers: Bytes(gathers),
         }
     }
+}
+
+/// Lines by depth as the planner has them: more at a time never take longer each, what would say so is chance.
+fn falling(lines: &[DepthLine]) -> Vec<Depth> {
+    let mut depths: Vec<Depth> = Vec::new();
+    for DepthLine { depth, line } in lines {
+        let now = Depth { depth: *depth, startup_us: line.startup_us, mb_s: line.mb_s };
+        let ns = |of: &Depth| of.startup_us * 1e3 + 65_536.0 * 1e3 / of.mb_s;
+        depths.push(match depths.last() {
+            Some(before) if ns(&now) > ns(before) => Depth { depth: *depth, ..*before },
+            _ => now,
+        });
+    }
+    depths
 }

@@ -2,6 +2,7 @@
 
 use super::cases::{self, Case, Offsets, Order, STREAMS};
 use super::fit::{Point, Stream};
+use super::memory::Held;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use weft_client::{Client, Error, ProbeWork};
@@ -12,13 +13,15 @@ use weft_wire::Errno;
 use weft_wire::data::PROBES_MAX;
 
 /// Longest that a message has the server measure.
-const STEP: Nanos = Nanos::from_ms(500);
+pub(super) const STEP: Nanos = Nanos::from_ms(500);
 /// Bytes written at a time where the datafile has to be there.
 const FILL_LEN: u64 = 1 << 20;
 /// Requests of a round of writes into memory at most.
 const ROUND_MAX: u64 = 6000;
-/// Past memory so many: the disk's own memory is small.
-const DIRECT_MAX: u64 = 400;
+/// Past memory: the disk's own memory is small.
+const PAST_MAX: u64 = 400;
+/// Of the time such a part is for reading what memory may have then.
+const MEMORY_PART: u64 = 8;
 /// Syncs at most.
 const SYNCS_MAX: usize = 400;
 /// A round ends whatever happens.
@@ -27,8 +30,6 @@ const ROUND_TIME: Nanos = Nanos::from_s(60);
 const REQUESTS_MAX: u64 = 4096;
 /// Rounds of the same length whose times are compared.
 const ROUNDS: usize = 4;
-/// Bytes of a round of writes at most, by the span.
-const ROUND_PART: u64 = 4;
 
 /// How a target is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +53,8 @@ pub struct Plan {
 pub struct Measured {
     /// Every case.
     pub(super) cases: Vec<(Case, Point)>,
+    /// What memory has of what was read; `None` where requests go past it.
+    pub(super) held: Option<Held>,
     /// Over how much of it.
     pub span: u64,
     /// Over how much of it distances were measured.
@@ -74,7 +77,7 @@ impl Measured {
 
 /// Steps in which [`target`] tells its progress.
 pub fn steps(plan: &Plan) -> u64 {
-    cases::all(plan.reach, plan.direct, plan.quick).len() as u64 + 1
+    cases::all(plan.reach, plan.direct, plan.quick).len() as u64 + 2
 }
 
 /// Measures a target. `progress` is told of each step as it begins. What is left there for the purpose goes when this ends,
@@ -89,22 +92,31 @@ pub async fn target<E: Env>(
     progress: &(dyn Fn(&str) + Sync),
 ) -> Result<Measured, Error> {
     let bench = Bench { client, target, plan };
-    let measured = bench.all(progress).await;
+    let measured = async {
+        let cases = bench.all(progress).await?;
+        if plan.direct {
+            return Ok((cases, None));
+        }
+        progress("what memory still has");
+        Ok((cases, Some(bench.memory(Nanos(plan.time.0 / MEMORY_PART)).await?)))
+    };
+    let measured = measured.await;
     // When measuring failed the datafile may be gone, with its connection or its server.
     let removed = bench.ask(ProbeWork::Remove).await;
-    let cases = measured?;
+    let (cases, held) = measured?;
     removed?;
-    Ok(Measured { cases, span: plan.span, reach: plan.span.max(plan.reach), direct: plan.direct })
+    Ok(Measured { cases, held, span: plan.span, reach: plan.span.max(plan.reach), direct: plan.direct })
 }
 
-struct Bench<'a, E: Env> {
-    client: &'a Client<E>,
-    target: TargetId,
-    plan: &'a Plan,
+/// A target that is being measured.
+pub(super) struct Bench<'a, E: Env> {
+    pub client: &'a Client<E>,
+    pub target: TargetId,
+    pub plan: &'a Plan,
 }
 
 impl<E: Env> Bench<'_, E> {
-    async fn ask(&self, work: ProbeWork) -> Result<(), Error> {
+    pub(super) async fn ask(&self, work: ProbeWork) -> Result<(), Error> {
         self.client.probe(self.target, work, 0, Vec::new(), STEP).await.map(drop)
     }
 
@@ -132,9 +144,16 @@ impl<E: Env> Bench<'_, E> {
             left -= case.share();
             let point = match case.direction {
                 Direction::Write if case.order == Order::Sync => self.syncs(case, time).await?,
-                Direction::Write => self.rounds(case, time).await?,
+                Direction::Write => match self.rounds(case, time).await {
+                    Ok(point) => point,
+                    // The target's file system knows no direct I/O.
+                    Err(error) if case.order == Order::Past && error.errno() == Errno::EINVAL.0 => continue,
+                    Err(error) => return Err(error),
+                },
                 Direction::Read => {
-                    let mut streams = self.streams(case, time, REQUESTS_MAX).await?;
+                    let span =
+                        if matches!(case.order, Order::Apart(_)) { self.plan.reach } else { self.plan.span };
+                    let mut streams = self.streams(case, span, time, REQUESTS_MAX).await?;
                     if matches!(case.order, Order::Apart(_)) {
                         second(&mut streams[0]);
                     }
@@ -160,11 +179,10 @@ impl<E: Env> Bench<'_, E> {
     }
 
     /// As many streams side by side as requests are to be under way, for so long or until so many are done.
-    async fn streams(&self, case: Case, time: Nanos, requests: u64) -> Result<Vec<Stream>, Error> {
+    async fn streams(&self, case: Case, span: u64, time: Nanos, requests: u64) -> Result<Vec<Stream>, Error> {
         let env = self.client.env();
         let end = env.now().saturating_add(time);
         let each = (requests / u64::from(case.depth)).max(1);
-        let span = if matches!(case.order, Order::Apart(_)) { self.plan.reach } else { self.plan.span };
         let shared = Arc::new(Shared {
             done: Mutex::new((vec![Stream::default(); case.depth as usize], case.depth, None)),
             changed: env.notify(),
@@ -173,8 +191,8 @@ impl<E: Env> Bench<'_, E> {
             let (client, target) = (self.client.clone(), self.target);
             let worker = Arc::clone(&shared);
             let body = move || async move {
-                let offsets = Offsets::new(case, span, number);
-                let outcome = stream(&client, target, case, offsets, (end, each)).await;
+                let outcome =
+                    stream(&client, target, case, Offsets::new(case, span, number), (end, each)).await;
                 worker.tell(number, outcome);
             };
             if env.spawn("weft profile", body).is_err() {
@@ -182,8 +200,8 @@ impl<E: Env> Bench<'_, E> {
                 shared.tell(number, Err(Error::Misuse { errno: Errno::EAGAIN, why }));
             }
         }
-        let offsets = Offsets::new(case, span, 0);
-        shared.tell(0, stream(self.client, self.target, case, offsets, (end, each)).await);
+        shared
+            .tell(0, stream(self.client, self.target, case, Offsets::new(case, span, 0), (end, each)).await);
         loop {
             let seen = shared.changed.epoch();
             if shared.done.lock().1 == 0 {
@@ -200,12 +218,16 @@ impl<E: Env> Bench<'_, E> {
     async fn rounds(&self, case: Case, time: Nanos) -> Result<Point, Error> {
         let env = self.client.env();
         let begun = env.now();
-        let most = (self.plan.span / ROUND_PART / case.len).clamp(1, ROUND_MAX);
-        let most = if self.plan.direct { most.min(DIRECT_MAX.max(8 * u64::from(case.depth))) } else { most };
+        let most = (self.plan.span / 4 * 3 / case.len).clamp(1, ROUND_MAX);
+        let past = self.plan.direct || case.order == Order::Past;
+        let most = if past { most.min(PAST_MAX.max(8 * u64::from(case.depth))) } else { most };
         let mut count = most.min(u64::from(STREAMS).max(2 * u64::from(case.depth)));
         let (mut rounds, mut done) = (Vec::new(), 0);
         loop {
-            let took = self.round(case, count).await?;
+            // Fewer requests lie as close to each other as many would: how far it is from one to the next is what they take.
+            let span = (self.plan.span as f64 * count as f64 / most as f64) as u64;
+            let span = span.next_multiple_of(case.len * u64::from(STREAMS)).min(self.plan.span);
+            let took = self.round(case, span, count).await?;
             done += count;
             let passed = env.now().saturating_sub(begun);
             let left = time.saturating_sub(passed);
@@ -241,9 +263,9 @@ impl<E: Env> Bench<'_, E> {
     }
 
     /// So many writes and a sync.
-    async fn round(&self, case: Case, count: u64) -> Result<Nanos, Error> {
+    async fn round(&self, case: Case, span: u64, count: u64) -> Result<Nanos, Error> {
         let begun = self.client.env().now();
-        self.streams(case, ROUND_TIME, count).await?;
+        self.streams(case, span, ROUND_TIME, count).await?;
         self.ask(ProbeWork::Sync).await?;
         Ok(self.client.env().now().saturating_sub(begun))
     }
@@ -284,9 +306,10 @@ async fn stream<E: Env>(
     mut offsets: Offsets,
     (end, requests): (Nanos, u64),
 ) -> Result<Stream, Error> {
-    let work = match case.direction {
-        Direction::Read => ProbeWork::Read,
-        Direction::Write => ProbeWork::Write,
+    let work = match (case.direction, case.order) {
+        (Direction::Read, _) => ProbeWork::Read,
+        (Direction::Write, Order::Past) => ProbeWork::WritePast,
+        (Direction::Write, _) => ProbeWork::Write,
     };
     let mut stream = Stream::default();
     let mut count = 4;

@@ -11,6 +11,8 @@ const SETS_CLASSES_MAX: usize = 3;
 const STRIPE_MIN: u64 = 4096;
 /// Greatest stripe, bytes.
 const STRIPE_MAX: u64 = 1 << 26;
+/// How stripes beside a stripe compare to it, in quarters.
+const BESIDE: [u64; 4] = [2, 3, 6, 8];
 /// Parts of the room that a part may take.
 const SHARES: [f64; 5] = [1.0, 0.875, 0.75, 0.5, 0.25];
 
@@ -105,18 +107,30 @@ impl Row {
         match which {
             _ if which < classes && here.stripes[which] == 0 => Vec::new(),
             _ if which < classes => {
-                sizes.iter().map(|size| with(&|part| part.stripes[which] = *size)).collect()
+                let beside = BESIDE.map(|quarters| times(here.stripes[which], quarters));
+                let sizes = sizes.iter().chain(&beside);
+                sizes.map(|size| with(&|part| part.stripes[which] = *size)).collect()
             }
             _ if which == classes => {
-                let all = |part: &mut RowPart, size: u64| {
-                    part.stripes.iter_mut().filter(|stripe| **stripe > 0).for_each(|stripe| *stripe = size);
+                let taking = |part: &mut RowPart, with: &dyn Fn(&mut u64)| {
+                    part.stripes.iter_mut().filter(|stripe| **stripe > 0).for_each(with);
                 };
-                sizes.iter().map(|size| with(&|part| all(part, *size))).collect()
+                let same =
+                    sizes.iter().map(|size| with(&|part| taking(part, &|stripe: &mut u64| *stripe = *size)));
+                let beside = BESIDE.iter().map(|quarters| {
+                    with(&|part| taking(part, &|stripe: &mut u64| *stripe = times(*stripe, *quarters)))
+                });
+                same.chain(beside).collect()
             }
             _ if part + 1 == self.parts.len() => Vec::new(),
             _ => SHARES.iter().map(|share| with(&|part| part.share = *share)).collect(),
         }
     }
+}
+
+/// A stripe so many quarters as long.
+fn times(stripe: u64, quarters: u64) -> u64 {
+    (stripe * quarters / 4).next_multiple_of(STRIPE_MIN).clamp(STRIPE_MIN, STRIPE_MAX)
 }
 
 /// Stripe sizes that may be worth trying: powers of two, and parts and multiples of the usual request.

@@ -49,7 +49,7 @@ impl<E: Env> DataService<E> {
                 let _permit = served.admission.enter(connection.session).await;
                 target.set_len(key, len).await.map_err(|error| self.failed(error))?;
             }
-            ProbeWork::Read | ProbeWork::Write => {
+            ProbeWork::Read | ProbeWork::Write | ProbeWork::WritePast => {
                 times = self.probe_each(connection, served, key, &probe).await?;
             }
             ProbeWork::Sync => {
@@ -74,7 +74,7 @@ impl<E: Env> DataService<E> {
         key: DatafileKey,
         probe: &Probe,
     ) -> Result<Vec<Nanos>, WireError> {
-        let (len, is_write) = (probe.len, probe.work == ProbeWork::Write);
+        let (len, is_write) = (probe.len, probe.work != ProbeWork::Read);
         if len == 0 || len > PAYLOAD_LEN_MAX {
             let detail = format!("{len} bytes in one request, of 1 to {PAYLOAD_LEN_MAX}");
             return Err(WireError::new(Errno::EINVAL, detail));
@@ -92,6 +92,10 @@ impl<E: Env> DataService<E> {
                 return Err(WireError::new(Errno::ENOSPC, detail));
             }
         }
+        let past = match probe.work {
+            ProbeWork::WritePast => Some(target.past(key).await.map_err(|error| self.failed(error))?),
+            _ => None,
+        };
         let mut buf = self.pool.borrow(len as usize).await;
         if is_write && self.env.hollow(1).is_none() {
             // Not all zeros, which some devices do not store.
@@ -110,7 +114,11 @@ impl<E: Env> DataService<E> {
             }
             Counters::add(&served.counters.requests, 1);
             if is_write {
-                target.write(key, offset, &buf).await.map_err(|error| self.failed(error))?;
+                let written = match &past {
+                    Some(past) => past.write(offset, &buf).await,
+                    None => target.write(key, offset, &buf).await,
+                };
+                written.map_err(|error| self.failed(error))?;
                 Counters::add(&served.counters.bytes_written, len.into());
             } else {
                 let read = target.read(key, offset, &mut buf[..len as usize]).await;

@@ -1,11 +1,12 @@
 //! Which layout a new file gets, and how wishes about it are checked.
 
 use super::fault::{Fault, Outcome};
+use super::free::Full;
 use std::num::NonZeroU16;
 use weft_core::parts::RoomLeft;
 use weft_core::{
-    ByteLen, ClassFilter, ClassLayout, Component, Factor, FileId, FileOffset, Layout, Placement, Start,
-    Strip, TargetId,
+    ByteLen, Candidate, ClassFilter, ClassLayout, Component, Factor, FileId, FileOffset, Layout, Placement,
+    PlacementError, Start, Strip, TargetId,
 };
 use weft_store::metadata::LayoutChoice;
 use weft_wire::meta::LayoutSpec;
@@ -31,19 +32,33 @@ impl Layouts {
         for class in wish.by_class.iter().flat_map(ClassLayout::classes) {
             self.require_class(class)?;
         }
-        self.choose(wish, None, None, &RoomLeft::new(), FileId(0)).map(drop)
+        self.choose(wish, None, None, (&RoomLeft::new(), &Full::default()), FileId(0)).map(drop)
     }
 
     /// The layout of `file`: what `wish` leaves open is decided by the rule, then by the directory's default, then by the
-    /// cluster. Targets of `left` take no more than that of parts by class that have an end.
+    /// cluster. Targets of `left` take no more than that of parts by class that have an end, and those that are full nothing,
+    /// unless the wish names targets one by one.
     pub(super) fn choose(
         &self,
         wish: &Wish,
         rule: Option<&Wish>,
         directory: Option<&LayoutChoice>,
-        left: &RoomLeft,
+        (left, full): (&RoomLeft, &Full),
         file: FileId,
     ) -> Outcome<Layout> {
+        let candidates = self.cluster.candidates();
+        let with_space: Vec<Candidate<'_>> =
+            candidates.iter().filter(|candidate| !full.has(candidate.target)).copied().collect();
+        let failed = |error: PlacementError| match error {
+            PlacementError::NoTarget { admitted } if !full.0.is_empty() => {
+                let detail = format!(
+                    "no target {admitted} has space for a new file ({full}): remove files, add targets, or lower \
+                     their reserve in the cluster file"
+                );
+                Fault::new(Errno::ENOSPC, detail)
+            }
+            error => invalid(error),
+        };
         if !wish.choice.tails.is_empty() && wish.choice.strips.is_none() {
             return Err(Fault::new(Errno::EINVAL, "a tail needs the strips that it follows"));
         }
@@ -54,7 +69,7 @@ impl Layouts {
             return self.exactly(strips, &wish.tails);
         }
         if let Some(by_class) = by_class {
-            return by_class.place(&self.cluster.candidates(), left, file).map_err(invalid);
+            return by_class.place(&with_space, left, file).map_err(failed);
         }
         let class = wish.class.as_ref();
         if let Some(class) = class {
@@ -78,8 +93,9 @@ impl Layouts {
             class: class.map_or(self.default.class.clone(), |class| ClassFilter::Only(vec![class.clone()])),
             start: if first.is_some() { Start::First } else { self.default.start },
         };
-        let layout = placement.choose(&self.cluster.candidates(), file).map_err(invalid)?;
-        let Some(first) = first else { return Ok(layout) };
+        let Some(first) = first else { return placement.choose(&with_space, file).map_err(failed) };
+        // Numbers of targets do not depend on what is full.
+        let layout = placement.choose(&candidates, file).map_err(invalid)?;
         let mut targets: Vec<TargetId> = layout.objects().map(|(_, target)| target).collect();
         let first = first as usize;
         if first >= targets.len() {
@@ -87,6 +103,10 @@ impl Layouts {
             return Err(Fault::new(Errno::EINVAL, detail));
         }
         targets.rotate_left(first);
+        targets.retain(|target| !full.has(*target));
+        if targets.is_empty() {
+            return Err(failed(PlacementError::NoTarget { admitted: "of those asked for".into() }));
+        }
         if let Factor::AtMost(count) = factor {
             targets.truncate(usize::from(count.get()));
         }
@@ -253,12 +273,17 @@ mod tests {
             ..Default::default()
         };
         let wish = LayoutChoice { stripe_size: Some(ByteLen(65536)), first: Some(1), ..Default::default() };
-        let layout =
-            layouts.choose(&of(&wish), None, Some(&directory), &RoomLeft::new(), FileId(9)).expect("fits");
+        let layout = layouts
+            .choose(&of(&wish), None, Some(&directory), (&RoomLeft::new(), &Full::default()), FileId(9))
+            .expect("fits");
         assert_eq!((targets(&layout), stripes(&layout).0), (vec![3, 2], ByteLen(65536)));
         let one = LayoutChoice { stripe_count: Some(1), first: Some(2), ..Default::default() };
         assert_eq!(
-            targets(&layouts.choose(&of(&one), None, None, &RoomLeft::new(), FileId(9)).expect("fits")),
+            targets(
+                &layouts
+                    .choose(&of(&one), None, None, (&RoomLeft::new(), &Full::default()), FileId(9))
+                    .expect("fits")
+            ),
             [2]
         );
     }
@@ -267,7 +292,9 @@ mod tests {
     fn a_rule_stands_between_the_wish_and_the_directory() {
         let layouts = layouts();
         let choose = |wish: &Wish, rule: &Wish, directory: &LayoutChoice| {
-            layouts.choose(wish, Some(rule), Some(directory), &RoomLeft::new(), FileId(9)).expect("fits")
+            layouts
+                .choose(wish, Some(rule), Some(directory), (&RoomLeft::new(), &Full::default()), FileId(9))
+                .expect("fits")
         };
         let directory = LayoutChoice { class: Some("ssd".into()), ..Default::default() };
         let count = of(&LayoutChoice { stripe_count: Some(1), ..Default::default() });
@@ -293,6 +320,69 @@ mod tests {
     }
 
     #[test]
+    fn full_targets_get_nothing_new_unless_they_are_named() {
+        let layouts = layouts();
+        let full = |targets: &[u32]| {
+            Full(targets.iter().map(|id| (TargetId(*id), (ByteLen(5), ByteLen(100)))).collect())
+        };
+        let choose = |wish: &Wish, full: &Full| {
+            layouts
+                .choose(wish, None, None, (&RoomLeft::new(), full), FileId(9))
+                .map(|layout| targets(&layout))
+        };
+        let refused = |wish: &Wish, full: &Full| match choose(wish, full) {
+            Err(Fault::Failed(error)) => {
+                assert_eq!(error.errno, Errno::ENOSPC);
+                error.detail
+            }
+            other => panic!("{other:?}"),
+        };
+        let any = Wish::default();
+        let mut found = choose(&any, &full(&[1, 2])).expect("two are left");
+        found.sort_unstable();
+        assert_eq!(found, [0, 3]);
+        let ssds = of(&LayoutChoice { class: Some("ssd".into()), ..Default::default() });
+        assert_eq!(choose(&ssds, &full(&[1, 2])).expect("one is left"), [3]);
+        let told = refused(&ssds, &full(&[2, 3]));
+        assert!(
+            told.contains("of class ssd") && told.contains("target 3 has 5 bytes free and keeps 100"),
+            "{told}"
+        );
+        assert!(told.contains("lower their reserve in the cluster file"), "{told}");
+        assert!(refused(&any, &full(&[0, 1, 2, 3])).contains("of any class"));
+        // A number among targets means the same one whatever is full.
+        let first = of(&LayoutChoice { first: Some(2), stripe_count: Some(1), ..Default::default() });
+        let second = of(&LayoutChoice { first: Some(1), stripe_count: Some(2), ..Default::default() });
+        let all = choose(
+            &Wish { choice: LayoutChoice { first: Some(0), ..Default::default() }, by_class: None },
+            &full(&[]),
+        );
+        let all = all.expect("four");
+        assert_eq!(choose(&first, &full(&[])).expect("fits"), [all[2]]);
+        assert_eq!(choose(&first, &full(&[all[2]])).expect("the next one"), [all[3]]);
+        assert_eq!(choose(&second, &full(&[all[2]])).expect("fits"), [all[1], all[3]]);
+        // Parts without targets are left out.
+        let part = |end, class: &str, size| ClassPart { end, stripes: vec![(class.into(), ByteLen(size))] };
+        let by_class = |last: &str| Wish {
+            choice: LayoutChoice::default(),
+            by_class: ClassLayout::new(vec![part(Some(FileOffset(100)), "ssd", 10), part(None, last, 20)])
+                .ok(),
+        };
+        let placed = |full: &Full| {
+            let left = RoomLeft::new();
+            layouts
+                .choose(&by_class("hdd"), None, None, (&left, full), FileId(9))
+                .map(|layout| describe(&layout))
+        };
+        assert_eq!(placed(&full(&[3])).expect("fits"), "0-100: 2x10; 100-: 1x20 0x20");
+        assert_eq!(placed(&full(&[2, 3, 1])).expect("fits"), "0-: 0x20");
+        assert!(refused(&by_class("hdd"), &full(&[0, 1])).contains("of class hdd"));
+        // Who names a target gets it, and rules may be set while it is full.
+        let named = LayoutChoice { strips: Some(vec![(TargetId(1), ByteLen(64))]), ..Default::default() };
+        assert_eq!(choose(&of(&named), &full(&[1])).expect("named"), [1]);
+    }
+
+    #[test]
     fn tails_follow_strips() {
         let strips = vec![(TargetId(0), ByteLen(64)), (TargetId(2), ByteLen(64))];
         let tails = vec![
@@ -300,7 +390,9 @@ mod tests {
             (FileOffset(4096), vec![(TargetId(3), ByteLen(32))]),
         ];
         let choice = LayoutChoice { strips: Some(strips), tails, ..Default::default() };
-        let layout = layouts().choose(&of(&choice), None, None, &RoomLeft::new(), FileId(9)).expect("fits");
+        let layout = layouts()
+            .choose(&of(&choice), None, None, (&RoomLeft::new(), &Full::default()), FileId(9))
+            .expect("fits");
         assert_eq!(describe(&layout), "0-1024: 0x64 2x64; 1024-4096: 0x128 1x128; 4096-: 3x32");
         let mut falling = choice.clone();
         falling.tails.reverse();

@@ -12,6 +12,7 @@
 //! walk         paths, links and search permission        permit  permission   layouts  which layout a file gets
 //! rules        which rule of a directory a new file takes    rooms   what layouts promise on targets with limited room
 //! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
+//! free     targets that have too little space for new files
 //! moves    files on their way to other layouts
 //! opens, sessions, locking, fences   what is in memory, pure        reaper  removal of datafiles
 //! ```
@@ -20,6 +21,7 @@ mod attrs;
 mod check;
 mod fault;
 mod fences;
+mod free;
 mod ghosts;
 mod layouts;
 mod list;
@@ -59,7 +61,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::ibridge::Board;
-use weft_core::{ByteLen, Nanos, Placement, TargetId};
+use weft_core::{ByteLen, Nanos, Placement, Reserve, TargetId};
 use weft_env::{Dir, Env};
 use weft_store::emulate::Emulation;
 use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
@@ -102,6 +104,8 @@ pub struct Options {
     pub emulate: Option<Emulation>,
     /// What layouts may promise on targets with limited room.
     pub rooms: BTreeMap<TargetId, ByteLen>,
+    /// What new files leave free on targets; nobody is asked for the others' space.
+    pub reserves: BTreeMap<TargetId, Reserve>,
 }
 
 /// Owner, group and mode of the root directory when it is made.
@@ -125,6 +129,7 @@ impl Default for Options {
             root: RootOptions { uid: None, gid: 0, mode: 0o755 },
             emulate: None,
             rooms: BTreeMap::new(),
+            reserves: BTreeMap::new(),
         }
     }
 }
@@ -168,6 +173,8 @@ pub struct Service<E: Env> {
     event_changed: E::Notify,
     /// There is something to remove, or the service ends.
     reap_work: E::Notify,
+    /// Somebody wants to know what is free on targets, or the service ends.
+    space_work: E::Notify,
     /// Room has become free, or is not to be waited for.
     freed: E::Notify,
     /// The reaper has ended.
@@ -232,6 +239,7 @@ impl<E: Env> Service<E> {
         self.lock_changed.iter().for_each(weft_env::Notify::notify_all);
         weft_env::Notify::notify_all(&self.event_changed);
         weft_env::Notify::notify_all(&self.reap_work);
+        weft_env::Notify::notify_all(&self.space_work);
     }
 
     fn is_stopping(&self) -> bool {

@@ -217,10 +217,12 @@ impl Op<'_> {
         };
         let rule = rule.as_ref().map(|found| rules::wish(found.rule()));
         let directory = inherited(&walked.dir_inode);
-        let choose =
-            |room: &RoomLeft| self.core.layouts.choose(&wish, rule.as_ref(), directory.as_ref(), room, file);
+        let full = self.core.free.full(self.now);
+        let choose = |room: &RoomLeft| {
+            self.core.layouts.choose(&wish, rule.as_ref(), directory.as_ref(), (room, &full), file)
+        };
         // What it would have if it were not there yet.
-        let mut room = self.core.rooms.left(t)?;
+        let mut room = self.core.left(t)?;
         for layout in [Some(&*layout), left.as_ref().map(|row| &row.layout)].into_iter().flatten() {
             for (target, bytes) in layout.promises() {
                 room.entry(target).and_modify(|left| left.0 = left.0.saturating_add(bytes.0));
@@ -245,7 +247,7 @@ impl Op<'_> {
                     self.core.reaps();
                 }
                 // Until it is moved it takes the room of both.
-                let room = self.core.rooms.left(t)?;
+                let room = self.core.left(t)?;
                 let possible = match wanted == *layout {
                     true => wanted,
                     false => choose(&room)?,

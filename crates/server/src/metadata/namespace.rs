@@ -190,8 +190,9 @@ impl Op<'_> {
         let found = self.rule_for(t, spot.dir, &spot.dir_inode, &spot.name)?;
         let rule = found.as_ref().map(|found| rules::wish(found.rule()));
         let by_class = [Some(wish), rule.as_ref()].into_iter().flatten().any(|wish| wish.by_class.is_some());
-        let left = if by_class { self.core.rooms.left(t)? } else { RoomLeft::new() };
-        let chosen = self.core.layouts.choose(wish, rule.as_ref(), directory, &left, file);
+        let left = if by_class { self.core.left(t)? } else { RoomLeft::new() };
+        let space = (&left, &self.core.free.full(self.now));
+        let chosen = self.core.layouts.choose(wish, rule.as_ref(), directory, space, file);
         let layout = match (chosen, &found) {
             (Err(fault), Some(found)) if wish.is_open() => {
                 let dir = String::from_utf8_lossy(&path_of(t, found.dir)?).into_owned();

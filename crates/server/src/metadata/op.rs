@@ -2,6 +2,7 @@
 
 use super::fault::Outcome;
 use super::fences::Fences;
+use super::free::Free;
 use super::ghosts::Ghosts;
 use super::layouts::Layouts;
 use super::moves::Moves;
@@ -11,8 +12,9 @@ use super::rules::Rules;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Timestamp};
-use weft_store::metadata::{Inode, Node, NodeKind, Table, Transaction, file_key};
+use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, file_key};
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::meta::{Attr, FileType, Unsettled};
 use weft_wire::{Capability, ClusterSecret, Rights};
@@ -33,6 +35,8 @@ pub(super) struct Core {
     pub secret: ClusterSecret,
     /// How long a capability holds.
     pub capability_life_s: u64,
+    /// What is free on targets.
+    pub free: Free,
     /// Of this start; the upper half of every epoch, so that none told before a restart fits after it.
     pub incarnation: u32,
     /// After a restart: until then not all mounts that keep pages have told so. Zero at the first start.
@@ -218,6 +222,13 @@ impl Core {
             self.rooms.give_back(t, layout)?;
         }
         Ok(())
+    }
+
+    /// What layouts may still promise on each target with limited room.
+    pub(super) fn left(&self, s: &dyn Snapshot) -> Outcome<RoomLeft> {
+        let mut left = self.rooms.left(s)?;
+        self.free.limit(&mut left);
+        Ok(left)
     }
 
     /// A row was added to `reap`.

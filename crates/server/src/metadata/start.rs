@@ -2,6 +2,7 @@
 
 use super::fault::{Fault, Outcome};
 use super::fences::Fences;
+use super::free::Free;
 use super::ghosts::Ghosts;
 use super::layouts::Layouts;
 use super::locking::Locks;
@@ -74,7 +75,13 @@ impl<E: Env> Service<E> {
         hooks: Hooks,
     ) -> Result<Arc<Self>, String> {
         let removal = LinkRemoval::new(env.clone(), config.cluster.clone(), secret.clone());
-        Self::start_with(env, config, secret, hooks, removal).await
+        let service = Self::start_with(env, config, secret.clone(), hooks, removal).await?;
+        if service.watches_space() {
+            let watcher = Arc::clone(&service);
+            let task = move || async move { watcher.watch_space(secret).await };
+            service.env.spawn("weft-space", task).map_err(|error| format!("metadata service: {error}"))?;
+        }
+        Ok(service)
     }
 
     /// The same with another way to the data servers.
@@ -116,6 +123,7 @@ impl<E: Env> Service<E> {
             core: Core {
                 layouts: Layouts::new(cluster.clone(), options.placement),
                 rooms: before.rooms,
+                free: Free::new(options.reserves),
                 rules: Mutex::new(before.rules),
                 secret,
                 capability_life_s: options.capability_life.0 / 1_000_000_000,
@@ -151,6 +159,7 @@ impl<E: Env> Service<E> {
             lock_changed: std::array::from_fn::<_, LOCK_NOTIFIERS, _>(|_| env.notify()),
             event_changed: env.notify(),
             reap_work: env.notify(),
+            space_work: env.notify(),
             freed: env.notify(),
             reaper_ended: env.notify(),
             reaper_runs: AtomicBool::new(true),

@@ -179,8 +179,8 @@ impl Op<'_> {
                 }
                 // What the old one promised is there for the new one.
                 self.core.rooms.give_back(t, layout)?;
-                let left = self.core.rooms.left(t)?;
-                *layout = self.core.layouts.choose(&wish, None, None, &left, file)?;
+                let space = (&self.core.left(t)?, &self.core.free.full(self.now));
+                *layout = self.core.layouts.choose(&wish, None, None, space, file)?;
                 self.core.rooms.take(t, layout)?;
             }
             _ => return Err(Errno::EINVAL.into()),

@@ -2,17 +2,16 @@
 
 use super::failed::EXILE;
 use super::frame::{self, FrameKey, Kind};
-use super::map::Map;
-use super::record::Record;
-use super::{FragmentLog, LogError, State};
-use weft_core::ranges::ByteRange;
+use super::map::Picture;
+use super::record::{self, Record};
+use super::{FragmentLog, LogError};
 use weft_env::{Env, Notify};
 
 /// A checkpoint is made when as many bytes of changes lie behind the last one as this part of a segment, or twice as many
 /// as that has.
 const CHANGES_SEGMENT_PART: u64 = 16;
-/// The length of a part of a checkpoint, about.
-const PART_LEN: usize = 1 << 20;
+/// Records of a part of a checkpoint: less than a MiB.
+const PART_RECORDS: u64 = 32_768;
 
 impl<E: Env> FragmentLog<E> {
     /// Whether it is time for a checkpoint.
@@ -36,8 +35,13 @@ impl<E: Env> FragmentLog<E> {
             shared.progress.notify_all();
             return Err(error);
         }
-        let mut parts = Vec::new();
-        self.lead(Some(&mut parts)).await?;
+        let mut taken = None;
+        self.lead(Some(&mut taken)).await?;
+        let taken = taken.expect("the lead takes it");
+        let (parts, len) = (self.encode(&taken), taken.len());
+        // From here on nobody has to copy what he changes.
+        drop(taken);
+        assert_eq!(parts.iter().map(|part| part.len() as u64).sum::<u64>(), len, "room was left for it");
         let other = {
             let commit = shared.commit.lock();
             shared.fine()?;
@@ -64,7 +68,8 @@ impl<E: Env> FragmentLog<E> {
         self.sync_file(read).await?;
         let parts = {
             let state = shared.state.lock();
-            self.encode(&state, shared.commit.lock().written_frame)
+            let number = shared.commit.lock().written_frame;
+            self.encode(&Taken { picture: state.map.picture(), number })
         };
         let len = self.write_parts(other, &parts).await?;
         let mut state = shared.state.lock();
@@ -89,38 +94,67 @@ impl<E: Env> FragmentLog<E> {
         Ok(at)
     }
 
-    /// The mapping as a checkpoint with the changes up to frame `number`.
-    pub(super) fn encode(&self, state: &State, number: u64) -> Vec<Vec<u8>> {
-        checkpoint_of(&state.map, self.0.env.boot(), number, self.0.key)
+    pub(super) fn encode(&self, taken: &Taken) -> Vec<Vec<u8>> {
+        checkpoint_of(&taken.picture, self.0.env.boot(), taken.number, self.0.key)
+    }
+}
+
+/// What a checkpoint is to say: the mapping with the changes up to a frame.
+pub(super) struct Taken {
+    pub picture: Picture,
+    /// Its number.
+    pub number: u64,
+}
+
+impl Taken {
+    /// How long the checkpoint will be.
+    pub fn len(&self) -> u64 {
+        checkpoint_len(&self.picture)
     }
 }
 
 /// A mapping as a checkpoint, in parts.
-pub(super) fn checkpoint_of(map: &Map, boot: u64, number: u64, key: FrameKey) -> Vec<Vec<u8>> {
-    let mut parts = Parts { done: Vec::new(), part: Vec::new(), number, key };
+pub(super) fn checkpoint_of(picture: &Picture, boot: u64, number: u64, key: FrameKey) -> Vec<Vec<u8>> {
+    let mut parts = Parts { done: Vec::new(), part: Vec::new(), records: 0, number, key };
     parts.add(&Record::Begin { boot, sealed: number });
-    for (index, segment) in map.segments.iter() {
+    for (index, segment) in (0..).zip(picture.segments.iter()) {
         let (generation, chunks) = segment.journaled();
         parts.add(&Record::Segment { segment: index, generation });
         for chunk in chunks {
             parts.add(&Record::Chunk { position: chunk.position, len: chunk.len, check: chunk.check });
         }
     }
-    for (key, mtime) in map.keys_from(None) {
-        parts.add(&Record::File { key, mtime });
-        for entry in map.overlapping(key, ByteRange::ALL) {
-            parts.add(&Record::Entry { extent: entry.extent, place: entry.place, label: entry.label });
+    picture.each_file(|file| {
+        parts.add(&Record::File { key: file.key, mtime: file.mtime });
+        for (extent, place, label) in file.entries() {
+            parts.add(&Record::Entry { extent, place, label });
         }
-    }
+    });
     parts.cut();
     parts.add(&Record::Ready);
     parts.cut();
     parts.done
 }
 
+/// The length of all parts of [`checkpoint_of`], by counting.
+fn checkpoint_len(picture: &Picture) -> u64 {
+    let chunks: usize = picture.segments.iter().map(|segment| segment.journaled().1.len()).sum();
+    let counts = [
+        (record::BEGIN_LEN, 1),
+        (record::SEGMENT_LEN, picture.segments.len() as u64),
+        (record::CHUNK_LEN, chunks as u64),
+        (record::FILE_LEN, picture.files_count()),
+        (record::ENTRY_LEN, picture.entries_count()),
+    ];
+    let records: u64 = counts.iter().map(|(_, count)| count).sum();
+    let bytes: u64 = counts.iter().map(|(len, count)| len * count).sum();
+    let parts = records.div_ceil(PART_RECORDS) + 1;
+    bytes + record::READY_LEN + parts * frame::HEADER_LEN as u64
+}
+
 /// The checkpoint of a log with nothing in it.
 pub(super) fn empty_checkpoint(boot: u64, key: FrameKey) -> Vec<u8> {
-    let mut parts = Parts { done: Vec::new(), part: Vec::new(), number: 0, key };
+    let mut parts = Parts { done: Vec::new(), part: Vec::new(), records: 0, number: 0, key };
     parts.add(&Record::Begin { boot, sealed: 0 });
     parts.add(&Record::Ready);
     parts.cut();
@@ -130,6 +164,8 @@ pub(super) fn empty_checkpoint(boot: u64, key: FrameKey) -> Vec<u8> {
 struct Parts {
     done: Vec<Vec<u8>>,
     part: Vec<u8>,
+    /// In this part.
+    records: u64,
     number: u64,
     key: FrameKey,
 }
@@ -140,7 +176,8 @@ impl Parts {
             frame::start(&mut self.part);
         }
         record.encode(&mut self.part);
-        if self.part.len() >= PART_LEN {
+        self.records += 1;
+        if self.records == PART_RECORDS {
             self.cut();
         }
     }
@@ -150,6 +187,41 @@ impl Parts {
             let mut part = std::mem::take(&mut self.part);
             frame::finish(&mut part, Kind::Checkpoint, self.number, self.done.len() as u64, self.key);
             self.done.push(part);
+            self.records = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datafile::DatafileKey;
+    use crate::fragments::map::{Label, Map};
+    use crate::fragments::piece::{Place, State};
+    use crate::fragments::segments::Segments;
+    use weft_core::ibridge::Class;
+    use weft_core::ranges::ByteRange;
+    use weft_core::{FileId, ObjectId, Timestamp};
+
+    #[test]
+    fn room_for_a_checkpoint_is_known_before_it_is_made() {
+        let mut map = Map::new(Segments::new(9, 1 << 20));
+        let mut lens = Vec::new();
+        for count in 0..70_000_u32 {
+            let place = Place { segment: count % 9, position: count / 9 * 100 };
+            let key = DatafileKey::new(FileId(u64::from(count % 1000)), ObjectId::default());
+            let extent = ByteRange::with_len(u64::from(count) * 10, 5).expect("bytes");
+            let label = Label { class: Class::Random, state: State::Dirty, gain: 1, puts: 1, is_used: false };
+            map.insert(key, extent, place, label, Timestamp(1));
+            map.segments.written(place, 5, 7);
+            if count % 10_007 == 0 || count > 69_997 {
+                let picture = map.picture();
+                let parts = checkpoint_of(&picture, 1, 2, FrameKey(3));
+                let len: usize = parts.iter().map(Vec::len).sum();
+                assert_eq!(len as u64, checkpoint_len(&picture), "{count}");
+                lens.push(parts.len());
+            }
+        }
+        assert_eq!((lens[0], lens.last()), (2, Some(&6)), "one part and the end; as many as it takes");
     }
 }

@@ -8,6 +8,7 @@
 //! It is made when the first byte that the log has is about to get a newer one on the disk. Until then the journal on the
 //! SSD is still right.
 
+use super::checkpoint::Taken;
 use super::identity;
 use super::journal::FILES;
 use super::{FragmentLog, LogError, Shared};
@@ -161,13 +162,15 @@ impl<E: Env> FragmentLog<E> {
         let file = dir.open(NAME_NEW, OpenMode::CREATE).await?;
         file.set_len(ByteLen(0)).await?;
         file.write_at(&[IoSlice::new(&shared.identity.encode())], LocalOffset(0)).await?;
-        let (parts, point) = {
+        let (taken, point) = {
             let mut state = shared.state.lock();
             // Whatever has not been written yet is in the checkpoint.
             state.pending.clear();
             let number = shared.commit.lock().written_frame;
-            (self.encode(&state, number), state.point)
+            (Taken { picture: state.map.picture(), number }, state.point)
         };
+        let parts = self.encode(&taken);
+        drop(taken);
         let mut at = identity::LEN as u64;
         for part in &parts {
             file.write_at(&[IoSlice::new(part)], LocalOffset(at)).await?;

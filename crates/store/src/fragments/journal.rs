@@ -1,5 +1,6 @@
 //! The journal: records become frames, in the order of the mapping's changes; whoever waits first writes for all.
 
+use super::checkpoint::Taken;
 use super::failed::EXILE;
 use super::frame::{self, Kind};
 use super::record::Record;
@@ -97,11 +98,11 @@ impl<E: Env> FragmentLog<E> {
         }
     }
 
-    /// Writes all that is pending as one frame; the caller has taken the lead. With `checkpoint` encodes the mapping as
-    /// it is with this frame, and from here on frames go to both files.
-    pub(super) async fn lead(&self, checkpoint: Option<&mut Vec<Vec<u8>>>) -> Result<(), LogError> {
+    /// Writes all that is pending as one frame; the caller has taken the lead. With `checkpoint` takes the mapping as it
+    /// is with this frame, and from here on frames go to both files.
+    pub(super) async fn lead(&self, checkpoint: Option<&mut Option<Taken>>) -> Result<(), LogError> {
         let shared = &*self.0;
-        let (made, mut frame, point, number, durable, file, offset, also) = {
+        let (taken, mut frame, point, number, durable, file, offset, also) = {
             let mut state = shared.state.lock();
             let mut commit = shared.commit.lock();
             let spare = std::mem::take(&mut commit.spare);
@@ -110,14 +111,15 @@ impl<E: Env> FragmentLog<E> {
             let (file, offset, also) = (commit.file, commit.offset, commit.also);
             commit.offset += frame.len() as u64;
             commit.also = also.map(|at| at + frame.len() as u64);
-            let mut made = 0;
-            if let Some(parts) = checkpoint {
-                *parts = self.encode(&state, number);
-                made = parts.iter().map(|part| part.len() as u64).sum();
-                (commit.also, commit.checkpoint_len) = (Some(made), made);
-            }
-            (made, frame, state.point, number, commit.durable_frame, file, offset, also)
+            let taken = checkpoint.is_some().then(|| Taken { picture: state.map.picture(), number });
+            (taken, frame, state.point, number, commit.durable_frame, file, offset, also)
         };
+        let made = taken.as_ref().map(Taken::len);
+        if let (Some(checkpoint), Some(len)) = (checkpoint, made) {
+            *checkpoint = taken;
+            let mut commit = shared.commit.lock();
+            (commit.also, commit.checkpoint_len) = (Some(len), len);
+        }
         let mut result = Ok(());
         if !frame.is_empty() {
             frame::finish(&mut frame, Kind::Changes, number, durable, shared.key);
@@ -126,9 +128,9 @@ impl<E: Env> FragmentLog<E> {
                 result = self.write_frame(1 - file, &frame, offset).await;
             }
         }
-        if result.is_ok() && made > 0 {
+        if let (Ok(()), Some(len)) = (&result, made) {
             // Before anybody else writes there: room is made by zeros.
-            result = self.make_room(1 - file, made).await;
+            result = self.make_room(1 - file, len).await;
         }
         let mut commit = shared.commit.lock();
         commit.leading = false;
@@ -225,6 +227,10 @@ impl<E: Env> FragmentLog<E> {
         let shared = &*self.0;
         let (point, unsealed) = {
             let mut state = shared.state.lock();
+            // What a sync before this one has left behind that failed stays: it will be covered, too.
+            if state.being_synced.is_empty() {
+                state.being_synced = std::mem::take(&mut state.touched);
+            }
             (state.point, std::mem::take(&mut state.unsealed))
         };
         self.commit(point).await?;
@@ -241,11 +247,13 @@ impl<E: Env> FragmentLog<E> {
             (commit.file, commit.written_frame)
         };
         self.sync_file(file).await?;
-        let mut state = shared.state.lock();
-        state.touched.retain(|_, at| *at > point);
-        let mut commit = shared.commit.lock();
-        commit.durable = commit.durable.max(point);
-        commit.durable_frame = commit.durable_frame.max(frame);
+        {
+            let mut commit = shared.commit.lock();
+            commit.durable = commit.durable.max(point);
+            commit.durable_frame = commit.durable_frame.max(frame);
+        }
+        let synced = std::mem::take(&mut shared.state.lock().being_synced);
+        drop(synced); // while nobody waits
         Ok(())
     }
 

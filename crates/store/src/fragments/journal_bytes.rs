@@ -40,7 +40,7 @@ pub fn read(journal: &[u8]) -> Result<(u64, Vec<Row>), &'static str> {
 pub fn again(journal: &[u8]) -> Result<Vec<u8>, &'static str> {
     let scan = replay::scan(journal, KEY).ok_or("no whole checkpoint")?;
     let map = replayed(journal, &scan)?;
-    Ok(checkpoint::checkpoint_of(&map, scan.boot, scan.last, KEY).concat())
+    Ok(checkpoint::checkpoint_of(&map.picture(), scan.boot, scan.last, KEY).concat())
 }
 
 fn replayed(journal: &[u8], scan: &replay::Scan) -> Result<Map, &'static str> {

@@ -117,8 +117,10 @@ struct State {
     point: u64,
     /// There are payloads that no sync has covered.
     unsealed: bool,
-    /// Datafiles with records since the last sync, and the point of the last.
+    /// Datafiles with records since the last sync began, and the point of the last.
     touched: BTreeMap<DatafileKey, u64>,
+    /// The same for those before, until that sync has ended.
+    being_synced: BTreeMap<DatafileKey, u64>,
     /// The task looks for segments to clean from this point on.
     patient_until: u64,
     /// Up to this point any datafile may have some.
@@ -182,7 +184,8 @@ impl<E: Env> FragmentLog<E> {
     pub async fn sync_datafile(&self, key: DatafileKey) -> Result<(), LogError> {
         let (point, is_dirty) = {
             let state = self.0.state.lock();
-            let point = state.touched.get(&key).copied().unwrap_or(0).max(state.all_touched);
+            let touched = [&state.touched, &state.being_synced].map(|of| of.get(&key).copied().unwrap_or(0));
+            let point = touched[0].max(touched[1]).max(state.all_touched);
             (point, state.map.is_dirty(key))
         };
         self.sync_to(point, is_dirty).await

@@ -147,6 +147,7 @@ impl<E: Env> FragmentLog<E> {
                 point: 0,
                 unsealed: true,
                 touched: BTreeMap::new(),
+                being_synced: BTreeMap::new(),
                 patient_until: 0,
                 all_touched: 0,
                 put: 0,

@@ -64,6 +64,14 @@ pub(super) struct Put {
     pub check: u32,
 }
 
+/// Lengths of the records of checkpoints.
+pub(super) const BEGIN_LEN: u64 = 17;
+pub(super) const SEGMENT_LEN: u64 = 9;
+pub(super) const CHUNK_LEN: u64 = 13;
+pub(super) const FILE_LEN: u64 = 25;
+pub(super) const ENTRY_LEN: u64 = 28;
+pub(super) const READY_LEN: u64 = 1;
+
 /// Of the longest record.
 #[cfg(test)]
 pub(super) const RECORD_LEN_MAX: usize = 60;

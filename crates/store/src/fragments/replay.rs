@@ -203,7 +203,7 @@ impl Replay<'_> {
                     return Err("bytes in a segment of another generation");
                 }
                 let len = extent.len() as u32;
-                segment.chunks.push(Chunk { position: place.position, len, check });
+                segment.add_chunk(Chunk { position: place.position, len, check });
                 match label.state {
                     State::Clean | State::Copy => map.insert_below_dirty(key, extent, place, label, mtime),
                     State::Dirty | State::Lost => map.insert(key, extent, place, label, mtime),
@@ -235,7 +235,7 @@ impl Replay<'_> {
                 }
                 map.empty_segment(segment);
                 let it = map.segments.get_mut(segment);
-                it.chunks.clear();
+                it.chunks = Default::default();
                 it.generation = generation;
             }
             Record::Segment { segment, generation } => {
@@ -251,7 +251,7 @@ impl Replay<'_> {
                 if len == 0 || position.checked_add(len).is_none_or(|end| end > map.segments.len()) {
                     return Err("a chunk outside its segment");
                 }
-                map.segments.get_mut(segment).chunks.push(Chunk { position, len, check });
+                map.segments.get_mut(segment).add_chunk(Chunk { position, len, check });
             }
             Record::File { key, mtime } => self.file = Some((key, mtime)),
             Record::Entry { extent, place, label } => {

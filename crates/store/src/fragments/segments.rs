@@ -1,6 +1,6 @@
 //! The segments of a log: which are free, which is being filled, and the checks of what lies in them.
 
-use super::map::NONE;
+use super::map::{NONE, Table};
 use super::piece::{Pin, Place};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,6 +41,7 @@ pub(super) enum Use {
     Freed(u64),
 }
 
+#[derive(Clone)]
 pub(super) struct Segment {
     pub used_as: Use,
     /// How often it has been freed.
@@ -56,7 +57,7 @@ pub(super) struct Segment {
     /// The first entry of the list of those that lie here.
     pub entries: u32,
     /// In the order of positions.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Arc<Vec<Chunk>>,
     pins: Arc<AtomicU32>,
 }
 
@@ -70,9 +71,14 @@ impl Segment {
             dirty: 0,
             filled: 0,
             entries: NONE,
-            chunks: Vec::new(),
+            chunks: Arc::default(),
             pins: Arc::default(),
         }
+    }
+
+    /// In any order, before [`Segments::settle`].
+    pub fn add_chunk(&mut self, chunk: Chunk) {
+        Arc::make_mut(&mut self.chunks).push(chunk);
     }
 
     pub fn pin(&self) -> Pin {
@@ -118,7 +124,7 @@ pub(super) enum Want {
 
 /// All segments.
 pub(super) struct Segments {
-    all: Vec<Segment>,
+    all: Table<Segment>,
     len: u32,
     free: Vec<u32>,
     /// Being filled: by those who put, and by cleaning.
@@ -129,7 +135,8 @@ pub(super) struct Segments {
 
 impl Segments {
     pub fn new(count: u32, len: u32) -> Self {
-        let all = (0..count).map(|_| Segment::new()).collect();
+        let mut all = Table::new();
+        (0..count).for_each(|_| all.push(Segment::new()));
         // The lowest first.
         let free = (0..count).rev().collect();
         Self { all, len, free, open: [None; 2], reserve: (count as usize / 16).clamp(2, 64), filled: 0 }
@@ -144,15 +151,20 @@ impl Segments {
     }
 
     pub fn get(&self, segment: u32) -> &Segment {
-        &self.all[segment as usize]
+        self.all.get(segment)
     }
 
     pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
-        &mut self.all[segment as usize]
+        self.all.get_mut(segment)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
-        (0..).zip(&self.all)
+        (0..).zip(self.all.iter())
+    }
+
+    /// All of them as they are now.
+    pub fn picture(&self) -> Table<Segment> {
+        self.all.clone()
     }
 
     pub fn free_count(&self) -> usize {
@@ -206,11 +218,11 @@ impl Segments {
                     let filled = self.filled;
                     let full = self.get_mut(full);
                     (full.used_as, full.filled) = (Use::Full, filled);
-                    full.chunks.shrink_to_fit();
+                    Arc::make_mut(&mut full.chunks).shrink_to_fit();
                 }
                 let segment = self.get_mut(next);
                 (segment.used_as, segment.fill) = (Use::Open, 0);
-                segment.chunks.clear();
+                segment.chunks = Arc::default();
                 next
             }
         };
@@ -223,7 +235,7 @@ impl Segments {
 
     /// Bytes have been written that were given out.
     pub fn written(&mut self, place: Place, len: u32, check: u32) {
-        let chunks = &mut self.get_mut(place.segment).chunks;
+        let chunks = Arc::make_mut(&mut self.get_mut(place.segment).chunks);
         let at = chunks.partition_point(|chunk| chunk.position < place.position);
         chunks.insert(at, Chunk { position: place.position, len, check });
     }
@@ -248,7 +260,7 @@ impl Segments {
             let it = self.get_mut(segment);
             debug_assert!(!it.is_pinned());
             it.generation = it.next_generation();
-            (it.used_as, it.fill, it.chunks) = (Use::Free, 0, Vec::new());
+            (it.used_as, it.fill, it.chunks) = (Use::Free, 0, Arc::default());
             self.free.push(segment);
         }
         // The lowest first, whatever the order of freeing.
@@ -264,16 +276,17 @@ impl Segments {
     pub fn settle(&mut self) {
         self.open = [None; 2];
         self.free.clear();
-        for (index, segment) in self.all.iter_mut().enumerate().rev() {
-            segment.chunks.sort_unstable_by_key(|chunk| chunk.position);
+        for index in (0..self.count()).rev() {
+            let segment = self.all.get_mut(index);
+            Arc::make_mut(&mut segment.chunks).sort_unstable_by_key(|chunk| chunk.position);
             if segment.live > 0 {
                 segment.used_as = Use::Full;
             } else {
                 segment.used_as = Use::Free;
                 // Of a new one in which something lay.
                 segment.generation = segment.generation.wrapping_add(u32::from(!segment.chunks.is_empty()));
-                segment.chunks = Vec::new();
-                self.free.push(index as u32);
+                segment.chunks = Arc::default();
+                self.free.push(index);
             }
         }
     }

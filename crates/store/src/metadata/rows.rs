@@ -316,6 +316,7 @@ pub fn session_key(session: u128) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Table, Untrusted, seal};
     use super::*;
 
     #[test]
@@ -410,6 +411,53 @@ mod tests {
         ] {
             let bytes = postcard::to_allocvec(&other).expect("encodes");
             assert_eq!(postcard::from_bytes::<Node>(&bytes), Ok(other));
+        }
+    }
+
+    #[test]
+    fn defaults_of_directories_of_all_times_are_read() {
+        let strips = |target| vec![(TargetId(target), ByteLen(64))];
+        let tail = (FileOffset(300), strips(2));
+        let choice = |tails: &[_]| LayoutChoice {
+            strips: Some(strips(1)),
+            tails: tails.to_vec(),
+            ..LayoutChoice::default()
+        };
+        let node = |tails: &[_]| Node::Directory { entries: 5, default: Some(choice(tails)) };
+        let before = [1, 5, 1, 0, 0, 0, 0, 1, 1, 1, 64]; // a directory, its entries, a default with one strip
+        let with = |rest: &[u8]| [&before[..], rest].concat();
+        // Of before there were tails, of when there was one or none, and of now.
+        let one = [1, 0xac, 0x02, 1, 2, 64];
+        let two = [&[2][..], &one[1..], &[0xad, 0x02, 1, 2, 64]].concat();
+        let later = (FileOffset(301), strips(2));
+        for (bytes, expected) in [
+            (before.to_vec(), node(&[])),
+            (with(&[0]), node(&[])),
+            (with(&one), node(std::slice::from_ref(&tail))),
+            (with(&two), node(&[tail.clone(), later])),
+        ] {
+            assert_eq!(postcard::from_bytes::<Node>(&bytes).as_ref(), Ok(&expected), "{bytes:?}");
+            let sealed = seal(Table::Inodes, b"k", &Raw(&bytes));
+            let opened = Untrusted::new(sealed).open::<Node>(Table::Inodes, b"k");
+            assert_eq!(opened, Ok(expected), "{bytes:?}");
+        }
+        // What ends earlier is none of them, nor what goes on.
+        for bytes in [&before[..before.len() - 1], &with(&[0, 0]), &with(&[1, 7, 0, 0])] {
+            let sealed = seal(Table::Inodes, b"k", &Raw(bytes));
+            let opened = Untrusted::new(sealed).open::<Node>(Table::Inodes, b"k");
+            assert!(opened.is_err(), "{bytes:?}: {opened:?}");
+        }
+    }
+
+    /// Bytes that encode as themselves.
+    struct Raw<'a>(&'a [u8]);
+
+    impl Serialize for Raw<'_> {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            use serde::ser::SerializeTuple;
+            let mut tuple = serializer.serialize_tuple(self.0.len())?;
+            self.0.iter().try_for_each(|byte| tuple.serialize_element(byte))?;
+            tuple.end()
         }
     }
 

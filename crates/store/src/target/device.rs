@@ -4,10 +4,10 @@ use super::{Module, Target};
 use crate::datafile::{Datafile, DatafileKey};
 use crate::emulate::{self, Charge, Emulator};
 use crate::error::DatafileError;
-use std::io;
+use std::io::{self, IoSlice};
 use weft_core::LocalOffset;
 use weft_env::device::{DeviceAction, DeviceCounters, DeviceRequest};
-use weft_env::{Env, File};
+use weft_env::{Dir, Env, File, OpenMode};
 
 impl<E: Env> Target<E> {
     /// The profile of the device whose time its requests take, if that is not the one below.
@@ -35,6 +35,22 @@ impl<E: Env> Target<E> {
         datafile.file.forget().await.map_err(|error| self.error(key, "forget what memory holds", error))
     }
 
+    /// Opens a datafile for writes past memory, whatever the module is: for who measures the device. Nobody else may use it
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Where there is none, and where the file system takes no direct I/O.
+    pub async fn past(&self, key: DatafileKey) -> Result<Past<'_, E>, DatafileError> {
+        let file = match self.module {
+            Module::Null => None,
+            Module::Buffered | Module::Direct => {
+                let opened = self.dir.open(&key.name(), OpenMode { direct: true, ..OpenMode::WRITE }).await;
+                Some(opened.map_err(|error| self.error(key, "open for direct I/O", error))?)
+            }
+        };
+        Ok(Past { target: self, key, file })
+    }
+
     /// Whether datafiles can be sent without a copy (see [`file_to_send`](Self::file_to_send)).
     pub fn sends_files(&self) -> bool {
         self.module == Module::Buffered && self.emulator.is_none()
@@ -48,8 +64,19 @@ impl<E: Env> Target<E> {
         offset: LocalOffset,
         len: usize,
     ) -> Option<Charge<E>> {
+        self.begin_as(self.module == Module::Direct, action, key, offset, len)
+    }
+
+    /// The same, past the modelled system's memory or through it.
+    fn begin_as(
+        &self,
+        is_direct: bool,
+        action: DeviceAction,
+        key: DatafileKey,
+        offset: LocalOffset,
+        len: usize,
+    ) -> Option<Charge<E>> {
         let emulator = self.emulator.as_ref()?;
-        let is_direct = self.module == Module::Direct;
         let request = DeviceRequest { is_direct, ..emulate::request(action, number(key), offset, len) };
         Some(emulator.begin(&request))
     }
@@ -66,6 +93,30 @@ impl<E: Env> Target<E> {
         }
         let there = datafile.file.meta().await?.len.0.saturating_sub(offset.0).min(len as u64);
         Ok(self.begin(DeviceAction::Read, datafile.key, offset, there as usize))
+    }
+}
+
+/// A datafile that is written past memory.
+pub struct Past<'a, E: Env> {
+    target: &'a Target<E>,
+    key: DatafileKey,
+    /// `None` where bytes are written nowhere.
+    file: Option<E::File>,
+}
+
+impl<E: Env> Past<'_, E> {
+    /// Writes whole blocks, which lie in memory as the device needs them.
+    ///
+    /// # Errors
+    /// Of the device; where offset, length or memory are not aligned to [`BLOCK`](crate::module_direct::BLOCK).
+    pub async fn write(&self, offset: LocalOffset, bytes: &[u8]) -> Result<(), DatafileError> {
+        let charge = self.target.begin_as(true, DeviceAction::Write, self.key, offset, bytes.len());
+        if let Some(file) = &self.file {
+            let written = file.write_at(&[IoSlice::new(bytes)], offset).await;
+            written.map_err(|error| self.target.error(self.key, "write directly", error))?;
+        }
+        emulate::end(charge).await;
+        Ok(())
     }
 }
 

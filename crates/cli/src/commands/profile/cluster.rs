@@ -376,10 +376,23 @@ fn as_text(report: &Report, wanted: &[(String, Vec<Wanted<'_>>)], verbose: bool)
                     if depth.depth == 1 { String::new() } else { format!(", {} at a time", depth.depth) };
                 row(format!("{verb} at random{at}"), &depth.line);
             }
+            for depth in &lines.past {
+                row(format!("{verb} past memory, {} at a time", depth.depth), &depth.line);
+            }
         }
         out += &table.render();
         if let (Some(us), Some(error)) = (class.write.sync_us, class.write.sync_error_us) {
             out += &format!("  4 KiB behind the end and a sync: {us} ± {error} us\n");
+        }
+        if let Some(held) = &class.held {
+            let (bytes, error) = (human(held.bytes.0), human(held.error.0));
+            out += &match held.all {
+                true => format!("  memory answers reads of at least the last {bytes}\n"),
+                false if held.bytes.0 == 0 => {
+                    format!("  memory answers no reads, or of less than the last {error}\n")
+                }
+                false => format!("  memory answers reads of the last {bytes} ± {error}\n"),
+            };
         }
         if verbose {
             out += &points(&class.points);

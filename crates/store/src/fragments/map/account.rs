@@ -6,7 +6,7 @@ use crate::fragments::piece::State;
 impl Map {
     /// Somebody used an entry.
     pub fn touch(&mut self, id: u32) {
-        self.entries[id as usize].label.is_used = true;
+        self.entries.get_mut(id).label.is_used = true;
         if self.entry(id).label.is_spare() && self.lru[self.entry(id).label.class.index()].tail != id {
             self.unlink_lru(id);
             self.link_lru(id);
@@ -40,9 +40,9 @@ impl Map {
         segment.live += len;
         segment.dirty += if is_dirty { len } else { 0 };
         let head = std::mem::replace(&mut segment.entries, id);
-        self.entries[id as usize].in_segment = Link { prev: NONE, next: head };
+        self.entries.get_mut(id).in_segment = Link { prev: NONE, next: head };
         if head != NONE {
-            self.entries[head as usize].in_segment.prev = id;
+            self.entries.get_mut(head).in_segment.prev = id;
         }
         if !is_dirty {
             self.link_lru(id);
@@ -78,10 +78,10 @@ impl Map {
         let Link { prev, next } = entry.in_segment;
         match prev {
             NONE => segment.entries = next,
-            prev => self.entries[prev as usize].in_segment.next = next,
+            prev => self.entries.get_mut(prev).in_segment.next = next,
         }
         if next != NONE {
-            self.entries[next as usize].in_segment.prev = prev;
+            self.entries.get_mut(next).in_segment.prev = prev;
         }
         if !is_dirty {
             self.unlink_lru(id);
@@ -89,25 +89,25 @@ impl Map {
     }
 
     pub(super) fn link_lru(&mut self, id: u32) {
-        let list = &mut self.lru[self.entries[id as usize].label.class.index()];
+        let list = &mut self.lru[self.entry(id).label.class.index()];
         let tail = std::mem::replace(&mut list.tail, id);
         match tail {
             NONE => list.head = id,
-            tail => self.entries[tail as usize].lru.next = id,
+            tail => self.entries.get_mut(tail).lru.next = id,
         }
-        self.entries[id as usize].lru = Link { prev: tail, next: NONE };
+        self.entries.get_mut(id).lru = Link { prev: tail, next: NONE };
     }
 
     pub(super) fn unlink_lru(&mut self, id: u32) {
-        let entry = &self.entries[id as usize];
+        let entry = self.entry(id);
         let (Link { prev, next }, class) = (entry.lru, entry.label.class.index());
         match prev {
             NONE => self.lru[class].head = next,
-            prev => self.entries[prev as usize].lru.next = next,
+            prev => self.entries.get_mut(prev).lru.next = next,
         }
         match next {
             NONE => self.lru[class].tail = prev,
-            next => self.entries[next as usize].lru.prev = prev,
+            next => self.entries.get_mut(next).lru.prev = prev,
         }
     }
 }

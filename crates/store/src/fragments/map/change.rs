@@ -1,6 +1,6 @@
 //! What changes the mapping.
 
-use super::{Entry, FileSlot, Label, Link, Map, NONE};
+use super::{Entry, FileSlot, Head, Label, Link, Map, NONE};
 use crate::datafile::DatafileKey;
 use crate::fragments::piece::{Place, State};
 use std::collections::BTreeMap;
@@ -149,15 +149,17 @@ impl Map {
         if let Some(&file) = self.by_key.get(&key) {
             return file;
         }
-        let slot =
-            FileSlot { key, entries: BTreeMap::new(), mtime: Timestamp(0), dirty: 0, clean: 0, lost: 0 };
+        let slot = FileSlot { entries: BTreeMap::new(), dirty: 0, clean: 0, lost: 0 };
+        let head = Head { key, mtime: Timestamp(0) };
         let file = match self.files_free.pop() {
             Some(file) => {
                 self.files[file as usize] = slot;
+                *self.heads.get_mut(file) = head;
                 file
             }
             None => {
                 self.files.push(slot);
+                self.heads.push(head);
                 (self.files.len() - 1) as u32
             }
         };
@@ -167,9 +169,8 @@ impl Map {
     }
 
     pub(super) fn drop_if_empty(&mut self, file: u32) {
-        let slot = &self.files[file as usize];
-        if slot.entries.is_empty() {
-            let key = slot.key;
+        if self.files[file as usize].entries.is_empty() {
+            let key = self.heads.get(file).key;
             self.by_key.remove(&key);
             self.files_free.push(file);
             self.went.push(key);
@@ -178,9 +179,10 @@ impl Map {
 
     /// Adds where nothing is, joined to the entry before it where they lie side by side.
     pub(super) fn add(&mut self, file: u32, extent: ByteRange, place: Place, label: Label, mtime: Timestamp) {
-        let slot = &mut self.files[file as usize];
+        let slot = &self.files[file as usize];
         if label.state == State::Dirty {
-            slot.mtime = if slot.dirty == 0 { mtime } else { slot.mtime.max(mtime) };
+            let before = self.heads.get(file).mtime;
+            self.heads.get_mut(file).mtime = if slot.dirty == 0 { mtime } else { before.max(mtime) };
         }
         let before = slot.entries.range(..extent.start()).next_back().map(|(_, &id)| id);
         if let Some(id) = before
@@ -219,7 +221,7 @@ impl Map {
     pub(super) fn create(&mut self, entry: Entry) -> u32 {
         let id = match self.entries_free.pop() {
             Some(id) => {
-                self.entries[id as usize] = entry;
+                *self.entries.get_mut(id) = entry;
                 id
             }
             None => {
@@ -236,6 +238,7 @@ impl Map {
         self.leave(id);
         let entry = *self.entry(id);
         self.files[entry.file as usize].entries.remove(&entry.start);
+        self.entries.get_mut(id).file = NONE;
         self.entries_free.push(id);
     }
 
@@ -243,7 +246,7 @@ impl Map {
     pub(super) fn change(&mut self, id: u32, change: impl FnOnce(&mut Entry)) {
         self.leave(id);
         let before = self.entry(id).start;
-        change(&mut self.entries[id as usize]);
+        change(self.entries.get_mut(id));
         let entry = *self.entry(id);
         if entry.start != before {
             let entries = &mut self.files[entry.file as usize].entries;

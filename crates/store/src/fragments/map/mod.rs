@@ -7,9 +7,14 @@
 
 mod account;
 mod change;
+mod picture;
+mod table;
 #[cfg(test)]
 mod tests;
 mod verify;
+
+pub(super) use picture::Picture;
+pub(super) use table::Table;
 
 use super::piece::{Cached, Place, State};
 use super::segments::Segments;
@@ -25,7 +30,8 @@ pub(super) const NONE: u32 = u32::MAX;
 /// thirds full).
 pub(super) const ENTRY_BYTES: u64 = (size_of::<Entry>() + (size_of::<(u64, u32)>() * 3).div_ceil(2)) as u64;
 /// Memory of a datafile.
-pub(super) const FILE_BYTES: u64 = (size_of::<FileSlot>() + 2 * size_of::<(DatafileKey, u32)>()) as u64;
+pub(super) const FILE_BYTES: u64 =
+    (size_of::<FileSlot>() + size_of::<Head>() + 2 * size_of::<(DatafileKey, u32)>()) as u64;
 /// Gains are kept in units of so many nanoseconds.
 const GAIN_UNIT_NS: i64 = 1024;
 
@@ -71,6 +77,7 @@ pub(super) struct Mapped {
 pub(super) struct Entry {
     start: u64,
     len: u32,
+    /// [`NONE`] for a row that is free.
     file: u32,
     place: Place,
     label: Label,
@@ -100,12 +107,17 @@ impl Entry {
 }
 
 struct FileSlot {
-    key: DatafileKey,
     entries: BTreeMap<u64, u32>,
-    mtime: Timestamp,
     dirty: u64,
     clean: u64,
     lost: u64,
+}
+
+/// What a checkpoint has to know of a datafile.
+#[derive(Clone, Copy)]
+struct Head {
+    key: DatafileKey,
+    mtime: Timestamp,
 }
 
 /// Bytes and entries of one class.
@@ -139,8 +151,10 @@ struct List {
 pub(super) struct Map {
     by_key: BTreeMap<DatafileKey, u32>,
     files: Vec<FileSlot>,
+    /// Of the same numbers.
+    heads: Table<Head>,
     files_free: Vec<u32>,
-    entries: Vec<Entry>,
+    entries: Table<Entry>,
     entries_free: Vec<u32>,
     lru: [List; Class::ALL.len()],
     pub segments: Segments,
@@ -156,8 +170,9 @@ impl Map {
         Self {
             by_key: BTreeMap::new(),
             files: Vec::new(),
+            heads: Table::new(),
             files_free: Vec::new(),
-            entries: Vec::new(),
+            entries: Table::new(),
             entries_free: Vec::new(),
             lru: [List { head: NONE, tail: NONE }; Class::ALL.len()],
             segments,
@@ -217,21 +232,21 @@ impl Map {
 
     /// What of a datafile is here.
     pub fn cached(&self, key: DatafileKey) -> Option<Cached> {
-        self.by_key.get(&key).map(|&file| self.files[file as usize].cached(&self.entries))
+        self.by_key.get(&key).map(|&file| self.cached_of(file))
     }
 
     /// Datafiles behind `after` with what is here of them.
     pub fn cached_after(&self, after: Option<DatafileKey>) -> impl Iterator<Item = (DatafileKey, Cached)> {
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let files = self.by_key.range((from, std::ops::Bound::Unbounded));
-        files.map(|(&key, &file)| (key, self.files[file as usize].cached(&self.entries)))
+        files.map(|(&key, &file)| (key, self.cached_of(file)))
     }
 
     /// Datafiles from `from` on, with the time of writing.
     pub fn keys_from(&self, from: Option<DatafileKey>) -> impl Iterator<Item = (DatafileKey, Timestamp)> {
         let from = from.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Included);
         let files = self.by_key.range((from, std::ops::Bound::Unbounded));
-        files.map(|(&key, &file)| (key, self.files[file as usize].mtime))
+        files.map(|(&key, &file)| (key, self.heads.get(file).mtime))
     }
 
     /// Whether a datafile has any dirty bytes.
@@ -246,7 +261,7 @@ impl Map {
 
     /// The newest time of writing of a datafile's dirty entries.
     pub fn mtime(&self, key: DatafileKey) -> Timestamp {
-        self.by_key.get(&key).map_or(Timestamp(0), |&file| self.files[file as usize].mtime)
+        self.by_key.get(&key).map_or(Timestamp(0), |&file| self.heads.get(file).mtime)
     }
 
     /// The entries that overlap `extent`, whole, in the order of offsets.
@@ -258,7 +273,7 @@ impl Map {
     /// An entry by its number; it must be one.
     pub fn mapped(&self, id: u32) -> Mapped {
         let entry = self.entry(id);
-        let key = self.files[entry.file as usize].key;
+        let key = self.heads.get(entry.file).key;
         Mapped { id, key, extent: entry.extent(), place: entry.place, label: entry.label }
     }
 
@@ -276,7 +291,14 @@ impl Map {
     }
 
     fn entry(&self, id: u32) -> &Entry {
-        &self.entries[id as usize]
+        self.entries.get(id)
+    }
+
+    fn cached_of(&self, file: u32) -> Cached {
+        let slot = &self.files[file as usize];
+        let end = slot.entries.last_key_value().map_or(0, |(_, &id)| self.entry(id).end());
+        let mtime = if slot.dirty > 0 { self.heads.get(file).mtime } else { Timestamp(0) };
+        Cached { end: ByteLen(end), mtime, dirty: ByteLen(slot.dirty), clean: ByteLen(slot.clean) }
     }
 
     /// The numbers of the entries that overlap `extent`.
@@ -291,12 +313,4 @@ impl Map {
 
 fn some(id: u32) -> Option<u32> {
     (id != NONE).then_some(id)
-}
-
-impl FileSlot {
-    fn cached(&self, entries: &[Entry]) -> Cached {
-        let end = self.entries.last_key_value().map_or(0, |(_, &id)| entries[id as usize].end());
-        let mtime = if self.dirty > 0 { self.mtime } else { Timestamp(0) };
-        Cached { end: ByteLen(end), mtime, dirty: ByteLen(self.dirty), clean: ByteLen(self.clean) }
-    }
 }

@@ -1,6 +1,6 @@
 //! The mapping against an array of bytes.
 
-use super::{Label, Map};
+use super::{Label, Map, Picture};
 use crate::datafile::DatafileKey;
 use crate::fragments::piece::{Place, State};
 use crate::fragments::segments::Segments;
@@ -33,6 +33,28 @@ fn found(map: &Map, file: u64) -> Vec<Byte> {
     bytes
 }
 
+type Row = (DatafileKey, Timestamp, ByteRange, Place, Label);
+
+fn rows(picture: &Picture) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut files = 0;
+    picture.each_file(|file| {
+        files += 1;
+        rows.extend(
+            file.entries().map(|(extent, place, label)| (file.key, file.mtime, extent, place, label)),
+        );
+    });
+    assert_eq!((files, rows.len() as u64), (picture.files_count(), picture.entries_count()));
+    rows
+}
+
+fn live_rows(map: &Map) -> Vec<Row> {
+    let of = |(key, mtime)| {
+        map.overlapping(key, ByteRange::ALL).map(move |it| (key, mtime, it.extent, it.place, it.label))
+    };
+    map.keys_from(None).flat_map(of).collect()
+}
+
 #[test]
 fn changes_do_to_the_mapping_what_they_do_to_bytes() {
     for seed in 0..30 {
@@ -40,6 +62,7 @@ fn changes_do_to_the_mapping_what_they_do_to_bytes() {
         let mut map = Map::new(Segments::new(SEGMENTS, SEGMENT_LEN));
         let mut model = vec![vec![None; LEN as usize]; FILES as usize];
         let mut fill = 0;
+        let mut taken = None;
         for step in 0..400 {
             let file = rng.below(FILES);
             let start = rng.below(LEN);
@@ -110,6 +133,14 @@ fn changes_do_to_the_mapping_what_they_do_to_bytes() {
             }
             map.verify();
             assert_eq!(found(&map, file), model[file as usize], "seed {seed} step {step}");
+            let now = rows(&map.picture());
+            assert_eq!(now, live_rows(&map), "seed {seed} step {step}");
+            if let Some((picture, then)) = &taken {
+                assert_eq!(&rows(picture), then, "seed {seed} step {step}: it stays as it was");
+            }
+            if rng.below(20) == 0 {
+                taken = (rng.below(3) > 0).then(|| (map.picture(), now));
+            }
         }
         assert!(map.len() > 20);
         // What a segment had alone is lost when it is used for something else.

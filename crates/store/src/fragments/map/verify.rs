@@ -12,7 +12,7 @@ impl Map {
         let mut in_segments = vec![(0, 0); self.segments.count() as usize];
         for (key, &file) in &self.by_key {
             let slot = &self.files[file as usize];
-            assert!(slot.key == *key && !slot.entries.is_empty());
+            assert!(self.heads.get(file).key == *key && !slot.entries.is_empty());
             let (mut end, mut sums) = (0, [0; 3]);
             for (&start, &id) in &slot.entries {
                 let entry = self.entry(id);

@@ -1,17 +1,46 @@
-//! How the kinds of inode are stored. Files that were never moved have the bytes that they had before files could be.
+//! How the kinds of inode are stored. Files that were never moved have the bytes that they had before files could be, and
+//! defaults of directories are read, too, that were set before there were tails.
 
 use super::{Generations, LayoutChoice, Node, NodeKind};
-use serde::{Deserialize, Serialize, Serializer};
-use weft_core::Layout;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use weft_core::{ByteLen, FileOffset, Layout, TargetId};
 
 /// As stored. Their order is the format's.
 #[derive(Deserialize)]
 pub(super) enum Stored {
     Regular { layout: Layout, settled: bool, touched: bool, epoch: u32 },
-    Directory { entries: u64, default: Option<LayoutChoice> },
+    Directory { entries: u64, default: Option<StoredChoice> },
     Symlink { target: Vec<u8> },
     Special { kind: NodeKind, rdev: u64 },
     Moved { layout: Layout, settled: bool, touched: bool, epoch: u32, now: u16, last: u16 },
+}
+
+/// A directory's default, the last thing in its inode: one of before there were tails ends before them.
+#[derive(Deserialize)]
+pub(super) struct StoredChoice {
+    stripe_size: Option<ByteLen>,
+    stripe_count: Option<u32>,
+    first: Option<u32>,
+    class: Option<String>,
+    strips: Option<Vec<(TargetId, ByteLen)>>,
+    #[serde(deserialize_with = "tails_or_end")]
+    tails: Tails,
+}
+
+/// As [`LayoutChoice`] has them.
+type Tails = Vec<(FileOffset, Vec<(TargetId, ByteLen)>)>;
+
+/// Tails, or none where the value ends. A value's checksum is looked at before it is decoded, and no byte of it may be left
+/// over: what fails here is no damage but the end.
+fn tails_or_end<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tails, D::Error> {
+    Ok(Tails::deserialize(deserializer).unwrap_or_default())
+}
+
+impl From<StoredChoice> for LayoutChoice {
+    fn from(stored: StoredChoice) -> Self {
+        let StoredChoice { stripe_size, stripe_count, first, class, strips, tails } = stored;
+        Self { stripe_size, stripe_count, first, class, strips, tails }
+    }
 }
 
 /// The same, borrowed.
@@ -33,7 +62,9 @@ impl From<Stored> for Node {
             Stored::Moved { layout, settled, touched, epoch, now, last } => {
                 Self::Regular { layout, settled, touched, epoch, generations: Generations { now, last } }
             }
-            Stored::Directory { entries, default } => Self::Directory { entries, default },
+            Stored::Directory { entries, default } => {
+                Self::Directory { entries, default: default.map(LayoutChoice::from) }
+            }
             Stored::Symlink { target } => Self::Symlink { target },
             Stored::Special { kind, rdev } => Self::Special { kind, rdev },
         }
