@@ -49,6 +49,7 @@ mod registry;
 mod server;
 mod size;
 mod token;
+mod under;
 mod write;
 
 pub use admin::StatFs;

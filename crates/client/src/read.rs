@@ -2,10 +2,11 @@
 
 use crate::data::{Part, Reads, SharedBounds, Subs};
 use crate::error::{Device, Error, Result};
-use crate::exchange::{Item, exchange};
+use crate::exchange::exchange;
 use crate::file::{Home, OpenFile, Patience, State, moved};
 use crate::gather::{pick_mut, total_mut, zero};
-use crate::write::{expired, finish};
+use crate::under::{Under, unfinished};
+use crate::write::expired;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 use weft_core::{Access, ByteLen, Extent, FileOffset, ObjectId, Piece, SubRequest};
@@ -158,26 +159,17 @@ impl<E: Env> State<E> {
         let core = &*self.client.core;
         let buffer_len = total_mut(bufs);
         let call = self.call();
-        let mut cap = None;
-        let mut renewed = false;
+        let mut under = Under::of(None);
         loop {
-            let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
+            let (open, mut items) = unfinished(core, parts)?;
             if open.is_empty() {
                 return Ok(());
             }
-            let held = match cap {
-                Some(cap) => cap,
-                None => self.cap_in(home).await?,
-            };
-            cap = Some(held);
-            let mut items = Vec::with_capacity(open.len());
-            for &part in &open {
-                items.push(Item::new(core.route(parts[part].sub.target)?));
-            }
+            let cap = under.cap(self, home).await?;
             let mut reads = Reads {
                 core_bounds: SharedBounds::of(core),
                 file: home.data,
-                cap: held,
+                cap,
                 call,
                 parts,
                 items: &open,
@@ -186,14 +178,7 @@ impl<E: Env> State<E> {
                 area_used: 0,
             };
             exchange(core, &mut items, &mut reads).await;
-            match finish(items) {
-                Err(error) if expired(&error) && !renewed => {
-                    renewed = true;
-                    self.renew().await?;
-                    cap = None;
-                }
-                result => result?,
-            }
+            under.after(self, items).await?;
         }
     }
 

@@ -5,9 +5,10 @@ use crate::call::Effect;
 use crate::data::{Part, SharedBounds, Subs, Writes};
 use crate::error::{Error, Result};
 use crate::exchange::{Item, Outcome, exchange};
-use crate::file::{Home, OpenFile, Patience, State, another_home, moved};
+use crate::file::{Home, OpenFile, Patience, State, moved};
 use crate::gather::{pick, total};
 use crate::read::OFFSET_MAX;
+use crate::under::{Under, unfinished};
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -188,28 +189,17 @@ impl<E: Env> State<E> {
         let core = &*self.client.core;
         let buffer_len = total(bufs);
         let call = self.call();
-        // A fresh capability would pass a fence that is to keep this very write away.
-        let mut cap = turn.map(|turn| turn.cap);
-        let mut renewed = turn.is_some();
+        let mut under = Under::of(turn);
         loop {
-            let open: Vec<usize> = (0..parts.len()).filter(|&part| !parts[part].is_complete()).collect();
+            let (open, mut items) = unfinished(core, parts)?;
             if open.is_empty() {
                 return Ok(());
             }
-            let held = match cap {
-                Some(cap) if cap.file == home.data => cap,
-                Some(_) => return Err(another_home()),
-                None => self.cap_in(home).await?,
-            };
-            cap = Some(held);
-            let mut items = Vec::with_capacity(open.len());
-            for &part in &open {
-                items.push(Item::new(core.route(parts[part].sub.target)?));
-            }
+            let cap = under.cap(self, home).await?;
             let mut writes = Writes {
                 core_bounds: SharedBounds::of(core),
                 file: home.data,
-                cap: held,
+                cap,
                 call,
                 unsynced: &self.unsynced,
                 parts,
@@ -226,14 +216,7 @@ impl<E: Env> State<E> {
             if let Some(turn) = turn {
                 turn.note(&items);
             }
-            match finish(items) {
-                Err(error) if expired(&error) && !renewed => {
-                    renewed = true;
-                    self.renew().await?;
-                    cap = None;
-                }
-                result => result?,
-            }
+            under.after(self, items).await?;
         }
     }
 
