@@ -3,7 +3,7 @@
 mod common;
 
 use common::load::Worker;
-use common::{Embedded, Random};
+use common::{Embedded, Random, shown};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -97,6 +97,72 @@ fn a_move_that_was_stopped_goes_on_and_can_be_given_up() {
     cluster.weft(["cp", "/weft/f", &cluster.local("back").display().to_string()]);
     assert!(std::fs::read(cluster.local("back")).expect("there") == vec![7; 40 << 20]);
     cluster.weft(["fsck"]);
+}
+
+#[test]
+fn moves_under_way_and_those_that_were_stopped_are_shown() {
+    let cluster = Embedded::started();
+    let status = ["migrate", "--status", "--json"];
+    // The exit code with what is told of each move.
+    let told = |paths: &[&str]| -> (Option<i32>, Vec<serde_json::Value>) {
+        let output = cluster.command(status.iter().chain(paths)).output().expect("weft starts");
+        let moves: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", shown(&output)));
+        (output.status.code(), moves)
+    };
+    assert_eq!(told(&[]), (Some(0), vec![]));
+    assert!(cluster.weft(["migrate", "--status"]).contains("no file is being moved"));
+    std::fs::write(cluster.local("bytes"), vec![7; 60 << 20]).expect("a local file");
+    let bytes = cluster.local("bytes").display().to_string();
+    cluster.run(["mkdir", "/weft/d", "/weft/e"]);
+    cluster.weft(["cp", &bytes, "/weft/d/f"]);
+    let log = cluster.local("move.log").display().to_string();
+    let slow = ["migrate", "-c", "1", "-S", "64K", "--rate", "8M", "-r", "--background", &log, "/weft/d"];
+    let began = cluster.weft(slow);
+    let mover: i32 = began.split(' ').nth(1).and_then(|pid| pid.parse().ok()).expect("process PID moves");
+    let number = |state: &serde_json::Value, what: &str| state[what].as_f64().unwrap_or(0.0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let state = loop {
+        assert!(Instant::now() < deadline, "no progress is told");
+        let (code, moves) = told(&[]);
+        match &moves[..] {
+            [one] if number(one, "copied") > 0.0 => {
+                assert_eq!(code, Some(3));
+                break one.clone();
+            }
+            _ => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    assert_eq!((&state["path"], &state["state"]), (&"/weft/d/f".into(), &"moving".into()));
+    let (done, size) = (number(&state, "done"), number(&state, "size"));
+    assert!(size == (60 << 20) as f64 && done > 0.0 && done < size, "{state}");
+    // As fast as it may, but for the first piece, which comes at once.
+    assert!((4e6..40e6).contains(&number(&state, "bytes_per_s")), "{state}");
+    assert_eq!(told(&["/weft/d"]).1.len(), 1);
+    assert_eq!(told(&["/weft/d/f"]).0, Some(3));
+    assert_eq!(told(&["/weft/e"]), (Some(0), vec![]), "only what lies there");
+    let table = cluster.command(["migrate", "--status"]).output().expect("weft starts");
+    assert!(shown(&table).contains("moving") && shown(&table).contains("/weft/d/f"), "{}", shown(&table));
+    // SAFETY: a process that this test started.
+    unsafe { libc::kill(mover, libc::SIGKILL) };
+    let (code, moves) = loop {
+        assert!(Instant::now() < deadline, "the mover's end is not noticed");
+        let (code, moves) = told(&[]);
+        if moves.iter().all(|one| one["state"] == "stopped") {
+            break (code, moves);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!((code, moves.len()), (Some(4), 1));
+    assert!(moves[0]["bytes_per_s"].is_null(), "{moves:?}");
+    // A restart forgets none.
+    cluster.weft(["stop"]);
+    cluster.run(["true"]);
+    assert_eq!(told(&[]).0, Some(4));
+    cluster.weft(["migrate", "--forget", "/weft/d/f"]);
+    assert_eq!(told(&[]), (Some(0), vec![]));
+    let refused = cluster.fails(2, ["migrate", "--status", "--rate", "1M"]);
+    assert!(refused.contains("--rate"), "{refused}");
 }
 
 /// On all targets.

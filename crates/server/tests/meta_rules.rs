@@ -535,6 +535,49 @@ fn a_limit_of_another_size_holds_from_the_next_start_on_with_the_account_as_it_w
     });
 }
 
+#[test]
+fn moves_are_told_to_who_owns_the_file_and_to_root_in_pages() {
+    with_limits(async |mut root, _| {
+        let moves = async |peer: &Peer<RealEnv>, after| match peer.ask(MetaRequest::Moves { after }).await {
+            MetaReply::Moves { moves, more } => (moves, more),
+            other => panic!("{other:?}"),
+        };
+        let count = MOVES_MAX as u64 + 3;
+        let mut other = Peer::new(&root.service, 2, user(7));
+        let open = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+        let reply = root.change(MetaRequest::SetAttr { at: at(""), set: open }).await;
+        assert!(matches!(reply, MetaReply::Attr(_)), "{reply:?}");
+        for n in 0..count {
+            let peer = if n == 1 { &mut other } else { &mut root };
+            let path = format!("f{n}");
+            peer.touch(&path).await.expect("made");
+            let handle = HandleId(1000 + n);
+            let request = MetaRequest::Move { at: at(&path), handle, layout: striped(3), only_tell: false };
+            assert!(matches!(peer.ask(request).await, MetaReply::Moving(_)));
+        }
+        let (first, more) = moves(&root, FileId(0)).await;
+        assert_eq!(first.len(), MOVES_MAX);
+        let (second, end) = moves(&root, more.expect("more")).await;
+        assert_eq!((second.len() as u64, end), (3, None));
+        let paths: Vec<_> = first.iter().chain(&second).map(|state| state.path.clone()).collect();
+        assert_eq!(paths, (0..count).map(|n| format!("f{n}").into_bytes()).collect::<Vec<_>>());
+        let (own, _) = moves(&other, FileId(0)).await;
+        assert_eq!(own.iter().map(|state| &state.path[..]).collect::<Vec<_>>(), [b"f1"]);
+        // What the mover tells is told on.
+        let told = (ByteLen(77), ByteLen(5));
+        let on =
+            MetaRequest::MoveOn { handle: HandleId(1001), copied: ByteLen(0), done: told.0, left: told.1 };
+        assert!(matches!(other.ask(on).await, MetaReply::Moving(_)));
+        let mover = moves(&other, FileId(0)).await.0[0].mover.expect("at it");
+        assert_eq!((mover.done, mover.left), told);
+        assert!(mover.told >= mover.since);
+        other.gone().await;
+        let left = moves(&root, FileId(0)).await.0;
+        assert!(left[1].mover.is_none() && left[0].mover.is_some(), "who has ended moves nothing");
+        root.gone().await;
+    });
+}
+
 async fn super_promises(root: &Peer<RealEnv>, path: &str) -> BTreeMap<u32, u64> {
     promised(&root.layout(path).await)
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! offset size field
 //!      0    4 magic        "WEFT"
-//!      4    1 version      6
+//!      4    1 version      7
 //!      5    1 kind         0 request, 1 reply, 2 one-way (no reply follows)
 //!      6    1 family       0 hello, 1 data, 2 metadata, 3 status
 //!      7    1 flags        bit 0: payload_check holds the payload's XXH3-64
@@ -32,7 +32,7 @@ pub const ATTACHMENTS_MAX: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"WEFT";
 /// Version of the protocol; both sides must have the same.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 const FLAG_CHECK: u8 = 1;
 
 /// Which way a message goes.
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x06\x01\x01\x01");
+        expected.extend_from_slice(b"WEFT\x07\x01\x01\x01");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);

@@ -193,11 +193,12 @@ fn requests() {
         MetaRequest::ChangeRules { at: at("dir"), forget: Forget::All, add: vec![] },
         MetaRequest::ChangeRules { at: at("dir"), forget: Forget::These(vec![rule().pattern]), add: vec![] },
         MetaRequest::Move { at: at("a/b"), handle, layout: LayoutSpec::default(), only_tell: true },
-        MetaRequest::MoveOn { handle, copied: ByteLen(1 << 33) },
+        MetaRequest::MoveOn { handle, copied: ByteLen(1 << 33), done: ByteLen(300), left: ByteLen(0) },
         MetaRequest::MoveOver { handle },
         MetaRequest::MoveBack { handle },
         MetaRequest::Moved { handle, seal_s: 1_800_000_000, size: ByteLen(300) },
         MetaRequest::MoveNot { at: at("a/b") },
+        MetaRequest::Moves { after: FileId(300) },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -215,6 +216,20 @@ fn replies() {
         cached_elsewhere: true,
         may_cache: false,
         epoch: 10,
+    };
+    let mover = MoverState {
+        since: Timestamp::from_parts(1_790_000_000, 123_456_789),
+        told: Timestamp::from_parts(-1, 1),
+        done: ByteLen(1 << 33),
+        left: ByteLen(300),
+    };
+    let state = |mover| MoveState {
+        file: FileId(77),
+        path: b"a/b".to_vec(),
+        size: ByteLen(1 << 33),
+        layout: layout(),
+        safe: ByteLen(1 << 30),
+        mover,
     };
     let moving = Moving {
         file: FileId(77),
@@ -276,6 +291,8 @@ fn replies() {
         }]),
         MetaReply::Relocated { cap: cap(), layout: layout() },
         MetaReply::Moving(Box::new(moving)),
+        MetaReply::Moves { moves: vec![state(None), state(Some(mover))], more: Some(FileId(300)) },
+        MetaReply::Moves { moves: vec![], more: None },
     ];
     support::check("meta_reply.txt", &replies);
 }

@@ -1,5 +1,7 @@
 //! `weft migrate`: files get other layouts while programs use them.
 
+mod status;
+
 use super::bytes;
 use super::session::Weft;
 use super::wanted::LayoutArgs;
@@ -46,10 +48,15 @@ otherwise. --forget gives such a move up and frees its room; removing the file d
 
 Owner and root may move a file. One that is written faster than it can be copied stays where it is.
 
+--status shows the moves that are under way, whoever began them and also in the background, and those that were stopped:
+of root all, of others those of their files. Paths keep to what lies there and below.
+
 Exit codes:
-  0    all files have their layouts
+  0    all files have their layouts; with --status there is no move
   1    some do not; standard error says which, and why
   2    wrong arguments, plan or cluster file
+  3    with --status: moves are under way
+  4    with --status: moves were stopped and wait for somebody to go on with them
   130  stopped by a signal
 
 Examples:
@@ -57,6 +64,7 @@ Examples:
   weft migrate -r --rate 200M /weft/results        as new files there would be
   weft migrate -r --plan plan.toml /weft/results
   weft migrate -r --rate 50M --background move.log /weft/results
+  weft migrate --status
   weft migrate -r --part ssd=1M@4G --part hdd=4M --dry-run /weft/results";
 
 /// Moves files to other layouts while programs use them.
@@ -86,6 +94,13 @@ pub struct Migrate {
     /// Give up moves that were stopped, and free their room
     #[arg(long, conflicts_with_all = ["plan", "count", "size", "index", "class", "parts", "verify", "rate"])]
     forget: bool,
+    /// Show the moves that are under way, and those that were stopped
+    #[arg(long, conflicts_with_all = ["plan", "count", "size", "index", "class", "parts", "recursive", "rate", "verify",
+        "dry_run", "forget", "background", "verbose", "quiet"])]
+    status: bool,
+    /// The same as JSON
+    #[arg(long, requires = "status")]
+    json: bool,
     /// Go on in the background, in a process of its own that ends by SIGTERM at a good place; what it does and what goes
     /// wrong is told in this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "quiet"])]
@@ -97,7 +112,7 @@ pub struct Migrate {
     #[arg(short = 'q', long)]
     quiet: bool,
     /// Files, and directories with -r
-    #[arg(required = true, value_parser = bytes::argument())]
+    #[arg(required_unless_present = "status", value_parser = bytes::argument())]
     paths: Vec<String>,
 }
 
@@ -144,6 +159,9 @@ struct Sum {
 impl Migrate {
     /// Moves one file after the other.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        if self.status {
+            return status::show(&Weft::open(file)?, &self.paths, self.json);
+        }
         if let Some(log) = &self.background {
             return in_background(log);
         }

@@ -58,6 +58,7 @@ impl<E: Env> Mover<'_, E> {
                 if env.now() >= self.polled.saturating_add(POLL_AFTER) {
                     self.poll().await?;
                 }
+                self.tell(ByteLen(of.0 - done)).await?;
                 if round == 1 && all.len() == 1 && start - safe >= SAFE_AFTER {
                     self.make_safe(start).await?;
                     safe = start;
@@ -88,6 +89,7 @@ impl<E: Env> Mover<'_, E> {
                 return Ok(());
             }
             env.sleep(due.saturating_sub(now).min(Nanos::from_ms(100))).await;
+            self.tell(ByteLen(of.0 - done)).await?;
             if env.now() >= self.polled.saturating_add(POLL_AFTER) {
                 self.poll().await?;
             }

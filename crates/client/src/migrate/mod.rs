@@ -21,7 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use watch::Watched;
 use weft_core::{ByteLen, ByteRange, Changed, FileId, FileOffset, Layout, Nanos};
 use weft_env::Env;
-use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, MetaRequest, Moving, OpenFlags, Place, WriteSummary};
+use weft_wire::meta::{
+    HandleId, LayoutSpec, MetaReply, MetaRequest, MoveState, Moving, OpenFlags, Place, WriteSummary,
+};
 use weft_wire::{Capability, Errno};
 
 /// Changed ranges that are told apart.
@@ -36,6 +38,8 @@ const LAST_FOR: Nanos = Nanos::from_s(2);
 const ROUNDS_MAX: u32 = 40;
 /// How often the last part is tried.
 const TRIES_MAX: u32 = 5;
+/// So often the metadata service is told how far a move is.
+const TELL_AFTER: Nanos = Nanos::from_s(1);
 
 /// How to move a file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -146,6 +150,26 @@ impl<E: Env> Client<E> {
         }
     }
 
+    /// Files of this user that are being moved, or whose moves were stopped; of root all.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn moves(&self) -> Result<Vec<MoveState>> {
+        let (mut all, mut after) = (Vec::new(), FileId(0));
+        loop {
+            match self.call(Effect::Repeatable, MetaRequest::Moves { after }).await? {
+                MetaReply::Moves { moves, more } => {
+                    all.extend(moves);
+                    match more.filter(|more| *more > after) {
+                        Some(more) => after = more,
+                        None => return Ok(all),
+                    }
+                }
+                _ => return Err(odd_reply()),
+            }
+        }
+    }
+
     /// Gives up a move that was stopped, or that somebody else is at: what was copied is removed.
     ///
     /// # Errors
@@ -183,6 +207,8 @@ struct Mover<'a, E: Env> {
     /// Where the new datafiles may have something else than zeros.
     written: Changed,
     unsynced: Unsynced,
+    /// When the metadata service was told last how far this is.
+    told: Nanos,
     /// Bytes written to the new datafiles, and how long it took.
     copied: ByteLen,
     took: Nanos,
@@ -204,6 +230,7 @@ impl<'a, E: Env> Mover<'a, E> {
             changed: Changed::new(RANGES_MAX),
             written: Changed::new(RANGES_MAX),
             unsynced: Unsynced::default(),
+            told: client.core.env.now(),
             copied: ByteLen::ZERO,
             took: Nanos::ZERO,
             buf: Vec::new(),
@@ -295,7 +322,21 @@ impl<'a, E: Env> Mover<'a, E> {
 
     /// Fresh capabilities; `copied` bytes from the start are there and safe.
     async fn go_on(&mut self, copied: ByteLen) -> Result<()> {
-        let request = MetaRequest::MoveOn { handle: self.record.handle, copied };
+        self.go_on_with(copied, ByteLen::ZERO, ByteLen::ZERO).await
+    }
+
+    /// Tells who asks for it how far this is, now and then.
+    async fn tell(&mut self, left: ByteLen) -> Result<()> {
+        let now = self.client.core.env.now();
+        if now < self.told.saturating_add(TELL_AFTER) {
+            return Ok(());
+        }
+        self.told = now;
+        self.go_on_with(ByteLen::ZERO, self.copied, left).await
+    }
+
+    async fn go_on_with(&mut self, copied: ByteLen, done: ByteLen, left: ByteLen) -> Result<()> {
+        let request = MetaRequest::MoveOn { handle: self.record.handle, copied, done, left };
         let moving = self.moving(request).await?;
         self.take(&moving);
         Ok(())

@@ -16,18 +16,23 @@ use super::open::Urgency;
 use super::opens::OpenEntry;
 use super::permit::owns;
 use super::rules;
-use super::tables::{known_inode, named_inode, put_inode, put_row, row};
+use super::tables::{known_inode, named_inode, path_of, put_inode, put_row, row};
 use super::walk::{Last, walk};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
 use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Layout, Nanos, Timestamp};
-use weft_store::metadata::{Inode, MoveRow, Node, ReapRow, Snapshot, Table, Transaction, file_key};
+use weft_store::metadata::{Inode, MoveRow, Node, ReapRow, Scan, Snapshot, Table, Transaction, file_key};
 use weft_wire::hello::SessionId;
-use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, Moving, Place, ROOT};
+use weft_wire::meta::{
+    HandleId, LayoutSpec, MOVES_MAX, MetaReply, MoveState, MoverState, Moving, Place, ROOT,
+};
 use weft_wire::{Errno, Rights};
 
+/// About the most bytes of a reply with moves.
+const REPLY_LEN_MAX: usize = 512 << 10;
 /// Nobody waits longer for a move that does not come to its end.
 const OVER_FOR: Nanos = Nanos::from_s(10);
 /// So long a look at the database may take that began before a file had other datafiles.
@@ -43,8 +48,8 @@ pub(super) struct Moves {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Who may take the append lock though it does not write.
-    movers: BTreeMap<FileId, SessionId>,
+    /// Who may take the append lock though it does not write, and how far it is.
+    movers: BTreeMap<FileId, (SessionId, MoverState)>,
     /// By the name of the datafiles.
     seals: BTreeMap<FileId, Seal>,
 }
@@ -83,18 +88,35 @@ impl Moves {
 
     /// Whether `session` moves the file.
     pub(super) fn is_moved_by(&self, file: FileId, session: SessionId) -> bool {
-        self.inner.lock().movers.get(&file) == Some(&session)
+        self.inner.lock().movers.get(&file).is_some_and(|(by, _)| *by == session)
     }
 
     /// A session has ended: what it was about to do it does not do.
     pub(super) fn ended(&self, session: SessionId) {
         let mut inner = self.inner.lock();
-        inner.movers.retain(|_, by| *by != session);
+        inner.movers.retain(|_, (by, _)| *by != session);
         inner.seals.retain(|_, seal| seal.by != Some(session));
     }
 
-    fn begins(&self, file: FileId, session: SessionId) {
-        self.inner.lock().movers.insert(file, session);
+    /// A session is at a file; what it told before stays if it was before.
+    fn begins(&self, file: FileId, session: SessionId, now: Timestamp) {
+        let new = MoverState { since: now, told: now, done: ByteLen(0), left: ByteLen(0) };
+        let mut inner = self.inner.lock();
+        let known = inner.movers.entry(file).or_insert((session, new));
+        if known.0 != session {
+            *known = (session, new);
+        }
+    }
+
+    /// It tells what it has copied, and what is left.
+    fn told(&self, file: FileId, (done, left): (ByteLen, ByteLen), now: Timestamp) {
+        if let Some((_, mover)) = self.inner.lock().movers.get_mut(&file) {
+            *mover = MoverState { told: now, done, left, ..*mover };
+        }
+    }
+
+    fn mover(&self, file: FileId) -> Option<MoverState> {
+        self.inner.lock().movers.get(&file).map(|(_, mover)| *mover)
     }
 
     fn ends(&self, file: FileId) {
@@ -268,7 +290,7 @@ impl Op<'_> {
         let entry =
             OpenEntry { file, read: true, write: false, readable: true, truncate: false, caching: false };
         self.core.opens.lock().add(self.session, handle, entry, true, inode.nlink == 0);
-        self.core.moves.begins(file, self.session);
+        self.core.moves.begins(file, self.session, self.now);
         Ok((self.moving(file, &inode, row, fence_s)?, Urgency::Durable))
     }
 
@@ -307,9 +329,13 @@ impl Op<'_> {
         t: &mut dyn Transaction,
         handle: HandleId,
         copied: ByteLen,
+        told: (ByteLen, ByteLen),
     ) -> Outcome<(MetaReply, Urgency)> {
         let (file, inode, mut row) = self.moved_file(t, handle)?;
-        self.core.moves.begins(file, self.session);
+        self.core.moves.begins(file, self.session, self.now);
+        if told != (ByteLen(0), ByteLen(0)) {
+            self.core.moves.told(file, told, self.now);
+        }
         // Who changes the file makes what was copied before worth nothing for who comes later.
         if copied > row.copied {
             row.copied = copied;
@@ -323,7 +349,7 @@ impl Op<'_> {
         if inode.nlink == 0 {
             return Err(Fault::new(Errno::ENOENT, "the file was removed meanwhile"));
         }
-        self.core.moves.begins(file, self.session);
+        self.core.moves.begins(file, self.session, self.now);
         let (data, to) = (inode.data(file), file.of_generation(row.generation));
         let fence = |data| self.core.data_fence(data, self.now);
         self.core.moves.over((data, to), self.session, self.now, fence);
@@ -374,6 +400,42 @@ impl Op<'_> {
         Ok(MetaReply::Done)
     }
 
+    /// Moves under way and left of the caller's files, of all for root.
+    pub(super) fn moves(&self, s: &dyn Snapshot, after: FileId) -> Outcome<MetaReply> {
+        let (mut rows, mut more) = (Vec::new(), None);
+        s.scan(Table::Moves, Bound::Excluded(&file_key(after)), &mut |key, value| {
+            if rows.len() == MOVES_MAX {
+                more = rows.last().map(|(file, _): &(FileId, MoveRow)| *file);
+                return Ok(Scan::Stop);
+            }
+            let file = FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)));
+            rows.push((file, value.open(Table::Moves, key)?));
+            Ok(Scan::Next)
+        })?;
+        let (mut moves, mut len) = (Vec::new(), 0);
+        for (file, row) in rows {
+            let Some(inode) = super::tables::inode(s, file)?.filter(|inode| owns(self.who, inode)) else {
+                continue;
+            };
+            let state = MoveState {
+                file,
+                // One that is removed but open has none.
+                path: path_of(s, file).unwrap_or_default(),
+                size: inode.size,
+                layout: row.layout,
+                safe: row.copied,
+                mover: self.core.moves.mover(file),
+            };
+            len += postcard::experimental::serialized_size(&state).unwrap_or(0);
+            moves.push(state);
+            if len > REPLY_LEN_MAX {
+                more = Some(file);
+                break;
+            }
+        }
+        Ok(MetaReply::Moves { moves, more })
+    }
+
     pub(super) fn move_not(&self, t: &mut dyn Transaction, at: &Place) -> Outcome<MetaReply> {
         let (file, inode) = walk(t, self.who, at)?.existing()?;
         if !owns(self.who, &inode) {
@@ -390,11 +452,11 @@ impl Op<'_> {
 /// The names and layouts of all datafiles that are being copied to, or were left.
 pub(super) fn being_filled(s: &dyn Snapshot) -> Outcome<Vec<(FileId, Layout)>> {
     let mut found = Vec::new();
-    s.scan(Table::Moves, std::ops::Bound::Unbounded, &mut |key, value| {
+    s.scan(Table::Moves, Bound::Unbounded, &mut |key, value| {
         let row: MoveRow = value.open(Table::Moves, key)?;
         let file = FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)));
         found.push((file.of_generation(row.generation), row.layout));
-        Ok(weft_store::metadata::Scan::Next)
+        Ok(Scan::Next)
     })?;
     Ok(found)
 }

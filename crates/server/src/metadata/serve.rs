@@ -191,8 +191,8 @@ impl<E: Env> Service<E> {
                 self.check_room()?;
                 self.commit(call, |t, op| op.begin_move(t, &at, handle, &layout, only_tell)).await
             }
-            R::MoveOn { handle, copied } => {
-                self.commit(call, |t, op| op.go_on_moving(t, handle, copied)).await
+            R::MoveOn { handle, copied, done, left } => {
+                self.commit(call, |t, op| op.go_on_moving(t, handle, copied, (done, left))).await
             }
             R::MoveOver { handle } => self.look(call, |s, op| op.move_over(s, handle)),
             R::MoveBack { handle } => self.look(call, |s, op| op.move_back(s, handle)),
@@ -211,6 +211,7 @@ impl<E: Env> Service<E> {
                 }
                 reply
             }
+            R::Moves { after } => self.look(call, |s, op| op.moves(s, after)),
             R::MoveNot { at } => self.change(call, |t, op| op.move_not(t, &at)).await,
             R::WaitEvents { done } => Ok(self.wait_events(call.ctx.session, done).await),
         }

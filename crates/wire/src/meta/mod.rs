@@ -15,7 +15,7 @@ mod rules;
 
 pub use attributes::{Attr, FileType, SetAttr, SetTime, Settlement, Unsettled};
 pub use locks::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, ReclaimLock};
-pub use moves::Moving;
+pub use moves::{MOVES_MAX, MoveState, MoverState, Moving};
 pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, WriteSummary};
 pub use reply::{Entry, Event, MetaReply, NamespaceReport, ScannedInode};
 pub use request::MetaRequest;

@@ -1,8 +1,8 @@
 //! What the service answers.
 
 use super::{
-    AVERAGES_MAX, Attr, FileType, HandleId, HeldLock, LIST_LIMIT_MAX, LayoutSpec, Moving, Opened, RULED_MAX,
-    ReclaimLock, RuledDirectory,
+    AVERAGES_MAX, Attr, FileType, HandleId, HeldLock, LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState,
+    Moving, Opened, RULED_MAX, ReclaimLock, RuledDirectory,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -184,4 +184,12 @@ pub enum MetaReply {
     },
     /// A move under way.
     Moving(Box<Moving>),
+    /// Moves, by the numbers of their files, at most [`MOVES_MAX`].
+    Moves {
+        /// These.
+        #[serde(deserialize_with = "bounded::vec::<_, _, MOVES_MAX>")]
+        moves: Vec<MoveState>,
+        /// Whether there may be more behind this file.
+        more: Option<FileId>,
+    },
 }

@@ -338,6 +338,11 @@ pub enum MetaRequest {
         handle: HandleId,
         /// All bytes below this are copied and safe, for who goes on should this session end.
         copied: ByteLen,
+        /// For who asks how it goes: what this session has copied, and what is left to be copied as far as it knows; both 0
+        /// tell nothing.
+        done: ByteLen,
+        /// See `done`.
+        left: ByteLen,
     },
     /// From here on nobody gets a capability that data servers take after they were told so ([`DataRequest::Seal`]): they
     /// refuse those that end before `Moving::seal_s`. Until `Moved`, `MoveBack`, the end of the session, or for 10 s.
@@ -367,5 +372,10 @@ pub enum MetaRequest {
     MoveNot {
         /// Of this file.
         at: Place,
+    },
+    /// Files of the caller that are being moved, or whose moves were stopped; of root all. Reply: `Moves`.
+    Moves {
+        /// Those with higher numbers than this.
+        after: FileId,
     },
 }
