@@ -45,11 +45,13 @@ pub enum Plant {
     ReadableSeal,
     /// Who moves a file forgets what was changed behind its end. Was real.
     ForgottenCut,
+    /// After a restart the metadata service makes files as if directories had no rules.
+    UnloadedRules,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -69,6 +71,7 @@ impl Plant {
         Self::UnnotedChange,
         Self::ReadableSeal,
         Self::ForgottenCut,
+        Self::UnloadedRules,
     ];
 
     /// Its name on the command line.

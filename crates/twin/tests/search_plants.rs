@@ -10,7 +10,8 @@ const SEEDS_MAX: u64 = 200;
 /// The same for what takes several faults in a row; these begin where they were found.
 const RARE_SEEDS_MAX: u64 = 1500;
 
-/// Where to begin, how many seeds there may be, whether there are SSDs beside the disks, and whether files are moved.
+/// Where to begin, how many seeds there may be, whether there are SSDs beside the disks, and whether files are moved. Rules of
+/// directories are changed for the bug that is about them.
 fn where_to_look(plant: Plant) -> (u64, u64, bool, bool) {
     match plant {
         Plant::UnforgottenCopy | Plant::HiddenBytes => (0, SEEDS_MAX, true, false),
@@ -28,8 +29,13 @@ fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
     for plant in Plant::ALL {
         let (first, count, ibridge, moves) = where_to_look(plant);
-        let options =
-            Options { plant: Some(plant), ibridge: Some(ibridge), moves: Some(moves), ..Options::default() };
+        let options = Options {
+            plant: Some(plant),
+            ibridge: Some(ibridge),
+            moves: Some(moves),
+            rules: Some(plant == Plant::UnloadedRules),
+            ..Options::default()
+        };
         let found =
             (first..first + count).find_map(|seed| run(seed, options).violation.map(|what| (seed, what)));
         match found {

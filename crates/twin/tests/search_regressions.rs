@@ -87,27 +87,36 @@ const FOUND_WITH_MOVES: [(u64, &str); 6] = [
     (4197, "the same"),
 ];
 
-/// Seeds that are run besides, and so many of them with SSDs, or with moves, whatever they decide.
+/// Seeds that are run besides, and so many of them with SSDs, with moves, or with rules of directories, whatever they decide.
 const FIRST: u64 = 120;
 const FIRST_WITH_SSDS: u64 = 60;
 const FIRST_WITH_MOVES: u64 = 40;
+const FIRST_WITH_RULES: u64 = 40;
 
 #[test]
 fn no_seed_breaks_a_promise() {
     weft_client::set_log(|_| ());
     let mut coverage = Coverage::default();
-    let found = FOUND.iter().map(|(seed, why)| (*seed, *why, Some(false), Some(false)));
-    let found_with_moves = FOUND_WITH_MOVES.iter().map(|(seed, why)| (*seed, *why, None, Some(true)));
-    let with_ssds = (0..FIRST_WITH_SSDS).map(|seed| (seed, "", Some(true), None));
-    let with_moves = (1000..1000 + FIRST_WITH_MOVES).map(|seed| (seed, "", None, Some(true)));
-    let first = (0..FIRST).map(|seed| (seed, "", None, None));
-    let all = found.chain(found_with_moves).chain(with_ssds).chain(with_moves).chain(first);
-    for (seed, why, ibridge, moves) in all {
-        let report = run(seed, Options { ibridge, moves, ..Options::default() });
+    // Seeds that found something did so before there were rules.
+    let options = |ibridge, moves, rules| Options { ibridge, moves, rules, ..Options::default() };
+    let (off, on) = (Some(false), Some(true));
+    let found = FOUND.iter().map(|(seed, why)| (*seed, *why, options(off, off, off)));
+    let found_with_moves = FOUND_WITH_MOVES.iter().map(|(seed, why)| (*seed, *why, options(None, on, off)));
+    let with_ssds = (0..FIRST_WITH_SSDS).map(|seed| (seed, "", options(on, None, None)));
+    let with_moves = (1000..1000 + FIRST_WITH_MOVES).map(|seed| (seed, "", options(None, on, None)));
+    let with_rules = (2000..2000 + FIRST_WITH_RULES).map(|seed| (seed, "", options(None, None, on)));
+    let first = (0..FIRST).map(|seed| (seed, "", options(None, None, None)));
+    let all = found.chain(found_with_moves).chain(with_ssds).chain(with_moves).chain(with_rules).chain(first);
+    for (seed, why, options) in all {
+        let report = run(seed, options);
         coverage.merge(&report.coverage);
-        let on = |is_on| if is_on { "on" } else { "off" };
-        let mut with = ibridge.map_or(String::new(), |is_on| format!(" --ibridge {}", on(is_on)));
-        with += &moves.map_or(String::new(), |is_on| format!(" --moves {}", on(is_on)));
+        let mut with = String::new();
+        for (name, is_on) in
+            [("ibridge", options.ibridge), ("moves", options.moves), ("rules", options.rules)]
+        {
+            with += &is_on
+                .map_or(String::new(), |is_on| format!(" --{name} {}", if is_on { "on" } else { "off" }));
+        }
         assert_eq!(
             report.violation, None,
             "seed {seed}: {why}: weft twin search --seed {seed} --verbose{with}"
@@ -116,6 +125,8 @@ fn no_seed_breaks_a_promise() {
     // A search that does nothing finds nothing.
     for what in [
         "op: write",
+        "op: change rules",
+        "rules: a file by one",
         "op: append",
         "op: truncate",
         "op: open with O_TRUNC",

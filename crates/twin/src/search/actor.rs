@@ -10,13 +10,15 @@ use super::plan::pick;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use weft_client::{Client, Error, MoveOptions, MoveOutcome, OpenFile, Place, ROOT, Wait};
-use weft_core::{ByteLen, FileId, FileOffset, Layout, Nanos, TargetId};
+use weft_core::{ByteLen, FileId, FileOffset, Layout, Nanos, Placement, TargetId};
 use weft_env::Env;
 use weft_env::sim::{Rng, SimEnv};
-use weft_wire::meta::{LayoutSpec, LockKind, LockOwner, LockRange, LockSpace, OpenFlags};
+use weft_wire::meta::{Forget, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace, OpenFlags, Rule};
 
 /// Files that a program keeps open.
 const OPEN_MAX: usize = 4;
+/// Stripes of files that take rules are odd from here on; no other is.
+const RULED_FROM: u64 = 4097;
 /// The extended attribute of the search.
 const ATTRIBUTE: &str = "user.value";
 
@@ -40,6 +42,8 @@ pub struct Actor {
     rng: Rng,
     /// Decides about moves, so that seeds without them are the same as ever.
     mover: Rng,
+    /// About rules of directories, likewise.
+    ruler: Rng,
     handles: Vec<Handle>,
 }
 
@@ -76,7 +80,8 @@ impl Actor {
     pub fn new(cluster: Arc<Cluster>, judge: Judge, client: Client<SimEnv>, number: u32, rng: Rng) -> Self {
         let process = u64::from(judge.id());
         let mover = Rng::new(rng.clone().next_u64());
-        Self { cluster, judge, client, number, process, rng, mover, handles: Vec::new() }
+        let ruler = Rng::new(rng.clone().next_u64() ^ 0x002a_11e5);
+        Self { cluster, judge, client, number, process, rng, mover, ruler, handles: Vec::new() }
     }
 
     /// The client that it uses.
@@ -105,6 +110,9 @@ impl Actor {
         }
         if self.cluster.plan.moves && self.mover.below(8) == 0 {
             return self.move_file().await;
+        }
+        if self.cluster.plan.rules && self.ruler.below(6) == 0 {
+            return self.rule().await;
         }
         match self.rng.below(100) {
             0..10 => self.open().await,
@@ -229,7 +237,9 @@ impl Actor {
         let read = !write || self.rng.below(5) > 0;
         let flags = OpenFlags { read, write, create, exclusive, truncate: false, directory: false };
         let stripe = pick(&mut self.rng, &self.cluster.plan.stripes);
-        let spec = LayoutSpec { stripe_size: Some(ByteLen(stripe)), ..LayoutSpec::default() };
+        let by_rule = self.cluster.plan.rules && self.ruler.below(4) > 0;
+        let stripe_size = (!by_rule).then_some(ByteLen(stripe));
+        let spec = LayoutSpec { stripe_size, ..LayoutSpec::default() };
         let path = path(at);
         let id = self.begins(|| format!("open {path} {flags:?}"));
         self.judge.hit("op: open");
@@ -243,6 +253,9 @@ impl Actor {
         match result {
             Ok(file) => {
                 self.judge.told(id, &Answer::Opened { file: file.file().0, made: file.created() });
+                if let Some(layout) = file.layout().filter(|_| by_rule && file.created()) {
+                    self.made_by_rule(id, at.dir, began, layout);
+                }
                 self.opened(file, write, began);
             }
             Err(error) => self.name_error(id, &error, took),
@@ -261,6 +274,73 @@ impl Actor {
         }
         let key = u64::from(self.judge.id());
         self.handles.push(Handle { file, key, write });
+    }
+
+    /// A file was made that leaves its layout to rules.
+    fn made_by_rule(&self, id: u32, dir: u8, began: u64, layout: &Layout) {
+        let stripe = layout.components()[0].strips[0].stripe_size.0;
+        let default = Placement::DEFAULT_STRIPE_SIZE.0;
+        self.judge.hit(if stripe == default { "rules: a file without one" } else { "rules: a file by one" });
+        let may_be = self.judge.now(|state, _| state.rules.stripes(dir, began, default));
+        if !may_be.contains(&stripe) {
+            let what = format!("#{id} made a file with stripes of {stripe} bytes, of {may_be:?}");
+            self.judge.violated("new files take the rule that there is", what);
+        }
+    }
+
+    /// Changes the rule of a directory, or asks for it.
+    async fn rule(&mut self) {
+        let dir = self.ruler.below(u64::from(DIRS)) as u8;
+        let at = place(&dir_path(dir));
+        let result = if self.ruler.below(4) == 0 {
+            self.judge.hit("op: ask for rules");
+            let id = self.begins(|| format!("rules of directory {dir}"));
+            let began = self.judge.moment();
+            let result = self.client.rules(&at).await;
+            self.ends(id, &result);
+            result.map(|ruled| {
+                let own = ruled.iter().find(|ruled| ruled.path == dir_path(dir).as_bytes());
+                let rule = own.and_then(|own| own.rules.first());
+                let value = rule.and_then(|rule| rule.layout.stripe_size).map(|size| size.0);
+                let may_be = self.judge.now(|state, _| state.rules.of(dir, began));
+                if !may_be.contains(&value) {
+                    let what = format!("#{id} was told {value:?}, of {may_be:?}");
+                    self.judge.violated("rules of directories are those that were set last", what);
+                }
+            })
+        } else {
+            self.judge.hit("op: change rules");
+            // No other rule, nor the default, has this stripe.
+            let stripe = (self.ruler.below(4) > 0).then(|| RULED_FROM + 2 * u64::from(self.judge.id()));
+            let layout = LayoutSpec { stripe_size: stripe.map(ByteLen), ..LayoutSpec::default() };
+            let rule = |_| Rule { pattern: "**".parse().expect("a pattern"), layout: layout.clone() };
+            let forget =
+                if self.ruler.below(2) == 0 || stripe.is_none() { Forget::All } else { Forget::Replaced };
+            let id = self.begins(|| format!("rules of directory {dir}: {stripe:?}"));
+            self.judge.now(|state, now| state.rules.begin(id, dir, stripe, now));
+            let result = self.client.change_rules(&at, forget, stripe.iter().map(rule).collect()).await;
+            self.ends(id, &result);
+            self.rule_written(id, &result);
+            result
+        };
+        if let Err(error) = result
+            && error.errno() != libc::ENOENT
+        {
+            let is_full = self.cluster.plan.faults.contains(&super::plan::Fault::FullDisk);
+            self.judge.excused(&error, if is_full { &[libc::ENOSPC] } else { &[] });
+        }
+    }
+
+    /// What became of a change of a directory's rules.
+    fn rule_written<T>(&self, id: u32, result: &Result<T, Error>) {
+        self.judge.now(|state, now| match result {
+            Ok(_) => state.rules.done(id, now),
+            Err(error) if [libc::ENOENT, libc::EEXIST, libc::ENOTEMPTY].contains(&error.errno()) => {
+                state.rules.refused(id);
+            }
+            // Nobody knows.
+            Err(_) => {}
+        });
     }
 
     /// Opens a file by its number, perhaps to cut it.
@@ -614,6 +694,14 @@ impl Actor {
         };
         let id = self.begins(|| format!("{request:?}"));
         self.judge.asks(id, request.clone());
+        // A directory that is new has no rules.
+        let renews = match request {
+            Request::Mkdir(dir) | Request::Rmdir(dir) => Some(dir),
+            _ => None,
+        };
+        if let Some(dir) = renews {
+            self.judge.now(|state, now| state.rules.begin(id, dir, None, now));
+        }
         let client = self.client.clone();
         let result = match request {
             Request::Rename(..) => {
@@ -661,6 +749,9 @@ impl Actor {
                 self.stat(id, &from).await
             }
         };
+        if renews.is_some() {
+            self.rule_written(id, &result);
+        }
         self.name_told(id, result);
     }
 

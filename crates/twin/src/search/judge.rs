@@ -5,6 +5,7 @@ use super::coverage::Coverage;
 use super::file::{FileModel, HandleKey};
 use super::locks::{Held, Locks};
 use super::names::{Answer, Names, Request};
+use super::rules::Rules;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub struct State {
     pub files: BTreeMap<FileId, FileModel>,
     /// The namespace.
     pub names: Names,
+    /// Rules of directories.
+    pub rules: Rules,
     /// Locks.
     pub locks: Locks,
     /// What was reached.
@@ -84,6 +87,7 @@ impl Judge {
             ids: 0,
             files: BTreeMap::new(),
             names: Names::default(),
+            rules: Rules::default(),
             locks: Locks::default(),
             coverage: Coverage::default(),
             violation: None,

@@ -10,7 +10,7 @@
 //! actor    programs: random operations           verify   when all is mended and quiet
 //! judge    hears of everything                   bytes, sizes, file   what reads and looks may give
 //! names    what names there may be               locks    who holds which
-//! coverage how often what was reached
+//! rules    what rules directories may have          coverage how often what was reached
 //! ```
 //!
 //! The same seed gives the same course of events: [`Report::event_hash`].
@@ -25,6 +25,7 @@ mod locks;
 mod names;
 mod nemesis;
 mod plan;
+mod rules;
 mod run;
 mod shrink;
 mod sizes;

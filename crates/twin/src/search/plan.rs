@@ -91,6 +91,8 @@ pub struct Plan {
     pub ssds: Vec<Option<Ssd>>,
     /// Whether programs move files to other layouts.
     pub moves: bool,
+    /// Whether programs change rules of directories, and make files that take them.
+    pub rules: bool,
     /// The machine of each client.
     pub clients: Vec<usize>,
     /// Programs of each client that run at once.
@@ -151,7 +153,13 @@ impl Ssd {
 
 impl Plan {
     /// What `rng` decides.
-    pub fn draw(rng: &mut Rng, profile: Profile, ssds: Option<bool>, moves: Option<bool>) -> Self {
+    pub fn draw(
+        rng: &mut Rng,
+        profile: Profile,
+        ssds: Option<bool>,
+        moves: Option<bool>,
+        rules: Option<bool>,
+    ) -> Self {
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
         let machines_with_servers = 1 + rng.below(count as u64) as usize;
@@ -186,6 +194,8 @@ impl Plan {
         let ssds = (0..count).map(|_| with_ssds.then(|| Ssd::draw(&mut own))).collect();
         let with_moves = rng.clone().next_u64() >> 11 & 3 == 3;
         let moves = moves.unwrap_or(with_moves);
+        let with_rules = rng.clone().next_u64() >> 17 & 3 == 2;
+        let rules = rules.unwrap_or(with_rules);
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
         Self {
             servers,
@@ -194,6 +204,7 @@ impl Plan {
             queue_depths,
             ssds,
             moves,
+            rules,
             leases: rng.below(4) > 0,
             transports,
             tasks: 1 + rng.below(2) as usize,

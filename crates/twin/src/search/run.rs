@@ -33,6 +33,8 @@ pub struct Options {
     pub ibridge: Option<bool>,
     /// Whether files are moved to other layouts; each seed decides when missing.
     pub moves: Option<bool>,
+    /// Whether rules of directories are changed; each seed decides when missing.
+    pub rules: Option<bool>,
     /// Keep the history.
     pub verbose: bool,
     /// At most so many steps of each program.
@@ -108,7 +110,7 @@ pub fn run(seed: u64, options: Options) -> Report {
 
 fn run_in(sim: &mut Sim, seed: u64, options: Options, judge: &Judge) {
     let mut rng = Rng::new(seed ^ 0x005e_ed0f_fa01);
-    let mut plan = Plan::draw(&mut rng, options.profile, options.ibridge, options.moves);
+    let mut plan = Plan::draw(&mut rng, options.profile, options.ibridge, options.moves, options.rules);
     plan.steps = plan.steps.min(options.steps_max.unwrap_or(u32::MAX));
     plan.faults_max = plan.faults_max.min(options.faults_max.unwrap_or(u32::MAX));
     judge.say(|| format!("{plan:#?}"));

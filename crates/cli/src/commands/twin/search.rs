@@ -74,6 +74,9 @@ pub struct Search {
     /// Whether files are moved to other layouts meanwhile; without this each seed decides
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     moves: Option<bool>,
+    /// Whether rules of directories are changed meanwhile; without this each seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    rules: Option<bool>,
     /// Plant this bug, which must be found
     #[cfg(feature = "plants")]
     #[arg(long, value_parser = plant)]
@@ -120,6 +123,7 @@ impl Search {
             profile,
             ibridge: self.ibridge,
             moves: self.moves,
+            rules: self.rules,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -213,6 +217,9 @@ impl Search {
         }
         if let Some(is_on) = options.moves {
             repeat.push_str(if is_on { " --moves on" } else { " --moves off" });
+        }
+        if let Some(is_on) = options.rules {
+            repeat.push_str(if is_on { " --rules on" } else { " --rules off" });
         }
         for (name, max) in [("faults-max", options.faults_max), ("steps-max", options.steps_max)] {
             if let Some(max) = max {
