@@ -35,6 +35,10 @@ pub enum Plant {
     UnforgottenCopy,
     /// What an SSD had for a disk counts as written back before the disk is synced.
     UnsyncedWriteBack,
+    /// Segments of an SSD's log are filled again before it survives loss of power that they are empty.
+    EarlyReuse,
+    /// What an SSD's log moved while it was brought to the disk stays, and hides the newer bytes. Was real.
+    MissedMove,
     /// The log of a failed SSD is given up when the disk does not take its journal at once. Was real.
     NoSecondTry,
     /// Newer bytes go to the disk alone, though the SSD has older ones that have not been written back.
@@ -51,7 +55,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -66,6 +70,8 @@ impl Plant {
         Self::OneProbe,
         Self::UnforgottenCopy,
         Self::UnsyncedWriteBack,
+        Self::EarlyReuse,
+        Self::MissedMove,
         Self::NoSecondTry,
         Self::HiddenBytes,
         Self::UnnotedChange,

@@ -2,25 +2,66 @@
 //! nothing else turns on: `cargo test -p weft-twin --features plants --test search_plants`.
 #![cfg(feature = "plants")]
 
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weft_env::plants::Plant;
-use weft_twin::search::{Options, run};
+use weft_twin::search::{Options, Violation, run};
 
 /// The most seeds that a bug may take to be found.
 const SEEDS_MAX: u64 = 200;
 /// The same for what takes several faults in a row; these begin where they were found.
 const RARE_SEEDS_MAX: u64 = 1500;
 
-/// Where to begin, how many seeds there may be, whether there are SSDs beside the disks, and whether files are moved. Rules of
-/// directories are changed for the bug that is about them.
-fn where_to_look(plant: Plant) -> (u64, u64, bool, bool) {
+/// Which seeds are looked at, and with what they run.
+fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
+    let off = Options {
+        plant: Some(plant),
+        ibridge: Some(false),
+        moves: Some(false),
+        rules: Some(false),
+        churn: Some(false),
+        ..Options::default()
+    };
+    let ssds = Options { ibridge: Some(true), ..off };
+    let churn = Options { churn: Some(true), ..ssds };
+    let moves = Options { moves: Some(true), ..off };
+    let rare = |first| first..first + RARE_SEEDS_MAX;
     match plant {
-        Plant::UnforgottenCopy | Plant::HiddenBytes => (0, SEEDS_MAX, true, false),
-        Plant::UnsyncedWriteBack => (83, RARE_SEEDS_MAX, true, false),
-        Plant::NoSecondTry => (810, RARE_SEEDS_MAX, true, false),
-        Plant::UnnotedChange | Plant::ReadableSeal => (0, SEEDS_MAX, false, true),
-        Plant::ForgottenCut => (3500, RARE_SEEDS_MAX, false, true),
-        _ => (0, SEEDS_MAX, false, false),
+        Plant::UnforgottenCopy | Plant::HiddenBytes => (0..SEEDS_MAX, ssds),
+        Plant::EarlyReuse => (70..70 + SEEDS_MAX, churn),
+        Plant::MissedMove => (rare(130), churn),
+        Plant::UnsyncedWriteBack => (rare(210), ssds),
+        Plant::NoSecondTry => (rare(1050), ssds),
+        Plant::ShrinkingSize => (rare(150), off),
+        Plant::UnnotedChange | Plant::ReadableSeal => (0..SEEDS_MAX, moves),
+        Plant::ForgottenCut => (rare(4190), moves),
+        Plant::UnloadedRules => (0..SEEDS_MAX, Options { rules: Some(true), ..off }),
+        _ => (0..SEEDS_MAX, off),
     }
+}
+
+/// The first of the seeds that finds something, on all processors.
+fn first_found(seeds: &Range<u64>, options: Options) -> Option<(u64, Violation)> {
+    let (next, found) = (AtomicU64::new(seeds.start), Mutex::new(None));
+    let is_found = || found.lock().expect("nobody panics with it").is_some();
+    let search = || {
+        while !is_found() {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            if let Some(what) = run(seed, options).violation {
+                let mut found = found.lock().expect("nobody panics with it");
+                if found.as_ref().is_none_or(|(first, _)| seed < *first) {
+                    *found = Some((seed, what));
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(search))));
+    found.into_inner().expect("nobody panicked with it")
 }
 
 #[test]
@@ -28,17 +69,8 @@ fn every_planted_bug_is_found() {
     weft_client::set_log(|_| ());
     let mut missed = Vec::new();
     for plant in Plant::ALL {
-        let (first, count, ibridge, moves) = where_to_look(plant);
-        let options = Options {
-            plant: Some(plant),
-            ibridge: Some(ibridge),
-            moves: Some(moves),
-            rules: Some(plant == Plant::UnloadedRules),
-            ..Options::default()
-        };
-        let found =
-            (first..first + count).find_map(|seed| run(seed, options).violation.map(|what| (seed, what)));
-        match found {
+        let (seeds, options) = where_to_look(plant);
+        match first_found(&seeds, options) {
             Some((seed, what)) => eprintln!("{}: seed {seed}: {}: {}", plant.name(), what.promise, what.what),
             None => missed.push(plant.name()),
         }

@@ -87,9 +87,16 @@ const FOUND_WITH_MOVES: [(u64, &str); 6] = [
     (4197, "the same"),
 ];
 
-/// Seeds that are run besides, and so many of them with SSDs, with moves, or with rules of directories, whatever they decide.
+/// Seeds in which more is written than SSDs have room for, with what they found.
+const FOUND_WITH_CHURN: [(u64, &str); 1] = [(
+    138,
+    "what an SSD had no room for went to the disk, and older bytes hid it that the log had moved at that moment",
+)];
+
+/// Seeds that are run besides, and so many of them with SSDs, with SSDs that are too small, with moves, or with rules of directories, whatever they decide.
 const FIRST: u64 = 120;
 const FIRST_WITH_SSDS: u64 = 60;
+const FIRST_WITH_CHURN: u64 = 20;
 const FIRST_WITH_MOVES: u64 = 40;
 const FIRST_WITH_RULES: u64 = 40;
 
@@ -97,9 +104,15 @@ const FIRST_WITH_RULES: u64 = 40;
 fn no_seed_breaks_a_promise() {
     weft_client::set_log(|_| ());
     let mut coverage = Coverage::default();
-    // Seeds that found something did so before there were rules.
-    let options = |ibridge, moves, rules| Options { ibridge, moves, rules, ..Options::default() };
+    // Seeds that found something did so before there were rules, and all but some before there was churn.
+    let options = |ibridge, moves, rules| {
+        let churn = if rules == Some(false) { rules } else { None };
+        Options { ibridge, moves, rules, churn, ..Options::default() }
+    };
     let (off, on) = (Some(false), Some(true));
+    let churn = Options { churn: on, ..options(on, off, off) };
+    let found_with_churn = FOUND_WITH_CHURN.iter().map(|(seed, why)| (*seed, *why, churn));
+    let with_churn = (0..FIRST_WITH_CHURN).map(|seed| (seed, "", churn));
     let found = FOUND.iter().map(|(seed, why)| (*seed, *why, options(off, off, off)));
     let found_with_moves = FOUND_WITH_MOVES.iter().map(|(seed, why)| (*seed, *why, options(None, on, off)));
     let with_ssds = (0..FIRST_WITH_SSDS).map(|seed| (seed, "", options(on, None, None)));
@@ -107,13 +120,16 @@ fn no_seed_breaks_a_promise() {
     let with_rules = (2000..2000 + FIRST_WITH_RULES).map(|seed| (seed, "", options(None, None, on)));
     let first = (0..FIRST).map(|seed| (seed, "", options(None, None, None)));
     let all = found.chain(found_with_moves).chain(with_ssds).chain(with_moves).chain(with_rules).chain(first);
-    for (seed, why, options) in all {
+    for (seed, why, options) in all.chain(found_with_churn).chain(with_churn) {
         let report = run(seed, options);
         coverage.merge(&report.coverage);
         let mut with = String::new();
-        for (name, is_on) in
-            [("ibridge", options.ibridge), ("moves", options.moves), ("rules", options.rules)]
-        {
+        for (name, is_on) in [
+            ("ibridge", options.ibridge),
+            ("moves", options.moves),
+            ("rules", options.rules),
+            ("churn", options.churn),
+        ] {
             with += &is_on
                 .map_or(String::new(), |is_on| format!(" --{name} {}", if is_on { "on" } else { "off" }));
         }

@@ -17,7 +17,7 @@ use weft_store::target::Target;
 pub(super) const STEP: ByteLen = ByteLen(16 << 20);
 /// How often the log is told how far writing back has come.
 const TOLD_EVERY: Nanos = Nanos::from_s(5);
-/// The shortest segment of a log.
+/// The shortest segment of a log that has room for enough of them.
 const SEGMENT_LEN_MIN: ByteLen = ByteLen::from_kib(64);
 /// So many lost ranges are named one by one.
 const LOST_MAX: usize = 1000;
@@ -97,7 +97,8 @@ async fn open_log<E: Env>(
 
 /// Small logs have small segments: one that is being filled and some to clean take too much of them otherwise.
 fn segment_len(size: ByteLen) -> ByteLen {
-    let part = (size.0 / (2 * LogSpec::SEGMENTS_MIN)).max(SEGMENT_LEN_MIN.0);
+    let most = (size.0 / LogSpec::SEGMENTS_MIN).max(LogSpec::SEGMENT_LEN_MIN.into());
+    let part = (size.0 / (2 * LogSpec::SEGMENTS_MIN)).max(SEGMENT_LEN_MIN.0).min(most);
     ByteLen(1 << part.ilog2()).min(LogSpec::SEGMENT_LEN)
 }
 

@@ -239,14 +239,23 @@ impl<E: Env> Bridge<E> {
 
     /// Makes a dirty piece clean at once. Its range is the caller's.
     async fn settle(&self, target: &Target<E>, piece: Piece) -> Result<(), DatafileError> {
-        let key = piece.key();
-        if piece.is_lost() {
-            return Ok(()); // `forget` takes it away
+        let (key, extent) = (piece.key(), piece.extent());
+        let mut dirty = vec![piece];
+        while let Some(piece) = dirty.pop() {
+            if piece.is_lost() {
+                continue; // `forget` takes it away
+            }
+            let mut buf = AlignedBuf::zeroed(piece.extent().len() as usize);
+            self.log.read(&piece, &mut buf).await?;
+            target.write(key, LocalOffset(piece.extent().start()), &buf).await?;
+            target.sync(key).await?;
+            self.log.written_back(&[piece]).await?;
+            if dirty.is_empty() && !planted(Plant::MissedMove) {
+                // Cleaning may have moved some of it meanwhile, which then is dirty still.
+                dirty = self.log.find(key, extent);
+                dirty.retain(|piece| piece.is_dirty() && !piece.is_lost());
+            }
         }
-        let mut buf = AlignedBuf::zeroed(piece.extent().len() as usize);
-        self.log.read(&piece, &mut buf).await?;
-        target.write(key, LocalOffset(piece.extent().start()), &buf).await?;
-        target.sync(key).await?;
-        Ok(self.log.written_back(&[piece]).await?)
+        Ok(())
     }
 }

@@ -15,6 +15,7 @@ use weft_core::LocalOffset;
 use weft_core::ibridge::Class;
 use weft_core::ranges::ByteRange;
 use weft_env::device::DeviceAction;
+use weft_env::plants::{Plant, planted};
 use weft_env::{BlockingFile, Env, File, Notify};
 
 /// So many segments are emptied before a sync makes them free.
@@ -137,7 +138,9 @@ impl<E: Env> FragmentLog<E> {
             return Ok(false);
         }
         let point = self.0.state.lock().point;
-        self.durable(point).await?;
+        if !planted(Plant::EarlyReuse) {
+            self.durable(point).await?;
+        }
         let freed = self.0.state.lock().map.segments.freed_before(point);
         self.renew(&freed).await;
         self.0.state.lock().map.segments.make_free(&freed);

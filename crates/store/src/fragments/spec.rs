@@ -33,7 +33,7 @@ impl LogSpec {
     /// The usual length of a segment.
     pub const SEGMENT_LEN: ByteLen = ByteLen::from_mib(4);
     /// The shortest segment.
-    pub const SEGMENT_LEN_MIN: u32 = 64 << 10;
+    pub const SEGMENT_LEN_MIN: u32 = 16 << 10;
     /// So many segments a log has at least.
     pub const SEGMENTS_MIN: u64 = 8;
     /// How long an entry of the mapping is on average when memory for entries and room for payloads end together, unless

@@ -40,7 +40,7 @@ pub struct Actor {
     /// Locks of a process are told apart by this.
     process: u64,
     rng: Rng,
-    /// Decides about moves, so that seeds without them are the same as ever.
+    /// Decides about moves, and about writing more, so that seeds without them are the same as ever.
     mover: Rng,
     /// About rules of directories, likewise.
     ruler: Rng,
@@ -113,6 +113,9 @@ impl Actor {
         }
         if self.cluster.plan.rules && self.ruler.below(6) == 0 {
             return self.rule().await;
+        }
+        if self.cluster.plan.churn && self.mover.below(2) == 0 {
+            return self.write().await;
         }
         match self.rng.below(100) {
             0..10 => self.open().await,

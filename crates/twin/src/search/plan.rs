@@ -93,6 +93,8 @@ pub struct Plan {
     pub moves: bool,
     /// Whether programs change rules of directories, and make files that take them.
     pub rules: bool,
+    /// Whether programs write most of the time, and SSDs are so small that all of them is used again and again.
+    pub churn: bool,
     /// The machine of each client.
     pub clients: Vec<usize>,
     /// Programs of each client that run at once.
@@ -135,6 +137,12 @@ pub fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
 }
 
 impl Ssd {
+    /// The smallest that there may be, which everything goes through.
+    fn churned(self) -> Self {
+        let size = 128 << 10;
+        Self { policy: Policy::Threshold, below: 1 << 20, size, dirty: (size, size), ..self }
+    }
+
     fn draw(rng: &mut Rng) -> Self {
         let policies = [Policy::Ibridge, Policy::Detour { ns_per_byte: 200, page: 4096 }];
         let policy = if rng.below(2) == 0 { Policy::Threshold } else { pick(rng, &policies) };
@@ -159,6 +167,7 @@ impl Plan {
         ssds: Option<bool>,
         moves: Option<bool>,
         rules: Option<bool>,
+        churn: Option<bool>,
     ) -> Self {
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
@@ -191,13 +200,15 @@ impl Plan {
         let mut own = rng.clone();
         let with_ssds = own.below(2) == 0;
         let with_ssds = ssds.unwrap_or(with_ssds);
-        let ssds = (0..count).map(|_| with_ssds.then(|| Ssd::draw(&mut own))).collect();
+        let ssds: Vec<_> = (0..count).map(|_| with_ssds.then(|| Ssd::draw(&mut own))).collect();
+        let with_churn = with_ssds && own.below(4) == 0;
+        let churn = with_ssds && churn.unwrap_or(with_churn);
         let with_moves = rng.clone().next_u64() >> 11 & 3 == 3;
         let moves = moves.unwrap_or(with_moves);
         let with_rules = rng.clone().next_u64() >> 17 & 3 == 2;
         let rules = rules.unwrap_or(with_rules);
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
-        Self {
+        let plan = Self {
             servers,
             machines,
             modules,
@@ -205,6 +216,7 @@ impl Plan {
             ssds,
             moves,
             rules,
+            churn,
             leases: rng.below(4) > 0,
             transports,
             tasks: 1 + rng.below(2) as usize,
@@ -223,6 +235,22 @@ impl Plan {
             retry_for: Nanos::from_ms(pick(rng, &[500, 3_000])),
             lease_after_uses: pick(rng, &[1, 2]),
             shared_min: pick(rng, &[1, 16 << 10]),
+        };
+        if churn { plan.churned() } else { plan }
+    }
+
+    /// With less room on SSDs than is written there, and losses of power while that room is used again.
+    fn churned(self) -> Self {
+        let mut faults = self.faults;
+        // That an SSD fails and power is lost then is more than the log promises to survive.
+        faults.retain(|fault| !matches!(fault, Fault::DiskErrors | Fault::FullDisk));
+        faults.extend([Fault::PowerCut, Fault::PowerCutAtSync]);
+        Self {
+            ssds: self.ssds.into_iter().map(|ssd| ssd.map(Ssd::churned)).collect(),
+            steps: 3 * self.steps,
+            span: self.span.min(40_000),
+            faults,
+            ..self
         }
     }
 }

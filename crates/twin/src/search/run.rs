@@ -35,6 +35,9 @@ pub struct Options {
     pub moves: Option<bool>,
     /// Whether rules of directories are changed; each seed decides when missing.
     pub rules: Option<bool>,
+    /// Whether what is written goes through SSDs that are too small for it, where there are any; each seed decides when
+    /// missing.
+    pub churn: Option<bool>,
     /// Keep the history.
     pub verbose: bool,
     /// At most so many steps of each program.
@@ -110,7 +113,8 @@ pub fn run(seed: u64, options: Options) -> Report {
 
 fn run_in(sim: &mut Sim, seed: u64, options: Options, judge: &Judge) {
     let mut rng = Rng::new(seed ^ 0x005e_ed0f_fa01);
-    let mut plan = Plan::draw(&mut rng, options.profile, options.ibridge, options.moves, options.rules);
+    let Options { profile, ibridge, moves, rules, churn, .. } = options;
+    let mut plan = Plan::draw(&mut rng, profile, ibridge, moves, rules, churn);
     plan.steps = plan.steps.min(options.steps_max.unwrap_or(u32::MAX));
     plan.faults_max = plan.faults_max.min(options.faults_max.unwrap_or(u32::MAX));
     judge.say(|| format!("{plan:#?}"));

@@ -77,6 +77,9 @@ pub struct Search {
     /// Whether rules of directories are changed meanwhile; without this each seed decides
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     rules: Option<bool>,
+    /// Whether all that is written goes through SSDs too small for it, where there are any; without this each seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    churn: Option<bool>,
     /// Plant this bug, which must be found
     #[cfg(feature = "plants")]
     #[arg(long, value_parser = plant)]
@@ -124,6 +127,7 @@ impl Search {
             ibridge: self.ibridge,
             moves: self.moves,
             rules: self.rules,
+            churn: self.churn,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -212,14 +216,16 @@ impl Search {
         if options.profile == search::Profile::Long {
             repeat.push_str(" --profile long");
         }
-        if let Some(is_on) = options.ibridge {
-            repeat.push_str(if is_on { " --ibridge on" } else { " --ibridge off" });
-        }
-        if let Some(is_on) = options.moves {
-            repeat.push_str(if is_on { " --moves on" } else { " --moves off" });
-        }
-        if let Some(is_on) = options.rules {
-            repeat.push_str(if is_on { " --rules on" } else { " --rules off" });
+        let switches = [
+            ("ibridge", options.ibridge),
+            ("moves", options.moves),
+            ("rules", options.rules),
+            ("churn", options.churn),
+        ];
+        for (name, is_on) in switches {
+            if let Some(is_on) = is_on {
+                repeat.push_str(&format!(" --{name} {}", if is_on { "on" } else { "off" }));
+            }
         }
         for (name, max) in [("faults-max", options.faults_max), ("steps-max", options.steps_max)] {
             if let Some(max) = max {
