@@ -41,9 +41,14 @@ impl Weight {
 
     /// The mean of `old` and `new` with these weights.
     fn mean(self, old: Nanos, new: Nanos) -> Nanos {
-        let (parts, of) = (u128::from(self.new), u128::from(self.of));
-        let sum = u128::from(old.0) * (of - parts) + u128::from(new.0) * parts;
-        Nanos((sum / of) as u64) // no more than the larger of the two
+        let (parts, of) = (u64::from(self.new), u64::from(self.of));
+        if let (Some(old), Some(new)) = (old.0.checked_mul(of - parts), new.0.checked_mul(parts))
+            && let Some(sum) = old.checked_add(new)
+        {
+            return Nanos(sum / of);
+        }
+        let sum = u128::from(old.0) * u128::from(of - parts) + u128::from(new.0) * u128::from(parts);
+        Nanos((sum / u128::from(of)) as u64) // no more than the larger of the two
     }
 }
 
@@ -97,28 +102,45 @@ impl ServiceAverage {
         }
     }
 
+    /// What the arm would take to get to the request: D_to_T + R.
+    pub fn way(&self, curve: &ServiceCurve, request: &DiskRequest) -> Nanos {
+        curve.seek(self.distance(curve, request)).saturating_add(curve.rotation())
+    }
+
     /// What the disk would take for the request: D_to_T + R + Size/B.
     pub fn cost(&self, curve: &ServiceCurve, request: &DiskRequest) -> Nanos {
-        curve
-            .seek(self.distance(curve, request))
-            .saturating_add(curve.rotation())
-            .saturating_add(curve.transfer(request.len, request.write))
+        self.way(curve, request).saturating_add(curve.transfer(request.len, request.write))
     }
 
     /// Equation 1: T, if the disk served the request. By equation 2 it stays [`value`](Self::value) if the SSD does.
     pub fn disk_if_served(&self, curve: &ServiceCurve, request: &DiskRequest) -> Nanos {
-        self.weight.mean(self.value, self.cost(curve, request))
+        self.disk_by(self.way(curve, request), curve, request)
+    }
+
+    /// The same for who knows the [`way`](Self::way).
+    fn disk_by(&self, way: Nanos, curve: &ServiceCurve, request: &DiskRequest) -> Nanos {
+        self.weight.mean(self.value, way.saturating_add(curve.transfer(request.len, request.write)))
     }
 
     /// The return T_disk - T_ssd, in nanoseconds: positive when the request would slow the disk down.
     pub fn gain(&self, curve: &ServiceCurve, request: &DiskRequest) -> i64 {
-        difference(self.disk_if_served(curve, request), self.value)
+        self.gain_by(self.way(curve, request), curve, request)
+    }
+
+    /// The same for who knows the way.
+    pub(super) fn gain_by(&self, way: Nanos, curve: &ServiceCurve, request: &DiskRequest) -> i64 {
+        difference(self.disk_by(way, curve, request), self.value)
     }
 
     /// The disk serves the request: equation 1, and the head moves. A request that the SSD serves changes neither T nor
     /// the head, so nobody tells of it.
     pub fn served(&mut self, curve: &ServiceCurve, request: &DiskRequest) {
-        self.value = self.disk_if_served(curve, request);
+        self.served_by(self.way(curve, request), curve, request);
+    }
+
+    /// The same for who knows the way.
+    pub(super) fn served_by(&mut self, way: Nanos, curve: &ServiceCurve, request: &DiskRequest) {
+        self.value = self.disk_by(way, curve, request);
         self.head = Some((request.file, request.offset));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::units::{ByteLen, Nanos};
 
-const NANOS_PER_S: u128 = 1_000_000_000;
+const NANOS_PER_S: u64 = 1_000_000_000;
 
 /// D_to_T, R and B of one disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,8 +61,7 @@ impl ServiceCurve {
         let after = self.seek.partition_point(|point| point.0 <= distance);
         let (from, start) = self.seek[after - 1]; // there is a point at 0
         let Some(&(to, end)) = self.seek.get(after) else { return start };
-        let part = u128::from(distance.0 - from.0) * u128::from(end.0 - start.0) / u128::from(to.0 - from.0);
-        Nanos(start.0 + part as u64)
+        Nanos(start.0 + scaled(distance.0 - from.0, end.0 - start.0, to.0 - from.0))
     }
 
     /// R: the average wait for the right sector.
@@ -73,13 +72,23 @@ impl ServiceCurve {
     /// Size/B.
     pub fn transfer(&self, len: ByteLen, write: bool) -> Nanos {
         let speed = if write { self.write_bytes_per_s } else { self.read_bytes_per_s };
-        let nanos = u128::from(len.0) * NANOS_PER_S / u128::from(speed);
-        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        Nanos(scaled(len.0, NANOS_PER_S, speed))
     }
 
     /// The distance that stands for the one between two datafiles.
     pub const fn elsewhere(&self) -> ByteLen {
         self.elsewhere
+    }
+}
+
+/// `number` * `times` / `by`, held at the end of the numbers. Nearly always a division of one word.
+fn scaled(number: u64, times: u64, by: u64) -> u64 {
+    match number.checked_mul(times) {
+        Some(product) => product / by,
+        None => {
+            let wide = u128::from(number) * u128::from(times) / u128::from(by);
+            u64::try_from(wide).unwrap_or(u64::MAX)
+        }
     }
 }
 

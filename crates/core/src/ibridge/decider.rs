@@ -164,7 +164,16 @@ impl Decider {
 
     /// Equations 1 to 3: the return of serving the request at the SSD, in nanoseconds.
     pub fn gain(&self, arrival: &Arrival<'_>, now: Nanos) -> i64 {
-        let gain = self.average.gain(&self.spec.curve, &arrival.request);
+        self.gain_by(arrival, self.way(&arrival.request), now)
+    }
+
+    /// What the arm would take to get to a request.
+    fn way(&self, request: &DiskRequest) -> Nanos {
+        self.average.way(&self.spec.curve, request)
+    }
+
+    fn gain_by(&self, arrival: &Arrival<'_>, way: Nanos, now: Nanos) -> i64 {
+        let gain = self.average.gain_by(way, &self.spec.curve, &arrival.request);
         if arrival.kind() != Class::Fragment {
             return gain;
         }
@@ -175,10 +184,14 @@ impl Decider {
     /// Which device is to serve the request that arrives at `now`. T stays as it is: what the disk does is told by
     /// [`served_by_disk`](Self::served_by_disk), and what the SSD does leaves it alone (equation 2).
     pub fn decide(&mut self, arrival: &Arrival<'_>, now: Nanos) -> Verdict {
+        self.decide_by(arrival, self.way(&arrival.request), now)
+    }
+
+    fn decide_by(&mut self, arrival: &Arrival<'_>, way: Nanos, now: Nanos) -> Verdict {
         self.has_pieces |= arrival.pieces > 1;
         let is_small = |policy_admits: fn(i64) -> bool| match self.class(arrival) {
             Some(class) => {
-                let gain = self.gain(arrival, now);
+                let gain = self.gain_by(arrival, way, now);
                 if policy_admits(gain) { Verdict::Ssd { class, gain } } else { Verdict::Disk }
             }
             None => Verdict::Disk,
@@ -189,9 +202,8 @@ impl Decider {
             Policy::Threshold => is_small(|_| true),
             Policy::Detour { ns_per_byte, page } => {
                 let (curve, request) = (&self.spec.curve, &arrival.request);
-                let distance = self.average.distance(curve, request);
                 let price = Price { ns_per_byte: self.scarcity.price(ns_per_byte, request.write), page };
-                match self.detour.decide(curve, price, request, distance, arrival.kind()) {
+                match self.detour.decide(curve, price, request, way, arrival.kind()) {
                     Verdict::Ssd { .. } if !request.write && self.is_in_memory() => Verdict::Disk,
                     verdict => verdict,
                 }
@@ -199,9 +211,25 @@ impl Decider {
         }
     }
 
+    /// The same, and the disk serves what it is to serve as it came: a write that it gets whole, and every read, since
+    /// of these only a copy goes to the SSD.
+    pub fn arrives(&mut self, arrival: &Arrival<'_>, now: Nanos) -> Verdict {
+        // Once for both: it is the dearest of all.
+        let way = self.way(&arrival.request);
+        let verdict = self.decide_by(arrival, way, now);
+        if verdict == Verdict::Disk || !arrival.request.write {
+            self.served_by(&arrival.request, way);
+        }
+        verdict
+    }
+
     /// The disk serves the request: equation 1.
     pub fn served_by_disk(&mut self, request: &DiskRequest) {
-        self.average.served(&self.spec.curve, request);
+        self.served_by(request, self.way(request));
+    }
+
+    fn served_by(&mut self, request: &DiskRequest, way: Nanos) {
+        self.average.served_by(way, &self.spec.curve, request);
         self.detour.served(request);
     }
 

@@ -181,32 +181,31 @@ impl Detour {
         seen(curve, more.0).min(Nanos(curve.rotation().0.saturating_mul(ROTATIONS_MAX)))
     }
 
-    /// Which device is to serve a request for which the arm would move over `distance`.
+    /// Which device is to serve a request to which the arm would take `way`.
     pub fn decide(
         &mut self,
         curve: &ServiceCurve,
         price: Price,
         request: &DiskRequest,
-        distance: ByteLen,
+        way: Nanos,
         class: Class,
     ) -> Verdict {
         let is_part = self.runs.join(request) != Standing::Alone;
         if request.len == ByteLen::ZERO {
             return Verdict::Disk;
         }
-        let position = curve.seek(distance).saturating_add(curve.rotation());
         let position = match request.write {
             // It may join its neighbors in the queue, as long as there would be one if all went to the disk; and it costs no
             // more than such writes were seen to, which is next to nothing in memory.
             true if is_part => {
-                Nanos(position.0.saturating_mul(TOGETHER) / (TOGETHER + self.depth.of_last.unwrap_or(0)))
+                Nanos(way.0.saturating_mul(TOGETHER) / (TOGETHER + self.depth.of_last.unwrap_or(0)))
                     .min(seen(curve, self.whole.of_last.unwrap_or(0)))
             }
-            true => position,
+            true => way,
             // Who jumps and goes on from there is one long request: without its beginning the rest would have to jump.
             false => {
                 let goes_on = self.head == Some((request.file, request.offset.0));
-                let (cost, before) = if goes_on { self.reading } else { (position, 0) };
+                let (cost, before) = if goes_on { self.reading } else { (way, 0) };
                 self.reading = (cost, before.saturating_add(request.len.0));
                 cost
             }
@@ -305,7 +304,7 @@ mod tests {
     }
 
     fn decide(detour: &mut Detour, request: &DiskRequest) -> Verdict {
-        detour.decide(&curve(), PRICE, request, ByteLen(0), Class::Random)
+        detour.decide(&curve(), PRICE, request, curve().rotation(), Class::Random)
     }
 
     #[test]

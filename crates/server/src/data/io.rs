@@ -154,14 +154,13 @@ impl<E: Env> DataService<E> {
         let (key, offset) = (key(read.datafile), read.offset);
         let gate = Gate { admission: &served.admission, session: connection.session };
         let mut plan = served.placed.plan_read(key, offset, read.len, &read.hints);
-        if let ReadPlan::Disk(known) = plan {
-            let got = served.placed.read_shared(key, offset, (area, to, len), gate).await;
-            let (count, datafile_len) = got.map_err(|error| self.failed(error))?;
-            // Where the log knows of more than the disk has, there are zeros between.
-            if datafile_len.is_none_or(|datafile_len| datafile_len >= known) {
-                Counters::add(&served.counters.bytes_read, count as u64);
-                return Ok(DataReply::ReadShared { len: count as u32, datafile_len });
+        let got = served.placed.read_shared(&mut plan, key, offset, (area, to, len), gate).await;
+        if let Some((count, datafile_len)) = got.map_err(|error| self.failed(error))? {
+            Counters::add(&served.counters.bytes_read, count as u64);
+            if let ReadPlan::Copy(miss) = &plan {
+                served.placed.keep_later(miss, key, offset, count);
             }
+            return Ok(DataReply::ReadShared { len: count as u32, datafile_len });
         }
         let mut buf = self.pool.borrow(len).await;
         let got = served.placed.read(&mut plan, key, offset, &mut buf, gate).await;

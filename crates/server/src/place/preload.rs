@@ -29,8 +29,17 @@ pub(crate) struct Miss {
     pub gain: i64,
     /// Of the datafile, before it was read.
     pub(super) changes: Changes,
+    /// So far the log knew the datafile to reach.
+    pub(super) end: ByteLen,
     /// How long the disk took, with all that it waited for.
     pub(super) took: Nanos,
+}
+
+impl Miss {
+    /// Whether a copy of `len` bytes may be made of what has just been read.
+    pub const fn wants_bytes(&self, len: usize) -> bool {
+        len as u64 <= KEEP_MAX
+    }
 }
 
 /// Where bytes begin that are to be copied.
@@ -78,22 +87,29 @@ impl Wishes {
 impl<E: Env> Placed<E> {
     /// A read of `bytes` missed, and the client has been answered: the SSD gets them now if it is idle, else later.
     pub async fn keep(&self, miss: &Miss, key: DatafileKey, offset: LocalOffset, bytes: &[u8]) {
-        let Some(bridge) = &self.bridge else { return };
-        let Some(range) = ByteRange::with_len(offset.0, bytes.len() as u64) else { return };
-        let (class, gain) = (miss.class, miss.gain);
-        if !bridge.policies.is_worth_a_copy(ByteLen(range.len()), miss.took) {
-            return;
-        }
-        if range.len() <= KEEP_MAX && bridge.is_idle() {
+        let Some((bridge, range)) = self.worth_a_copy(miss, offset, bytes.len()) else { return };
+        if miss.wants_bytes(bytes.len()) && bridge.is_idle() {
             let _guard = bridge.ranges.hold(key, range.start(), range.end()).await;
             if bridge.ranges.changes(key) == miss.changes {
                 // Without room it is not kept, and a log that fails says so by itself.
-                let _ = bridge.copy(key, range, bytes, class, gain).await;
+                let _ = bridge.copy(key, range, bytes, miss.class, miss.gain).await;
                 return;
             }
         }
-        bridge.wishes.add(key, range, class, gain);
-        bridge.has_work();
+        bridge.wish(miss, key, range);
+    }
+
+    /// A read of `len` bytes missed that are not here any more: the SSD gets them later.
+    pub fn keep_later(&self, miss: &Miss, key: DatafileKey, offset: LocalOffset, len: usize) {
+        if let Some((bridge, range)) = self.worth_a_copy(miss, offset, len) {
+            bridge.wish(miss, key, range);
+        }
+    }
+
+    fn worth_a_copy(&self, miss: &Miss, offset: LocalOffset, len: usize) -> Option<(&Bridge<E>, ByteRange)> {
+        let bridge = self.bridge.as_ref()?;
+        let range = ByteRange::with_len(offset.0, len as u64)?;
+        bridge.policies.is_worth_a_copy(ByteLen(range.len()), miss.took).then_some((bridge, range))
     }
 
     /// Copies one of the ranges that reads missed, after `after` if there is one; where it was, `None` when there is none.
@@ -125,6 +141,12 @@ impl<E: Env> Placed<E> {
 }
 
 impl<E: Env> Bridge<E> {
+    /// What missed is to be copied when nobody asks.
+    fn wish(&self, miss: &Miss, key: DatafileKey, range: ByteRange) {
+        self.wishes.add(key, range, miss.class, miss.gain);
+        self.has_work();
+    }
+
     /// Puts a copy of what the disk has into the log. The range is the caller's.
     async fn copy(
         &self,

@@ -62,40 +62,27 @@ impl<E: Env> Ranges<E> {
     /// Waits until `start..end` is this caller's alone, who is going to change its bytes. Given back on drop, also when the
     /// wait is abandoned.
     pub async fn change(&self, key: DatafileKey, start: u64, end: u64) -> RangeGuard<'_, E> {
-        self.take(key, start, end, true).await
+        let guard = self.ask(key, start, end, true);
+        if guard.waits { guard.granted().await } else { guard }
     }
 
     /// The same for who moves bytes without changing them.
     pub async fn hold(&self, key: DatafileKey, start: u64, end: u64) -> RangeGuard<'_, E> {
-        self.take(key, start, end, false).await
+        let guard = self.ask(key, start, end, false);
+        if guard.waits { guard.granted().await } else { guard }
     }
 
-    async fn take(&self, key: DatafileKey, start: u64, end: u64, changes: bool) -> RangeGuard<'_, E> {
+    /// A range that may have to be waited for.
+    fn ask(&self, key: DatafileKey, start: u64, end: u64, changes: bool) -> RangeGuard<'_, E> {
         let shard = self.shard(key);
-        let (mut guard, entry) = {
-            let mut queue = shard.queue.lock();
-            let entry = Entry { ticket: queue.next, key, start, end };
-            queue.next += 1;
-            queue.changes += u64::from(changes);
-            let is_free = !queue.entries.iter().any(|earlier| earlier.overlaps(&entry));
-            queue.entries.push(entry);
-            queue.waiting += usize::from(!is_free);
-            (RangeGuard { shard, ticket: entry.ticket, waits: !is_free, changes }, entry)
-        };
-        while guard.waits {
-            let seen = shard.changed.epoch();
-            {
-                let mut queue = shard.queue.lock();
-                let mut earlier = queue.entries.iter().take_while(|other| other.ticket != entry.ticket);
-                if !earlier.any(|other| other.overlaps(&entry)) {
-                    queue.waiting -= 1;
-                    guard.waits = false;
-                    break;
-                }
-            }
-            shard.changed.wait(seen, None).await;
-        }
-        guard
+        let mut queue = shard.queue.lock();
+        let entry = Entry { ticket: queue.next, key, start, end };
+        queue.next += 1;
+        queue.changes += u64::from(changes);
+        let waits = queue.entries.iter().any(|earlier| earlier.overlaps(&entry));
+        queue.entries.push(entry);
+        queue.waiting += usize::from(waits);
+        RangeGuard { shard, ticket: entry.ticket, waits, changes }
     }
 
     /// For comparison with a later look, by who then holds a range of `key`: equal ones mean that nobody changed that range
@@ -119,10 +106,32 @@ pub(super) struct RangeGuard<'a, E: Env> {
     changes: bool,
 }
 
+impl<E: Env> RangeGuard<'_, E> {
+    /// Waits until those who asked earlier are done.
+    async fn granted(mut self) -> Self {
+        loop {
+            let seen = self.shard.changed.epoch();
+            {
+                let mut queue = self.shard.queue.lock();
+                let mut until = queue.entries.iter().take_while(|other| other.ticket <= self.ticket);
+                let own = until.clone().last().expect("there until the drop");
+                if !until.any(|other| other.ticket != own.ticket && other.overlaps(own)) {
+                    queue.waiting -= 1;
+                    self.waits = false;
+                    break;
+                }
+            }
+            self.shard.changed.wait(seen, None).await;
+        }
+        self
+    }
+}
+
 impl<E: Env> Drop for RangeGuard<'_, E> {
     fn drop(&mut self) {
         let mut queue = self.shard.queue.lock();
-        queue.entries.retain(|entry| entry.ticket != self.ticket);
+        let at = queue.entries.iter().position(|entry| entry.ticket == self.ticket);
+        queue.entries.remove(at.expect("there until now"));
         queue.waiting -= usize::from(self.waits);
         queue.changes += u64::from(self.changes);
         let somebody_waits = queue.waiting > 0;

@@ -33,6 +33,27 @@ impl ReadPlan {
     pub const fn is_of_disk(&self) -> bool {
         matches!(self, Self::Disk(_))
     }
+
+    /// How far the log knows the datafile to reach, when the disk alone serves the read.
+    const fn known(&self) -> Option<ByteLen> {
+        match self {
+            Self::Disk(end) => Some(*end),
+            Self::Copy(miss) => Some(miss.end),
+            Self::Mixed => None,
+        }
+    }
+
+    /// The time, if somebody wants to know how long the disk takes.
+    fn begins<E: Env>(&self, env: &E) -> Option<Nanos> {
+        matches!(self, Self::Copy(_)).then(|| env.now())
+    }
+
+    /// The disk has read since `began`.
+    fn took<E: Env>(&mut self, env: &E, began: Option<Nanos>) {
+        if let (Self::Copy(miss), Some(began)) = (self, began) {
+            miss.took = env.now().saturating_sub(began);
+        }
+    }
 }
 
 /// What can be sent without a copy.
@@ -52,18 +73,16 @@ impl<E: Env> Placed<E> {
         let (Some(bridge), Some(range)) = (&self.bridge, range(extent)) else {
             return ReadPlan::Disk(ByteLen(0));
         };
-        let end = match bridge.log.cached(key) {
+        let end = match bridge.log.look(key, range) {
             None => ByteLen(0),
-            Some(_) if bridge.log.overlap(key, range).any => return ReadPlan::Mixed,
-            Some(cached) => cached.end,
+            Some((true, _)) => return ReadPlan::Mixed,
+            Some((false, end)) => end,
         };
         add(&bridge.counters.read_misses, 1);
-        let verdict = bridge.policies.decide(&bridge.env, key, extent, None, hints);
-        bridge.policies.served_by_disk(key, extent, false);
-        match verdict {
+        match bridge.policies.read(&bridge.env, key, extent, hints) {
             Verdict::Ssd { class, gain } if bridge.config.preload => {
                 let changes = bridge.ranges.changes(key);
-                ReadPlan::Copy(Miss { class, gain, changes, took: Nanos::ZERO })
+                ReadPlan::Copy(Miss { class, gain, changes, end, took: Nanos::ZERO })
             }
             _ => ReadPlan::Disk(end),
         }
@@ -115,8 +134,8 @@ impl<E: Env> Placed<E> {
         let Some(range) = ByteRange::with_len(offset.0, buf.len() as u64) else {
             return Ok((0, self.meta(key).await?.map_or(ByteLen(0), |meta| meta.len)));
         };
-        let known = match plan {
-            ReadPlan::Mixed => {
+        let known = match plan.known() {
+            None => {
                 return loop {
                     match self.read_mixed(bridge, key, range, buf, gate).await {
                         // The copy was bad and is gone: the disk has the same bytes.
@@ -125,31 +144,41 @@ impl<E: Env> Placed<E> {
                     }
                 };
             }
-            ReadPlan::Disk(end) => *end,
-            ReadPlan::Copy(_) => bridge.log.cached(key).map_or(ByteLen(0), |cached| cached.end),
+            Some(end) => end,
         };
-        let began = bridge.env.now();
+        let began = plan.begins(&bridge.env);
         let _permit = self.enter(gate).await;
         let (count, disk_len) = self.target.read(key, offset, buf).await?;
-        if let ReadPlan::Copy(miss) = plan {
-            miss.took = bridge.env.now().saturating_sub(began);
-        }
+        plan.took(&bridge.env, began);
         Ok(lengthened(range, buf, count, disk_len, known))
     }
 
-    /// The same by the disk alone into shared memory, with the length only when the read met the end of what the disk has.
+    /// The same by the disk alone into shared memory, with the length only when the read met the end of what the disk has;
+    /// `None` when the bytes have to be put together, or kept for a copy.
     ///
     /// # Errors
     /// Of the device.
     pub async fn read_shared(
         &self,
+        plan: &mut ReadPlan,
         key: DatafileKey,
         offset: LocalOffset,
         (shared, to, len): (&E::Shared, usize, usize),
         gate: Gate<'_, E>,
-    ) -> Result<(usize, Option<ByteLen>), DatafileError> {
+    ) -> Result<Option<(usize, Option<ByteLen>)>, DatafileError> {
+        let known = match plan {
+            ReadPlan::Disk(known) => *known,
+            ReadPlan::Copy(miss) if !miss.wants_bytes(len) => miss.end,
+            ReadPlan::Copy(_) | ReadPlan::Mixed => return Ok(None),
+        };
+        let began = self.bridge.as_ref().and_then(|bridge| plan.begins(&bridge.env));
         let _permit = self.enter(gate).await;
-        self.target.read_shared(key, offset, shared, to, len).await
+        let got = self.target.read_shared(key, offset, shared, to, len).await?;
+        if let Some(bridge) = &self.bridge {
+            plan.took(&bridge.env, began);
+        }
+        // Where the log knows of more than the disk has, there are zeros between.
+        Ok(got.1.is_none_or(|datafile_len| datafile_len >= known).then_some(got))
     }
 
     async fn read_mixed(

@@ -43,30 +43,33 @@ impl Policies {
         Self { decider, wants_times, shares: Mutex::new(Shares { partition, admitted: [0; 2] }), capacity }
     }
 
-    /// Which device is to serve a request: a write of `writer`, or a read.
-    pub fn decide<E: Env>(
+    /// Which device is to serve a write of `writer`, at a time that is known if times are [wanted](Self::wants_times).
+    /// One that is the disk's counts as served by it.
+    pub fn write<E: Env>(
         &self,
         env: &E,
         key: DatafileKey,
         extent: LocalExtent,
-        writer: Option<SessionId>,
+        (writer, at): (SessionId, Option<Nanos>),
         hints: &IoHints,
     ) -> Verdict {
-        let arrival = Arrival {
-            request: request(key, extent, writer.is_some()),
-            pieces: hints.siblings.into(),
-            siblings: &hints.sibling_targets,
-        };
+        let arrival = arrival(request(key, extent, true), hints);
+        let now = at.unwrap_or_else(|| time_for(env, &arrival));
         let mut decider = self.decider.lock();
-        if let Some(SessionId(session)) = writer.filter(|_| self.wants_times) {
-            decider.heard_of(session as u64 ^ (session >> 64) as u64, env.now());
+        if at.is_some() {
+            decider.heard_of(writer.0 as u64 ^ (writer.0 >> 64) as u64, now);
         }
-        // Who is alone needs no board, and the clock is dearer than the decision.
-        let now = if arrival.siblings.is_empty() { Nanos::ZERO } else { env.now() };
-        decider.decide(&arrival, now)
+        decider.arrives(&arrival, now)
     }
 
-    /// The disk serves a request.
+    /// What the SSD is to have of a read, which the disk serves.
+    pub fn read<E: Env>(&self, env: &E, key: DatafileKey, extent: LocalExtent, hints: &IoHints) -> Verdict {
+        let arrival = arrival(request(key, extent, false), hints);
+        let now = time_for(env, &arrival);
+        self.decider.lock().arrives(&arrival, now)
+    }
+
+    /// The disk serves a request, or a part of one.
     pub fn served_by_disk(&self, key: DatafileKey, extent: LocalExtent, write: bool) {
         self.decider.lock().served_by_disk(&request(key, extent, write));
     }
@@ -122,6 +125,15 @@ impl Policies {
 
 fn quotas(partition: &Partition, capacity: ByteLen) -> [ByteLen; 2] {
     Class::ALL.map(|class| partition.quota(class, capacity))
+}
+
+fn arrival(request: DiskRequest, hints: &IoHints) -> Arrival<'_> {
+    Arrival { request, pieces: hints.siblings.into(), siblings: &hints.sibling_targets }
+}
+
+/// Who is alone needs no board, and the clock is dearer than the decision.
+fn time_for<E: Env>(env: &E, arrival: &Arrival<'_>) -> Nanos {
+    if arrival.siblings.is_empty() { Nanos::ZERO } else { env.now() }
 }
 
 fn request(key: DatafileKey, extent: LocalExtent, write: bool) -> DiskRequest {

@@ -50,7 +50,9 @@ impl<E: Env> Placed<E> {
         };
         let bytes = Bytes { key, start: offset.0, source };
         let _guard = bridge.ranges.change(key, all.start(), all.end()).await;
-        let to_disk = match bridge.policies.decide(&bridge.env, key, extent, Some(gate.session), hints) {
+        let arrived = bridge.policies.wants_times().then(|| bridge.env.now());
+        let verdict = bridge.policies.write(&bridge.env, key, extent, (gate.session, arrived), hints);
+        let to_disk = match verdict {
             Verdict::Disk => Some(all),
             Verdict::Ssd { class, gain } => {
                 self.target.check_not_removed(key)?;
@@ -78,12 +80,16 @@ impl<E: Env> Placed<E> {
         };
         match to_disk {
             Some(range) => {
-                let began = bridge.policies.wants_times().then(|| (bridge.env.now(), bridge.writes_disk()));
+                let is_told = verdict == Verdict::Disk;
+                let began = arrived.map(|at| if is_told { at } else { bridge.env.now() });
+                let began = began.map(|at| (at, bridge.writes_disk()));
+                let extent = LocalExtent { offset: LocalOffset(range.start()), len: ByteLen(range.len()) };
                 let _permit = self.enter(gate).await;
+                if !is_told {
+                    bridge.policies.served_by_disk(key, extent, true);
+                }
                 bridge.write_to_disk(&self.target, &bytes, range).await?;
                 if let Some((began, writing)) = began {
-                    let extent =
-                        LocalExtent { offset: LocalOffset(range.start()), len: ByteLen(range.len()) };
                     bridge.policies.took(key, extent, (began, bridge.env.now()), writing.count());
                 }
                 Ok(())
@@ -189,12 +195,10 @@ impl<E: Env> Bridge<E> {
         bytes: &Bytes<'_, E>,
         range: ByteRange,
     ) -> Result<(), DatafileError> {
-        let extent = LocalExtent { offset: LocalOffset(range.start()), len: ByteLen(range.len()) };
         let is_given_up =
             self.log.overlap(bytes.key, range).any && self.clear_way(target, bytes, range).await?;
-        self.policies.served_by_disk(bytes.key, extent, true);
         // All of it, also where the log has the newest bytes: what the disk has under these does not count.
-        bytes.of(range).to_disk(target, bytes.key, extent.offset).await?;
+        bytes.of(range).to_disk(target, bytes.key, LocalOffset(range.start())).await?;
         if is_given_up {
             // Not before the disk has the newer ones: it may have no room for them.
             self.log.give_up(bytes.key, range).await?;

@@ -55,6 +55,19 @@ impl<E: Env> FragmentLog<E> {
         self.0.state.lock().map.cached(key)
     }
 
+    /// Whether anything of `extent` lies here, and how far the datafile reaches by what does; `None` when nothing of it
+    /// does, which is near free.
+    #[inline]
+    pub fn look(&self, key: DatafileKey, extent: ByteRange) -> Option<(bool, ByteLen)> {
+        if !self.0.filter.may_have(key) {
+            return None;
+        }
+        let state = self.0.state.lock();
+        let end = state.map.cached(key)?.end;
+        let any = self.0.health.is_behind() || state.map.overlapping(key, extent).next().is_some();
+        Some((any, end))
+    }
+
     /// At most `limit` datafiles after `after` with anything here, in the order of their keys.
     pub fn list(&self, after: Option<DatafileKey>, limit: usize) -> Vec<(DatafileKey, Cached)> {
         self.0.state.lock().map.cached_after(after).take(limit).collect()
