@@ -57,7 +57,8 @@ fn main() {
         let space = Space { figures: &figures, rooms: &rooms, extent, request };
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let options = RunOptions { drain: true, ..RunOptions::default() };
-        let trials = Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, jobs };
+        let trials =
+            Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, seeds: 1, jobs };
         let model = |placing: &Placing| weft_planner::model::run(&figures, &load, &[placing]).seconds;
         let found = trials.search(&space, &model);
         println!("{} layouts tried; the best:", found.tried);

@@ -26,6 +26,8 @@ pub struct Trials<'a> {
     pub workload: &'a dyn Workload,
     /// How it is run.
     pub options: RunOptions,
+    /// A layout is judged by the mean of so many runs, each with the next seed: more than one where chance decides much.
+    pub seeds: u64,
     /// So many runs at once.
     pub jobs: usize,
 }
@@ -111,9 +113,20 @@ impl Trials<'_> {
         found.into_iter().map(|(index, trial)| (trial, index)).collect()
     }
 
+    /// The mean of all seeds, unless their sum says before that it is over the limit.
     fn run(&self, placing: &Placing, limit_s: f64) -> Result<Trial, TrialError> {
-        let limit = limit_s.is_finite().then(|| Nanos((limit_s * 1e9).ceil() as u64));
-        let options = RunOptions { limit, ..self.options };
-        run_layout(self.cluster, layout_spec(placing, self.figures)?, self.workload, options)
+        let mut left = limit_s * self.seeds as f64;
+        let (mut sum, mut first) = (0.0, None);
+        for seed in 0..self.seeds {
+            let limit = left.is_finite().then(|| Nanos((left * 1e9).ceil() as u64));
+            let options = RunOptions { limit, ..self.options };
+            let cluster = ClusterSpec { seed: self.cluster.seed.wrapping_add(seed), ..self.cluster.clone() };
+            let trial = run_layout(&cluster, layout_spec(placing, self.figures)?, self.workload, options)?;
+            first.get_or_insert(trial);
+            sum += trial.seconds;
+            left = (left - trial.seconds).max(0.0);
+        }
+        let first = first.expect("there is a seed");
+        Ok(Trial { seconds: sum / self.seeds as f64, ..first })
     }
 }

@@ -64,7 +64,8 @@ fn over_the_best_found(text: &str, room: u64) -> f64 {
     let options = RunOptions { drain: true, ..RunOptions::default() };
     let some: Vec<Placing> = space.all().into_iter().step_by(3).map(|(_, placing)| placing).collect();
     assert!(some.len() > 30, "{} layouts", some.len());
-    let trials = Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, jobs: 4 };
+    let trials =
+        Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, seeds: 1, jobs: 4 };
     let found = trials.each(&some);
     let (_, placings) = planned.placings.iter().find(|(planner, _)| *planner == Planner::Best).unwrap();
     let best = trial(&cluster, &figures, &placings[0], &*workload, None).unwrap().seconds;
@@ -96,7 +97,8 @@ fn a_search_that_gives_up_slow_layouts_finds_what_trying_all_of_them_does() {
     let (figures, _) = planned(&*workload, &cluster, room);
     let space = Space { figures: &figures, rooms: &[u64::MAX, room], extent: 8 << 20, request: 256 << 10 };
     let options = RunOptions::default();
-    let trials = |jobs| Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, jobs };
+    let trials =
+        |jobs| Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, seeds: 2, jobs };
     let grid: Vec<Placing> = space.all().into_iter().map(|(_, placing)| placing).collect();
     let all = trials(4).each(&grid);
     assert_eq!(all.len(), grid.len());

@@ -11,6 +11,8 @@ use weft_twin::ClusterSpec;
 
 /// Seeds beside that of a search.
 const SEEDS: u64 = 4;
+/// They begin behind those of the search.
+const OTHERS: u64 = 1000;
 /// Layouts of a search that are run by these, too.
 const AGAIN: usize = 5;
 
@@ -104,15 +106,15 @@ fn place(experiment: &Experiment, point: &Point, how: How) -> Result<Place, Stri
         parts.join("; ")
     };
     let options = experiment.run.options();
-    let seconds = |seed: u64, placing: &Placing| {
+    let seconds = |seed: u64, seeds: u64, placing: &Placing| {
         let cluster = ClusterSpec { seed, ..cluster.clone() };
         let (figures, workload) = (&problem.figures, &*workload);
-        let trials = Trials { cluster: &cluster, figures, workload, options, jobs: 1 };
+        let trials = Trials { cluster: &cluster, figures, workload, options, seeds, jobs: 1 };
         trials.each(std::slice::from_ref(placing)).first().map(|(trial, _)| trial.seconds)
     };
     // By other dice than those by which it was found to be the best.
     let mean = |placing: &Placing| {
-        let seeds = (1..=SEEDS).map(|seed| seconds(how.seed + seed, placing));
+        let seeds = (1..=SEEDS).map(|seed| seconds(how.seed + OTHERS + seed, 1, placing));
         seeds.sum::<Option<f64>>().map(|sum| sum / SEEDS as f64)
     };
     let judged = |who, twin_s, placing: &Placing, by_others: bool| Judged {
@@ -126,8 +128,8 @@ fn place(experiment: &Experiment, point: &Point, how: How) -> Result<Place, Stri
     for (planner, placings) in &planned.placings {
         let placing = &placings[0];
         layout_spec(placing, &problem.figures).map_err(|error| format!("{name}: {planner}: {error}"))?;
-        let twin_s =
-            seconds(how.seed, placing).ok_or_else(|| format!("{name}: {planner}: the run failed"))?;
+        let twin_s = seconds(how.seed, problem.seeds, placing)
+            .ok_or_else(|| format!("{name}: {planner}: the run failed"))?;
         let by_others = how.tried.is_some() && *planner == Planner::Best;
         planners.push(judged(planner.name(), twin_s, placing, by_others));
     }

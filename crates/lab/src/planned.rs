@@ -28,6 +28,13 @@ pub struct PlanSpec {
     /// Room on each target, by class.
     #[serde(default)]
     rooms: BTreeMap<String, Size>,
+    /// Seeds by whose mean layouts that are tried are judged; 1 unless said.
+    #[serde(default = "one")]
+    seeds: u64,
+}
+
+const fn one() -> u64 {
+    1
 }
 
 /// Who lays out.
@@ -65,6 +72,8 @@ pub struct Problem {
     pub traced: Traced,
     /// The cluster.
     pub figures: Figures,
+    /// Seeds by whose mean layouts are judged.
+    pub seeds: u64,
 }
 
 impl Problem {
@@ -94,7 +103,8 @@ impl Problem {
         let rooms: Vec<u64> = self.figures.classes.iter().map(Class::room).collect();
         let (extent, request) = (self.unit().extent, self.unit().request_size());
         let space = Space { figures: &self.figures, rooms: &rooms, extent, request };
-        let trials = Trials { cluster, figures: &self.figures, workload, options: runs.options(), jobs };
+        let (figures, options) = (&self.figures, runs.options());
+        let trials = Trials { cluster, figures, workload, options, seeds: self.seeds, jobs };
         let load = Load::of(&self.traced, Some(0)).thin(GUESSED);
         let guess = |placing: &Placing| run(&self.figures, &load, &[placing]).seconds;
         match what {
@@ -121,7 +131,7 @@ impl PlanSpec {
         };
         let rooms = self.rooms.iter().map(|(class, room)| (class.clone(), room.0)).collect();
         let figures = of_twin(cluster, &rooms, unit.extent_sum).map_err(|error| error.to_string())?;
-        Ok(Problem { traced, figures })
+        Ok(Problem { traced, figures, seeds: self.seeds.max(1) })
     }
 
     /// Gives the cluster the layout that is planned, or found, for the workload's files.

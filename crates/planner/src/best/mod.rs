@@ -155,13 +155,13 @@ impl Search<'_> {
         for _ in 0..PASSES {
             let before = seconds;
             for other in 0..row.choices() {
-                for row_with in row.variants(other, self) {
+                for (row_with, needed) in row.variants(other, self) {
                     let Some(candidate) = row_with.placing(self) else { continue };
                     if candidate == placing {
                         continue;
                     }
                     let time = judge(&candidate);
-                    if time < seconds * (1.0 - BETTER) {
+                    if time < seconds * (1.0 - needed) {
                         (row, placing, seconds) = (row_with, candidate, time);
                     }
                 }

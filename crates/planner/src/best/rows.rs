@@ -1,6 +1,6 @@
 //! Rows of parts: which classes take part in each, with which stripe sizes.
 
-use super::Search;
+use super::{BETTER, Search};
 use crate::placing::{Part, Placing};
 
 /// Parts of a row at most; ranges that are moved to where they are used may become more.
@@ -13,6 +13,8 @@ const STRIPE_MIN: u64 = 4096;
 const STRIPE_MAX: u64 = 1 << 26;
 /// How stripes beside a stripe compare to it, in quarters.
 const BESIDE: [u64; 4] = [2, 3, 6, 8];
+/// So much faster have these to be.
+const BESIDE_WORTH: f64 = 0.01;
 /// Parts of the room that a part may take.
 const SHARES: [f64; 5] = [1.0, 0.875, 0.75, 0.5, 0.25];
 
@@ -93,8 +95,9 @@ impl Row {
         self.parts.len() * (self.parts[0].stripes.len() + 2)
     }
 
-    /// The row with every other value of one choice.
-    pub fn variants(&self, choice: usize, search: &Search<'_>) -> Vec<Self> {
+    /// The row with every other value of one choice, each with what it has to gain to be taken: what is only beside the
+    /// stripe that there is, and no round number, may fit the sample and not the program.
+    pub fn variants(&self, choice: usize, search: &Search<'_>) -> Vec<(Self, f64)> {
         let classes = self.parts[0].stripes.len();
         let (part, which) = (choice / (classes + 2), choice % (classes + 2));
         let with = |change: &dyn Fn(&mut RowPart)| {
@@ -106,24 +109,21 @@ impl Row {
         let sizes = sizes(search);
         match which {
             _ if which < classes && here.stripes[which] == 0 => Vec::new(),
-            _ if which < classes => {
-                let beside = BESIDE.map(|quarters| times(here.stripes[which], quarters));
-                let sizes = sizes.iter().chain(&beside);
-                sizes.map(|size| with(&|part| part.stripes[which] = *size)).collect()
-            }
-            _ if which == classes => {
-                let taking = |part: &mut RowPart, with: &dyn Fn(&mut u64)| {
-                    part.stripes.iter_mut().filter(|stripe| **stripe > 0).for_each(with);
+            _ if which <= classes => {
+                let taking = |part: &mut RowPart, change: &dyn Fn(u64) -> u64| {
+                    let chosen = part.stripes.iter_mut().enumerate();
+                    let chosen =
+                        chosen.filter(|(class, size)| **size > 0 && (which == classes || *class == which));
+                    chosen.for_each(|(_, size)| *size = change(*size));
                 };
-                let same =
-                    sizes.iter().map(|size| with(&|part| taking(part, &|stripe: &mut u64| *stripe = *size)));
+                let round = sizes.iter().map(|size| (with(&|part| taking(part, &|_| *size)), BETTER));
                 let beside = BESIDE.iter().map(|quarters| {
-                    with(&|part| taking(part, &|stripe: &mut u64| *stripe = times(*stripe, *quarters)))
+                    (with(&|part| taking(part, &|size| times(size, *quarters))), BESIDE_WORTH)
                 });
-                same.chain(beside).collect()
+                round.chain(beside).collect()
             }
             _ if part + 1 == self.parts.len() => Vec::new(),
-            _ => SHARES.iter().map(|share| with(&|part| part.share = *share)).collect(),
+            _ => SHARES.iter().map(|share| (with(&|part| part.share = *share), BETTER)).collect(),
         }
     }
 }
