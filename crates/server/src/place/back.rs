@@ -3,7 +3,7 @@
 use super::Placed;
 use super::bridge::Bridge;
 use super::open::STEP;
-use super::span::{BUFFER_LEN, around, runs, spans};
+use super::span::{LONG_SPAN_MAX, SPAN_MAX, around, buffer_len, runs, span_max, spans};
 use crate::admission::Admission;
 use crate::payload::Buffer;
 use std::collections::BTreeSet;
@@ -61,10 +61,11 @@ impl<E: Env> Placed<E> {
         len_max: ByteLen,
     ) -> Result<Step, (DatafileError, Option<Position>)> {
         let Some(bridge) = &self.bridge else { return Ok(Step::default()) };
+        let _flush = bridge.flushes();
         let mut copied = bridge.copied.take().await;
         // What somebody left in the middle need not be given once more.
         let left = self.settle(bridge, &mut copied).await;
-        let mut buf = Buffer::new(&bridge.env, BUFFER_LEN);
+        let mut buf = Buffer::new(&bridge.env, buffer_len(LONG_SPAN_MAX));
         let next = self.copy_back(bridge, (from, len_max), false, &mut copied, &mut buf, || true).await;
         let settled = self.settle(bridge, &mut copied).await;
         let settled = left.and_then(|left| Ok(ByteLen(left.0 + settled?.0)));
@@ -95,7 +96,8 @@ impl<E: Env> Placed<E> {
         may_go_on: impl Fn() -> bool,
     ) -> Option<Position> {
         let pieces = bridge.log.dirty_runs(from, len_max);
-        let spans = if ripe { runs(&pieces) } else { spans(&bridge.config.curve, &pieces) };
+        let longest = span_max(buf);
+        let spans = if ripe { runs(&pieces, longest) } else { spans(&bridge.config.curve, &pieces, longest) };
         let mut next = None;
         for (key, span) in spans {
             if !may_go_on() {
@@ -206,12 +208,14 @@ impl<E: Env> Placed<E> {
             let dirty = bridge.dirty();
             pressing = dirty >= bridge.config.dirty_high || pressing && dirty > bridge.config.dirty_low;
             let is_idle = || requests() == (true, before);
-            let may_go_on = || pressing || is_idle();
+            // Who waits for everything does it in longer writes.
+            let is_left = || bridge.flushes.load(Ordering::Relaxed) == 0;
+            let may_go_on = || is_left() && (pressing || is_idle());
             if !may_go_on() {
                 continue;
             }
             let mut copied = bridge.copied.take().await;
-            let buf = buf.get_or_insert_with(|| Buffer::new(&bridge.env, BUFFER_LEN));
+            let buf = buf.get_or_insert_with(|| Buffer::new(&bridge.env, buffer_len(SPAN_MAX)));
             let room = if pressing { STEP } else { ByteLen(BATCH.0.saturating_sub(copied.len)) };
             let (began, written) = (from, bridge.counters.bytes_written_back.load(Ordering::Relaxed));
             let put = bridge.counters.bytes_written.load(Ordering::Relaxed);

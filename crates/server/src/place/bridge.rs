@@ -35,6 +35,8 @@ pub(crate) struct Bridge<E: Env> {
     pub(super) busy: AtomicU32,
     /// Writes that the disk has, or that wait for it.
     pub(super) disk_writes: AtomicU32,
+    /// Who waits for everything to be written back.
+    pub(super) flushes: AtomicU32,
     /// There is something to do in the background, or it is to end.
     pub(super) work: E::Notify,
     /// Whether the task in the background waits for work.
@@ -79,6 +81,7 @@ impl<E: Env> Bridge<E> {
             log_requests: AtomicU64::new(0),
             busy: AtomicU32::new(0),
             disk_writes: AtomicU32::new(0),
+            flushes: AtomicU32::new(0),
             work: env.notify(),
             asleep: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -96,6 +99,12 @@ impl<E: Env> Bridge<E> {
     pub(super) fn writes_disk(&self) -> Busy<'_> {
         self.disk_writes.fetch_add(1, Ordering::Relaxed);
         Busy(&self.disk_writes)
+    }
+
+    /// Somebody has everything written back.
+    pub(super) fn flushes(&self) -> Busy<'_> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Busy(&self.flushes)
     }
 
     /// Whether the SSD has nothing to do.

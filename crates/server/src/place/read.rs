@@ -3,6 +3,7 @@
 use super::bridge::{Bridge, range};
 use super::counters::add;
 use super::preload::Miss;
+use super::span::gaps;
 use super::{Gate, Placed};
 use std::sync::atomic::Ordering;
 use weft_core::ibridge::Verdict;
@@ -193,7 +194,7 @@ impl<E: Env> Placed<E> {
         let known = bridge.log.cached(key).map_or(ByteLen(0), |cached| cached.end);
         let pieces = bridge.log.find(key, range);
         let known = known.max(ByteLen(pieces.last().map_or(0, |piece| piece.extent().end())));
-        let gaps = gaps(range, &pieces);
+        let gaps = gaps(range, pieces.iter().map(Piece::extent), |len| len.0 < GAP_MAX);
         let within =
             |part: ByteRange| (part.start() - range.start()) as usize..(part.end() - range.start()) as usize;
         let mut disk_len = ByteLen(0);
@@ -246,23 +247,4 @@ fn zero(bytes: &mut [u8]) {
     if !Hollow::holds(bytes) {
         bytes.fill(0);
     }
-}
-
-/// What the disk has to be asked for: all of `range` but `pieces`, in few requests.
-fn gaps(range: ByteRange, pieces: &[Piece]) -> Vec<ByteRange> {
-    let mut gaps: Vec<ByteRange> = Vec::new();
-    let mut at = range.start();
-    let ends = pieces.iter().map(|piece| (piece.extent().start(), piece.extent().end()));
-    for (start, end) in ends.chain([(range.end(), range.end())]) {
-        if let Some(gap) = ByteRange::new(at, start) {
-            match gaps.last_mut() {
-                Some(last) if gap.start() - last.end() < GAP_MAX => {
-                    *last = ByteRange::new(last.start(), gap.end()).expect("longer than before");
-                }
-                _ => gaps.push(gap),
-            }
-        }
-        at = end;
-    }
-    gaps
 }

@@ -12,30 +12,39 @@ use weft_store::error::DatafileError;
 use weft_store::fragments::Piece;
 use weft_store::target::Module;
 
-/// The longest write to the disk.
+/// The longest write to the disk while others may come: they have to wait for it.
 pub(super) const SPAN_MAX: u64 = 4 << 20;
+/// The longest when somebody waits for everything to be on the disk. After each write the platters turn once before the next.
+pub(super) const LONG_SPAN_MAX: u64 = 16 << 20;
 /// What the disk reads before it writes a part of it.
 const PAGE: u64 = 4096;
 /// The most writes to the disk for which others have to wait.
 const PARTS_MAX: usize = 4;
-/// A buffer for a span and the rest of the pages at its ends.
-pub(super) const BUFFER_LEN: usize = (SPAN_MAX + 2 * PAGE) as usize;
+/// The length of a buffer for spans of up to `len_max` and the rest of the pages at their ends.
+pub(super) const fn buffer_len(len_max: u64) -> usize {
+    (len_max + 2 * PAGE) as usize
+}
 
-/// Neighbors in one datafile as one, up to the longest write.
-pub(super) fn runs(pieces: &[Piece]) -> Vec<(DatafileKey, ByteRange)> {
+/// The longest span for a buffer.
+pub(super) const fn span_max(buf: &[u8]) -> u64 {
+    buf.len() as u64 - 2 * PAGE
+}
+
+/// Neighbors in one datafile as one, up to a length.
+pub(super) fn runs(pieces: &[Piece], len_max: u64) -> Vec<(DatafileKey, ByteRange)> {
     let mut runs: Vec<(DatafileKey, ByteRange)> = Vec::new();
     for piece in pieces {
         let (key, mut extent) = (piece.key(), piece.extent());
         if let Some((last_key, last)) = runs.last_mut()
             && *last_key == key
             && last.end() == extent.start()
-            && extent.end() - last.start() <= SPAN_MAX
+            && extent.end() - last.start() <= len_max
         {
             *last = joined(*last, extent);
             continue;
         }
-        while extent.len() > SPAN_MAX {
-            let at = extent.start() + SPAN_MAX;
+        while extent.len() > len_max {
+            let at = extent.start() + len_max;
             runs.push((key, ByteRange::new(extent.start(), at).expect("not empty")));
             extent = ByteRange::new(at, extent.end()).expect("not empty");
         }
@@ -44,14 +53,14 @@ pub(super) fn runs(pieces: &[Piece]) -> Vec<(DatafileKey, ByteRange)> {
     runs
 }
 
-/// Runs that are near to each other as one, with what lies between them.
-pub(super) fn spans(curve: &ServiceCurve, pieces: &[Piece]) -> Vec<(DatafileKey, ByteRange)> {
+/// Runs that are near to each other as one, with what lies between them, up to a length.
+pub(super) fn spans(curve: &ServiceCurve, pieces: &[Piece], len_max: u64) -> Vec<(DatafileKey, ByteRange)> {
     let mut spans: Vec<(DatafileKey, ByteRange)> = Vec::new();
-    for (key, run) in runs(pieces) {
+    for (key, run) in runs(pieces, len_max) {
         match spans.last_mut() {
             Some((last_key, last))
                 if *last_key == key
-                    && run.end() - last.start() <= SPAN_MAX
+                    && run.end() - last.start() <= len_max
                     && is_near(curve, ByteLen(run.start() - last.end())) =>
             {
                 *last = joined(*last, run);
@@ -90,14 +99,14 @@ impl<E: Env> Placed<E> {
         pieces: &[Piece],
         buf: &mut [u8],
     ) -> Result<u64, DatafileError> {
-        let runs = runs(pieces);
+        let runs = runs(pieces, held.len());
         let is_ragged = runs.iter().any(|(_, run)| run.start() % PAGE != 0 || run.end() % PAGE != 0);
         let is_direct = self.target.module() == Module::Direct;
         // Through the page cache the system gathers and sorts what is written, and only has to read pages that are
         // written in part: better all at once than one by one.
         let wants_rest = runs.len() > 1 && (is_direct || is_ragged);
         let on_disk = match wants_rest {
-            true => self.rest(key, held, buf).await,
+            true => self.rest(&bridge.config.curve, key, held, &runs, buf).await,
             false => 0,
         };
         let within =
@@ -118,19 +127,58 @@ impl<E: Env> Placed<E> {
         Ok(end)
     }
 
-    /// Reads what the disk has of `held`; how many bytes. What cannot be read is written back without it.
-    async fn rest(&self, key: DatafileKey, held: ByteRange, buf: &mut [u8]) -> usize {
-        let room = &mut buf[..held.len() as usize];
-        self.target.read(key, LocalOffset(held.start()), room).await.map_or(0, |(count, _)| count)
+    /// Reads what lies in `held` between and around `runs`, as far as the disk has it: up to which byte of `held` that is
+    /// known. What cannot be read is written back without it.
+    async fn rest(
+        &self,
+        curve: &ServiceCurve,
+        key: DatafileKey,
+        held: ByteRange,
+        runs: &[(DatafileKey, ByteRange)],
+        buf: &mut [u8],
+    ) -> usize {
+        let is_passed = |len| curve.transfer(len, false) < curve.seek(len).saturating_add(curve.rotation());
+        for gap in gaps(held, runs.iter().map(|(_, run)| *run), is_passed) {
+            let from = (gap.start() - held.start()) as usize;
+            let room = &mut buf[from..from + gap.len() as usize];
+            let wanted = room.len();
+            let count = self.target.read(key, LocalOffset(gap.start()), room).await.map_or(0, |read| read.0);
+            if count < wanted {
+                return from + count;
+            }
+        }
+        held.len() as usize
     }
+}
+
+/// What of `range` lies outside `pieces` (sorted and disjoint), in few requests: two gaps are one, with what is between
+/// them, where the disk is to pass over a piece of that length.
+pub(super) fn gaps(
+    range: ByteRange,
+    pieces: impl IntoIterator<Item = ByteRange>,
+    is_passed: impl Fn(ByteLen) -> bool,
+) -> Vec<ByteRange> {
+    let mut gaps: Vec<ByteRange> = Vec::new();
+    let mut at = range.start();
+    let ends = pieces.into_iter().map(|piece| (piece.start(), piece.end()));
+    for (start, end) in ends.chain([(range.end(), range.end())]) {
+        if let Some(gap) = ByteRange::new(at, start) {
+            match gaps.last_mut() {
+                Some(last) if is_passed(ByteLen(gap.start() - last.end())) => *last = joined(*last, gap),
+                _ => gaps.push(gap),
+            }
+        }
+        at = end;
+    }
+    gaps
 }
 
 fn only(runs: &[(DatafileKey, ByteRange)]) -> Vec<ByteRange> {
     runs.iter().map(|(_, run)| *run).collect()
 }
 
-/// What is written in one go: runs, with what lies between and around them where the disk has it. `rest` is what it has of
-/// `held`, from its start on.
+/// What is written in one go: runs, with what lies between and around them where the disk has it. `rest` is what is known
+/// of `held`, from its start on.
 fn parts(runs: &[(DatafileKey, ByteRange)], held: ByteRange, rest: &[u8]) -> Vec<ByteRange> {
     // Holes stay holes: zeros are not written.
     let has = |start: u64, end: u64| {
@@ -178,6 +226,17 @@ mod tests {
         let disk = curve(Nanos::from_ms(4));
         assert!(is_near(&disk, ByteLen(199_999)) && !is_near(&disk, ByteLen(200_000)));
         assert!(!is_near(&curve(Nanos(0)), ByteLen(1)), "an SSD comes back at once");
+    }
+
+    #[test]
+    fn gaps_are_asked_for_apart_where_the_disk_is_not_to_pass_over_what_is_between() {
+        let pieces = [(10, 20), (25, 26), (40, 50)].map(|(start, end)| range(start, end));
+        let of = |passed: u64| gaps(range(5, 60), pieces, |len| len.0 < passed);
+        assert_eq!(of(0), [range(5, 10), range(20, 25), range(26, 40), range(50, 60)]);
+        assert_eq!(of(2), [range(5, 10), range(20, 40), range(50, 60)]);
+        assert_eq!(of(11), [range(5, 60)]);
+        assert_eq!(gaps(range(10, 20), [range(10, 20)], |_| false), [], "nothing is missing");
+        assert_eq!(gaps(range(5, 30), [], |_| false), [range(5, 30)], "all of it");
     }
 
     #[test]
