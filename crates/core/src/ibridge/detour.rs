@@ -6,7 +6,7 @@ use super::average::DiskRequest;
 use super::crowd::Crowd;
 use super::curve::ServiceCurve;
 use super::decider::Verdict;
-use super::runs::{Runs, Standing};
+use super::runs::{NEAR, Runs, Standing};
 use crate::units::{ByteLen, Nanos};
 
 /// So many writes in a row go to the disk, though they would go to the SSD, to learn what that costs now: one alone would
@@ -26,6 +26,8 @@ const ROTATIONS_MAX: u64 = 4;
 /// What writes are seen to take beyond their transfer is not the arm's doing when it is less than this part of half a turn: it
 /// is memory, and processors that are busy.
 const ARM_PART: u64 = 4;
+/// After a read that goes back a little so many are taken to come in no order.
+const UNORDERED: u32 = 16;
 /// Whoever writes after such a time without writes may be others than those before.
 const QUIET: Nanos = Nanos::from_s(1);
 /// Of so many neighbors that wait together two are served for one movement of the arm, of twice as many three: the system sorts
@@ -38,6 +40,12 @@ pub(super) struct Detour {
     runs: Runs,
     /// Where the disk's last request ended.
     head: Option<(u64, u64)>,
+    /// Where it will have ended once reads find the copies that are being made.
+    kept: Option<(u64, u64)>,
+    /// Whether a copy is made of the read that the disk serves now.
+    is_copied: bool,
+    /// So many reads more are taken to come in no order.
+    unordered: u32,
     /// What the arm took to get to the reads that go on from one to the next, and how many bytes they are by now.
     reading: (Nanos, u64),
     crowd: Crowd,
@@ -125,6 +133,9 @@ impl Detour {
         Self {
             runs: Runs::new(),
             head: None,
+            kept: None,
+            is_copied: false,
+            unordered: 0,
             reading: (Nanos::ZERO, 0),
             crowd: Crowd::new(),
             ragged: Mean::default(),
@@ -152,6 +163,9 @@ impl Detour {
     /// The disk serves a request.
     pub fn served(&mut self, request: &DiskRequest) {
         self.head = Some((request.file, request.offset.0.saturating_add(request.len.0)));
+        if !std::mem::take(&mut self.is_copied) || self.unordered > 0 {
+            self.kept = self.head;
+        }
     }
 
     /// The disk had a write from `began` to `ended`. What it took is the time since it was done with another: when `depth`
@@ -190,6 +204,7 @@ impl Detour {
         way: Nanos,
         class: Class,
     ) -> Verdict {
+        self.is_copied = false;
         let is_part = self.runs.join(request) != Standing::Alone;
         if request.len == ByteLen::ZERO {
             return Verdict::Disk;
@@ -202,10 +217,8 @@ impl Detour {
                     .min(seen(curve, self.whole.of_last.unwrap_or(0)))
             }
             true => way,
-            // Who jumps and goes on from there is one long request: without its beginning the rest would have to jump.
             false => {
-                let goes_on = self.head == Some((request.file, request.offset.0));
-                let (cost, before) = if goes_on { self.reading } else { (way, 0) };
+                let (cost, before) = self.jump(curve, request, way);
                 self.reading = (cost, before.saturating_add(request.len.0));
                 cost
             }
@@ -222,12 +235,36 @@ impl Detour {
             }
             _ => return Verdict::Disk,
         };
+        self.is_copied = !request.write;
         // While it is being found out, what begins runs goes to the disk like what goes on from there.
         let is_measured = request.write && (is_part || edge > Nanos::ZERO || self.probes > 0);
         if is_measured && self.is_probe(price, request.len, cost) {
             return Verdict::Disk;
         }
         verdict
+    }
+
+    /// What the arm takes to get to a read, which is `way` from where it is, and how many bytes before it that has brought.
+    fn jump(&mut self, curve: &ServiceCurve, request: &DiskRequest, way: Nanos) -> (Nanos, u64) {
+        let at = (request.file, request.offset.0);
+        let goes_back = self.head.is_some_and(|(file, head)| {
+            file == at.0 && at.1 < head && head - at.1 < request.len.0.saturating_mul(NEAR)
+        });
+        self.unordered = if goes_back { UNORDERED } else { self.unordered.saturating_sub(1) };
+        // Readers in order return to where they were before a jump of which the SSD gets a copy. Many at once return to nothing,
+        // and of what lies near to each other each device would get every other piece.
+        if self.unordered == 0
+            && let Some((file, kept)) = self.kept
+            && file == at.0
+            && let Some(ahead) = at.1.checked_sub(kept)
+            && self.head != Some(at)
+        {
+            // What lies a little ahead it passes over.
+            let jump = curve.seek(ByteLen(ahead)).saturating_add(curve.rotation());
+            return (jump.min(curve.transfer(ByteLen(ahead), false)), 0);
+        }
+        // Who jumps and goes on from there is one long request: without its beginning the rest would have to jump.
+        if self.head == Some(at) { self.reading } else { (way, 0) }
     }
 
     /// Whether a write goes to the disk to show what it takes there, where it was seen to take `cost` beyond its transfer.
@@ -318,24 +355,58 @@ mod tests {
         assert_eq!(decide(&mut detour, &write(5 << 20, 0)), Verdict::Disk, "nothing to write");
     }
 
+    fn read(offset: u64, len: u64) -> DiskRequest {
+        DiskRequest { write: false, ..write(offset, len) }
+    }
+
+    /// The SSD has nothing of it yet.
+    fn miss(detour: &mut Detour, request: &DiskRequest) -> Verdict {
+        let verdict = decide(detour, request);
+        detour.served(request);
+        verdict
+    }
+
     #[test]
     fn a_read_waits_for_the_arm_unless_it_goes_on_where_the_disk_was() {
         let mut detour = learned();
-        let read = |offset, len| DiskRequest { write: false, ..write(offset, len) };
         detour.served(&read(0, 4096));
-        assert_eq!(decide(&mut detour, &read(4096, 4096)), Verdict::Disk);
+        assert_eq!(miss(&mut detour, &read(4096, 4096)), Verdict::Disk);
         // 4 ms at 100 ns a byte are 40,000 bytes.
         let ssd = Verdict::Ssd { class: Class::Random, gain: 4_000_000 };
-        assert_eq!(decide(&mut detour, &read(8192, 39_999)), ssd, "the disk has not been there");
-        assert_eq!(decide(&mut detour, &read(8192, 40_000)), Verdict::Disk);
+        assert_eq!(miss(&mut detour, &read(1 << 20, 39_999)), ssd);
+        assert_eq!(miss(&mut detour, &read(2 << 20, 40_000)), Verdict::Disk);
         // What goes on from a jump belongs to it, as long as all of it is worth the jump.
-        assert_eq!(decide(&mut detour, &read(1 << 20, 20_000)), ssd);
-        detour.served(&read(1 << 20, 20_000));
-        assert_eq!(decide(&mut detour, &read((1 << 20) + 20_000, 19_999)), ssd);
-        detour.served(&read((1 << 20) + 20_000, 19_999));
-        assert_eq!(decide(&mut detour, &read((1 << 20) + 39_999, 1)), Verdict::Disk);
+        assert_eq!(miss(&mut detour, &read(4 << 20, 20_000)), ssd);
+        assert_eq!(miss(&mut detour, &read((4 << 20) + 20_000, 19_999)), ssd);
+        assert_eq!(miss(&mut detour, &read((4 << 20) + 39_999, 1)), Verdict::Disk);
         detour.served(&read(0, 4096));
-        assert_eq!(decide(&mut detour, &DiskRequest { file: 2, ..read(4096, 4096) }), ssd);
+        assert_eq!(miss(&mut detour, &DiskRequest { file: 2, ..read(4096, 4096) }), ssd);
+    }
+
+    #[test]
+    fn who_returns_from_what_was_copied_has_not_been_away() {
+        let mut detour = learned();
+        detour.served(&read(0, 1 << 20));
+        let ssd = Verdict::Ssd { class: Class::Random, gain: 4_000_000 };
+        for at in 1..100 {
+            assert_eq!(miss(&mut detour, &read(at << 30, 4096)), ssd, "{at}");
+            assert_eq!(miss(&mut detour, &read(at << 20, 1 << 20)), Verdict::Disk, "{at}");
+        }
+        // A little ahead: 20,000 bytes pass in 0.2 ms, which 4,096 bytes are not worth.
+        assert_eq!(miss(&mut detour, &read((100 << 20) + 20_000, 4096)), Verdict::Disk);
+    }
+
+    #[test]
+    fn what_many_read_in_no_order_is_not_torn_apart() {
+        let mut detour = learned();
+        detour.served(&read(0, 4096));
+        let mut copied = 0;
+        for at in 1..200_u64 {
+            // Neighbors by turns.
+            let request = read((at ^ 1) * 4096, 4096);
+            copied += u32::from(miss(&mut detour, &request) != Verdict::Disk);
+        }
+        assert!(copied > 190, "{copied}");
     }
 
     /// The disk is busy with one such write after the other.

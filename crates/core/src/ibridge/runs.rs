@@ -7,7 +7,7 @@ use super::average::DiskRequest;
 const RUNS: usize = 64;
 /// What begins or ends within so many times its own length of a run is near it: with that many writers of one run, it goes on
 /// in no order.
-const NEAR: u64 = 128;
+pub(super) const NEAR: u64 = 128;
 
 /// How a request lies to the runs before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
