@@ -119,11 +119,20 @@ impl Space<'_> {
                     with(part);
                 }
             }
-            for share in SHARES {
-                with(RowPart { share, ..part.clone() });
+            // The last part takes what is left, whatever its share.
+            let shares = SHARES.iter().filter(|share| number + 1 < row.0.len() && **share != part.share);
+            for share in shares {
+                with(RowPart { share: *share, ..part.clone() });
             }
         }
-        rows.into_iter().filter_map(|row| self.laid(&row).map(|placing| (row, placing))).collect()
+        let mut found: Vec<(Row, Placing)> = Vec::new();
+        for row in rows {
+            // Shares of few rounds come to the same layout.
+            if let Some(placing) = self.laid(&row).filter(|it| !found.iter().any(|(_, other)| other == it)) {
+                found.push((row, placing));
+            }
+        }
+        found
     }
 
     fn sizes(&self) -> Vec<u64> {
