@@ -5,8 +5,10 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # What else to tell weft bench, such as BENCH="--json --rounds 5".
 BENCH ?=
+# Where random tests begin, so that a tree that was not changed passes as it did before.
+export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test bench ibridge tracing plan lint install uninstall deps clean help
+.PHONY: all demo test fuzz bench ibridge tracing plan lint install uninstall deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -21,6 +23,12 @@ test: ## All tests, those with MPI, FUSE and network namespaces among them
 	$(CARGO) build -p weft-cli -p weft-preload
 	$(CARGO) test --workspace
 	$(CARGO) test -p weft-twin --features plants --test search_plants
+
+fuzz: export WEFT_FUZZ_SEED ?= fresh
+fuzz: export WEFT_FUZZ_SECONDS ?= 20
+fuzz: ## Everything that decodes bytes, from fresh seeds, some minutes
+	@scripts/deps.sh build
+	$(CARGO) test -p weft-fuzz
 
 bench: ## Measurements as ratios to the plain local directory in the same run
 	@scripts/deps.sh bench

@@ -3,7 +3,7 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `WEFT_FUZZ_SECONDS` | how long each target runs; 2 when not set, fractions allowed |
-//! | `WEFT_FUZZ_SEED` | the seed that a failed run printed, to run it again |
+//! | `WEFT_FUZZ_SEED` | the seed that a failed run printed, or `fresh` for one that nobody tried; when not set, always the same |
 //! | `WEFT_FUZZ_DIR` | where crash inputs are written; the system's temporary directory when not set |
 
 use crate::mutate::mutate;
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Inputs kept for further mutation.
 const POOL_MAX: usize = 512;
+/// Where a run starts when nothing else is said.
+const SEED: u64 = 0x5745_4654;
 
 /// How to run.
 #[derive(Clone, PartialEq, Debug)]
@@ -52,20 +54,22 @@ pub struct Crash {
 }
 
 impl Options {
-    /// As the environment says, with a fresh seed where it says none.
+    /// As the environment says.
     ///
     /// # Panics
-    /// When a variable holds no number.
+    /// When a variable cannot be read.
     pub fn from_env() -> Self {
         let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         let seconds = variable("WEFT_FUZZ_SECONDS").map_or(2.0, |text| {
             text.parse().unwrap_or_else(|_| panic!("WEFT_FUZZ_SECONDS={text}: write a number of seconds"))
         });
-        let seed = variable("WEFT_FUZZ_SEED").map_or_else(fresh_seed, |text| {
-            let text = text.trim_start_matches("0x");
-            u64::from_str_radix(text, 16)
-                .unwrap_or_else(|_| panic!("WEFT_FUZZ_SEED={text}: write the seed that was printed"))
-        });
+        let seed = match variable("WEFT_FUZZ_SEED").as_deref() {
+            None => SEED,
+            Some("fresh") => fresh_seed(),
+            Some(text) => u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap_or_else(|_| {
+                panic!("WEFT_FUZZ_SEED={text}: write the seed that was printed, or fresh")
+            }),
+        };
         let crash_dir = variable("WEFT_FUZZ_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         Self { time: Duration::from_secs_f64(seconds), seed, crash_dir }
     }

@@ -46,7 +46,8 @@ pub fn pattern(data: &[u8]) -> Outcome {
     let mut halves = data.splitn(2, |byte| *byte == b'\n');
     let text = String::from_utf8_lossy(halves.next().unwrap_or_default());
     let path = halves.next().unwrap_or_default();
-    let parsed = bounded(data.len(), 48, 4096, || text.parse::<Pattern>());
+    // A token for each byte at most, 32 bytes each, in a list that doubles as it grows.
+    let parsed = bounded(data.len(), 72, 4096, || text.parse::<Pattern>());
     // A name itself is a pattern of a plan, and matches itself.
     let name = text.trim_start_matches('/').replace('*', "7");
     if let Ok(plain) = Pattern::of_numbers(&text) {
