@@ -82,7 +82,12 @@ impl PlanArgs {
         }
         if !self.json {
             match wrong {
+                0 if told == 0 => outln!("\nno rule has requests that could be tried"),
+                0 if told == 1 => {
+                    outln!("\nthe model's ranking was right for the one rule that could be tried")
+                }
                 0 => outln!("\nthe model's ranking was right for all {told} rules that could be tried"),
+                1 => outln!("\nthe model ranked one pair wrongly"),
                 wrong => outln!("\nthe model ranked {wrong} pairs wrongly"),
             }
         }
