@@ -1,0 +1,323 @@
+//! Operations on bytes: opening, writing, reading, cutting, syncing.
+
+use super::{Actor, Handle, by_number, path, place};
+use crate::search::bytes::{Fill, fill};
+use crate::search::names::{Answer, Request};
+use crate::search::plan::{Fault, pick};
+use std::io::{IoSlice, IoSliceMut};
+use weft_client::{Error, OpenFile};
+use weft_core::{ByteLen, FileId, FileOffset};
+use weft_env::sim::SimEnv;
+use weft_wire::meta::{LayoutSpec, LockSpace, OpenFlags};
+
+/// Files that a program keeps open.
+const OPEN_MAX: usize = 4;
+
+impl Actor {
+    pub(super) async fn open(&mut self) {
+        if self.handles.len() >= OPEN_MAX {
+            let at = self.some_handle();
+            return self.close(at).await;
+        }
+        if self.rng.below(5) == 0 && !self.handles.is_empty() {
+            return self.open_again().await;
+        }
+        let at = self.spot();
+        let create = self.rng.below(4) > 0;
+        let exclusive = create && self.rng.below(3) == 0;
+        let write = self.rng.below(4) > 0;
+        let read = !write || self.rng.below(5) > 0;
+        let flags = OpenFlags { read, write, create, exclusive, truncate: false, directory: false };
+        let stripe = pick(&mut self.rng, &self.cluster.plan.stripes);
+        let by_rule = self.cluster.plan.rules && self.ruler.below(4) > 0;
+        let stripe_size = (!by_rule).then_some(ByteLen(stripe));
+        let spec = LayoutSpec { stripe_size, ..LayoutSpec::default() };
+        let path = path(at);
+        let id = self.begins(|| format!("open {path} {flags:?}"));
+        self.judge.hit("op: open");
+        self.judge.asks(id, Request::Open { at, create, exclusive });
+        let began = self.judge.moment();
+        let result = self.client.open(&place(&path), flags, 0o644, &spec).await;
+        let took = self.judge.ends(id, || match &result {
+            Ok(file) => format!("file {} created {}", file.file(), file.created()),
+            Err(error) => error.to_string(),
+        });
+        match result {
+            Ok(file) => {
+                self.judge.told(id, &Answer::Opened { file: file.file().0, made: file.created() });
+                if let Some(layout) = file.layout().filter(|_| by_rule && file.created()) {
+                    self.made_by_rule(id, at.dir, began, layout);
+                }
+                self.opened(file, write, began);
+            }
+            Err(error) => self.name_error(id, &error, took),
+        }
+    }
+
+    fn opened(&mut self, file: OpenFile<SimEnv>, write: bool, began: u64) {
+        let known_at = self.judge.file(file.file(), |model, _| {
+            if model.layout.is_none() {
+                model.layout = file.layout().cloned();
+            }
+            model.known_at
+        });
+        if file.created() && known_at < began {
+            self.judge.violated("file ids are not used again", format!("file {}", file.file()));
+        }
+        let key = u64::from(self.judge.id());
+        self.handles.push(Handle { file, key, write });
+    }
+
+    /// Opens a file by its number, perhaps to cut it.
+    async fn open_again(&mut self) {
+        let at = self.some_handle();
+        let file = self.handles[at].file.file();
+        let (write, truncate) = (self.rng.below(2) == 0, self.rng.below(2) == 0);
+        let flags =
+            OpenFlags { read: true, write, create: false, exclusive: false, truncate, directory: false };
+        let id = self.begins(|| format!("open file {file} {flags:?}"));
+        self.judge.hit(if truncate { "op: open with O_TRUNC" } else { "op: open by number" });
+        let began = self.judge.moment();
+        if truncate {
+            self.judge.file(file, |model, now| model.begin_cut(id, 0, now));
+        }
+        let result = self.client.open(&by_number(file), flags, 0, &LayoutSpec::default()).await;
+        self.ends(id, &result);
+        match result {
+            Ok(again) => {
+                if truncate {
+                    self.judge.file(file, |model, now| model.end_cut(id, began, now));
+                }
+                self.opened(again, write, began);
+            }
+            // Removed and not open any more after an outage.
+            Err(error) => self.judged(at, &error, &[libc::ESTALE]).await,
+        }
+    }
+
+    pub(super) async fn close(&mut self, at: usize) {
+        let handle = self.handles.swap_remove(at);
+        let file = handle.file.file();
+        let id = self.begins(|| format!("close file {file}"));
+        self.judge.hit("op: close");
+        if self.handles.iter().all(|other| other.file.file() != file) {
+            self.judge.now(|state, _| state.locks.closed(self.number, file));
+        }
+        let own = (self.number, handle.key);
+        self.judge.now(|state, _| state.locks.released(own, file, LockSpace::Flock, (0, u64::MAX)));
+        let result = handle.file.close().await;
+        self.ends(id, &result);
+        if let Err(error) = result {
+            self.judge.excused(&error, &[]);
+        }
+    }
+
+    pub(super) async fn write(&mut self) {
+        let Some(at) = self.writer() else { return };
+        let (offset, len) = (self.offset(), self.len());
+        let (handle, key) = (self.handles[at].file.clone(), self.handles[at].key);
+        let file = handle.file();
+        let id = self.begins(|| format!("write file {file} {offset}..{}", offset + len as u64));
+        self.judge.hit(if len == 0 { "op: write of nothing" } else { "op: write" });
+        let mut bytes = vec![0; len];
+        fill(id, Fill::Placed, offset, &mut bytes);
+        let end = offset + len as u64;
+        let began = self.judge.file(file, |model, now| {
+            if len > 0 {
+                model.begin_write(id, offset, end, now);
+            }
+            now
+        });
+        // As two pieces of memory now and then.
+        let (first, second) = bytes.split_at(if self.rng.below(3) == 0 { len / 3 } else { len });
+        let parts = [IoSlice::new(first), IoSlice::new(second)];
+        let result = handle.write_at(&parts, FileOffset(offset)).await;
+        let took = self.ends(id, &result);
+        drop(handle);
+        match result {
+            Ok(count) => {
+                if count > 0 {
+                    self.judge.used(id, self.number, file, took);
+                }
+                if count < len && !self.cluster.plan.faults.contains(&Fault::FullDisk) {
+                    self.judge.violated("writes are whole", format!("#{id}: {count} of {len}"));
+                }
+                self.judge.file(file, |model, now| {
+                    if len > 0 {
+                        model.end_write(id, key, (offset, end, count as u64), began, now);
+                    }
+                });
+            }
+            Err(error) => self.judged(at, &error, &[]).await,
+        }
+    }
+
+    pub(super) async fn append(&mut self) {
+        let Some(at) = self.writer() else { return };
+        let len = self.len().clamp(1, 9000);
+        let (handle, key) = (self.handles[at].file.clone(), self.handles[at].key);
+        let file = handle.file();
+        let id = self.begins(|| format!("append to file {file} {len} bytes"));
+        self.judge.hit("op: append");
+        let mut bytes = vec![0; len];
+        fill(id, Fill::Flat, 0, &mut bytes);
+        let began = self.judge.file(file, |model, now| {
+            model.begin_append(id, now);
+            model.reads.insert(now);
+            now
+        });
+        let result = handle.append(&[IoSlice::new(&bytes)]).await;
+        let took = self.judge.ends(id, || match &result {
+            Ok((offset, count)) => format!("{count} bytes at {offset}"),
+            Err(error) => error.to_string(),
+        });
+        drop(handle);
+        match result {
+            Ok((offset, count)) => {
+                self.judge.used(id, self.number, file, took);
+                self.judge.appended(id, file, began, offset.0, count as u64);
+                self.judge.asked(file, began);
+                let (len, count) = (len as u64, count as u64);
+                self.judge.file(file, |model, now| {
+                    model.end_append(id, key, (offset.0, len, count), began, now);
+                });
+            }
+            Err(error) => {
+                self.judge.file(file, |model, _| model.fail_append(id, len as u64, began));
+                self.judge.asked(file, began);
+                self.judged(at, &error, &[]).await;
+            }
+        }
+    }
+
+    pub(super) async fn read(&mut self) {
+        let at = self.some_handle();
+        let handle = self.handles[at].file.clone();
+        if !handle.flags().read {
+            return;
+        }
+        let (offset, len) = (self.offset(), self.len());
+        if let Err(error) = self.read_range(&handle, offset, len).await {
+            drop(handle);
+            self.judged(at, &error, &[]).await;
+        }
+    }
+
+    /// Reads and checks.
+    pub async fn read_range(
+        &self,
+        handle: &OpenFile<SimEnv>,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize, Error> {
+        let file = handle.file();
+        let id = self.begins(|| format!("read file {file} {offset}..{}", offset + len as u64));
+        self.judge.hit("op: read");
+        // What a read leaves alone must not look like data.
+        let mut buf = vec![0xee; len];
+        let began = self.judge.begin_read(file);
+        let result = handle.read_at(&mut [IoSliceMut::new(&mut buf)], FileOffset(offset)).await;
+        let took = self.judge.ends(id, || match &result {
+            Ok(count) => format!("{count} bytes"),
+            Err(error) => error.to_string(),
+        });
+        match &result {
+            Ok(count) => {
+                if *count > 0 {
+                    self.judge.used(id, self.number, file, took);
+                }
+                buf.truncate(*count);
+                if *count < len {
+                    self.judge.hit("op: read across the end");
+                }
+                self.judge.end_read(id, file, began, offset, len, &buf);
+            }
+            Err(_) => self.judge.fail_read(file, began),
+        }
+        result
+    }
+
+    pub(super) async fn truncate(&mut self) {
+        let by_handle = self.rng.below(3) > 0;
+        let at = if by_handle { self.writer() } else { Some(self.some_handle()) };
+        let Some(at) = at else { return };
+        let handle = self.handles[at].file.clone();
+        let (file, size) = (handle.file(), self.offset());
+        let id = self.begins(|| format!("truncate file {file} to {size}, by handle {by_handle}"));
+        self.judge.hit(if by_handle { "op: truncate" } else { "op: truncate by name" });
+        let began = self.judge.file(file, |model, now| {
+            model.begin_cut(id, size, now);
+            now
+        });
+        let result = match by_handle {
+            true => handle.truncate(ByteLen(size)).await,
+            false => self.client.truncate(&by_number(file), ByteLen(size)).await,
+        };
+        self.ends(id, &result);
+        drop(handle);
+        match result {
+            Ok(()) => self.judge.file(file, |model, now| model.end_cut(id, began, now)),
+            Err(error) => self.judged(at, &error, if by_handle { &[] } else { &[libc::ENOENT] }).await,
+        }
+    }
+
+    pub(super) async fn sync(&mut self, and_close: bool) {
+        let at = self.some_handle();
+        let (handle, key) = (self.handles[at].file.clone(), self.handles[at].key);
+        let file = handle.file();
+        let id = self.begins(|| format!("sync file {file}"));
+        self.judge.hit("op: sync");
+        let began = self.judge.file(file, |_, now| now);
+        let result = handle.sync().await;
+        self.ends(id, &result);
+        self.judge.end_sync(file, key, began, result.is_ok());
+        drop(handle);
+        match result {
+            Ok(()) if and_close => self.close(at).await,
+            Ok(()) => {}
+            // A datafile whose sync has failed once is never called safe again.
+            Err(error) if self.cluster.plan.faults.contains(&Fault::DiskErrors) => {
+                self.judged(at, &error, &[libc::EIO]).await;
+            }
+            // What was written before a loss of power may be lost, and that is to be told.
+            Err(error) if self.judge.file(file, |model, _| model.lost_power_ever()) => {
+                self.judge.hit("sync: told that writes are lost");
+                self.judged(at, &error, &[libc::EIO]).await;
+            }
+            Err(error) => self.judged(at, &error, &[]).await,
+        }
+    }
+
+    pub(super) async fn size(&mut self) {
+        let at = self.some_handle();
+        let handle = self.handles[at].file.clone();
+        if let Err(error) = self.size_of(&handle).await {
+            drop(handle);
+            self.judged(at, &error, &[]).await;
+        }
+    }
+
+    /// Asks for a file's length and checks it.
+    pub async fn size_of(&self, handle: &OpenFile<SimEnv>) -> Result<u64, Error> {
+        let file = handle.file();
+        let by_stat = self.judge.moment().is_multiple_of(2);
+        let id = self.begins(|| format!("size of file {file}, by stat {by_stat}"));
+        self.judge.hit(if by_stat { "op: stat by handle" } else { "op: size" });
+        let began = self.judge.begin_asking(file);
+        let result = match by_stat {
+            true => handle.attr().await.map(|attr| attr.size.0),
+            false => handle.size().await.map(|size| size.0),
+        };
+        self.judge.ends(id, || format!("{result:?}"));
+        if let Ok(size) = &result {
+            self.judge.size_told(id, file, began, *size, by_stat);
+        }
+        self.judge.asked(file, began);
+        result
+    }
+
+    /// Opens a file by its number for reading.
+    pub async fn open_to_read(&self, file: FileId) -> Result<OpenFile<SimEnv>, Error> {
+        self.client.open(&by_number(file), OpenFlags::READ, 0, &LayoutSpec::default()).await
+    }
+}
