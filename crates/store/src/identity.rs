@@ -11,7 +11,10 @@
 //! ```
 //! Numbers are little-endian.
 
+use crate::seal::{self, Seal};
 use weft_core::TargetId;
+
+pub use crate::seal::BadIdentity;
 
 /// Its name under the target's directory.
 pub const NAME: &str = "weft-target";
@@ -19,7 +22,7 @@ pub const NAME: &str = "weft-target";
 pub const LEN: usize = 36;
 /// The version that this program writes and knows.
 pub const VERSION: u32 = 1;
-const MAGIC: &[u8; 8] = b"WEFTTGT\n";
+const SEAL: Seal = Seal { magic: b"WEFTTGT\n", version: VERSION };
 
 /// Whose a target is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,31 +33,15 @@ pub struct Identity {
     pub cluster: u64,
 }
 
-/// Why bytes are no identity.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadIdentity {
-    /// They are damaged.
-    Damaged(&'static str),
-    /// They are of another version.
-    Version(u32),
-}
-
 impl Identity {
     /// Of a target of the cluster with this name.
     pub fn new(cluster: &str, target: TargetId) -> Self {
-        Self { target, cluster: xxhash_rust::xxh3::xxh3_64(cluster.as_bytes()) }
+        Self { target, cluster: seal::cluster_hash(cluster) }
     }
 
     /// As bytes.
     pub fn encode(&self) -> [u8; LEN] {
-        let mut out = [0; LEN];
-        out[0..8].copy_from_slice(MAGIC);
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        out[12..16].copy_from_slice(&self.target.0.to_le_bytes());
-        out[16..24].copy_from_slice(&self.cluster.to_le_bytes());
-        let crc = crc32fast::hash(&out[..32]);
-        out[32..36].copy_from_slice(&crc.to_le_bytes());
-        out
+        SEAL.closed(self.target, self.cluster, &[0; 8])
     }
 
     /// Checks `bytes` and takes them apart.
@@ -62,22 +49,11 @@ impl Identity {
     /// # Errors
     /// Whatever is wrong with them.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadIdentity> {
-        let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| BadIdentity::Damaged("wrong length"))?;
-        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        if &bytes[0..8] != MAGIC {
-            return Err(BadIdentity::Damaged("wrong magic bytes"));
-        }
-        if crc32fast::hash(&bytes[..32]) != u32_at(32) {
-            return Err(BadIdentity::Damaged("wrong checksum"));
-        }
-        if u32_at(8) != VERSION {
-            return Err(BadIdentity::Version(u32_at(8)));
-        }
-        if bytes[24..32] != [0; 8] {
+        let (target, cluster, reserved) = SEAL.opened::<LEN>(bytes)?;
+        if reserved != [0; 8] {
             return Err(BadIdentity::Damaged("reserved bytes are in use"));
         }
-        let cluster = u64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes"));
-        Ok(Self { target: TargetId(u32_at(12)), cluster })
+        Ok(Self { target, cluster })
     }
 }
 

@@ -13,4 +13,5 @@ pub mod metadata;
 mod module_direct;
 mod module_null;
 mod range_lock;
+mod seal;
 pub mod target;

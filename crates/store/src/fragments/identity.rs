@@ -13,7 +13,10 @@
 //! ```
 //! Numbers are little-endian.
 
+use crate::seal::{self, Seal, u32_at, u64_at};
 use weft_core::TargetId;
+
+pub use crate::seal::BadIdentity;
 
 /// Its name under the log's directory.
 pub(super) const NAME: &str = "weft-fragments";
@@ -21,7 +24,7 @@ pub(super) const NAME: &str = "weft-fragments";
 pub const LEN: usize = 44;
 /// The version that this program writes and knows.
 pub const VERSION: u32 = 1;
-const MAGIC: &[u8; 8] = b"WEFTFRG\n";
+const SEAL: Seal = Seal { magic: b"WEFTFRG\n", version: VERSION };
 
 /// Whose a log is, and its sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,34 +41,19 @@ pub struct Identity {
     pub segment_len: u32,
 }
 
-/// Why bytes are no identity.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadIdentity {
-    /// They are damaged.
-    Damaged(&'static str),
-    /// They are of another version.
-    Version(u32),
-}
-
 impl Identity {
     /// The hash by which a cluster's name is kept.
     pub fn cluster_hash(name: &str) -> u64 {
-        xxhash_rust::xxh3::xxh3_64(name.as_bytes())
+        seal::cluster_hash(name)
     }
 
     /// As bytes.
     pub fn encode(&self) -> [u8; LEN] {
-        let mut out = [0; LEN];
-        out[0..8].copy_from_slice(MAGIC);
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        out[12..16].copy_from_slice(&self.target.0.to_le_bytes());
-        out[16..24].copy_from_slice(&self.cluster.to_le_bytes());
-        out[24..32].copy_from_slice(&self.log.to_le_bytes());
-        out[32..36].copy_from_slice(&self.segments.to_le_bytes());
-        out[36..40].copy_from_slice(&self.segment_len.to_le_bytes());
-        let crc = crc32fast::hash(&out[..40]);
-        out[40..44].copy_from_slice(&crc.to_le_bytes());
-        out
+        let mut rest = [0; 16];
+        rest[0..8].copy_from_slice(&self.log.to_le_bytes());
+        rest[8..12].copy_from_slice(&self.segments.to_le_bytes());
+        rest[12..16].copy_from_slice(&self.segment_len.to_le_bytes());
+        SEAL.closed(self.target, self.cluster, &rest)
     }
 
     /// Checks `bytes` and takes them apart.
@@ -73,24 +61,13 @@ impl Identity {
     /// # Errors
     /// Whatever is wrong with them.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadIdentity> {
-        let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| BadIdentity::Damaged("wrong length"))?;
-        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        if &bytes[0..8] != MAGIC {
-            return Err(BadIdentity::Damaged("wrong magic bytes"));
-        }
-        if crc32fast::hash(&bytes[..40]) != u32_at(40) {
-            return Err(BadIdentity::Damaged("wrong checksum"));
-        }
-        if u32_at(8) != VERSION {
-            return Err(BadIdentity::Version(u32_at(8)));
-        }
-        let (segments, segment_len) = (u32_at(32), u32_at(36));
+        let (target, cluster, rest) = SEAL.opened::<LEN>(bytes)?;
+        let (log, segments, segment_len) = (u64_at(rest, 0), u32_at(rest, 8), u32_at(rest, 12));
         if u64::from(segments) < super::LogSpec::SEGMENTS_MIN || segment_len < super::LogSpec::SEGMENT_LEN_MIN
         {
             return Err(BadIdentity::Damaged("sizes that no log has"));
         }
-        Ok(Self { target: TargetId(u32_at(12)), cluster: u64_at(16), log: u64_at(24), segments, segment_len })
+        Ok(Self { target, cluster, log, segments, segment_len })
     }
 }
 

@@ -1,0 +1,85 @@
+//! How identity files begin and end: magic bytes, a version and whose they are, and a CRC-32 of all before it.
+//!
+//! ```text
+//! offset size field
+//!      0    8 magic
+//!      8    4 version
+//!     12    4 target   its number in the cluster
+//!     16    8 cluster  XXH3-64 of the cluster's name
+//!     24    n          what else there is
+//!   24+n    4 crc      CRC-32 of all before it
+//! ```
+//! Numbers are little-endian.
+
+use weft_core::TargetId;
+
+/// Why bytes are no identity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadIdentity {
+    /// They are damaged.
+    Damaged(&'static str),
+    /// They are of another version.
+    Version(u32),
+}
+
+/// The magic bytes and the version of a file.
+pub struct Seal {
+    /// Tells what it is.
+    pub magic: &'static [u8; 8],
+    /// The version that this program writes and knows.
+    pub version: u32,
+}
+
+/// The hash by which a cluster's name is kept.
+pub fn cluster_hash(name: &str) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(name.as_bytes())
+}
+
+impl Seal {
+    /// The whole file; `rest` is what stands before the checksum.
+    ///
+    /// # Panics
+    /// When `LEN` has no room for all that.
+    pub fn closed<const LEN: usize>(&self, target: TargetId, cluster: u64, rest: &[u8]) -> [u8; LEN] {
+        let mut out = [0; LEN];
+        out[0..8].copy_from_slice(self.magic);
+        out[8..12].copy_from_slice(&self.version.to_le_bytes());
+        out[12..16].copy_from_slice(&target.0.to_le_bytes());
+        out[16..24].copy_from_slice(&cluster.to_le_bytes());
+        out[24..LEN - 4].copy_from_slice(rest);
+        let crc = crc32fast::hash(&out[..LEN - 4]);
+        out[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Checks a file: its target, the hash of its cluster's name, and what stands before the checksum.
+    ///
+    /// # Errors
+    /// Whatever is wrong with it.
+    pub fn opened<'a, const LEN: usize>(
+        &self,
+        bytes: &'a [u8],
+    ) -> Result<(TargetId, u64, &'a [u8]), BadIdentity> {
+        let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| BadIdentity::Damaged("wrong length"))?;
+        if &bytes[0..8] != self.magic {
+            return Err(BadIdentity::Damaged("wrong magic bytes"));
+        }
+        if crc32fast::hash(&bytes[..LEN - 4]) != u32_at(bytes, LEN - 4) {
+            return Err(BadIdentity::Damaged("wrong checksum"));
+        }
+        if u32_at(bytes, 8) != self.version {
+            return Err(BadIdentity::Version(u32_at(bytes, 8)));
+        }
+        Ok((TargetId(u32_at(bytes, 12)), u64_at(bytes, 16), &bytes[24..LEN - 4]))
+    }
+}
+
+/// The number at `at`.
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// The number at `at`.
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
