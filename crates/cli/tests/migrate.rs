@@ -43,6 +43,13 @@ fn a_file_is_moved_as_asked_and_stays_the_same() {
     assert!(told.contains("moved 1 file "), "{told}");
     let layout = cluster.weft(["getstripe", "/weft/d/same"]);
     assert!(layout.contains("stripe count: 2, stripe size: 128 KiB"), "{layout}");
+    // A link that is named is followed, also after a file of several names.
+    cluster.weft(["mkdir", "/weft/e"]);
+    cluster.weft(["cp", &local, "/weft/e/f"]);
+    cluster.weft(["ln", "-s", "e/f", "/weft/link"]);
+    let told = cluster.weft(["migrate", "-c", "3", "-S", "64K", "/weft/d/f", "/weft/link"]);
+    assert!(told.contains("moved 2 files "), "{told}");
+    assert!(cluster.weft(["getstripe", "/weft/e/f"]).contains("stripe count: 3,"));
     // In the background, with a word about each file.
     let log = cluster.local("log");
     cluster.weft(["migrate", "-c", "1", "--background", &log.display().to_string(), "/weft/d/f"]);

@@ -156,6 +156,17 @@ struct Sum {
     failed: bool,
 }
 
+/// The files of a command, one after the other.
+struct Course<'a> {
+    asked: &'a Migrate,
+    weft: &'a Weft,
+    wanted: Wanted,
+    bar: ProgressBar,
+    sum: Sum,
+    /// Files that have several names.
+    seen: BTreeSet<FileId>,
+}
+
 impl Migrate {
     /// Moves one file after the other.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
@@ -168,14 +179,22 @@ impl Migrate {
         stop_on_signals();
         let weft = Weft::open(file)?;
         let wanted = Wanted::read(&weft, &self)?;
-        let bar = bar(self.quiet);
-        let (mut sum, mut seen) = (Sum::default(), BTreeSet::new());
+        let mut course = Course {
+            asked: &self,
+            weft: &weft,
+            wanted,
+            bar: bar(self.quiet),
+            sum: Sum::default(),
+            seen: BTreeSet::new(),
+        };
         for path in &self.paths {
             let inside = weft.inside(path).trim_end_matches('/').to_owned();
-            let result = self.any(&weft, &wanted, &inside, &bar, &mut sum, &mut seen);
-            tell(&bar, &mut sum, result);
+            // Links on the command line are followed, those in directories are not.
+            let result = course.any(&inside, true);
+            course.tell(result);
         }
-        bar.finish_and_clear();
+        course.bar.finish_and_clear();
+        let sum = course.sum;
         if STOP.load(Ordering::Relaxed) {
             eprintln!("weft: stopped; the same command goes on where it was");
             return Ok(INTERRUPTED);
@@ -187,23 +206,18 @@ impl Migrate {
         }
         Ok(if sum.failed { FAILED } else { 0 })
     }
+}
 
-    fn any(
-        &self,
-        weft: &Weft,
-        wanted: &Wanted,
-        inside: &str,
-        bar: &ProgressBar,
-        sum: &mut Sum,
-        seen: &mut BTreeSet<FileId>,
-    ) -> Result<(), Failure> {
+impl Course<'_> {
+    /// Moves what is there, and with `-r` what is below it.
+    fn any(&mut self, inside: &str, follow: bool) -> Result<(), Failure> {
+        let weft = self.weft;
         if STOP.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // Links on the command line are followed, those in directories are not.
-        let attr = weft.stat(inside, seen.is_empty())?;
+        let attr = weft.stat(inside, follow)?;
         match attr.kind {
-            FileType::Directory if !self.recursive => {
+            FileType::Directory if !self.asked.recursive => {
                 Err(Failure::new(weft.shown(inside), "this is a directory")
                     .remedy("-r moves all files in and below it"))
             }
@@ -217,31 +231,25 @@ impl Migrate {
                 })?;
                 for name in names {
                     let below = super::session::join(inside, &name);
-                    let result = self.any(weft, wanted, &below, bar, sum, seen);
+                    let result = self.any(&below, false);
                     // What somebody removed meanwhile needs no other layout.
                     let is_gone =
                         result.is_err() && weft.look(&below, false).is_ok_and(|found| found.is_none());
                     if !is_gone {
-                        tell(bar, sum, result);
+                        self.tell(result);
                     }
                 }
                 Ok(())
             }
-            FileType::Regular if attr.nlink > 1 && !seen.insert(attr.file) => Ok(()),
-            FileType::Regular => self.file(weft, wanted, inside, bar, sum),
+            FileType::Regular if attr.nlink > 1 && !self.seen.insert(attr.file) => Ok(()),
+            FileType::Regular => self.file(inside),
             _ => Ok(()),
         }
     }
 
-    fn file(
-        &self,
-        weft: &Weft,
-        wanted: &Wanted,
-        inside: &str,
-        bar: &ProgressBar,
-        sum: &mut Sum,
-    ) -> Result<(), Failure> {
-        if self.forget {
+    fn file(&mut self, inside: &str) -> Result<(), Failure> {
+        let Course { asked, weft, wanted, bar, sum, .. } = self;
+        if asked.forget {
             return weft.at(inside, true, |place| block_on(weft.client.forget_move(place)));
         }
         let Some(spec) = wanted.of(weft, inside)? else {
@@ -249,7 +257,7 @@ impl Migrate {
             return Ok(());
         };
         let shown = super::shown(&weft.shown(inside));
-        if self.dry_run {
+        if asked.dry_run {
             let has = weft.at(inside, true, |place| block_on(weft.client.get_layout(place)))?.0;
             let gets = weft.at(inside, true, |place| block_on(weft.client.layout_if_moved(place, &spec)))?;
             match has.as_ref() == Some(&gets) {
@@ -262,7 +270,7 @@ impl Migrate {
         }
         bar.set_message(shown.clone());
         bar.set_position(0);
-        let options = MoveOptions { rate: self.rate, verify: self.verify, last: None };
+        let options = MoveOptions { rate: asked.rate, verify: asked.verify, last: None };
         let outcome = weft.at(inside, true, |place| {
             let mut go_on = |at: MoveProgress| {
                 bar.set_length(at.of.0);
@@ -278,7 +286,7 @@ impl Migrate {
             MoveOutcome::Moved(report) => {
                 sum.moved += 1;
                 sum.bytes += report.copied.0;
-                if self.verbose {
+                if asked.verbose {
                     let (size, paused) = (human(report.size.0), report.paused.0 as f64 / 1e6);
                     bar.suspend(|| outln!("{shown}: {size}, moved; others waited {paused:.1} ms"));
                 }
@@ -287,6 +295,14 @@ impl Migrate {
             MoveOutcome::Stopped => {}
         }
         Ok(())
+    }
+
+    /// Prints what went wrong; the next file may go well.
+    fn tell(&mut self, result: Result<(), Failure>) {
+        if let Err(failure) = result {
+            self.sum.failed = true;
+            self.bar.suspend(|| eprintln!("{failure}"));
+        }
     }
 }
 
@@ -325,14 +341,6 @@ fn in_background(log: &Path) -> Result<u8, Failure> {
     let child = command.spawn().map_err(failed)?;
     outln!("process {} moves; `kill {0}` stops it at a good place; see {}", child.id(), log.display());
     Ok(0)
-}
-
-/// Prints what went wrong; the next file may go well.
-fn tell(bar: &ProgressBar, sum: &mut Sum, result: Result<(), Failure>) {
-    if let Err(failure) = result {
-        sum.failed = true;
-        bar.suspend(|| eprintln!("{failure}"));
-    }
 }
 
 fn files(count: u64) -> String {
