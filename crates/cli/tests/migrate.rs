@@ -52,7 +52,7 @@ fn a_file_is_moved_as_asked_and_stays_the_same() {
     assert!(cluster.weft(["getstripe", "/weft/e/f"]).contains("stripe count: 3,"));
     // In the background, with a word about each file.
     let log = cluster.local("log");
-    cluster.weft(["migrate", "-c", "1", "--background", &log.display().to_string(), "/weft/d/f"]);
+    cluster.weft(["migrate", "-rvc", "1", "--background", &log.display().to_string(), "/weft/d/f"]);
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let told = std::fs::read_to_string(&log).expect("a log");

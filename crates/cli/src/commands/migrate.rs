@@ -106,7 +106,7 @@ pub struct Migrate {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "quiet"])]
     background: Option<PathBuf>,
     /// Tell of each file that was moved
-    #[arg(short = 'v', long, conflicts_with = "quiet")]
+    #[arg(short = 'v', long, conflicts_with = "quiet", overrides_with = "verbose")]
     verbose: bool,
     /// Neither progress nor what was done
     #[arg(short = 'q', long)]
@@ -326,7 +326,6 @@ fn in_background(log: &Path) -> Result<u8, Failure> {
             Some("migrate") if !std::mem::replace(&mut told, true) => {
                 command.args(["migrate", "--verbose"]);
             }
-            Some("-v" | "--verbose") => {}
             _ => drop(command.arg(argument)),
         }
     }
