@@ -227,8 +227,8 @@ impl Tail {
         if host_len > HOST_LEN_MAX || program_len > PROGRAM_LEN_MAX || shards > SHARDS {
             return bad("a length in its head is longer than any");
         }
-        if names_len > HALVES_AT - NAMES_AT {
-            return bad("its names are longer than any");
+        if names_len > HALVES_AT - NAMES_AT || half(at::NAMES_FIRST) > crate::NAMES_MAX {
+            return bad("its names are longer or more than any");
         }
         let text = |at: usize, len: usize| String::from_utf8_lossy(&head[at..at + len]).into_owned();
         let mut names = vec![0; names_len];

@@ -56,21 +56,37 @@ impl Part {
 }
 
 /// Makes the trace `out` of the files in `dir`; `program` is what was traced, for whoever reads the trace. The file
-/// that records are sorted through is made in `dir` and removed.
+/// that records are sorted through lies beside `out`: `dir` may be on a disk that is full.
 ///
 /// # Errors
-/// What the system refuses. Damaged files are noted and read as far as they make sense.
+/// What the system refuses; there is no `out` then. Damaged files are noted and read as far as they make sense.
 pub fn merge(dir: &Path, out: &Path, program: &str) -> Result<Merged> {
     let mut notes = Notes::default();
     let mut parts = find(dir, &mut notes)?;
     rank(&mut parts);
-    let mut writer = Writer::create(out)?;
+    let file = File::create(out).map_err(|error| TraceError::io(out, error))?;
+    let merged = merge_to((out, file), &parts, notes, program);
+    if merged.is_err() && is_plain(out) {
+        // Half a trace looks like one of a program that died. What is gone already is what is wanted.
+        let _ = std::fs::remove_file(out);
+    }
+    merged
+}
+
+/// A file that was made to be written, no device and no pipe.
+fn is_plain(out: &Path) -> bool {
+    std::fs::metadata(out).is_ok_and(|found| found.is_file())
+}
+
+fn merge_to((out, file): (&Path, File), parts: &[Part], mut notes: Notes, program: &str) -> Result<Merged> {
+    let mut writer = Writer::to(out, file)?;
     let began = parts.iter().map(|part| part.tail.anchor_unix_ns).min().unwrap_or(0);
-    let scratch = Scratch(dir.join(format!("sort.{}", std::process::id())));
-    let mut sorter = Sorter::new(&scratch.0, RUN_RECORDS)?;
+    let beside = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let scratch = if is_plain(out) { beside.to_owned() } else { std::env::temp_dir() };
+    let mut sorter = Sorter::new(&scratch, RUN_RECORDS)?;
     let mut merged = Merged::default();
     let (mut ranks, mut files, mut bytes) = (BTreeSet::new(), BTreeSet::new(), [[0u64; 2]; 2]);
-    for part in &parts {
+    for part in parts {
         let shift = part.tail.anchor_unix_ns - began;
         let host = writer.host(&part.tail.host)?;
         let mut records = 0u64;
@@ -121,15 +137,6 @@ pub fn merge(dir: &Path, out: &Path, program: &str) -> Result<Merged> {
 /// What the system refuses.
 pub fn has_parts(dir: &Path) -> Result<bool> {
     Ok(!tails(dir)?.is_empty())
-}
-
-/// A file that goes when this does.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// What is told of single processes.

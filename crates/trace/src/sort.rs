@@ -52,6 +52,7 @@ pub fn unpack(bytes: &[u8; PACKED_LEN]) -> Record {
 
 /// Takes records in any order.
 pub struct Sorter {
+    /// Stands in errors.
     path: PathBuf,
     out: BufWriter<File>,
     run: Vec<Record>,
@@ -61,12 +62,11 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// With the file `path`, which is made, and so many records in memory.
-    pub fn new(path: &Path, run_records: usize) -> Result<Self> {
-        let file = File::options().read(true).write(true).create_new(true).open(path);
-        let file = file.map_err(|error| TraceError::io(path, error))?;
+    /// With a file in `dir` that has no name and goes with this, and so many records in memory.
+    pub fn new(dir: &Path, run_records: usize) -> Result<Self> {
+        let file = tempfile::tempfile_in(dir).map_err(|error| TraceError::io(dir, error))?;
         Ok(Self {
-            path: path.to_owned(),
+            path: dir.to_owned(),
             out: BufWriter::with_capacity(1 << 20, file),
             run: Vec::new(),
             run_records: run_records.max(1),

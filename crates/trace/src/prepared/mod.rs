@@ -126,8 +126,7 @@ impl Prepared {
     ) -> Result<Self> {
         let failed = |error| TraceError::io(&std::env::temp_dir(), error);
         let dir = tempfile::Builder::new().prefix("weft-trace-").tempdir().map_err(failed)?;
-        let runs = dir.path().join("runs");
-        let mut sorter = Sorter::new(&runs, options.run_records)?;
+        let mut sorter = Sorter::new(dir.path(), options.run_records)?;
         let mut wanted = Wanted::new(options);
         let (mut count, mut moving) = (0u64, [0u64; 2]);
         while let Some(record) = stream.next() {
@@ -164,8 +163,8 @@ impl Prepared {
         }
         let records = dir.path().join(RECORDS);
         let facts = deal(&sorted, level, survey, stream.info().clone(), &records)?;
-        // A failure to remove it costs room until the directory goes.
-        let _ = std::fs::remove_file(&runs);
+        // Its room is free from here on.
+        drop(sorted);
         let facts_file = dir.path().join(FACTS);
         let json = serde_json::to_vec(&facts).expect("plain data becomes JSON");
         std::fs::write(&facts_file, json).map_err(|error| TraceError::io(&facts_file, error))?;

@@ -141,6 +141,7 @@ impl Parts {
                     eprintln!("{}", Failure::new(self.dir.display(), error));
                 }
             }
+            Err(error) if !self.dir.exists() => eprintln!("{}", Failure::from(error)),
             Err(error) => {
                 let dir = self.dir.display();
                 let again = format!(
