@@ -57,6 +57,31 @@ fn a_trace_is_the_same_in_every_form() {
     assert_eq!(piped, std::fs::read_to_string(&csv).expect("text"));
 }
 
+#[test]
+fn what_comes_of_a_trace_does_not_take_its_place() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let trace = dir.path().join("a");
+    let rows = (0..20_000).map(|n| format!("write,/scratch/a,{n},1\n"));
+    std::fs::write(&trace, "operation,file,offset,length\n".to_owned() + &rows.collect::<String>())
+        .expect("written");
+    let before = std::fs::read(&trace).expect("there");
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&trace, &link).expect("made");
+    for output in [&trace, &link] {
+        for form in [
+            &["trace", "export", "--csv"][..],
+            &["trace", "export", "--wtrace"],
+            &["trace", "plot", "-o"],
+            &["plan", "-o"],
+        ] {
+            let told = Command::new(WEFT).args(form).arg(output).arg(&trace).output().expect("weft starts");
+            assert_eq!(told.status.code(), Some(2), "{form:?}: {}", common::shown(&told));
+            assert!(common::shown(&told).contains("would be written over"), "{}", common::shown(&told));
+            assert!(std::fs::read(&trace).expect("there") == before, "{form:?}");
+        }
+    }
+}
+
 /// A CSV trace of two ranks, each of which writes its half and reads the other's.
 const HALVES: &str = "\
 op,rank,file,offset,length,start_ms,end_ms

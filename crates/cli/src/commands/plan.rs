@@ -134,6 +134,7 @@ impl PlanArgs {
             Some(trace) => trace.clone(),
         };
         let input = Input { file: trace, reconstruct: self.reconstruct };
+        self.output.iter().try_for_each(|path| input.spare(path))?;
         let (traced, guessed, notes) = self.survey(&input)?;
         let bytes = traced.units.iter().map(|unit| unit.extent_sum).fold(0, u64::saturating_add);
         let rooms: BTreeMap<String, u64> = self.room.iter().cloned().collect();

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weft_export::parquet;
 use weft_trace::darshan::Mode;
@@ -69,6 +70,18 @@ impl Input {
         Ok(open(&self.file, &self.options())?)
     }
 
+    /// That `output` is another file: opened to be written, the trace would be gone before it is read to its end.
+    pub fn spare(&self, output: &Path) -> Result<(), Failure> {
+        let place = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        match (place(&self.file), place(output)) {
+            (Some(trace), Some(output)) if trace == output => {
+                Err(Failure::misuse(self.file.display(), "it would be written over while it is read")
+                    .remedy("name another file for what comes of it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// How it is read.
     pub fn options(&self) -> OpenOptions {
         OpenOptions { reconstruct: self.reconstruct, ..OpenOptions::default() }
@@ -118,6 +131,8 @@ impl Trace {
 
 impl Export {
     fn run(self) -> Result<u8, Failure> {
+        let outputs = [&self.to.csv, &self.to.parquet, &self.to.wtrace];
+        outputs.into_iter().flatten().try_for_each(|path| self.input.spare(path))?;
         let mut input = self.input.open()?;
         if let Some(path) = self.to.csv {
             let mut out = csv::Writer::new(&path, sink(&path)?)?;

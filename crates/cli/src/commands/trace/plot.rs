@@ -64,6 +64,7 @@ impl Plot {
                 "name the file so (heat.svg); `rsvg-convert heat.svg -o heat.png` makes a PNG of one",
             ));
         }
+        self.input.spare(&self.output)?;
         let mut stream = self.input.open()?;
         let mut survey = Survey::default();
         pass(&mut *stream, |record| survey.add(record))?;
