@@ -15,7 +15,7 @@ use crate::figures::Figures;
 use crate::model::{Load, Outcome, run};
 use crate::placing::Placing;
 use crate::survey::Unit;
-use rows::{Row, rows};
+use rows::{Row, STRIPE_MIN, rows};
 
 /// Requests of the sample by which most candidates are judged.
 const SMALL: usize = 4096;
@@ -63,7 +63,8 @@ pub struct Found {
 }
 
 impl Search<'_> {
-    /// The fastest layout that was found; never slower by the model than those of `given` that fit.
+    /// The fastest layout that was found; never slower by the model than those of `given` that fit,
+    /// with stripes of whole pages.
     pub fn best(&self, given: &[&Placing]) -> Found {
         let small = self.small();
         let large = self.load.thin(LARGE);
@@ -95,9 +96,8 @@ impl Search<'_> {
         }
         improved.sort_by(|a, b| a.0.total_cmp(&b.0));
         improved.truncate(JUDGED);
-        let fits = |placing: &Placing| self.fits(placing);
-        let given: Vec<Placing> =
-            given.iter().filter(|placing| fits(placing)).map(|placing| (*placing).clone()).collect();
+        let given = given.iter().filter_map(|placing| self.paged(placing));
+        let given: Vec<Placing> = given.filter(|placing| self.fits(placing)).collect();
         // Those that were given come first: they stay where nothing is better.
         let candidates: Vec<Placing> =
             given.iter().cloned().chain(improved.into_iter().map(|(_, placing)| placing)).collect();
@@ -136,6 +136,15 @@ impl Search<'_> {
             small
         } else {
             self.load.thin((SMALL as u64 * PIECES / pieces).max(1) as usize)
+        }
+    }
+
+    /// A layout as it is, or with stripes of whole pages.
+    fn paged(&self, placing: &Placing) -> Option<Placing> {
+        let mut sizes = placing.parts.iter().flat_map(|part| &part.stripes);
+        match sizes.all(|size| size.is_multiple_of(STRIPE_MIN)) {
+            true => Some(placing.clone()),
+            false => Row::of(placing).placing(self),
         }
     }
 

@@ -7,8 +7,8 @@ use crate::placing::{Part, Placing};
 const PARTS_MAX: usize = 3;
 /// With more classes only these sets are tried: each alone, all.
 const SETS_CLASSES_MAX: usize = 3;
-/// Least stripe, bytes.
-const STRIPE_MIN: u64 = 4096;
+/// Least stripe, bytes, and what all are multiples of: else a request that ends with a stripe leaves part of a page behind.
+pub const STRIPE_MIN: u64 = 4096;
 /// Greatest stripe, bytes.
 const STRIPE_MAX: u64 = 1 << 26;
 /// How stripes beside a stripe compare to it, in quarters.
@@ -26,7 +26,7 @@ pub struct Row {
 
 #[derive(Clone, Debug)]
 struct RowPart {
-    /// Stripe size by class, 0 for those that take no part.
+    /// Stripe size by class, whole pages, 0 for those that take no part.
     stripes: Vec<u64>,
     /// How much of the room that is left it takes.
     share: f64,
@@ -81,6 +81,13 @@ impl Row {
         None
     }
 
+    /// That of a layout, with stripes of whole pages.
+    pub fn of(placing: &Placing) -> Self {
+        let stripe = |size: &u64| if *size > 0 { paged(*size) } else { 0 };
+        let part = |part: &Part| RowPart { stripes: part.stripes.iter().map(stripe).collect(), share: 1.0 };
+        Self { parts: placing.parts.iter().map(part).collect() }
+    }
+
     /// Whether the parts have the same classes.
     pub fn same_sets(&self, other: &Self) -> bool {
         let sets = |row: &Self| -> Vec<Vec<bool>> {
@@ -130,10 +137,16 @@ impl Row {
 
 /// A stripe so many quarters as long.
 fn times(stripe: u64, quarters: u64) -> u64 {
-    (stripe * quarters / 4).next_multiple_of(STRIPE_MIN).clamp(STRIPE_MIN, STRIPE_MAX)
+    paged(stripe * quarters / 4)
 }
 
-/// Stripe sizes that may be worth trying: powers of two, and parts and multiples of the usual request.
+/// A stripe of whole pages that holds so many bytes.
+fn paged(bytes: u64) -> u64 {
+    bytes.clamp(STRIPE_MIN, STRIPE_MAX).next_multiple_of(STRIPE_MIN)
+}
+
+/// Stripe sizes that may be worth trying: powers of two, and parts and multiples of the usual request; one that whole
+/// requests fill, however long they are.
 fn sizes(search: &Search<'_>) -> Vec<u64> {
     let size = search.unit.request_size();
     let targets: u64 = search.figures.classes.iter().map(|class| u64::from(class.targets)).sum();
@@ -142,8 +155,10 @@ fn sizes(search: &Search<'_>) -> Vec<u64> {
     sizes.extend([2, 4, 16].map(|times| size.saturating_mul(times)));
     sizes.extend(search.figures.classes.iter().map(|class| size / u64::from(class.targets)));
     sizes.push(size / targets);
+    sizes.push(size.saturating_mul(STRIPE_MIN >> size.trailing_zeros().min(STRIPE_MIN.trailing_zeros())));
     sizes.retain(|size| (STRIPE_MIN..=STRIPE_MAX).contains(size));
-    sizes.push(size.clamp(STRIPE_MIN, STRIPE_MAX));
+    sizes.push(size);
+    sizes.iter_mut().for_each(|size| *size = paged(*size));
     sizes.sort_unstable();
     sizes.dedup();
     sizes
@@ -187,7 +202,7 @@ fn begun(search: &Search<'_>, sets: &[Vec<bool>]) -> Vec<Row> {
     };
     let even = |part: &dyn Fn(&[bool]) -> u64| {
         let parts = sets.iter().map(|set| {
-            let stripe = part(set).clamp(STRIPE_MIN, STRIPE_MAX);
+            let stripe = paged(part(set));
             RowPart { stripes: set.iter().map(|on| if *on { stripe } else { 0 }).collect(), share: 1.0 }
         });
         Row { parts: parts.collect() }
@@ -231,7 +246,7 @@ fn balanced(search: &Search<'_>, sets: &[Vec<bool>]) -> Row {
             .sum();
         let stripe = |class: usize| {
             let bytes = 4.0 * size * speeds[class] / all;
-            ((bytes / STRIPE_MIN as f64).round() as u64 * STRIPE_MIN).clamp(STRIPE_MIN, STRIPE_MAX)
+            paged((bytes / STRIPE_MIN as f64).round() as u64 * STRIPE_MIN)
         };
         let stripes = set.iter().enumerate().map(|(class, on)| if *on { stripe(class) } else { 0 }).collect();
         RowPart { stripes, share: 1.0 }

@@ -121,6 +121,21 @@ fn three_classes_with_unequal_room_are_all_used() {
 }
 
 #[test]
+fn stripes_are_whole_pages_whatever_the_requests() {
+    let figures = hybrid((3, 8_000.0, 90.0), (2, 200.0, 450.0), None);
+    for n in 0..24u64 {
+        // Of a few bytes to some megabytes, in order and not.
+        let len = 1 + dice(n) % (1 << (8 + n % 15));
+        let offset = |request: u64| if n.is_multiple_of(2) { request } else { dice(request) % 256 };
+        let traced = trace((0..256u64).map(|request| ((request % 8) as u32, offset(request) * len, len)));
+        let (found, _) = all(&figures, &traced, &[u64::MAX, traced.units[0].extent / (2 + n % 7)]);
+        let whole = |size: &u64| size.is_multiple_of(4096);
+        let part = |part: &crate::placing::Part| part.stripes.iter().chain(&part.end).all(whole);
+        assert!(found.placing.parts.iter().all(part), "requests of {len}: {:?}", found.placing);
+    }
+}
+
+#[test]
 fn the_same_trace_gives_the_same_layout() {
     let figures = hybrid((2, 10_000.0, 70.0), (2, 150.0, 400.0), None);
     let requests = || (0..500u64).map(|n| ((n % 4) as u32, dice(n) % 512 * 64 * KIB, 64 * KIB));
