@@ -15,7 +15,7 @@
 //! * **Memory** of a target answers reads of what passed through it not longer ago than it holds.
 //! * **Links** of targets and compute nodes carry bytes one message after another, in each direction apart.
 //! * **Writes** into memory are done when they are there, unless so much waits for the device that the memory is full. The
-//!   device begins when enough has been gathered; the run ends when all is written.
+//!   device begins when enough has been gathered and goes upwards, some of it at a time; the run ends when all is written.
 //! * Ranks wait for each other where the trace was quiet and a rank then read what another had written, or the other way
 //!   round, and where it was quiet between collective calls.
 //!

@@ -1,7 +1,7 @@
 //! Targets and links.
 
 use crate::figures::Service;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A device whose requests take so much less each when four are under way serves them side by side.
 const SIDE_BY_SIDE: f64 = 0.5;
@@ -11,6 +11,12 @@ const SIDE_BY_SIDE_LEN: f64 = 4096.0;
 const ENDS: usize = 64;
 /// A request that begins so near to the end of the one before goes on there, bytes.
 const NEAR: u64 = 1 << 20;
+
+/// Of what memory has gathered the device is given so many bytes at a time: what comes meanwhile goes in order with the rest.
+const PORTION: f64 = 16e6;
+
+/// Datafile, begin and end.
+type Range = (u64, u64, u64);
 
 /// Whether a class serves requests of a direction side by side.
 pub(super) fn side_by_side(service: &Service) -> bool {
@@ -47,14 +53,14 @@ pub(super) struct Target {
 #[derive(Clone, Default)]
 struct Behind {
     /// Datafile, begin and end of what the device has not been given.
-    pool: Vec<(u64, u64, u64)>,
+    pool: BTreeSet<Range>,
     pool_bytes: f64,
+    /// Datafile and offset behind what it was given last.
+    at: Option<(u64, u64)>,
     /// What it has been given, from when to when it writes that.
     given_bytes: f64,
     from: f64,
     to: f64,
-    /// How often it has been given something.
-    given: u64,
 }
 
 /// What became of a sync.
@@ -125,22 +131,23 @@ impl Target {
     pub(super) fn keep(&mut self, now: f64, service: &Service, local: Local) -> f64 {
         let bytes = local.len as f64;
         let gathers = service.gathers.0 as f64;
-        if self.behind.to <= now && self.behind.pool_bytes >= gathers.max(1.0) {
+        while self.behind.to <= now && self.behind.pool_bytes >= gathers.max(1.0) {
             // It has been enough since the device was ready.
-            self.give(self.behind.to, service);
+            self.give(self.behind.to, service, PORTION);
         }
-        self.behind.pool.push((local.object, local.offset, local.offset.saturating_add(local.len)));
-        self.behind.pool_bytes += bytes;
+        if self.behind.pool.insert((local.object, local.offset, local.offset.saturating_add(local.len))) {
+            self.behind.pool_bytes += bytes;
+        }
         if self.behind.to <= now && self.behind.pool_bytes >= gathers {
-            self.give(now, service);
+            self.give(now, service, PORTION);
         }
         let room = service.behind.0 as f64;
         let over = self.behind.pool_bytes + self.behind.left(now) - room;
         if over <= 0.0 {
             return now;
         }
-        if over > self.behind.left(now) {
-            self.give(now, service);
+        while over > self.behind.left(now) && !self.behind.pool.is_empty() {
+            self.give(now, service, PORTION);
         }
         // As much as is too much has to be written before.
         let left = self.behind.left(now).max(1.0);
@@ -148,48 +155,45 @@ impl Target {
     }
 
     /// Has what memory holds of a datafile written, when the device has nothing else to write; when that is done, or when
-    /// to ask again. `since` is how often the device had been given something when this was first asked.
-    pub(super) fn sync(&mut self, now: f64, service: &Service, object: u64, since: u64) -> Synced {
-        let of = |range: &(u64, u64, u64)| range.0 == object;
-        if self.behind.given > since || !self.behind.pool.iter().any(of) {
+    /// to ask again.
+    pub(super) fn sync(&mut self, now: f64, service: &Service, object: u64) -> Synced {
+        let of = |range: &Range| range.0 == object;
+        if !self.behind.pool.iter().any(of) {
             return Synced::Done(self.behind.to.max(now));
         }
         if self.behind.to > now {
             return Synced::Again(self.behind.to);
         }
-        let others: Vec<_> = self.behind.pool.iter().filter(|range| !of(range)).copied().collect();
+        let others: BTreeSet<_> = self.behind.pool.iter().filter(|range| !of(range)).copied().collect();
         self.behind.pool.retain(of);
-        self.give(now, service);
+        self.behind.pool_bytes = bytes(&self.behind.pool);
+        self.give(now, service, f64::INFINITY);
         self.behind.to += service.sync_us * 1e3;
-        self.behind.pool_bytes = others.iter().map(|(_, from, to)| (to - from) as f64).sum();
+        self.behind.pool_bytes = bytes(&others);
         self.behind.pool = others;
         Synced::Done(self.behind.to)
-    }
-
-    /// How often the device has been given what memory held.
-    pub(super) fn given(&self) -> u64 {
-        self.behind.given
     }
 
     /// When all that it was given is on the device, if ranks end at `end`.
     pub(super) fn written(&mut self, end: f64, service: &Service) -> f64 {
         if !self.behind.pool.is_empty() {
-            self.give(end, service);
+            self.give(end, service, f64::INFINITY);
         }
         self.free.max(self.behind.to)
     }
 
-    /// Gives the device what was gathered, in order.
-    fn give(&mut self, now: f64, service: &Service) {
-        let takes = self.behind.takes(service);
-        self.busy += takes;
+    /// Gives the device so many bytes of what was gathered, upwards from where it is.
+    fn give(&mut self, now: f64, service: &Service, most: f64) {
         let behind = &mut self.behind;
-        behind.given_bytes = behind.left(now) + behind.pool_bytes;
+        let takes = behind.takes(service, now, most);
+        self.busy += takes;
         (behind.from, behind.to) = (now, behind.to.max(now) + takes);
-        behind.pool.clear();
-        behind.pool_bytes = 0.0;
-        behind.given += 1;
     }
+}
+
+/// Bytes of ranges.
+fn bytes<'a>(ranges: impl IntoIterator<Item = &'a Range>) -> f64 {
+    ranges.into_iter().map(|(_, from, to)| (to - from) as f64).sum()
 }
 
 impl Behind {
@@ -201,24 +205,35 @@ impl Behind {
         self.given_bytes * (self.to - now) / (self.to - self.from)
     }
 
-    /// What the device takes for the pool: what follows each other is one request.
-    fn takes(&mut self, service: &Service) -> f64 {
-        self.pool.sort_unstable();
-        let mut runs: Vec<(u64, u64, u64)> = Vec::new();
-        for &(object, from, to) in &self.pool {
+    /// What the device takes for so many bytes of the pool, upwards from where it is and then from the beginning: what
+    /// follows each other is one request.
+    fn takes(&mut self, service: &Service, now: f64, most: f64) -> f64 {
+        let gathered = self.pool_bytes;
+        let (mut last, mut given) = (self.at, 0.0);
+        let mut runs: Vec<Range> = Vec::new();
+        while given < most {
+            let onward = self.at.and_then(|(object, end)| self.pool.range((object, end, 0)..).next());
+            let Some(range) = onward.or_else(|| self.pool.first()).copied() else { break };
+            self.pool.remove(&range);
+            let (object, from, to) = range;
+            given += (to - from) as f64;
             match runs.last_mut() {
-                Some(run) if run.0 == object && from <= run.2 => run.2 = run.2.max(to),
-                _ => runs.push((object, from, to)),
+                Some(run) if run.0 == object && (run.1..=run.2).contains(&from) => run.2 = run.2.max(to),
+                _ => runs.push(range),
             }
+            self.at = Some((object, to));
         }
+        self.given_bytes = self.left(now) + given;
+        self.pool_bytes = gathered - given;
+        // How far it is to the next one goes by how many there are to choose from.
+        let count = (runs.len() as f64 * gathered / given.max(1.0)) as u32;
         let mut takes = 0.0;
-        let mut last: Option<(u64, u64)> = None;
-        for &(object, from, to) in &runs {
-            let anywhere = service.gathered_ns(runs.len() as u32, (to - from) as f64);
-            let gap = last.filter(|(before, end)| *before == object && from - end <= NEAR);
-            takes += match gap {
+        for (object, from, to) in runs {
+            let anywhere = service.gathered_ns(count, (to - from) as f64);
+            let gap = last.filter(|last| last.0 == object).and_then(|last| from.checked_sub(last.1));
+            takes += match gap.filter(|gap| *gap <= NEAR) {
                 // Over a gap it may be as quick to go on.
-                Some((_, end)) => anywhere.min(service.sequential.ns((to - end) as f64)),
+                Some(gap) => anywhere.min(service.sequential.ns((gap + to - from) as f64)),
                 None => anywhere,
             };
             last = Some((object, to));

@@ -206,6 +206,37 @@ fn a_sync_has_the_device_begin_before_memory_has_gathered() {
 }
 
 #[test]
+fn what_comes_while_the_device_writes_goes_in_order_with_what_waits() {
+    let mut figures = hybrid((1, 1000.0, 100.0), (1, 0.0, 1e6), None);
+    figures.network = Network::new(0.0, 1e6);
+    let write = &mut figures.classes[0].write;
+    (write.behind, write.gathers) = (Bytes(1 << 40), Bytes(128 << 20));
+    // A stretch in any order: memory has gathered two thirds when the device begins.
+    let pieces: Vec<_> = (0..3072u64).map(|n| (0, n * 1021 % 3072 * 64 * KIB, 64 * KIB)).collect();
+    let seconds = run(&figures, &of(Direction::Write, &pieces), &[&Placing::whole(vec![1 << 40, 0])]).seconds;
+    // Few of the last third are left for a second way; given all at once they would be 1,024 requests of a millisecond.
+    let once = 192.0 * MIB as f64 / 100e6;
+    assert!((once..once + 0.3).contains(&seconds), "{seconds} {once}");
+}
+
+#[test]
+fn each_datafile_is_synced() {
+    let mut figures = hybrid((1, 1000.0, 100.0), (1, 0.0, 1e6), None);
+    figures.network = Network::new(0.0, 1e6);
+    let write = &mut figures.classes[0].write;
+    (write.behind, write.gathers, write.sync_us) = (Bytes(1 << 30), Bytes(1 << 29), 5000.0);
+    let mut requests: Vec<Request> =
+        (0..2).map(|n| Request::new(0, 0, Direction::Write, n * MIB, MIB, (n * 10, n * 10 + 5))).collect();
+    requests.push(Request::new(0, 0, Direction::Write, 0, 0, (16, 19)));
+    let seconds = |placing: &Placing| run(&figures, &Load::from(&requests, 2), &[placing]).seconds;
+    let bytes = MIB as f64 / 100e6;
+    let one = seconds(&Placing::whole(vec![1 << 40, 0]));
+    assert!(near(one, 1e-3 + 2.0 * bytes + 5e-3), "{one}");
+    let two = seconds(&Placing::two(vec![1 << 40, 0], MIB, vec![1 << 30, 0]));
+    assert!(near(two, 2.0 * (1e-3 + bytes + 5e-3)), "{two}");
+}
+
+#[test]
 fn neighbors_out_of_order_take_their_own_line() {
     let mut figures = hybrid((1, 1000.0, 100.0), (1, 0.0, 1e6), None);
     figures.network = Network::new(0.0, 1e6);
