@@ -65,6 +65,8 @@ fn a_file_is_moved_as_asked_and_stays_the_same() {
     }
     let refused = cluster.fails(1, ["migrate", "/weft/d"]);
     assert!(refused.contains("-r moves all files"), "{refused}");
+    let refused = cluster.fails(2, ["migrate", "--rate", "0", "/weft/d/f"]);
+    assert!(refused.contains("at that rate"), "{refused}");
     let refused = cluster.fails(2, ["migrate", "--class", "tape", "/weft/d/f"]);
     assert!(refused.contains("classes here"), "{refused}");
     cluster.weft(["fsck"]);

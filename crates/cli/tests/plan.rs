@@ -98,8 +98,31 @@ fn what_cannot_be_planned_is_told() {
         ),
         (vec!["--cluster".as_ref(), cluster, "--only".as_ref(), "nothing".as_ref()], "moves no bytes"),
         (vec!["--cluster".as_ref(), plan.as_os_str()], "name"),
+        // What would be passed over in silence.
+        (vec!["--cluster".as_ref(), cluster, "--profile".as_ref(), "hdd=nvme".as_ref()], "says itself"),
+        (vec!["--cluster".as_ref(), cluster, "--network".as_ref(), "gbe".as_ref()], "says itself"),
+        (
+            vec!["--cluster".as_ref(), cluster, "--output".as_ref(), "-".as_ref(), "--json".as_ref()],
+            "nothing else",
+        ),
+        (
+            vec!["--cluster".as_ref(), cluster, "-o".as_ref(), "-".as_ref(), "--verify".as_ref()],
+            "nothing else",
+        ),
     ] {
         let error = asked(&arguments);
         assert!(error.contains(told), "{told} is missing: {error}");
+    }
+}
+
+#[test]
+fn what_is_about_a_trace_is_nothing_for_a_directory_that_is_watched() {
+    for option in
+        [&["--only", "x"][..], &["--without", "x"], &["--level", "posix"], &["--verify"], &["--reconstruct"]]
+    {
+        let out = Command::new(WEFT).args(["plan", "--watch", "/weft/d"]).args(option).output().unwrap();
+        assert_eq!(out.status.code(), Some(2), "{option:?}");
+        let told = String::from_utf8(out.stderr).unwrap();
+        assert!(told.contains(option[0]) && told.contains("cannot be used with"), "{told}");
     }
 }

@@ -237,10 +237,10 @@ fn tails_that_make_no_sense_are_named_and_left_out() {
     assert!(recorder.record(&event));
     std::fs::write(dir.path().join("x.1.0.wtail"), b"something else").expect("written");
     // More names than any trace has, for which nobody reserves memory.
-    let entries =
-        std::fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("read").path());
-    let tail = entries.filter(|path| path.to_string_lossy().ends_with(".wtail"));
-    let tail = tail.into_iter().find(|path| !path.ends_with("x.1.0.wtail")).expect("the recorder's");
+    let entries = std::fs::read_dir(dir.path()).expect("a directory");
+    let mut paths = entries.map(|entry| entry.expect("read").path());
+    let is_tail = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "wtail");
+    let tail = paths.find(|path| is_tail(path) && !path.ends_with("x.1.0.wtail")).expect("the recorder's");
     let mut bytes = std::fs::read(&tail).expect("read");
     bytes[72..76].fill(0xff);
     std::fs::write(dir.path().join("x.2.0.wtail"), bytes).expect("written");

@@ -83,7 +83,7 @@ pub struct Migrate {
     #[arg(short = 'r', short_alias = 'R', long)]
     recursive: bool,
     /// Bytes a second at the most; K, M, G are powers of 1024
-    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    #[arg(long, value_name = "SIZE", value_parser = super::rate)]
     rate: Option<ByteLen>,
     /// Read everything back that was copied, and compare
     #[arg(long)]

@@ -93,3 +93,10 @@ pub fn duration(text: &str) -> Result<weft_core::Nanos, String> {
 pub fn size(text: &str) -> Result<weft_core::ByteLen, String> {
     weft_config::parse_size(text)
 }
+
+/// For arguments: bytes a second, at least one.
+pub fn rate(text: &str) -> Result<weft_core::ByteLen, String> {
+    size(text).and_then(|rate| {
+        if rate.0 > 0 { Ok(rate) } else { Err("nothing would ever be done at that rate".into()) }
+    })
+}

@@ -55,7 +55,7 @@ pub struct PlanArgs {
     #[arg(value_name = "TRACE", required_unless_present = "directory")]
     trace: Option<PathBuf>,
     /// Make a likely course of events from the counters of a Darshan log that has no DXT
-    #[arg(long)]
+    #[arg(long, conflicts_with = "directory")]
     reconstruct: bool,
     #[command(flatten)]
     watch: Watch,
@@ -78,19 +78,19 @@ pub struct PlanArgs {
     #[arg(long, value_name = "NAME")]
     network: Option<String>,
     /// Operations at this level [default: posix if any move bytes]
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", conflicts_with = "directory")]
     level: Option<LevelArg>,
     /// Only files whose path has this in it
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "directory")]
     only: Option<String>,
     /// No files whose path has this in it
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "directory")]
     without: Option<String>,
     /// Parts that a layout may have
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = parts)]
     parts: usize,
     /// Try each alternative on the twin
-    #[arg(long)]
+    #[arg(long, conflicts_with = "directory")]
     verify: bool,
     /// Try so many reads and writes of each rule's files, spread over the trace, if it has more; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 262_144, requires = "verify")]
@@ -126,6 +126,16 @@ fn parts(text: &str) -> Result<usize, String> {
 impl PlanArgs {
     /// Plans; the code to end with.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        for (option, given) in [
+            ("--json", self.json),
+            ("--explain", self.explain && !self.watch.is_wanted()),
+            ("--verify", self.verify),
+        ] {
+            if given && self.to_stdout() {
+                return Err(Failure::misuse(option, "standard output has the plan, and nothing else")
+                    .remedy("give --output a file"));
+            }
+        }
         let trace = match &self.trace {
             None => return self.watch(file),
             Some(_) if self.watch.is_wanted() => {
@@ -150,9 +160,8 @@ impl PlanArgs {
         let planned = weft_planner::plan(&traced, &target.figures, &options);
         let planned = planned.map_err(|why| Failure::new(input.file.display(), why))?;
         let text = planned.plan.to_toml();
-        let to_stdout = self.output.as_deref().is_some_and(|path| path == "-");
         match &self.output {
-            Some(_) if to_stdout => out!("{text}"),
+            Some(_) if self.to_stdout() => out!("{text}"),
             Some(path) => {
                 std::fs::write(path, &text).map_err(|error| Failure::new(path.display(), error))?;
             }
@@ -160,13 +169,18 @@ impl PlanArgs {
         }
         if self.json {
             json(&planned.plan)?;
-        } else if !to_stdout {
+        } else if !self.to_stdout() {
             self.show(&planned, &traced);
         }
         if self.verify {
             return self.verify(&input, &planned, &target);
         }
         Ok(0)
+    }
+
+    /// Whether the plan goes to standard output.
+    fn to_stdout(&self) -> bool {
+        self.output.as_deref().is_some_and(|path| path == "-")
     }
 
     fn level(&self) -> Option<Level> {

@@ -46,6 +46,14 @@ impl Target {
         })?;
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| Failure::misuse(file.display(), error))?;
+        let is_real = table.contains_key("server") || table.contains_key("cluster");
+        let is_figures = ["figures", "classes", "rules"].iter().any(|key| table.contains_key(*key));
+        for (option, given) in [("--profile", !profiles.is_empty()), ("--network", network.is_some())] {
+            if given && (is_figures || !is_real) {
+                let why = format!("{} says itself what its devices and network are like", file.display());
+                return Err(Failure::misuse(option, why).remedy("this option is for cluster files"));
+            }
+        }
         if table.contains_key("figures") {
             let report = Report::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
             return Self::figures(report.figures, rooms);
@@ -58,7 +66,7 @@ impl Target {
             let plan = Plan::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
             return Self::figures(plan.cluster, rooms);
         }
-        if table.contains_key("server") || table.contains_key("cluster") {
+        if is_real {
             return Self::real(&file, profiles, network, rooms, bytes);
         }
         let spec = twin::cluster::read(&file)?;

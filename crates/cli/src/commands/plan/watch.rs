@@ -57,7 +57,7 @@ pub struct Watch {
     dry_run: bool,
     /// With --watch and --output: have `weft migrate` move the files that are there, too, at most so many bytes a second
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, requires_all = ["directory", "output"],
-        conflicts_with = "dry_run", value_parser = crate::commands::size)]
+        conflicts_with = "dry_run", value_parser = crate::commands::rate)]
     migrate: Option<Option<ByteLen>>,
 }
 
@@ -120,7 +120,7 @@ impl PlanArgs {
             .map(|target| Candidate { target: target.id, server: target.server, class: &target.class })
             .collect();
         let mut mover = args.migrate.map(|rate| Mover::new(&weft, &below, rate));
-        if mover.is_some() && self.output.as_deref().is_some_and(|path| path == "-") {
+        if mover.is_some() && self.to_stdout() {
             return Err(Failure::misuse("--migrate", "the plan has to be a file: give --output FILE"));
         }
         if !args.once {
@@ -179,7 +179,7 @@ impl PlanArgs {
     ) -> Result<(), Failure> {
         let text = plan.to_toml();
         match &self.output {
-            Some(path) if path == "-" => out!("{text}"),
+            Some(_) if self.to_stdout() => out!("{text}"),
             Some(path) => {
                 std::fs::write(path, text).map_err(|error| Failure::new(path.display(), error))?;
                 self.tell(&format!("the plan is in {}", path.display()));
@@ -215,7 +215,7 @@ impl PlanArgs {
     }
 
     fn tell(&self, line: &str) {
-        if self.json {
+        if self.json || self.to_stdout() {
             eprintln!("{line}");
         } else {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
