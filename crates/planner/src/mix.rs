@@ -53,6 +53,8 @@ impl Places {
         if self.counts.len() <= slice {
             self.counts.resize(slice + 1, 0);
         }
+        // Sums of some never exceed all.
+        let weight = weight.min(u64::MAX - self.all);
         self.counts[slice] += weight;
         self.all += weight;
         self.end = self.end.max(offset.saturating_add(1));

@@ -13,25 +13,28 @@ pub struct PathRule(pub String);
 impl PathRule {
     /// Whether a path is one of those.
     pub fn matches(&self, path: &str) -> bool {
-        let path = single(path);
+        let path = by_words(path);
         self.pattern().is_some_and(|pattern| pattern.matches(path.trim_start_matches('/').as_bytes()))
     }
 
     /// The same as a pattern; `None` for what is no path.
     pub fn pattern(&self) -> Option<Pattern> {
-        Pattern::of_numbers(&single(&self.0)).ok()
+        Pattern::of_numbers(&by_words(&self.0)).ok()
     }
 }
 
-/// A path with single slashes, as systems take it: names in logs have been seen with two.
-fn single(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    for character in path.chars() {
-        if character != '/' || !out.ends_with('/') {
-            out.push(character);
+/// A path without empty names, `.` and `..`: logs have names as programs wrote them, rules have none of these.
+fn by_words(path: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
         }
     }
-    out
+    let root = if path.starts_with('/') { "/" } else { "" };
+    root.to_owned() + &names.join("/")
 }
 
 impl fmt::Display for PathRule {
@@ -64,7 +67,7 @@ impl Naming {
 
     /// The unit of a name, a new one perhaps.
     pub fn unit(&mut self, name: &str) -> usize {
-        let parts = cut(name);
+        let parts = cut(&by_words(name));
         // No other digit is left in a key, so that it cannot be mistaken.
         let key: Vec<&str> = parts
             .iter()
@@ -142,7 +145,13 @@ mod tests {
 
     #[test]
     fn names_match_the_rule_that_was_made_of_them() {
-        for names in [&["/run7/a.1", "/run7/a.2"][..], &["//123", "//77"], &["a//b1", "a//b2"], &["/x"]] {
+        for names in [
+            &["/run7/a.1", "/run7/a.2"][..],
+            &["//123", "//77"],
+            &["a//b1", "a//b2"],
+            &["/x"],
+            &["/run/./a1", "/run/c/../a2", "/run/a3/"],
+        ] {
             let rule = PathRule(rules(names, 9).remove(0));
             assert!(names.iter().all(|name| rule.matches(name)), "{rule}: {names:?}");
         }
@@ -158,6 +167,7 @@ mod tests {
     #[test]
     fn digits_at_both_ends_are_numbers() {
         assert_eq!(rules(&["1a2", "1a3"], 9), ["1a*"]);
+        assert_eq!(rules(&["/run/./a1", "//run/c/../a2", "/a", "/../a"], 9), ["/run/a*", "/a"]);
         assert_eq!(rules(&["", "5"], 9), ["", "5"]);
     }
 }

@@ -5,7 +5,7 @@ use crate::pattern::{Overlap, Pattern, Stream};
 use crate::rule::{Naming, PathRule};
 use crate::sample::{Request, Sample};
 use std::collections::{BTreeMap, BTreeSet};
-use weft_trace::{FileId, Level, Names, Operation, Rank, Record};
+use weft_trace::{FileId, Level, Names, OFFSET_MAX, Operation, Rank, Record};
 
 /// Pairs of rank and file whose order of requests is followed; what is beyond counts as having none.
 const STREAMS_MAX: usize = 1 << 17;
@@ -142,7 +142,7 @@ impl Survey {
 
     /// Takes a record; `names` has the name of its file.
     pub fn add(&mut self, record: &Record, names: &Names) {
-        if record.op.moves_bytes() && record.len.get() > 0 {
+        if record.op.moves_bytes() && record.len.get() > 0 && record.end_offset() <= OFFSET_MAX {
             self.levels[record.level as usize].add(record, names);
         } else if record.op == Operation::Sync {
             self.levels[record.level as usize].sync(record);
@@ -215,7 +215,8 @@ impl Side {
                 offset == 0
             }
         };
-        sums.bytes[usize::from(write)] += len;
+        let bytes = &mut sums.bytes[usize::from(write)];
+        *bytes = bytes.saturating_add(len);
         sums.requests[usize::from(write)] += 1;
         sums.mix.add(direction, follows, offset, len);
         sums.heat.add(offset, len);

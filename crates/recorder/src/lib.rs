@@ -16,5 +16,5 @@ pub mod varint;
 pub mod wtrace;
 
 pub use names::{FileId, HostId, NAME_BYTES_MAX, NAMES_MAX, Names};
-pub use record::{Level, Operation, Rank, Record};
+pub use record::{Level, OFFSET_MAX, Operation, Rank, Record};
 pub use recorder::{Event, FileRef, Options, Recorder};

@@ -150,6 +150,9 @@ impl fmt::Display for Level {
     }
 }
 
+/// The largest offset and length that a file can have.
+pub const OFFSET_MAX: u64 = i64::MAX as u64;
+
 /// One operation. Times count from the begin of the trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {

@@ -4,7 +4,7 @@
 
 use crate::error::{Result, TraceError};
 use crate::names::{HostId, NAMES_MAX, Names};
-use crate::record::{Level, Operation, Rank, Record};
+use crate::record::{Level, OFFSET_MAX, Operation, Rank, Record};
 use crate::stream::{Info, RecordStream, Source};
 use csv::{ReaderBuilder, StringRecord};
 use std::io::{Read, Write};
@@ -208,7 +208,7 @@ fn parse(columns: &[Option<Column>], line: &StringRecord, names: &mut Names) -> 
         }
         record.file = names.file(file).ok_or_else(|| format!("more than {NAMES_MAX} files"))?;
     }
-    if record.op.moves_bytes() && record.offset.get().checked_add(record.len.get()).is_none() {
+    if record.op.has_file() && record.end_offset() > OFFSET_MAX {
         return Err("it ends past the largest offset".into());
     }
     Ok(record)

@@ -18,5 +18,7 @@ pub mod wtrace;
 pub use error::{Result, TraceError};
 pub use open::{AnyStream, Kind, OpenOptions, kind, open};
 pub use stream::{Info, RecordStream, Source};
-pub use weft_recorder::{FileId, HostId, Level, NAME_BYTES_MAX, NAMES_MAX, Names, Operation, Rank, Record};
+pub use weft_recorder::{
+    FileId, HostId, Level, NAME_BYTES_MAX, NAMES_MAX, Names, OFFSET_MAX, Operation, Rank, Record,
+};
 use weft_recorder::{names, record, varint};

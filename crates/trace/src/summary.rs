@@ -158,13 +158,14 @@ impl Sums {
             return;
         }
         let (offset, len, end) = (record.offset.get(), record.len.get(), record.end_offset());
-        *level.rank_bytes.entry(record.rank).or_default() += len;
+        let more = |sum: &mut u64| *sum = sum.saturating_add(len);
+        more(level.rank_bytes.entry(record.rank).or_default());
         let file = self.files.entry(record.file).or_default();
-        file.bytes[record.level as usize][usize::from(record.op == Operation::Write)] += len;
+        more(&mut file.bytes[record.level as usize][usize::from(record.op == Operation::Write)]);
         file.extent = file.extent.max(end);
         let direction = if record.op == Operation::Read { &mut level.reads } else { &mut level.writes };
         direction.operations += 1;
-        direction.bytes += len;
+        more(&mut direction.bytes);
         direction.collective += u64::from(record.collective);
         direction.unaligned +=
             u64::from(!offset.is_multiple_of(self.stripe) || !end.is_multiple_of(self.stripe));
@@ -203,7 +204,7 @@ impl Sums {
         let files = self.files.len() as u32;
         let mut largest: Vec<(FileId, FileSums)> = self.files.into_iter().collect();
         let bytes = |sums: &FileSums| if sums.bytes[0] == [0, 0] { sums.bytes[1] } else { sums.bytes[0] };
-        largest.sort_by_key(|(_, sums)| std::cmp::Reverse(bytes(sums).iter().sum::<u64>()));
+        largest.sort_by_key(|(_, sums)| std::cmp::Reverse(bytes(sums)[0].saturating_add(bytes(sums)[1])));
         largest.truncate(files_shown);
         Summary {
             info: stream.info().clone(),

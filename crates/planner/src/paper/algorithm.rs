@@ -20,6 +20,8 @@ use crate::survey::Unit;
 pub const STEP: u64 = 4096;
 /// With three classes no more steps than this for each, and a quarter of it with more.
 const STEPS_MAX: u64 = 16;
+/// Steps grow until no more ways than this are left to deal out a request; up to GiB of a request none are passed over.
+const STRIPES_MAX: usize = 1 << 16;
 /// With more than three classes steps grow until no more ways than this are left to deal out a request.
 const WAYS_MAX: usize = 4096;
 /// With more than three classes about so many rows of parts are tried, whatever the number of classes that get full.
@@ -239,7 +241,7 @@ impl<'a> Problem<'a> {
             / order.iter().map(|&class| u64::from(self.figures.classes[class].targets)).sum::<u64>();
         let step = if steps == u64::MAX { STEP } else { STEP.max((even / steps).next_multiple_of(STEP)) };
         let many = self.order.len() > 3;
-        let (mut step, most) = (step, if many { WAYS_MAX } else { usize::MAX });
+        let (mut step, most) = (step, if many { WAYS_MAX } else { STRIPES_MAX });
         let found = loop {
             let current = vec![0; self.rooms.len()];
             let mut dealing = Dealing { problem: self, step, stripes, current, most, found: Vec::new() };
@@ -285,7 +287,10 @@ impl Dealing<'_, '_> {
         let all: u64 = order.iter().map(|&class| count(class)).sum();
         let even = left / all;
         let (low, high) = match self.stripes {
-            Stripes::SlowMore => (even.max(1), before.unwrap_or(u64::MAX).min(left / count(class)).max(even)),
+            // Of fewer bytes than there are servers some get one.
+            Stripes::SlowMore => {
+                (even.max(1), before.unwrap_or(u64::MAX).min(left / count(class)).max(even).max(1))
+            }
             Stripes::FastMore => (before.unwrap_or(self.step).min(even.max(1)), even.max(1)),
         };
         let mut size = low;

@@ -199,3 +199,16 @@ fn a_third_class_without_room_changes_nothing() {
     assert!((of_three.cost_ns / of_two.cost_ns - 1.0).abs() < 0.02, "{of_two:?} {of_three:?}");
     assert_eq!(stripes(&of_three).len(), stripes(&of_two).len());
 }
+
+#[test]
+fn requests_of_fewer_bytes_than_there_are_servers_have_a_layout() {
+    let figures = hybrid((6, 10_000.0, 70.0), (2, 150.0, 400.0), Some(MIB));
+    for size in 1..=9 {
+        let kinds = [even(100, size)];
+        let problem = Problem::of(&figures, &kinds, size, vec![u64::MAX, MIB], setting(8, 2));
+        for chosen in [problem.psa(), problem.pa(), problem.def(64 * KIB)] {
+            assert!(chosen.placing.parts.iter().all(|part| part.round(&figures) > 0), "{size}: {chosen:?}");
+            assert!(chosen.cost_ns.is_finite() && chosen.cost_ns > 0.0, "{size}: {chosen:?}");
+        }
+    }
+}

@@ -53,10 +53,10 @@ impl Pattern {
     /// From the streams of all ranks over all files, those of one file together.
     pub fn of<'a>(files: impl Iterator<Item = Vec<&'a Stream>>) -> Self {
         // Shapes by name: strides differ between ranks of unequal parts.
-        let mut shapes: BTreeMap<&'static str, (u64, Shape, u64)> = BTreeMap::new();
-        let (mut one, mut segmented, mut interleaved, mut all) = (0u64, 0u64, 0u64, 0u64);
+        let mut shapes: BTreeMap<&'static str, (u128, Shape, u64)> = BTreeMap::new();
+        let (mut one, mut segmented, mut interleaved, mut all) = (0u128, 0u128, 0u128, 0u128);
         for mut streams in files {
-            let bytes: u64 = streams.iter().map(|stream| stream.bytes).sum();
+            let bytes: u128 = streams.iter().map(|stream| u128::from(stream.bytes)).sum();
             all += bytes;
             streams.sort_by_key(|stream| stream.low);
             match streams.as_slice() {
@@ -67,7 +67,7 @@ impl Pattern {
             for stream in streams {
                 let shape = stream.shape();
                 let entry = shapes.entry(shape.name()).or_insert((0, shape.clone(), 0));
-                entry.0 += stream.bytes;
+                entry.0 += u128::from(stream.bytes);
                 if stream.requests > entry.2 {
                     (entry.1, entry.2) = (shape, stream.requests);
                 }
@@ -78,17 +78,17 @@ impl Pattern {
             most if most == segmented => Sharing::Segmented,
             _ => Sharing::Interleaved,
         };
-        let mut found: Vec<(u64, Shape)> =
+        let mut found: Vec<(u128, Shape)> =
             shapes.into_values().map(|(bytes, shape, _)| (bytes, shape)).collect();
         found.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        let share = |bytes: u64| if all == 0 { 0.0 } else { bytes as f64 / all as f64 };
+        let share = |bytes: u128| if all == 0 { 0.0 } else { bytes as f64 / all as f64 };
         let Some((most, shape)) = found.first().cloned() else {
             return Self { shape: Shape::Few, sharing, share: 0.0 };
         };
         if share(most) >= SHARE_MIN {
             return Self { shape, sharing, share: share(most) };
         }
-        let told: Vec<(u64, Shape)> = found.into_iter().filter(|(bytes, _)| share(*bytes) >= 0.1).collect();
+        let told: Vec<(u128, Shape)> = found.into_iter().filter(|(bytes, _)| share(*bytes) >= 0.1).collect();
         let sum = told.iter().map(|(bytes, _)| bytes).sum();
         Self {
             shape: Shape::Mixed { phases: told.into_iter().map(|(_, shape)| shape).collect() },

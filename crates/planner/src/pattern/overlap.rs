@@ -25,7 +25,8 @@ impl Default for Overlap {
 impl Overlap {
     /// Counts an operation.
     pub fn add(&mut self, start: Nanos, end: Nanos) {
-        let (start, end) = (start.get(), end.get().max(start.get() + 1));
+        let start = start.get().min(u64::MAX - 1);
+        let end = end.get().max(start + 1);
         while (end - 1) >> self.shift >= SLICES as u64 {
             self.coarsen();
         }
@@ -34,12 +35,13 @@ impl Overlap {
             self.part.resize(last + 2, 0);
             self.step.resize(last + 2, 0);
         }
+        let more = |part: &mut u64, time: u64| *part = part.saturating_add(time);
         if first == last {
-            self.part[first] += end - start;
+            more(&mut self.part[first], end - start);
             return;
         }
-        self.part[first] += ((first as u64 + 1) << self.shift) - start;
-        self.part[last] += end - ((last as u64) << self.shift);
+        more(&mut self.part[first], ((first as u64 + 1) << self.shift) - start);
+        more(&mut self.part[last], end - ((last as u64) << self.shift));
         self.step[first + 1] += 1;
         self.step[last] -= 1;
     }
@@ -47,7 +49,8 @@ impl Overlap {
     fn coarsen(&mut self) {
         let time = self.times();
         self.shift += 1;
-        self.part = time.chunks(2).map(|pair| pair.iter().sum()).collect();
+        let sum = |pair: &[u64]| pair.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));
+        self.part = time.chunks(2).map(sum).collect();
         self.part.push(0);
         self.step = vec![0; self.part.len()];
     }
@@ -59,7 +62,7 @@ impl Overlap {
         slices
             .map(|(part, step)| {
                 whole += step;
-                part + ((whole.max(0) as u64) << self.shift)
+                part.saturating_add((whole.max(0) as u64).saturating_mul(1 << self.shift))
             })
             .collect()
     }

@@ -244,6 +244,50 @@ mod tests {
         }
     }
 
+    /// Offsets, lengths, times and ranks up to the largest that a trace can have, and such as no file can have.
+    #[test]
+    fn numbers_of_any_size_are_taken() {
+        let figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), Some(10 << 20));
+        for seed in 0..2u64 {
+            println!("seed {seed}");
+            let mut state = seed;
+            let mut any = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let mixed = state ^ (state >> 29);
+                [mixed, mixed >> 1, mixed >> 2, mixed >> 33, mixed >> 47, u64::MAX, u64::MAX >> 1, 1]
+                    [(mixed >> 60) as usize % 8]
+            };
+            let mut names = Names::default();
+            let files: Vec<_> = (0..3).map(|n| names.file(&format!("/{n}")).unwrap()).collect();
+            let mut survey = Survey::new(&Limits::default());
+            for _ in 0..200 {
+                let (start, took) = (any(), any());
+                let record = Record {
+                    rank: Rank(any() as u32),
+                    host: HostId(0),
+                    file: files[(any() % 3) as usize],
+                    op: if any() % 2 == 0 { Operation::Write } else { Operation::Read },
+                    level: Level::Posix,
+                    collective: false,
+                    offset: FileOffset(any()),
+                    len: ByteLen(any()),
+                    start: Nanos(start),
+                    end: Nanos(start.saturating_add(took)),
+                };
+                survey.add(&record, &names);
+            }
+            let traced = survey.finish(None);
+            assert!(traced.concurrency >= 0.0 && !traced.units.is_empty());
+            let setting = Setting { processes: 8.0, per_node: 2.0, connect_ns: 34e3, byte_ns: 8.5 };
+            for unit in &traced.units {
+                let problem = Problem::new(&figures, unit, &[u64::MAX, 10 << 20], setting);
+                for chosen in [problem.psa(), problem.pa(), problem.def(DEF_STRIPE)] {
+                    assert!(chosen.cost_ns.is_finite(), "{chosen:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn all_planners_keep_to_the_room_of_all_files_together() {
         let room = 10u64 << 20;
