@@ -20,6 +20,8 @@ use weft_core::layout::COLUMNS_MAX;
 const UNITS_MAX: usize = 64;
 /// Units that move less of all bytes are left alone.
 const SHARE_MIN: f64 = 1e-3;
+/// Of so many bytes that are left alone the plan tells.
+const LEFT_OUT_MIN: f64 = 0.01;
 /// Requests of the sample by which the run as a whole is predicted.
 pub(crate) const SAMPLE: usize = 32_768;
 
@@ -83,6 +85,13 @@ pub fn plan(traced: &Traced, figures: &Figures, options: &Options) -> Result<Pla
     let worth = |unit: &Unit| unit.bytes() as f64 >= SHARE_MIN * all as f64 && unit.rule.0 != OTHERS;
     let mut order: Vec<usize> =
         (0..traced.units.len().min(UNITS_MAX)).filter(|unit| worth(&traced.units[*unit])).collect();
+    if order.is_empty() {
+        return Err(PlanError(format!(
+            "it has so many files with names unlike that none moves {} % of the bytes: plan for some of them with --only",
+            100.0 * SHARE_MIN
+        )));
+    }
+    let notes = options.notes.iter().cloned().chain(left_out(&traced.units, &order, all)).collect();
     // Room goes first to where most bytes are moved for each byte of room.
     let heat = |unit: usize| traced.units[unit].bytes() as f64 / traced.units[unit].extent_sum.max(1) as f64;
     order.sort_by(|&a, &b| heat(b).total_cmp(&heat(a)).then(a.cmp(&b)));
@@ -122,12 +131,28 @@ pub fn plan(traced: &Traced, figures: &Figures, options: &Options) -> Result<Pla
         version: VERSION,
         planner: options.planner,
         trace: options.trace.clone(),
-        notes: options.notes.clone(),
+        notes,
         predicted: predicted.collect(),
         rules: rules.into_iter().map(|(_, rule)| rule).collect(),
         cluster: figures.clone(),
     };
     Ok(Planned { plan, placings })
+}
+
+/// What is to be said of units that are not planned for, if they matter.
+fn left_out(units: &[Unit], order: &[usize], all: u64) -> Option<String> {
+    let planned = order.iter().map(|unit| units[*unit].bytes()).fold(0, u64::saturating_add);
+    let share = 1.0 - planned as f64 / all as f64;
+    let files: u64 =
+        units.iter().enumerate().filter(|(at, _)| !order.contains(at)).map(|(_, unit)| unit.files).sum();
+    (share >= LEFT_OUT_MIN).then(|| {
+        format!(
+            "{files} files with {:.0} % of the bytes get no layout: at most {UNITS_MAX} groups do, those with the most \
+             bytes, each with {} % at least; --only plans for others",
+            100.0 * share,
+            100.0 * SHARE_MIN
+        )
+    })
 }
 
 /// Of each planner its layout, each with the room that it left itself.
@@ -286,6 +311,45 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn files_that_get_no_layout_are_told_of() {
+        let figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), Some(10 << 20));
+        let planned = |count: usize| {
+            let mut names = Names::default();
+            let mut survey = Survey::new(&Limits::default());
+            for n in 0..count {
+                let letter = |place: u32| char::from(b'a' + (n / 26usize.pow(place) % 26) as u8);
+                let name: String = (0..3).map(letter).collect();
+                let file = names.file(&format!("/out/{name}")).unwrap();
+                let start = n as u64 * 1000;
+                survey.add(
+                    &Record {
+                        rank: Rank(0),
+                        host: HostId(0),
+                        file,
+                        op: Operation::Write,
+                        level: Level::Posix,
+                        collective: false,
+                        offset: FileOffset(0),
+                        len: ByteLen(65_536),
+                        start: Nanos(start),
+                        end: Nanos(start + 500),
+                    },
+                    &names,
+                );
+            }
+            plan(&survey.finish(None), &figures, &Options { alternatives: false, ..Options::default() })
+        };
+        assert_eq!(planned(4).unwrap().plan.notes, Vec::<String>::new());
+        let notes = planned(80).unwrap().plan.notes;
+        assert!(
+            notes.len() == 1 && notes[0].starts_with("16 files with 20 % of the bytes get no layout"),
+            "{notes:?}"
+        );
+        // More names than are told apart: each moves too little.
+        assert!(planned(2000).unwrap_err().to_string().contains("--only"));
     }
 
     #[test]
