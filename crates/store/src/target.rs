@@ -116,7 +116,7 @@ impl<E: Env> Target<E> {
         if spec.module == Module::Direct {
             format::probe_direct(&dir, &spec.path).await?;
         }
-        let removed = Removed::open(&dir).await.map_err(io("read which datafiles were removed"))?;
+        let removed = Removed::open(env, &dir).await.map_err(io("read which datafiles were removed"))?;
         let fences =
             Fences::open(&dir, seconds(env)).await.map_err(io("read which capabilities are refused"))?;
         let seals =

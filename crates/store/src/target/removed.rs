@@ -6,6 +6,7 @@
 //! column (2), CRC-32 of these (4).
 
 use crate::datafile::DatafileKey;
+use crate::range_lock::RangeLocks;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -13,6 +14,7 @@ use weft_core::{ByteLen, FileId, LocalOffset, ObjectId};
 use weft_env::{Dir, Env, File, OpenMode};
 
 const NAME: &str = "removed";
+const NAME_NEW: &str = "removed.new";
 const RECORD_LEN: usize = 16;
 /// So many are remembered.
 const REMEMBERED_MAX: usize = 65_536;
@@ -20,6 +22,8 @@ const REMEMBERED_MAX: usize = 65_536;
 /// The datafiles that were removed last.
 pub(super) struct Removed<E: Env> {
     inner: Mutex<Inner<E>>,
+    /// Held by who writes records down: a sync must not overtake a record that another task is writing.
+    writing: RangeLocks<E>,
 }
 
 struct Inner<E: Env> {
@@ -56,7 +60,7 @@ fn decode(record: &[u8]) -> Option<DatafileKey> {
 
 impl<E: Env> Removed<E> {
     /// What the processes before this one remembered.
-    pub async fn open(dir: &E::Dir) -> io::Result<Self> {
+    pub async fn open(env: &E, dir: &E::Dir) -> io::Result<Self> {
         let (mut order, mut end, mut kept) = (VecDeque::new(), 0, None);
         match dir.open(NAME, OpenMode::WRITE).await {
             Ok(file) => {
@@ -69,20 +73,31 @@ impl<E: Env> Removed<E> {
                 bytes.truncate(got);
                 order.extend(bytes.chunks_exact(RECORD_LEN).filter_map(decode));
                 end = len.next_multiple_of(RECORD_LEN as u64);
+                kept = Some(file);
                 if skipped > 0 {
                     let all: Vec<u8> = order.iter().flat_map(|&key| encode(key)).collect();
-                    file.set_len(ByteLen(0)).await?;
-                    file.write_at(&[IoSlice::new(&all)], LocalOffset(0)).await?;
                     end = all.len() as u64;
+                    kept = Some(Self::replaced(dir, &all).await?);
                 }
-                kept = Some(file);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
         let all = order.iter().copied().collect();
         let unwritten = VecDeque::new();
-        Ok(Self { inner: Mutex::new(Inner { all, order, unwritten, file: kept, end }) })
+        let inner = Mutex::new(Inner { all, order, unwritten, file: kept, end });
+        Ok(Self { inner, writing: RangeLocks::new(env) })
+    }
+
+    /// The file anew with `bytes`; the old one stays until these are safe.
+    async fn replaced(dir: &E::Dir, bytes: &[u8]) -> io::Result<E::File> {
+        let file = dir.open(NAME_NEW, OpenMode::CREATE).await?;
+        file.set_len(ByteLen(0)).await?;
+        file.write_at(&[IoSlice::new(bytes)], LocalOffset(0)).await?;
+        file.sync().await?;
+        dir.rename(NAME_NEW, NAME).await?;
+        dir.sync("").await?;
+        Ok(file)
     }
 
     pub fn contains(&self, key: DatafileKey) -> bool {
@@ -119,6 +134,7 @@ impl<E: Env> Removed<E> {
     }
 
     async fn write_down(&self, dir: &E::Dir) -> io::Result<()> {
+        let _alone = self.writing.lock(0, 1).await;
         loop {
             let Some(key) = self.inner.lock().unwritten.pop_front() else { return Ok(()) };
             if let Err(error) = self.write(dir, key).await {
@@ -136,6 +152,8 @@ impl<E: Env> Removed<E> {
             Some(file) => file,
             None => {
                 let file = dir.open(NAME, OpenMode::CREATE).await?;
+                // Its records are synced with it, its name is not.
+                dir.sync("").await?;
                 self.inner.lock().file.get_or_insert(file).clone()
             }
         };
