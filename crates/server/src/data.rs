@@ -343,6 +343,18 @@ impl<E: Env> DataService<E> {
         Err(WireError::new(Errno::EREMCHG, detail))
     }
 
+    /// What was found of a datafile, unless it has been given up for another since its seal was looked at: then parts of it may
+    /// be gone already, those that an SSD had first.
+    fn unless_moved<T>(
+        &self,
+        served: &Served<E>,
+        cap: &Capability,
+        found: Result<T, DatafileError>,
+    ) -> Result<T, WireError> {
+        self.check_seal(served, cap)?;
+        found.map_err(|error| self.failed(error))
+    }
+
     fn note_stuck(&self, stuck: usize) {
         if stuck > 0 {
             (self.hooks.log)(&format!(

@@ -117,9 +117,10 @@ impl<E: Env> DataService<E> {
             }
         }
         let mut buf = self.pool.borrow(read.len as usize).await;
-        let (len, datafile_len) = match served.placed.read(&mut plan, key, offset, &mut buf, gate).await {
+        let got = served.placed.read(&mut plan, key, offset, &mut buf, gate).await;
+        let (len, datafile_len) = match self.unless_moved(served, &read.cap, got) {
             Ok(got) => got,
-            Err(error) => return answer(link, entry, incoming, &DataReply::Failed(self.failed(error))).await,
+            Err(error) => return answer(link, entry, incoming, &DataReply::Failed(error)).await,
         };
         if incoming.header.kind == Kind::Request {
             Counters::add(&served.counters.bytes_read, len as u64);
@@ -164,7 +165,7 @@ impl<E: Env> DataService<E> {
         }
         let mut buf = self.pool.borrow(len).await;
         let got = served.placed.read(&mut plan, key, offset, &mut buf, gate).await;
-        let (count, datafile_len) = got.map_err(|error| self.failed(error))?;
+        let (count, datafile_len) = self.unless_moved(served, &read.cap, got)?;
         area.copy_in(to, &buf[..count]);
         Counters::add(&served.counters.bytes_read, count as u64);
         if let ReadPlan::Copy(miss) = &plan {

@@ -117,7 +117,8 @@ impl<E: Env> DataService<E> {
         for &datafile in datafiles {
             let served = self.served(datafile.target)?;
             self.check_seal(served, &cap)?;
-            let meta = served.placed.meta(key(datafile)).await.map_err(|error| self.failed(error))?;
+            let meta = served.placed.meta(key(datafile)).await;
+            let meta = self.unless_moved(served, &cap, meta)?;
             let cached = served.placed.cached(key(datafile)).unwrap_or_default();
             found.push(meta.map_or_else(DatafileMeta::default, |meta| DatafileMeta {
                 len: meta.len,
@@ -204,7 +205,8 @@ impl<E: Env> DataService<E> {
             self.check_seal(served, &cap)?;
             Counters::add(&served.counters.requests, 1);
             let gate = Gate { admission: &served.admission, session: connection.session };
-            served.placed.sync(key(datafile), gate).await.map_err(|error| self.failed(error))?;
+            let synced = served.placed.sync(key(datafile), gate).await;
+            self.unless_moved(served, &cap, synced)?;
         }
         Ok(DataReply::Done)
     }
