@@ -262,11 +262,19 @@ impl Locks {
 
     /// A session has ended. Whether others should ask again.
     pub(super) fn ended(&mut self, session: SessionId) -> bool {
+        // Owners that are forgotten may have places in queues still: of an append that was given up, of a handle that is
+        // closed.
+        let of_session = self.asked.iter().filter(|(_, (of, _))| *of == session);
+        let places: Vec<Ticket> = of_session.map(|(ticket, _)| *ticket).collect();
+        let mut wake = false;
+        for place in places {
+            self.asked.remove(&place);
+            wake |= self.table.cancel(place);
+        }
         let owners = self.owners.remove(&session).unwrap_or_default();
-        self.asked.retain(|_, (of, _)| *of != session);
         owners
             .into_keys()
-            .fold(false, |wake, owner| !self.table.remove_owner(&(session, owner)).is_empty() | wake)
+            .fold(wake, |wake, owner| !self.table.remove_owner(&(session, owner)).is_empty() | wake)
     }
 }
 
@@ -301,12 +309,33 @@ mod tests {
         assert_eq!(locks.count(), 0);
     }
 
+    fn append(session: u128, handle: u64) -> LockRequest {
+        LockRequest { space: LockSpace::Append, ..request(session, handle, 0, u64::MAX) }
+    }
+
+    #[test]
+    fn who_gave_up_waiting_and_is_gone_holds_nobody_up() {
+        for close in [false, true] {
+            let of = |session, handle| {
+                if close { request(session, handle, 0, 10) } else { append(session, handle) }
+            };
+            let mut locks = Locks::default();
+            let (a, b, c) = (of(1, 1), of(2, 2), of(3, 3));
+            assert_eq!(locks.ask(a, true, 0, Nanos(0)), LockAnswer::Granted);
+            let LockAnswer::Wait(_) = locks.ask(b, true, 0, Nanos(0)) else { panic!("queued") };
+            match close {
+                true => drop(locks.closed(b.session, b.file, HandleId(2), false)),
+                false => drop(locks.unlock(&b)),
+            }
+            let LockAnswer::Wait(place) = locks.ask(c, true, 0, Nanos(1)) else { panic!("queued") };
+            assert_eq!(locks.unlock(&a), Ok(true));
+            assert!(locks.ended(b.session), "somebody waits");
+            assert_eq!(locks.ask(c, true, place, Nanos(2)), LockAnswer::Granted);
+        }
+    }
+
     #[test]
     fn the_append_lock_is_taken_from_who_has_had_it_for_too_long() {
-        let append = |session, handle| LockRequest {
-            space: LockSpace::Append,
-            ..request(session, handle, 0, u64::MAX)
-        };
         let mut locks = Locks::default();
         let (a, b, file) = (append(1, 1), append(2, 2), FileId(5));
         assert_eq!(locks.ask(a, true, 0, Nanos(0)), LockAnswer::Granted);
