@@ -64,7 +64,7 @@ impl<E: Env> Core<E> {
         let mut attempt = 0;
         let reply = loop {
             attempt += 1;
-            let result = self.attempt(&mut lent, &call, None).await?;
+            let result = self.attempt(&mut lent, &call).await?;
             match result {
                 Ok(reply) => break reply,
                 Err(error) => self.lost_line(&mut lent, &error, attempt)?,
@@ -80,13 +80,11 @@ impl<E: Env> Core<E> {
         self.metadata_wire(&mut lent).await.map(drop)
     }
 
-    /// Asks over the connection for events what the service may keep for `longer` than the time-out; fails as soon as
-    /// that connection is lost.
+    /// Asks over the connection for events; fails as soon as that connection is lost.
     pub(crate) async fn call_unbroken(
         &self,
         who: Option<&Identity>,
         request: MetaRequest,
-        longer: Nanos,
     ) -> Result<MetaReply, Error> {
         self.check_ours()?;
         let mut lent = self.events.lend().await;
@@ -95,7 +93,7 @@ impl<E: Env> Core<E> {
             return Err(server.unreachable("nobody listens for events".to_owned()));
         }
         let call = MetaCall { seq: 0, on_behalf: who.cloned(), request };
-        match self.attempt(&mut lent, &call, Some(longer)).await? {
+        match self.attempt(&mut lent, &call).await? {
             Ok(reply) => self.judged(reply),
             Err(error) => {
                 lent.wire = None;
@@ -133,26 +131,21 @@ impl<E: Env> Core<E> {
         lent.told.push(call);
         if lent.told.len() >= TOLD_MAX {
             let flush = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::Flush };
-            if let Err(error) = self.attempt(&mut lent, &flush, None).await? {
+            if let Err(error) = self.attempt(&mut lent, &flush).await? {
                 self.lost_line(&mut lent, &error, attempt)?;
             }
         }
         Ok(())
     }
 
-    async fn attempt(
-        &self,
-        lent: &mut Lent<'_, E>,
-        call: &MetaCall,
-        longer: Option<Nanos>,
-    ) -> Result<io::Result<MetaReply>, Error> {
+    async fn attempt(&self, lent: &mut Lent<'_, E>, call: &MetaCall) -> Result<io::Result<MetaReply>, Error> {
         let wire = self.metadata_wire(lent).await?;
         // A change waits for the disk, and other requests may take long: where the service does that is its own matter.
-        let at_once = wire.local && call.seq == 0 && longer.is_none();
+        let at_once = wire.local && call.seq == 0 && call.request.waits() == Nanos::ZERO;
         wire.link.set_waits_on(if at_once { self.processor() } else { None });
         self.counters.meta_messages.one();
         let asked = self.env.now();
-        let result = exchange_within(self.options.request_timeout, wire, call, longer).await;
+        let result = exchange_within(self.options.request_timeout, wire, call).await;
         if result.is_ok() {
             self.heard.fetch_max(asked.0, Relaxed);
             // Requests of one connection are served in their order.
@@ -251,17 +244,17 @@ impl<E: Env> Core<E> {
     }
 }
 
-async fn exchange_within<E: Env>(
-    usual: Nanos,
-    wire: &mut Wire<E>,
-    call: &MetaCall,
-    longer: Option<Nanos>,
-) -> io::Result<MetaReply> {
-    if let Some(longer) = longer {
-        wire.link.conn().set_timeout(Some(usual.saturating_add(longer)))?;
+/// How many times as long as the service may keep a request a time-out is that needs no addition.
+const AMPLE: u64 = 5;
+
+/// Waits for the reply for `usual`, and for as long as the service may keep the request.
+async fn exchange_within<E: Env>(usual: Nanos, wire: &mut Wire<E>, call: &MetaCall) -> io::Result<MetaReply> {
+    let waits = Some(call.request.waits()).filter(|waits| waits.0 * AMPLE > usual.0).unwrap_or(Nanos::ZERO);
+    if waits > Nanos::ZERO {
+        wire.link.conn().set_timeout(Some(usual.saturating_add(waits)))?;
     }
     let result = wire.exchange(Family::Meta, call).await;
-    if longer.is_some() && result.is_ok() {
+    if waits > Nanos::ZERO && result.is_ok() {
         wire.link.conn().set_timeout(Some(usual))?;
     }
     result

@@ -162,14 +162,13 @@ impl<E: Env> Client<E> {
         self.core.listen().await
     }
 
-    /// Waits up to 30 s for pages that this mount's kernel must drop, and says that all up to `done` were. Fails as soon
+    /// Waits a little for pages that this mount's kernel must drop, and says that all up to `done` were. Fails as soon
     /// as the connection is lost since [`Client::listen`]: what happened meanwhile nobody told.
     ///
     /// # Errors
     /// `Unreachable`.
     pub async fn wait_events(&self, done: u64) -> Result<Vec<Event>> {
-        let longer = weft_core::Nanos::from_s(30);
-        match self.core.call_unbroken(self.who(), MetaRequest::WaitEvents { done }, longer).await? {
+        match self.core.call_unbroken(self.who(), MetaRequest::WaitEvents { done }).await? {
             MetaReply::Events(events) => Ok(events),
             _ => Err(odd_reply()),
         }

@@ -7,12 +7,7 @@ use weft_core::{FileId, Nanos};
 use weft_env::{Env, Notify};
 use weft_wire::Errno;
 use weft_wire::hello::SessionId;
-use weft_wire::meta::{HandleId, MetaReply};
-
-/// How long a mount's question for events waits. Short, because a connection that waits does not see its peer die.
-const EVENT_WAIT: Nanos = Nanos::from_s(2);
-/// How long a writer waits for mounts to drop their pages.
-const INVALIDATE_WAIT: Nanos = Nanos::from_s(5);
+use weft_wire::meta::{EVENT_WAIT, HandleId, MetaReply, PAGES_WAIT};
 
 impl<E: Env> Service<E> {
     /// Tells mounts that keep pages of `file` to drop some; whom, and the number that each will acknowledge.
@@ -45,7 +40,7 @@ impl<E: Env> Service<E> {
         let open = self.core.opens.lock().get(call.ctx.session, handle).ok_or(Errno::EBADF)?;
         let told = self.tell_others(call, open.file, start, end);
         let now = self.env.now();
-        let until = now.max(self.pages_told_from).saturating_add(INVALIDATE_WAIT);
+        let until = now.max(self.pages_told_from).saturating_add(PAGES_WAIT);
         loop {
             let epoch = self.event_changed.epoch();
             let early = self.pages_told_from.saturating_sub(self.env.now());

@@ -31,11 +31,7 @@ use weft_store::metadata::{
 };
 use weft_wire::ClusterSecret;
 use weft_wire::hello::SessionId;
-use weft_wire::meta::ROOT;
-
-/// Mounts drop their pages when their connection to the service breaks, which they see at once; after a restart writers
-/// are told that all have done so when this much time has gone by.
-const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
+use weft_wire::meta::{PAGES_DROPPED_AFTER, ROOT};
 
 /// Fences of one start and the next lie so far apart, in seconds: the capabilities that the one before gave behind its
 /// fences end before those of this one, however soon it follows.

@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering;
 use weft_core::{FileId, Nanos};
 use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, ReapRow, Table, file_key};
-
-/// The longest wait of a remover for the room of a large file.
-const FREED_WITHIN: Nanos = Nanos::from_s(2);
+use weft_wire::meta::FREED_WITHIN;
 
 impl<E: Env> Service<E> {
     pub(super) async fn reap<R: Removal>(&self, mut removal: R) {

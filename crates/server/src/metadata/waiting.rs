@@ -8,15 +8,13 @@ use super::serve::Call;
 use super::tables::{known_inode, put_row};
 use super::{LOCK_NOTIFIERS, Service};
 use std::sync::atomic::Ordering;
-use weft_core::{FileId, Nanos};
+use weft_core::FileId;
 use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, Table, Transaction, session_key};
 use weft_wire::Errno;
 use weft_wire::hello::SessionId;
-use weft_wire::meta::{HandleId, LockKind, LockSpace, MetaReply};
+use weft_wire::meta::{HandleId, LOCK_WAIT, LockKind, LockSpace, MetaReply};
 
-/// How long a request for a lock waits before the client is told to ask again.
-const LOCK_WAIT: Nanos = Nanos::from_ms(250);
 impl<E: Env> Service<E> {
     pub(super) fn wake_lockers(&self, file: FileId) {
         self.lock_changed[file.0 as usize % LOCK_NOTIFIERS].notify_all();

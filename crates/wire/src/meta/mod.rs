@@ -12,6 +12,7 @@ mod opens;
 mod reply;
 mod request;
 mod rules;
+mod waits;
 
 pub use attributes::{Attr, FileType, SetAttr, SetTime, Settlement, Unsettled};
 pub use locks::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, ReclaimLock};
@@ -20,6 +21,7 @@ pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, WriteSummary};
 pub use reply::{Entry, Event, MetaReply, NamespaceReport, ScannedInode};
 pub use request::MetaRequest;
 pub use rules::{Forget, RULED_MAX, RULES_MAX, Rule, RuledDirectory, TargetRoom};
+pub use waits::{EVENT_WAIT, FREED_WITHIN, LOCK_WAIT, PAGES_DROPPED_AFTER, PAGES_WAIT};
 
 use crate::hello::Identity;
 use serde::{Deserialize, Serialize};

@@ -271,7 +271,7 @@ pub enum MetaRequest {
         /// One past the last.
         end: u64,
     },
-    /// Waits up to 30 s for something that a caching mount must do; acknowledges what it was told before. Reply: `Events`.
+    /// Waits a little for something that a caching mount must do; acknowledges what it was told before. Reply: `Events`.
     WaitEvents {
         /// All up to this number are done.
         done: u64,
