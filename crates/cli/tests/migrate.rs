@@ -63,6 +63,9 @@ fn a_file_is_moved_as_asked_and_stays_the_same() {
         assert!(Instant::now() < deadline, "{told}");
         std::thread::sleep(Duration::from_millis(20));
     }
+    cluster.run(["mkfifo", "/weft/pipe"]);
+    let refused = cluster.fails(1, ["migrate", "--class", "ssd", "/weft/pipe"]);
+    assert!(refused.contains("neither a file"), "{refused}");
     let refused = cluster.fails(1, ["migrate", "/weft/d"]);
     assert!(refused.contains("-r moves all files"), "{refused}");
     let refused = cluster.fails(2, ["migrate", "--rate", "0", "/weft/d/f"]);

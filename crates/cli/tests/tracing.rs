@@ -312,6 +312,29 @@ fn parts_of_several_hosts_are_merged_by_a_command_of_its_own() {
 }
 
 #[test]
+fn a_file_that_was_removed_goes_by_the_name_that_it_had() {
+    let (_room, dir) = room();
+    let script = r#"
+import os
+fd = os.open("gone", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"x" * 10)
+os.unlink("gone")
+other = os.dup(fd)
+os.write(other, b"x" * 20)
+fd = os.open("kept (deleted)", os.O_RDWR | os.O_CREAT)
+os.write(os.dup(fd), b"x" * 30)
+"#;
+    let trace = dir.join("a.wtrace");
+    let output =
+        traced(&trace).args(["python3", "-c", script]).current_dir(&dir).output().expect("weft starts");
+    assert!(output.status.success(), "{}", shown(&output));
+    let traced = read(&trace);
+    let moved = |name: &str| traced.moved(dir.join(name).to_str().expect("text"));
+    assert_eq!(moved("gone"), [(Operation::Write, 0, 10), (Operation::Write, 10, 20)]);
+    assert_eq!(moved("kept (deleted)"), [(Operation::Write, 0, 30)]);
+}
+
+#[test]
 fn a_full_disk_ends_the_trace_and_not_the_program() {
     let (_room, dir) = room();
     let script = r#"

@@ -237,6 +237,8 @@ fn one_look_at_what_the_servers_have() {
         let at = chance.below(4096) * 4096;
         block_on(file.write_at(&[IoSlice::new(&[1; 4096])], FileOffset(at))).expect("writes");
     }
+    let text = look(&["--dry-run", "--requests", "1000"]);
+    assert!(text.contains("/weft/data/f: too little to tell"), "{text}");
     let text = look(&["--explain", "--dry-run"]);
     assert!(text.contains("/weft/data/f: random writes of about 4 KiB lasts"), "{text}");
     assert!(text.contains("300 requests"), "{text}");

@@ -243,7 +243,8 @@ impl Course<'_> {
             }
             FileType::Regular if attr.nlink > 1 && !self.seen.insert(attr.file) => Ok(()),
             FileType::Regular => self.file(inside),
-            _ => Ok(()),
+            // Only what was named is looked at that is neither.
+            _ => Err(Failure::new(weft.shown(inside), "this is neither a file nor a directory")),
         }
     }
 

@@ -46,6 +46,9 @@ type Page = [Words; PAGE_SLOTS];
 
 static TABLE: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
 
+/// What the kernel puts behind the path of a file without a name.
+const REMOVED: &[u8] = b" (deleted)";
+
 /// What is known of a descriptor of interest.
 #[derive(Clone, Copy)]
 pub struct Known {
@@ -125,6 +128,11 @@ fn find(tracer: &Tracer, fd: c_int) -> Option<Known> {
             }
             let link =
                 sys::readlinkat(libc::AT_FDCWD, &sys::c(format!("/proc/self/fd/{fd}").as_bytes())).ok()?;
+            // It goes on by the name that it had.
+            let link = match link.strip_suffix(REMOVED) {
+                Some(name) if stat.st_nlink == 0 => name.to_owned(),
+                _ => link,
+            };
             (link, sys::fcntl(fd, libc::F_GETFL, 0).ok()?)
         }
     };

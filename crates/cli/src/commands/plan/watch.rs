@@ -235,7 +235,8 @@ impl PlanArgs {
                 self.tell(&format!("{requests} requests in the samples, {lost} messages of others"));
             }
             for group in &interval.groups {
-                if let Some(line) = line(group, self.explain) {
+                // Who looks once wants to know what there is, also where nothing follows from it.
+                if let Some(line) = line(group, self.explain || self.watch.once) {
                     self.tell(&format!("{}: {line}", group.name));
                 }
             }
