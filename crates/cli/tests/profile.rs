@@ -5,6 +5,7 @@ mod common;
 use common::{Embedded, WEFT, shown, succeeded};
 use std::process::Command;
 use std::time::Instant;
+use weft_estimate::measure::Report;
 
 #[test]
 fn a_path_is_measured_and_its_profile_can_be_emulated() {
@@ -59,6 +60,10 @@ fn a_path_that_cannot_be_measured_is_named() {
     let output = Command::new(WEFT).args(["profile", "/nowhere/at/all"]).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     assert!(shown(&output).contains("/nowhere/at/all"), "{}", shown(&output));
+    // Files there may have 8 KiB.
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$1\" profile /tmp --size 16M";
+    let output = Command::new("sh").args(["-c", script, "sh", WEFT]).output().expect("sh starts");
+    assert!(shown(&output).contains("use less of it with --size"), "{}", shown(&output));
     let output = Command::new(WEFT).args(["profile", "/tmp", "--size", "1M"]).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
 }
@@ -130,8 +135,30 @@ fn a_cluster_is_measured_and_planned_for_as_it_was_found() {
     let plan = weft_planner::Plan::from_toml(&plan).expect("a plan");
     let startup = told["figures"]["classes"][0]["read"]["random"][0]["startup_us"].as_f64();
     assert_eq!(Some(plan.cluster.classes[0].read.alone().startup_us), startup);
-    // They are a cluster by themselves, too.
+    // One class is measured again, and the other stays as it was.
     let figures = cluster.state().join("cluster.figures.toml");
+    let before = Report::from_toml(&std::fs::read_to_string(&figures).expect("figures")).expect("a report");
+    let again = cluster.weft([
+        "profile",
+        "--quick",
+        "--time",
+        "1s",
+        "--size",
+        "16M",
+        "--targets",
+        "1",
+        "--class",
+        "ssd",
+    ]);
+    assert!(again.contains("; those of hdd stay") && !again.contains("class hdd"), "{again}");
+    let after = Report::from_toml(&std::fs::read_to_string(&figures).expect("figures")).expect("a report");
+    let hdd = |report: &Report| report.figures.classes.iter().find(|class| class.name == "hdd").cloned();
+    assert!(hdd(&after).is_some() && hdd(&after) == hdd(&before));
+    let hdd = after.class("hdd").expect("measured");
+    assert_eq!((after.measured_s(hdd), after.classes.len()), (before.measured_s, 2));
+    assert_ne!(after.class("ssd"), before.class("ssd"));
+    std::fs::write(&figures, before.to_toml()).expect("written");
+    // They are a cluster by themselves, too.
     let mut alone = common::undisturbed();
     alone.args(["plan", trace, "--output", "-", "--cluster"]).arg(&figures);
     let alone = weft_planner::Plan::from_toml(&succeeded(&mut alone)).expect("a plan");

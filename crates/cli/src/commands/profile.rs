@@ -10,6 +10,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::Measured;
 use serde_json::json;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weft_core::ByteLen;
@@ -101,7 +102,13 @@ impl ProfileArgs {
         bar.set_style(style.expect("a template that holds"));
         bar.enable_steady_tick(Duration::from_millis(200));
         let failed = |error: std::io::Error| {
-            Failure::new(path.display(), error).remedy("give a directory in which files can be made")
+            let remedy = match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::FileTooLarge | ErrorKind::QuotaExceeded => {
+                    "use less of it with --size"
+                }
+                _ => "give a directory in which files can be made",
+            };
+            Failure::new(path.display(), error).remedy(remedy)
         };
         let measured = measure::all(path, &plan, span, self.time.unwrap_or(TIME), |name| {
             bar.set_message(name.to_owned());

@@ -39,6 +39,9 @@ pub struct ClassReport {
     pub device: String,
     /// Targets that were measured, by their numbers.
     pub targets: Vec<u32>,
+    /// When, in seconds since 1970, where that was before all of the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_s: Option<u64>,
     /// Over so much of each, bytes.
     pub span: Bytes,
     /// Requests that were done.
@@ -132,6 +135,25 @@ impl Report {
         Self { cluster: cluster.to_owned(), measured_s, figures, network, classes }
     }
 
+    /// With the classes of an `earlier` report that were not measured now, as far as they are `still` what they were.
+    #[must_use]
+    pub fn beside_earlier(mut self, earlier: Self, still: impl Fn(&ClassReport) -> bool) -> Self {
+        let when = earlier.measured_s;
+        for class in earlier.classes {
+            let figures = earlier.figures.classes.iter().find(|figures| figures.name == class.name);
+            if let Some(figures) = figures.filter(|_| self.class(&class.name).is_none() && still(&class)) {
+                self.figures.classes.push(figures.clone());
+                self.classes.push(ClassReport { measured_s: class.measured_s.or(Some(when)), ..class });
+            }
+        }
+        self
+    }
+
+    /// When a class was measured, in seconds since 1970.
+    pub fn measured_s(&self, class: &ClassReport) -> u64 {
+        class.measured_s.unwrap_or(self.measured_s)
+    }
+
     /// Where the figures of the cluster lie that this file describes: beside it, `cluster.figures.toml` for
     /// `cluster.toml`.
     pub fn beside(cluster_file: &Path) -> PathBuf {
@@ -197,6 +219,7 @@ impl ClassReport {
             name: site.class.clone(),
             device: site.device.clone(),
             targets: site.measured.iter().map(|(target, _)| *target).collect(),
+            measured_s: None,
             span: Bytes(first.span),
             samples: cases.iter().map(|(_, point)| point.count).sum(),
             aside: cases.iter().map(|(_, point)| point.aside).sum(),

@@ -187,8 +187,7 @@ fn take(
     told: &dyn Fn(&str) -> bool,
     notes: &mut Vec<String>,
 ) {
-    let days = now_s().saturating_sub(report.measured_s) / 86_400;
-    let when = match days {
+    let when = |class| match now_s().saturating_sub(report.measured_s(class)) / 86_400 {
         0 => "today".to_owned(),
         1 => "a day ago".to_owned(),
         days => format!("{days} days ago"),
@@ -211,7 +210,7 @@ fn take(
         if let Some(known) = known {
             (class.read, class.write) = (known.read.clone(), known.write.clone());
             let count = found.samples;
-            notes.push(format!("class {} was measured {when}, by {count} requests", class.name));
+            notes.push(format!("class {} was measured {}, by {count} requests", class.name, when(found)));
         }
     }
 }

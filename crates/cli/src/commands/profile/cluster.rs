@@ -6,7 +6,7 @@ use crate::commands::session::{Weft, of_server, why};
 use crate::failure::Failure;
 use crate::table::{Table, human};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weft_config::{Cluster, Emulate, Module, Server, Target};
 use weft_core::{ByteLen, Nanos};
@@ -80,8 +80,17 @@ impl ProfileArgs {
         }
         bar.finish_and_clear();
         let report = Report::new(&weft.cluster.name, super::now_s(), &sites, links);
-        let text = report.to_toml();
-        std::fs::write(&output, text).map_err(|error| {
+        // What was measured of other classes is as good as it was.
+        // A file that is no report is written over, as it always was.
+        let earlier = read(&output).ok().flatten();
+        let whole = match earlier.filter(|earlier| earlier.cluster == report.cluster) {
+            Some(earlier) => report.clone().beside_earlier(earlier, |class| {
+                let mut targets = weft.cluster.servers.iter().flat_map(|server| &server.targets);
+                targets.any(|target| target.class == class.name && device(target) == class.device)
+            }),
+            None => report.clone(),
+        };
+        std::fs::write(&output, whole.to_toml()).map_err(|error| {
             Failure::new(output.display(), error)
                 .remedy("name another file with --output; `weft plan --cluster FILE` takes it")
         })?;
@@ -89,7 +98,11 @@ impl ProfileArgs {
             outln!("{}", serde_json::to_string(&report).map_err(|error| Failure::new("profile", error))?);
         } else {
             out!("{}", as_text(&report, &wanted, self.verbose));
-            outln!("figures written to {}", output.display());
+            let stay: Vec<&str> =
+                whole.classes[report.classes.len()..].iter().map(|class| class.name.as_str()).collect();
+            let stay =
+                if stay.is_empty() { String::new() } else { format!("; those of {} stay", stay.join(", ")) };
+            outln!("figures written to {}{stay}", output.display());
         }
         Ok(0)
     }
@@ -245,16 +258,20 @@ pub fn device(target: &Target) -> String {
 
 /// The figures that were measured of a cluster, if any were.
 pub fn figures(cluster: &Cluster) -> Result<Option<Report>, Failure> {
-    let path = Report::beside(&cluster.file);
-    let text = match std::fs::read_to_string(&path) {
+    let report = read(&Report::beside(&cluster.file))?;
+    Ok(report.filter(|report| report.cluster == cluster.name))
+}
+
+/// The report in a file, if there is one.
+fn read(path: &Path) -> Result<Option<Report>, Failure> {
+    let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Failure::new(path.display(), error)),
     };
-    let report = Report::from_toml(&text).map_err(|error| {
+    Report::from_toml(&text).map(Some).map_err(|error| {
         Failure::misuse(path.display(), error).remedy("measure again with `weft profile`, or remove the file")
-    })?;
-    Ok(Some(report).filter(|report| report.cluster == cluster.name))
+    })
 }
 
 /// What was measured of a target's class, if it is still what it was then.
