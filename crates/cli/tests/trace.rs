@@ -281,4 +281,41 @@ fn what_is_no_trace_is_refused_with_what_one_is() {
         let said = String::from_utf8_lossy(&shown.stderr);
         assert!(shown.status.code() == Some(1) && said.contains(why), "{said}");
     }
+    let mut piped = Command::new("sh");
+    piped.args(["-c", "echo operation,file | \"$1\" trace show /dev/stdin", "sh", WEFT]);
+    let said = common::shown(&piped.output().expect("sh starts"));
+    assert!(said.contains("write it to a file first"), "{said}");
+}
+
+#[test]
+fn what_comes_before_the_damage_of_a_trace_is_brought_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [csv, trace, out] = ["a.csv", "a.wtrace", "b"].map(|name| dir.path().join(name));
+    let rows = (0..20_000u64).map(|n| format!("write,/scratch/a,{},1\n", n.wrapping_mul(n) % 1_000_003));
+    std::fs::write(&csv, "operation,file,offset,length\n".to_owned() + &rows.collect::<String>())
+        .expect("written");
+    let export = |from: &PathBuf, form: &str, to: &PathBuf| {
+        Command::new(WEFT)
+            .args(["trace", "export"])
+            .arg(from)
+            .arg(form)
+            .arg(to)
+            .output()
+            .expect("weft starts")
+    };
+    assert!(export(&csv, "--wtrace", &trace).status.success());
+    let mut bytes = std::fs::read(&trace).expect("there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&trace, bytes).expect("written");
+    let records = |path: &PathBuf| -> u64 {
+        let shown = weft(&["trace", "show", "--json", path.to_str().expect("text")]);
+        serde_json::from_str::<Value>(&shown).expect("JSON")["records"].as_u64().expect("a number")
+    };
+    for form in ["--csv", "--wtrace"] {
+        let told = export(&trace, form, &out);
+        assert!(told.status.code() == Some(1) && common::shown(&told).contains("brings what comes before"));
+        // Whole blocks of 4,096.
+        assert_eq!(records(&out), 8192, "{form}");
+    }
 }

@@ -208,7 +208,7 @@ fn parse(columns: &[Option<Column>], line: &StringRecord, names: &mut Names) -> 
         }
         record.file = names.file(file).ok_or_else(|| format!("more than {NAMES_MAX} files"))?;
     }
-    if record.op.has_file() && record.end_offset() > OFFSET_MAX {
+    if record.offset.get().max(record.len.get()) > OFFSET_MAX {
         return Err("it ends past the largest offset".into());
     }
     Ok(record)

@@ -34,7 +34,7 @@ pub enum TraceError {
         what: String,
     },
     /// Bytes of Weft's own format that were changed after they were written.
-    #[error("{}: damaged at byte {at}: {what}; records before it were read", path.display())]
+    #[error("{}: damaged at byte {at}: {what}{}", path.display(), saved(*at))]
     Damaged {
         /// Which file.
         path: PathBuf,
@@ -80,6 +80,11 @@ pub enum TraceError {
         /// Why, and what to do.
         what: String,
     },
+}
+
+/// What can be had of a damaged trace.
+fn saved(at: u64) -> &'static str {
+    if at > 0 { "; `weft trace export` brings what comes before it to another file" } else { "" }
 }
 
 impl TraceError {

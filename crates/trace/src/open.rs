@@ -6,7 +6,7 @@ use crate::error::{Result, TraceError};
 use crate::stream::RecordStream;
 use crate::wtrace;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, ErrorKind, Read, Seek};
 use std::path::Path;
 
 /// What a file is.
@@ -44,8 +44,15 @@ pub fn kind(path: &Path) -> Result<Kind> {
 fn sniff(path: &Path, file: &mut File) -> Result<Kind> {
     let mut begin = Vec::new();
     let read = file.by_ref().take(8192).read_to_end(&mut begin);
-    read.and_then(|_| file.rewind()).map_err(|error| TraceError::io(path, error))?;
     let unknown = |what: &str| Err(TraceError::Unknown { path: path.to_owned(), what: what.to_owned() });
+    match read.and_then(|_| file.rewind()) {
+        Err(error) if error.kind() == ErrorKind::NotSeekable => {
+            return unknown(
+                "a pipe cannot be read from its begin again, as traces are: write it to a file first",
+            );
+        }
+        read => read.map_err(|error| TraceError::io(path, error))?,
+    }
     if begin.starts_with(wtrace::MAGIC) {
         return Ok(Kind::Wtrace);
     }

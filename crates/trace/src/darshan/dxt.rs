@@ -13,7 +13,7 @@
 //! (include/darshan-dxt-log-format.h and darshan-util/darshan-dxt-logutils.c of Darshan.) The library's own function
 //! for records reserves memory by the numbers in the log, whatever they are; this reads them piece by piece.
 
-use crate::record::{Level, OFFSET_MAX};
+use crate::record::Level;
 
 /// Length of what stands before the operations of a file and rank.
 pub const HEAD_LEN: usize = 104;
@@ -154,10 +154,7 @@ impl Decoder {
         };
         let offset = if self.format.has_offsets { number(0).ok_or("a negative offset")? } else { 0 };
         let len = number(8).ok_or("a negative length")?;
-        offset
-            .checked_add(len)
-            .filter(|end| *end <= OFFSET_MAX)
-            .ok_or("an operation past the largest offset")?;
+        offset.checked_add(len).ok_or("an operation past the largest offset")?;
         let start_ns = time(16).ok_or("a time that cannot be")?;
         let end_ns = time(24).ok_or("a time that cannot be")?.max(start_ns);
         Ok(Segment { write: self.writes_left > 0, offset, len, start_ns, end_ns })

@@ -136,15 +136,18 @@ impl Export {
         let mut input = self.input.open()?;
         if let Some(path) = self.to.csv {
             let mut out = csv::Writer::new(&path, sink(&path)?)?;
-            each(&mut *input, |record, stream| out.push(&record, stream.names()))?;
+            // Of a damaged trace what came before is brought out.
+            let read = each(&mut *input, |record, stream| out.push(&record, stream.names()));
             out.finish()?;
+            read?;
         } else if let Some(path) = self.to.parquet {
             let mut out = parquet::Writer::new(&path, sink(&path)?)?;
-            each(&mut *input, |record, stream| out.push(&record, stream.names()))?;
+            let read = each(&mut *input, |record, stream| out.push(&record, stream.names()));
             out.finish(input.info())?;
+            read?;
         } else if let Some(path) = self.to.wtrace {
             let mut out = wtrace::Writer::to(&path, sink(&path)?)?;
-            each(&mut *input, |mut record, stream| {
+            let read = each(&mut *input, |mut record, stream| {
                 // Names keep their numbers when they come in the same order, but need not come so.
                 let names = stream.names();
                 record.host = out.host(names.host_name(record.host).unwrap_or_default())?;
@@ -152,9 +155,10 @@ impl Export {
                     record.file = out.file(names.file_name(record.file).unwrap_or_default())?;
                 }
                 out.push(&record)
-            })?;
+            });
             out.info(input.info())?;
             out.finish()?;
+            read?;
         }
         Ok(0)
     }
