@@ -2,6 +2,8 @@
 //!
 //! Nothing is known of the device but when its requests end.
 
+mod head;
+
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{ByteLen, LocalOffset, Nanos};
 use weft_env::device::{DeviceAction, DeviceModel, DeviceRequest, Ticket};
@@ -41,6 +43,10 @@ pub struct Bench<'a> {
     pub gathers: u64,
     /// How requests of several streams follow each other.
     pub turns: Turns,
+    /// So many requests the device is given at a time.
+    pub takes: u32,
+    /// The system reads so far ahead, bytes.
+    pub ahead: u64,
 }
 
 /// How requests of several streams follow each other, and for how long.
@@ -78,8 +84,10 @@ impl Bench<'_> {
             let line = line(|len| self.read(Order::Random, depth, len));
             Depth { depth, startup_us: line.startup_us, mb_s: line.mb_s }
         });
+        let sequential = line(|len| self.read(Order::Sequential, 1, len));
         Service {
-            sequential: line(|len| self.read(Order::Sequential, 1, len)),
+            sequential,
+            head: self.head(sequential),
             streams: Some(line(|len| self.read(Order::Streams, STREAMS as u32, len))),
             near: Some(line(|len| self.read(Order::Near, NEAR_DEPTH, len))),
             random: falling(random),
@@ -102,6 +110,7 @@ impl Bench<'_> {
             let near = Some(line(|len| self.write(Order::Near, NEAR_DEPTH, len)));
             return Service {
                 sequential,
+                head: None,
                 streams,
                 near,
                 random: falling(random),
@@ -121,6 +130,7 @@ impl Bench<'_> {
         let random = line(|len| self.write(Order::Random, 4, len));
         Service {
             sequential: line(|len| self.write(Order::Sequential, 4, len)),
+            head: None,
             streams: Some(line(|len| self.write(Order::Streams, STREAMS as u32, len))),
             near: None,
             random: vec![Depth { depth: 1, startup_us: random.startup_us, mb_s: random.mb_s }],
@@ -132,11 +142,7 @@ impl Bench<'_> {
     }
 
     fn read(&self, order: Order, depth: u32, len: u64) -> f64 {
-        let mut run = Run::new((self.device)());
-        // The file is there, and nothing of it in memory.
-        run.one(&self.asked(DeviceAction::Write, self.span - 1, 1));
-        run.one(&self.asked(DeviceAction::Sync, 0, 1));
-        run.device.forget();
+        let mut run = self.prepared();
         let count = self.requests(order, depth);
         self.run(&mut run, DeviceAction::Read, order, depth, (len, count))
     }
@@ -280,6 +286,16 @@ impl Run {
         Self { device, clock: 0, ticket: 0 }
     }
 
+    /// Asks for nothing for so long, nanoseconds.
+    fn pause(&mut self, nanoseconds: u64) {
+        let until = self.clock + nanoseconds;
+        while let Some(next) = self.device.next_event().filter(|next| next.0 <= until) {
+            self.clock = self.clock.max(next.0);
+            self.device.advance(Nanos(self.clock), &mut Vec::new());
+        }
+        self.clock = until;
+    }
+
     /// Hands one in and waits for it.
     fn one(&mut self, request: &DeviceRequest) {
         self.each(1, std::iter::once(*request));
@@ -355,6 +371,8 @@ mod tests {
             behind: 0,
             gathers: 0,
             turns: Turns::Strict,
+            takes: 16,
+            ahead: 0,
         };
         for service in [bench.reads(), bench.writes()] {
             let alone = service.alone();
@@ -379,6 +397,8 @@ mod tests {
                 behind: 0,
                 gathers: 0,
                 turns: Turns::Strict,
+                takes: 16,
+                ahead: 0,
             }
             .reads()
         };
@@ -387,5 +407,34 @@ mod tests {
         let gain = |service: &Service| service.random_ns(1, 4096.0) / service.random_ns(64, 4096.0);
         assert!((1.3..6.0).contains(&gain(&hdd)), "{hdd:?}");
         assert!(gain(&ssd) > 5.0, "{ssd:?}");
+    }
+
+    #[test]
+    fn a_head_is_known_by_what_requests_near_each_other_take() {
+        let of = |name: &str| {
+            let profile = Profile::by_name(name).unwrap();
+            let device = move || profile.build(1);
+            let bench = Bench {
+                device: &device,
+                direct: false,
+                span: 1 << 30,
+                behind: 0,
+                gathers: 0,
+                turns: Turns::Strict,
+                takes: 16,
+                ahead: 128 << 10,
+            };
+            bench.reads().head
+        };
+        // 7,200 turns a minute, 256 KiB and eight segments; seeks of 1 ms and more.
+        let head = of("psa-hdd").unwrap();
+        assert!((head.turn_us / 8_333.0 - 1.0).abs() < 0.02, "{head:?}");
+        assert_eq!((head.reads_on.0, head.stretches), (256 << 10, 8), "{head:?}");
+        assert!((800.0..1_400.0).contains(&head.seeks[0].us), "{head:?}");
+        assert!(head.seeks.windows(2).all(|two| two[0].us <= two[1].us), "{head:?}");
+        assert!(of("hdd-7200").is_some());
+        for nothing_turns in ["psa-ssd", "nvme", "sata-ssd"] {
+            assert_eq!(of(nothing_turns), None);
+        }
     }
 }

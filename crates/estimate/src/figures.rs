@@ -165,6 +165,8 @@ fn figures_by(
             behind: memory.behind,
             gathers: memory.gathers,
             turns,
+            takes: memory.takes,
+            ahead: memory.ahead,
         };
         classes.push(Class {
             name: site.class.clone(),
@@ -181,7 +183,7 @@ fn figures_by(
 /// Makes devices of a class.
 type Device = Box<dyn Fn() -> Box<dyn DeviceModel>>;
 
-/// The memory of a site's system, in bytes.
+/// The system of a site: its memory in bytes, its queue.
 struct Memory {
     /// What it takes before writers wait.
     behind: u64,
@@ -189,13 +191,17 @@ struct Memory {
     gathers: u64,
     /// What it holds of what was read or written.
     holds: u64,
+    /// How far it reads ahead.
+    ahead: u64,
+    /// Requests that it gives the device at a time.
+    takes: u32,
 }
 
 /// A device of a site, and its system's memory.
 fn device(site: &Site, own: &[Profile]) -> Result<(Device, Memory), EstimateError> {
     if site.profile == SIMPLE {
         // Its memory for writes has no bound, and answers no reads.
-        let memory = Memory { behind: 1 << 40, gathers: 1 << 40, holds: 0 };
+        let memory = Memory { behind: 1 << 40, gathers: 1 << 40, holds: 0, ahead: 0, takes: 1 };
         return Ok((Box::new(|| Box::new(SimpleDisk::default())), memory));
     }
     let failed = |error: weft_models::ProfileError| EstimateError::Profile {
@@ -210,7 +216,8 @@ fn device(site: &Site, own: &[Profile]) -> Result<(Device, Memory), EstimateErro
     let files = &profile.files;
     let [behind, gathers, holds] =
         [files.dirty_limit_mib, files.dirty_background_mib, files.page_cache_mib].map(|mib| mib << 20);
-    Ok((Box::new(move || profile.build(1)), Memory { behind, gathers, holds }))
+    let (ahead, takes) = (files.read_ahead_kib << 10, profile.block.device_depth);
+    Ok((Box::new(move || profile.build(1)), Memory { behind, gathers, holds, ahead, takes }))
 }
 
 /// A network by its name.

@@ -83,6 +83,9 @@ pub struct Service {
     /// Requests that follow each other and come out of order; without it as `sequential`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<Line>,
+    /// What is known of a head that a medium turns under; without it requests are served as they come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<Head>,
     /// Requests anywhere, by how many are under way at a time, rising.
     pub random: Vec<Depth>,
     /// Requests anywhere that memory had no time to gather, by how many go to the device together, rising; without it as
@@ -108,6 +111,46 @@ pub struct Line {
     pub startup_us: f64,
     /// Of further bytes, 10^6 per second.
     pub mb_s: f64,
+}
+
+/// A head over a medium that turns.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// A turn, microseconds.
+    pub turn_us: f64,
+    /// Until the head stands still elsewhere, by distance, rising.
+    pub seeks: Vec<Seek>,
+    /// It reads on so far behind a request, into the device's memory.
+    pub reads_on: Bytes,
+    /// So many stretches that it has read are kept there.
+    pub stretches: u32,
+    /// So many requests the device is given at a time.
+    #[serde(default = "takes")]
+    pub takes: u32,
+    /// The system reads so far ahead of who reads a file in order.
+    #[serde(default = "ahead")]
+    pub ahead: Bytes,
+}
+
+/// How long a head is on its way.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seek {
+    /// So far.
+    pub distance: Bytes,
+    /// Until it stands still, microseconds.
+    pub us: f64,
+}
+
+/// As far as systems do unless told.
+fn ahead() -> Bytes {
+    Bytes(128 << 10)
+}
+
+/// As many as disks take.
+fn takes() -> u32 {
+    16
 }
 
 /// Time from request to request when so many are under way.
@@ -195,6 +238,19 @@ impl Figures {
                 if service.random.is_empty() || service.random[0].depth == 0 || !rising {
                     return fail(format!("{at}.{name}.random"), "give depths from 1 on, rising");
                 }
+                if let Some(head) = &service.head {
+                    let turns = (1.0..=1e9).contains(&head.turn_us);
+                    let rising = head.seeks.windows(2).all(|pair| pair[0].distance.0 < pair[1].distance.0);
+                    let bounded = head.seeks.iter().all(|seek| time(seek.us) && seek.distance.0 > 0);
+                    let near = head.reads_on.0.max(head.ahead.0) <= 1 << 30;
+                    if !turns || !rising || !bounded || !near || head.stretches > 65_536 {
+                        return fail(
+                            format!("{at}.{name}.head"),
+                            "give turn_us of 1 or more, seeks of rising distances, up to 65,536 stretches, and \
+                             reads_on and ahead of up to 1 GiB",
+                        );
+                    }
+                }
                 if !time(service.sync_us) {
                     return fail(format!("{at}.{name}.sync_us"), "give 0 or more");
                 }
@@ -230,6 +286,26 @@ impl Class {
     /// Room on each target, in bytes.
     pub fn room(&self) -> u64 {
         self.room.map_or(u64::MAX, |room| room.0)
+    }
+}
+
+impl Head {
+    /// Nanoseconds until the head stands still so many bytes away: between two distances that were measured as far as
+    /// the logarithm of the distance is.
+    pub fn seek_ns(&self, distance: u64) -> f64 {
+        let above = self.seeks.partition_point(|seek| seek.distance.0 < distance);
+        let us = match (above.checked_sub(1).map(|below| self.seeks[below]), self.seeks.get(above)) {
+            (None, None) => 0.0,
+            (None, Some(only)) => only.us,
+            (Some(only), None) => only.us,
+            (Some(below), Some(above)) => {
+                let log = |bytes: u64| (bytes as f64).ln();
+                let part =
+                    (log(distance) - log(below.distance.0)) / (log(above.distance.0) - log(below.distance.0));
+                below.us + part * (above.us - below.us)
+            }
+        };
+        us * 1e3
     }
 }
 

@@ -8,6 +8,7 @@ pub fn class(name: &str, targets: u32, startup_us: f64, mb_s: f64, room: Option<
     let service = Service {
         sequential: Line { startup_us: startup_us / 10.0, mb_s },
         streams: None,
+        head: None,
         near: None,
         scattered: Vec::new(),
         sync_us: 0.0,

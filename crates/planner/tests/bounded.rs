@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 use weft_core::{ByteLen, FileOffset, Nanos};
-use weft_planner::figures::{Class, Depth, Figures, Line, Network, Service};
+use weft_planner::figures::{Class, Depth, Figures, Head, Line, Network, Seek, Service};
 use weft_planner::plan::Options;
 use weft_planner::{Bytes, Limits, Survey};
 use weft_trace::wtrace::{Reader, Writer};
@@ -53,10 +53,23 @@ fn write(path: &std::path::Path, count: u64) {
 }
 
 fn figures() -> Figures {
-    let class = |name: &str, startup_us, mb_s, room| {
+    // The slowest model that there is: heads, and several courses of chance.
+    let head = Head {
+        turn_us: 8333.0,
+        seeks: vec![
+            Seek { distance: Bytes(1 << 20), us: 1000.0 },
+            Seek { distance: Bytes(1 << 30), us: 4000.0 },
+        ],
+        reads_on: Bytes(256 << 10),
+        stretches: 8,
+        takes: 16,
+        ahead: Bytes(128 << 10),
+    };
+    let class = |name: &str, startup_us, mb_s, room: Option<Bytes>| {
         let service = Service {
             sequential: Line { startup_us: startup_us / 10.0, mb_s },
             streams: None,
+            head: None,
             near: None,
             scattered: Vec::new(),
             sync_us: 0.0,
@@ -72,13 +85,13 @@ fn figures() -> Figures {
             targets: 4,
             room,
             memory: Bytes(0),
-            read: service.clone(),
+            read: Service { head: room.is_none().then(|| head.clone()), ..service.clone() },
             write: service,
         }
     };
     Figures {
         processes_per_node: 8,
-        call_us: 0.0,
+        call_us: 50.0,
         network: Network::new(30.0, 1000.0),
         classes: vec![class("hdd", 9000.0, 100.0, None), class("ssd", 100.0, 500.0, Some(Bytes(10 << 30)))],
     }

@@ -289,6 +289,7 @@ impl Lines {
         Service {
             sequential: self.sequential.line(),
             streams: self.streams.map(|line| line.line()),
+            head: None,
             near: self.near.map(|line| line.line()),
             random: falling(&self.random),
             scattered: falling(&self.past),

@@ -12,7 +12,7 @@ mod hot;
 mod rows;
 
 use crate::figures::Figures;
-use crate::model::{Load, Outcome, run};
+use crate::model::{Load, Outcome, mean, run};
 use crate::placing::Placing;
 use crate::survey::Unit;
 use rows::{Row, STRIPE_MIN, rows};
@@ -23,6 +23,8 @@ const SMALL: usize = 4096;
 const PIECES: u64 = 32_768;
 /// Requests by which the last ones are.
 const LARGE: usize = 32_768;
+/// Courses of chance by which they are.
+pub const CHANCES: u32 = 4;
 /// Rows that are improved.
 const IMPROVED: usize = 5;
 /// Layouts that are judged by the large sample, beside those that were given.
@@ -108,7 +110,7 @@ impl Search<'_> {
         let simple = given.len();
         let mut judged = 0;
         let mut judge_last = |placing: Placing, best: &mut Option<(Placing, Outcome)>| {
-            let outcome = judge(&placing, &large);
+            let outcome = mean(self.figures, &large, &placing, CHANCES);
             judged += 1;
             // What is a little faster by the model alone is no reason to leave what others would do.
             let is_simple = |other: &Placing| given.contains(other);

@@ -17,6 +17,8 @@ pub struct Load {
     pub(super) moving: usize,
     /// Requests of the trace for each of these.
     pub(super) scale: f64,
+    /// Whether most bytes are read elsewhere than where their rank's read before ended.
+    pub(super) jumps: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,10 +50,10 @@ impl Load {
         let mut moved = Moved::default();
         let since = |request: &Request| moved.since(request).map(|bytes| (bytes as f64 * scale) as u64);
         let since: Vec<Option<u64>> = requests.iter().map(since).collect();
-        Self::with(requests, &since, scale)
+        Self::with(requests, &since, scale, jumps(requests))
     }
 
-    fn with(requests: &[Request], since: &[Option<u64>], scale: f64) -> Self {
+    fn with(requests: &[Request], since: &[Option<u64>], scale: f64, jumps: bool) -> Self {
         // By rising numbers: neighbors share a node.
         let numbers: BTreeSet<u32> = requests.iter().map(|request| request.rank).collect();
         let numbers: BTreeMap<u32, u32> = numbers.into_iter().zip(0..).collect();
@@ -65,7 +67,7 @@ impl Load {
         }
         let mut epochs = vec![0; waits.epoch as usize + 1];
         planned.iter().for_each(|planned| epochs[planned.epoch as usize] += 1);
-        Self { requests: planned, ranks, epochs, moving: moving(requests), scale }
+        Self { requests: planned, ranks, epochs, moving: moving(requests), scale, jumps }
     }
 
     /// About `max` of the requests, of every rank the same windows.
@@ -86,7 +88,7 @@ impl Load {
         let (requests, since): (Vec<Request>, Vec<Option<u64>>) =
             kept.map(|(planned, _)| (planned.request, planned.since)).unzip();
         let all = self.scale * self.moving as f64;
-        Self::with(&requests, &since, all / moving(&requests) as f64)
+        Self::with(&requests, &since, all / moving(&requests) as f64, self.jumps)
     }
 
     /// The files of its requests, by their numbers in the trace.
@@ -103,6 +105,22 @@ impl Load {
     pub fn bytes(&self) -> u64 {
         self.requests.iter().map(|planned| planned.request.len).fold(0, u64::saturating_add)
     }
+}
+
+/// Whether most bytes are read elsewhere than where their rank's read before ended, in the same file.
+fn jumps(requests: &[Request]) -> bool {
+    let mut ends: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    let (mut read, mut apart) = (0u64, 0u64);
+    let reads = requests.iter().filter(|request| !request.is_sync() && request.direction == Direction::Read);
+    for request in reads {
+        let end = request.offset.saturating_add(request.len);
+        let before = ends.insert((request.rank, request.file), end);
+        read = read.saturating_add(request.len);
+        if before.is_some_and(|before| before != request.offset) {
+            apart = apart.saturating_add(request.len);
+        }
+    }
+    apart > read / 2
 }
 
 /// How many move bytes; at least one.

@@ -19,9 +19,12 @@
 //! * Ranks wait for each other where the trace was quiet and a rank then read what another had written, or the other way
 //!   round, and where it was quiet between collective calls.
 //!
-//! It knows nothing of seeks, elevators or reading ahead: what a class is like stands in its figures, which were
-//! measured. The same input gives the same times.
+//! * A **head** over a turning medium serves reads that jump (module `head`), where the figures have one.
+//!
+//! What a class is like stands in its figures, which were measured. The same input gives the same times.
 
+mod ahead;
+mod head;
 mod load;
 mod run;
 mod target;
@@ -55,6 +58,18 @@ pub struct Outcome {
 /// When a placing is no layout.
 pub fn run(figures: &Figures, load: &Load, placings: &[&Placing]) -> Outcome {
     Run::new(figures, load, placings).through()
+}
+
+/// The same so many times with other chances for what ranks spend on their own; the mean of the seconds, and the rest of
+/// the first.
+pub fn mean(figures: &Figures, load: &Load, placing: &Placing, times: u32) -> Outcome {
+    let mut outcome = run(figures, load, &[placing]);
+    if figures.call_us > 0.0 {
+        let others = (1..times)
+            .map(|chance| Run::new(figures, load, &[placing]).with_chance(chance).through().seconds);
+        outcome.seconds = (outcome.seconds + others.sum::<f64>()) / f64::from(times.max(1));
+    }
+    outcome
 }
 
 /// Runs `load` on a cluster, each file laid out as `layouts` has it (by its number in the trace); targets are counted

@@ -30,6 +30,8 @@ enum Event {
     Sync(u32),
     /// The rank goes on with taking what comes.
     Take,
+    /// The head of a target, which stands in the place of the rank, is ready for the next.
+    Ready,
 }
 
 /// What a request asks of a target.
@@ -63,6 +65,8 @@ struct Call {
 pub(super) struct Run<'a> {
     figures: &'a Figures,
     load: &'a Load,
+    /// Which of many courses that chance may take.
+    chance: u32,
     layouts: Vec<Layout>,
     /// Those of single files instead.
     files: Option<&'a BTreeMap<u32, Layout>>,
@@ -81,6 +85,8 @@ pub(super) struct Run<'a> {
     end: f64,
     passed: f64,
     subs: Vec<SubRequest>,
+    /// Ranks and legs that have all they asked for.
+    passed_by: Vec<(u32, u32)>,
     spread: u64,
     /// By class and direction, whether requests are served side by side.
     side_by_side: Vec<[bool; 2]>,
@@ -98,8 +104,9 @@ impl<'a> Run<'a> {
         }
         let layout = |placing: &&Placing| placing.layout(&by_class).expect("a placing is a layout");
         let nodes = load.ranks.len().div_ceil(figures.processes_per_node as usize);
-        let mut run = Self {
+        Self {
             figures,
+            chance: 0,
             load,
             layouts: placings.iter().map(layout).collect(),
             files: None,
@@ -116,15 +123,20 @@ impl<'a> Run<'a> {
             end: 0.0,
             passed: 0.0,
             subs: Vec::new(),
+            passed_by: Vec::new(),
             spread: 0,
             side_by_side: figures
                 .classes
                 .iter()
                 .map(|class| [side_by_side(&class.read), side_by_side(&class.write)])
                 .collect(),
-        };
-        (0..load.ranks.len() as u32).for_each(|rank| run.goes_on(rank, 0.0));
-        run
+        }
+    }
+
+    /// With other chances than the first ones.
+    pub(super) fn with_chance(mut self, chance: u32) -> Self {
+        self.chance = chance;
+        self
     }
 
     /// With layouts of single files.
@@ -134,6 +146,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn through(mut self) -> Outcome {
+        (0..self.load.ranks.len() as u32).for_each(|rank| self.goes_on(rank, 0.0));
         while let Some(Reverse((time, _, rank, event))) = self.events.pop() {
             let now = time as f64;
             match event {
@@ -144,6 +157,7 @@ impl<'a> Run<'a> {
                 Event::Answer(leg) => self.answer(rank, leg as usize, now),
                 Event::Sync(leg) => self.synced(rank, leg, now),
                 Event::Take => self.take(rank, now),
+                Event::Ready => self.ready(rank, now),
             }
         }
         // What memory still gathers is written in the end.
@@ -180,7 +194,7 @@ impl<'a> Run<'a> {
         if self.load.requests[index as usize].epoch > self.epoch {
             return self.parked.push(rank);
         }
-        let own = self.figures.call_us * 1e3 * spread(rank, number);
+        let own = self.figures.call_us * 1e3 * spread(self.chance, rank, number);
         self.tell(now + own, rank, Event::Begin);
     }
 
@@ -342,6 +356,19 @@ impl<'a> Run<'a> {
         target.passed += local.len as f64;
         self.passed += local.len as f64;
         if direction == Direction::Read {
+            // Lines for those in order were measured as they come.
+            let by_head = !held && !side_by_side && self.load.jumps;
+            if let Some(head) = service.head.as_ref().filter(|_| by_head) {
+                let waits = target.waits(now, (rank, place as u32), local, planned.since.is_some(), head);
+                if !waits {
+                    self.tell(now, rank, Event::Answer(place as u32));
+                }
+                let target = &self.targets[leg.target as usize];
+                if !target.head.is_busy() {
+                    self.head_goes_on(leg.target, now);
+                }
+                return;
+            }
             let read = if held { now } else { target.serve(now, service, local, side_by_side) };
             return self.tell(read, rank, Event::Answer(place as u32));
         }
@@ -360,6 +387,28 @@ impl<'a> Run<'a> {
         if call.waiting == 0 {
             let until = call.until;
             self.tell(until, rank, Event::Round);
+        }
+    }
+
+    /// What a target's head was at has passed: it is answered, and the head goes to the next.
+    fn ready(&mut self, number: u32, now: f64) {
+        let target = &mut self.targets[number as usize];
+        let service = &self.figures.classes[target.class].read;
+        let mut done = std::mem::take(&mut self.passed_by);
+        target.head.passed(&mut done);
+        let answered = now + service.sequential.startup_ns();
+        done.drain(..).for_each(|(rank, leg)| self.tell(answered, rank, Event::Answer(leg)));
+        self.passed_by = done;
+        self.head_goes_on(number, now);
+    }
+
+    /// A target's head goes to the next request that waits for it.
+    fn head_goes_on(&mut self, number: u32, now: f64) {
+        let target = &mut self.targets[number as usize];
+        let service = &self.figures.classes[target.class].read;
+        let head = service.head.as_ref().expect("only heads are ready");
+        if let Some(passed) = target.next(now, service, head) {
+            self.tell(passed, number, Event::Ready);
         }
     }
 
@@ -411,8 +460,10 @@ fn carry(figures: &Figures, out: &mut Link, into: &mut Link, now: f64, bytes: u6
 }
 
 /// What a process spends on its own varies as chance has it, around 1.
-fn spread(rank: u32, number: u32) -> f64 {
-    let x = (u64::from(rank) << 32 | u64::from(number)).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn spread(chance: u32, rank: u32, number: u32) -> f64 {
+    let x = (u64::from(chance) << 56 ^ u64::from(rank) << 32 | u64::from(number))
+        .wrapping_add(1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let chance = (((x ^ (x >> 27)) >> 11) + 1) as f64 / (1u64 << 53) as f64;
     -chance.ln()

@@ -1,6 +1,7 @@
 //! Targets and links.
 
-use crate::figures::Service;
+use super::head::Head;
+use crate::figures::{Head as HeadFigures, Service};
 use std::collections::{BTreeSet, VecDeque};
 
 /// A device whose requests take so much less each when four are under way serves them side by side.
@@ -43,6 +44,8 @@ pub(super) struct Target {
     /// Datafile and offset behind the requests that came last, the very last at the end.
     ends: VecDeque<(u64, u64)>,
     behind: Behind,
+    /// What waits for the head, where there is one.
+    pub(super) head: Head,
     /// Bytes that came or went.
     pub(super) passed: f64,
     pub(super) into: Link,
@@ -125,6 +128,30 @@ impl Target {
         let end = self.free.max(now + at_least);
         self.here.push_back(end);
         end
+    }
+
+    /// A request for the head; whether it has to wait.
+    pub(super) fn waits(
+        &mut self,
+        now: f64,
+        of: (u32, u32),
+        local: Local,
+        is_again: bool,
+        figures: &HeadFigures,
+    ) -> bool {
+        self.head.waits(now, of, local, is_again, figures)
+    }
+
+    /// The head goes to the next request, if one waits; when that has passed.
+    pub(super) fn next(&mut self, now: f64, service: &Service, figures: &HeadFigures) -> Option<f64> {
+        let passed = self.head.next(now, service, figures)?;
+        self.busy += passed - now;
+        self.free = self.free.max(passed);
+        // What memory has to write waits for who waits.
+        if self.behind.to > now {
+            self.behind.to += passed - now;
+        }
+        Some(passed)
     }
 
     /// Bytes that memory takes at `now`; when it has taken them.

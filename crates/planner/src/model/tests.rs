@@ -247,3 +247,126 @@ fn neighbors_out_of_order_take_their_own_line() {
     let bytes = 4.0 * 65_536.0 / 100e6;
     assert!(near(outcome.seconds, 1e-3 + 3.0 * 300e-6 + bytes), "{outcome:?}");
 }
+
+/// One disk of 100 MB/s that turns in 10 ms, with seeks of 1 ms, behind a network that takes no time.
+fn turning(reads_on: u64, ahead: u64) -> Figures {
+    let mut figures = hybrid((1, 1000.0, 100.0), (1, 0.0, 1e6), None);
+    figures.network = Network { window: Bytes(1 << 30), ..Network::new(0.0, 1e6) };
+    let read = &mut figures.classes[0].read;
+    read.sequential = crate::figures::Line { startup_us: 0.0, mb_s: 100.0 };
+    read.head = Some(crate::figures::Head {
+        turn_us: 10_000.0,
+        seeks: vec![crate::figures::Seek { distance: Bytes(1 << 20), us: 1000.0 }],
+        reads_on: Bytes(reads_on),
+        stretches: 1,
+        takes: 16,
+        ahead: Bytes(ahead),
+    });
+    figures.check().unwrap();
+    figures
+}
+
+/// Seconds of requests of 64 KiB, one after the other, at these multiples of that.
+fn read_at(figures: &Figures, places: &[u64]) -> f64 {
+    let requests: Vec<_> = places.iter().map(|place| (0, place * 64 * KIB, 64 * KIB)).collect();
+    by_head(figures, &requests)
+}
+
+/// Seconds by the head, in whatever order requests are.
+fn by_head(figures: &Figures, requests: &[(u32, u64, u64)]) -> f64 {
+    let load = Load { jumps: true, ..load(requests) };
+    run(figures, &load, &[&Placing::whole(vec![1 << 30, 0])]).seconds
+}
+
+/// What 64 KiB take to pass.
+const PIECE_S: f64 = 65_536.0 / 100e6;
+
+fn same(seconds: f64, expected: f64) {
+    assert!((seconds - expected).abs() < 50e-6, "{seconds}, not {expected}");
+}
+
+#[test]
+fn a_head_reads_on_and_what_it_passed_comes_by_in_a_turn() {
+    let figures = turning(256 * KIB, 0);
+    let seek = 1e-3;
+    same(read_at(&figures, &[100, 101, 102]), seek + 3.0 * PIECE_S);
+    // What is skipped passes all the same.
+    same(read_at(&figures, &[100, 103]), seek + 4.0 * PIECE_S);
+    // And is in memory then.
+    same(read_at(&figures, &[100, 103, 101]), seek + 4.0 * PIECE_S);
+    // What lies before comes by in a turn less the way back.
+    same(read_at(&figures, &[100, 98]), seek + PIECE_S + 10e-3 - 3.0 * PIECE_S + PIECE_S);
+    // What lies too near comes by a turn later: the head does not stand still before.
+    same(read_at(&figures, &[100, 100 + 15 + 1]), seek + PIECE_S + 15.0 * PIECE_S + PIECE_S);
+    same(read_at(&figures, &[100, 100 + 16]), read_at(&figures, &[100, 99 + 17]));
+    // Memory keeps one stretch that the head has left, not two; nothing else holds what was read.
+    let again = read_at(&figures, &[100, 1000, 100]) - read_at(&figures, &[100, 1000]);
+    assert!(again < 50e-6, "{again}");
+    let gone = read_at(&figures, &[100, 1000, 2000, 100]) - read_at(&figures, &[100, 1000, 2000]);
+    assert!(gone > PIECE_S, "{gone}");
+}
+
+#[test]
+fn of_those_who_wait_the_one_is_served_that_comes_by_first() {
+    let figures = turning(0, 0);
+    let served = |places: &[u64]| {
+        // One asks; while the head is on its way, the others do.
+        let requests: Vec<_> = places
+            .iter()
+            .enumerate()
+            .map(|(rank, place)| (rank as u32, place * 64 * KIB, 64 * KIB))
+            .collect();
+        by_head(&figures, &requests)
+    };
+    // Two that lie behind each other pass on one way, in whatever order they were asked for.
+    same(served(&[100, 104, 108]), served(&[100, 108, 104]));
+    same(served(&[100, 108, 104]), 1e-3 + 9.0 * PIECE_S);
+}
+
+#[test]
+fn files_read_in_order_are_read_ahead() {
+    // Each request of one rank lies a piece behind the other one's before: all is asked for in order.
+    let own = 5_000.0;
+    let seconds = |ahead| {
+        let mut figures = turning(0, ahead);
+        figures.call_us = own;
+        read_at(&figures, &(0..64).collect::<Vec<_>>())
+    };
+    // Without it the head has to wait for the next turn when the rank comes back.
+    let (without, with) = (seconds(0), seconds(128 * KIB));
+    assert!(with < 0.85 * without, "{with} {without}");
+}
+
+#[test]
+fn reads_that_jump_are_served_by_the_head_and_others_by_lines() {
+    let figures = turning(256 * KIB, 0);
+    let mut lines = figures.clone();
+    lines.classes[0].read.head = None;
+    let served = |requests: &[(u32, u64, u64)]| {
+        let load = load(requests);
+        let seconds = |figures| run(figures, &load, &[&Placing::whole(vec![1 << 30, 0])]).seconds;
+        assert!(load.jumps || seconds(&figures) == seconds(&lines), "{requests:?}");
+        load.jumps && seconds(&figures) != seconds(&lines)
+    };
+    let of = |requests: u64, place: &dyn Fn(u64) -> (u32, u64)| -> Vec<(u32, u64, u64)> {
+        let one = |(rank, place)| (rank, place * 64 * KIB, 64 * KIB);
+        (0..requests).map(place).map(one).collect()
+    };
+    // Streams in order; neighbors in turn, each of which passes over the others'; anywhere; one of each rank.
+    assert!(!served(&of(64, &|n| ((n % 4) as u32, n % 4 * 1000 + n / 4))));
+    assert!(served(&of(64, &|n| ((n % 4) as u32, n ^ 12))));
+    assert!(served(&of(64, &|n| (0, n * 37 % 64 * 100))));
+    assert!(!served(&of(4, &|n| (n as u32, n * 1000))));
+}
+
+#[test]
+fn the_mean_of_several_courses_is_none_of_one() {
+    let mut figures = turning(256 * KIB, 0);
+    let requests: Vec<_> = (0..64u64).map(|n| ((n % 8) as u32, n * 7 % 64 * 64 * KIB, 64 * KIB)).collect();
+    let (load, placing) = (load(&requests), Placing::whole(vec![1 << 30, 0]));
+    assert_eq!(mean(&figures, &load, &placing, 4), run(&figures, &load, &[&placing]));
+    figures.call_us = 5_000.0;
+    let of = |times| mean(&figures, &load, &placing, times).seconds;
+    assert_eq!(of(1), run(&figures, &load, &[&placing]).seconds);
+    assert!(of(2) != of(1) && of(4) != of(2), "{} {} {}", of(1), of(2), of(4));
+}

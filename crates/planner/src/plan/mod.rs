@@ -3,9 +3,9 @@
 mod file;
 mod told;
 
-use crate::best::Search;
+use crate::best::{CHANCES, Search};
 use crate::figures::Figures;
-use crate::model::{Load, Outcome, run};
+use crate::model::{Load, Outcome, mean, run};
 use crate::paper::{DEF_STRIPE, Problem, Setting};
 use crate::placing::Placing;
 use crate::rule::OTHERS;
@@ -198,7 +198,7 @@ fn offers(
             return Offer { planner, placing, cost: None, outcome: found.outcome };
         }
         let chosen = paper(planner, rooms);
-        let outcome = run(figures, &judged, &[&chosen.placing]);
+        let outcome = mean(figures, &judged, &chosen.placing, CHANCES);
         Offer { planner, placing: chosen.placing, cost: Some(chosen.cost_ns / 1e9), outcome }
     };
     planners.iter().copied().zip(left).map(option).collect()
