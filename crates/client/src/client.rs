@@ -1,20 +1,20 @@
 //! A session with a cluster: what it is made of, opens, and the news that a mount waits for.
 
-use crate::call::Effect;
+use crate::call::{ATTEMPTS_MAX, Effect};
 use crate::control::odd_reply;
 use crate::core::Core;
 use crate::counters::Counts;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::OpenFile;
 use crate::options::{ClientOptions, Credentials};
 use crate::token::HandleToken;
 use std::sync::Arc;
 use weft_env::Env;
-use weft_wire::ClusterMap;
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::meta::{
-    Attr, Event, HandleId, LayoutSpec, MetaReply, MetaRequest, OpenFlags, Place, ReclaimOpen,
+    Attr, Event, HandleId, LayoutSpec, MetaReply, MetaRequest, OpenFlags, Place, ReclaimOpen, WriteSummary,
 };
+use weft_wire::{ClusterMap, Errno};
 
 /// One session with a cluster. Clones share it and everything in it; the last one ends it, and with it its locks.
 pub struct Client<E: Env> {
@@ -116,19 +116,35 @@ impl<E: Env> Client<E> {
         mode: u32,
         spec: &LayoutSpec,
     ) -> Result<OpenFile<E>> {
-        let handle = self.core.new_handle();
-        let request = MetaRequest::Open {
-            at: at.clone(),
-            flags,
-            mode,
-            handle,
-            layout: spec.clone(),
-            // A kernel writes faster past its pages, and one that has none need not be told of writes by others.
-            cache: self.core.options.kernel_cache && !flags.write,
-        };
-        let answer =
-            self.core.call(self.who(), Effect::Once, request).await.map_err(|e| e.about(&at.path))?;
-        self.opened(answer, handle, flags, &at.path).await
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let repeated = self.core.counters.read().repeated;
+            let handle = self.core.new_handle();
+            let request = MetaRequest::Open {
+                at: at.clone(),
+                flags,
+                mode,
+                handle,
+                layout: spec.clone(),
+                // A kernel writes faster past its pages, and one that has none need not be told of writes by others.
+                cache: self.core.options.kernel_cache && !flags.write,
+            };
+            let error = match self.call(Effect::Once, request).await {
+                Ok(answer) => return self.opened(answer, handle, flags, &at.path).await,
+                Err(error) => error,
+            };
+            if matches!(error, Error::Refused(_)) && self.core.counters.read().repeated != repeated {
+                // It may have been opened by a request whose reply was lost, and refused when that was repeated.
+                let _ = self
+                    .core
+                    .tell(None, MetaRequest::Close { handle, summary: WriteSummary::default() })
+                    .await;
+            }
+            if error.errno() != Errno::EALREADY.0 || attempt == ATTEMPTS_MAX {
+                return Err(error.about(&at.path));
+            }
+        }
     }
 
     /// Opens again what another process had open: after fork and exec.

@@ -94,7 +94,7 @@ const FOUND_WITH_CHURN: [(u64, &str); 1] = [(
 )];
 
 /// Seeds that decide all but churn, which is on where it can be, with what they found.
-const FOUND_BY_THEMSELVES: [(u64, &str); 5] = [
+const FOUND_BY_THEMSELVES: [(u64, &str); 6] = [
     (513_125, "a sync that met the datafiles of before a move was told that the file had been removed"),
     (
         518_866,
@@ -110,6 +110,19 @@ const FOUND_BY_THEMSELVES: [(u64, &str); 5] = [
         516_562,
         "who gave up waiting for an append lock, and lost its session before the place in the queue was stale, kept it for ever",
     ),
+    (
+        717_737,
+        "an open whose reply was lost was refused when it was asked for again, for its path led to another file by then",
+    ),
+];
+
+/// Seeds with SSDs in which files are moved and rules are as they decide, with what they found.
+const FOUND_WITH_SSDS_AND_MOVES: [(u64, &str); 2] = [
+    (
+        782_845,
+        "who cut a file at its open, and could not before the metadata service was started again, was refused the cut",
+    ),
+    (784_786, "the same"),
 ];
 
 /// Seeds that are run besides, and so many of them with SSDs, with SSDs that are too small, with moves, or with rules of directories, whatever they decide.
@@ -134,6 +147,8 @@ fn no_seed_breaks_a_promise() {
     let found_by_themselves = FOUND_BY_THEMSELVES
         .iter()
         .map(|(seed, why)| (*seed, *why, Options { churn: on, ..options(None, None, None) }));
+    let found_with_ssds_and_moves =
+        FOUND_WITH_SSDS_AND_MOVES.iter().map(|(seed, why)| (*seed, *why, options(on, on, None)));
     let with_churn = (0..FIRST_WITH_CHURN).map(|seed| (seed, "", churn));
     let found = FOUND.iter().map(|(seed, why)| (*seed, *why, options(off, off, off)));
     let found_with_moves = FOUND_WITH_MOVES.iter().map(|(seed, why)| (*seed, *why, options(None, on, off)));
@@ -142,7 +157,12 @@ fn no_seed_breaks_a_promise() {
     let with_rules = (2000..2000 + FIRST_WITH_RULES).map(|seed| (seed, "", options(None, None, on)));
     let first = (0..FIRST).map(|seed| (seed, "", options(None, None, None)));
     let all = found.chain(found_with_moves).chain(with_ssds).chain(with_moves).chain(with_rules).chain(first);
-    for (seed, why, options) in all.chain(found_by_themselves).chain(found_with_churn).chain(with_churn) {
+    for (seed, why, options) in all
+        .chain(found_by_themselves)
+        .chain(found_with_ssds_and_moves)
+        .chain(found_with_churn)
+        .chain(with_churn)
+    {
         let report = run(seed, options);
         coverage.merge(&report.coverage);
         let mut with = String::new();

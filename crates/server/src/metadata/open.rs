@@ -166,12 +166,13 @@ impl Op<'_> {
         Ok(walked)
     }
 
-    /// That the client's number is free, or has this file open already (the request is repeated).
+    /// That the client's number is free, or has this file open already (the request is repeated). A path may lead to another
+    /// file when it is asked for again: then the client, which has not heard of the first one, gives that up.
     fn require_handle(&self, handle: HandleId, file: Option<FileId>) -> Outcome<()> {
         match self.core.opens.lock().get(self.session, handle) {
             Some(open) if Some(open.file) != file => {
                 let detail = format!("handle {} has inode {} open already", handle.0, open.file);
-                Err(Fault::new(Errno::EINVAL, detail))
+                Err(Fault::new(Errno::EALREADY, detail))
             }
             _ => Ok(()),
         }
@@ -238,7 +239,7 @@ impl Op<'_> {
         open.caching &= regular && allowed;
         open.write &= regular;
         open.readable |= allows(self.who, inode, READ);
-        open.truncate = must_truncate;
+        open.truncate &= must_truncate || standing == Standing::Before;
         opens.add(self.session, handle, open, size_known, inode.nlink == 0);
         let cached_elsewhere =
             open.write && cautious || !opens.caching_elsewhere(file, self.session).is_empty();
@@ -288,19 +289,22 @@ impl Op<'_> {
         let Some(mut inode) = inode(t, *file)? else { return Err(Errno::ESTALE.into()) };
         let mut urgency = Urgency::Lazy;
         let mut known = true;
+        // Whoever cuts the file at its open may be at it still, though he never writes.
+        let cuts = flags.truncate && cap.is_some_and(|cap| cap.rights.allow(Rights::WRITE));
+        let changes = flags.write || cuts;
         if let Node::Regular { settled, epoch, .. } = &mut inode.node {
             let mut rights = Rights(0);
             if flags.read {
                 rights = rights.and(Rights::READ);
             }
-            if flags.write {
+            if changes {
                 rights = rights.and(Rights::WRITE);
             }
             if !cap.is_some_and(|cap| self.core.made(&cap, *file, rights)) {
                 let detail = format!("inode {file}: the capability does not prove that it was open");
                 return Err(Fault::new(Errno::EACCES, detail));
             }
-            if flags.write {
+            if changes {
                 // What it will tell at its close is about all that it ever wrote, and others may have cut the file
                 // while it was cut off: the datafiles keep the word.
                 known = false;
@@ -320,7 +324,7 @@ impl Op<'_> {
             read: flags.read,
             write: flags.write,
             readable: flags.read,
-            truncate: false,
+            truncate: cuts,
             caching: *caching,
         };
         let opened = self.opened_as(Standing::Before, *file, &inode, *handle, entry, false, false, known);
