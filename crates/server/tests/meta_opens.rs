@@ -204,7 +204,7 @@ fn a_handle_stands_for_one_file() {
         let mut a = Peer::new(&service, 1, user(0));
         let (handle, _) = a.open("f", CREATE).await.expect("made");
         let other = open_request("g", CREATE, 0o644, handle);
-        assert_eq!(errno(a.change(other).await), Errno::EINVAL);
+        assert_eq!(errno(a.change(other).await), Errno::EALREADY);
         assert_eq!(a.stat("g").await, Err(Errno::ENOENT));
         let same = open_request("f", WRITE, 0o644, handle);
         opened(a.change(same).await).expect("the same open again");
