@@ -67,6 +67,13 @@ fn a_plan_s_layouts_are_those_of_new_files_until_room_runs_out() {
     let bytes: Vec<u8> = (0..8 * MIB / 8).flat_map(|_| random.next().to_le_bytes()).collect();
     std::fs::write(&local, &bytes).expect("written");
 
+    for asked in [
+        &["apply", plan_text, "--class"][..],
+        &["migrate", "/weft", "-r", "--plan", plan_text, "--class-here"],
+    ] {
+        let unknown = servers.fails(2, asked.iter().chain(&["tape=ssd"]));
+        assert!(unknown.contains("tape=ssd: the plan has no such class; its classes: hdd, ssd"), "{unknown}");
+    }
     let elsewhere = servers.fails(2, ["apply", plan_text]);
     assert!(elsewhere.contains("--map OLD=NEW"), "{elsewhere}");
     servers.weft(["mkdir", "-p", "/weft/runs/old"]);

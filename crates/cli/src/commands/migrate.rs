@@ -125,7 +125,9 @@ enum Wanted {
 impl Wanted {
     fn read(weft: &Weft, options: &Migrate) -> Result<Self, Failure> {
         let Some(path) = &options.plan else { return options.layout.spec(weft).map(Self::Same) };
-        Ok(Self::Plan(Box::new(super::apply::read(path)?), options.renamed.iter().cloned().collect()))
+        let plan = super::apply::read(path)?;
+        let renamed = super::apply::classes(&plan, "--class-here", &options.renamed)?;
+        Ok(Self::Plan(Box::new(plan), renamed))
     }
 
     /// For a file; `None` leaves it alone.

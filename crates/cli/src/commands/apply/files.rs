@@ -98,7 +98,10 @@ impl Found {
         if self.others.is_empty() {
             return;
         }
-        outln!("{} with bytes or writers keep their layout; to move them:", files(self.others.len() as u64));
+        match self.others.len() {
+            1 => outln!("1 file with bytes or writers keeps its layout; to move it:"),
+            count => outln!("{count} files with bytes or writers keep their layout; to move them:"),
+        }
         for path in self.others.iter().take(NAMED_MAX) {
             outln!("  weft migrate {}", quoted(&weft.shown(path)));
         }

@@ -75,6 +75,18 @@ fn mapping(text: &str) -> Result<(String, String), String> {
     pair(text, "OLD=NEW")
 }
 
+/// What classes of the plan are called here, as `option` says.
+pub fn classes(plan: &Plan, option: &str, pairs: &[(String, String)]) -> Result<Renamed, Failure> {
+    let planned = || plan.cluster.classes.iter().map(|class| class.name.as_str());
+    match pairs.iter().find(|(class, _)| planned().all(|known| known != class)) {
+        Some((class, here)) => {
+            Err(Failure::misuse(format!("{option} {class}={here}"), "the plan has no such class")
+                .remedy(format!("its classes: {}", planned().collect::<Vec<_>>().join(", "))))
+        }
+        None => Ok(pairs.iter().cloned().collect()),
+    }
+}
+
 /// For arguments: what a class of the plan is called here.
 pub fn renamed(text: &str) -> Result<(String, String), String> {
     pair(text, "PLANNED=HERE")
@@ -137,7 +149,7 @@ impl Apply {
                 Mapping::new(self.map.iter().map(|(old, new)| (old.clone(), weft.inside(new).to_owned())))
             }
         };
-        let renamed: Renamed = self.classes.iter().cloned().collect();
+        let renamed = classes(plan, "--class", &self.classes)?;
         let map = weft.cluster.map();
         let candidates = map.candidates();
         let (mut placed, mut elsewhere) = (Vec::new(), Vec::new());
