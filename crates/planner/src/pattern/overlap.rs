@@ -10,7 +10,9 @@ const SLICES: usize = 4096;
 pub struct Overlap {
     /// A slice is 2^shift nanoseconds long.
     shift: u32,
-    /// Nanoseconds in operations that cover a slice in part.
+    /// Numbers of the first and the last slice in which anything was: times may count from any moment.
+    span: (u64, u64),
+    /// Nanoseconds in operations that cover a slice in part, from the first slice on.
     part: Vec<u64>,
     /// How many more operations cover all of a slice than all of the slice before.
     step: Vec<i64>,
@@ -18,7 +20,7 @@ pub struct Overlap {
 
 impl Default for Overlap {
     fn default() -> Self {
-        Self { shift: 10, part: Vec::new(), step: Vec::new() }
+        Self { shift: 10, span: (u64::MAX, 0), part: Vec::new(), step: Vec::new() }
     }
 }
 
@@ -27,31 +29,47 @@ impl Overlap {
     pub fn add(&mut self, start: Nanos, end: Nanos) {
         let start = start.get().min(u64::MAX - 1);
         let end = end.get().max(start + 1);
-        while (end - 1) >> self.shift >= SLICES as u64 {
+        let with = |overlap: &Self| {
+            let (first, last) = overlap.span;
+            (first.min(start >> overlap.shift), last.max((end - 1) >> overlap.shift))
+        };
+        let mut span = with(self);
+        while span.1 - span.0 >= SLICES as u64 {
             self.coarsen();
+            span = with(self);
         }
-        let (first, last) = ((start >> self.shift) as usize, ((end - 1) >> self.shift) as usize);
-        if self.part.len() <= last + 1 {
-            self.part.resize(last + 2, 0);
-            self.step.resize(last + 2, 0);
+        if !self.part.is_empty() {
+            let before = (self.span.0 - span.0) as usize;
+            self.part.splice(..0, std::iter::repeat_n(0, before));
+            self.step.splice(..0, std::iter::repeat_n(0, before));
         }
+        self.span = span;
+        let len = (span.1 - span.0) as usize + 2;
+        self.part.resize(len, 0);
+        self.step.resize(len, 0);
+        let (first, last) = (start >> self.shift, (end - 1) >> self.shift);
+        let place = |slice: u64| (slice - span.0) as usize;
         let more = |part: &mut u64, time: u64| *part = part.saturating_add(time);
         if first == last {
-            more(&mut self.part[first], end - start);
+            more(&mut self.part[place(first)], end - start);
             return;
         }
-        more(&mut self.part[first], ((first as u64 + 1) << self.shift) - start);
-        more(&mut self.part[last], end - ((last as u64) << self.shift));
-        self.step[first + 1] += 1;
-        self.step[last] -= 1;
+        more(&mut self.part[place(first)], ((first + 1) << self.shift) - start);
+        more(&mut self.part[place(last)], end - (last << self.shift));
+        self.step[place(first) + 1] += 1;
+        self.step[place(last)] -= 1;
     }
 
     fn coarsen(&mut self) {
-        let time = self.times();
-        self.shift += 1;
+        let mut time = self.times();
+        // Slices lie at multiples of their length.
+        if self.span.0 % 2 == 1 && !time.is_empty() {
+            time.insert(0, 0);
+        }
         let sum = |pair: &[u64]| pair.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));
         self.part = time.chunks(2).map(sum).collect();
-        self.part.push(0);
+        self.shift += 1;
+        self.span = (self.span.0 >> 1, self.span.1 >> 1);
         self.step = vec![0; self.part.len()];
     }
 
@@ -100,7 +118,50 @@ mod tests {
         assert!((mean - 4.0).abs() < 0.01 && (most - 4.0).abs() < 0.05, "{mean} {most}");
         all.reverse();
         assert_eq!(told(&all), (mean, most));
+        // From the middle to both sides, and by the clock of the world.
+        all.sort_by_key(|(start, _)| start.abs_diff(500_000_000));
+        assert_eq!(told(&all), (mean, most));
+        all.iter_mut().for_each(|(start, end)| (*start, *end) = (*start + EPOCH, *end + EPOCH));
+        let (late_mean, late_most) = told(&all);
+        assert!(
+            (late_mean - mean).abs() < 0.02 && (late_most - most).abs() < 0.05,
+            "{late_mean} {late_most}"
+        );
     }
+
+    /// Against sums over all operations at each nanosecond of a slice.
+    #[test]
+    fn slices_have_the_time_of_operations_in_any_order() {
+        for seed in 0..200u64 {
+            let mut state = seed;
+            let mut any = |below: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) % below
+            };
+            let base = [0, EPOCH, u64::MAX - (1 << 32)][any(3) as usize];
+            let reach = 1u64 << (8 + any(24));
+            let mut overlap = Overlap::default();
+            let mut all = Vec::new();
+            for _ in 0..1 + any(40) {
+                let start = base + any(reach);
+                let end = start + any(reach);
+                overlap.add(Nanos(start), Nanos(end));
+                all.push((start, end.max(start + 1)));
+            }
+            let (first, width) = (overlap.span.0 << overlap.shift, 1u128 << overlap.shift);
+            for (slice, found) in overlap.times().into_iter().enumerate() {
+                let low = u128::from(first) + slice as u128 * width;
+                let within = |at: u64| u128::from(at).clamp(low, low + width);
+                let expected: u128 = all.iter().map(|(start, end)| within(*end) - within(*start)).sum();
+                assert_eq!(u128::from(found), expected, "seed {seed}, slice {slice}");
+            }
+            let whole: u128 = all.iter().map(|(start, end)| u128::from(end - start)).sum();
+            assert_eq!(overlap.times().into_iter().map(u128::from).sum::<u128>(), whole, "seed {seed}");
+            assert!(overlap.part.len() <= SLICES + 2);
+        }
+    }
+
+    const EPOCH: u64 = 1_766_000_000_000_000_000;
 
     #[test]
     fn one_after_another_is_one() {
