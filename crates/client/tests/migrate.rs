@@ -5,12 +5,12 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use support::world::World;
-use support::{Reach, RealCluster, SERVERS, at, model, open, options, pattern, read, write};
+use support::{READ_WRITE, Reach, RealCluster, SERVERS, at, model, open, options, pattern, read, write};
 use weft_client::{Client, LayoutSpec, MoveOptions, MoveOutcome, OpenFlags, Transport};
 use weft_core::{ByteLen, Layout, Nanos, TargetId};
 use weft_env::Env;
 use weft_env::real::block_on;
-use weft_env::sim::{Sim, SimEnv};
+use weft_env::sim::{DiskFaults, Sim, SimEnv};
 
 /// These targets, each with this stripe.
 fn strips(targets: &[u32], stripe: u64) -> LayoutSpec {
@@ -276,6 +276,37 @@ fn programs_do_not_notice_that_their_files_are_moved() {
         sum += moved;
     }
     assert!(sum > 100, "{sum} moves");
+}
+
+#[test]
+fn what_finds_no_room_leaves_none_taken() {
+    let mut sim = Sim::with_seed(5);
+    let world = World::new(&sim, true);
+    let main = sim.control().process(&world.machines[0], "test", 1000, 1000);
+    sim.block_on(&main, async move {
+        let servers = world.start().await;
+        let client = world.client("a", Transport::Auto);
+        for (name, len) in [("large", 12 << 20), ("small", 1 << 20)] {
+            let spec = strips(&[0], 65_536);
+            let file = client.open(&at(name), READ_WRITE, 0o644, &spec).await.expect("made");
+            write(&file, 0, &pattern(len, 3)).await;
+        }
+        client.flush().await.expect("said");
+        let little = DiskFaults { capacity_bytes: 4 << 20, ..DiskFaults::default() };
+        world.control.set_disk_faults(&world.machines[3], "/t3".as_ref(), little);
+        let spec = strips(&[3], 65_536);
+        let options = MoveOptions::default();
+        let refused = client.migrate(&at("large"), &spec, options, &mut |_| true).await.expect_err("no room");
+        assert_eq!(refused.errno(), 28, "{refused}");
+        assert_eq!(client.moves().await.expect("asked").len(), 0, "nothing is left of it");
+        client.env().sleep(Nanos::from_s(20)).await;
+        assert_eq!(datafiles(&client).await, 2);
+        let moved = client.migrate(&at("small"), &spec, options, &mut |_| true).await;
+        assert!(matches!(moved, Ok(MoveOutcome::Moved(_))), "{moved:?}");
+        let file = open(&client, "large", 1).await;
+        assert!(read(&file, 0, 13 << 20).await == pattern(12 << 20, 3));
+        drop(servers);
+    });
 }
 
 #[test]

@@ -130,6 +130,10 @@ impl<E: Env> Client<E> {
         if !record.lost.load(Relaxed) {
             let _ = core.tell(self.who(), close).await;
         }
+        if result.as_ref().is_err_and(|error| error.errno() == Errno::ENOSPC.0) {
+            // Nobody can go on with it, and what was copied leaves no room for others.
+            let _ = self.forget_move(at).await;
+        }
         result.map_err(|error| {
             const WHY: &str = "somebody else moves the file, or has moved it meanwhile";
             let error = if moved(&error) { Error::misuse(Errno::EBUSY, WHY) } else { error };
