@@ -40,7 +40,7 @@ fn main() {
                 let request = DiskRequest { file: 1, offset, len: ByteLen(len), write: true };
                 let arrival = Arrival { request, pieces: 8, siblings: &siblings };
                 match decider.decide(black_box(&arrival), Nanos(1)) {
-                    Verdict::Disk => decider.served_by_disk(&request),
+                    Verdict::Disk | Verdict::Outgrown { .. } => decider.served_by_disk(&request),
                     Verdict::Ssd { .. } | Verdict::Edges { .. } => on_ssd += 1,
                 }
             }

@@ -127,7 +127,7 @@ fn what_is_small_depends_on_the_class() {
     {
         Verdict::Ssd { class, .. } => Some(class),
         Verdict::Disk => None,
-        Verdict::Edges { .. } => panic!("no policy of the paper cuts edges"),
+        Verdict::Edges { .. } | Verdict::Outgrown { .. } => panic!("no policy of the paper says so"),
     };
     assert_eq!([class(59, 1), class(60, 1)], [Some(Class::Random), None]);
     assert_eq!([class(99, 2), class(100, 2)], [Some(Class::Fragment), None]);
@@ -212,7 +212,7 @@ proptest! {
                     decider.served_by_disk(&request);
                     disk_alone.served(&curve(), &request);
                 }
-                Verdict::Edges { .. } => prop_assert!(false),
+                Verdict::Edges { .. } | Verdict::Outgrown { .. } => prop_assert!(false),
             }
             prop_assert_eq!(decider.average(), disk_alone.value());
         }
@@ -277,6 +277,10 @@ proptest! {
                     decider.served_by_disk(&request);
                     decider.took(&request, (Nanos(now), Nanos(now + took)), process as u32);
                     now += took / 2;
+                }
+                Verdict::Outgrown { before } => {
+                    prop_assert!(before > 0 && before <= request.offset.0 && !request.write);
+                    decider.served_by_disk(&request);
                 }
                 Verdict::Edges { head, tail, gain, .. } => {
                     prop_assert!(gain > 0 && request.write && head < 64 && tail < 64);

@@ -61,6 +61,11 @@ pub enum Verdict {
         /// The return, in nanoseconds of the disk's time.
         gain: i64,
     },
+    /// The disk, for a read; and no copy is worth anything of the bytes right before it that were read of late.
+    Outgrown {
+        /// So many.
+        before: u64,
+    },
     /// The disk, but for the first `head` and the last `tail` bytes; together they are less than the request.
     Edges {
         /// Bytes of the head; may be 0.
@@ -237,6 +242,13 @@ impl Decider {
     /// for those to whom it is worth most.
     pub fn filled(&mut self, dirty: ByteLen, all: ByteLen, capacity: ByteLen) {
         self.scarcity = Scarcity::of(dirty, all, capacity);
+    }
+
+    /// How long a gap between two copies may be that is copied, too; `None` if gaps are left alone.
+    pub fn gap_max(&self) -> Option<ByteLen> {
+        let Policy::Detour { ns_per_byte, page } = self.spec.policy else { return None };
+        let price = Price { ns_per_byte: self.scarcity.price(ns_per_byte, false), page };
+        Some(Detour::gap_max(&self.spec.curve, price))
     }
 
     /// Whether a copy is worth anything of a read of `len` bytes that took so long: what comes faster than any platter turns

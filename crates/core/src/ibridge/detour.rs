@@ -26,6 +26,8 @@ const ROTATIONS_MAX: u64 = 4;
 /// What writes are seen to take beyond their transfer is not the arm's doing when it is less than this part of half a turn: it
 /// is memory, and processors that are busy.
 const ARM_PART: u64 = 4;
+/// Of what whole pages take at the disk so much of its standard error may be chance.
+const CHANCE_PART: u64 = 4;
 /// After a read that goes back a little so many are taken to come in no order.
 const UNORDERED: u32 = 16;
 /// Whoever writes after such a time without writes may be others than those before.
@@ -61,6 +63,8 @@ pub(super) struct Detour {
     credit: u64,
     /// Probes to come.
     probes: u32,
+    /// Whether writes without edges went to the SSD of late, near others.
+    is_away: bool,
 }
 
 /// The mean of so many values (nanoseconds, or requests) as there are probes; it stays until there are as many again. Were it to follow
@@ -68,21 +72,28 @@ pub(super) struct Detour {
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     of_last: Option<u64>,
+    /// The standard error of that.
+    error: u64,
     sum: u64,
+    squares: u128,
     count: u32,
 }
 
 impl Mean {
     fn add(&mut self, value: u64) {
         (self.sum, self.count) = (self.sum.saturating_add(value), self.count + 1);
+        self.squares = self.squares.saturating_add(u128::from(value).pow(2));
         if self.count == PROBES {
-            *self = Self { of_last: Some(self.sum / u64::from(PROBES)), ..Self::default() };
+            let mean = self.sum / u64::from(PROBES);
+            let variance = (self.squares / u128::from(PROBES)).saturating_sub(u128::from(mean).pow(2));
+            let error = (variance / u128::from(PROBES)).isqrt() as u64; // no more than the largest value
+            *self = Self { of_last: Some(mean), error, ..Self::default() };
         }
     }
 
     /// What was counted under other circumstances counts no more.
     fn begin(&mut self) {
-        (self.sum, self.count) = (0, 0);
+        (self.sum, self.squares, self.count) = (0, 0, 0);
     }
 }
 
@@ -146,6 +157,7 @@ impl Detour {
             credit: 0,
             // What comes first shows what the disk takes.
             probes: PROBES,
+            is_away: false,
         }
     }
 
@@ -188,6 +200,13 @@ impl Detour {
         }
     }
 
+    /// How long a gap between two copies may be to be worth a copy, too: what is left there takes the arm two ways, there and
+    /// on from there. It goes over the SSD once, where the price is that of a write, which goes twice.
+    pub fn gap_max(curve: &ServiceCurve, price: Price) -> ByteLen {
+        let way = curve.seek(curve.elsewhere()).saturating_add(curve.rotation());
+        ByteLen(way.0.saturating_mul(2 * 2) / u64::from(price.ns_per_byte.max(1)))
+    }
+
     /// What a write with edges takes longer than one without.
     fn edge_cost(&self, curve: &ServiceCurve) -> Nanos {
         let Some(ragged) = self.ragged.of_last else { return Nanos::ZERO };
@@ -209,12 +228,13 @@ impl Detour {
         if request.len == ByteLen::ZERO {
             return Verdict::Disk;
         }
+        let pages = if request.write { pages(request, price.page) } else { Pages::Whole };
         let position = match request.write {
             // It may join its neighbors in the queue, as long as there would be one if all went to the disk; and it costs no
             // more than such writes were seen to, which is next to nothing in memory.
             true if is_part => {
                 Nanos(way.0.saturating_mul(TOGETHER) / (TOGETHER + self.depth.of_last.unwrap_or(0)))
-                    .min(seen(curve, self.whole.of_last.unwrap_or(0)))
+                    .min(seen(curve, self.whole_cost(pages)))
             }
             true => way,
             false => {
@@ -223,17 +243,21 @@ impl Detour {
                 cost
             }
         };
-        let pages = if request.write { pages(request, price.page) } else { Pages::Whole };
         let edge = if pages == Pages::Whole { Nanos::ZERO } else { self.edge_cost(curve) };
         // All of it where that pays for the page that would have to be read, too: edges come back from the SSD one by one.
         let all = if request.write { request.len.0 } else { self.reading.1 };
         let cost = position.saturating_add(edge);
+        let pays = price.pays_for(cost, all);
+        if request.write && is_part && pages == Pages::Whole {
+            self.is_away = pays;
+        }
         let verdict = match pages {
-            _ if price.pays_for(cost, all) => Verdict::Ssd { class, gain: signed(cost) },
+            _ if pays => Verdict::Ssd { class, gain: signed(cost) },
             Pages::Some { head, tail } if price.pays_for(edge, head.max(tail)) => {
                 Verdict::Edges { head, tail, class, gain: signed(edge) }
             }
-            _ => return Verdict::Disk,
+            _ if request.write => return Verdict::Disk,
+            _ => return self.outgrown(price, request.len.0),
         };
         self.is_copied = !request.write;
         // While it is being found out, what begins runs goes to the disk like what goes on from there.
@@ -244,13 +268,33 @@ impl Detour {
         verdict
     }
 
+    /// What a write without edges is seen to take beyond its transfer. Those that fill their pages leave the disk only when it
+    /// is more than chance that they are better off elsewhere: a few alone come back from the SSD one by one.
+    fn whole_cost(&self, pages: Pages) -> u64 {
+        let mean = self.whole.of_last.unwrap_or(0);
+        let is_to_leave = pages == Pages::Whole && !self.is_away;
+        if is_to_leave { mean.saturating_sub(self.whole.error / CHANCE_PART) } else { mean }
+    }
+
+    /// The disk serves a read of `len` bytes. Of readers in order no copy is worth anything of what it goes on from, either: for
+    /// this one the arm would have to get there in any case.
+    fn outgrown(&self, price: Price, len: u64) -> Verdict {
+        let (cost, bytes) = self.reading;
+        let before = bytes - len;
+        let was_copied = before > 0 && price.pays_for(cost, before);
+        if was_copied && self.unordered == 0 { Verdict::Outgrown { before } } else { Verdict::Disk }
+    }
+
     /// What the arm takes to get to a read, which is `way` from where it is, and how many bytes before it that has brought.
     fn jump(&mut self, curve: &ServiceCurve, request: &DiskRequest, way: Nanos) -> (Nanos, u64) {
         let at = (request.file, request.offset.0);
-        let goes_back = self.head.is_some_and(|(file, head)| {
-            file == at.0 && at.1 < head && head - at.1 < request.len.0.saturating_mul(NEAR)
-        });
-        self.unordered = if goes_back { UNORDERED } else { self.unordered.saturating_sub(1) };
+        let reach = request.len.0.saturating_mul(NEAR);
+        let goes_back =
+            self.head.is_some_and(|(file, head)| file == at.0 && at.1 < head && head - at.1 < reach);
+        // To where it was before a jump, or a little ahead.
+        let returns = self.kept != self.head
+            && self.kept.is_some_and(|(file, kept)| file == at.0 && at.1 >= kept && at.1 - kept < reach);
+        self.unordered = if goes_back && !returns { UNORDERED } else { self.unordered.saturating_sub(1) };
         // Readers in order return to where they were before a jump of which the SSD gets a copy. Many at once return to nothing,
         // and of what lies near to each other each device would get every other piece.
         if self.unordered == 0
@@ -378,7 +422,9 @@ mod tests {
         // What goes on from a jump belongs to it, as long as all of it is worth the jump.
         assert_eq!(miss(&mut detour, &read(4 << 20, 20_000)), ssd);
         assert_eq!(miss(&mut detour, &read((4 << 20) + 20_000, 19_999)), ssd);
-        assert_eq!(miss(&mut detour, &read((4 << 20) + 39_999, 1)), Verdict::Disk);
+        let outgrown = Verdict::Outgrown { before: 39_999 };
+        assert_eq!(miss(&mut detour, &read((4 << 20) + 39_999, 1)), outgrown, "all of it is the disk's");
+        assert_eq!(miss(&mut detour, &read((4 << 20) + 40_000, 1)), Verdict::Disk, "as was said");
         detour.served(&read(0, 4096));
         assert_eq!(miss(&mut detour, &DiskRequest { file: 2, ..read(4096, 4096) }), ssd);
     }
@@ -394,6 +440,37 @@ mod tests {
         }
         // A little ahead: 20,000 bytes pass in 0.2 ms, which 4,096 bytes are not worth.
         assert_eq!(miss(&mut detour, &read((100 << 20) + 20_000, 4096)), Verdict::Disk);
+    }
+
+    #[test]
+    fn who_returns_is_in_order_wherever_he_was() {
+        let mut detour = learned();
+        detour.served(&read(0, 1 << 20));
+        let ssd = Verdict::Ssd { class: Class::Random, gain: 4_000_000 };
+        // Not far ahead: whoever read there next would go back a little from there.
+        assert_eq!(miss(&mut detour, &read(5 << 20, 4096)), ssd);
+        assert_eq!(miss(&mut detour, &read(1 << 20, 1 << 20)), Verdict::Disk);
+        assert_eq!(miss(&mut detour, &read((2 << 20) + 20_000, 4096)), Verdict::Disk, "it passes over that");
+    }
+
+    #[test]
+    fn of_what_many_read_nothing_is_left_out() {
+        let mut detour = learned();
+        detour.served(&read(1 << 20, 4096));
+        let ssd = Verdict::Ssd { class: Class::Random, gain: 4_000_000 };
+        assert_eq!(miss(&mut detour, &read((1 << 20) - 20_000, 20_000)), ssd, "goes back");
+        assert_eq!(
+            miss(&mut detour, &read(1 << 20, 20_000)),
+            Verdict::Disk,
+            "not worth it, and no reason to undo"
+        );
+    }
+
+    #[test]
+    fn gaps_are_filled_as_far_as_two_ways_of_the_arm_are_worth() {
+        let gap = |ns_per_byte| Detour::gap_max(&curve(), Price { ns_per_byte, page: 0 });
+        assert_eq!([gap(100), gap(500), gap(1)], [160_000, 32_000, 16_000_000].map(ByteLen));
+        gap(0);
     }
 
     #[test]
@@ -450,6 +527,40 @@ mod tests {
             Verdict::Disk,
             "too large for that"
         );
+    }
+
+    #[test]
+    fn whole_pages_leave_the_disk_only_when_they_gain_beyond_chance() {
+        let mut detour = learned();
+        decide(&mut detour, &write(0, 1 << 20));
+        let ssd = Verdict::Ssd { class: Class::Random, gain: 2_000_000 };
+        let price = |ns_per_byte| Price { ns_per_byte, page: 4096 };
+        // 10.48576 ms are the transfer. One in four takes 8 ms more, the others none: 2 +- 0.6 ms.
+        let spread = |detour: &mut Detour, dear: u64| {
+            for at in 0..PROBES {
+                let took = 10_485_760 + if at % 4 == 0 { dear } else { 0 };
+                let began = detour.done;
+                detour.took(&curve(), PRICE, &write(0, 1 << 20), (began, Nanos(began.0 + took)), 0);
+            }
+        };
+        let decide_at = |detour: &mut Detour, ns| {
+            detour.decide(&curve(), price(ns), &write(1 << 20, 1 << 13), curve().rotation(), Class::Random)
+        };
+        spread(&mut detour, 8_000_000);
+        assert_eq!(detour.whole.of_last, Some(2_000_000));
+        assert!((610_000..620_000).contains(&detour.whole.error), "{}", detour.whole.error);
+        // 8192 bytes at 235 ns are 1.925 ms: less than the mean, and within a quarter of what chance gives.
+        assert_eq!(decide_at(&mut detour, 235), Verdict::Disk);
+        // As much, each time.
+        took(&mut detour, &write(0, 1 << 20), 10_485_760 + 2_000_000);
+        assert_eq!(decide_at(&mut detour, 235), ssd);
+        // Who has left stays away until it does not pay any more.
+        spread(&mut detour, 8_000_000);
+        assert_eq!(decide_at(&mut detour, 235), ssd);
+        assert_eq!(decide_at(&mut detour, 246), Verdict::Disk);
+        assert_eq!(decide_at(&mut detour, 235), Verdict::Disk);
+        // More than chance: 1.802 ms.
+        assert_eq!(decide_at(&mut detour, 220), Verdict::Ssd { class: Class::Random, gain: 1_846_907 });
     }
 
     #[test]

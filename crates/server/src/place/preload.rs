@@ -4,6 +4,7 @@ use super::Placed;
 use super::bridge::Bridge;
 use super::counters::add;
 use super::ranges::Changes;
+use super::span::gaps;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use weft_core::ibridge::Class;
@@ -12,7 +13,7 @@ use weft_core::{ByteLen, LocalOffset, Nanos};
 use weft_env::Env;
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
-use weft_store::fragments::{LogError, Tag};
+use weft_store::fragments::{LogError, Piece, Tag};
 
 /// The most ranges remembered for a later copy: 6 MB of memory.
 const WISHES_MAX: usize = 65_536;
@@ -65,6 +66,14 @@ impl Wishes {
         self.all.lock().is_empty()
     }
 
+    /// What begins from `from` on and before `to` is not to be copied after all.
+    pub fn take_back(&self, key: DatafileKey, from: u64, to: u64) {
+        let mut all = self.all.lock();
+        while let Some((&at, _)) = all.range((key, from)..(key, to)).next() {
+            all.remove(&at);
+        }
+    }
+
     /// The datafile is gone.
     pub fn forget(&self, key: DatafileKey) {
         let mut all = self.all.lock();
@@ -73,13 +82,30 @@ impl Wishes {
         }
     }
 
-    fn next(&self, after: Option<Start>) -> Option<(DatafileKey, ByteRange, Class, i64)> {
+    /// The next one, up to the one behind it if the gap between them is no longer than `gap_max`, and not more than can be copied
+    /// at a time: what is left of it is the next one then.
+    fn next(
+        &self,
+        after: Option<Start>,
+        gap_max: Option<ByteLen>,
+    ) -> Option<(DatafileKey, ByteRange, Class, i64)> {
         use std::ops::Bound::{Excluded, Unbounded};
         let mut all = self.all.lock();
         let behind =
             after.and_then(|after| all.range((Excluded(after), Unbounded)).next().map(|next| *next.0));
         let at = behind.or_else(|| all.keys().next().copied())?;
-        let (len, class, gain) = all.remove(&at)?;
+        let (mut len, class, gain) = all.remove(&at)?;
+        if let Some(gap_max) = gap_max
+            && let Some((&behind, _)) = all.range((at.0, at.1 + 1)..=(at.0, u64::MAX)).next()
+            && behind.1 - at.1 <= len.saturating_add(gap_max.0)
+        {
+            len = len.max(behind.1 - at.1);
+            if len > COPY_MAX {
+                let rest = (at.0, at.1 + COPY_MAX);
+                all.entry(rest).or_insert((len - COPY_MAX, class, gain));
+                len = COPY_MAX;
+            }
+        }
         Some((at.0, ByteRange::with_len(at.1, len)?, class, gain))
     }
 }
@@ -119,19 +145,23 @@ impl<E: Env> Placed<E> {
         after: Option<Start>,
         buf: &mut [u8],
     ) -> Result<Option<Start>, DatafileError> {
-        let Some((key, range, class, gain)) = bridge.wishes.next(after) else { return Ok(None) };
+        let gap_max = bridge.policies.gap_max();
+        let Some((key, range, class, gain)) = bridge.wishes.next(after, gap_max) else { return Ok(None) };
         let done = Some((key, range.start()));
         if range.len() > COPY_MAX.min(buf.len() as u64) {
             return Ok(done);
         }
         let _guard = bridge.ranges.hold(key, range.start(), range.end()).await;
-        if bridge.log.overlap(key, range).any {
+        let pieces = bridge.log.find(key, range);
+        if gap_max.is_none() && bridge.log.overlap(key, range).any {
             return Ok(done);
         }
-        let (count, _) =
-            self.target.read(key, LocalOffset(range.start()), &mut buf[..range.len() as usize]).await?;
-        if let Some(range) = ByteRange::with_len(range.start(), count as u64) {
-            bridge.copy(key, range, &buf[..count], class, gain).await?;
+        for part in gaps(range, pieces.iter().map(Piece::extent), |_| false) {
+            let buf = &mut buf[..part.len() as usize];
+            let (count, _) = self.target.read(key, LocalOffset(part.start()), buf).await?;
+            if let Some(part) = ByteRange::with_len(part.start(), count as u64) {
+                bridge.copy(key, part, &buf[..count], class, gain).await?;
+            }
         }
         Ok(done)
     }
@@ -183,5 +213,59 @@ impl<E: Env> Bridge<E> {
     /// Bytes that lie on the SSD alone.
     pub(crate) fn dirty(&self) -> ByteLen {
         self.log.filled().0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::{FileId, ObjectId};
+
+    fn key(file: u64) -> DatafileKey {
+        DatafileKey { file: FileId(file), object: ObjectId { component: 0, column: 0 } }
+    }
+
+    fn wishes(all: &[(u64, u64, u64)]) -> Wishes {
+        let wishes = Wishes::default();
+        for &(file, from, to) in all {
+            wishes.add(key(file), ByteRange::new(from, to).expect("bytes"), Class::Random, 1);
+        }
+        wishes
+    }
+
+    /// All that would be copied, in this order.
+    fn copied(wishes: &Wishes, gap_max: Option<u64>) -> Vec<(u64, u64, u64)> {
+        let (mut all, mut after) = (Vec::new(), None);
+        while let Some((key, range, ..)) = wishes.next(after, gap_max.map(ByteLen)) {
+            after = Some((key, range.start()));
+            all.push((key.file.0, range.start(), range.end()));
+        }
+        all
+    }
+
+    #[test]
+    fn short_gaps_between_copies_are_copied_too() {
+        let all = [(1, 0, 10), (1, 15, 20), (1, 26, 30), (2, 31, 32), (2, 31 + COPY_MAX, 40 + COPY_MAX)];
+        assert_eq!(copied(&wishes(&all), None), all);
+        let joined = [(1, 0, 15), (1, 15, 20), (1, 26, 30), (2, 31, 32), (2, 31 + COPY_MAX, 40 + COPY_MAX)];
+        assert_eq!(copied(&wishes(&all), Some(5)), joined);
+        // More than can be copied at a time is copied in steps.
+        let from = 31 + COPY_MAX;
+        let joined = [(1, 0, 15), (1, 15, 26), (1, 26, 30), (2, 31, from), (2, from, from + 9)];
+        assert_eq!(copied(&wishes(&all), Some(COPY_MAX)), joined);
+        let long = [(1, 0, 10), (1, 2 * COPY_MAX + 5, 2 * COPY_MAX + 6)];
+        let steps = [(0, COPY_MAX), (COPY_MAX, 2 * COPY_MAX), (2 * COPY_MAX, 2 * COPY_MAX + 5)];
+        let steps = steps.map(|(from, to)| (1, from, to)).into_iter().chain([long[1]]);
+        assert_eq!(copied(&wishes(&long), Some(3 * COPY_MAX)), steps.collect::<Vec<_>>());
+        // Who overlaps another ends where it ends.
+        assert_eq!(copied(&wishes(&[(1, 0, 10), (1, 5, 7)]), Some(1)), [(1, 0, 10), (1, 5, 7)]);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_not_copied() {
+        let all = wishes(&[(1, 0, 10), (1, 10, 20), (1, 20, 30), (2, 10, 20)]);
+        all.take_back(key(1), 10, 20);
+        all.take_back(key(1), 25, 25);
+        assert_eq!(copied(&all, None), [(1, 0, 10), (1, 20, 30), (2, 10, 20)]);
     }
 }

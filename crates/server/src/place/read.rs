@@ -85,6 +85,10 @@ impl<E: Env> Placed<E> {
                 let changes = bridge.ranges.changes(key);
                 ReadPlan::Copy(Miss { class, gain, changes, end, took: Nanos::ZERO })
             }
+            Verdict::Outgrown { before } => {
+                bridge.wishes.take_back(key, offset.0.saturating_sub(before), offset.0);
+                ReadPlan::Disk(end)
+            }
             _ => ReadPlan::Disk(end),
         }
     }

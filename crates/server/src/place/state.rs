@@ -84,6 +84,11 @@ impl Policies {
         self.decider.lock().is_worth_a_copy(len, took)
     }
 
+    /// How long a gap between two copies may be that is copied, too.
+    pub fn gap_max(&self) -> Option<ByteLen> {
+        self.decider.lock().gap_max()
+    }
+
     /// Whether somebody wants to know by [`took`](Self::took) how long the disk takes for writes.
     pub fn wants_times(&self) -> bool {
         self.wants_times

@@ -53,7 +53,7 @@ impl<E: Env> Placed<E> {
         let arrived = bridge.policies.wants_times().then(|| bridge.env.now());
         let verdict = bridge.policies.write(&bridge.env, key, extent, (gate.session, arrived), hints);
         let to_disk = match verdict {
-            Verdict::Disk => Some(all),
+            Verdict::Disk | Verdict::Outgrown { .. } => Some(all),
             Verdict::Ssd { class, gain } => {
                 self.target.check_not_removed(key)?;
                 match bridge.admit(&bytes, all, class, gain).await {
