@@ -3,6 +3,7 @@
 use crate::experiment::Experiment;
 use crate::plan::{Point, points};
 use crate::planned::Tried;
+use crate::spread::Spread;
 use crate::twin::read;
 use weft_estimate::{Trials, layout_spec};
 use weft_planner::model::{Load, run};
@@ -115,7 +116,7 @@ fn place(experiment: &Experiment, point: &Point, how: How) -> Result<Place, Stri
     // By other dice than those by which it was found to be the best.
     let mean = |placing: &Placing| {
         let seeds = (1..=SEEDS).map(|seed| seconds(how.seed + OTHERS + seed, 1, placing));
-        seeds.sum::<Option<f64>>().map(|sum| sum / SEEDS as f64)
+        Some(Spread::of(&seeds.collect::<Option<Vec<_>>>()?).mean)
     };
     let judged = |who, twin_s, placing: &Placing, by_others: bool| Judged {
         who,

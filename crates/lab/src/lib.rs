@@ -3,7 +3,7 @@
 //! ```text
 //! experiment  one TOML file each     formula   parameters and claims
 //! plan        series × policies × x  world     where runs happen; twin: the simulated cluster
-//! run         points, several at once
+//! run         points, several at once   spread   their means, where chance decides
 //! measure     values out of a run    rows      beside baseline and paper     claim   the paper's shape
 //! folder      results kept           table     for terminals                 report  one HTML page
 //! fidelity    the twin beside runs in real time
@@ -24,6 +24,7 @@ pub mod rows;
 pub mod run;
 #[cfg(test)]
 mod run_tests;
+pub mod spread;
 pub mod table;
 #[cfg(test)]
 mod testing;

@@ -2,6 +2,7 @@
 
 use crate::experiment::{Experiment, series_name};
 use crate::formula::X;
+use crate::spread::Spread;
 use serde::{Deserialize, Serialize};
 
 /// One value of an experiment.
@@ -17,6 +18,9 @@ pub struct Row {
     pub value: f64,
     /// In this unit.
     pub unit: String,
+    /// Where it is the mean of several seeds: how far it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
     /// What it is divided by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<f64>,
@@ -41,13 +45,15 @@ pub struct Measured {
     pub series: String,
     /// Place.
     pub x: X,
-    /// Value.
-    pub value: f64,
+    /// Values, one for each seed.
+    pub values: Spread,
 }
 
 /// Sets each value beside its baseline and what the paper prints.
 pub fn rows(experiment: &Experiment, measured: &[Measured]) -> Vec<Row> {
-    let of = |series: &str, x: &X| measured.iter().find(|m| m.series == series && m.x == *x).map(|m| m.value);
+    let of = |series: &str, x: &X| {
+        measured.iter().find(|m| m.series == series && m.x == *x).map(|m| m.values.mean)
+    };
     let row = |m: &Measured| {
         let base = base(experiment, &m.series, &m.x);
         let baseline = base.as_ref().and_then(|(series, x)| of(series, x));
@@ -59,10 +65,11 @@ pub fn rows(experiment: &Experiment, measured: &[Measured]) -> Vec<Row> {
             experiment: experiment.name.clone(),
             series: m.series.clone(),
             x: m.x.clone(),
-            value: m.value,
+            value: m.values.mean,
             unit: experiment.measure.unit().to_owned(),
+            spread: Some(m.values).filter(|values| values.count > 1),
             baseline,
-            ratio: baseline.filter(|base| *base != 0.0).map(|base| m.value / base),
+            ratio: baseline.filter(|base| *base != 0.0).map(|base| m.values.mean / base),
             published,
             published_ratio: printed
                 .or_else(|| Some(published? / published_base.filter(|base| *base != 0.0)?)),

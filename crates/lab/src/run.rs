@@ -2,9 +2,11 @@
 
 use crate::claim::{Finding, Verdict, findings};
 use crate::experiment::{Experiment, Runs};
+use crate::formula::X;
 use crate::measure;
 use crate::plan::{self, Point};
 use crate::rows::{Measured, Row, rows};
+use crate::spread::Spread;
 use crate::world::{Observation, Ssd, World};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +17,7 @@ use std::sync::mpsc;
 pub struct Options {
     /// Less data, fewer places.
     pub quick: bool,
-    /// Decides all that is left to chance.
+    /// Decides all that is left to chance; of several it is the first.
     pub seed: u64,
     /// So many points at once; each takes one core.
     pub jobs: usize,
@@ -28,8 +30,11 @@ pub struct Outcome {
     pub experiment: String,
     /// Whether it was the quick form.
     pub quick: bool,
-    /// The seed.
+    /// The first seed.
     pub seed: u64,
+    /// So many seeds, one after the other; values are their means.
+    #[serde(default = "one")]
+    pub seeds: u32,
     /// Its values.
     pub rows: Vec<Row>,
     /// Its claims.
@@ -59,7 +64,19 @@ pub struct RunNote {
     pub ssd: Option<Ssd>,
 }
 
+fn one() -> u32 {
+    1
+}
+
 impl Outcome {
+    /// The seeds in words.
+    pub fn seeds_in_words(&self) -> String {
+        match self.seeds {
+            1 => format!("seed {}", self.seed),
+            count => format!("means of seeds {} to {}", self.seed, self.seed + u64::from(count) - 1),
+        }
+    }
+
     /// The claims that failed without a reason.
     pub fn failed(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.verdict == Verdict::Failed)
@@ -92,17 +109,35 @@ pub fn run(
         // Before hours are spent on those before it.
         world.check(&point.cluster, &point.workload).map_err(|why| failed(&label(point), why))?;
     }
-    let seen = run_all(&points, world, experiment.run, options, progress);
+    let Options { quick, seed, .. } = *options;
+    let seeds = if quick { 1 } else { experiment.run.seeds.max(1) };
+    let tasks: Vec<Task> = points
+        .iter()
+        .flat_map(|point| (seed..seed + u64::from(seeds)).map(move |seed| Task { point, seed }))
+        .collect();
+    let seen = run_all(&tasks, world, experiment.run, options.jobs, progress);
     let (mut measured, mut runs) = (Vec::new(), Vec::new());
-    for (point, seen) in points.iter().zip(seen) {
+    // Values of a point, with their places if it has none of its own.
+    let mut found: Vec<(X, Vec<f64>)> = Vec::new();
+    for (number, (Task { point, seed }, seen)) in tasks.iter().zip(seen).enumerate() {
         let seen = seen.map_err(|why| failed(&label(point), why))?;
         let values = measure::values(&experiment.measure, &seen).map_err(|why| failed(&label(point), why))?;
         for (x, value) in values {
             let x = point.x.clone().or(x).expect("either the axis or the measurement has places");
-            measured.push(Measured { series: point.series.clone(), x, value });
+            match found.iter_mut().find(|place| place.0 == x) {
+                Some(place) => place.1.push(value),
+                None => found.push((x, vec![value])),
+            }
+        }
+        if (number + 1) % seeds as usize == 0 {
+            for (x, mut values) in found.drain(..) {
+                // A size that no request had with a seed has a share of nothing there.
+                values.resize(seeds as usize, 0.0);
+                measured.push(Measured { series: point.series.clone(), x, values: Spread::of(&values) });
+            }
         }
         runs.push(RunNote {
-            what: label(point),
+            what: if seeds > 1 { format!("{}, seed {seed}", label(point)) } else { label(point) },
             virtual_s: seen.elapsed.0 as f64 / 1e9,
             wall_s: seen.wall.as_secs_f64(),
             requests: seen.requests,
@@ -113,8 +148,7 @@ pub fn run(
     }
     let rows = rows(experiment, &measured);
     let findings = findings(experiment, &rows, options.quick);
-    let Options { quick, seed, .. } = *options;
-    Ok(Outcome { experiment: experiment.name.clone(), quick, seed, rows, findings, runs })
+    Ok(Outcome { experiment: experiment.name.clone(), quick, seed, seeds, rows, findings, runs })
 }
 
 fn label(point: &Point) -> String {
@@ -124,25 +158,32 @@ fn label(point: &Point) -> String {
     }
 }
 
-/// Runs all points by `jobs` threads; results stand in the order of the points.
+/// A point with a seed.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    point: &'a Point,
+    seed: u64,
+}
+
+/// Runs all tasks by `jobs` threads; results stand in their order.
 fn run_all(
-    points: &[Point],
+    tasks: &[Task<'_>],
     world: &dyn World,
     runs: Runs,
-    options: &Options,
+    jobs: usize,
     progress: &mut dyn FnMut(usize, usize, &str),
 ) -> Vec<Result<Observation, String>> {
     let next = AtomicUsize::new(0);
-    let mut results: Vec<Option<Result<Observation, String>>> = points.iter().map(|_| None).collect();
+    let mut results: Vec<Option<Result<Observation, String>>> = tasks.iter().map(|_| None).collect();
     std::thread::scope(|scope| {
         let (tell, hear) = mpsc::channel();
-        for _ in 0..options.jobs.clamp(1, points.len().max(1)) {
+        for _ in 0..jobs.clamp(1, tasks.len().max(1)) {
             let (tell, next) = (tell.clone(), &next);
             scope.spawn(move || {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(point) = points.get(index) else { return };
-                    let result = world.run(&point.cluster, &point.workload, runs, options.seed);
+                    let Some(&Task { point, seed }) = tasks.get(index) else { return };
+                    let result = world.run(&point.cluster, &point.workload, runs, seed);
                     if tell.send((index, result)).is_err() {
                         return;
                     }
@@ -154,7 +195,7 @@ fn run_all(
         while let Ok((index, result)) = hear.recv() {
             results[index] = Some(result);
             done += 1;
-            progress(done, points.len(), &label(&points[index]));
+            progress(done, tasks.len(), &label(tasks[index].point));
         }
     });
     results.into_iter().map(|result| result.unwrap_or_else(|| Err("the run fell over".into()))).collect()

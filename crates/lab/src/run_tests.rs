@@ -3,6 +3,7 @@ use crate::experiment::{Experiment, Runs};
 use crate::formula::X;
 use crate::rows::Row;
 use crate::run::{Options, run};
+use crate::spread::Spread;
 use crate::testing::{Flat, outcome};
 use crate::world::{Kind, Observation, Phase, World};
 use crate::{folder, table};
@@ -110,6 +111,53 @@ fn claims_are_met_or_not_or_not_checked() {
     assert!(text.contains("FAILED: failed"), "{text}");
     assert!(text.contains("reason: because"), "{text}");
     assert!(text.contains("over b off"), "{text}");
+}
+
+/// Moves as many megabytes in a second as its seed says, and the ninth in requests of its own.
+struct Chance;
+
+impl World for Chance {
+    fn check(&self, _: &Table, _: &Table) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn run(&self, cluster: &Table, workload: &Table, runs: Runs, seed: u64) -> Result<Observation, String> {
+        let mut seen = Flat.run(cluster, workload, runs, seed)?;
+        let kind = Kind { ops: 1, bytes: seed * 1_000_000, latency: Nanos(1) };
+        seen.phases = vec![Phase { kinds: [("write".into(), kind)].into(), ..Phase::default() }];
+        if seed == 9 {
+            seen.disks[0].counters.block_sizes = [(4096, 1)].into();
+        }
+        Ok(seen)
+    }
+}
+
+#[test]
+fn values_of_several_seeds_are_their_means() {
+    let mut experiment = sized(r#"claims = [{ says = "mean", check = '"a" == 9 and "b" == 9 at each' }]"#);
+    experiment.run.seeds = 5;
+    let full = outcome(&experiment, &Chance, false);
+    let spread = Some(Spread { count: 5, mean: 9.0, least: 7.0, most: 11.0 });
+    assert_eq!((full.seed, full.seeds, full.rows.len(), full.runs.len()), (7, 5, 12, 60));
+    assert!(full.rows.iter().all(|row| row.value == 9.0 && row.spread == spread), "{:?}", full.rows);
+    assert_eq!(full.findings[0].verdict, Verdict::Met);
+    assert_eq!(full.runs[1].what, "a at 10, seed 8");
+    let text = table::render(&experiment, &full);
+    assert!(text.contains("means of seeds 7 to 11") && text.contains("least  most"), "{text}");
+    // The quick form has no time for it.
+    let quick = outcome(&experiment, &Chance, true);
+    assert_eq!((quick.seeds, quick.runs.len(), quick.rows[0].value, quick.rows[0].spread), (1, 4, 7.0, None));
+    assert_eq!(quick.runs[0].what, "a at 10");
+}
+
+#[test]
+fn a_size_that_one_seed_had_alone_counts_as_nothing_with_the_others() {
+    let mut experiment = crate::experiment::by_name("ibridge-fig2c").unwrap().clone();
+    experiment.run.seeds = 3;
+    let rows = outcome(&experiment, &Chance, false).rows;
+    let share = |x| row(&rows, &experiment.series[0].name, x).spread.map(|s| (s.mean, s.least, s.most));
+    assert_eq!(share(64.0), Some((50.0, 0.0, 75.0)));
+    assert_eq!(share(4.0), Some((100.0 / 3.0, 0.0, 100.0)));
 }
 
 #[test]

@@ -11,7 +11,11 @@ pub fn render(experiment: &Experiment, outcome: &Outcome) -> String {
     let mut text = String::new();
     let form = if outcome.quick { ", quick form" } else { "" };
     let Experiment { name, title, paper, figure, .. } = experiment;
-    let _ = writeln!(text, "{name}: {title}\n{paper}, {figure}; virtual time, seed {}{form}\n", outcome.seed);
+    let _ = writeln!(
+        text,
+        "{name}: {title}\n{paper}, {figure}; virtual time, {}{form}\n",
+        outcome.seeds_in_words()
+    );
     text += &columns(&cells(experiment, &outcome.rows));
     if !outcome.findings.is_empty() {
         text.push('\n');
@@ -46,7 +50,9 @@ fn cells(experiment: &Experiment, rows: &[Row]) -> Vec<Vec<String>> {
     let mut head = vec!["series".to_owned(), x.name.clone(), experiment.measure.unit().to_owned()];
     let show = |some: Option<f64>| some.map_or_else(|| "-".to_owned(), shown);
     type Get = fn(&Row) -> Option<f64>;
-    let columns: [(String, Get); 3] = [
+    let columns: [(String, Get); 5] = [
+        ("least".into(), |row| Some(row.spread?.least)),
+        ("most".into(), |row| Some(row.spread?.most)),
         ("published".into(), |row| row.published),
         (ratio_name(experiment.baseline.as_ref()), |row| row.ratio),
         ("published ratio".into(), |row| row.published_ratio),

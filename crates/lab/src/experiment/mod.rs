@@ -151,19 +151,22 @@ pub struct Runs {
     /// Whether all runs begin at the same time with the same dice: what two of them do not have in common is then the
     /// doing of what they differ in, to the nanosecond.
     pub paired: bool,
+    /// With so many seeds each is made, one after the other: values are their means, and claims are judged by these. The
+    /// quick form takes the first alone.
+    pub seeds: u32,
 }
 
 impl Runs {
     /// As the twin takes it.
     pub fn options(self) -> RunOptions {
-        let Self { passes, drain, paired } = self;
+        let Self { passes, drain, paired, seeds: _ } = self;
         RunOptions { passes, drain, paired, ..RunOptions::default() }
     }
 }
 
 impl Default for Runs {
     fn default() -> Self {
-        Self { passes: 1, drain: false, paired: false }
+        Self { passes: 1, drain: false, paired: false, seeds: 1 }
     }
 }
 

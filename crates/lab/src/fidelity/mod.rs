@@ -13,9 +13,10 @@ mod real;
 use calibrate::Transport;
 use cases::{CASES, Case};
 
+use crate::spread::Spread;
 use real::{Disks, RealCluster, STRIPE};
 use serde::Serialize;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::path::Path;
 use weft_models::Profile;
 use weft_twin::{ClientSpec, ClusterSpec, LayoutSpec, MetadataSpec, ServerSpec, TargetSpec};
@@ -46,49 +47,23 @@ pub struct Compared {
     /// The profile of the disks.
     pub profile: String,
     /// Seconds in real time.
-    pub real_s: Runs,
+    pub real_s: Spread,
     /// Virtual seconds.
-    pub twin_s: Runs,
+    pub twin_s: Spread,
     /// By how much of the real time the prediction is off, of the means; negative when it is too short.
     pub error: f64,
 }
 
-/// How long the runs of a case took.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Runs {
-    /// How many.
-    pub count: usize,
-    /// The mean.
-    pub mean: f64,
-    /// The shortest.
-    pub least: f64,
-    /// The longest.
-    pub most: f64,
+/// Whether runs are of one kind, so that a few say what the mean is.
+fn is_steady(seconds: &Spread) -> bool {
+    seconds.most - seconds.least <= SPREAD_MAX * seconds.mean
 }
 
-impl Runs {
-    fn new(seconds: &[f64]) -> Self {
-        Self {
-            count: seconds.len(),
-            mean: seconds.iter().sum::<f64>() / seconds.len() as f64,
-            least: seconds.iter().copied().fold(f64::INFINITY, f64::min),
-            most: seconds.iter().copied().fold(0.0, f64::max),
-        }
-    }
-
-    /// Whether they are of one kind, so that a few say what the mean is.
-    fn is_steady(&self) -> bool {
-        self.most - self.least <= SPREAD_MAX * self.mean
-    }
-}
-
-impl fmt::Display for Runs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self.is_steady() {
-            true => format!("{:.3}", self.mean),
-            false => format!("{:.3} ({:.2}-{:.2})", self.mean, self.least, self.most),
-        };
-        f.pad(&text)
+/// Runs for people.
+fn shown(seconds: &Spread) -> String {
+    match is_steady(seconds) {
+        true => format!("{:.3}", seconds.mean),
+        false => format!("{:.3} ({:.2}-{:.2})", seconds.mean, seconds.least, seconds.most),
     }
 }
 
@@ -133,6 +108,7 @@ impl Fidelity {
         );
         for Compared { case, profile, real_s, twin_s, error } in &self.cases {
             let (runs, percent) = (real_s.count, error * 100.0);
+            let (real_s, twin_s) = (shown(real_s), shown(twin_s));
             let _ = writeln!(
                 text,
                 "{case:<38} {profile:<12} {runs:>4} {real_s:<18} {twin_s:<18} {percent:>+7.1} %"
@@ -205,7 +181,7 @@ fn compare(
             break;
         }
     }
-    let (real_s, twin_s) = (Runs::new(&real), Runs::new(&predicted));
+    let (real_s, twin_s) = (Spread::of(&real), Spread::of(&predicted));
     Ok(Compared {
         case: case.name.to_owned(),
         profile: case.profile.to_owned(),
@@ -232,8 +208,8 @@ fn predict(spec: &ClusterSpec, workload: &dyn Workload) -> Result<f64, String> {
 
 /// How many real runs there have to be, after those that took so long and were predicted to.
 fn runs(real: &[f64], predicted: &[f64]) -> usize {
-    let is_steady = [real, predicted].into_iter().all(|seconds| Runs::new(seconds).is_steady());
-    if is_steady { RUNS } else { RUNS_UNSTEADY }
+    let are_steady = [real, predicted].into_iter().all(|seconds| is_steady(&Spread::of(seconds)));
+    if are_steady { RUNS } else { RUNS_UNSTEADY }
 }
 
 /// The cluster that predicts.
@@ -277,8 +253,8 @@ mod tests {
         assert_eq!(runs(&[4.0, 4.9], &[4.0, 4.1]), RUNS);
         assert_eq!(runs(&[4.0], &[4.2, 4.1, 6.7, 4.2]), RUNS_UNSTEADY);
         assert_eq!(runs(&[4.2, 6.7], &[4.0, 4.1]), RUNS_UNSTEADY);
-        assert_eq!(Runs::new(&[4.0, 5.0]).to_string(), "4.500");
-        assert_eq!(Runs::new(&[4.0, 8.0]).to_string(), "6.000 (4.00-8.00)");
+        assert_eq!(shown(&Spread::of(&[4.0, 5.0])), "4.500");
+        assert_eq!(shown(&Spread::of(&[4.0, 8.0])), "6.000 (4.00-8.00)");
     }
 
     #[test]

@@ -59,7 +59,12 @@ fn summary(html: &mut String, entries: &[Entry]) {
         match outcome {
             Some(outcome) => {
                 let form = if outcome.quick { "quick" } else { "full" };
-                let _ = write!(html, "<td>{}</td><td>{form}</td><td>{}</td>", tally(outcome), outcome.seed);
+                let _ = write!(
+                    html,
+                    "<td>{}</td><td>{form}</td><td>{}</td>",
+                    tally(outcome),
+                    outcome.seeds_in_words()
+                );
             }
             None => html.push_str("<td colspan=\"3\">not run</td>"),
         }

@@ -59,8 +59,10 @@ fn result(html: &mut String, experiment: &Experiment, outcome: &Outcome) {
 fn table(html: &mut String, experiment: &Experiment, rows: &[Row]) {
     type Get = fn(&Row) -> Option<f64>;
     let ratio = ratio_name(experiment.baseline.as_ref());
-    let columns: [(&str, Get); 5] = [
+    let columns: [(&str, Get); 7] = [
         (experiment.measure.unit(), |row| Some(row.value)),
+        ("least", |row| Some(row.spread?.least)),
+        ("most", |row| Some(row.spread?.most)),
         ("published", |row| row.published),
         ("baseline", |row| row.baseline),
         (&ratio, |row| row.ratio),
