@@ -281,6 +281,9 @@ impl Dealing<'_, '_> {
         let (class, rest) = (order[0], &order[1..]);
         if rest.is_empty() {
             self.current[class] = left / count(class);
+            if self.current.iter().all(|size| *size == 0) {
+                self.current[class] = 1;
+            }
             self.found.push(self.current.clone());
             return;
         }

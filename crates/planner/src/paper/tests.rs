@@ -202,12 +202,14 @@ fn a_third_class_without_room_changes_nothing() {
 
 #[test]
 fn requests_of_fewer_bytes_than_there_are_servers_have_a_layout() {
-    let figures = hybrid((6, 10_000.0, 70.0), (2, 150.0, 400.0), Some(MIB));
-    for size in 1..=9 {
+    let two = hybrid((6, 10_000.0, 70.0), (2, 150.0, 400.0), Some(MIB));
+    let one = Figures { classes: vec![two.classes[0].clone()], ..two.clone() };
+    for (figures, size) in (1..=9).flat_map(|size| [(&two, size), (&one, size)]) {
         let kinds = [even(100, size)];
-        let problem = Problem::of(&figures, &kinds, size, vec![u64::MAX, MIB], setting(8, 2));
+        let rooms = [u64::MAX, MIB][..figures.classes.len()].to_vec();
+        let problem = Problem::of(figures, &kinds, size, rooms, setting(8, 2));
         for chosen in [problem.psa(), problem.pa(), problem.def(64 * KIB)] {
-            assert!(chosen.placing.parts.iter().all(|part| part.round(&figures) > 0), "{size}: {chosen:?}");
+            assert!(chosen.placing.parts.iter().all(|part| part.round(figures) > 0), "{size}: {chosen:?}");
             assert!(chosen.cost_ns.is_finite() && chosen.cost_ns > 0.0, "{size}: {chosen:?}");
         }
     }

@@ -4,7 +4,8 @@ mod file;
 mod told;
 
 use crate::best::{CHANCES, Search};
-use crate::figures::Figures;
+use crate::bytes::Bytes;
+use crate::figures::{Class, Figures};
 use crate::model::{Load, Outcome, mean, run};
 use crate::paper::{DEF_STRIPE, Problem, Setting};
 use crate::placing::Placing;
@@ -78,6 +79,8 @@ impl Default for Options {
 /// Figures that make no cluster; a trace that moves no bytes.
 pub fn plan(traced: &Traced, figures: &Figures, options: &Options) -> Result<Planned, PlanError> {
     figures.check().map_err(|error| PlanError(error.to_string()))?;
+    let cluster = figures;
+    let figures = &spacious(cluster);
     if traced.units.is_empty() {
         return Err(PlanError("the trace moves no bytes: there is nothing to plan for".into()));
     }
@@ -91,7 +94,8 @@ pub fn plan(traced: &Traced, figures: &Figures, options: &Options) -> Result<Pla
             100.0 * SHARE_MIN
         )));
     }
-    let notes = options.notes.iter().cloned().chain(left_out(&traced.units, &order, all)).collect();
+    let notes: Vec<String> =
+        options.notes.iter().cloned().chain(left_out(&traced.units, &order, all)).collect();
     // Room goes first to where most bytes are moved for each byte of room.
     let heat = |unit: usize| traced.units[unit].bytes() as f64 / traced.units[unit].extent_sum.max(1) as f64;
     order.sort_by(|&a, &b| heat(b).total_cmp(&heat(a)).then(a.cmp(&b)));
@@ -131,12 +135,50 @@ pub fn plan(traced: &Traced, figures: &Figures, options: &Options) -> Result<Pla
         version: VERSION,
         planner: options.planner,
         trace: options.trace.clone(),
-        notes,
+        notes: notes.into_iter().chain(beyond(cluster, traced, &order, &placings, options.planner)).collect(),
         predicted: predicted.collect(),
         rules: rules.into_iter().map(|(_, rule)| rule).collect(),
-        cluster: figures.clone(),
+        cluster: cluster.clone(),
     };
     Ok(Planned { plan, placings })
+}
+
+/// What does not fit anywhere has to be planned for, too: where all classes have limited room, the one with the most is taken
+/// to have enough, as the papers take the slowest one to have it.
+fn spacious(cluster: &Figures) -> Figures {
+    let mut figures = cluster.clone();
+    if figures.classes.iter().all(|class| class.room.is_some()) {
+        let all = |class: &Class| u128::from(class.room()) * u128::from(class.targets);
+        if let Some(most) = figures.classes.iter_mut().max_by_key(|class| all(class)) {
+            most.room = None;
+        }
+    }
+    figures
+}
+
+/// What is to be said of classes that have less room than the plan takes on them.
+fn beyond(
+    cluster: &Figures,
+    traced: &Traced,
+    order: &[usize],
+    placings: &[(Planner, Vec<Placing>)],
+    planner: Planner,
+) -> Vec<String> {
+    let Some((_, placings)) = placings.iter().find(|(of, _)| *of == planner) else { return Vec::new() };
+    let held = |class: usize| {
+        let of = |unit: &usize| {
+            let (placing, unit) = (&placings[*unit], &traced.units[*unit]);
+            placing.held(cluster, class, unit.extent).saturating_mul(unit.files.max(1))
+        };
+        order.iter().map(of).fold(0, u64::saturating_add)
+    };
+    let classes = cluster.classes.iter().enumerate();
+    let beyond = classes.filter(|(number, class)| class.room.is_some_and(|room| held(*number) > room.0));
+    let told = |(number, class): (usize, &Class)| {
+        let (held, room) = (Bytes(held(number)), Bytes(class.room()));
+        format!("the files take {held} on each target of class {}, and there is room for {room}", class.name)
+    };
+    beyond.map(told).collect()
 }
 
 /// What is to be said of units that are not planned for, if they matter.
@@ -309,6 +351,22 @@ mod tests {
                 for chosen in [problem.psa(), problem.pa(), problem.def(DEF_STRIPE)] {
                     assert!(chosen.cost_ns.is_finite(), "{chosen:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn where_all_classes_have_limited_room_a_plan_says_what_does_not_fit() {
+        let mut figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), Some(1 << 20));
+        let traced = requests(4, 200);
+        for (room, fits) in [(1 << 40, true), (1 << 20, false), (0, false)] {
+            figures.classes[0].room = Some(Bytes(room));
+            for planner in [Planner::Best, Planner::Psa] {
+                let options = Options { planner, alternatives: false, ..Options::default() };
+                let planned = plan(&traced, &figures, &options).unwrap().plan;
+                let told = planned.notes.iter().any(|note| note.contains("there is room for"));
+                assert!(told != fits, "{planner}, {room}: {:?}", planned.notes);
+                assert_eq!(planned.cluster, figures);
             }
         }
     }
