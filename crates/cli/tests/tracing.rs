@@ -438,6 +438,17 @@ fn what_cannot_be_written_is_said_before_the_program_runs() {
         assert!(String::from_utf8_lossy(&output.stderr).contains(word), "{}", shown(&output));
         assert!(!made.exists());
     }
+    // Nothing is made before all is known to be right.
+    let mut asked = undisturbed();
+    asked.args(["run", "--no-cluster", "--trace", "b.wtrace", "--trace-paths", "/a:b", "--", "true"]);
+    let output = asked.current_dir(&dir).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0, "{}", shown(&output));
+    let named = dir.join("my trace");
+    let output =
+        traced(&named).args(["sh", "-c", "echo x > file"]).current_dir(&dir).output().expect("weft starts");
+    let next = format!("next: weft trace show '{}'\n", named.display());
+    assert!(String::from_utf8_lossy(&output.stderr).ends_with(&next), "{}", shown(&output));
     std::fs::create_dir(dir.join("a.wtrace.parts")).expect("made");
     let output = traced(Path::new("a.wtrace")).arg("true").current_dir(&dir).output().expect("weft starts");
     assert!(String::from_utf8_lossy(&output.stderr).contains("weft trace merge"), "{}", shown(&output));

@@ -94,6 +94,17 @@ pub fn size(text: &str) -> Result<weft_core::ByteLen, String> {
     weft_config::parse_size(text)
 }
 
+/// For a shell.
+pub fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    let text = shown(text);
+    if !text.is_empty() && text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
 /// For arguments: bytes a second, at least one.
 pub fn rate(text: &str) -> Result<weft_core::ByteLen, String> {
     size(text).and_then(|rate| {

@@ -254,8 +254,8 @@ impl PlanArgs {
         }
         out!("{}", table.render());
         if let Some(path) = self.output.as_deref().filter(|path| *path != "-") {
-            let path = path.display();
-            outln!("written to {path}; `weft apply {path}` has new files get these layouts");
+            let quoted = super::quoted(&path.display().to_string());
+            outln!("written to {}; `weft apply {quoted}` has new files get these layouts", path.display());
         }
     }
 

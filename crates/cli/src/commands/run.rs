@@ -1,6 +1,6 @@
 //! `weft run`: a program with the preload library, on a cluster that is started when none is configured.
 
-use super::trace::Parts;
+use super::trace::{Parts, trace_paths};
 use crate::embedded;
 use crate::failure::{FAILED, Failure};
 use crate::preloadable;
@@ -95,8 +95,9 @@ impl Run {
     /// Runs it, and makes the trace of what it did, if one was asked for.
     fn traced(&self, mut command: Command) -> Result<u8, Failure> {
         let Some(file) = &self.trace else { return self.to_its_end(command) };
+        let paths = trace_paths(&self.trace_paths)?;
         let parts = Parts::new(file, &self.program)?;
-        parts.trace(&mut command, &self.trace_paths)?;
+        parts.trace(&mut command, paths);
         let code = self.to_its_end(command);
         parts.finish();
         code

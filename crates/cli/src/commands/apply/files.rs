@@ -103,7 +103,7 @@ impl Found {
             count => outln!("{count} files with bytes or writers keep their layout; to move them:"),
         }
         for path in self.others.iter().take(NAMED_MAX) {
-            outln!("  weft migrate {}", quoted(&weft.shown(path)));
+            outln!("  weft migrate {}", crate::commands::quoted(&weft.shown(path)));
         }
         if let Some(more) = self.others.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
             outln!("  and {more} more");
@@ -161,15 +161,4 @@ fn expected(
         (room.target, ByteLen(room.room.0.saturating_sub(room.promised.0).saturating_add(own)))
     });
     planned.place(&weft.cluster.map().candidates(), &left.collect(), file).ok()
-}
-
-/// For a shell.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    let text = crate::commands::shown(text);
-    if !text.is_empty() && text.chars().all(plain) {
-        text
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
-    }
 }

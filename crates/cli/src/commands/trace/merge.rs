@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use clap::Args;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use weft_trace::merge::{Merged, has_parts, merge};
@@ -55,7 +56,7 @@ fn tell(merged: &Merged, out: &Path) {
              directories; --trace-paths names what to trace"
         );
     } else {
-        eprintln!("next: weft trace show {out}");
+        eprintln!("next: weft trace show {}", crate::commands::quoted(&out.to_string()));
     }
 }
 
@@ -72,6 +73,27 @@ fn standard_files() -> String {
     (0..3).filter_map(file).collect::<Vec<_>>().join(",")
 }
 
+/// What `--trace-paths` names, as programs take it.
+pub fn paths(paths: &[PathBuf]) -> Result<Option<OsString>, Failure> {
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    let mut list = OsString::new();
+    for path in paths {
+        // As the kernel tells where a descriptor leads: without links.
+        let path = path.canonicalize().or_else(|_| std::path::absolute(path));
+        let path = path.map_err(|error| Failure::new("--trace-paths", error))?;
+        if path.as_os_str().as_encoded_bytes().contains(&b':') {
+            return Err(Failure::misuse(path.display(), "a path with a colon cannot be chosen"));
+        }
+        if !list.is_empty() {
+            list.push(":");
+        }
+        list.push(path);
+    }
+    Ok(Some(list))
+}
+
 /// A trace directory, while a program runs.
 pub struct Parts {
     dir: PathBuf,
@@ -81,7 +103,7 @@ pub struct Parts {
 
 impl Parts {
     /// Makes the directory beside `out`, and sees that `out` can be written.
-    pub fn new(out: &Path, program: &[std::ffi::OsString]) -> Result<Self, Failure> {
+    pub fn new(out: &Path, program: &[OsString]) -> Result<Self, Failure> {
         let failed = |path: &Path, error| Failure::new(path.display(), error);
         let out = std::path::absolute(out).map_err(|error| failed(out, error))?;
         let mut dir = out.clone().into_os_string();
@@ -106,28 +128,11 @@ impl Parts {
         Ok(Self { dir, out, program: words.join(" ") })
     }
 
-    /// Has the program traced.
-    pub fn trace(&self, command: &mut Command, paths: &[PathBuf]) -> Result<(), Failure> {
+    /// Has the program traced, below what [`paths`] gave alone.
+    pub fn trace(&self, command: &mut Command, paths: Option<OsString>) {
         command.env("WEFT_TRACE", &self.dir);
         command.env_remove("WEFT_TRACE_PATHS").env("WEFT_TRACE_NOT", standard_files());
-        if paths.is_empty() {
-            return Ok(());
-        }
-        let mut list = std::ffi::OsString::new();
-        for path in paths {
-            // As the kernel tells where a descriptor leads: without links.
-            let path = path.canonicalize().or_else(|_| std::path::absolute(path));
-            let path = path.map_err(|error| Failure::new("--trace-paths", error))?;
-            if path.as_os_str().as_encoded_bytes().contains(&b':') {
-                return Err(Failure::misuse(path.display(), "a path with a colon cannot be chosen"));
-            }
-            if !list.is_empty() {
-                list.push(":");
-            }
-            list.push(path);
-        }
-        command.env("WEFT_TRACE_PATHS", list);
-        Ok(())
+        command.envs(paths.map(|paths| ("WEFT_TRACE_PATHS", paths)));
     }
 
     /// After the program: makes the trace. Its own failure is told, and is not the program's.

@@ -4,7 +4,7 @@ mod merge;
 mod plot;
 mod show;
 
-pub use merge::Parts;
+pub use merge::{Parts, paths as trace_paths};
 
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
