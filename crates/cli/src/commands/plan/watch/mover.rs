@@ -1,5 +1,6 @@
 //! `weft migrate` beside a command that watches: one at a time.
 
+use crate::commands::bytes;
 use crate::commands::session::Weft;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
@@ -30,14 +31,21 @@ impl Mover {
             return Ok(());
         }
         let failed = |error: std::io::Error| Failure::new("weft migrate", error);
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.arg("--cluster").arg(&self.cluster).args(["migrate", "-r", "-q", "--plan"]).arg(plan);
+        let mut command = self.command(std::env::current_exe().map_err(failed)?, plan);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        self.running = Some(command.spawn().map_err(failed)?);
+        Ok(())
+    }
+
+    fn command(&self, weft: PathBuf, plan: &Path) -> Command {
+        let mut command = Command::new(weft);
+        command.arg("--cluster").arg(&self.cluster).args(["migrate", "-r", "-q"]).arg("--plan").arg(plan);
         if let Some(rate) = self.rate {
             command.args(["--rate", &rate.0.to_string()]);
         }
-        command.arg(&self.directory).stdin(Stdio::null()).stdout(Stdio::null());
-        self.running = Some(command.spawn().map_err(failed)?);
-        Ok(())
+        // The bytes of its name, whatever stands for them here.
+        command.arg("--").arg(bytes::local(&self.directory));
+        command
     }
 
     /// How it ended, if it has since the last time; then the next one begins.
@@ -67,5 +75,22 @@ fn told(status: ExitStatus) -> String {
         Some(0) => "the files that there were have their layouts".to_owned(),
         Some(_) => "some files keep the layout that they have, see above".to_owned(),
         None => format!("weft migrate: {status}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn directories_of_any_name_are_given_by_their_bytes() {
+        let name = b"/weft/caf\xe9";
+        let (cluster, directory) = ("cluster.toml".into(), bytes::text(name));
+        let mover = Mover { cluster, directory, rate: Some(ByteLen(5)), running: None, next: None };
+        let command = mover.command("weft".into(), "plan.toml".as_ref());
+        let arguments: Vec<_> = command.get_args().map(OsStrExt::as_bytes).collect();
+        assert_eq!(arguments[..2], [&b"--cluster"[..], b"cluster.toml"]);
+        assert_eq!(arguments[arguments.len() - 4..], [&b"--rate"[..], b"5", b"--", name]);
     }
 }
