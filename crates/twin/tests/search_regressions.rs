@@ -94,7 +94,7 @@ const FOUND_WITH_CHURN: [(u64, &str); 1] = [(
 )];
 
 /// Seeds that decide all but churn, which is on where it can be, with what they found.
-const FOUND_BY_THEMSELVES: [(u64, &str); 6] = [
+const FOUND_BY_THEMSELVES: [(u64, &str); 7] = [
     (513_125, "a sync that met the datafiles of before a move was told that the file had been removed"),
     (
         518_866,
@@ -114,15 +114,18 @@ const FOUND_BY_THEMSELVES: [(u64, &str); 6] = [
         717_737,
         "an open whose reply was lost was refused when it was asked for again, for its path led to another file by then",
     ),
+    (1_004_173, "a sync did not ask for a fresh capability when the time of its own was over"),
 ];
 
 /// Seeds with SSDs in which files are moved and rules are as they decide, with what they found.
-const FOUND_WITH_SSDS_AND_MOVES: [(u64, &str); 2] = [
+const FOUND_WITH_SSDS_AND_MOVES: [(u64, &str); 4] = [
     (
         782_845,
         "who cut a file at its open, and could not before the metadata service was started again, was refused the cut",
     ),
     (784_786, "the same"),
+    (1_207_177, "a cut at an open did not ask for a fresh capability when the time of its own was over"),
+    (1_207_643, "the search itself took a change for safe that was seen before another one was answered"),
 ];
 
 /// Seeds that are run besides, and so many of them with SSDs, with SSDs that are too small, with moves, or with rules of directories, whatever they decide.

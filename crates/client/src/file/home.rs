@@ -7,6 +7,7 @@
 use super::State;
 use super::leases::Cells;
 use crate::error::{Error, Result};
+use crate::write::expired;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use weft_core::{FileId, Layout, Nanos};
@@ -63,6 +64,8 @@ impl<E: Env> Home<E> {
 pub(crate) struct Patience {
     until: Option<Nanos>,
     pause: Nanos,
+    /// A fresh capability was asked for.
+    renewed: bool,
 }
 
 impl Patience {
@@ -112,7 +115,8 @@ impl<E: Env> State<E> {
         self.renewed(cap);
     }
 
-    /// After an operation in `home`: its result, or `None` when it is to begin anew because the bytes have another home.
+    /// After an operation in `home`: its result, or `None` when it is to begin anew because the bytes have another home, or
+    /// because the time of its capability was over: our clock alone does not say when.
     ///
     /// # Errors
     /// Others, and when the file was on its way for too long.
@@ -125,6 +129,10 @@ impl<E: Env> State<E> {
         match result {
             Ok(done) => Ok(Some(done)),
             Err(error) if moved(&error) => self.follow(home, error, patience).await.map(|()| None),
+            Err(error) if expired(&error) && !patience.renewed => {
+                patience.renewed = true;
+                self.renew().await.map(|_| None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -8,7 +8,8 @@
 //! Two things keep the states few, and take none away that could give another answer. What a request would be told where
 //! it changes nothing is noted with each state on the way instead of making a state of its own. And before a request that
 //! is answered only those are served that have to do with it, by other requests perhaps: the others may as well be served
-//! later, and are undone by loss of power the sooner for it.
+//! later, and are undone by loss of power the sooner for it. Only who is answered himself later on makes safe what was
+//! served before him: where something is seen early that was not answered, others that are awaited may have come before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -438,6 +439,9 @@ impl Names {
             let (near, far): (Vec<_>, Vec<_>) =
                 left.into_iter().partition(|other| self.open[other].request.reach().meets(reach));
             if near.is_empty() {
+                if found.len() > 1 {
+                    found.extend(far.into_iter().filter(|other| self.open[other].is_awaited));
+                }
                 return found;
             }
             reach = near.iter().fold(reach, |all, other| all.joined(self.open[other].request.reach()));
@@ -601,6 +605,19 @@ mod tests {
         assert!(!ask(&mut names, 5, Request::Stat(B), Answer::Attr { file: 71, nlink: 1 }), "not twice");
         other.never_sent(2);
         assert!(!ask(&mut other, 4, Request::Stat(B), Answer::Attr { file: 70, nlink: 1 }), "never");
+    }
+
+    #[test]
+    fn who_came_before_what_was_seen_early_does_not_make_it_safe() {
+        let mut names = Names::default();
+        let other = Request::Open { at: B, create: true, exclusive: true };
+        names.begin(1, other);
+        names.begin(2, MAKE);
+        assert!(ask(&mut names, 3, MAKE, Answer::Errno(libc::EEXIST)), "the second is done, and not safe");
+        assert!(names.answered(1, &Answer::Opened { file: 70, made: true }));
+        names.unknown(2);
+        names.lost_power();
+        assert!(ask(&mut names, 4, MAKE, Answer::Opened { file: 71, made: true }));
     }
 
     #[test]
