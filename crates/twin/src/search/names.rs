@@ -23,6 +23,9 @@ const STATES_MAX: usize = 4000;
 /// A request, by its number; also the file that it made.
 pub type RequestId = u32;
 
+/// Numbers from here on stand for files that were undone.
+const UNDONE: RequestId = 1 << 31;
+
 /// Where a name stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Spot {
@@ -314,6 +317,36 @@ impl State {
         }
     }
 
+    /// What request `id` made is undone: should it be served again, it makes another file. Who was told of the first one
+    /// before may hear that yet.
+    fn forget_file(&mut self, id: RequestId) {
+        let of = |told: &Told| match told {
+            Told::Opened { file, .. } | Told::Attr { file, .. } => Some(*file),
+            _ => None,
+        };
+        let is_known = |state: &Self, file| {
+            let told = state.idle.values().flatten().any(|told| of(told) == Some(file));
+            told || state.numbers.contains_key(&file)
+        };
+        if !is_known(self, id) {
+            return;
+        }
+        let gone = (UNDONE..).find(|file| !is_known(self, *file)).expect("fewer files than numbers");
+        if let Some(number) = self.numbers.remove(&id) {
+            self.numbers.insert(gone, number);
+        }
+        for told in self.idle.values_mut() {
+            *told = std::mem::take(told)
+                .into_iter()
+                .map(|told| match told {
+                    Told::Opened { file, made } if file == id => Told::Opened { file: gone, made },
+                    Told::Attr { file, nlink } if file == id => Told::Attr { file: gone, nlink },
+                    other => other,
+                })
+                .collect();
+        }
+    }
+
     fn same_file(&mut self, made_by: RequestId, number: u64) -> bool {
         if self.numbers.iter().any(|(by, other)| *other == number && *by != made_by) {
             return false;
@@ -379,8 +412,10 @@ impl State {
             if let Some((_, tree)) = self.fresh.get(kept) {
                 next.tree = tree.clone();
             }
-            for (id, _) in next.fresh.drain(kept..) {
+            let undone: Vec<RequestId> = next.fresh.drain(kept..).map(|(id, _)| id).collect();
+            for id in undone {
                 next.served.remove(&id);
+                next.forget_file(id);
             }
             next.fresh.clear();
             out.insert(next);
@@ -605,6 +640,25 @@ mod tests {
         assert!(!ask(&mut names, 5, Request::Stat(B), Answer::Attr { file: 71, nlink: 1 }), "not twice");
         other.never_sent(2);
         assert!(!ask(&mut other, 4, Request::Stat(B), Answer::Attr { file: 70, nlink: 1 }), "never");
+    }
+
+    #[test]
+    fn what_was_undone_and_is_done_again_is_another_file() {
+        for seen in [false, true] {
+            let mut names = Names::default();
+            names.begin(1, MAKE);
+            names.begin(2, Request::Stat(A));
+            assert!(ask(&mut names, 3, MAKE, Answer::Errno(libc::EEXIST)), "it is there");
+            let stat = Answer::Attr { file: 70, nlink: 1 };
+            assert!(!seen || names.answered(2, &stat));
+            names.lost_power();
+            assert!(seen || names.answered(2, &stat), "an answer of before");
+            let mut other = names.clone();
+            assert!(names.answered(1, &Answer::Opened { file: 71, made: true }));
+            assert!(ask(&mut names, 4, Request::Stat(A), Answer::Attr { file: 71, nlink: 1 }));
+            assert!(!ask(&mut names, 5, Request::Stat(A), Answer::Attr { file: 70, nlink: 1 }));
+            assert!(other.answered(1, &Answer::Opened { file: 70, made: true }), "or it was not undone");
+        }
     }
 
     #[test]
