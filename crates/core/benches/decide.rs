@@ -26,6 +26,7 @@ fn main() {
             weight: Weight::default(),
             curve: curve.clone(),
             stale: Nanos::from_s(5),
+            has_memory: false,
         });
         let reports =
             siblings.iter().map(|&target| Report { target, average: Nanos(5_000_000), age: Nanos(0) });

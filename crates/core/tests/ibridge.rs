@@ -33,6 +33,7 @@ fn decider(policy: Policy) -> Decider {
         weight: Weight::default(),
         curve: curve(),
         stale: Nanos(1000),
+        has_memory: false,
     })
 }
 

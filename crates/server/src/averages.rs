@@ -36,7 +36,7 @@ impl Averages {
             let Some(ibridge) = target.ibridge.as_ref().filter(|found| found.policy != Policy::Off) else {
                 continue;
             };
-            all.deciders.insert(target.id, Arc::new(Mutex::new(ibridge.decider(target.id))));
+            all.deciders.insert(target.id, Arc::new(Mutex::new(ibridge.decider(target))));
             all.stale = all.stale.max(ibridge.stale);
             all.period = Some(all.period.map_or(ibridge.exchange, |period| period.min(ibridge.exchange)));
         }

@@ -123,10 +123,11 @@ impl IbridgeConfig {
         }
     }
 
-    /// The decisions of target `target`, which has served nothing yet.
-    pub(crate) fn decider(&self, target: TargetId) -> Decider {
+    /// The decisions of `target`, beside which it lies and which has served nothing yet.
+    pub(crate) fn decider(&self, target: &TargetConfig) -> Decider {
         Decider::new(DeciderSpec {
-            target,
+            target: target.id,
+            has_memory: target.module == Module::Buffered,
             policy: self.policy,
             thresholds: self.thresholds,
             weight: self.weight,

@@ -4,7 +4,8 @@ use super::Class;
 use super::average::{DiskRequest, ServiceAverage, Weight};
 use super::board::{Board, fragment_return};
 use super::curve::ServiceCurve;
-use super::detour::{Detour, Price, Scarcity};
+use super::detour::{Detour, Price, Scarcity, is_of_the_arm};
+use super::memory::Memory;
 use super::policy::Policy;
 use crate::units::{ByteLen, Nanos, TargetId};
 
@@ -94,6 +95,8 @@ pub struct DeciderSpec {
     pub curve: ServiceCurve,
     /// How long a report of another server holds.
     pub stale: Nanos,
+    /// Whether the system's memory lies before the disk.
+    pub has_memory: bool,
 }
 
 /// What the decisions of one target rest on.
@@ -105,6 +108,7 @@ pub struct Decider {
     detour: Detour,
     scarcity: Scarcity,
     has_pieces: bool,
+    memory: Memory,
     /// Reads that might have been copied and came from memory, since the last one that did not.
     in_memory: u32,
     /// Reads since then that were not looked at.
@@ -122,6 +126,7 @@ impl Decider {
             detour: Detour::new(),
             scarcity: Scarcity::default(),
             has_pieces: false,
+            memory: Memory::default(),
             in_memory: 0,
             unseen: 0,
         }
@@ -154,7 +159,9 @@ impl Decider {
 
     /// Process `process` (any number of its own) writes to the disk.
     pub fn heard_of(&mut self, process: u64, now: Nanos) {
-        self.detour.heard_of(process, now);
+        if matches!(self.spec.policy, Policy::Detour { .. }) {
+            self.detour.heard_of(process, now);
+        }
     }
 
     /// The class of a small request; `None` when it is not small.
@@ -203,7 +210,13 @@ impl Decider {
         };
         match self.spec.policy {
             Policy::Off => Verdict::Disk,
-            Policy::Ibridge | Policy::Static { .. } => is_small(|gain| gain > 0),
+            Policy::Ibridge | Policy::Static { .. } => {
+                let verdict = is_small(|gain| gain > 0);
+                if verdict != Verdict::Disk && self.is_for_memory(arrival.request.write) {
+                    return Verdict::Disk;
+                }
+                verdict
+            }
             Policy::Threshold => is_small(|_| true),
             Policy::Detour { ns_per_byte, page } => {
                 let (curve, request) = (&self.spec.curve, &arrival.request);
@@ -214,6 +227,16 @@ impl Decider {
                 }
             }
         }
+    }
+
+    /// Whether the disk serves a request that would go to the SSD by the equations, which know of no memory before it.
+    fn is_for_memory(&mut self, write: bool) -> bool {
+        self.watches_memory() && if write { self.memory.takes() } else { self.is_in_memory() }
+    }
+
+    /// Whether a policy of the paper is to leave to the disk what memory takes there.
+    const fn watches_memory(&self) -> bool {
+        self.spec.has_memory && matches!(self.spec.policy, Policy::Ibridge | Policy::Static { .. })
     }
 
     /// The same, and the disk serves what it is to serve as it came: a write that it gets whole, and every read, since
@@ -254,8 +277,8 @@ impl Decider {
     /// Whether a copy is worth anything of a read of `len` bytes that took so long: what comes faster than any platter turns
     /// comes from the system's memory, and will again.
     pub fn is_worth_a_copy(&mut self, len: ByteLen, took: Nanos) -> bool {
-        let is_own = matches!(self.spec.policy, Policy::Detour { .. });
-        let is_worth = !is_own || took.0 >= self.spec.curve.transfer(len, false).0 / MEMORY;
+        let is_asked = matches!(self.spec.policy, Policy::Detour { .. }) || self.watches_memory();
+        let is_worth = !is_asked || took.0 >= self.spec.curve.transfer(len, false).0 / MEMORY;
         self.in_memory = if is_worth { 0 } else { self.in_memory.saturating_add(1) };
         is_worth
     }
@@ -271,14 +294,30 @@ impl Decider {
 
     /// Whether somebody wants to know by [`took`](Self::took) how long the disk takes for writes.
     pub const fn wants_times(&self) -> bool {
-        matches!(self.spec.policy, Policy::Detour { page: 1.., .. })
+        matches!(self.spec.policy, Policy::Detour { page: 1.., .. }) || self.watches_memory()
     }
 
     /// The disk had a write from `began` to `ended`, with all that it waited for, when there were so many at its end.
     pub fn took(&mut self, request: &DiskRequest, time: (Nanos, Nanos), depth: u32) {
-        if let Policy::Detour { ns_per_byte, page } = self.spec.policy {
+        if self.watches_memory() {
+            let took = time.1.saturating_sub(time.0);
+            self.memory.wrote(self.is_quick(took, request.len));
+        } else if let Policy::Detour { ns_per_byte, page } = self.spec.policy {
             self.detour.took(&self.spec.curve, Price { ns_per_byte, page }, request, time, depth);
         }
+    }
+
+    /// The disk has synced for somebody, in this time.
+    pub fn synced(&mut self, took: Nanos) {
+        if self.watches_memory() {
+            self.memory.synced(self.is_quick(took, ByteLen::ZERO));
+        }
+    }
+
+    /// Whether no arm has moved.
+    fn is_quick(&self, took: Nanos, len: ByteLen) -> bool {
+        let beyond = took.saturating_sub(self.spec.curve.transfer(len, true));
+        !is_of_the_arm(&self.spec.curve, beyond)
     }
 }
 
@@ -298,6 +337,7 @@ mod tests {
             weight: Weight::default(),
             curve: curve.expect("a disk"),
             stale: Nanos::from_s(1),
+            has_memory: true,
         });
         let mut at = 0;
         // A read of 4 KiB somewhere; what it took when it is looked at.

@@ -328,9 +328,14 @@ impl Detour {
     }
 }
 
+/// Whether a time beyond the transfer is the arm's doing.
+pub(super) fn is_of_the_arm(curve: &ServiceCurve, beyond: Nanos) -> bool {
+    beyond.0 >= curve.rotation().0 / ARM_PART
+}
+
 /// What of a time that was seen is the arm's.
 fn seen(curve: &ServiceCurve, time: u64) -> Nanos {
-    if time < curve.rotation().0 / ARM_PART { Nanos::ZERO } else { Nanos(time) }
+    if is_of_the_arm(curve, Nanos(time)) { Nanos(time) } else { Nanos::ZERO }
 }
 
 /// How a request lies on pages.

@@ -20,6 +20,7 @@ mod crowd;
 mod curve;
 mod decider;
 mod detour;
+mod memory;
 mod partition;
 mod policy;
 mod runs;

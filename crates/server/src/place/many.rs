@@ -40,7 +40,13 @@ impl<E: Env> Placed<E> {
             bridge.log.sync_datafile(key).await?;
         }
         let _permit = self.enter(gate).await;
-        self.target.sync(key).await
+        let bridge = self.bridge.as_ref().filter(|bridge| bridge.policies.wants_times());
+        let began = bridge.map(|bridge| bridge.env.now());
+        self.target.sync(key).await?;
+        if let (Some(bridge), Some(began)) = (bridge, began) {
+            bridge.policies.synced(bridge.env.now().saturating_sub(began));
+        }
+        Ok(())
     }
 
     /// Makes it survive loss of power that `keys` were removed.

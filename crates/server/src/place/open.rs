@@ -58,7 +58,7 @@ pub(crate) async fn open<E: Env>(
     let placed = |target, decider| Placed::new(target, Some(Bridge::new(env, ibridge, log.clone(), decider)));
     match decider {
         Some(decider) => Ok(placed(target, Arc::clone(decider))),
-        None => empty(placed(target, Arc::new(Mutex::new(ibridge.decider(wanted.id)))), &say).await,
+        None => empty(placed(target, Arc::new(Mutex::new(ibridge.decider(wanted)))), &say).await,
     }
 }
 

@@ -99,6 +99,11 @@ impl Policies {
         self.decider.lock().took(&request(key, extent, true), time, depth);
     }
 
+    /// The disk has synced for somebody, in this time.
+    pub fn synced(&self, took: Nanos) {
+        self.decider.lock().synced(took);
+    }
+
     /// T.
     pub fn service_time(&self) -> Nanos {
         self.decider.lock().average()
