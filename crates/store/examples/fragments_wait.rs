@@ -1,4 +1,5 @@
-//! How long a request waits for the fragment log's mapping while a checkpoint of it is made:
+//! How long a request waits for the fragment log's mapping while a checkpoint of it is made, and while a datafile with many
+//! entries is removed:
 //! `cargo run --release -p weft-store --example fragments_wait [directory]`.
 #![allow(clippy::disallowed_methods)] // It measures the real world.
 
@@ -15,6 +16,8 @@ use weft_store::fragments::{FragmentLog, LogSpec, Tag};
 const ENTRIES: u64 = 500_000;
 const DATAFILES: u64 = 1000;
 const PUT_LEN: u64 = 16;
+/// Of a datafile of its own.
+const REMOVED: u64 = 250_000;
 
 fn key(number: u64) -> DatafileKey {
     DatafileKey::new(FileId(number % DATAFILES), ObjectId { component: 0, column: 0 })
@@ -24,9 +27,13 @@ fn offset(number: u64) -> LocalOffset {
     LocalOffset(number / DATAFILES * 8192)
 }
 
-fn put(log: &FragmentLog<RealEnv>, number: u64) {
+fn put_at(log: &FragmentLog<RealEnv>, key: DatafileKey, offset: LocalOffset) {
     let tag = Tag { class: Class::Fragment, gain: 1000, dirty: true, mtime: Timestamp(1) };
-    block_on(log.put(key(number), offset(number), &[1; PUT_LEN as usize], tag)).expect("room");
+    block_on(log.put(key, offset, &[1; PUT_LEN as usize], tag)).expect("room");
+}
+
+fn put(log: &FragmentLog<RealEnv>, number: u64) {
+    put_at(log, key(number), offset(number));
 }
 
 /// The longest waits of whoever looks something up all the time.
@@ -115,6 +122,11 @@ fn main() {
     assert_eq!(log.stats().checkpoints, checkpoints, "none");
     let waits = Waits::during(&log, || put_until_checkpoint(&mut put_some));
     waits.tell("while others put and a checkpoint is made");
+    let removed = DatafileKey::new(FileId(DATAFILES), ObjectId { component: 0, column: 0 });
+    (0..REMOVED).for_each(|number| put_at(&log, removed, LocalOffset(number * 8192)));
+    let began = Instant::now();
+    let waits = Waits::during(&log, || block_on(log.remove(removed)).expect("removed"));
+    waits.tell(&format!("while {REMOVED} entries go, in {:.0} ms", began.elapsed().as_secs_f64() * 1e3));
     block_on(log.close()).expect("closed");
     std::fs::remove_dir_all(&dir).expect("removed");
 }

@@ -8,6 +8,9 @@ use weft_core::ByteLen;
 use weft_core::ranges::ByteRange;
 use weft_env::Env;
 
+/// So many entries of a removed datafile go while nobody else gets at the mapping: some tenths of a millisecond.
+const REMOVED_AT_ONCE: usize = 1024;
+
 impl<E: Env> FragmentLog<E> {
     /// Drops what is clean or lost of `extent`, because the disk is about to get newer bytes there. Dirty bytes stay.
     /// When this returns a killed process does not bring them back.
@@ -38,12 +41,27 @@ impl<E: Env> FragmentLog<E> {
         self.drop_some(key, extent, &Record::Cut(key, len.0), |_| true).await
     }
 
-    /// The datafile is removed, and none of this key comes again.
+    /// The datafile is removed, and none of this key comes again. Nobody else may be at it.
     ///
     /// # Errors
-    /// As [`cut`](Self::cut).
+    /// As [`cut`](Self::cut); then some of it may be gone.
     pub async fn remove(&self, key: DatafileKey) -> Result<(), LogError> {
+        // Nobody will read it, so that it does not matter how much of it is gone should this end in the middle. Who removes it
+        // asks again then, and finds the rest.
+        while let Some(part) = self.first_part(key) {
+            self.drop_some(key, part, &Record::GiveUp(key, part), |_| true).await?;
+        }
         self.drop_some(key, ByteRange::ALL, &Record::Remove(key), |_| true).await
+    }
+
+    /// The part with the first entries of a datafile, unless these are all.
+    fn first_part(&self, key: DatafileKey) -> Option<ByteRange> {
+        if !self.0.filter.may_have(key) {
+            return None;
+        }
+        let state = self.0.state.lock();
+        let next = state.map.overlapping(key, ByteRange::ALL).nth(REMOVED_AT_ONCE)?;
+        ByteRange::new(0, next.extent.start())
     }
 
     async fn drop_some(
