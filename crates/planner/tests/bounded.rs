@@ -39,7 +39,7 @@ fn write(path: &std::path::Path, count: u64) {
             rank: Rank(rank),
             host: HostId(0),
             file,
-            op: if index % 3 == 0 { Operation::Read } else { Operation::Write },
+            op: if index % 10 > 0 { Operation::Read } else { Operation::Write },
             level: Level::Posix,
             collective: false,
             offset: FileOffset(offset),

@@ -5,6 +5,9 @@ use crate::sample::Request;
 use crate::survey::Traced;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// This part of what is read may be written where reads are a head's.
+const WRITTEN: u64 = 8;
+
 /// What is run: requests of a trace by rank.
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -17,7 +20,7 @@ pub struct Load {
     pub(super) moving: usize,
     /// Requests of the trace for each of these.
     pub(super) scale: f64,
-    /// Whether most bytes are read elsewhere than where their rank's read before ended.
+    /// Whether most bytes are read elsewhere than where their rank's read before ended, and next to nothing is written.
     pub(super) jumps: bool,
 }
 
@@ -107,12 +110,16 @@ impl Load {
     }
 }
 
-/// Whether most bytes are read elsewhere than where their rank's read before ended, in the same file.
+/// Whether most bytes are read elsewhere than where their rank's read before ended, in the same file, and next to nothing
+/// is written.
 fn jumps(requests: &[Request]) -> bool {
     let mut ends: BTreeMap<(u32, u32), u64> = BTreeMap::new();
-    let (mut read, mut apart) = (0u64, 0u64);
-    let reads = requests.iter().filter(|request| !request.is_sync() && request.direction == Direction::Read);
-    for request in reads {
+    let (mut read, mut apart, mut written) = (0u64, 0u64, 0u64);
+    for request in requests.iter().filter(|request| !request.is_sync()) {
+        if request.direction == Direction::Write {
+            written = written.saturating_add(request.len);
+            continue;
+        }
         let end = request.offset.saturating_add(request.len);
         let before = ends.insert((request.rank, request.file), end);
         read = read.saturating_add(request.len);
@@ -120,7 +127,7 @@ fn jumps(requests: &[Request]) -> bool {
             apart = apart.saturating_add(request.len);
         }
     }
-    apart > read / 2
+    apart > read / 2 && written <= read / WRITTEN
 }
 
 /// How many move bytes; at least one.

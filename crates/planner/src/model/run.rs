@@ -356,7 +356,7 @@ impl<'a> Run<'a> {
         target.passed += local.len as f64;
         self.passed += local.len as f64;
         if direction == Direction::Read {
-            // Lines for those in order were measured as they come.
+            // Lines for those in order were measured as they come, and a head here knows of no writes between reads.
             let by_head = !held && !side_by_side && self.load.jumps;
             if let Some(head) = service.head.as_ref().filter(|_| by_head) {
                 let waits = target.waits(now, (rank, place as u32), local, planned.since.is_some(), head);
@@ -461,7 +461,7 @@ fn carry(figures: &Figures, out: &mut Link, into: &mut Link, now: f64, bytes: u6
 
 /// What a process spends on its own varies as chance has it, around 1.
 fn spread(chance: u32, rank: u32, number: u32) -> f64 {
-    let x = (u64::from(chance) << 56 ^ u64::from(rank) << 32 | u64::from(number))
+    let x = ((u64::from(chance) << 56) ^ (u64::from(rank) << 32) | u64::from(number))
         .wrapping_add(1)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -357,6 +357,14 @@ fn reads_that_jump_are_served_by_the_head_and_others_by_lines() {
     assert!(served(&of(64, &|n| ((n % 4) as u32, n ^ 12))));
     assert!(served(&of(64, &|n| (0, n * 37 % 64 * 100))));
     assert!(!served(&of(4, &|n| (n as u32, n * 1000))));
+    // Nor where others write meanwhile.
+    let write = |n: u64| Request::new(1, 0, Direction::Write, n << 30, 64 * KIB, (n * 10, n * 10 + 5));
+    let read =
+        |n: u64| Request::new(0, 0, Direction::Read, (n * 37 % 64) << 20, 64 * KIB, (n * 10, n * 10 + 5));
+    let mixed = |every: u64| -> Vec<Request> {
+        (0..64).map(|n| if n % every == 0 { write(n) } else { read(n) }).collect()
+    };
+    assert!(!Load::from(&mixed(4), 64).jumps && Load::from(&mixed(16), 64).jumps);
 }
 
 #[test]
