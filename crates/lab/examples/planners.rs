@@ -1,7 +1,7 @@
 //! The planners of an experiment beside each other, by their model and on the twin, and beside an exhaustive search.
 //!
 //! ```text
-//! cargo run --release -p weft-lab --example planners -- psa-fig12 my.toml [--quick] [--exhaustive] [--seed=N] [--jobs=N]
+//! cargo run --release -p weft-lab --example planners -- psa-fig12 my.toml [--quick] [--exhaustive] [--seed=N] [--others=N] [--jobs=N]
 //! ```
 
 use weft_lab::experiment::{Experiment, by_name};
@@ -18,8 +18,13 @@ fn main() {
     let has = |name: &str| flags.iter().any(|flag| flag == name);
     let tried = has("--exhaustive").then_some(Tried::Exhaustive).or(has("--fixed").then_some(Tried::Fixed));
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let how =
-        How { quick: has("--quick"), tried, seed: number("seed", 1), jobs: number("jobs", cores) as usize };
+    let how = How {
+        quick: has("--quick"),
+        tried,
+        seed: number("seed", 1),
+        others: number("others", 4),
+        jobs: number("jobs", cores) as usize,
+    };
     let shown = number("show", 3) as usize;
     for name in &names {
         let experiment = match by_name(name) {

@@ -10,9 +10,7 @@ use weft_planner::model::{Load, run};
 use weft_planner::{Placing, Planner};
 use weft_twin::ClusterSpec;
 
-/// Seeds beside that of a search.
-const SEEDS: u64 = 4;
-/// They begin behind those of the search.
+/// Other seeds begin behind those of the search.
 const OTHERS: u64 = 1000;
 /// Layouts of a search that are run by these, too.
 const AGAIN: usize = 5;
@@ -26,7 +24,7 @@ pub struct Judged {
     pub model_s: f64,
     /// What it takes on the twin, seconds.
     pub twin_s: f64,
-    /// The same by the mean of four other seeds; of `best` and the first that a search found.
+    /// The same by the mean of other seeds; of `best` and the first that a search found.
     pub mean_s: Option<f64>,
     /// Its parts.
     pub layout: String,
@@ -67,6 +65,8 @@ pub struct How {
     pub tried: Option<Tried>,
     /// Decides all that is left to chance.
     pub seed: u64,
+    /// So many other seeds judge what a search found.
+    pub others: u64,
     /// So many runs at once.
     pub jobs: usize,
 }
@@ -115,7 +115,7 @@ fn place(experiment: &Experiment, point: &Point, how: How) -> Result<Place, Stri
     };
     // By other dice than those by which it was found to be the best.
     let mean = |placing: &Placing| {
-        let seeds = (1..=SEEDS).map(|seed| seconds(how.seed + OTHERS + seed, 1, placing));
+        let seeds = (1..=how.others.max(1)).map(|seed| seconds(how.seed + OTHERS + seed, 1, placing));
         Some(Spread::of(&seeds.collect::<Option<Vec<_>>>()?).mean)
     };
     let judged = |who, twin_s, placing: &Placing, by_others: bool| Judged {
