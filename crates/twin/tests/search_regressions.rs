@@ -150,6 +150,11 @@ fn no_seed_breaks_a_promise() {
     let found_by_themselves = FOUND_BY_THEMSELVES
         .iter()
         .map(|(seed, why)| (*seed, *why, Options { churn: on, ..options(None, None, None) }));
+    let found_with_moves_and_rules = [(
+        2_304_591,
+        "an append was half written to datafiles of which a move that failed had sealed some",
+        options(None, on, on),
+    )];
     let found_with_ssds_and_moves =
         FOUND_WITH_SSDS_AND_MOVES.iter().map(|(seed, why)| (*seed, *why, options(on, on, None)));
     let with_churn = (0..FIRST_WITH_CHURN).map(|seed| (seed, "", churn));
@@ -163,6 +168,7 @@ fn no_seed_breaks_a_promise() {
     for (seed, why, options) in all
         .chain(found_by_themselves)
         .chain(found_with_ssds_and_moves)
+        .chain(found_with_moves_and_rules)
         .chain(found_with_churn)
         .chain(with_churn)
     {

@@ -39,6 +39,11 @@ impl Fences {
         *before = (*before).max(before_s);
     }
 
+    /// Whether there may be any.
+    pub(super) fn any(&self) -> bool {
+        self.below.1 > 0 || !self.files.is_empty()
+    }
+
     /// The fence of a file at `now_s`, 0 where none stands.
     pub(super) fn of(&self, file: FileId, now_s: u64) -> u64 {
         let general = if file < self.below.0 { self.below.1 } else { 0 };

@@ -147,6 +147,16 @@ impl Core {
         before_s
     }
 
+    /// Whether there is one before any datafiles.
+    pub(super) fn any_data_fence(&self) -> bool {
+        self.data_fences.lock().any()
+    }
+
+    /// The one that stands before `data`, 0 for none.
+    pub(super) fn data_fence_of(&self, data: FileId, now: Timestamp) -> u64 {
+        self.data_fences.lock().of(data, seconds(now))
+    }
+
     /// No capability for the file ends later, unless there is a fence before its datafiles. Those of others that stand behind
     /// fences say nothing: else each fence would be later than the one before, by far.
     fn latest_s(&self, file: FileId, now: Timestamp) -> u64 {
