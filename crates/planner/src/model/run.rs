@@ -43,7 +43,7 @@ struct Leg {
     left: u64,
     /// Bytes of the message that is under way.
     message: u64,
-    /// Bytes of it that have not been sent.
+    /// Bytes of it that have not been sent; of a sync, how often the datafile had been synced.
     unsent: u64,
     /// When what is on its way arrives.
     comes: Option<f64>,
@@ -246,7 +246,7 @@ impl<'a> Run<'a> {
             local: Local { object, offset: 0, len: 0 },
             left: 0,
             message: 0,
-            unsent: 0,
+            unsent: self.targets[target as usize].synced(object),
             comes: None,
         };
         let call = &mut self.calls[rank as usize];
@@ -261,10 +261,10 @@ impl<'a> Run<'a> {
 
     fn synced(&mut self, rank: u32, leg: u32, now: f64) {
         let call = &mut self.calls[rank as usize];
-        let Leg { target, local, .. } = call.legs[leg as usize];
+        let Leg { target, local, unsent: since, .. } = call.legs[leg as usize];
         let target = &mut self.targets[target as usize];
         let service = &self.figures.classes[target.class].write;
-        match target.sync(now, service, local.object) {
+        match target.sync(now, service, local.object, since) {
             Synced::Again(at) => self.tell(at, rank, Event::Sync(leg)),
             Synced::Done(at) => {
                 call.until = call.until.max(at + self.figures.network.connect_us * 1e3);

@@ -2,7 +2,7 @@
 
 use super::head::Head;
 use crate::figures::{Head as HeadFigures, Service};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A device whose requests take so much less each when four are under way serves them side by side.
 const SIDE_BY_SIDE: f64 = 0.5;
@@ -58,6 +58,8 @@ struct Behind {
     /// Datafile, begin and end of what the device has not been given.
     pool: BTreeSet<Range>,
     pool_bytes: f64,
+    /// How often it has been given all of a datafile for a sync.
+    synced: BTreeMap<u64, u64>,
     /// Datafile and offset behind what it was given last.
     at: Option<(u64, u64)>,
     /// What it has been given, from when to when it writes that.
@@ -182,10 +184,10 @@ impl Target {
     }
 
     /// Has what memory holds of a datafile written, when the device has nothing else to write; when that is done, or when
-    /// to ask again.
-    pub(super) fn sync(&mut self, now: f64, service: &Service, object: u64) -> Synced {
+    /// to ask again. `since` is how often it had been synced when this was first asked: what came later is not waited for.
+    pub(super) fn sync(&mut self, now: f64, service: &Service, object: u64, since: u64) -> Synced {
         let of = |range: &Range| range.0 == object;
-        if !self.behind.pool.iter().any(of) {
+        if self.synced(object) > since || !self.behind.pool.iter().any(of) {
             return Synced::Done(self.behind.to.max(now));
         }
         if self.behind.to > now {
@@ -196,9 +198,15 @@ impl Target {
         self.behind.pool_bytes = bytes(&self.behind.pool);
         self.give(now, service, f64::INFINITY);
         self.behind.to += service.sync_us * 1e3;
+        *self.behind.synced.entry(object).or_default() += 1;
         self.behind.pool_bytes = bytes(&others);
         self.behind.pool = others;
         Synced::Done(self.behind.to)
+    }
+
+    /// How often all of a datafile was given to the device for a sync.
+    pub(super) fn synced(&self, object: u64) -> u64 {
+        self.behind.synced.get(&object).copied().unwrap_or(0)
     }
 
     /// When all that it was given is on the device, if ranks end at `end`.

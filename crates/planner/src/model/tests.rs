@@ -1,5 +1,6 @@
 //! The model, on runs that can be reckoned by hand.
 
+use super::target::{Local, Synced, Target};
 use super::*;
 use crate::bytes::Bytes;
 use crate::figures::{Depth, Network};
@@ -234,6 +235,29 @@ fn each_datafile_is_synced() {
     assert!(near(one, 1e-3 + 2.0 * bytes + 5e-3), "{one}");
     let two = seconds(&Placing::two(vec![1 << 40, 0], MIB, vec![1 << 30, 0]));
     assert!(near(two, 2.0 * (1e-3 + bytes + 5e-3)), "{two}");
+}
+
+#[test]
+fn a_sync_waits_for_what_was_there_when_it_was_asked_for() {
+    let mut figures = hybrid((1, 1000.0, 100.0), (1, 0.0, 1e6), None);
+    let write = &mut figures.classes[0].write;
+    (write.behind, write.gathers, write.sync_us) = (Bytes(1 << 30), Bytes(1 << 29), 5000.0);
+    let write = &figures.classes[0].write;
+    let mut target = Target::of(0);
+    let piece = |object, number: u64| Local { object, offset: number * MIB, len: MIB };
+    target.keep(0.0, write, piece(1, 0));
+    target.keep(0.0, write, piece(2, 0));
+    let since = target.synced(1);
+    let Synced::Done(first) = target.sync(0.0, write, 2, target.synced(2)) else {
+        panic!("it has nothing to do")
+    };
+    // Two wait for the other datafile; more of it comes when the first of them is served.
+    assert!(matches!(target.sync(0.0, write, 1, since), Synced::Again(at) if at == first));
+    let Synced::Done(second) = target.sync(first, write, 1, since) else { panic!("it is ready") };
+    target.keep(first, write, piece(1, 1));
+    assert!(matches!(target.sync(first, write, 1, since), Synced::Done(at) if at == second));
+    // Who asks now waits for that, too.
+    assert!(matches!(target.sync(first, write, 1, target.synced(1)), Synced::Again(at) if at == second));
 }
 
 #[test]
