@@ -1,6 +1,6 @@
 //! Units of the map that have been written in part only and wait in the buffer for the rest.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Parts of a unit that are told apart.
 const PARTS: u64 = 64;
@@ -65,9 +65,10 @@ impl Partial {
             }
         }
         // Units that became whole stay in the order until they would be next.
-        while self.order.len() > 4 * self.max.max(16) {
-            let keep = &self.written;
-            self.order.retain(|unit| keep.contains_key(unit));
+        if self.order.len() > 4 * self.max.max(16) {
+            // Who began anew stands there several times; the first is the one that counts.
+            let (keep, mut seen) = (&self.written, BTreeSet::new());
+            self.order.retain(|unit| keep.contains_key(unit) && seen.insert(*unit));
         }
         None
     }
@@ -76,6 +77,23 @@ impl Partial {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_unit_that_begins_anew_all_the_time_takes_no_room() {
+        let mut partial = Partial::new(16_384, 2);
+        for _ in 0..1000 {
+            assert_eq!(partial.add(5, 0, 8192), Joined::Begun);
+            assert_eq!(partial.evict(false), None);
+            assert_eq!(partial.add(5, 8192, 16_384), Joined::Whole);
+            assert_eq!(partial.add(5, 0, 8192), Joined::Begun);
+            assert_eq!(partial.evict(false), None);
+            assert!(partial.take(5) && partial.order.len() <= 65);
+        }
+        // Also while it is not whole.
+        partial.order.extend([5; 100]);
+        assert_eq!(partial.add(5, 0, 512), Joined::Begun);
+        assert_eq!((partial.evict(false), partial.order.len()), (None, 1));
+    }
 
     #[test]
     fn a_unit_is_whole_when_all_its_parts_have_come_in_any_order() {
