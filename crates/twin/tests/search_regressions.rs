@@ -118,13 +118,15 @@ const FOUND_BY_THEMSELVES: [(u64, &str); 7] = [
 ];
 
 /// Seeds with SSDs in which files are moved and rules are as they decide, with what they found.
-const FOUND_WITH_SSDS_AND_MOVES: [(u64, &str); 4] = [
+const FOUND_WITH_SSDS_AND_MOVES: [(u64, &str); 6] = [
     (
         782_845,
         "who cut a file at its open, and could not before the metadata service was started again, was refused the cut",
     ),
     (784_786, "the same"),
     (1_207_177, "a cut at an open did not ask for a fresh capability when the time of its own was over"),
+    (3_209_030, "a copy was made for the SSD of a datafile that was being removed, and belonged to no file"),
+    (3_203_718, "the same"),
     (1_207_643, "the search itself took a change for safe that was seen before another one was answered"),
 ];
 

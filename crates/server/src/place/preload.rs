@@ -116,7 +116,7 @@ impl<E: Env> Placed<E> {
         let Some((bridge, range)) = self.worth_a_copy(miss, offset, bytes.len()) else { return };
         if miss.wants_bytes(bytes.len()) && bridge.is_idle() {
             let _guard = bridge.ranges.hold(key, range.start(), range.end()).await;
-            if bridge.ranges.changes(key) == miss.changes {
+            if bridge.ranges.changes(key) == miss.changes && self.may_copy(key) {
                 // Without room it is not kept, and a log that fails says so by itself.
                 let _ = bridge.copy(key, range, bytes, miss.class, miss.gain).await;
                 return;
@@ -152,6 +152,9 @@ impl<E: Env> Placed<E> {
             return Ok(done);
         }
         let _guard = bridge.ranges.hold(key, range.start(), range.end()).await;
+        if !self.may_copy(key) {
+            return Ok(done);
+        }
         let pieces = bridge.log.find(key, range);
         if gap_max.is_none() && bridge.log.overlap(key, range).any {
             return Ok(done);
@@ -164,6 +167,12 @@ impl<E: Env> Placed<E> {
             }
         }
         Ok(done)
+    }
+
+    /// Whether the log may get anything of a datafile of which the caller holds a range: who removes one buries it first, takes
+    /// it out of the log when nobody holds any of it, and off the disk last.
+    fn may_copy(&self, key: DatafileKey) -> bool {
+        self.target.check_not_removed(key).is_ok()
     }
 
     /// The longest buffer that [`copy_next`](Self::copy_next) needs.
