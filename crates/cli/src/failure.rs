@@ -52,7 +52,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "weft: {}", crate::commands::shown(&self.text))
+        write!(f, "weft: {}", self.text)
     }
 }
 

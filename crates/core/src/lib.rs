@@ -6,6 +6,7 @@
 
 pub mod access;
 mod changed;
+pub mod escape;
 mod geometry;
 mod histogram;
 pub mod ibridge;
@@ -23,6 +24,7 @@ pub mod units;
 
 pub use access::{Access, AccessHistory};
 pub use changed::Changed;
+pub use escape::{escaped, unescaped};
 pub use histogram::Histogram;
 pub use layout::{Component, Layout, LayoutError, RawLayout, Strip};
 pub use parts::{ClassLayout, ClassPart};

@@ -7,11 +7,13 @@
 //! | `?` | one character within a name |
 //! | `[abc]`, `[a-z]`, `[!x]` | one character of these, in this range, or none of these |
 //! | `{n}` | a number: all digits that stand there, at least one |
-//! | `\x` | the character `x` itself |
+//! | `\xHH` | a byte, by two digits to the base sixteen: of names that are not UTF-8 ([`crate::escape`]) |
+//! | `\c` | the character `c` itself |
 //!
 //! A pattern without `/` and `**` is about the last name of a path, however deep it lies; another one, also with a `/` in
 //! front only, about the path as a whole, as it is seen from the directory that has the rule.
 
+use crate::escape;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -63,8 +65,8 @@ impl Pattern {
         &self.text
     }
 
-    /// A path in which `*` stands for a number and every other character for itself: what plans have. It is about the
-    /// whole path, below the directory that has the rule.
+    /// A path in which `*` stands for a number, `\xHH` for a byte (a star of a name is `\x2a`) and every other character
+    /// for itself: what plans have. It is about the whole path, below the directory that has the rule.
     ///
     /// # Errors
     /// When it is longer than a pattern may be.
@@ -73,11 +75,14 @@ impl Pattern {
         if !path.starts_with('/') {
             text.push('/');
         }
-        for character in path.chars() {
-            match character {
-                '*' => text.push_str("{n}"),
-                '?' | '[' | ']' | '{' | '}' | '\\' => text.extend(['\\', character]),
-                other => text.push(other),
+        for (piece, byte) in escape::pieces(path) {
+            match (piece, byte) {
+                (_, Some(byte)) if byte.is_ascii_alphanumeric() => text.push(char::from(byte)),
+                (_, Some(byte)) if byte.is_ascii_punctuation() => text.extend(['\\', char::from(byte)]),
+                (_, Some(byte)) => escape::escape(&mut text, byte),
+                ("*", None) => text.push_str("{n}"),
+                ("?" | "[" | "]" | "{" | "}" | "\\", None) => text.extend(["\\", piece]),
+                (other, None) => text.push_str(other),
             }
         }
         text.parse()
@@ -193,7 +198,7 @@ impl FromStr for Pattern {
             return Err(wrong("rules are for files: write NAME/** for all below a directory"));
         }
         if bare.contains('\0') {
-            return Err(wrong("no name has a zero byte"));
+            return Err(wrong(ZERO));
         }
         if bare.split('/').any(|name| matches!(name, "" | "." | "..")) {
             return Err(wrong("write the path below the directory, without // and . and .."));
@@ -224,7 +229,14 @@ impl FromStr for Pattern {
                 },
                 '\\' => match rest.next() {
                     Some(plain) => {
-                        push(&mut tokens, plain);
+                        match escaped(&rest).filter(|_| plain == 'x') {
+                            Some(0) => return Err(wrong(ZERO)),
+                            Some(byte) => {
+                                rest.nth(1);
+                                push_bytes(&mut tokens, &[byte]);
+                            }
+                            None => push(&mut tokens, plain),
+                        }
                         continue;
                     }
                     None => return Err(wrong("a character has to follow \\")),
@@ -243,9 +255,19 @@ impl FromStr for Pattern {
     }
 }
 
+const ZERO: &str = "no name has a zero byte";
+
+/// The byte that two digits stand for, which come next.
+fn escaped(rest: &std::iter::Peekable<std::str::Chars<'_>>) -> Option<u8> {
+    let digits = rest.clone().take(2).collect::<String>();
+    escape::unescape(&format!("\\x{digits}"))
+}
+
 fn push(tokens: &mut Vec<Token>, character: char) {
-    let mut bytes = [0; 4];
-    let bytes = character.encode_utf8(&mut bytes).as_bytes();
+    push_bytes(tokens, character.encode_utf8(&mut [0; 4]).as_bytes());
+}
+
+fn push_bytes(tokens: &mut Vec<Token>, bytes: &[u8]) {
     match tokens.last_mut() {
         Some(Token::Text(text)) => text.extend_from_slice(bytes),
         _ => tokens.push(Token::Text(bytes.to_vec())),
@@ -343,15 +365,20 @@ mod tests {
             ("\\*", "*", true),
             ("\\*", "a", false),
             ("\\{n}", "{n}", true),
+            ("\\x41\\x2A\\xg", "A*xg", true),
+            ("caf\\xc3\\xa9", "caf\u{e9}", true),
         ] {
             assert_eq!(matches(pattern, path), expected, "{pattern} on {path}");
         }
         assert!("caf?".parse::<Pattern>().unwrap().matches(b"caf\xff"), "a byte that is no character is one");
+        let of_bytes: Pattern = "caf\\xe9*".parse().unwrap();
+        assert!(of_bytes.matches(b"caf\xe91") && !of_bytes.matches("caf\u{e9}1".as_bytes()));
     }
 
     #[test]
     fn what_is_no_pattern_is_told() {
-        for wrong in ["", "/", "a/", "a//b", "../a", "./a", "{m}", "{", "[a", "[b-a]", "a\\", "[a/b]", "a\0"]
+        for wrong in
+            ["", "/", "a/", "a//b", "../a", "./a", "{m}", "{", "[a", "[b-a]", "a\\", "[a/b]", "a\0", "a\\x00"]
         {
             assert!(wrong.parse::<Pattern>().is_err(), "{wrong}");
         }
@@ -365,6 +392,11 @@ mod tests {
         assert_eq!(pattern.as_str(), "/run7/a\\[1\\]\\{n\\}.{n}.h5");
         assert!(pattern.matches(b"run7/a[1]{n}.17.h5") && !pattern.matches(b"run7/a[1]{n}..h5"));
         assert!(!Pattern::of_numbers("out").unwrap().matches(b"deep/out"));
+        // A star of a name, bytes that are no text, and a backslash before what looks like one.
+        let pattern = Pattern::of_numbers("a\\x2a\\xe9.*\\x5cx2a").unwrap();
+        assert_eq!(pattern.as_str(), "/a\\*\\xe9.{n}\\\\x2a");
+        assert!(pattern.matches(b"a*\xe9.17\\x2a") && !pattern.matches(b"a7\xe9.17\\x2a"));
+        assert!(Pattern::of_numbers("a\\x00").is_err());
     }
 
     #[test]

@@ -3,18 +3,35 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use weft_core::Pattern;
+use weft_core::escape::{escape, pieces};
+use weft_core::{Pattern, unescaped};
 
-/// Which files a layout is for: a path in which `*` stands for a number.
+/// Which files a layout is for: a path, as text ([`weft_core::escape`]), in which `*` stands for a number. A star of a name
+/// is `\x2a`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PathRule(pub String);
 
 impl PathRule {
+    /// The rule of one path.
+    pub fn of(path: &str) -> Self {
+        Self(starless(path))
+    }
+
     /// Whether a path is one of those.
     pub fn matches(&self, path: &str) -> bool {
         let path = by_words(path);
-        self.pattern().is_some_and(|pattern| pattern.matches(path.trim_start_matches('/').as_bytes()))
+        self.pattern().is_some_and(|pattern| pattern.matches(&unescaped(path.trim_start_matches('/'))))
+    }
+
+    /// The same with every number left open behind `prefix`, if it begins with that.
+    pub(crate) fn open_behind(&self, prefix: &str) -> Self {
+        let rest = self.0.strip_prefix(prefix);
+        let (mut out, rest) = rest.map_or((String::new(), &*self.0), |rest| (prefix.to_owned(), rest));
+        let mut parts = cut(rest);
+        parts.iter_mut().skip(1).step_by(2).for_each(|number| *number = "*".to_owned());
+        out.extend(parts);
+        Self(out)
     }
 
     /// The same as a pattern; `None` for what is no path.
@@ -43,11 +60,23 @@ impl fmt::Display for PathRule {
     }
 }
 
+/// A path as a rule has it.
+fn starless(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for character in path.chars() {
+        match character {
+            '*' => escape(&mut out, b'*'),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
 /// Deals names to units.
 #[derive(Debug)]
 pub(crate) struct Naming {
-    /// Units by their names without numbers.
-    units: BTreeMap<String, usize>,
+    /// Units by their names cut at their numbers, and these empty.
+    units: BTreeMap<Vec<String>, usize>,
     names: Vec<Alike>,
     max: usize,
 }
@@ -67,14 +96,9 @@ impl Naming {
 
     /// The unit of a name, a new one perhaps.
     pub fn unit(&mut self, name: &str) -> usize {
-        let parts = cut(&by_words(name));
-        // No other digit is left in a key, so that it cannot be mistaken.
-        let key: Vec<&str> = parts
-            .iter()
-            .enumerate()
-            .map(|(at, part)| if at % 2 == 1 { "0" } else { part.as_str() })
-            .collect();
-        let key = key.concat();
+        let parts = cut(&starless(&by_words(name)));
+        let mut key = parts.clone();
+        key.iter_mut().skip(1).step_by(2).for_each(String::clear);
         if let Some(&unit) = self.units.get(&key) {
             let alike = &mut self.names[unit];
             for (at, differs) in alike.differs.iter_mut().enumerate() {
@@ -108,14 +132,16 @@ impl Naming {
 /// The rule of what has no rule of its own. It matches no path.
 pub(crate) const OTHERS: &str = "(other files)";
 
+/// A name cut at its numbers: text, number, text, …; digits of an escape are none.
 fn cut(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
-    for character in name.chars() {
+    for (piece, byte) in pieces(name) {
+        let digit = byte.is_none() && piece.as_bytes()[0].is_ascii_digit();
         // Even places hold text, odd ones numbers.
-        if character.is_ascii_digit() == parts.len().is_multiple_of(2) {
-            parts.last_mut().expect("never empty").push(character);
+        if digit == parts.len().is_multiple_of(2) {
+            parts.last_mut().expect("never empty").push_str(piece);
         } else {
-            parts.push(character.into());
+            parts.push(piece.to_owned());
         }
     }
     parts
@@ -151,11 +177,28 @@ mod tests {
             &["a//b1", "a//b2"],
             &["/x"],
             &["/run/./a1", "/run/c/../a2", "/run/a3/"],
+            &["/run/*a1", "/run/*a2"],
+            &["/run/*"],
+            &["/caf\\xe91", "/caf\\xe92"],
+            &["/caf\\x5cxe9.1", "/caf\\x5cxe9.22"],
         ] {
             let rule = PathRule(rules(names, 9).remove(0));
             assert!(names.iter().all(|name| rule.matches(name)), "{rule}: {names:?}");
         }
         assert!(!PathRule("//*".into()).matches("/name"));
+    }
+
+    #[test]
+    fn a_star_of_a_name_is_no_number_and_digits_of_an_escape_are_none() {
+        assert_eq!(rules(&["/a*b1", "/a*b2", "/a7b1"], 9), ["/a\\x2ab*", "/a7b1"]);
+        assert!(!PathRule("/a\\x2ab*".into()).matches("/a7b1"));
+        assert_eq!(
+            rules(&["/caf\\xe8", "/caf\\xe9", "/caf\\xe97"], 9),
+            ["/caf\\xe8", "/caf\\xe9", "/caf\\xe97"]
+        );
+        assert_eq!(PathRule::of("/d/*").0, "/d/\\x2a");
+        let open = |rule: &str| PathRule(rule.into()).open_behind("/7/").0;
+        assert_eq!([open("/7/a1b*\\x2a\\xe91"), open("/8/a")], ["/7/a*b*\\x2a\\xe9*", "/*/a"]);
     }
 
     #[test]

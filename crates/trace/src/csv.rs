@@ -7,9 +7,11 @@ use crate::names::{HostId, NAMES_MAX, Names};
 use crate::record::{Level, OFFSET_MAX, Operation, Rank, Record};
 use crate::stream::{Info, RecordStream, Source};
 use csv::{ReaderBuilder, StringRecord};
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use weft_core::{ByteLen, FileOffset, Nanos};
+use weft_core::escape::escape;
+use weft_core::{ByteLen, FileOffset, Nanos, escaped, unescaped};
 
 /// What a column holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,11 +204,13 @@ fn parse(columns: &[Option<Column>], line: &StringRecord, names: &mut Names) -> 
     }
     record.end = Nanos(end);
     if record.op.has_file() {
-        let file = file.ok_or("no file in this line")?;
+        // One name has one text, whatever is written by its bytes here.
+        let file = unescaped(file.ok_or("no file in this line")?);
+        let file = escaped(&file);
         if file.len() > crate::names::NAME_BYTES_MAX {
             return Err("a file name longer than any".into());
         }
-        record.file = names.file(file).ok_or_else(|| format!("more than {NAMES_MAX} files"))?;
+        record.file = names.file(&file).ok_or_else(|| format!("more than {NAMES_MAX} files"))?;
     }
     if record.offset.get().max(record.len.get()) > OFFSET_MAX {
         return Err("it ends past the largest offset".into());
@@ -294,6 +298,26 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
+/// A name in a cell, of which readers cut blanks off its ends, and to which an empty one and `-` say nothing.
+fn told(name: &str) -> Cow<'_, str> {
+    let bare = name.trim();
+    if bare.len() == name.len() && name != "-" {
+        return name.into();
+    }
+    let hidden = |out: &mut String, text: &str| text.bytes().for_each(|byte| escape(out, byte));
+    let mut out = String::new();
+    let (before, after) = match bare {
+        "" | "-" => (name, ""),
+        bare => name.split_once(bare).expect("a part of it"),
+    };
+    hidden(&mut out, before);
+    if !matches!(bare, "" | "-") {
+        out.push_str(bare);
+    }
+    hidden(&mut out, after);
+    out.into()
+}
+
 /// The heading that [`Writer`] writes.
 pub const HEADING: &str = "rank,host,level,operation,collective,file,offset,length,start_ns,end_ns";
 
@@ -320,6 +344,7 @@ impl<W: Write> Writer<W> {
     /// What the system refuses.
     pub fn push(&mut self, record: &Record, names: &Names) -> Result<()> {
         let file = if record.op.has_file() { names.file_name(record.file).unwrap_or_default() } else { "" };
+        let file = told(file);
         let number = |value: u64| value.to_string();
         self.row([
             &*number(u64::from(record.rank.0)),
@@ -327,7 +352,7 @@ impl<W: Write> Writer<W> {
             record.level.name(),
             record.op.name(),
             if record.collective { "yes" } else { "no" },
-            file,
+            &file,
             &number(record.offset.get()),
             &number(record.len.get()),
             &number(record.start.get()),

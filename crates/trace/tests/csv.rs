@@ -5,7 +5,7 @@ mod common;
 use common::{Dice, all, any_record, names};
 use std::path::Path;
 use weft_trace::csv::{HEADING, Reader, Writer};
-use weft_trace::{Level, OFFSET_MAX, Operation, Rank, Record, RecordStream, TraceError};
+use weft_trace::{Level, Names, OFFSET_MAX, Operation, Rank, Record, RecordStream, TraceError};
 
 fn read(text: &str) -> (Vec<Record>, Option<TraceError>) {
     match Reader::new(Path::new("test"), text.as_bytes(), 0) {
@@ -46,6 +46,40 @@ fn any_records_come_back() {
         }
         assert!(reader.next().is_none());
     }
+}
+
+#[test]
+fn names_of_any_bytes_come_back() {
+    let names: [&[u8]; 9] = [
+        b" /a b ",
+        b"\t/a\xc2\xa0",
+        b" ",
+        b"-",
+        b"/caf\xe9 \xff",
+        b"/a\\x20",
+        b"/a\\ ",
+        b"/\"a,\nb\r\"",
+        "/\u{2003}\u{10ffff}\u{2003}".as_bytes(),
+    ];
+    let mut table = Names::default();
+    let numbers = names.map(|name| table.file(&weft_core::escaped(name)).expect("room"));
+    let mut writer = Writer::new(Path::new("test"), Vec::new()).expect("memory takes it");
+    for number in numbers {
+        let record = Record { file: number, op: Operation::Open, ..any_record(&mut Dice(1), 1, 1) };
+        writer.push(&record, &table).expect("memory takes it");
+    }
+    let bytes = writer.finish().expect("memory takes it");
+    let mut reader = Reader::new(Path::new("test"), &bytes[..], 0).expect("a heading");
+    reader.by_ref().for_each(|record| assert!(record.is_ok(), "{record:?}"));
+    let read: Vec<&str> = reader.names().all_files().collect();
+    assert_eq!(read, table.all_files().collect::<Vec<_>>());
+    assert!(names.iter().zip(read).all(|(name, read)| *weft_core::unescaped(read) == **name));
+
+    // By hand: blanks around a name are none of it, and a name has one text.
+    let text = "op,file\nread, /a \nread,\\x2fa\nread,/b\\xE9\n";
+    let mut reader = Reader::new(Path::new("test"), text.as_bytes(), 0).expect("a heading");
+    reader.by_ref().for_each(|record| assert!(record.is_ok(), "{record:?}"));
+    assert_eq!(reader.names().all_files().collect::<Vec<_>>(), ["/a", "/b\\xe9"]);
 }
 
 #[test]

@@ -67,6 +67,6 @@ impl Du {
 
     fn line(&self, bytes: u64, path: &str) {
         let size = if self.human_readable { human(bytes) } else { bytes.div_ceil(1024).to_string() };
-        outln!("{size:<11} {}", super::shown(path));
+        outln!("{size:<11} {path}");
     }
 }

@@ -167,7 +167,7 @@ impl Check<'_> {
     fn inode(&mut self, inode: &ScannedInode, own: Parts) -> Result<(), Failure> {
         let name = match inode.path.is_empty() {
             true => format!("inode {}", inode.file.inode().0),
-            false => self.weft.shown(&String::from_utf8_lossy(&inode.path)),
+            false => self.weft.shown(&super::bytes::text(&inode.path)),
         };
         // What is being removed may have lost some of its datafiles already.
         if inode.doomed {

@@ -74,7 +74,7 @@ impl Ls {
             return Ok(());
         }
         if heading {
-            outln!("{}{}:", if gap { "\n" } else { "" }, super::shown(&weft.shown(inside)));
+            outln!("{}{}:", if gap { "\n" } else { "" }, weft.shown(inside));
         }
         let mut below = Vec::new();
         weft.list(inside, self.long, |entry| {

@@ -259,7 +259,7 @@ impl Course<'_> {
             sum.alone += 1;
             return Ok(());
         };
-        let shown = super::shown(&weft.shown(inside));
+        let shown = weft.shown(inside);
         if asked.dry_run {
             let has = weft.at(inside, true, |place| block_on(weft.client.get_layout(place)))?.0;
             let gets = weft.at(inside, true, |place| block_on(weft.client.layout_if_moved(place, &spec)))?;

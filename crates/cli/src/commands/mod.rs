@@ -33,7 +33,6 @@ pub mod twin;
 mod wanted;
 pub mod workload;
 
-pub use bytes::shown;
 pub use session::{Held, load, posix};
 
 use crate::args::{self, Command};
@@ -94,14 +93,27 @@ pub fn size(text: &str) -> Result<weft_core::ByteLen, String> {
     weft_config::parse_size(text)
 }
 
-/// For a shell.
+/// A name for a shell.
 pub fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    let text = shown(text);
-    if !text.is_empty() && text.chars().all(plain) {
-        text
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
+    let bytes = bytes::bytes(text);
+    match std::str::from_utf8(&bytes) {
+        Ok(name) if !name.is_empty() && name.chars().all(plain) => name.to_owned(),
+        Ok(name) if !name.contains(char::is_control) => format!("'{}'", name.replace('\'', "'\\''")),
+        // As bash, zsh and ksh have it.
+        _ => {
+            let mut out = "$'".to_owned();
+            for (piece, byte) in weft_core::escape::pieces(text) {
+                match (piece, byte) {
+                    ("'" | "\\", None) => out.extend(["\\", piece]),
+                    (control, None) if control.contains(char::is_control) => {
+                        control.bytes().for_each(|byte| weft_core::escape::escape(&mut out, byte));
+                    }
+                    (piece, _) => out.push_str(piece),
+                }
+            }
+            out + "'"
+        }
     }
 }
 
@@ -110,4 +122,25 @@ pub fn rate(text: &str) -> Result<weft_core::ByteLen, String> {
     size(text).and_then(|rate| {
         if rate.0 > 0 { Ok(rate) } else { Err("nothing would ever be done at that rate".into()) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_shell_gets_the_bytes_of_a_name() {
+        for name in [
+            &b"/weft/a"[..],
+            b"",
+            b"a b",
+            b"it's\\ $x",
+            b"caf\xe9's \\ \"x\"",
+            b"\\x41 \xff",
+            b"line\nfeed\x01",
+        ] {
+            let quoted = super::quoted(&super::bytes::text(name));
+            let script = format!("printf %s {quoted}");
+            let said = std::process::Command::new("bash").args(["-c", &script]).output().expect("bash");
+            assert_eq!(said.stdout, name, "{script}");
+        }
+    }
 }

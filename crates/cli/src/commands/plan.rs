@@ -261,12 +261,7 @@ impl PlanArgs {
 
     fn rule(&self, rule: &Rule) {
         let files = if rule.files == 1 { String::new() } else { format!(" ({} files)", rule.files) };
-        outln!(
-            "{}{files}: {} long, {} moved",
-            super::shown(&rule.path.0),
-            human(rule.extent.0),
-            human(rule.moved.0)
-        );
+        outln!("{}{files}: {} long, {} moved", rule.path, human(rule.extent.0), human(rule.moved.0));
         if self.explain {
             outln!("  pattern: {}", rule.pattern);
         }

@@ -29,7 +29,7 @@ impl Stat {
             let inside = weft.inside(path);
             match weft.stat(inside, self.dereference) {
                 Ok(attr) => {
-                    outln!("  File: {}", super::shown(&weft.shown(inside)));
+                    outln!("  File: {}", weft.shown(inside));
                     let (size, blocks) = (attr.size.0, attr.blocks_512);
                     outln!("  Size: {size:<15} Blocks: {blocks:<10} {}", names::kind(attr.kind));
                     outln!(" Inode: {:<15} Links: {}", attr.file.0, attr.nlink);

@@ -205,7 +205,7 @@ impl Getstripe {
         };
         let own_count =
             spec.stripe_count.map(|c| if c >= u32::from(u16::MAX) { "all".into() } else { c.to_string() });
-        outln!("{}", super::shown(&weft.shown(inside)));
+        outln!("{}", weft.shown(inside));
         outln!("  default of new files:");
         outln!("  stripe count:  {}", or(own_count, count));
         let size = weft_config::format_size(cluster.stripe_size);
@@ -225,11 +225,11 @@ impl Getstripe {
         for RuledDirectory { directory, path, rules } in ruled {
             match directory == own {
                 true => outln!("  rules:"),
-                false => outln!("  rules of {}:", super::shown(&weft.shown(&bytes::text(&path)))),
+                false => outln!("  rules of {}:", weft.shown(&bytes::text(&path))),
             }
             let mut table = Table::new(["  ", "PATTERN", "LAYOUT"]);
             for rule in rules {
-                let pattern = super::shown(rule.pattern.as_str()).to_string();
+                let pattern = rule.pattern.to_string();
                 table.row(["  ".to_owned(), pattern, wanted::told(&rule.layout)]);
             }
             out!("{}", table.render());
@@ -252,10 +252,10 @@ impl Getstripe {
             if self.index {
                 parts.push(first.strips[0].target.0.to_string());
             }
-            outln!("{} {}", parts.join(" "), super::shown(&weft.shown(inside)));
+            outln!("{} {}", parts.join(" "), weft.shown(inside));
             return Ok(());
         }
-        outln!("{}", super::shown(&weft.shown(inside)));
+        outln!("{}", weft.shown(inside));
         let datafiles = if self.verbose { Some(datafiles(weft, inside)?) } else { None };
         out!("{}", describe(weft, &layout, datafiles.as_deref()));
         outln!();

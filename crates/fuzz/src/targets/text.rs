@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::alloc::bounded;
 use weft_config::{format_duration, format_size, parse_duration, parse_size};
-use weft_core::Pattern;
+use weft_core::{Pattern, escape};
 use weft_env::Address;
 
 pub fn quantity(data: &[u8]) -> Outcome {
@@ -49,12 +49,16 @@ pub fn pattern(data: &[u8]) -> Outcome {
     // A token for each byte at most, 32 bytes each, in a list that doubles as it grows.
     let parsed = bounded(data.len(), 72, 4096, || text.parse::<Pattern>());
     // A name itself is a pattern of a plan, and matches itself.
-    let name = text.trim_start_matches('/').replace('*', "7");
     if let Ok(plain) = Pattern::of_numbers(&text) {
-        assert!(
-            plain.matches(name.as_bytes()) || text.contains("**") || digits_around_a_star(&text),
-            "{text}"
-        );
+        // With a number in the place of each star, and the bytes that escapes stand for.
+        let stars = text.contains("**") || digits_around_a_star(&text);
+        let bytes = |(piece, byte): (&str, Option<u8>)| match byte {
+            Some(byte) => vec![byte],
+            None => piece.replace('*', "7").into_bytes(),
+        };
+        let name: Vec<u8> = escape::pieces(&text).flat_map(bytes).collect();
+        let above = name.iter().take_while(|byte| **byte == b'/').count();
+        assert!(plain.matches(&name[above..]) || stars, "{text}");
     }
     match &parsed {
         Ok(pattern) => {
@@ -74,8 +78,12 @@ pub fn pattern(data: &[u8]) -> Outcome {
 
 /// Whether a star stands beside a digit, so that a number in its place would be part of another one.
 fn digits_around_a_star(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes.windows(2).any(|pair| matches!(pair, [b'*', digit] | [digit, b'*'] if digit.is_ascii_digit()))
+    let bytes: Vec<(bool, u8)> = escape::pieces(text)
+        .map(|(piece, byte)| (piece == "*", byte.unwrap_or(piece.as_bytes()[0])))
+        .collect();
+    bytes.windows(2).any(
+        |pair| matches!(pair, [(true, _), (_, digit)] | [(_, digit), (true, _)] if digit.is_ascii_digit()),
+    )
 }
 
 pub fn pattern_seeds() -> Vec<Vec<u8>> {
@@ -86,6 +94,7 @@ pub fn pattern_seeds() -> Vec<Vec<u8>> {
         "[!a-c]?\nxy",
         "\\*\n*",
         "a/**/b\na/b",
+        "caf\\xe9\\x2a*\ncaf",
     ];
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }

@@ -187,7 +187,8 @@ impl Plan {
     /// The rule for a path, if there is one.
     pub fn rule(&self, path: &str) -> Option<&Rule> {
         // An exact name goes before a pattern.
-        let exact = self.rules.iter().find(|rule| rule.path.0 == path);
+        let own = PathRule::of(path);
+        let exact = self.rules.iter().find(|rule| rule.path == own);
         exact.or_else(|| self.rules.iter().find(|rule| rule.path.matches(path)))
     }
 }

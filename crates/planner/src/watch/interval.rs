@@ -107,7 +107,7 @@ pub struct Watcher {
 impl Watcher {
     /// Has seen nothing yet of the directory of this path, as those of files begin with it.
     pub fn new(directory: &str, hysteresis: Hysteresis) -> Self {
-        let directory = format!("{}/", directory.trim_end_matches('/'));
+        let directory = PathRule::of(&format!("{}/", directory.trim_end_matches('/'))).0;
         Self { watch: Watch::new(hysteresis), directory, kept: VecDeque::new(), clients: BTreeMap::new() }
     }
 
@@ -148,7 +148,7 @@ impl Watcher {
             self.kept.pop_front();
         }
         for unit in &traced.units {
-            let name = self.general(&unit.rule.0);
+            let name = self.general(&unit.rule);
             let signature = Signature::of(unit, self.watch.hysteresis());
             let step = self.watch.observe(now, &name, signature);
             interval.groups.push(Group { name, signature, step, decided: None });
@@ -167,22 +167,8 @@ impl Watcher {
     }
 
     /// The name of a group whatever of its files an interval has: every number below the directory is left open.
-    fn general(&self, rule: &str) -> String {
-        let (mut out, rest) = match rule.strip_prefix(&self.directory) {
-            Some(rest) => (self.directory.clone(), rest),
-            None => (String::new(), rule),
-        };
-        let mut number = false;
-        for character in rest.chars() {
-            let digit = character.is_ascii_digit();
-            if !digit {
-                out.push(character);
-            } else if !number {
-                out.push('*');
-            }
-            number = digit;
-        }
-        out
+    fn general(&self, rule: &PathRule) -> String {
+        rule.open_behind(&self.directory).0
     }
 
     fn plan(
@@ -209,11 +195,11 @@ impl Watcher {
         let figures = figures(bytes).map_err(PlanError)?;
         let due = |name: &str| interval.groups.iter().any(|g| g.step == Step::Plan && g.name == name);
         let units: Vec<usize> =
-            (0..traced.units.len()).filter(|unit| due(&self.general(&traced.units[*unit].rule.0))).collect();
+            (0..traced.units.len()).filter(|unit| due(&self.general(&traced.units[*unit].rule))).collect();
         let (mut plan, judged) = judge(&traced, &units, &figures, available, &layouts, options)?;
         plan.rules.clear();
         for group in interval.groups.iter_mut().filter(|group| group.step == Step::Plan) {
-            let of_group = judged.iter().find(|one| self.general(&one.rule.path.0) == group.name);
+            let of_group = judged.iter().find(|one| self.general(&one.rule.path) == group.name);
             let (in_force_s, planned_s) = of_group.map_or((0.0, 0.0), |one| (one.in_force_s, one.planned_s));
             let decision = self.watch.decide(now, &group.name, in_force_s, planned_s);
             let Some(judged) = of_group else { continue };

@@ -44,15 +44,15 @@ impl Numbers {
     }
 }
 
-/// A path as the format takes it: UTF-8, not too long.
+/// A path as the format takes it: text ([`weft_core::escape`]), and cut off where it is too long.
 pub fn text(name: &[u8]) -> std::borrow::Cow<'_, str> {
     let mut end = name.len().min(NAME_BYTES_MAX);
     loop {
-        let text = String::from_utf8_lossy(&name[..end]);
-        // A byte that is none of UTF-8 becomes three.
+        let text = weft_core::escaped(&name[..end]);
+        // A byte that is none of UTF-8 becomes four.
         if text.len() <= NAME_BYTES_MAX {
             return text;
         }
-        end -= (text.len() - NAME_BYTES_MAX).div_ceil(3);
+        end -= (text.len() - NAME_BYTES_MAX).div_ceil(weft_core::escape::ESCAPE_LEN);
     }
 }

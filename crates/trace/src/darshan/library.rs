@@ -249,7 +249,8 @@ impl Log<'_> {
             let (id, name) = unsafe { ((*list.add(at)).id, (*list.add(at)).name) };
             if !name.is_null() {
                 // SAFETY: as above.
-                each(id, unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
+                let text = weft_core::escaped(unsafe { CStr::from_ptr(name) }.to_bytes()).into_owned();
+                each(id, text);
                 // SAFETY: allocated by the library for its caller.
                 unsafe { (self.library.free)(name.cast()) };
             }

@@ -123,8 +123,12 @@ fn matching(weft: &Weft, dir: &str, names: &[&str], out: &mut Vec<String>) -> Re
             }
             Ok(())
         })?;
-    } else if let Some(attr) = weft.look(&join(dir, name), true)? {
-        kept.push((join(dir, name), attr.kind));
+    } else {
+        // As it is told of a file, without the escapes of a rule.
+        let path = join(dir, &bytes::text(&bytes::bytes(name)));
+        if let Some(attr) = weft.look(&path, true)? {
+            kept.push((path, attr.kind));
+        }
     }
     for (path, kind) in kept {
         match kind {

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weft_core::{ClassLayout, Pattern};
 use weft_env::real::block_on;
-use weft_planner::Plan;
 use weft_planner::live::Renamed;
+use weft_planner::{PathRule, Plan};
 use weft_wire::meta::{FileType, Forget, LayoutSpec, Rule, TargetRoom};
 
 const AFTER: &str = "\
@@ -143,7 +143,7 @@ impl Apply {
         let mapping = match &self.under {
             Some(under) => {
                 let common = paths::common(plan.rules.iter().map(|rule| rule.path.0.as_str()));
-                Mapping::new([(common, weft.inside(under).to_owned())])
+                Mapping::new([(common, PathRule::of(weft.inside(under)).0)])
             }
             None => {
                 Mapping::new(self.map.iter().map(|(old, new)| (old.clone(), weft.inside(new).to_owned())))
@@ -183,7 +183,7 @@ impl Apply {
         if let Some(under) = &self.under {
             let under = weft.inside(under).trim_end_matches('/');
             return match weft.look(under, true)? {
-                Some(attr) if attr.kind == FileType::Directory => Ok(under.to_owned()),
+                Some(attr) if attr.kind == FileType::Directory => Ok(PathRule::of(under).0),
                 Some(_) => Err(Failure::misuse(weft.shown(under), "it is no directory")),
                 None => Err(Failure::misuse(weft.shown(under), "there is no such directory")
                     .remedy(format!("make it: weft mkdir -p {}", weft.shown(under)))),
@@ -214,14 +214,14 @@ impl Apply {
             dirs.entry(&rule.dir).or_default().push(rule);
         }
         for (dir, rules) in dirs {
-            outln!("{}", super::shown(&weft.shown(dir)));
+            outln!("{}", weft.shown(dir));
             let mut table = Table::new(["  ", "PATTERN", "LAYOUT", "TRACED"]);
             let mut add: Vec<Rule> = Vec::new();
             for rule in rules {
                 let traced =
                     if rule.files == 1 { "1 file".to_owned() } else { format!("{} files", rule.files) };
                 let layout = wanted::by_class(&rule.layout);
-                table.row([String::new(), super::shown(rule.pattern.as_str()), layout, traced]);
+                table.row([String::new(), rule.pattern.to_string(), layout, traced]);
                 // Of names alone the first rule stays.
                 if add.iter().all(|other| other.pattern != rule.pattern) {
                     let layout = LayoutSpec { by_class: Some(rule.layout.clone()), ..LayoutSpec::default() };
@@ -268,7 +268,7 @@ impl Apply {
         }
         for (dir, patterns) in dirs {
             for pattern in &patterns {
-                outln!("{}: {}", super::shown(&weft.shown(&dir)), super::shown(pattern.as_str()));
+                outln!("{}: {pattern}", weft.shown(&dir));
             }
             if !self.dry_run {
                 weft.at(&dir, true, |place| {

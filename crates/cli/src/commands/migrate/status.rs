@@ -85,7 +85,7 @@ fn row(weft: &Weft, state: &MoveState) -> [String; 8] {
         part.to_string(),
         state.mover.as_ref().and_then(rate).map_or_else(dash, |rate| format!("{}/s", human(rate as u64))),
         state.mover.map_or_else(dash, |mover| format!("{:.0} s", seconds(mover.since, now).max(0.0))),
-        crate::commands::shown(&path(weft, state)),
+        path(weft, state),
         one_line(weft, Some(&state.layout)),
     ]
 }

@@ -230,7 +230,7 @@ fn as_json(ruled: &Ruled<'_>, tried: &[Tried<'_>], verdicts: &[String]) {
 
 fn as_text(ruled: &Ruled<'_>, tried: &[Tried<'_>], verdicts: &[String]) {
     let (kept, all) = ruled.moved;
-    outln!("\non the twin, {}:", crate::commands::shown(&ruled.rule.path.0));
+    outln!("\non the twin, {}:", ruled.rule.path);
     if all.requests == 0 {
         return outln!("  nothing that is left of the trace reads or writes these files");
     }

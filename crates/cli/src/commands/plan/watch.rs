@@ -19,10 +19,10 @@ use std::time::Duration;
 use weft_core::{ByteLen, Candidate, Nanos, Pattern, TargetId};
 use weft_env::Env;
 use weft_env::real::block_on;
-use weft_planner::Plan;
 use weft_planner::live::Renamed;
 use weft_planner::plan::Options;
 use weft_planner::watch::{Decided, Decision, Group, Hysteresis, Interval, Step, Watcher};
+use weft_planner::{PathRule, Plan};
 use weft_wire::meta::{self, FileType, Forget, LayoutSpec, Place, ROOT};
 
 /// What is followed, and what keeps layouts from following every mood.
@@ -190,10 +190,11 @@ impl PlanArgs {
             return Ok(());
         }
         let mut rules = Vec::new();
+        let above = PathRule::of(below).0;
         for rule in &plan.rules {
             let wrong = |why: &dyn std::fmt::Display| Failure::new(&rule.path, why);
             let (layout, _) = plan.by_class(rule, available, &Renamed::new()).map_err(|why| wrong(&why))?;
-            let inside = weft.strip(&rule.path.0).and_then(|inside| inside.strip_prefix(below));
+            let inside = weft.strip(&rule.path.0).and_then(|inside| inside.strip_prefix(&*above));
             let inside = inside.ok_or_else(|| wrong(&"it is not below the directory that is watched"))?;
             let pattern = Pattern::of_numbers(inside).map_err(|why| wrong(&why))?;
             let layout = LayoutSpec { by_class: Some(layout), ..LayoutSpec::default() };
@@ -219,7 +220,7 @@ impl PlanArgs {
             eprintln!("{line}");
         } else {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            outln!("{} {}", utc(now.map_or(0, |now| now.as_secs())), crate::commands::shown(line));
+            outln!("{} {}", utc(now.map_or(0, |now| now.as_secs())), line);
         }
     }
 
@@ -242,7 +243,7 @@ impl PlanArgs {
             }
         }
         if let Some(why) = &interval.failed {
-            eprintln!("weft: no plan: {}", crate::commands::shown(why));
+            eprintln!("weft: no plan: {why}");
         }
         Ok(())
     }

@@ -215,7 +215,7 @@ fn figures_of_another_cluster_are_told_and_asked_for_again() {
 fn groups_have_one_name_whatever_files_there_are() {
     let watcher = Watcher::new("/proj2", hysteresis());
     for rule in ["/proj2/run7/out.0001.h5", "/proj2/run7/out.*.h5", "/proj2/run8/out.1.h5"] {
-        assert_eq!(watcher.general(rule), "/proj2/run*/out.*.h*");
+        assert_eq!(watcher.general(&PathRule(rule.into())), "/proj2/run*/out.*.h*");
     }
-    assert_eq!(watcher.general("/proj2/plain"), "/proj2/plain");
+    assert_eq!(watcher.general(&PathRule::of("/proj2/plain")), "/proj2/plain");
 }
