@@ -11,6 +11,7 @@ mod failure;
 mod logging;
 mod signals;
 mod table;
+mod whole;
 
 use clap::Parser;
 use std::process::ExitCode;

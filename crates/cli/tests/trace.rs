@@ -82,6 +82,35 @@ fn what_comes_of_a_trace_does_not_take_its_place() {
     }
 }
 
+#[test]
+fn what_cannot_be_written_is_said_before_the_work_and_what_was_there_stays_until_the_new_one_is_whole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    // A pipe that nobody writes to: who began to read the trace would wait for ever.
+    let (pipe, csv, damaged) = (path("pipe"), path("a.csv"), path("b.csv"));
+    common::succeeded(Command::new("mkfifo").arg(&pipe));
+    std::fs::write(&csv, HALVES).expect("written");
+    std::fs::write(&damaged, HALVES.to_owned() + "read,0,/scratch/big,many\n").expect("written");
+    std::fs::write(path("cluster.toml"), weft(&["twin", "example"])).expect("written");
+    let (old, cluster) = (path("old.svg"), path("cluster.toml"));
+    std::fs::write(&old, "old").expect("written");
+    for form in [&["trace", "plot"][..], &["plan", "--cluster", &cluster]] {
+        for wrong in [path("missing/a.svg"), path("a.csv/a.svg"), path("")] {
+            let told =
+                Command::new(WEFT).args(form).args([&pipe, "-o", &wrong]).output().expect("weft starts");
+            assert!(!told.status.success(), "{form:?} {wrong}");
+            assert!(common::shown(&told).contains(&wrong), "{}", common::shown(&told));
+        }
+        let told = Command::new(WEFT).args(form).args([&damaged, "-o", &old]).output().expect("weft starts");
+        assert_eq!(told.status.code(), Some(1), "{}", common::shown(&told));
+        assert_eq!(std::fs::read_to_string(&old).expect("there"), "old");
+        weft(&[form, &[&csv, "-o", &old]].concat());
+        assert_ne!(std::fs::read_to_string(&old).expect("there"), "old");
+        std::fs::write(&old, "old").expect("written");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 5, "nothing is left beside");
+}
+
 /// A CSV trace of two ranks, each of which writes its half and reads the other's.
 const HALVES: &str = "\
 op,rank,file,offset,length,start_ms,end_ms

@@ -2,7 +2,6 @@
 
 use crate::Nanos;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Classes per doubling: each is at most 1/8 wide of its beginning.
 const FINE_BITS: u32 = 3;
@@ -10,7 +9,9 @@ const FINE_BITS: u32 = 3;
 /// Times in classes that are at most an eighth wide, so that quantiles are that exact.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Histogram {
-    classes: BTreeMap<u16, u64>,
+    /// By rising classes: of many histograms most have a few times each.
+    #[serde(with = "as_map")]
+    classes: Vec<(u16, u64)>,
     count: u64,
     sum: u128,
     max: u64,
@@ -34,9 +35,21 @@ fn last(class: u16) -> u64 {
 }
 
 impl Histogram {
+    fn count_class(&mut self, class: u16, count: u64) {
+        match self.classes.binary_search_by_key(&class, |(class, _)| *class) {
+            Ok(at) => self.classes[at].1 += count,
+            Err(at) => {
+                if self.classes.is_empty() {
+                    self.classes.reserve_exact(1);
+                }
+                self.classes.insert(at, (class, count));
+            }
+        }
+    }
+
     /// Counts one time.
     pub fn add(&mut self, time: Nanos) {
-        *self.classes.entry(class(time.0)).or_default() += 1;
+        self.count_class(class(time.0), 1);
         self.count += 1;
         self.sum += u128::from(time.0);
         self.max = self.max.max(time.0);
@@ -44,9 +57,7 @@ impl Histogram {
 
     /// Counts all that another counted.
     pub fn merge(&mut self, other: &Self) {
-        for (class, count) in &other.classes {
-            *self.classes.entry(*class).or_default() += count;
-        }
+        other.classes.iter().for_each(|(class, count)| self.count_class(*class, *count));
         self.count += other.count;
         self.sum += other.sum;
         self.max = self.max.max(other.max);
@@ -71,13 +82,27 @@ impl Histogram {
     pub fn quantile(&self, share: f64) -> Nanos {
         let wanted = (self.count as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;
-        for (&class, &count) in &self.classes {
+        for &(class, count) in &self.classes {
             seen += count;
             if seen >= wanted {
                 return Nanos(last(class).min(self.max));
             }
         }
         Nanos::ZERO
+    }
+}
+
+/// Classes in files: by their numbers.
+mod as_map {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::collections::BTreeMap;
+
+    pub fn serialize<S: Serializer>(classes: &[(u16, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(classes.iter().map(|(class, count)| (class, count)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u16, u64)>, D::Error> {
+        BTreeMap::deserialize(deserializer).map(|classes| classes.into_iter().collect())
     }
 }
 
@@ -107,6 +132,9 @@ mod tests {
         let [mut merged, other] = parts;
         merged.merge(&other);
         assert_eq!(merged, all);
+        let written = serde_json::to_string(&all).expect("JSON");
+        assert!(written.contains(r#""classes":{"0":1,"1":1,"#), "{written}");
+        assert_eq!(serde_json::from_str::<Histogram>(&written).expect("as it was written"), all);
     }
 
     #[test]

@@ -17,6 +17,8 @@ use weft_recorder::tail::Tail;
 
 /// Records that are sorted in memory at a time.
 const RUN_RECORDS: usize = 1 << 17;
+/// Records from one word about progress to the next.
+const TICK_RECORDS: u64 = 1 << 16;
 /// Notes about single processes that are kept; of more there is only the number.
 const NOTES_MAX: usize = 20;
 
@@ -50,6 +52,11 @@ struct Part {
 }
 
 impl Part {
+    /// Length of the part, 0 when there is none.
+    fn bytes(&self) -> u64 {
+        std::fs::metadata(&self.part_path).map_or(0, |found| found.len())
+    }
+
     fn shown(&self) -> String {
         format!("process {} on {}", self.tail.process, self.tail.host)
     }
@@ -58,14 +65,16 @@ impl Part {
 /// Makes the trace `out` of the files in `dir`; `program` is what was traced, for whoever reads the trace. The file
 /// that records are sorted through lies beside `out`: `dir` may be on a disk that is full.
 ///
+/// `tick` is told now and then how far it has come, of how much.
+///
 /// # Errors
 /// What the system refuses; there is no `out` then. Damaged files are noted and read as far as they make sense.
-pub fn merge(dir: &Path, out: &Path, program: &str) -> Result<Merged> {
+pub fn merge(dir: &Path, out: &Path, program: &str, mut tick: impl FnMut(u64, u64)) -> Result<Merged> {
     let mut notes = Notes::default();
     let mut parts = find(dir, &mut notes)?;
     rank(&mut parts);
     let file = File::create(out).map_err(|error| TraceError::io(out, error))?;
-    let merged = merge_to((out, file), &parts, notes, program);
+    let merged = merge_to((out, file), &parts, notes, program, &mut tick);
     if merged.is_err() && is_plain(out) {
         // Half a trace looks like one of a program that died. What is gone already is what is wanted.
         let _ = std::fs::remove_file(out);
@@ -78,7 +87,15 @@ fn is_plain(out: &Path) -> bool {
     std::fs::metadata(out).is_ok_and(|found| found.is_file())
 }
 
-fn merge_to((out, file): (&Path, File), parts: &[Part], mut notes: Notes, program: &str) -> Result<Merged> {
+fn merge_to(
+    (out, file): (&Path, File),
+    parts: &[Part],
+    mut notes: Notes,
+    program: &str,
+    tick: &mut dyn FnMut(u64, u64),
+) -> Result<Merged> {
+    // Every byte of the parts is read once and then, as it were, written once.
+    let (mut done, half) = (0, parts.iter().map(Part::bytes).sum::<u64>());
     let mut writer = Writer::to(out, file)?;
     let began = parts.iter().map(|part| part.tail.anchor_unix_ns).min().unwrap_or(0);
     let beside = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -90,7 +107,10 @@ fn merge_to((out, file): (&Path, File), parts: &[Part], mut notes: Notes, progra
         let shift = part.tail.anchor_unix_ns - began;
         let host = writer.host(&part.tail.host)?;
         let mut records = 0u64;
-        read(part, &mut writer, &mut notes, |mut record| {
+        read(part, &mut writer, &mut notes, |mut record, at| {
+            if (merged.records + records + 1).is_multiple_of(TICK_RECORDS) {
+                tick(done + at, 2 * half);
+            }
             record.rank = part.rank;
             record.host = host;
             record.start = Nanos(record.start.get().saturating_add(shift));
@@ -110,9 +130,14 @@ fn merge_to((out, file): (&Path, File), parts: &[Part], mut notes: Notes, progra
             ranks.insert(part.rank);
         }
         merged.records += records;
+        done += part.bytes();
     }
     let sorted = sorter.finish()?;
-    for record in sorted.iter()? {
+    for (record, count) in sorted.iter()?.zip(1u64..) {
+        if count.is_multiple_of(TICK_RECORDS) {
+            let part = half as f64 * count as f64 / merged.records as f64;
+            tick(half + part as u64, 2 * half);
+        }
         writer.push(&record?)?;
     }
     [merged.read_bytes, merged.written_bytes] = bytes[usize::from(bytes[0] == [0, 0])];
@@ -214,12 +239,12 @@ fn rank(parts: &mut [Part]) {
     }
 }
 
-/// The records of a process, with files as `writer` numbers them.
+/// The records of a process, with files as `writer` numbers them, and how much was read of the part.
 fn read(
     part: &Part,
     writer: &mut Writer,
     notes: &mut Notes,
-    mut each: impl FnMut(Record) -> Result<()>,
+    mut each: impl FnMut(Record, u64) -> Result<()>,
 ) -> Result<()> {
     let mut files: Vec<FileId> = Vec::new();
     let mut records = 0u64;
@@ -235,7 +260,7 @@ fn read(
                                 record.file = files[record.file.0 as usize];
                             }
                             records += 1;
-                            each(record)?;
+                            each(record, reader.progress().0)?;
                         }
                         Err(error) => notes.damage(error.to_string()),
                     }
@@ -264,18 +289,21 @@ fn read(
             unknown += 1;
             return Ok(());
         };
-        each(Record {
-            rank: Rank(0),
-            host: HostId(0),
-            file,
-            op: slot.op,
-            level: slot.level,
-            collective: slot.collective,
-            offset: FileOffset(slot.offset),
-            len: ByteLen(slot.len),
-            start: Nanos(slot.start),
-            end: Nanos(slot.end),
-        })
+        each(
+            Record {
+                rank: Rank(0),
+                host: HostId(0),
+                file,
+                op: slot.op,
+                level: slot.level,
+                collective: slot.collective,
+                offset: FileOffset(slot.offset),
+                len: ByteLen(slot.len),
+                start: Nanos(slot.start),
+                end: Nanos(slot.end),
+            },
+            part.bytes(),
+        )
         .map_err(Failed::Trace)
     });
     let bad = match bad {

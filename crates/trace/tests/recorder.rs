@@ -36,7 +36,10 @@ fn any_event(dice: &mut Dice, recorder: &Recorder, files: u64) -> (Event, Told) 
 
 fn merged(dir: &Path) -> (Merged, Vec<Record>, Reader) {
     let out = dir.join("out.wtrace");
-    let merged = merge(dir, &out, "a program").expect("merged");
+    let mut ticks = Vec::new();
+    let merged = merge(dir, &out, "a program", |at, of| ticks.push((at, of))).expect("merged");
+    assert!(ticks.is_sorted() && ticks.iter().all(|(at, of)| at <= of), "{ticks:?}");
+    assert_eq!(ticks.len() as u64, merged.records / 65_536 * 2, "read and written");
     let mut reader = Reader::open(&out).expect("a trace");
     let records: Vec<_> = reader.by_ref().map(|record| record.expect("sound")).collect();
     assert!(records.is_sorted_by_key(|record| record.start));

@@ -2,6 +2,7 @@
 
 use crate::failure::{FAILED, Failure};
 use crate::table::Table;
+use crate::whole::Whole;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
@@ -259,6 +260,7 @@ fn run_one(experiment: &Experiment, options: &Options) -> Result<Outcome, Failur
 impl Report {
     fn run(self) -> Result<u8, Failure> {
         let failed = |error: folder::FolderError| Failure::new("lab", error);
+        let output = Whole::new(&self.output)?;
         let results = self.how.results()?;
         let mut entries = Vec::new();
         for experiment in experiment::all() {
@@ -273,7 +275,7 @@ impl Report {
         let missing = entries.iter().filter(|entry| entry.outcome.is_none()).count();
         let fidelity = folder::load_fidelity(&results).map_err(failed)?;
         let page = page(&entries, fidelity.as_deref());
-        std::fs::write(&self.output, page).map_err(|error| Failure::new(self.output.display(), error))?;
+        output.write(page.as_bytes())?;
         outln!("{}: {} experiments, {missing} of them not run yet", self.output.display(), entries.len());
         if missing > 0 {
             outln!(

@@ -7,6 +7,7 @@ mod watch;
 use super::trace::{Input, bar, tick};
 use crate::failure::Failure;
 use crate::table::{Table, human};
+use crate::whole::Whole;
 use clap::{Args, ValueEnum};
 use cluster::Target;
 use std::collections::BTreeMap;
@@ -145,6 +146,8 @@ impl PlanArgs {
         };
         let input = Input { file: trace, reconstruct: self.reconstruct };
         self.output.iter().try_for_each(|path| input.spare(path))?;
+        // Before the work.
+        let output = self.output.as_deref().map(Whole::new).transpose()?;
         let (traced, guessed, notes) = self.survey(&input)?;
         let bytes = traced.units.iter().map(|unit| unit.extent_sum).fold(0, u64::saturating_add);
         let rooms: BTreeMap<String, u64> = self.room.iter().cloned().collect();
@@ -160,13 +163,7 @@ impl PlanArgs {
         let planned = weft_planner::plan(&traced, &target.figures, &options);
         let planned = planned.map_err(|why| Failure::new(input.file.display(), why))?;
         let text = planned.plan.to_toml();
-        match &self.output {
-            Some(_) if self.to_stdout() => out!("{text}"),
-            Some(path) => {
-                std::fs::write(path, &text).map_err(|error| Failure::new(path.display(), error))?;
-            }
-            None => {}
-        }
+        output.iter().try_for_each(|output| output.write(text.as_bytes()))?;
         if self.json {
             json(&planned.plan)?;
         } else if !self.to_stdout() {

@@ -6,6 +6,7 @@ mod measure;
 
 use crate::failure::Failure;
 use crate::table::Table;
+use crate::whole::Whole;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::Measured;
@@ -96,6 +97,8 @@ impl ProfileArgs {
             return Err(Failure::misuse("--size", "less than 16 MiB tells nothing of a device"));
         }
         let span = ByteLen(size.0 / SIZE_MIN.0 * SIZE_MIN.0);
+        // Before the work.
+        let output = self.output.as_deref().map(Whole::new).transpose()?;
         let plan = calibrate::plan(span);
         let bar = ProgressBar::new(plan.len() as u64 + 1);
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
@@ -130,9 +133,7 @@ impl ProfileArgs {
         bar.finish_and_clear();
         let fit = fit.map_err(|error| Failure::new(path.display(), error))?;
         let text = fit.profile.to_toml();
-        if let Some(output) = &self.output {
-            std::fs::write(output, &text).map_err(|error| Failure::new(output.display(), error))?;
-        }
+        output.iter().try_for_each(|output| output.write(text.as_bytes()))?;
         if self.json {
             outln!("{:#}", as_json(&measured, &fit));
         } else {

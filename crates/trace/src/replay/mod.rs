@@ -16,5 +16,5 @@ mod tally;
 mod worker;
 
 pub use parent::{Options, Outcome, Progress, run};
-pub use tally::{FileTally, KindTally, Tally};
+pub use tally::{Done, FileTally, KindTally, Tally};
 pub use worker::serve;

@@ -206,7 +206,7 @@ impl Crew {
             match report {
                 Some(Report::Ready) => left -= 1,
                 Some(Report::Done(tally)) => {
-                    outcome.tally.merge(&tally);
+                    outcome.tally.merge(*tally);
                     left -= 1;
                 }
                 Some(Report::Verified(bytes)) => {

@@ -10,8 +10,17 @@ use weft_core::{Histogram, Nanos};
 pub struct Tally {
     /// By kind.
     pub kinds: BTreeMap<Operation, KindTally>,
-    /// By file and kind.
-    pub files: BTreeMap<u32, BTreeMap<Operation, FileTally>>,
+    /// By file and kind. There may be hundreds of thousands, each with a few kinds.
+    pub files: BTreeMap<u32, Vec<(Operation, FileTally)>>,
+}
+
+/// Operations of a kind on one of the files.
+fn of_kind(kinds: &mut Vec<(Operation, FileTally)>, op: Operation) -> &mut FileTally {
+    let at = kinds.binary_search_by_key(&op, |(op, _)| *op).unwrap_or_else(|at| {
+        kinds.insert(at, (op, FileTally::default()));
+        at
+    });
+    &mut kinds[at].1
 }
 
 /// Operations of a kind.
@@ -67,13 +76,13 @@ impl Tally {
         kind.begin_ns = kind.begin_ns.min(done.begin_ns);
         kind.end_ns = kind.end_ns.max(done.end_ns);
         kind.latency.add(took);
-        let file = self.files.entry(file).or_default().entry(op).or_default();
+        let file = of_kind(self.files.entry(file).or_default(), op);
         file.bytes += done.bytes;
         file.latency.add(took);
     }
 
     /// Adds those of other ranks.
-    pub fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: Self) {
         for (op, more) in &other.kinds {
             let kind = self
                 .kinds
@@ -86,10 +95,15 @@ impl Tally {
             kind.end_ns = kind.end_ns.max(more.end_ns);
             kind.latency.merge(&more.latency);
         }
-        for (file, kinds) in &other.files {
-            let here = self.files.entry(*file).or_default();
+        for (file, mut kinds) in other.files {
+            let here = self.files.entry(file).or_default();
+            if here.is_empty() {
+                kinds.shrink_to_fit();
+                *here = kinds;
+                continue;
+            }
             for (op, more) in kinds {
-                let file = here.entry(*op).or_default();
+                let file = of_kind(here, op);
                 file.bytes += more.bytes;
                 file.latency.merge(&more.latency);
             }

@@ -208,7 +208,7 @@ impl Worker {
                         Product::Nothing => {}
                         Product::Compared(bytes) => compared = Some(bytes),
                         Product::Tally(more) => match &mut tally {
-                            Some(tally) => tally.merge(&more),
+                            Some(tally) => tally.merge(*more),
                             None => tally = Some(more),
                         },
                     }

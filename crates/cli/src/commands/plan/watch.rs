@@ -9,6 +9,7 @@ use crate::commands::bytes;
 use crate::commands::session::{Weft, of_server, why};
 use crate::failure::Failure;
 use crate::logging::utc;
+use crate::whole::Whole;
 use clap::Args;
 use gather::Gathering;
 use mover::Mover;
@@ -93,6 +94,7 @@ impl PlanArgs {
     pub(super) fn watch(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let args = &self.watch;
         let Some(directory) = &args.directory else { unreachable!("there is a trace or a directory") };
+        let output = self.output.as_deref().map(Whole::new).transpose()?;
         let weft = Weft::open(file)?;
         let inside = weft.inside(directory).trim_end_matches('/');
         let attr = weft.stat(inside, true)?;
@@ -142,7 +144,8 @@ impl PlanArgs {
             let interval = watcher.interval(now, gathered.files, figures, &available, &options);
             self.tell_interval(&interval)?;
             if let Some(plan) = &interval.plan
-                && let Err(failure) = self.put_into_force(&weft, &below, plan, &available, mover.as_mut())
+                && let Err(failure) =
+                    self.put_into_force(&weft, &below, plan, output.as_ref(), &available, mover.as_mut())
             {
                 eprintln!("{failure}");
                 let decided = interval.groups.iter().filter(|group| group.decided.is_some());
@@ -174,17 +177,16 @@ impl PlanArgs {
         weft: &Weft,
         below: &str,
         plan: &Plan,
+        output: Option<&Whole>,
         available: &[Candidate<'_>],
         mover: Option<&mut Mover>,
     ) -> Result<(), Failure> {
         let text = plan.to_toml();
-        match &self.output {
-            Some(_) if self.to_stdout() => out!("{text}"),
-            Some(path) => {
-                std::fs::write(path, text).map_err(|error| Failure::new(path.display(), error))?;
-                self.tell(&format!("the plan is in {}", path.display()));
+        if let Some(output) = output {
+            output.write(text.as_bytes())?;
+            if !output.is_stdout() {
+                self.tell(&format!("the plan is in {}", output.path().display()));
             }
-            None => {}
         }
         if self.watch.dry_run {
             return Ok(());

@@ -3,8 +3,9 @@
 use super::ProfileArgs;
 use crate::commands::serve::runs_here;
 use crate::commands::session::{Weft, of_server, why};
-use crate::failure::Failure;
+use crate::failure::{Failure, MISUSED};
 use crate::table::{Table, human};
+use crate::whole::Whole;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,11 +49,8 @@ impl ProfileArgs {
         let weft = Weft::of(cluster, |options| options.connections_max = CONNECTIONS)?;
         let output = self.output.clone().unwrap_or_else(|| Report::beside(&weft.cluster.file));
         // Before minutes are spent on it.
-        let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty());
-        if dir.is_some_and(|dir| !may_write(dir)) {
-            return Err(Failure::misuse(output.display(), "figures cannot be written there")
-                .remedy("name another file with --output; `weft plan --cluster FILE` takes it"));
-        }
+        let elsewhere = "name another file with --output; `weft plan --cluster FILE` takes it";
+        let out = Whole::new(&output).map_err(|failure| failure.remedy(elsewhere).code(MISUSED))?;
         let wanted = self.wanted(&weft)?;
         let plans: Vec<Plan> = wanted.iter().map(|(_, all)| self.plan(all)).collect::<Result<_, _>>()?;
         let servers: Vec<_> = weft.cluster.numbered().collect();
@@ -90,10 +88,7 @@ impl ProfileArgs {
             }),
             None => report.clone(),
         };
-        std::fs::write(&output, whole.to_toml()).map_err(|error| {
-            Failure::new(output.display(), error)
-                .remedy("name another file with --output; `weft plan --cluster FILE` takes it")
-        })?;
+        out.write(whole.to_toml().as_bytes()).map_err(|failure| failure.remedy(elsewhere))?;
         if self.json {
             outln!("{}", serde_json::to_string(&report).map_err(|error| Failure::new("profile", error))?);
         } else {
@@ -312,13 +307,6 @@ fn system_memory() -> Option<[u64; 3]> {
     let (behind, gathers) =
         (of("dirty_bytes", "dirty_ratio")?, of("dirty_background_bytes", "dirty_background_ratio")?);
     Some([behind, gathers, available])
-}
-
-fn may_write(dir: &std::path::Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else { return false };
-    // SAFETY: the path is a C string that lives until the call returns.
-    unsafe { libc::access(path.as_ptr(), libc::W_OK) == 0 }
 }
 
 fn points(points: &[measure::Point]) -> String {

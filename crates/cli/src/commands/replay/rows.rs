@@ -7,15 +7,38 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use weft_core::{Histogram, Nanos};
 use weft_trace::prepared::Prepared;
-use weft_trace::replay::Outcome;
+use weft_trace::replay::{FileTally, Outcome};
 use weft_trace::{Operation, Source};
 use weft_twin::OpKind;
 
-/// All rows.
-pub struct Rows {
+/// All rows. Those of files, of which there may be many, are made when they are shown.
+pub struct Rows<'a> {
     total: Total,
     kinds: Vec<Kind>,
-    files: Vec<File>,
+    files: Vec<Done<'a>>,
+}
+
+/// What was done to a file.
+struct Done<'a> {
+    file: &'a str,
+    kinds: &'a [(Operation, FileTally)],
+}
+
+impl Done<'_> {
+    fn rows(&self) -> impl Iterator<Item = File<'_>> {
+        self.kinds.iter().map(|(op, done)| File {
+            row: "file",
+            file: self.file,
+            operation: op.name(),
+            count: done.latency.count(),
+            bytes: done.bytes,
+            latency: Latency::of(&done.latency),
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.kinds.iter().map(|(_, done)| done.bytes).sum()
+    }
 }
 
 #[derive(Serialize)]
@@ -75,9 +98,9 @@ struct Kind {
 }
 
 #[derive(Serialize)]
-struct File {
+struct File<'a> {
     row: &'static str,
-    file: String,
+    file: &'a str,
     operation: &'static str,
     count: u64,
     bytes: u64,
@@ -114,8 +137,8 @@ fn busy(bytes: u64, latency: &Histogram) -> f64 {
     if seconds > 0.0 { bytes as f64 / MIB / seconds } else { 0.0 }
 }
 
-impl Rows {
-    pub fn of_files(prepared: &Prepared, outcome: &Outcome, place: &str) -> Self {
+impl<'a> Rows<'a> {
+    pub fn of_files(prepared: &'a Prepared, outcome: &'a Outcome, place: &str) -> Self {
         let mut total = Total::of(prepared, place.to_owned());
         let tally = &outcome.tally;
         total.processes = Some(outcome.processes);
@@ -133,23 +156,11 @@ impl Rows {
             }
         });
         let kinds: Vec<Kind> = kinds.collect();
-        let mut files: Vec<(u64, Vec<File>)> = tally
-            .files
-            .iter()
-            .map(|(number, kinds)| {
-                let row = |(op, file): (&Operation, &weft_trace::replay::FileTally)| File {
-                    row: "file",
-                    file: prepared.facts.files[*number as usize].name.clone(),
-                    operation: op.name(),
-                    count: file.latency.count(),
-                    bytes: file.bytes,
-                    latency: Latency::of(&file.latency),
-                };
-                (kinds.values().map(|file| file.bytes).sum(), kinds.iter().map(row).collect())
-            })
-            .collect();
-        files.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        Self { total, kinds, files: files.into_iter().flat_map(|(_, rows)| rows).collect() }.summed()
+        let names = &prepared.facts.files;
+        let done = |(number, kinds): (&u32, &'a Vec<_>)| Done { file: &names[*number as usize].name, kinds };
+        let mut files: Vec<Done<'a>> = tally.files.iter().map(done).collect();
+        files.sort_by_cached_key(|file| std::cmp::Reverse(file.bytes()));
+        Self { total, kinds, files }.summed()
     }
 
     pub fn of_twin(prepared: &Prepared, outcome: &weft_twin::Outcome, cluster: &Path, wall_s: f64) -> Self {
@@ -184,8 +195,8 @@ impl Rows {
         for kind in &self.kinds {
             outln!("{}", line(kind)?);
         }
-        for file in &self.files {
-            outln!("{}", line(file)?);
+        for file in self.files.iter().flat_map(Done::rows) {
+            outln!("{}", line(&file)?);
         }
         Ok(())
     }
@@ -268,14 +279,7 @@ impl Rows {
         }
         outln!();
         let mut table = Table::new(["operation", "count", "bytes", "mean us", "p99 us", "file"]);
-        let mut shown = Vec::new();
-        for file in &self.files {
-            if shown.last() != Some(&&file.file) {
-                if shown.len() == files {
-                    break;
-                }
-                shown.push(&file.file);
-            }
+        for file in self.files.iter().take(files).flat_map(Done::rows) {
             table.row([
                 file.operation.to_owned(),
                 file.count.to_string(),

@@ -1,6 +1,7 @@
 //! `weft trace merge`: one trace from what the processes of a traced program left; and what `weft run --trace` does
 //! around its program.
 
+use super::bar;
 use crate::failure::Failure;
 use clap::Args;
 use std::ffi::OsString;
@@ -29,9 +30,20 @@ impl Merge {
                 "name the directory that WEFT_TRACE named, FILE.wtrace.parts after `weft run --trace`",
             ));
         }
-        tell(&merge(&self.dir, &self.output, &self.program)?, &self.output);
+        tell(&merged(&self.dir, &self.output, &self.program)?, &self.output);
         Ok(0)
     }
+}
+
+/// Merges behind a progress bar.
+fn merged(dir: &Path, out: &Path, program: &str) -> weft_trace::Result<Merged> {
+    let bar = bar();
+    let merged = merge(dir, out, program, |at, of| {
+        bar.set_length(of);
+        bar.set_position(at);
+    });
+    bar.finish_and_clear();
+    merged
 }
 
 /// One line, notes, and what to do next.
@@ -137,7 +149,7 @@ impl Parts {
 
     /// After the program: makes the trace. Its own failure is told, and is not the program's.
     pub fn finish(self) {
-        match merge(&self.dir, &self.out, &self.program) {
+        match merged(&self.dir, &self.out, &self.program) {
             Ok(merged) => {
                 tell(&merged, &self.out);
                 if merged.damaged {

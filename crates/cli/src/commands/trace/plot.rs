@@ -1,10 +1,10 @@
 //! `weft trace plot`.
 
-use super::{Input, bar, sink, tick};
+use super::{Input, bar, tick};
 use crate::failure::Failure;
 use crate::table::human;
+use crate::whole::Whole;
 use clap::{Args, ValueEnum};
-use std::io::Write;
 use std::path::PathBuf;
 use weft_export::heat::{FileHeat, HeatMap, Picture, Survey, View, svg};
 use weft_trace::{FileId, Level, Names, Record, RecordStream, Source};
@@ -65,6 +65,7 @@ impl Plot {
             ));
         }
         self.input.spare(&self.output)?;
+        let output = Whole::new(&self.output)?;
         let mut stream = self.input.open()?;
         let mut survey = Survey::default();
         pass(&mut *stream, |record| survey.add(record))?;
@@ -112,9 +113,7 @@ impl Plot {
             notes: notes(&survey, level, &shown, all.len(), &*stream),
             files: groups.iter().map(|files| name(files, stream.names())).zip(maps).collect(),
         };
-        let mut out = sink(&self.output)?;
-        let written = out.write_all(svg(&picture).as_bytes()).and_then(|()| out.flush());
-        written.map_err(|error| Failure::new(self.output.display(), error))?;
+        output.write(svg(&picture).as_bytes())?;
         Ok(0)
     }
 
