@@ -119,7 +119,7 @@ impl<E: Env> Client<E> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let repeated = self.core.counters.read().repeated;
+            let repeated = self.core.counters.repeated.get();
             let handle = self.core.new_handle();
             let request = MetaRequest::Open {
                 at: at.clone(),
@@ -134,7 +134,7 @@ impl<E: Env> Client<E> {
                 Ok(answer) => return self.opened(answer, handle, flags, &at.path).await,
                 Err(error) => error,
             };
-            if matches!(error, Error::Refused(_)) && self.core.counters.read().repeated != repeated {
+            if matches!(error, Error::Refused(_)) && self.core.counters.repeated.get() != repeated {
                 // It may have been opened by a request whose reply was lost, and refused when that was repeated.
                 let _ = self
                     .core

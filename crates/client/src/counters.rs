@@ -32,7 +32,7 @@ macro_rules! counters {
 
         impl Counters {
             pub(crate) fn read(&self) -> Counts {
-                Counts { $($name: self.$name.0.load(Relaxed),)* }
+                Counts { $($name: self.$name.get(),)* }
             }
         }
     };
@@ -48,6 +48,10 @@ impl Counter {
     #[inline]
     pub(crate) fn one(&self) {
         self.add(1);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
     }
 
     pub(crate) fn add(&self, count: u64) {

@@ -51,6 +51,9 @@ pub enum Order {
     Random,
     /// Several.
     Mixed,
+    /// Most bytes are of files from which a process takes one request or two: small ones that are read as a whole, for
+    /// instance. Alone none of them tells an order, and all together ask for a layout like any others.
+    Few,
 }
 
 /// Which way bytes go.
@@ -82,7 +85,7 @@ impl Signature {
             return None;
         }
         let order = match &unit.pattern.shape {
-            Shape::Few => return None,
+            Shape::Few => Order::Few,
             Shape::Contiguous => Order::Contiguous,
             Shape::Strided { .. } | Shape::Nested { .. } => Order::Strided,
             Shape::Random => Order::Random,
@@ -111,6 +114,7 @@ impl std::fmt::Display for Signature {
             Order::Strided => "strided",
             Order::Random => "random",
             Order::Mixed => "mixed",
+            Order::Few => "few by each process,",
         };
         let ways = match self.ways {
             Ways::Reads => "reads",

@@ -219,3 +219,50 @@ fn groups_have_one_name_whatever_files_there_are() {
     }
     assert_eq!(watcher.general(&PathRule::of("/proj2/plain")), "/proj2/plain");
 }
+
+/// Files that are each read as a whole by one request: no file alone has an order, and together they keep disks busy.
+#[test]
+fn many_small_files_that_are_read_once_are_planned_for() {
+    let mut run = Run::new(hysteresis());
+    let interval = |run: &mut Run, number: u64| {
+        let of_file = |file: u64| {
+            let (client, start) = (900 + file % 8, Nanos(number * 60_000_000_000 + file / 8 * 9_000_000));
+            let extent = Extent::new(0, 128 * KIB);
+            let subs = run.layout.split(extent, Access::Sequential, SplitPolicy::Off);
+            let message = |sub: &weft_core::SubRequest| Seen {
+                client,
+                object: sub.object,
+                local: sub.local,
+                write: false,
+                siblings: sub.siblings as u16,
+                call: file as u32,
+                start,
+                end: Nanos(start.0 + 8_500_000),
+            };
+            FileSeen {
+                file: Id(1000 + file),
+                path: format!("/out2/picture.{file}"),
+                layout: run.layout.clone(),
+                ruled: None,
+                size: 128 * KIB,
+                seen: subs.iter().map(message).collect(),
+            }
+        };
+        let files = (0..600).map(|n| of_file(number % 3 * 600 + n)).collect();
+        let (figures, now) = (run.figures.clone(), Nanos(number * 60_000_000_000));
+        run.watcher.interval(now, files, |_| Ok(figures), &AVAILABLE, &Options::default())
+    };
+    for number in 1..3 {
+        let waiting = interval(&mut run, number);
+        assert!(matches!(waiting.groups[0].step, Step::Waiting { .. }), "{:?}", waiting.groups);
+    }
+    let decided = interval(&mut run, 3);
+    assert_eq!(decided.failed, None);
+    let group = &decided.groups[0];
+    let signature = group.signature.expect("enough to tell");
+    assert_eq!(signature.to_string(), "few by each process, reads of about 128 KiB");
+    let of = group.decided.as_ref().expect("it was planned for");
+    assert!(matches!(of.decision, Decision::Apply { .. }) && of.planned_s < of.in_force_s, "{of:?}");
+    assert!(of.rule.layout[0].stripes.contains_key("ssd"), "{of:?}");
+    assert_eq!(interval(&mut run, 4).groups[0].step, Step::Known);
+}
