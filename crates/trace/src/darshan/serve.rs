@@ -374,12 +374,15 @@ fn reconstructed(path: &Path) -> Result<()> {
     writer.info(&reading.info(Source::DarshanCounters))?;
     let mut failed = None;
     let processes = reading.summary.processes.max(1);
+    let mut sharing = reconstruct::Sharing::default();
+    reading.counters(module, |counters| sharing.add(counters))?;
+    let places = sharing.places();
     reading.counters(module, |counters| {
         if failed.is_none() {
             failed = writer
                 .file(&name_of(&names, counters.id()))
                 .and_then(|file| {
-                    reconstruct::file(counters, file, processes, &mut |record| writer.push(record))
+                    reconstruct::file(counters, &places, file, processes, &mut |record| writer.push(record))
                 })
                 .err();
         }
