@@ -17,17 +17,16 @@ use crate::placing::Placing;
 use crate::survey::Unit;
 use rows::{Row, STRIPE_MIN, rows};
 
-/// Requests of the sample by which most candidates are judged.
+/// Requests of the sample by which candidates are found.
 const SMALL: usize = 4096;
 /// Pieces as connections hold them of these requests at most.
 const PIECES: u64 = 32_768;
-/// Requests by which the last ones are.
-const LARGE: usize = 32_768;
 /// Courses of chance by which they are.
 pub const CHANCES: u32 = 4;
 /// Rows that are improved.
 const IMPROVED: usize = 5;
-/// Layouts that are judged by the large sample, beside those that were given.
+/// Layouts that are judged by the whole sample, beside those that were given. Of a part of it the order of long runs
+/// cannot be told: how far ranks get apart, and so what memory can gather, grows with the run.
 const JUDGED: usize = 8;
 /// Times that all stripe sizes of a row are gone through.
 const PASSES: usize = 3;
@@ -69,7 +68,6 @@ impl Search<'_> {
     /// with stripes of whole pages.
     pub fn best(&self, given: &[&Placing]) -> Found {
         let small = self.small();
-        let large = self.load.thin(LARGE);
         let mut tried = 0;
         let mut judge = |placing: &Placing, load: &Load| {
             tried += 1;
@@ -110,7 +108,7 @@ impl Search<'_> {
         let simple = given.len();
         let mut judged = 0;
         let mut judge_last = |placing: Placing, best: &mut Option<(Placing, Outcome)>| {
-            let outcome = mean(self.figures, &large, &placing, CHANCES);
+            let outcome = mean(self.figures, self.load, &placing, CHANCES);
             judged += 1;
             // What is a little faster by the model alone is no reason to leave what others would do.
             let is_simple = |other: &Placing| given.contains(other);

@@ -47,7 +47,7 @@ fn all(figures: &Figures, traced: &Traced, rooms: &[u64]) -> (Found, [f64; 3]) {
     let paper = [problem.def(64 * KIB), problem.pa(), problem.psa()].map(|chosen| chosen.placing);
     let load = Load::of(traced, Some(0));
     let found = Search { figures, unit, rooms, load: &load, parts_max: 64 }.best(&paper.each_ref());
-    let times = paper.each_ref().map(|placing| run(figures, &load.thin(LARGE), &[placing]).seconds);
+    let times = paper.each_ref().map(|placing| run(figures, &load, &[placing]).seconds);
     (found, times)
 }
 

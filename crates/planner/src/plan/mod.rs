@@ -23,8 +23,6 @@ const UNITS_MAX: usize = 64;
 const SHARE_MIN: f64 = 1e-3;
 /// Of so many bytes that are left alone the plan tells.
 const LEFT_OUT_MIN: f64 = 0.01;
-/// Requests of the sample by which the run as a whole is predicted.
-pub(crate) const SAMPLE: usize = 32_768;
 
 /// A layout of a planner for a unit.
 struct Offer {
@@ -126,7 +124,7 @@ pub fn plan(traced: &Traced, figures: &Figures, options: &Options) -> Result<Pla
         rules.push((unit, rule(traced, figures, unit, options, &offers)));
     }
     rules.sort_by_key(|(unit, _)| *unit);
-    let whole = Load::of(traced, None).thin(SAMPLE);
+    let whole = Load::of(traced, None);
     let predicted = placings.iter().map(|(planner, placings)| {
         let placings: Vec<&Placing> = placings.iter().collect();
         Predicted { planner: *planner, seconds: run(figures, &whole, &placings).seconds }
@@ -208,7 +206,6 @@ fn offers(
 ) -> Vec<Offer> {
     let unit = &traced.units[number];
     let load = Load::of(traced, Some(number as u32));
-    let judged = load.thin(SAMPLE);
     let per_node = if traced.hosts > 0 {
         f64::from(traced.ranks) / f64::from(traced.hosts)
     } else {
@@ -240,7 +237,7 @@ fn offers(
             return Offer { planner, placing, cost: None, outcome: found.outcome };
         }
         let chosen = paper(planner, rooms);
-        let outcome = mean(figures, &judged, &chosen.placing, CHANCES);
+        let outcome = mean(figures, &load, &chosen.placing, CHANCES);
         Offer { planner, placing: chosen.placing, cost: Some(chosen.cost_ns / 1e9), outcome }
     };
     planners.iter().copied().zip(left).map(option).collect()

@@ -3,7 +3,7 @@
 use crate::figures::Figures;
 use crate::live::{Renamed, class_layout};
 use crate::model::{Load, run_files};
-use crate::plan::{Options, Plan, PlanError, Rule, SAMPLE, plan};
+use crate::plan::{Options, Plan, PlanError, Rule, plan};
 use crate::survey::Traced;
 use std::collections::BTreeMap;
 use weft_core::parts::RoomLeft;
@@ -63,7 +63,7 @@ pub fn judge(
         };
         let wrong = |why: String| PlanError(format!("{}: {why}", rule.path));
         let planned = class_layout(&rule.layout, figures, &Renamed::new()).map_err(wrong)?;
-        let load = Load::of(traced, Some(unit as u32)).thin(SAMPLE);
+        let load = Load::of(traced, Some(unit as u32));
         let (mut in_force, mut had, mut new) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for file in load.files() {
             let found = files.get(&file);

@@ -124,7 +124,7 @@ impl Iterator for Mixed<'_> {
             return Some((kind, size));
         }
         let (before, all, bytes) = &mut self.guessed;
-        let stretched = |before: u128| if *all == 0 { 0 } else { before.saturating_mul(*bytes) / *all };
+        let stretched = |before: u128| before.saturating_mul(*bytes).checked_div(*all).unwrap_or(0);
         let from = stretched(*before);
         let to = stretched(*before + u128::from(size));
         *before += u128::from(size);
