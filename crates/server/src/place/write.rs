@@ -195,12 +195,16 @@ impl<E: Env> Bridge<E> {
         bytes: &Bytes<'_, E>,
         range: ByteRange,
     ) -> Result<(), DatafileError> {
-        let is_given_up =
-            self.log.overlap(bytes.key, range).any && self.clear_way(target, bytes, range).await?;
+        let overlap = self.log.overlap(bytes.key, range);
+        let is_given_up = overlap.any && self.clear_way(target, bytes, range).await?;
         // All of it, also where the log has the newest bytes: what the disk has under these does not count.
         bytes.of(range).to_disk(target, bytes.key, LocalOffset(range.start())).await?;
         if is_given_up {
-            // Not before the disk has the newer ones: it may have no room for them.
+            // Not before the disk has the newer ones for good: it may have no room for them, and with a loss of power the
+            // note that these here count no more might stay where the newer ones do not.
+            if overlap.dirty {
+                target.sync(bytes.key).await?;
+            }
             self.log.give_up(bytes.key, range).await?;
         }
         Ok(())

@@ -203,6 +203,7 @@ impl Plan {
         let ssds: Vec<_> = (0..count).map(|_| with_ssds.then(|| Ssd::draw(&mut own))).collect();
         let with_churn = with_ssds && own.below(4) == 0;
         let churn = with_ssds && churn.unwrap_or(with_churn);
+        let fails = churn && own.below(2) == 0;
         let with_moves = rng.clone().next_u64() >> 11 & 3 == 3;
         let moves = moves.unwrap_or(with_moves);
         let with_rules = rng.clone().next_u64() >> 17 & 3 == 2;
@@ -236,14 +237,14 @@ impl Plan {
             lease_after_uses: pick(rng, &[1, 2]),
             shared_min: pick(rng, &[1, 16 << 10]),
         };
-        if churn { plan.churned() } else { plan }
+        if churn { plan.churned(fails) } else { plan }
     }
 
     /// With less room on SSDs than is written there, and losses of power while that room is used again.
-    fn churned(self) -> Self {
+    /// SSDs may fail, after which they take nothing more, in seeds in which `fails` is set.
+    fn churned(self, fails: bool) -> Self {
         let mut faults = self.faults;
-        // That an SSD fails and power is lost then is more than the log promises to survive.
-        faults.retain(|fault| !matches!(fault, Fault::DiskErrors | Fault::FullDisk));
+        faults.retain(|fault| fails || !matches!(fault, Fault::DiskErrors | Fault::FullDisk));
         faults.extend([Fault::PowerCut, Fault::PowerCutAtSync]);
         Self {
             ssds: self.ssds.into_iter().map(|ssd| ssd.map(Ssd::churned)).collect(),
