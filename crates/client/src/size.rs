@@ -8,7 +8,7 @@ use crate::file::{Patience, moved};
 use crate::write::expired;
 use weft_core::{ByteLen, FileId, FileOffset};
 use weft_env::Env;
-use weft_wire::meta::{Attr, HandleId, MetaReply, MetaRequest, Place, Settlement};
+use weft_wire::meta::{Attr, HandleId, MetaReply, MetaRequest, NO_EPOCH, Place, Settlement};
 use weft_wire::{Capability, Errno};
 
 /// The finding about a file that was just cut to nothing.
@@ -43,6 +43,9 @@ impl<E: Env> Client<E> {
             // Whoever moves the file, or appends after somebody who is late, was faster: the service knows more by now.
             let overtaken = cut.as_ref().is_err_and(|error| moved(error) || expired(error));
             if overtaken && patience.wait(&self.core.env).await {
+                if handle.is_none() {
+                    self.settle(file, NO_EPOCH, cap, EMPTY).await?;
+                }
                 continue;
             }
             if handle.is_some() {
@@ -55,7 +58,7 @@ impl<E: Env> Client<E> {
                 (Ok(_), _) => self.core.survey(cap, &layout).await.map_err(drop),
             };
             // The service waits to hear that the cut is over; it believes no finding under another epoch.
-            let (epoch, found) = found.map_or((u64::MAX, EMPTY), |found| (epoch, found));
+            let (epoch, found) = found.map_or((NO_EPOCH, EMPTY), |found| (epoch, found));
             let settled = self.settle(file, epoch, cap, found).await;
             return cut.and_then(|boots| settled.map(|()| boots));
         }

@@ -68,6 +68,44 @@ fn the_last_close_settles_what_all_writers_told() {
     });
 }
 
+#[test]
+fn a_cut_beside_writers_and_other_cuts_does_not_know_the_size() {
+    with_service(async |env, service, _| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let is_unsettled = async |peer: &Peer<SimEnv>| {
+            let unsettled = peer.stat("f").await.expect("there").unsettled;
+            unsettled.map(|unsettled| unsettled.may_settle)
+        };
+        // A writer that wrote behind the cut has closed when the cut tells what it found.
+        let (handle, _) = a.open("f", CREATE).await.expect("made");
+        let cut = truncate(&mut b, "f").await;
+        a.close(handle, wrote(100, env.wall())).await.expect("open");
+        assert_eq!(is_unsettled(&a).await, Some(false), "b cuts");
+        done(b.ask(cut).await).expect("done");
+        assert_eq!(is_unsettled(&a).await, Some(true));
+        // Two cuts at once, of two clients and of one: the datafiles know which came last.
+        for of_one in [false, true] {
+            let first = truncate(&mut a, "f").await;
+            let second = truncate(if of_one { &mut a } else { &mut b }, "f").await;
+            done(a.ask(first).await).expect("done");
+            assert_eq!(is_unsettled(&a).await, Some(false), "the second cuts");
+            done(if of_one { &a } else { &b }.ask(second).await).expect("done");
+            assert_eq!(is_unsettled(&a).await, Some(true));
+        }
+        // What somebody measured before does not end a cut.
+        let seen = a.stat("f").await.expect("there");
+        let cut = truncate(&mut a, "f").await;
+        settle(&a, &seen, 9).await;
+        assert_eq!(is_unsettled(&a).await, Some(false), "a cuts");
+        done(a.ask(cut).await).expect("done");
+        assert_eq!(a.stat("f").await.expect("there").size, ByteLen(7));
+        // One that failed says so, and that it is over.
+        let MetaRequest::Settle { file, cap, .. } = truncate(&mut a, "f").await else { unreachable!() };
+        done(a.ask(MetaRequest::Settle { file, epoch: NO_EPOCH, cap, found: found(7) }).await).expect("done");
+        assert_eq!(is_unsettled(&a).await, Some(true));
+    });
+}
+
 /// After this time no capability from before holds.
 const CAPABILITIES_OVER: Nanos = Nanos::from_s(3603);
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{ByteLen, FileId, Timestamp};
 use weft_wire::hello::SessionId;
-use weft_wire::meta::{HandleId, WriteSummary};
+use weft_wire::meta::{HandleId, NO_EPOCH, WriteSummary};
 
 /// One open file of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,9 @@ pub(super) struct FileEntry {
     opens: u32,
     writers: BTreeMap<SessionId, u32>,
     caching: BTreeMap<SessionId, u32>,
-    truncating: BTreeSet<SessionId>,
+    /// Cuts by those who have it not open for writing, by the epochs under which they began, and whether what they find
+    /// is to be believed.
+    truncating: BTreeMap<(SessionId, u64), bool>,
     /// The inode's size was known when the first writer came, and all that happened since has been told.
     pub sure: bool,
     pub told: Told,
@@ -127,9 +129,10 @@ impl Opens {
 
     /// Whether a session other than `session` writes or cuts the file.
     pub(super) fn busy_elsewhere(&self, file: FileId, session: SessionId) -> bool {
-        self.files
-            .get(&file)
-            .is_some_and(|entry| entry.writers.keys().chain(&entry.truncating).any(|&other| other != session))
+        self.files.get(&file).is_some_and(|entry| {
+            let truncating = entry.truncating.keys().map(|(session, _)| session);
+            entry.writers.keys().chain(truncating).any(|&other| other != session)
+        })
     }
 
     /// Sessions other than `session` whose kernels may keep pages of the file.
@@ -176,21 +179,29 @@ impl Opens {
         }
     }
 
-    /// `session` begins to set the lengths of a file that it has not open for writing.
-    pub(super) fn begin_truncation(&mut self, file: FileId, session: SessionId) {
+    /// `session` begins under `epoch` to set the lengths of a file that it has not open for writing. What it then finds
+    /// is to be believed if it is `alone`.
+    pub(super) fn begin_truncation(&mut self, file: FileId, session: SessionId, epoch: u64, alone: bool) {
         let entry = self.files.entry(file).or_default();
-        entry.truncating.insert(session);
+        entry.truncating.insert((session, epoch), alone && !entry.busy());
         entry.sure = false;
     }
 
-    /// It is done with it; whether it was at it.
-    pub(super) fn end_truncation(&mut self, file: FileId, session: SessionId) -> bool {
-        let Some(entry) = self.files.get_mut(&file) else { return false };
-        let was = entry.truncating.remove(&session);
+    /// It is done with it: whether what it found is to be believed, if it was at it. Under [`NO_EPOCH`] one of its cuts
+    /// is over, and it found nothing.
+    pub(super) fn end_truncation(&mut self, file: FileId, session: SessionId, epoch: u64) -> Option<bool> {
+        let entry = self.files.get_mut(&file)?;
+        let believed = match epoch {
+            NO_EPOCH => {
+                let oldest = *entry.truncating.range((session, 0)..=(session, NO_EPOCH)).next()?.0;
+                entry.truncating.remove(&oldest).map(|_| false)
+            }
+            epoch => entry.truncating.remove(&(session, epoch)),
+        };
         if entry.unused() {
             self.files.remove(&file);
         }
-        was
+        believed
     }
 
     /// The file has lost its last name; whether somebody has it open.
@@ -259,9 +270,10 @@ impl Opens {
         self.by_handle.range(range).map(|((_, handle), _)| *handle).collect()
     }
 
-    /// Files that a session is cutting.
+    /// Files that a session is cutting, once for each cut.
     pub(super) fn truncations(&self, session: SessionId) -> Vec<FileId> {
-        let files = self.files.iter().filter(|(_, entry)| entry.truncating.contains(&session));
-        files.map(|(file, _)| *file).collect()
+        let of_session =
+            |entry: &FileEntry| entry.truncating.range((session, 0)..=(session, NO_EPOCH)).count();
+        self.files.iter().flat_map(|(file, entry)| std::iter::repeat_n(*file, of_session(entry))).collect()
     }
 }

@@ -12,6 +12,7 @@ use weft_env::plants::{Plant, planted};
 use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, Node, Point, Scan, Table, Transaction, session_key};
 use weft_wire::hello::{Identity, SessionId};
+use weft_wire::meta::NO_EPOCH;
 
 impl<E: Env> Service<E> {
     /// A connection has authenticated itself.
@@ -68,7 +69,7 @@ impl<E: Env> Service<E> {
             }
             let cut = self.core.opens.lock().truncations(ctx.session);
             for file in cut {
-                self.core.opens.lock().end_truncation(file, ctx.session);
+                self.core.opens.lock().end_truncation(file, ctx.session, NO_EPOCH);
                 self.core.ghosts.lock().lose(file, wall, self.core.granted_until(wall));
                 new_epoch(t, file)?;
             }

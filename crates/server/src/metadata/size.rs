@@ -54,7 +54,11 @@ impl Op<'_> {
             let mut opens = self.core.opens.lock();
             match handle {
                 Some(_) => opens.unsure(file),
-                None => opens.begin_truncation(file, self.session),
+                // Who wrote before, and has gone when the cut is over, may have written behind it.
+                None => {
+                    let alone = !self.core.ghosts.lock().haunt(file, self.now);
+                    opens.begin_truncation(file, self.session, epoch, alone);
+                }
             }
         }
         let cap = self.core.grant(data, Rights::WRITE.and(Rights::LENGTH), self.now);
@@ -76,8 +80,9 @@ impl Op<'_> {
         }
         let (ended, busy) = {
             let mut opens = self.core.opens.lock();
-            let ended = opens.end_truncation(file, self.session);
-            (ended, opens.is_busy(file) || self.core.ghosts.lock().haunt(file, self.now))
+            let cut = opens.end_truncation(file, self.session, told_epoch);
+            let busy = opens.is_busy(file) || self.core.ghosts.lock().haunt(file, self.now);
+            (cut.is_some(), busy || cut == Some(false))
         };
         let Some(mut inode) = inode(t, file)? else { return Ok(ended) };
         // What was found about datafiles that are not the file's any more is not believed.

@@ -85,6 +85,9 @@ pub struct Unsettled {
     pub mtime_set_at: Timestamp,
 }
 
+/// The epoch of a settlement that says only that a cut is over: what came of it nobody knows.
+pub const NO_EPOCH: u64 = u64::MAX;
+
 /// What a client found out about an unsettled file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Settlement {

@@ -14,7 +14,7 @@ mod request;
 mod rules;
 mod waits;
 
-pub use attributes::{Attr, FileType, SetAttr, SetTime, Settlement, Unsettled};
+pub use attributes::{Attr, FileType, NO_EPOCH, SetAttr, SetTime, Settlement, Unsettled};
 pub use locks::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, ReclaimLock};
 pub use moves::{MOVES_MAX, MoveState, MoverState, Moving};
 pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, WriteSummary};
