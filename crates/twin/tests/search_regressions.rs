@@ -3,7 +3,7 @@
 //! What a seed does changes with the code that it runs; that the search still finds these bugs where they are planted
 //! again is what `search_plants.rs` shows.
 
-use weft_twin::search::{Coverage, Options, run};
+use weft_twin::search::{Coverage, Options, Profile, run};
 
 /// Each seed with what it found.
 const FOUND: [(u64, &str); 32] = [
@@ -130,6 +130,40 @@ const FOUND_WITH_SSDS_AND_MOVES: [(u64, &str); 6] = [
     (1_207_643, "the search itself took a change for safe that was seen before another one was answered"),
 ];
 
+const ON: Option<bool> = Some(true);
+const AS_DECIDED: Options = Options {
+    profile: Profile::Quick,
+    ibridge: None,
+    moves: None,
+    rules: None,
+    churn: None,
+    verbose: false,
+    steps_max: None,
+    faults_max: None,
+    plant: None,
+};
+
+/// Seeds with what they ran with and what they found.
+const FOUND_SINCE: [(u64, Options, &str); 5] = [
+    (
+        6_002_134,
+        AS_DECIDED,
+        "bytes of a failed SSD were given up for newer ones that a loss of power took from the disk: older ones were read",
+    ),
+    (6_006_436, AS_DECIDED, "the same"),
+    (6_013_252, AS_DECIDED, "the same"),
+    (
+        6_310_729,
+        Options { ibridge: ON, ..AS_DECIDED },
+        "who cut a file to nothing said so after a writer had written behind the cut and closed: it was taken for empty",
+    ),
+    (
+        6_415_420,
+        Options { rules: ON, ..AS_DECIDED },
+        "the search itself took what was seen for sure after a cut that failed, and had taken the bytes behind a hole",
+    ),
+];
+
 /// Seeds that are run besides, and so many of them with SSDs, with SSDs that are too small, with moves, or with rules of directories, whatever they decide.
 const FIRST: u64 = 120;
 const FIRST_WITH_SSDS: u64 = 60;
@@ -166,6 +200,7 @@ fn no_seed_breaks_a_promise() {
     let with_moves = (1000..1000 + FIRST_WITH_MOVES).map(|seed| (seed, "", options(None, on, None)));
     let with_rules = (2000..2000 + FIRST_WITH_RULES).map(|seed| (seed, "", options(None, None, on)));
     let first = (0..FIRST).map(|seed| (seed, "", options(None, None, None)));
+    let found_since = FOUND_SINCE.iter().map(|(seed, options, why)| (*seed, *why, *options));
     let all = found.chain(found_with_moves).chain(with_ssds).chain(with_moves).chain(with_rules).chain(first);
     for (seed, why, options) in all
         .chain(found_by_themselves)
@@ -173,6 +208,7 @@ fn no_seed_breaks_a_promise() {
         .chain(found_with_moves_and_rules)
         .chain(found_with_churn)
         .chain(with_churn)
+        .chain(found_since)
     {
         let report = run(seed, options);
         coverage.merge(&report.coverage);

@@ -28,6 +28,8 @@ struct Event {
     safe: bool,
     /// That it is gone does.
     buried: bool,
+    /// Nobody was told what came of it: a part of it may have been done.
+    unheard: bool,
 }
 
 /// The length of one file.
@@ -39,8 +41,18 @@ pub struct Sizes {
 impl Sizes {
     fn begin(&mut self, by: ChangeId, kind: Kind, size: u64, begun: Moment) {
         let (sure, gone) = (NEVER, NEVER);
-        let event = Event { by, kind, size, begun, ended: NEVER, sure, gone, safe: false, buried: false };
-        self.events.push(event);
+        self.events.push(Event {
+            by,
+            kind,
+            size,
+            begun,
+            ended: NEVER,
+            sure,
+            gone,
+            safe: false,
+            buried: false,
+            unheard: false,
+        });
     }
 
     /// Something that ends at `end` begins to be written.
@@ -112,7 +124,7 @@ impl Sizes {
     /// Nothing is under way any more.
     pub fn quiet(&mut self, now: Moment) {
         for event in self.events.iter_mut().filter(|event| event.ended == NEVER) {
-            event.ended = now;
+            (event.ended, event.unheard) = (now, true);
         }
     }
 
@@ -145,10 +157,10 @@ impl Sizes {
             })
         };
         // What was seen may have been a hole before bytes that are being cut off: until the cut has put its own length
-        // into the datafile there, the file ends where bytes do.
+        // into the datafile there, the file ends where bytes do. A cut that failed may have done the one and not the other.
         let shaken = |event: &Event| {
-            event.kind == Kind::Seen
-                && self.events.iter().any(|cut| cut.kind == Kind::Cut && cut.ended > began)
+            let shakes = |cut: &Event| cut.ended > began || (cut.unheard && cut.ended > event.begun);
+            event.kind == Kind::Seen && self.events.iter().any(|cut| cut.kind == Kind::Cut && shakes(cut))
         };
         let least = self
             .events
@@ -174,6 +186,7 @@ impl Sizes {
                 gone: NEVER,
                 safe: false,
                 buried: false,
+                unheard: false,
             };
             self.events.push(event);
         }
@@ -211,6 +224,19 @@ mod tests {
         sizes.begin_cut(2, 10, 16);
         sizes.end(2, 17, true);
         assert_eq!(sizes.bounds(18), (10, 10));
+    }
+
+    #[test]
+    fn a_cut_that_failed_may_have_taken_the_bytes_behind_a_hole_that_was_seen() {
+        let mut sizes = Sizes::default();
+        sizes.begin_write(1, 100, 10);
+        sizes.seen(70, 11, 12);
+        sizes.begin_cut(2, 80, 16);
+        assert_eq!(sizes.bounds(17), (0, 100));
+        sizes.quiet(18);
+        assert_eq!(sizes.bounds(19), (0, 100));
+        sizes.seen(60, 20, 21);
+        assert_eq!(sizes.bounds(22), (60, 100), "all is over when this is seen");
     }
 
     #[test]
