@@ -449,6 +449,20 @@ fn what_cannot_be_written_is_said_before_the_program_runs() {
         traced(&named).args(["sh", "-c", "echo x > file"]).current_dir(&dir).output().expect("weft starts");
     let next = format!("next: weft trace show '{}'\n", named.display());
     assert!(String::from_utf8_lossy(&output.stderr).ends_with(&next), "{}", shown(&output));
+    // A trace that is there stays until the next one is complete.
+    let (here, there) = (dir.join("c.wtrace"), dir.join("link"));
+    std::fs::write(&here, "old").expect("written");
+    std::os::unix::fs::symlink("c.wtrace", &there).expect("made");
+    let output = traced(&there).arg("./no such program").current_dir(&dir).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(127), "{}", shown(&output));
+    assert!(!shown(&output).contains("nothing was recorded"), "{}", shown(&output));
+    let script = "cat c.wtrace; echo x > file";
+    let output = traced(&there).args(["sh", "-c", script]).current_dir(&dir).output().expect("weft starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "old", "{}", shown(&output));
+    assert!(there.is_symlink() && !read(&here).records.is_empty());
+    let names = std::fs::read_dir(&dir).expect("a directory").map(|entry| entry.expect("one").file_name());
+    let hidden: Vec<_> = names.filter(|name| name.to_string_lossy().contains(".weft-")).collect();
+    assert!(hidden.is_empty(), "{hidden:?}");
     std::fs::create_dir(dir.join("a.wtrace.parts")).expect("made");
     let output = traced(Path::new("a.wtrace")).arg("true").current_dir(&dir).output().expect("weft starts");
     assert!(String::from_utf8_lossy(&output.stderr).contains("weft trace merge"), "{}", shown(&output));

@@ -129,10 +129,17 @@ impl<R: Read> Reader<R> {
     fn record(&mut self) -> Result<Option<Record>> {
         loop {
             self.lines.get_mut().since_line = 0;
-            let read = self.lines.read_record(&mut self.line).map_err(|error| failed(&self.path, &error))?;
+            let mut cells = std::mem::take(&mut self.line).into_byte_record();
+            let read = self.lines.read_byte_record(&mut cells).map_err(|error| failed(&self.path, &error))?;
             if !read {
                 return Ok(None);
             }
+            let position = cells.position().cloned();
+            self.line = StringRecord::from_byte_record(cells).unwrap_or_else(|error| {
+                // Names as programs print them, of whatever bytes.
+                error.into_byte_record().iter().map(as_text).collect()
+            });
+            self.line.set_position(position);
             let empty = self.line.iter().all(str::is_empty);
             if !empty && !self.line.get(0).is_some_and(|cell| cell.starts_with('#')) {
                 break;
@@ -145,6 +152,16 @@ impl<R: Read> Reader<R> {
             what,
         })
     }
+}
+
+/// A cell whose bytes that are not UTF-8 are escaped.
+fn as_text(cell: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in cell.utf8_chunks() {
+        out.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| escape(&mut out, *byte));
+    }
+    out
 }
 
 fn failed(path: &Path, error: &csv::Error) -> TraceError {

@@ -11,6 +11,7 @@ use crate::stream::{Info, RecordStream, Source};
 use crate::wtrace::{Reader, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use weft_core::{ByteLen, FileOffset, Nanos};
 use weft_recorder::tail::Tail;
@@ -68,18 +69,41 @@ impl Part {
 /// `tick` is told now and then how far it has come, of how much.
 ///
 /// # Errors
-/// What the system refuses; there is no `out` then. Damaged files are noted and read as far as they make sense.
+/// What the system refuses; `out` is then as it was, unless it can only be written in its place: then there is none. Damaged
+/// files are noted and read as far as they make sense.
 pub fn merge(dir: &Path, out: &Path, program: &str, mut tick: impl FnMut(u64, u64)) -> Result<Merged> {
     let mut notes = Notes::default();
     let mut parts = find(dir, &mut notes)?;
     rank(&mut parts);
-    let file = File::create(out).map_err(|error| TraceError::io(out, error))?;
+    let beside = beside(out);
+    let opened = match &beside {
+        Some(beside) => beside.reopen(),
+        None => File::create(out),
+    };
+    let file = opened.map_err(|error| TraceError::io(out, error))?;
     let merged = merge_to((out, file), &parts, notes, program, &mut tick);
-    if merged.is_err() && is_plain(out) {
+    match (&merged, beside) {
+        (Ok(_), Some(beside)) => {
+            let real = out.canonicalize().unwrap_or_else(|_| out.to_owned());
+            beside.persist(real).map_err(|error| TraceError::io(out, error.error))?;
+        }
         // Half a trace looks like one of a program that died. What is gone already is what is wanted.
-        let _ = std::fs::remove_file(out);
+        (Err(_), None) if is_plain(out) => drop(std::fs::remove_file(out)),
+        _ => {}
     }
     merged
+}
+
+/// A file that takes the place of `out` when it is complete; none where that is no file, or none can be made beside it.
+fn beside(out: &Path) -> Option<tempfile::NamedTempFile> {
+    if std::fs::symlink_metadata(out).is_ok() && !is_plain(out) {
+        return None;
+    }
+    let real = out.canonicalize().unwrap_or_else(|_| out.to_owned());
+    let dir = real.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mode = std::fs::metadata(&real).map_or(0o666, |found| found.permissions().mode());
+    let permissions = std::fs::Permissions::from_mode(mode);
+    tempfile::Builder::new().prefix(".weft-").permissions(permissions).tempfile_in(dir).ok()
 }
 
 /// A file that was made to be written, no device and no pipe.

@@ -65,21 +65,21 @@ fn sniff(path: &Path, file: &mut File) -> Result<Kind> {
              darshan-convert",
         );
     }
-    // The last character may be cut off.
-    let text = match std::str::from_utf8(&begin) {
-        Ok(text) => text,
-        Err(error) if error.error_len().is_none() => {
-            std::str::from_utf8(&begin[..error.valid_up_to()]).expect("checked")
-        }
-        Err(_) => "\0",
+    if begin.is_empty() {
+        return unknown("it is empty");
+    }
+    // The last character may be cut off, and names of files may be of any bytes.
+    let valid = begin.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    let is_csv = |text: &str| csv::has_heading(text.trim_start_matches('\u{feff}'));
+    let text = match begin.len() - valid.len() {
+        0..4 => valid,
+        _ if valid.contains('\n') && is_csv(valid) => valid,
+        _ => "\0",
     };
     if text.contains('\0') {
         return unknown("neither .wtrace, CSV nor a Darshan 3 log");
     }
-    if begin.is_empty() {
-        return unknown("it is empty");
-    }
-    if csv::has_heading(text.trim_start_matches('\u{feff}')) {
+    if is_csv(text) {
         return Ok(Kind::Csv);
     }
     unknown(&format!("text without the heading of a trace; CSV needs one, such as {}", csv::HEADING))

@@ -75,6 +75,11 @@ fn names_of_any_bytes_come_back() {
     assert_eq!(read, table.all_files().collect::<Vec<_>>());
     assert!(names.iter().zip(read).all(|(name, read)| *weft_core::unescaped(read) == **name));
 
+    // As programs print them, and a line after that is text.
+    let lines = b"op,file\nread,/caf\xe9\nread,/caf\\xe9\nread,/b\\x5cxe9\xff\nread,/c\n";
+    let mut reader = Reader::new(Path::new("test"), &lines[..], 0).expect("a heading");
+    reader.by_ref().for_each(|record| assert!(record.is_ok(), "{record:?}"));
+    assert_eq!(reader.names().all_files().collect::<Vec<_>>(), ["/caf\\xe9", "/b\\x5cxe9\\xff", "/c"]);
     // By hand: blanks around a name are none of it, and a name has one text.
     let text = "op,file\nread, /a \nread,\\x2fa\nread,/b\\xE9\n";
     let mut reader = Reader::new(Path::new("test"), text.as_bytes(), 0).expect("a heading");

@@ -9,7 +9,7 @@ use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use weft_config::Cluster;
 
 const AFTER: &str = "\
@@ -94,17 +94,27 @@ impl Run {
 
     /// Runs it, and makes the trace of what it did, if one was asked for.
     fn traced(&self, mut command: Command) -> Result<u8, Failure> {
-        let Some(file) = &self.trace else { return self.to_its_end(command) };
+        let Some(file) = &self.trace else {
+            let (signals, child) = self.begun(command)?;
+            return to_its_end(&signals, child);
+        };
         let paths = trace_paths(&self.trace_paths)?;
         let parts = Parts::new(file, &self.program)?;
         parts.trace(&mut command, paths);
-        let code = self.to_its_end(command);
+        let (signals, child) = match self.begun(command) {
+            Ok(begun) => begun,
+            Err(failure) => {
+                parts.give_up();
+                return Err(failure);
+            }
+        };
+        let code = to_its_end(&signals, child);
         parts.finish();
         code
     }
 
-    /// Runs it; the code to end with.
-    fn to_its_end(&self, mut command: Command) -> Result<u8, Failure> {
+    /// Begins it, with signals passed on to it from then on.
+    fn begun(&self, mut command: Command) -> Result<(Blocked, Child), Failure> {
         let signals = Blocked::new(&[
             libc::SIGINT,
             libc::SIGTERM,
@@ -115,25 +125,13 @@ impl Run {
             libc::SIGCHLD,
         ]);
         let name = &self.program[0];
-        let mut child = signals.spawn(&mut command).map_err(|error| {
+        let child = signals.spawn(&mut command).map_err(|error| {
             let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
             Failure::new(name.to_string_lossy(), error)
                 .remedy("is it spelled right and executable?")
                 .code(code)
         })?;
-        loop {
-            let signal = signals.wait();
-            if signal.number == libc::SIGCHLD {
-                let status =
-                    child.try_wait().map_err(|error| Failure::new("waiting for the program", error))?;
-                if let Some(status) = status {
-                    let by_signal = status.signal().map_or(i32::from(FAILED), |signal| 128 + signal);
-                    return Ok(status.code().unwrap_or(by_signal) as u8);
-                }
-            } else if signal.sent {
-                signals::send(child.id() as i32, signal.number);
-            }
-        }
+        Ok((signals, child))
     }
 
     /// The embedded cluster at its usual place, running.
@@ -163,6 +161,22 @@ impl Run {
         }
         let state = embedded::state_dir(self.state.clone())?;
         embedded::ensure(&state, self.fresh, self.idle_exit)
+    }
+}
+
+/// Waits for its end; the code to end with.
+fn to_its_end(signals: &Blocked, mut child: Child) -> Result<u8, Failure> {
+    loop {
+        let signal = signals.wait();
+        if signal.number == libc::SIGCHLD {
+            let status = child.try_wait().map_err(|error| Failure::new("waiting for the program", error))?;
+            if let Some(status) = status {
+                let by_signal = status.signal().map_or(i32::from(FAILED), |signal| 128 + signal);
+                return Ok(status.code().unwrap_or(by_signal) as u8);
+            }
+        } else if signal.sent {
+            signals::send(child.id() as i32, signal.number);
+        }
     }
 }
 

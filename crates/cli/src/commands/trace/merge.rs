@@ -3,6 +3,7 @@
 
 use super::bar;
 use crate::failure::Failure;
+use crate::whole::Whole;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -129,9 +130,9 @@ impl Parts {
                 ),
             ));
         }
-        std::fs::File::create(&out).map_err(|error| {
-            failed(&out, error)
-                .remedy("a trace lies on a file system of this host, in a directory that is there")
+        // A trace that is there stays until the new one is complete.
+        Whole::new(&out).map_err(|failure| {
+            failure.remedy("a trace lies on a file system of this host, in a directory that is there")
         })?;
         std::fs::create_dir(&dir).map_err(|error| failed(&dir, error))?;
         // Time begins here.
@@ -145,6 +146,13 @@ impl Parts {
         command.env("WEFT_TRACE", &self.dir);
         command.env_remove("WEFT_TRACE_PATHS").env("WEFT_TRACE_NOT", standard_files());
         command.envs(paths.map(|paths| ("WEFT_TRACE_PATHS", paths)));
+    }
+
+    /// Instead of [`finish`](Self::finish) when there was no program: what was there stays.
+    pub fn give_up(self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
+            eprintln!("{}", Failure::new(self.dir.display(), error));
+        }
     }
 
     /// After the program: makes the trace. Its own failure is told, and is not the program's.
