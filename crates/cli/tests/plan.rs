@@ -96,7 +96,10 @@ fn what_cannot_be_planned_is_told() {
             vec!["--cluster".as_ref(), cluster, "--planner".as_ref(), "worst".as_ref()],
             "use best, psa, pa or def",
         ),
-        (vec!["--cluster".as_ref(), cluster, "--only".as_ref(), "nothing".as_ref()], "moves no bytes"),
+        (
+            vec!["--cluster".as_ref(), cluster, "--only".as_ref(), "nothing".as_ref()],
+            "--only and --without leave",
+        ),
         (vec!["--cluster".as_ref(), plan.as_os_str()], "name"),
         // What would be passed over in silence.
         (vec!["--cluster".as_ref(), cluster, "--profile".as_ref(), "hdd=nvme".as_ref()], "says itself"),

@@ -64,6 +64,17 @@ fn a_path_that_cannot_be_measured_is_named() {
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$1\" profile /tmp --size 16M";
     let output = Command::new("sh").args(["-c", script, "sh", WEFT]).output().expect("sh starts");
     assert!(shown(&output).contains("use less of it with --size"), "{}", shown(&output));
+    for (wrong, told) in [(["--size", "100T"], "more than 1 TiB"), (["--time", "0s"], "at least 1s")] {
+        let output = Command::new(WEFT).args(["profile", "/tmp"]).args(wrong).output().expect("weft starts");
+        assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+        assert!(shown(&output).contains(told), "{}", shown(&output));
+    }
+    // So much is not even written in that time, wherever.
+    let output = Command::new(WEFT).args(["profile", "/tmp", "--size", "20G", "--time", "1s"]).output();
+    let output = output.expect("weft starts");
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    let told = shown(&output);
+    assert!(told.contains("give more --time") || told.contains("use less of it"), "{told}");
     let output = Command::new(WEFT).args(["profile", "/tmp", "--size", "1M"]).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
 }

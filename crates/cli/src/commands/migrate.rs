@@ -89,7 +89,7 @@ pub struct Migrate {
     #[arg(long)]
     verify: bool,
     /// Only show which files would get which layout
-    #[arg(long, conflicts_with = "forget")]
+    #[arg(short = 'n', long, conflicts_with = "forget")]
     dry_run: bool,
     /// Give up moves that were stopped, and free their room
     #[arg(long, conflicts_with_all = ["plan", "count", "size", "index", "class", "parts", "verify", "rate"])]

@@ -88,6 +88,12 @@ pub fn duration(text: &str) -> Result<weft_core::Nanos, String> {
     weft_config::parse_duration(text)
 }
 
+/// For arguments: a second or more.
+pub fn seconds(text: &str) -> Result<weft_core::Nanos, String> {
+    let time = duration(text)?;
+    if time < weft_core::Nanos::from_s(1) { Err("write at least 1s".into()) } else { Ok(time) }
+}
+
 /// For arguments.
 pub fn size(text: &str) -> Result<weft_core::ByteLen, String> {
     weft_config::parse_size(text)

@@ -160,6 +160,12 @@ impl PlanArgs {
             parts_max: self.parts,
             alternatives: true,
         };
+        if traced.requests == 0 && (self.only.is_some() || self.without.is_some() || self.level.is_some()) {
+            let level = self.level().map(|level| format!(" at {level}")).unwrap_or_default();
+            let why = format!("it moves no bytes{level} of files that --only and --without leave");
+            return Err(Failure::new(input.file.display(), why)
+                .remedy("`weft trace show` tells which files and levels it has"));
+        }
         let planned = weft_planner::plan(&traced, &target.figures, &options);
         let planned = planned.map_err(|why| Failure::new(input.file.display(), why))?;
         let text = planned.plan.to_toml();

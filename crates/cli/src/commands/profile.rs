@@ -56,7 +56,7 @@ pub struct ProfileArgs {
     #[arg(long, value_parser = super::size)]
     size: Option<ByteLen>,
     /// About how long a path or each class may take [default: 30 s, 1 min; 10 s with --quick]
-    #[arg(long, value_parser = super::duration)]
+    #[arg(long, value_parser = super::seconds)]
     time: Option<weft_core::Nanos>,
     /// Only targets of this class; several times
     #[arg(long, value_name = "CLASS", conflicts_with = "path")]
@@ -81,6 +81,8 @@ const SIZE: ByteLen = ByteLen::from_mib(512);
 const TIME: weft_core::Nanos = weft_core::Nanos::from_s(30);
 /// The least that tells anything of a device.
 const SIZE_MIN: ByteLen = ByteLen::from_mib(16);
+/// And the most, which every model has room for.
+const SIZE_MAX: ByteLen = ByteLen::from_mib(1 << 20);
 
 impl ProfileArgs {
     /// Measures, fits, writes.
@@ -95,6 +97,9 @@ impl ProfileArgs {
         let size = self.size.unwrap_or(SIZE);
         if size < SIZE_MIN {
             return Err(Failure::misuse("--size", "less than 16 MiB tells nothing of a device"));
+        }
+        if size > SIZE_MAX {
+            return Err(Failure::misuse("--size", "more than 1 TiB tells no more of a device"));
         }
         let span = ByteLen(size.0 / SIZE_MIN.0 * SIZE_MIN.0);
         // Before the work.
@@ -128,6 +133,11 @@ impl ProfileArgs {
                 " through the page cache, for the file system cannot go past it"
             }
         );
+        // Written first: without reads there is nothing to tell.
+        if measured.samples.len() < 2 {
+            return Err(Failure::new(path.display(), "the time was up before any reads were measured")
+                .remedy("give more --time, or less --size"));
+        }
         let fit =
             calibrate::fit(&self.profile_name(path), &about, &measured.samples, span, measured.capacity);
         bar.finish_and_clear();

@@ -33,7 +33,8 @@ pub struct Watch {
     #[arg(long = "watch", value_name = "DIR", value_parser = bytes::argument())]
     directory: Option<String>,
     /// With --watch: how long an interval is
-    #[arg(long, value_name = "TIME", default_value = "60s", requires = "directory", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "directory",
+        value_parser = crate::commands::seconds)]
     every: Nanos,
     /// With --watch: part of the time that a new layout has to gain over those that the files have
     #[arg(long, value_name = "PERCENT", default_value = "20%", requires = "directory", value_parser = percent)]
@@ -60,11 +61,6 @@ pub struct Watch {
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, requires_all = ["directory", "output"],
         conflicts_with = "dry_run", value_parser = crate::commands::rate)]
     migrate: Option<Option<ByteLen>>,
-}
-
-fn interval(text: &str) -> Result<Nanos, String> {
-    let time = crate::commands::duration(text)?;
-    if time < Nanos::from_s(1) { Err("write at least 1s".into()) } else { Ok(time) }
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -348,7 +344,7 @@ mod tests {
     fn percentages_and_intervals_as_people_write_them() {
         assert_eq!((percent("20%"), percent("7.5"), percent("0")), (Ok(0.2), Ok(0.075), Ok(0.0)));
         assert!(percent("100%").is_err() && percent("-1").is_err() && percent("much").is_err());
-        assert_eq!(interval("90 s"), Ok(Nanos::from_s(90)));
-        assert!(interval("10ms").is_err());
+        assert_eq!(crate::commands::seconds("90 s"), Ok(Nanos::from_s(90)));
+        assert!(crate::commands::seconds("10ms").is_err());
     }
 }
