@@ -57,7 +57,17 @@ for name in (b"part *\xff1 ", b"part *\xff2 ", b"a*1"):
     servers.weft(touch.map(OsStr::from_bytes));
     assert_eq!((layout(b"part *\xff1 "), layout(b"part x\xff30 ")), (0, 0));
     assert_ne!(layout(b"part *\xff30 "), 0);
-    servers.weft(["migrate", "-r", "-q", "--plan", &plan, "/weft"]);
+    // Also where it has another name, which comes first and of which the plan says nothing.
+    let link: [&[u8]; 3] = [b"ln", &[&dir[..], b"part *\xff1 "].concat(), b"/weft/Another"];
+    servers.weft(link.map(OsStr::from_bytes));
+    let none = servers.command(["migrate", "--plan", &plan, "/weft/Another"]).output().expect("weft starts");
+    assert!(
+        none.status.success() && shown(&none).contains("has no rule for any of them"),
+        "{}",
+        shown(&none)
+    );
+    let told = servers.weft(["migrate", "-r", "--plan", &plan, "/weft"]);
+    assert!(told.contains("moved 3 files"), "{told}");
     let right = servers.weft(["apply", &plan]);
     assert!(right.contains("4 files of the plan already with its layout"), "{right}");
 

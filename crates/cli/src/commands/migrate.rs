@@ -22,7 +22,7 @@ use weft_core::{ByteLen, FileId, Layout};
 use weft_env::real::block_on;
 use weft_planner::Plan;
 use weft_planner::live::Renamed;
-use weft_wire::meta::{FileType, LayoutSpec};
+use weft_wire::meta::{Attr, FileType, LayoutSpec};
 
 /// Exit code of a command that a signal stopped.
 const INTERRUPTED: u8 = 130;
@@ -154,6 +154,8 @@ impl Wanted {
 struct Sum {
     moved: u64,
     alone: u64,
+    /// Of these, those for which the plan has no rule.
+    unplanned: u64,
     bytes: u64,
     failed: bool,
 }
@@ -206,6 +208,15 @@ impl Migrate {
                 if sum.moved > 0 { format!(" ({} copied)", human(sum.bytes)) } else { String::new() };
             outln!("moved {}{copied}; {} left alone", files(sum.moved), files(sum.alone));
         }
+        if let Some(plan) =
+            self.plan.as_ref().filter(|_| sum.unplanned > 0 && sum.unplanned == sum.alone + sum.moved)
+        {
+            let plan = plan.display();
+            eprintln!(
+                "weft: {plan} has no rule for any of them; where its files are elsewhere than in the trace, \
+                 `weft apply {plan} --map OLD=NEW` makes rules of it, by which `weft migrate` goes without --plan"
+            );
+        }
         Ok(if sum.failed { FAILED } else { 0 })
     }
 }
@@ -243,22 +254,26 @@ impl Course<'_> {
                 }
                 Ok(())
             }
-            FileType::Regular if attr.nlink > 1 && !self.seen.insert(attr.file) => Ok(()),
-            FileType::Regular => self.file(inside),
+            FileType::Regular => self.file(inside, &attr),
             // Only what was named is looked at that is neither.
             _ => Err(Failure::new(weft.shown(inside), "this is neither a file nor a directory")),
         }
     }
 
-    fn file(&mut self, inside: &str) -> Result<(), Failure> {
-        let Course { asked, weft, wanted, bar, sum, .. } = self;
+    fn file(&mut self, inside: &str, attr: &Attr) -> Result<(), Failure> {
+        let Course { asked, weft, wanted, bar, sum, seen } = self;
         if asked.forget {
             return weft.at(inside, true, |place| block_on(weft.client.forget_move(place)));
         }
         let Some(spec) = wanted.of(weft, inside)? else {
             sum.alone += 1;
+            sum.unplanned += 1;
             return Ok(());
         };
+        // By the first of its names that is to have a layout.
+        if attr.nlink > 1 && !seen.insert(attr.file) {
+            return Ok(());
+        }
         let shown = weft.shown(inside);
         if asked.dry_run {
             let has = weft.at(inside, true, |place| block_on(weft.client.get_layout(place)))?.0;

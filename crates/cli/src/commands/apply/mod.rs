@@ -65,10 +65,12 @@ pub struct Apply {
 
 /// The plan of a file.
 pub fn read(path: &Path) -> Result<Plan, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::new(path.display(), error))?;
-    let wrong =
-        |why| Failure::misuse(path.display(), why).remedy("a plan is what `weft plan --output FILE` writes");
-    Plan::from_toml(&text).map_err(wrong)
+    let bytes = std::fs::read(path).map_err(|error| Failure::new(path.display(), error))?;
+    let wrong = |why: &dyn std::fmt::Display| {
+        Failure::misuse(path.display(), why).remedy("a plan is what `weft plan --output FILE` writes")
+    };
+    let text = String::from_utf8(bytes).map_err(|_| wrong(&"it is no text"))?;
+    Plan::from_toml(&text).map_err(|why| wrong(&why))
 }
 
 fn mapping(text: &str) -> Result<(String, String), String> {
