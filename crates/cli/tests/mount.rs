@@ -32,6 +32,18 @@ fn a_mount_shows_what_programs_wrote_and_ends_when_told() {
     let found = Command::new("find").arg(&dir).args(["-type", "f"]).output().expect("find starts");
     assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 3);
 
+    // A plan for a trace of programs on the mount says where its files are.
+    let (trace, plan) = (cluster.local("trace.csv"), cluster.local("plan.toml"));
+    let rows: String = (0..200).map(|n| format!("read,{at}/two.{},{},4096\n", n % 2, n * 8192)).collect();
+    std::fs::write(&trace, format!("operation,file,offset,length\n{rows}")).expect("written");
+    let [trace, plan] = [&trace, &plan].map(|path| path.to_str().expect("text"));
+    cluster.weft(["plan", trace, "--output", plan]);
+    let map = format!("{at}=/weft");
+    let told = cluster.fails(2, ["apply", plan]);
+    assert!(told.contains(&format!("is mounted there: give --map {map}")), "{told}");
+    let told = cluster.weft(["apply", plan, "--map", &map]);
+    assert!(told.contains("/two.{n}"), "{told}");
+
     cluster.weft(["umount", at]);
     assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0, "nothing is mounted any more");
     assert!(cluster.fails(2, ["umount", at]).contains("no cluster is mounted there"));

@@ -167,15 +167,7 @@ impl Umount {
 fn unmount(dir: &std::path::Path, lazy: bool) -> Result<(), Failure> {
     let dir = std::path::absolute(dir).map_err(|error| Failure::new(dir.display(), error))?;
     let text = dir.to_string_lossy().into_owned();
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let ours = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
-        // The type is fuse or fuse.weft, as root or fusermount3 made the mount; the source tells in both cases.
-        [source, at, kind, ..] => {
-            source.starts_with("weft:") && kind.starts_with("fuse") && unescape(at) == text
-        }
-        _ => false,
-    };
-    if !mounts.lines().any(ours) {
+    if mounted().iter().all(|(_, at)| *at != text) {
         return Err(Failure::misuse(dir.display(), "no cluster is mounted there")
             .remedy("see /proc/self/mounts for lines that begin with weft:"));
     }
@@ -195,6 +187,19 @@ fn unmount(dir: &std::path::Path, lazy: bool) -> Result<(), Failure> {
             .remedy("`lsof +f -- DIR` shows who uses it; --lazy does not wait"));
     }
     Ok(())
+}
+
+/// The names of clusters that are mounted on this host, and where.
+pub fn mounted() -> Vec<(String, String)> {
+    let mounts = std::fs::read("/proc/self/mounts").unwrap_or_default();
+    let ours = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
+        // The type is fuse or fuse.weft, as root or fusermount3 made the mount; the source tells in both cases.
+        [source, at, kind, ..] if kind.starts_with("fuse") => {
+            Some((unescape(source.strip_prefix("weft:")?), unescape(at)))
+        }
+        _ => None,
+    };
+    String::from_utf8_lossy(&mounts).lines().filter_map(ours).collect()
 }
 
 /// `/proc/mounts` writes blanks and the like as octal numbers.

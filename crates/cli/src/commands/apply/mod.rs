@@ -124,8 +124,14 @@ impl Apply {
                 Some(path) => format!("none of its files is below {}: {path}", weft.cluster.mount.display()),
                 None => "it has no rules".to_owned(),
             };
-            return Err(Failure::misuse(self.plan.display(), why)
-                .remedy("say where they are with --map OLD=NEW or --under DIR"));
+            let remedy = match elsewhere.iter().find_map(|path| mount_of(&weft, path)) {
+                Some(at) => {
+                    let map = super::quoted(&format!("{at}={}", weft.shown("")));
+                    format!("this cluster is mounted there: give --map {map}")
+                }
+                None => "say where they are with --map OLD=NEW or --under DIR".to_owned(),
+            };
+            return Err(Failure::misuse(self.plan.display(), why).remedy(remedy));
         }
         for path in &elsewhere {
             eprintln!("{path} is not below {} and is left out: give --map", weft.cluster.mount.display());
@@ -283,6 +289,13 @@ impl Apply {
         }
         Ok(0)
     }
+}
+
+/// Where a cluster of this name is mounted, if a path of a trace is below that.
+fn mount_of(weft: &Weft, path: &str) -> Option<String> {
+    let above = |at: &str| path.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
+    let mounted = super::mount::mounted().into_iter();
+    mounted.filter(|(name, _)| *name == weft.cluster.name).map(|(_, at)| at).find(|at| above(at))
 }
 
 /// The accounts of targets with limited room.
