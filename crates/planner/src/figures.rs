@@ -119,6 +119,9 @@ pub struct Line {
 pub struct Head {
     /// A turn, microseconds.
     pub turn_us: f64,
+    /// What a request takes on its way to the medium and back while the head may be at others, microseconds.
+    #[serde(default)]
+    pub way_us: f64,
     /// Until the head stands still elsewhere, by distance, rising.
     pub seeks: Vec<Seek>,
     /// It reads on so far behind a request, into the device's memory.
@@ -242,11 +245,12 @@ impl Figures {
                     let turns = (1.0..=1e9).contains(&head.turn_us);
                     let rising = head.seeks.windows(2).all(|pair| pair[0].distance.0 < pair[1].distance.0);
                     let bounded = head.seeks.iter().all(|seek| time(seek.us) && seek.distance.0 > 0);
+                    let bounded = bounded && time(head.way_us);
                     let near = head.reads_on.0.max(head.ahead.0) <= 1 << 30;
                     if !turns || !rising || !bounded || !near || head.stretches > 65_536 {
                         return fail(
                             format!("{at}.{name}.head"),
-                            "give turn_us of 1 or more, seeks of rising distances, up to 65,536 stretches, and \
+                            "give turn_us of 1 or more, way_us of 0 or more, seeks of rising distances, up to 65,536 stretches, and \
                              reads_on and ahead of up to 1 GiB",
                         );
                     }

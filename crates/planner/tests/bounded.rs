@@ -62,6 +62,7 @@ fn figures() -> Figures {
         ],
         reads_on: Bytes(256 << 10),
         stretches: 8,
+        way_us: 120.0,
         takes: 16,
         ahead: Bytes(128 << 10),
     };

@@ -1,7 +1,8 @@
 //! A head over a medium that turns, told by how long requests near each other take.
 
 use super::{Bench, Run, short};
-use weft_env::device::DeviceAction;
+use weft_core::Nanos;
+use weft_env::device::{DeviceAction, Ticket};
 use weft_planner::Bytes;
 use weft_planner::figures::{Head, Line, Seek};
 
@@ -21,6 +22,8 @@ const ON_MAX: u64 = 8 << 20;
 const STRETCHES_MAX: u64 = 64;
 /// Distances that a head is sent over, bytes.
 const DISTANCES: [u64; 6] = [64 << 10, 4 << 20, 64 << 20, 256 << 20, 1 << 30, 4 << 30];
+/// A request that waits comes so long after the one before, nanoseconds.
+const BEHIND: u64 = 200_000;
 /// What is in memory takes at most this part of a turn.
 const QUICK: f64 = 0.125;
 /// Half of all turns that were seen are within this part of their median, or there are none.
@@ -64,21 +67,26 @@ impl Bench<'_> {
         let reads_on = (least + 1) * STEP;
         // Places all around a turn. What lies too near comes by a turn later: right behind that is the least.
         let part = (turn / byte / PLACES as f64) as u64 / LEN * LEN;
-        let seek = |far: u64| {
-            let takes = |place: u64, distance: u64| {
-                bench.second(base(place), 0, (base(place) + distance) % bench.span)
-            };
+        let least = |far: u64, takes: &dyn Fn(u64, u64) -> f64| {
+            let takes = |place: u64, distance: u64| takes(base(place), (base(place) + distance) % bench.span);
             let coarse = (0..PLACES).map(|place| (takes(place, far + place * part), place));
             let (_, place) = coarse.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are places");
             let behind = far + place * part;
             let fine = (0..=part / LEN).map(|back| behind - back * LEN).map(|at| (takes(place, at), at));
-            let (least, at) = fine.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are places");
+            fine.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are places")
+        };
+        let queued = |far: u64| least(far, &|from, to| bench.queued(from, to));
+        let seek = |far: u64| {
+            let (least, at) = queued(far);
             // It lies anywhere within these bytes.
-            let least = least - 1.5 * LEN as f64 * byte - start;
+            let least = least - 1.5 * LEN as f64 * byte;
             Seek { distance: Bytes(at), us: short((least / 1e3).max(0.0)) }
         };
-        let seeks: Vec<Seek> =
-            DISTANCES.iter().map(|far| far + reads_on).filter(|far| *far < bench.span).map(seek).collect();
+        let distances: Vec<u64> =
+            DISTANCES.iter().map(|far| far + reads_on).filter(|far| *far < bench.span).collect();
+        let seeks: Vec<Seek> = distances.iter().copied().map(seek).collect();
+        // What a request takes that is asked for when the one before is answered, and not while the head is at that.
+        let way = least(distances[0], &|from, to| bench.second(from, 0, to)).0 - queued(distances[0]).0;
         let is_kept = |stretches: u64| {
             let mut run = bench.prepared();
             (0..=stretches).for_each(|place| run.one(&bench.asked(DeviceAction::Read, base(place), LEN)));
@@ -89,6 +97,7 @@ impl Bench<'_> {
         let stretches = (1..=STRETCHES_MAX).take_while(|stretches| is_kept(*stretches)).count();
         Some(Head {
             turn_us: short(turn / 1e3),
+            way_us: short(((way - start) / 1e3).max(0.0)),
             seeks,
             reads_on: Bytes(reads_on),
             stretches: stretches as u32,
@@ -104,6 +113,27 @@ impl Bench<'_> {
         run.pause(idle);
         let begun = run.clock;
         run.one(&self.asked(DeviceAction::Read, to, LEN));
+        (run.clock - begun) as f64
+    }
+
+    /// Nanoseconds from the end of a read at `from` to that of one at `to` that waits behind it.
+    fn queued(&self, from: u64, to: u64) -> f64 {
+        let mut run = self.prepared();
+        run.ticket += 1;
+        let first = Ticket(run.ticket);
+        run.device.submit(Nanos(run.clock), first, &self.asked(DeviceAction::Read, from, LEN));
+        // The device has no choice: it is at the first one.
+        run.pause(BEHIND);
+        let mut done = Vec::new();
+        run.ticket += 1;
+        run.device.submit(Nanos(run.clock), Ticket(run.ticket), &self.asked(DeviceAction::Read, to, LEN));
+        while !done.contains(&first) {
+            run.wait(&mut done);
+        }
+        let begun = run.clock;
+        while done.len() < 2 {
+            run.wait(&mut done);
+        }
         (run.clock - begun) as f64
     }
 

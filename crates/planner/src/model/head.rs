@@ -87,6 +87,8 @@ pub(super) struct Head {
     asks: Vec<Ask>,
     unused: Vec<u32>,
     stream: Option<Stream>,
+    /// What the device had in memory when it was asked.
+    at_once: Vec<Piece>,
     /// Stretches of earlier streams that are in memory: object, begin, end.
     kept: VecDeque<(u64, u64, u64)>,
 }
@@ -121,6 +123,7 @@ impl Head {
         (rank, leg): (u32, u32),
         local: Local,
         is_again: bool,
+        service: &Service,
         figures: &Figures,
     ) -> bool {
         let Local { object, offset, len } = local;
@@ -139,7 +142,7 @@ impl Head {
                 self.asks(now, Of::Ahead(object, gap.0), object, gap);
             }
         }
-        self.give(now, figures.takes as usize);
+        self.give(now, service, figures);
         waits
     }
 
@@ -191,8 +194,10 @@ impl Head {
         self.waiting.insert(at, piece);
     }
 
-    /// Gives the device what it takes: upwards from the last, or what has waited too long.
-    fn give(&mut self, now: f64, takes: usize) {
+    /// Gives the device what it takes: upwards from the last, or what has waited too long. What it has in memory it
+    /// answers at once.
+    fn give(&mut self, now: f64, service: &Service, figures: &Figures) {
+        let takes = figures.takes as usize;
         while self.given.len() + usize::from(self.serving.is_some()) < takes.max(1)
             && !self.waiting.is_empty()
         {
@@ -210,13 +215,16 @@ impl Head {
             let mut piece = self.waiting.remove(index);
             piece.since = now;
             self.last = (piece.object, piece.end);
-            self.given.push(piece);
+            match self.has_read(now, &piece, service) {
+                true => self.at_once.push(piece),
+                false => self.given.push(piece),
+            }
         }
     }
 
     /// Goes to the piece that is reached first; when that has passed.
     pub(super) fn next(&mut self, now: f64, service: &Service, figures: &Figures) -> Option<f64> {
-        self.give(now, figures.takes as usize);
+        self.give(now, service, figures);
         let mut first: Option<(usize, Reach)> = None;
         for (index, piece) in self.given.iter().enumerate() {
             if now - piece.since > LATE {
@@ -253,9 +261,19 @@ impl Head {
         Some(reach.passed)
     }
 
-    /// What the head was at has passed; appends the ranks, and the places among their legs, that have all they asked for.
-    pub(super) fn passed(&mut self, done: &mut Vec<(u32, u32)>) {
-        let Some(piece) = self.serving.take() else { return };
+    /// What the head was at has passed; it is at nothing.
+    pub(super) fn passed(&mut self) {
+        self.at_once.extend(self.serving.take());
+    }
+
+    /// Appends the ranks, and the places among their legs, that have all they asked for since this was asked last.
+    pub(super) fn answered(&mut self, done: &mut Vec<(u32, u32)>) {
+        while let Some(piece) = self.at_once.pop() {
+            self.came(piece, done);
+        }
+    }
+
+    fn came(&mut self, piece: Piece, done: &mut Vec<(u32, u32)>) {
         let mut came = piece.asks;
         while let Some(number) = came.pop() {
             let ask = &mut self.asks[number as usize];
@@ -272,27 +290,34 @@ impl Head {
         }
     }
 
+    /// Whether all of a piece has passed already and is in the device's memory, whatever the head is at now.
+    fn has_read(&self, now: f64, piece: &Piece, service: &Service) -> bool {
+        let Piece { object, start, end, .. } = *piece;
+        let holds = |(of, from, to): (u64, u64, u64)| of == object && from <= start && end <= to;
+        let passed = |stream: &Stream| {
+            let until = stream.from as f64 + (now - stream.since) / service.sequential.byte_ns();
+            (stream.object, stream.start, (until.max(0.0) as u64).min(stream.until))
+        };
+        self.kept.iter().copied().any(holds) || self.stream.as_ref().map(passed).is_some_and(holds)
+    }
+
     fn reach(&self, now: f64, piece: &Piece, service: &Service, figures: &Figures) -> Reach {
         let Piece { object, start, end, .. } = *piece;
         let rate = service.sequential.byte_ns();
-        let is_kept = |&(of, from, to): &(u64, u64, u64)| of == object && from <= start && end <= to;
-        if self.kept.iter().any(is_kept) {
+        if self.has_read(now, piece, service) {
             return Reach { begins: now, passed: now, how: How::Memory };
         }
         let Some(stream) = self.stream else {
             let begins = now + figures.seek_ns(u64::MAX);
             return Reach { begins, passed: begins + (end - start) as f64 * rate, how: How::Apart };
         };
-        // When a byte passes the first time; where another datafile lies is not known, and as good as any place.
+        // When a byte passes the first time; how another datafile lies around a turn is not known, and as good as any.
         let passes = |byte: u64| stream.since + (byte as f64 - stream.from as f64) * rate;
         let turned = |byte: u64, seek: f64| {
             let (turn, earliest, first) = (figures.turn_us * 1e3, now + seek, passes(byte));
             first + ((earliest - first) / turn).ceil() * turn
         };
         if stream.object == object && (stream.start..=stream.until).contains(&start) {
-            if passes(end) <= now && end <= stream.until {
-                return Reach { begins: now, passed: now, how: How::Memory };
-            }
             if end <= stream.until || passes(stream.until) > now {
                 // The head is on its way there.
                 return Reach {
@@ -304,7 +329,9 @@ impl Head {
             let begins = turned(stream.until, 0.0);
             return Reach { begins, passed: begins + (end - stream.until) as f64 * rate, how: How::Stream };
         }
-        let distance = if stream.object == object { start.abs_diff(stream.from) } else { u64::MAX };
+        // Datafiles lie beside each other: from one to the other it is about as far as the one is long.
+        let is_same = stream.object == object;
+        let distance = if is_same { start.abs_diff(stream.from) } else { start.max(stream.from) };
         let begins = turned(start, figures.seek_ns(distance));
         Reach { begins, passed: begins + (end - start) as f64 * rate, how: How::Apart }
     }

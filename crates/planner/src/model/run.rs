@@ -359,15 +359,12 @@ impl<'a> Run<'a> {
             // Lines for those in order were measured as they come, and a head here knows of no writes between reads.
             let by_head = !held && !side_by_side && self.load.jumps;
             if let Some(head) = service.head.as_ref().filter(|_| by_head) {
-                let waits = target.waits(now, (rank, place as u32), local, planned.since.is_some(), head);
+                let is_again = planned.since.is_some();
+                let waits = target.waits(now, (rank, place as u32), local, is_again, service, head);
                 if !waits {
                     self.tell(now, rank, Event::Answer(place as u32));
                 }
-                let target = &self.targets[leg.target as usize];
-                if !target.head.is_busy() {
-                    self.head_goes_on(leg.target, now);
-                }
-                return;
+                return self.head_goes_on(leg.target, now);
             }
             let read = if held { now } else { target.serve(now, service, local, side_by_side) };
             return self.tell(read, rank, Event::Answer(place as u32));
@@ -392,24 +389,24 @@ impl<'a> Run<'a> {
 
     /// What a target's head was at has passed: it is answered, and the head goes to the next.
     fn ready(&mut self, number: u32, now: f64) {
-        let target = &mut self.targets[number as usize];
-        let service = &self.figures.classes[target.class].read;
-        let mut done = std::mem::take(&mut self.passed_by);
-        target.head.passed(&mut done);
-        let answered = now + service.sequential.startup_ns();
-        done.drain(..).for_each(|(rank, leg)| self.tell(answered, rank, Event::Answer(leg)));
-        self.passed_by = done;
+        self.targets[number as usize].head.passed();
         self.head_goes_on(number, now);
     }
 
-    /// A target's head goes to the next request that waits for it.
+    /// A target's head goes to the next request that waits for it, if it is at none; what has passed is answered.
     fn head_goes_on(&mut self, number: u32, now: f64) {
         let target = &mut self.targets[number as usize];
         let service = &self.figures.classes[target.class].read;
         let head = service.head.as_ref().expect("only heads are ready");
-        if let Some(passed) = target.next(now, service, head) {
+        let passed = if target.head.is_busy() { None } else { target.next(now, service, head) };
+        let mut done = std::mem::take(&mut self.passed_by);
+        target.head.answered(&mut done);
+        if let Some(passed) = passed {
             self.tell(passed, number, Event::Ready);
         }
+        let answered = now + service.sequential.startup_ns() + head.way_us * 1e3;
+        done.drain(..).for_each(|(rank, leg)| self.tell(answered, rank, Event::Answer(leg)));
+        self.passed_by = done;
     }
 
     /// A target sends what it has read, as much as the connection holds.

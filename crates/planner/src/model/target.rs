@@ -139,9 +139,10 @@ impl Target {
         of: (u32, u32),
         local: Local,
         is_again: bool,
+        service: &Service,
         figures: &HeadFigures,
     ) -> bool {
-        self.head.waits(now, of, local, is_again, figures)
+        self.head.waits(now, of, local, is_again, service, figures)
     }
 
     /// The head goes to the next request, if one waits; when that has passed.

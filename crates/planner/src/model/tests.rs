@@ -1,5 +1,6 @@
 //! The model, on runs that can be reckoned by hand.
 
+use super::head::Head;
 use super::target::{Local, Synced, Target};
 use super::*;
 use crate::bytes::Bytes;
@@ -283,6 +284,7 @@ fn turning(reads_on: u64, ahead: u64) -> Figures {
         seeks: vec![crate::figures::Seek { distance: Bytes(1 << 20), us: 1000.0 }],
         reads_on: Bytes(reads_on),
         stretches: 1,
+        way_us: 0.0,
         takes: 16,
         ahead: Bytes(ahead),
     });
@@ -345,6 +347,65 @@ fn of_those_who_wait_the_one_is_served_that_comes_by_first() {
     // Two that lie behind each other pass on one way, in whatever order they were asked for.
     same(served(&[100, 104, 108]), served(&[100, 108, 104]));
     same(served(&[100, 108, 104]), 1e-3 + 9.0 * PIECE_S);
+}
+
+#[test]
+fn a_device_answers_at_once_what_has_passed_whatever_its_head_is_at() {
+    let figures = turning(256 * KIB, 0);
+    let service = &figures.classes[0].read;
+    let head_figures = service.head.as_ref().unwrap();
+    let mut head = Head::default();
+    let ask = |head: &mut Head, now: f64, rank: u32, place: u64| {
+        let local = Local { object: 0, offset: place * 64 * KIB, len: 64 * KIB };
+        assert!(head.waits(now, (rank, 0), local, false, service, head_figures));
+        let mut done = Vec::new();
+        head.answered(&mut done);
+        done
+    };
+    assert_eq!(ask(&mut head, 0.0, 0, 100), []);
+    let passed = head.next(0.0, service, head_figures).unwrap();
+    head.passed();
+    // Two more have passed when it leaves; on its way it is at nothing else.
+    let leaves = passed + 2.5 * PIECE_S * 1e9;
+    assert_eq!(ask(&mut head, leaves, 0, 1000), [(0, 0)]);
+    assert!(head.next(leaves, service, head_figures).is_some() && head.is_busy());
+    assert_eq!(ask(&mut head, leaves + 1.0, 1, 102), [(1, 0)]);
+    assert_eq!(ask(&mut head, leaves + 1.0, 2, 103), []);
+    // Of what it reads on behind a piece, as much as has passed.
+    let passed = leaves + 100.0 * PIECE_S * 1e9;
+    head.passed();
+    assert_eq!(ask(&mut head, passed, 3, 1001), [(3, 0), (0, 0)]);
+}
+
+#[test]
+fn the_way_of_a_request_holds_up_who_waits_for_it_and_not_the_head() {
+    let seconds = |way_us: f64, ranks: u32| {
+        let mut figures = turning(0, 0);
+        figures.classes[0].read.head.as_mut().unwrap().way_us = way_us;
+        let requests: Vec<_> = (0..16).map(|n| (n % ranks, u64::from(n) * 300 * KIB, 64 * KIB)).collect();
+        by_head(&figures, &requests)
+    };
+    // All are there from the beginning, or each comes when the one before is answered, to a head that waits.
+    same(seconds(500.0, 16) - seconds(0.0, 16), 500e-6);
+    let one = seconds(20_000.0, 1) - seconds(0.0, 1);
+    assert!(one > 15.0 * 20e-3, "{one}");
+}
+
+#[test]
+fn datafiles_lie_beside_each_other() {
+    let mut figures = turning(0, 0);
+    let seek = |distance, us| crate::figures::Seek { distance: Bytes(distance), us };
+    figures.classes[0].read.head.as_mut().unwrap().seeks = vec![seek(1 << 20, 1000.0), seek(1 << 30, 5000.0)];
+    let piece = 64 * KIB;
+    let placing = Placing::two(vec![100 * piece, 0], 100 * piece, vec![1 << 40, 0]);
+    let behind = |place: u64| {
+        let load = load(&[(0, 0, piece), (0, (100 + place) * piece, piece)]);
+        run(&figures, &Load { jumps: true, ..load }, &[&placing]).seconds
+    };
+    // Five pieces behind where the head is: time enough for a short way, and none for one as long as a long datafile.
+    let turns = 15_625;
+    same(behind(6), 5e-3 + 7.0 * PIECE_S);
+    same(behind(6 + turns), 5e-3 + 7.0 * PIECE_S + 10e-3);
 }
 
 #[test]
