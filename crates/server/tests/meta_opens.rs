@@ -650,3 +650,54 @@ fn on_a_full_device_names_can_go_but_not_come() {
         service.shutdown().await;
     });
 }
+
+#[test]
+fn no_datafile_goes_while_a_loss_of_power_may_bring_its_name_back() {
+    let mut gone = 0;
+    for seed in 0..60 {
+        let mut sim = Sim::with_seed(seed);
+        let node = sim.node("mds");
+        let (env, removed) = (node.clone(), Removed::default());
+        let data_servers = removed.clone();
+        let files = sim.block_on(&node, async move {
+            let service = start(&env, config(PathBuf::from("/")), &data_servers).await;
+            let mut files = Vec::new();
+            for client in 0..4 {
+                let mut peer = Peer::new(&service, client, user(0));
+                let mut own = Vec::new();
+                for number in 0..6 {
+                    let name = format!("f{client}.{number}");
+                    let (handle, opened) = peer.open(&name, CREATE).await.expect("made");
+                    peer.close(handle, wrote(100, env.wall())).await.expect("open");
+                    own.push((name, opened.attr.file));
+                }
+                files.extend(own.clone());
+                let unlink = move || async move {
+                    for (name, _) in own {
+                        // Not told when the power is gone before.
+                        let _ = peer.unlink(&name).await;
+                    }
+                };
+                env.spawn("client", unlink).expect("a task");
+            }
+            env.sleep(Nanos(seed * 20_000)).await;
+            files
+        });
+        sim.power_cut(&node);
+        let node = sim.restart(&node);
+        let (env, removed) = (node.clone(), removed.0.lock().datafiles.clone());
+        gone += sim.block_on(&node, async move {
+            let service = start(&env, config(PathBuf::from("/")), &Removed::default()).await;
+            let peer = Peer::new(&service, 9, user(0));
+            let mut gone = 0;
+            for (name, file) in files {
+                if removed.iter().any(|datafile| datafile.file == file) {
+                    gone += 1;
+                    assert_eq!(peer.stat(&name).await.map(drop), Err(Errno::ENOENT), "seed {seed}: {name}");
+                }
+            }
+            gone
+        });
+    }
+    assert!(gone > 100, "{gone} files are too few to mean something");
+}

@@ -63,11 +63,6 @@ impl<E: Env> Service<E> {
     async fn reap_all<R: Removal>(&self, removal: &mut R) -> Vec<String> {
         let (mut after, mut down, mut failures) = (FileId(0), BTreeSet::new(), Vec::new());
         while !self.is_stopping() {
-            // Nothing is removed whose removal from the namespace could still be lost.
-            if self.journal.durable(self.journal.now()).await.is_err() {
-                failures.push("the metadata log has failed".to_owned());
-                return failures;
-            }
             let batch = match self.journal.read(|s| next_batch(s, &self.cluster, after)) {
                 Ok(batch) => batch,
                 Err(fault) => {
@@ -77,6 +72,12 @@ impl<E: Env> Service<E> {
             };
             let Some((last, _)) = batch.files.last() else { break };
             after = *last;
+            // Nothing is removed whose removal from the namespace could still be lost: what came while an earlier wait
+            // lasted is in the batch, too.
+            if self.journal.durable(self.journal.now()).await.is_err() {
+                failures.push("the metadata log has failed".to_owned());
+                return failures;
+            }
             let mut wanted = batch.by_server;
             wanted.retain(|server, _| !down.contains(server));
             for (server, error) in removal.remove(wanted).await {
