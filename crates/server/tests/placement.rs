@@ -787,6 +787,50 @@ fn what_a_failed_ssd_had_survives_loss_of_power_until_newer_bytes_do() {
 }
 
 #[test]
+fn a_datafile_that_is_being_removed_is_as_long_as_it_was_or_gone() {
+    let (mut whole, mut refused) = (0, 0);
+    for seed in 600..640 {
+        let plan = Plan { policy: Policy::Threshold, module: Module::Buffered, size: ByteLen(2 << 20) };
+        let mut world = World::new(seed, plan);
+        let server = world.start();
+        let env = world.compute.clone();
+        let (seen, told) = world.sim.block_on(&world.compute, async move {
+            let part = datafile(0, 1, 0);
+            let mut asker = Asker::connect(&env, 1, true).await;
+            // On the disk, and on the SSD behind that.
+            for (offset, bytes) in [(0, [1; 60_000].as_slice()), (60_000, &[2; 5_000])] {
+                assert!(matches!(asker.write(part, offset, bytes).await, Ok(DataReply::Written)));
+            }
+            let other = env.clone();
+            let remove = move || async move {
+                let mut asker = Asker::connect(&other, 2, true).await;
+                other.sleep(Nanos(1 + seed % 40 * 7_000)).await;
+                let remove = DataRequest::Remove { datafiles: vec![part] };
+                assert!(matches!(asker.ask(&remove, &[]).await, Ok((DataReply::Done, _))));
+            };
+            env.spawn("remover", remove).expect("a task");
+            let (mut seen, mut told) = (0, 0);
+            while told < 3 {
+                let lens = DataRequest::GetLens { cap: asker.client.cap(1), datafiles: vec![part] };
+                match asker.ask(&lens, &[]).await {
+                    Ok((DataReply::Lens(lens), _)) => {
+                        assert_eq!(lens[0].len, ByteLen(65_000), "seed {seed}");
+                        seen += 1;
+                    }
+                    Ok((DataReply::Failed(error), _)) if error.errno == Errno::ESTALE => told += 1,
+                    Ok((other, _)) => panic!("{other:?}"),
+                    Err(_) => panic!("the server is gone"),
+                }
+            }
+            (seen, told)
+        });
+        (whole, refused) = (whole + seen, refused + told);
+        assert_eq!(server.panics(), 0);
+    }
+    assert!(whole > 40 && refused > 40, "{whole} and {refused}");
+}
+
+#[test]
 fn a_seed_decides_what_happens() {
     let once = |seed| live(seed, plan(seed), &[End::Kill, End::Stop]);
     assert_eq!(once(5), once(5));

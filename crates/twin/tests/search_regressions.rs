@@ -144,7 +144,7 @@ const AS_DECIDED: Options = Options {
 };
 
 /// Seeds with what they ran with and what they found.
-const FOUND_SINCE: [(u64, Options, &str); 5] = [
+const FOUND_SINCE: [(u64, Options, &str); 7] = [
     (
         6_002_134,
         AS_DECIDED,
@@ -161,6 +161,16 @@ const FOUND_SINCE: [(u64, Options, &str); 5] = [
         6_415_420,
         Options { rules: ON, ..AS_DECIDED },
         "the search itself took what was seen for sure after a cut that failed, and had taken the bytes behind a hole",
+    ),
+    (
+        7_118_278,
+        Options { churn: ON, ..AS_DECIDED },
+        "who asked for the length of a datafile while it was removed was told that of before the SSD had newer bytes",
+    ),
+    (
+        7_604_262,
+        Options { moves: ON, ibridge: ON, ..AS_DECIDED },
+        "datafiles were removed before it was durable that nobody needed them, and a loss of power undid that",
     ),
 ];
 

@@ -141,9 +141,12 @@ impl<E: Env> Placed<E> {
             let _permit = self.enter(gate).await;
             return self.target.remove(key).await;
         };
-        bridge.forget(key).await?;
-        let _permit = self.enter(gate).await;
-        self.target.remove(key).await
+        // The disk's first: who finds nothing of it in the log any more must not find there what the log had newer bytes for.
+        {
+            let _permit = self.enter(gate).await;
+            self.target.remove(key).await?;
+        }
+        bridge.forget(key).await
     }
 }
 
