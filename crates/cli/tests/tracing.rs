@@ -469,6 +469,19 @@ fn what_cannot_be_written_is_said_before_the_program_runs() {
 }
 
 #[test]
+fn a_program_that_is_held_to_short_files_is_traced() {
+    let (_room, dir) = room();
+    let trace = dir.join("a.wtrace");
+    // 128 KiB: a longer file is a signal that ends the program.
+    let script = "ulimit -f 128; for n in 1 2 3; do dd if=/dev/zero of=file$n bs=10 count=1; done";
+    let output = traced(&trace).args(["bash", "-c", script]).current_dir(&dir).output().expect("weft starts");
+    assert!(output.status.success(), "{}", shown(&output));
+    let traced = read(&trace);
+    assert!((1..4).all(|n| traced.moved(dir.join(format!("file{n}")).to_str().expect("text")).len() == 1));
+    assert!(traced.info.notes.is_empty(), "{:?}", traced.info.notes);
+}
+
+#[test]
 fn the_programs_own_end_is_passed_on() {
     let (_room, dir) = room();
     let trace = dir.join("a.wtrace");

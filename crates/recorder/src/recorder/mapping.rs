@@ -44,7 +44,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `file`, of which the first `len` bytes have their room on the disk.
+    /// Maps `file`, of which the first `len` bytes have their room on the disk. The rest is to be neither read nor written
+    /// before it has its own: the file ends somewhere there, no later than it must, for programs may be held to short files.
     pub fn new(file: &File, len: usize) -> io::Result<Self> {
         reserve(file, 0, len)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;

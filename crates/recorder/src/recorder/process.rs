@@ -16,9 +16,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Default)]
 struct Shard {
     active: usize,
-    /// Whether the halves have their room on the disk.
-    ready: bool,
+    /// How much of each half has its room on the disk.
+    room: [usize; 2],
 }
+
+/// What the lock of the names guards.
+struct Named {
+    numbers: Numbers,
+    /// How much of the names' place has its room on the disk.
+    room: usize,
+}
+
+/// The first room that is taken of a place. Then as much again each time: processes that do little take little.
+const ROOM_MIN: usize = 8192;
 
 /// See the module.
 pub struct Process {
@@ -31,7 +41,7 @@ pub struct Process {
     // Lock order: a shard, the part, the names.
     part: Mutex<Part>,
     part_path: PathBuf,
-    numbers: Mutex<Numbers>,
+    names: Mutex<Named>,
 }
 
 /// A lock whose holder panicked is as good as any other: what it guards is whole between statements.
@@ -44,7 +54,7 @@ impl Process {
         let anchor = Anchor::of_host(dir)?;
         let host = host_name();
         let (tail, file) = new_tail(dir, &host)?;
-        let map = Mapping::new(&file, HALVES_AT)?;
+        let map = Mapping::new(&file, NAMES_AT + ROOM_MIN)?;
         let program = std::fs::read("/proc/self/cmdline").unwrap_or_default();
         let program: Vec<u8> =
             program.trim_ascii_end().iter().map(|&byte| if byte == 0 { b' ' } else { byte }).collect();
@@ -74,7 +84,7 @@ impl Process {
             shards: Default::default(),
             part: Mutex::new(Part::new(part_path.clone())),
             part_path,
-            numbers: Mutex::default(),
+            names: Mutex::new(Named { numbers: Numbers::default(), room: ROOM_MIN }),
             tail,
         })
     }
@@ -105,8 +115,8 @@ impl Process {
         let name = text(name);
         let mut entry = Vec::new();
         loop {
-            let mut numbers = lock(&self.numbers);
-            if let Some(number) = numbers.get(&name) {
+            let mut names = lock(&self.names);
+            if let Some(number) = names.numbers.get(&name) {
                 return Ok(Some(number));
             }
             if entry.is_empty() {
@@ -116,14 +126,17 @@ impl Process {
             }
             let len = self.map.half(at::NAMES_LEN).load(Relaxed) as usize;
             if NAMES_AT + len + entry.len() <= HALVES_AT {
-                let number = numbers.add(&name);
+                if !self.has_room(NAMES_AT, &mut names.room, len + entry.len(), HALVES_AT - NAMES_AT)? {
+                    return Ok(None);
+                }
+                let number = names.numbers.add(&name);
                 if number.is_some() {
                     self.map.put(NAMES_AT + len, &entry);
                     self.map.half(at::NAMES_LEN).store((len + entry.len()) as u32, Release);
                 }
                 return Ok(number);
             }
-            drop(numbers);
+            drop(names);
             let mut part = lock(&self.part);
             if !self.drain_names(&mut part)? {
                 return Ok(None);
@@ -135,17 +148,20 @@ impl Process {
     pub fn push(&self, shard: usize, slot: &Slot) -> io::Result<()> {
         loop {
             let mut state = lock(&self.shards[shard]);
-            if !state.ready {
-                state.ready = self.make_ready(shard).inspect_err(|_| self.lost(1))?;
-                if !state.ready {
+            let active = state.active;
+            let half = 2 * shard + active;
+            let base = HALVES_AT + half * HALF_LEN;
+            let count = self.count(&state, half);
+            if count < SLOTS {
+                let end = SLOTS_AT + (count + 1) * SLOT_LEN;
+                let has_room = self.has_room(base, &mut state.room[active], end, HALF_LEN);
+                if !has_room.inspect_err(|_| self.lost(1))? {
                     self.lost(1);
                     return Ok(());
                 }
-            }
-            let half = 2 * shard + state.active;
-            let base = HALVES_AT + half * HALF_LEN;
-            let count = self.map.half(base).load(Acquire) as usize;
-            if count < SLOTS {
+                if count == 0 {
+                    self.map.half(at::SHARDS).fetch_max(shard as u32 + 1, AcqRel);
+                }
                 self.map.put(base + SLOTS_AT + count * SLOT_LEN, &slot.encode());
                 self.map.half(base).store(count as u32 + 1, Release);
                 if count + 1 < SLOTS {
@@ -161,15 +177,30 @@ impl Process {
         }
     }
 
-    /// Gives a shard its room; false when there is no descriptor to do it by.
+    /// How many slots a half has.
+    fn count(&self, state: &Shard, half: usize) -> usize {
+        match state.room[half % 2] {
+            0 => 0,
+            _ => self.map.half(HALVES_AT + half * HALF_LEN).load(Acquire) as usize,
+        }
+    }
+
+    /// Sees that `len` bytes from `base` on have their room, of which `room` says how much there is and `most` how much there
+    /// can be; false when there is no descriptor to do it by.
+    #[inline]
+    fn has_room(&self, base: usize, room: &mut usize, len: usize, most: usize) -> io::Result<bool> {
+        if len <= *room { Ok(true) } else { self.make_room(base, room, len, most) }
+    }
+
     #[cold]
-    fn make_ready(&self, shard: usize) -> io::Result<bool> {
+    fn make_room(&self, base: usize, room: &mut usize, len: usize, most: usize) -> io::Result<bool> {
         let file = match OpenOptions::new().write(true).open(&self.tail) {
             Err(error) if no_descriptor(&error) => return Ok(false),
             opened => opened?,
         };
-        reserve(&file, HALVES_AT + 2 * shard * HALF_LEN, 2 * HALF_LEN)?;
-        self.map.half(at::SHARDS).fetch_max(shard as u32 + 1, AcqRel);
+        let wanted = len.max(2 * *room).next_multiple_of(ROOM_MIN).min(most);
+        reserve(&file, base + *room, wanted - *room)?;
+        *room = wanted;
         Ok(true)
     }
 
@@ -184,13 +215,10 @@ impl Process {
     pub fn flush(&self) -> io::Result<()> {
         for shard in 0..SHARDS {
             let state = lock(&self.shards[shard]);
-            if !state.ready {
-                continue;
-            }
             // The other half first, which has the older slots.
             for half in [2 * shard + (state.active ^ 1), 2 * shard + state.active] {
                 let mut part = lock(&self.part);
-                let count = self.map.half(HALVES_AT + half * HALF_LEN).load(Acquire) as usize;
+                let count = self.count(&state, half);
                 if count > 0 {
                     self.drain_half(&mut part, half, count)?;
                 }
@@ -228,12 +256,12 @@ impl Process {
 
     /// Appends the names that are not in the part; false when there is no descriptor to do it by.
     fn drain_names(&self, part: &mut Part) -> io::Result<bool> {
-        let numbers = lock(&self.numbers);
+        let names = lock(&self.names);
         let len = self.map.half(at::NAMES_LEN).load(Relaxed) as usize;
         if len == 0 {
             return Ok(true);
         }
-        let (bytes, count) = (self.map.get(NAMES_AT, len), numbers.next() - part.names());
+        let (bytes, count) = (self.map.get(NAMES_AT, len), names.numbers.next() - part.names());
         if !part.names_block(bytes, count)? {
             return Ok(false);
         }
