@@ -147,6 +147,9 @@ fn a_trace_becomes_a_picture_and_a_table() {
     weft(&["trace", "export", &csv, "--parquet", &parquet]);
     let bytes = std::fs::read(&parquet).expect("a table");
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    let full = Command::new(WEFT).args(["trace", "export", &csv, "--parquet", "/dev/full"]).output();
+    let full = common::shown(&full.expect("weft starts"));
+    assert!(full.contains("/dev/full: No space left on device\n"), "{full}");
     let refused = |args: &[&str]| {
         let output = Command::new(WEFT).args(args).output().expect("weft starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())

@@ -225,5 +225,10 @@ fn write<W: Write + Send>(out: &mut SerializedFileWriter<W>, rows: &Rows) -> Res
 }
 
 fn failed(path: &Path, error: ParquetError) -> TraceError {
-    TraceError::io(path, std::io::Error::other(error))
+    // What the system refused in its own words.
+    let error = match error {
+        ParquetError::External(inner) => inner.downcast().map_or_else(std::io::Error::other, |error| *error),
+        other => std::io::Error::other(other),
+    };
+    TraceError::io(path, error)
 }
