@@ -51,11 +51,13 @@ pub enum Plant {
     ForgottenCut,
     /// After a restart the metadata service makes files as if directories had no rules.
     UnloadedRules,
+    /// Room of files that were removed or moved away stays promised.
+    KeptRoom,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -78,6 +80,7 @@ impl Plant {
         Self::ReadableSeal,
         Self::ForgottenCut,
         Self::UnloadedRules,
+        Self::KeptRoom,
     ];
 
     /// Its name on the command line.

@@ -21,6 +21,7 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         moves: Some(false),
         rules: Some(false),
         churn: Some(false),
+        parts: Some(false),
         ..Options::default()
     };
     let ssds = Options { ibridge: Some(true), ..off };
@@ -36,6 +37,7 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         Plant::ShrinkingSize => (rare(150), off),
         Plant::UnnotedChange | Plant::ReadableSeal => (0..SEEDS_MAX, moves),
         Plant::ForgottenCut => (rare(4190), moves),
+        Plant::KeptRoom => (0..SEEDS_MAX, Options { parts: Some(true), ..off }),
         Plant::UnloadedRules => (0..SEEDS_MAX, Options { rules: Some(true), ..off }),
         _ => (0..SEEDS_MAX, off),
     }

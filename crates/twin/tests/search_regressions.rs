@@ -131,12 +131,14 @@ const FOUND_WITH_SSDS_AND_MOVES: [(u64, &str); 6] = [
 ];
 
 const ON: Option<bool> = Some(true);
+/// As the seed decides; these were found before files had parts.
 const AS_DECIDED: Options = Options {
     profile: Profile::Quick,
     ibridge: None,
     moves: None,
     rules: None,
     churn: None,
+    parts: Some(false),
     verbose: false,
     steps_max: None,
     faults_max: None,
@@ -180,15 +182,16 @@ const FIRST_WITH_SSDS: u64 = 60;
 const FIRST_WITH_CHURN: u64 = 20;
 const FIRST_WITH_MOVES: u64 = 40;
 const FIRST_WITH_RULES: u64 = 40;
+const FIRST_WITH_PARTS: u64 = 40;
 
 #[test]
 fn no_seed_breaks_a_promise() {
     weft_client::set_log(|_| ());
     let mut coverage = Coverage::default();
-    // Seeds that found something did so before there were rules, and all but some before there was churn.
+    // Seeds that found something did so before there were parts, most before there were rules, and all but some before there was churn.
     let options = |ibridge, moves, rules| {
         let churn = if rules == Some(false) { rules } else { None };
-        Options { ibridge, moves, rules, churn, ..Options::default() }
+        Options { ibridge, moves, rules, churn, parts: Some(false), ..Options::default() }
     };
     let (off, on) = (Some(false), Some(true));
     let churn = Options { churn: on, ..options(on, off, off) };
@@ -196,6 +199,8 @@ fn no_seed_breaks_a_promise() {
     let found_by_themselves = FOUND_BY_THEMSELVES
         .iter()
         .map(|(seed, why)| (*seed, *why, Options { churn: on, ..options(None, None, None) }));
+    let with_parts = Options { parts: on, ..Options::default() };
+    let with_parts = (3000..3000 + FIRST_WITH_PARTS).map(|seed| (seed, "", with_parts));
     let found_with_moves_and_rules = [(
         2_304_591,
         "an append was half written to datafiles of which a move that failed had sealed some",
@@ -219,6 +224,7 @@ fn no_seed_breaks_a_promise() {
         .chain(found_with_churn)
         .chain(with_churn)
         .chain(found_since)
+        .chain(with_parts)
     {
         let report = run(seed, options);
         coverage.merge(&report.coverage);
@@ -228,6 +234,7 @@ fn no_seed_breaks_a_promise() {
             ("moves", options.moves),
             ("rules", options.rules),
             ("churn", options.churn),
+            ("parts", options.parts),
         ] {
             with += &is_on
                 .map_or(String::new(), |is_on| format!(" --{name} {}", if is_on { "on" } else { "off" }));
@@ -242,6 +249,9 @@ fn no_seed_breaks_a_promise() {
         "op: write",
         "op: change rules",
         "rules: a file by one",
+        "parts: a file of several",
+        "parts: no room left",
+        "verify: an account of room",
         "op: append",
         "op: truncate",
         "op: open with O_TRUNC",

@@ -6,6 +6,7 @@ use super::reaper::{BACKOFF_MAX, BACKOFF_MIN, Removal, next_batch};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use weft_core::{FileId, Nanos};
+use weft_env::plants::{Plant, planted};
 use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, ReapRow, Table, file_key};
 use weft_wire::meta::FREED_WITHIN;
@@ -94,7 +95,9 @@ impl<E: Env> Service<E> {
             self.freed.notify_all();
             let removed = self.journal.write(|t| -> Outcome<()> {
                 for key in done.iter().map(|file| file_key(*file)) {
-                    if let Some(ReapRow { layout }) = self.core.rooms.counted_row(t, &key)? {
+                    if let Some(ReapRow { layout }) = self.core.rooms.counted_row(t, &key)?
+                        && !planted(Plant::KeptRoom)
+                    {
                         self.core.rooms.give_back(t, &layout)?;
                     }
                     t.delete(Table::Reap, &key);

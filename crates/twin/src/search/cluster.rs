@@ -105,7 +105,7 @@ impl Cluster {
                 .map(|(id, _)| TargetEntry {
                     id: TargetId(id as u32),
                     server: ServerId(id as u32),
-                    class: "disk".into(),
+                    class: plan.class(id).into(),
                 })
                 .collect(),
             metadata: ServerId(0),
@@ -148,7 +148,7 @@ impl Cluster {
             secret: secret(),
             targets: vec![TargetConfig {
                 id: TargetId(id as u32),
-                class: "disk".into(),
+                class: plan.class(id).into(),
                 path: target_path(id),
                 module: plan.modules[id],
                 queue_depth: plan.queue_depths[id],
@@ -159,6 +159,8 @@ impl Cluster {
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(METADATA.into(), self.map.clone());
                 config.options.capability_life = plan.capability_life;
+                let limited = (0..).zip(&plan.rooms).filter_map(|(id, room)| Some((TargetId(id), (*room)?)));
+                config.options.rooms = limited.map(|(target, room)| (target, ByteLen(room))).collect();
                 config.options.journal.log_len = ByteLen(plan.log_len);
                 config.options.journal.cache_len = ByteLen(1 << 20);
                 config

@@ -6,6 +6,11 @@ use weft_core::ibridge::Policy;
 use weft_env::sim::Rng;
 use weft_store::target::Module;
 
+/// The class of targets whose room is limited.
+pub const SCARCE: &str = "ssd";
+/// The class of all others.
+pub const AMPLE: &str = "disk";
+
 /// How thorough a search is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Profile {
@@ -93,6 +98,9 @@ pub struct Plan {
     pub moves: bool,
     /// Whether programs change rules of directories, and make files that take them.
     pub rules: bool,
+    /// What layouts may promise on each target whose room is limited: programs then make files of parts, of which the first
+    /// ones lie on such targets, and move files to such layouts. On none: no file has parts.
+    pub rooms: Vec<Option<u64>>,
     /// Whether programs write most of the time, and SSDs are so small that all of them is used again and again.
     pub churn: bool,
     /// The machine of each client.
@@ -159,7 +167,24 @@ impl Ssd {
     }
 }
 
+/// The room of each target: with `parts` that of the first is limited, and that of the last is not.
+fn rooms(count: usize, parts: bool, rng: &mut Rng) -> Vec<Option<u64>> {
+    let is_limited = |target: usize, rng: &mut Rng| target == 0 || target + 1 < count && rng.below(2) == 0;
+    let limited = (0..count).map(|target| parts && is_limited(target, rng)).collect::<Vec<_>>();
+    limited.into_iter().map(|is| is.then(|| pick(rng, &[6_000, 60_000, 400_000]))).collect()
+}
+
 impl Plan {
+    /// Whether files have parts.
+    pub fn parts(&self) -> bool {
+        self.rooms.iter().any(Option::is_some)
+    }
+
+    /// The class of a target.
+    pub fn class(&self, target: usize) -> &'static str {
+        if self.rooms[target].is_some() { SCARCE } else { AMPLE }
+    }
+
     /// What `rng` decides.
     pub fn draw(
         rng: &mut Rng,
@@ -168,6 +193,7 @@ impl Plan {
         moves: Option<bool>,
         rules: Option<bool>,
         churn: Option<bool>,
+        parts: Option<bool>,
     ) -> Self {
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
@@ -208,6 +234,8 @@ impl Plan {
         let moves = moves.unwrap_or(with_moves);
         let with_rules = rng.clone().next_u64() >> 17 & 3 == 2;
         let rules = rules.unwrap_or(with_rules);
+        let with_parts = rng.clone().next_u64() >> 23 & 3 == 1;
+        let rooms = rooms(count, parts.unwrap_or(with_parts), &mut own);
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
         let plan = Self {
             servers,
@@ -217,6 +245,7 @@ impl Plan {
             ssds,
             moves,
             rules,
+            rooms,
             churn,
             leases: rng.below(4) > 0,
             transports,

@@ -5,7 +5,7 @@ use super::cluster::Cluster;
 use super::judge::Judge;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_client::{Client, Error, OpenFile, Wait};
-use weft_core::{ByteLen, FileId, Nanos, ObjectId, TargetId};
+use weft_core::{ByteLen, FileId, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::Env;
 use weft_env::sim::SimEnv;
 use weft_wire::meta::{FileType, LockKind, LockOwner, LockRange, LockSpace};
@@ -90,6 +90,7 @@ async fn fsck(cluster: &Cluster, judge: &Judge, client: &Client<SimEnv>) -> Resu
             }
         }
     }
+    let mut promised: BTreeMap<TargetId, u64> = BTreeMap::new();
     let mut after = FileId(0);
     loop {
         let page = client.scan_inodes(after, PAGE).await?;
@@ -105,6 +106,11 @@ async fn fsck(cluster: &Cluster, judge: &Judge, client: &Client<SimEnv>) -> Resu
                 (Some(layout), FileType::Regular) => layout,
                 _ => continue,
             };
+            for (object, target) in layout.objects() {
+                let component = &layout.components()[usize::from(object.component)];
+                *promised.entry(target).or_default() +=
+                    component.end.map_or(0, |end| layout.local_len(object, end).0);
+            }
             let places: BTreeSet<_> = layout.objects().collect();
             for part in own.keys().filter(|part| !places.contains(part)) {
                 problems.push(format!("inode {}: {part:?} is not of its layout", inode.file));
@@ -120,6 +126,13 @@ async fn fsck(cluster: &Cluster, judge: &Judge, client: &Client<SimEnv>) -> Resu
                 }
                 problems.push(format!("inode {} has {} bytes, its datafiles {size}", inode.file, inode.size));
             }
+        }
+    }
+    for room in client.status(ServerId(0)).await?.metadata.map(|of| of.rooms).unwrap_or_default() {
+        judge.hit("verify: an account of room");
+        let all = promised.get(&room.target).copied().unwrap_or_default();
+        if room.promised.0 != all || all > room.room.0 {
+            problems.push(format!("{room:?}, of which layouts promise {all}"));
         }
     }
     problems.extend(parts.keys().map(|file| format!("datafiles of {file} belong to no file")));

@@ -80,6 +80,9 @@ pub struct Search {
     /// Whether all that is written goes through SSDs too small for it, where there are any; without this each seed decides
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     churn: Option<bool>,
+    /// Whether files have parts, some on targets with limited room; without this each seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    parts: Option<bool>,
     /// Plant this bug, which must be found
     #[cfg(feature = "plants")]
     #[arg(long, value_parser = plant)]
@@ -128,6 +131,7 @@ impl Search {
             moves: self.moves,
             rules: self.rules,
             churn: self.churn,
+            parts: self.parts,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -221,6 +225,7 @@ impl Search {
             ("moves", options.moves),
             ("rules", options.rules),
             ("churn", options.churn),
+            ("parts", options.parts),
         ];
         for (name, is_on) in switches {
             if let Some(is_on) = is_on {

@@ -29,9 +29,11 @@ impl Actor {
         let read = !write || self.rng.below(5) > 0;
         let flags = OpenFlags { read, write, create, exclusive, truncate: false, directory: false };
         let stripe = pick(&mut self.rng, &self.cluster.plan.stripes);
-        let by_rule = self.cluster.plan.rules && self.ruler.below(4) > 0;
+        let parts = self.some_parts();
+        let by_rule = parts.is_none() && self.cluster.plan.rules && self.ruler.below(4) > 0;
         let stripe_size = (!by_rule).then_some(ByteLen(stripe));
-        let spec = LayoutSpec { stripe_size, ..LayoutSpec::default() };
+        let plain = LayoutSpec { stripe_size, ..LayoutSpec::default() };
+        let spec = parts.unwrap_or(plain);
         let path = path(at);
         let id = self.begins(|| format!("open {path} {flags:?}"));
         self.judge.hit("op: open");
@@ -55,12 +57,20 @@ impl Actor {
     }
 
     fn opened(&mut self, file: OpenFile<SimEnv>, write: bool, began: u64) {
-        let known_at = self.judge.file(file.file(), |model, _| {
+        let (known_at, is_its_own) = self.judge.file(file.file(), |model, _| {
             if model.layout.is_none() {
                 model.layout = file.layout().cloned();
             }
-            model.known_at
+            let mut may_be = model.layout.iter().chain(&model.moved_to);
+            (model.known_at, file.layout().is_none_or(|layout| may_be.any(|other| other == layout)))
         });
+        if !is_its_own {
+            let what = format!("file {} has {:?}", file.file(), file.layout());
+            self.judge.violated("layouts change by moves alone", what);
+        }
+        if file.created() && file.layout().is_some_and(|layout| layout.components().len() > 1) {
+            self.judge.hit("parts: a file of several");
+        }
         if file.created() && known_at < began {
             self.judge.violated("file ids are not used again", format!("file {}", file.file()));
         }

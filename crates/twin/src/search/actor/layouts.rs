@@ -2,15 +2,73 @@
 
 use super::{Actor, by_number, dir_path, place};
 use crate::search::names::DIRS;
-use crate::search::plan::{Fault, pick};
+use crate::search::plan::{AMPLE, Fault, SCARCE, pick};
 use weft_client::{Error, MoveOptions, MoveOutcome};
-use weft_core::{ByteLen, FileId, Layout, Placement, TargetId};
+use weft_core::{
+    ByteLen, ClassLayout, ClassPart, Component, FileId, FileOffset, Layout, Placement, ServerId, Strip,
+    TargetId,
+};
 use weft_wire::meta::{Forget, LayoutSpec, Rule};
 
 /// Stripes of files that take rules are odd from here on; no other is.
 const RULED_FROM: u64 = 4097;
 
+/// The stripe by which a rule is known again.
+fn tag(rule: &LayoutSpec) -> Option<u64> {
+    let of_parts = |parts: &ClassLayout| parts.parts()[0].stripes[0].1;
+    rule.stripe_size.or_else(|| rule.by_class.as_ref().map(of_parts)).map(|size| size.0)
+}
+
 impl Actor {
+    /// A layout of two parts or three, of which the last lies where room is ample; now and then.
+    pub(super) fn some_parts(&mut self) -> Option<LayoutSpec> {
+        if !self.cluster.plan.parts() || self.parter.below(2) == 0 {
+            return None;
+        }
+        let [first, last] = [0; 2].map(|_| ByteLen(pick(&mut self.parter, &self.cluster.plan.stripes)));
+        Some(self.parts_of(first, last))
+    }
+
+    fn parts_of(&mut self, first: ByteLen, last: ByteLen) -> LayoutSpec {
+        let end = 1 + self.parter.below(self.cluster.plan.span);
+        let part = |end: Option<u64>, stripes: &[(&str, ByteLen)]| ClassPart {
+            end: end.map(FileOffset),
+            stripes: stripes.iter().map(|(class, size)| ((*class).to_owned(), *size)).collect(),
+        };
+        let mut parts = vec![part(Some(end), &[(SCARCE, first)]), part(None, &[(AMPLE, last)])];
+        if self.parter.below(3) == 0 {
+            let to = end + 1 + self.parter.below(self.cluster.plan.span);
+            parts.insert(1, part(Some(to), &[(SCARCE, first), (AMPLE, last)]));
+        }
+        let by_class = ClassLayout::new(parts).expect("parts that rise");
+        LayoutSpec { by_class: Some(by_class), ..LayoutSpec::default() }
+    }
+
+    /// Asks for the account of room: no layouts together may promise more than there is.
+    pub(super) async fn ask_for_room(&mut self) {
+        let id = self.begins(|| "ask for room".into());
+        self.judge.hit("op: ask for room");
+        let result = self.client.status(ServerId(0)).await;
+        self.ends(id, &result);
+        match result {
+            Ok(status) => {
+                let rooms = status.metadata.map(|metadata| metadata.rooms).unwrap_or_default();
+                for room in rooms {
+                    if room.promised == room.room {
+                        self.judge.hit("parts: no room left");
+                    }
+                    if room.promised > room.room {
+                        self.judge
+                            .violated("layouts promise no more room than there is", format!("{room:?}"));
+                    }
+                }
+            }
+            Err(error) => {
+                self.judge.excused(&error, &[]);
+            }
+        }
+    }
+
     /// A file was made that leaves its layout to rules.
     pub(super) fn made_by_rule(&self, id: u32, dir: u8, began: u64, layout: &Layout) {
         let stripe = layout.components()[0].strips[0].stripe_size.0;
@@ -36,7 +94,7 @@ impl Actor {
             result.map(|ruled| {
                 let own = ruled.iter().find(|ruled| ruled.path == dir_path(dir).as_bytes());
                 let rule = own.and_then(|own| own.rules.first());
-                let value = rule.and_then(|rule| rule.layout.stripe_size).map(|size| size.0);
+                let value = rule.and_then(|rule| tag(&rule.layout));
                 let may_be = self.judge.now(|state, _| state.rules.of(dir, began));
                 if !may_be.contains(&value) {
                     let what = format!("#{id} was told {value:?}, of {may_be:?}");
@@ -47,7 +105,12 @@ impl Actor {
             self.judge.hit("op: change rules");
             // No other rule, nor the default, has this stripe.
             let stripe = (self.ruler.below(4) > 0).then(|| RULED_FROM + 2 * u64::from(self.judge.id()));
-            let layout = LayoutSpec { stripe_size: stripe.map(ByteLen), ..LayoutSpec::default() };
+            let layout = match stripe.map(ByteLen) {
+                Some(stripe) if self.cluster.plan.parts() && self.parter.below(2) == 0 => {
+                    self.parts_of(stripe, stripe)
+                }
+                stripe_size => LayoutSpec { stripe_size, ..LayoutSpec::default() },
+            };
             let rule = |_| Rule { pattern: "**".parse().expect("a pattern"), layout: layout.clone() };
             let forget =
                 if self.ruler.below(2) == 0 || stripe.is_none() { Forget::All } else { Forget::Replaced };
@@ -87,10 +150,19 @@ impl Actor {
             targets.push(self.mover.below(u64::from(count)) as u32);
         }
         let stripe = ByteLen(pick(&mut self.mover, &self.cluster.plan.stripes));
-        let strips: Vec<_> = targets.iter().map(|&target| (TargetId(target), stripe)).collect();
-        let ids: Vec<TargetId> = targets.iter().copied().map(TargetId).collect();
-        let layout = Layout::striped(&ids, stripe).expect("stripes have bytes");
-        let spec = LayoutSpec { strips: Some(strips), ..LayoutSpec::default() };
+        let strips = |targets: &[u32]| -> Vec<Strip> {
+            targets.iter().map(|&target| Strip { target: TargetId(target), stripe_size: stripe }).collect()
+        };
+        let mut components = vec![Component { start: FileOffset(0), end: None, strips: strips(&targets) }];
+        if self.cluster.plan.parts() && self.parter.below(2) == 0 {
+            // The first part on others, perhaps on targets with little room.
+            let end = FileOffset(1 + self.parter.below(self.cluster.plan.span));
+            let first = strips(&[self.parter.below(u64::from(count)) as u32]);
+            components[0].start = end;
+            components.insert(0, Component { start: FileOffset(0), end: Some(end), strips: first });
+        }
+        let layout = Layout::from_components(components).expect("components that cover a file");
+        let spec = LayoutSpec::exactly(&layout);
         let options = MoveOptions {
             verify: self.mover.below(2) == 0,
             last: pick(&mut self.mover, &[None, Some(ByteLen(0)), Some(ByteLen(2000))]),
@@ -124,7 +196,7 @@ impl Actor {
                 if self.judge.had_outage() {
                     legal.push(libc::EBADF);
                 }
-                if self.cluster.plan.faults.contains(&Fault::FullDisk) {
+                if self.cluster.plan.faults.contains(&Fault::FullDisk) || self.cluster.plan.parts() {
                     legal.push(libc::ENOSPC);
                 }
                 if self.cluster.plan.faults.contains(&Fault::DiskErrors) {

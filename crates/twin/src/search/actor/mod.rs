@@ -38,6 +38,8 @@ pub struct Actor {
     mover: Rng,
     /// About rules of directories, likewise.
     ruler: Rng,
+    /// About parts of layouts, likewise.
+    parter: Rng,
     handles: Vec<Handle>,
 }
 
@@ -75,7 +77,8 @@ impl Actor {
         let process = u64::from(judge.id());
         let mover = Rng::new(rng.clone().next_u64());
         let ruler = Rng::new(rng.clone().next_u64() ^ 0x002a_11e5);
-        Self { cluster, judge, client, number, process, rng, mover, ruler, handles: Vec::new() }
+        let parter = Rng::new(rng.clone().next_u64() ^ 0x000f_a475);
+        Self { cluster, judge, client, number, process, rng, mover, ruler, parter, handles: Vec::new() }
     }
 
     /// The client that it uses.
@@ -107,6 +110,9 @@ impl Actor {
         }
         if self.cluster.plan.rules && self.ruler.below(6) == 0 {
             return self.rule().await;
+        }
+        if self.cluster.plan.parts() && self.parter.below(16) == 0 {
+            return self.ask_for_room().await;
         }
         if self.cluster.plan.churn && self.mover.below(2) == 0 {
             return self.write().await;
