@@ -463,9 +463,10 @@ fn what_cannot_be_written_is_said_before_the_program_runs() {
     let names = std::fs::read_dir(&dir).expect("a directory").map(|entry| entry.expect("one").file_name());
     let hidden: Vec<_> = names.filter(|name| name.to_string_lossy().contains(".weft-")).collect();
     assert!(hidden.is_empty(), "{hidden:?}");
-    std::fs::create_dir(dir.join("a.wtrace.parts")).expect("made");
-    let output = traced(Path::new("a.wtrace")).arg("true").current_dir(&dir).output().expect("weft starts");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("weft trace merge"), "{}", shown(&output));
+    std::fs::create_dir(dir.join("a b.wtrace.parts")).expect("made");
+    let output = traced(Path::new("a b.wtrace")).arg("true").current_dir(&dir).output().expect("weft starts");
+    let merge = format!("weft trace merge '{}/a b.wtrace.parts' -o", dir.display());
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&merge), "{}", shown(&output));
 }
 
 #[test]

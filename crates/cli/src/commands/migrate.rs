@@ -211,10 +211,11 @@ impl Migrate {
         if let Some(plan) =
             self.plan.as_ref().filter(|_| sum.unplanned > 0 && sum.unplanned == sum.alone + sum.moved)
         {
+            let quoted = super::quoted_path(plan);
             let plan = plan.display();
             eprintln!(
                 "weft: {plan} has no rule for any of them; where its files are elsewhere than in the trace, \
-                 `weft apply {plan} --map OLD=NEW` makes rules of it, by which `weft migrate` goes without --plan"
+                 `weft apply {quoted} --map OLD=NEW` makes rules of it, by which `weft migrate` goes without --plan"
             );
         }
         Ok(if sum.failed { FAILED } else { 0 })

@@ -123,6 +123,11 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
+/// A local path for a shell.
+pub fn quoted_path(path: &std::path::Path) -> String {
+    quoted(&bytes::text(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())))
+}
+
 /// For arguments: bytes a second, at least one.
 pub fn rate(text: &str) -> Result<weft_core::ByteLen, String> {
     size(text).and_then(|rate| {

@@ -124,7 +124,7 @@ impl Mount {
             std::io::BufReader::new(out).read_line(&mut line).map_err(failed)?;
         }
         if line.trim() == "ready" {
-            println!("{} is mounted; `weft umount {}` ends it", dir.display(), dir.display());
+            println!("{} is mounted; `weft umount {}` ends it", dir.display(), super::quoted_path(&dir));
             return Ok(0);
         }
         let status = child.wait().map_err(failed)?;

@@ -257,7 +257,7 @@ impl PlanArgs {
         }
         out!("{}", table.render());
         if let Some(path) = self.output.as_deref().filter(|path| *path != "-") {
-            let quoted = super::quoted(&path.display().to_string());
+            let quoted = super::quoted_path(path);
             outln!("written to {}; `weft apply {quoted}` has new files get these layouts", path.display());
         }
     }

@@ -208,7 +208,10 @@ impl PlanArgs {
                 mover.begin(output)?;
                 self.tell("the files that there are are moved");
             }
-            _ => self.tell(&format!("`weft migrate -r {directory}` moves the files that there are")),
+            _ => {
+                let quoted = crate::commands::quoted(&directory);
+                self.tell(&format!("`weft migrate -r {quoted}` moves the files that there are"));
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! around its program.
 
 use super::bar;
+use crate::commands::quoted_path;
 use crate::failure::Failure;
 use crate::whole::Whole;
 use clap::Args;
@@ -51,6 +52,7 @@ fn merged(dir: &Path, out: &Path, program: &str) -> weft_trace::Result<Merged> {
 fn tell(merged: &Merged, out: &Path) {
     let many = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let bytes = crate::table::human;
+    let next = quoted_path(out);
     let out = out.display();
     eprintln!(
         "weft: {out}: {}, {}, {}, {} read, {} written",
@@ -69,7 +71,7 @@ fn tell(merged: &Merged, out: &Path) {
              directories; --trace-paths names what to trace"
         );
     } else {
-        eprintln!("next: weft trace show {}", crate::commands::quoted(&out.to_string()));
+        eprintln!("next: weft trace show {next}");
     }
 }
 
@@ -126,7 +128,7 @@ impl Parts {
             return Err(Failure::new(dir.display(), "parts of an earlier trace are still there").remedy(
                 format!(
                     "`weft trace merge {} -o FILE` makes a trace of them; remove the directory then",
-                    dir.display()
+                    quoted_path(&dir)
                 ),
             ));
         }
@@ -168,7 +170,7 @@ impl Parts {
             }
             Err(error) if !self.dir.exists() => eprintln!("{}", Failure::from(error)),
             Err(error) => {
-                let dir = self.dir.display();
+                let dir = quoted_path(&self.dir);
                 let again = format!(
                     "its parts are kept: `weft trace merge {dir} -o FILE.wtrace` makes a trace of them elsewhere"
                 );
