@@ -30,7 +30,7 @@ enum Kind {
     /// The journal's own writes.
     Commit,
     /// What memory holds on its way to the device.
-    WriteBack { file: u64, len: u64 },
+    WriteBack { file: u64, start: u64, end: u64 },
     /// Reading ahead.
     Ahead { file: u64, start: u64, end: u64 },
 }
@@ -65,6 +65,8 @@ struct FileState {
     /// Buffered writes that are not in memory yet, and those of them that wait for their turn: the first one has it.
     coming: Vec<u32>,
     turns: VecDeque<u32>,
+    /// What is on its way to the device: it is in memory until it is there.
+    leaving: Ranges,
     /// Operations of write-back and of reading ahead that are under way.
     writing: Vec<u32>,
     reading: Vec<(u64, u64, u32)>,
@@ -234,11 +236,21 @@ impl Disk {
                 }
             }
             Kind::Sync { stage: SyncStage::Flush, .. } => self.finish(now, op),
-            Kind::WriteBack { file, len } => {
-                self.writing -= len;
+            Kind::WriteBack { file, start, end } => {
+                self.writing -= end - start;
                 self.writing_count -= 1;
                 if let Some(state) = self.files.get_mut(&file) {
                     state.writing.retain(|&other| other != op);
+                    state.leaving.remove(start, end);
+                    // What was written again meanwhile may be on its way again.
+                    for other in &state.writing {
+                        if let Kind::WriteBack { start: from, end: to, .. } = self.ops[*other as usize].kind
+                            && from < end
+                            && start < to
+                        {
+                            state.leaving.insert(from, to);
+                        }
+                    }
                 }
                 self.wake_waiters(now, op);
                 self.release(op);
@@ -265,6 +277,7 @@ impl Disk {
     fn cut(&mut self, file: u64, len: u64) {
         if let Some(state) = self.files.get_mut(&file) {
             self.dirty -= state.dirty.remove(len.next_multiple_of(PAGE), u64::MAX);
+            state.leaving.remove(len.next_multiple_of(PAGE), u64::MAX);
             state.mapped.remove(len.next_multiple_of(PAGE), u64::MAX);
             state.len = state.len.min(len);
             state.is_changed = true;
@@ -286,6 +299,7 @@ impl Disk {
             && start < end
         {
             self.dirty -= state.dirty.remove(start, end);
+            state.leaving.remove(start, end);
             state.mapped.remove(start, end);
         }
     }

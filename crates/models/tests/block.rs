@@ -105,6 +105,32 @@ fn a_page_written_in_part_is_read_first_unless_it_is_in_memory() {
 }
 
 #[test]
+fn what_is_on_its_way_to_the_device_is_read_from_memory_until_it_is_there() {
+    let mut profile = profile();
+    profile.files.dirty_background_mib = 1;
+    let mut runner = Runner::new(profile.build(1));
+    const LEN: u64 = 32 << 20;
+    let reads = |runner: &Runner| runner.model.counters().reads;
+    runner.one(&request(DeviceAction::Write, 1, 0, LEN, false));
+    let took = runner.one(&request(DeviceAction::Read, 1, LEN - 8192, 8192, false));
+    assert!(took < 1_000_000, "a copy: {took} ns");
+    runner.one(&request(DeviceAction::Write, 1, LEN - 6000, 100, false));
+    assert_eq!(reads(&runner), 0, "of a page that is in memory nothing need be read");
+    // Written again while it was on its way: that it has come there does not take what is to follow from memory.
+    runner.one(&request(DeviceAction::Write, 1, 0, LEN, false));
+    while runner.model.counters().write_bytes < LEN + (8 << 20) {
+        runner.step();
+    }
+    runner.one(&request(DeviceAction::Read, 1, 24 << 20, 8192, false));
+    assert_eq!(reads(&runner), 0);
+
+    runner.one(&request(DeviceAction::Sync, 1, 0, 0, false));
+    runner.settle();
+    runner.one(&request(DeviceAction::Read, 1, LEN - 8192, 8192, false));
+    assert_eq!(reads(&runner), 1, "what is there is no longer in memory: there is no page cache");
+}
+
+#[test]
 fn a_page_that_was_never_written_is_a_hole_and_is_not_read() {
     let mut runner = Runner::new(profile().build(1));
     let write = |offset, len| request(DeviceAction::Write, 1, offset, len, false);

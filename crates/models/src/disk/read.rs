@@ -27,9 +27,12 @@ impl Disk {
         if !request.is_direct {
             let lies = std::mem::take(&mut gaps);
             lies.into_iter().for_each(|(from, to)| self.cache.gaps(file, from, to, &mut gaps));
-            if !state.dirty.is_empty() {
-                let cold = std::mem::take(&mut gaps);
-                cold.into_iter().for_each(|(from, to)| state.dirty.gaps(from, to, &mut gaps));
+            // What is not on the device yet is in memory.
+            for held in [&state.dirty, &state.leaving] {
+                if !held.is_empty() {
+                    let cold = std::mem::take(&mut gaps);
+                    cold.into_iter().for_each(|(from, to)| held.gaps(from, to, &mut gaps));
+                }
             }
             self.wait_for_ahead(op, file, &mut gaps);
         }

@@ -39,7 +39,8 @@ impl Disk {
         let last = (end < to && (to - PAGE > from || first.is_none())).then_some(to - PAGE);
         for page in first.into_iter().chain(last) {
             let state = &self.files[&file];
-            if !state.mapped.has(page) || state.dirty.has(page) || self.cache.has(file, page) {
+            let is_held = state.dirty.has(page) || state.leaving.has(page) || self.cache.has(file, page);
+            if is_held || !state.mapped.has(page) {
                 continue;
             }
             let mut gaps = vec![(page, page + PAGE)];
@@ -130,10 +131,11 @@ impl Disk {
     }
 
     pub(super) fn send_dirty(&mut self, now: u64, file: u64, start: u64, end: u64) -> u32 {
-        let op = self.start_op(Kind::WriteBack { file, len: end - start }, None, 0);
+        let op = self.start_op(Kind::WriteBack { file, start, end }, None, 0);
         let state = self.files.get_mut(&file).expect("a file with bytes in memory");
         self.dirty -= state.dirty.remove(start, end);
         state.writing.push(op);
+        state.leaving.insert(start, end);
         self.writing += end - start;
         self.writing_count += 1;
         if self.issue(now, op, Verb::Write, file, start, end) {
