@@ -38,11 +38,13 @@
 //! the part has: a half that is being written is in the part if that has more records than before; of the names, those
 //! are in the part that have a number there.
 
-use crate::record::{Level, Operation};
+use crate::names::{FileId, HostId};
+use crate::record::{Level, Operation, Rank, Record};
 use crate::varint::Cursor;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use weft_core::{ByteLen, FileOffset, Nanos};
 
 /// First bytes of a file.
 pub const MAGIC: &[u8; 8] = b"WEFTTAIL";
@@ -123,6 +125,22 @@ impl Slot {
             *place = word.to_le_bytes();
         }
         *out.as_flattened().first_chunk().expect("as long")
+    }
+
+    /// As a record of `file`; who and where stands in the tail.
+    pub fn record(&self, file: FileId) -> Record {
+        Record {
+            rank: Rank(0),
+            host: HostId(0),
+            file,
+            op: self.op,
+            level: self.level,
+            collective: self.collective,
+            offset: FileOffset(self.offset),
+            len: ByteLen(self.len),
+            start: Nanos(self.start),
+            end: Nanos(self.end),
+        }
     }
 
     /// From bytes; `None` for what no recorder wrote, such as pages that a host which went down had not written.

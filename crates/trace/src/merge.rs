@@ -4,7 +4,7 @@
 //! through a file, so that memory is what names need and a few dozen MB; files of the same name become one.
 
 use crate::error::{Result, TraceError};
-use crate::names::{FileId, HostId};
+use crate::names::FileId;
 use crate::record::{Operation, Rank, Record};
 use crate::sort::Sorter;
 use crate::stream::{Info, RecordStream, Source};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use weft_core::{ByteLen, FileOffset, Nanos};
+use weft_core::Nanos;
 use weft_recorder::tail::Tail;
 
 /// Records that are sorted in memory at a time.
@@ -313,22 +313,7 @@ fn read(
             unknown += 1;
             return Ok(());
         };
-        each(
-            Record {
-                rank: Rank(0),
-                host: HostId(0),
-                file,
-                op: slot.op,
-                level: slot.level,
-                collective: slot.collective,
-                offset: FileOffset(slot.offset),
-                len: ByteLen(slot.len),
-                start: Nanos(slot.start),
-                end: Nanos(slot.end),
-            },
-            part.bytes(),
-        )
-        .map_err(Failed::Trace)
+        each(slot.record(file), part.bytes()).map_err(Failed::Trace)
     });
     let bad = match bad {
         Ok(bad) => bad + unknown,

@@ -75,18 +75,17 @@ impl Bench<'_> {
             let fine = (0..=part / LEN).map(|back| behind - back * LEN).map(|at| (takes(place, at), at));
             fine.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are places")
         };
-        let queued = |far: u64| least(far, &|from, to| bench.queued(from, to));
-        let seek = |far: u64| {
-            let (least, at) = queued(far);
+        let distances = DISTANCES.iter().map(|far| far + reads_on).filter(|far| *far < bench.span);
+        let queued: Vec<(f64, u64)> =
+            distances.map(|far| least(far, &|from, to| bench.queued(from, to))).collect();
+        // What a request takes that is asked for when the one before is answered, and not while the head is at that.
+        let way = least(DISTANCES[0] + reads_on, &|from, to| bench.second(from, 0, to)).0 - queued[0].0;
+        let seek = |(least, at): (f64, u64)| {
             // It lies anywhere within these bytes.
             let least = least - 1.5 * LEN as f64 * byte;
             Seek { distance: Bytes(at), us: short((least / 1e3).max(0.0)) }
         };
-        let distances: Vec<u64> =
-            DISTANCES.iter().map(|far| far + reads_on).filter(|far| *far < bench.span).collect();
-        let seeks: Vec<Seek> = distances.iter().copied().map(seek).collect();
-        // What a request takes that is asked for when the one before is answered, and not while the head is at that.
-        let way = least(distances[0], &|from, to| bench.second(from, 0, to)).0 - queued(distances[0]).0;
+        let seeks: Vec<Seek> = queued.into_iter().map(seek).collect();
         let is_kept = |stretches: u64| {
             let mut run = bench.prepared();
             (0..=stretches).for_each(|place| run.one(&bench.asked(DeviceAction::Read, base(place), LEN)));

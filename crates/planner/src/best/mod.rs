@@ -21,7 +21,7 @@ use rows::{Row, STRIPE_MIN, rows};
 const SMALL: usize = 4096;
 /// Pieces as connections hold them of these requests at most.
 const PIECES: u64 = 32_768;
-/// Courses of chance by which they are.
+/// Courses of chance by which the last ones are judged.
 pub const CHANCES: u32 = 4;
 /// Rows that are improved.
 const IMPROVED: usize = 5;

@@ -3,14 +3,12 @@
 //! The file is opened for each append: a descriptor that stayed open could be closed by the program, and its number
 //! be that of another file the next time.
 
-use crate::names::{FileId, HostId};
-use crate::record::{Rank, Record};
+use crate::names::FileId;
 use crate::tail::{SLOT_LEN, Slot};
 use crate::wtrace::{Encoder, block, header};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use weft_core::{ByteLen, FileOffset, Nanos};
 
 /// See the module.
 pub struct Part {
@@ -42,19 +40,7 @@ impl Part {
         self.begin();
         for bytes in slots.chunks_exact(SLOT_LEN) {
             let Some(slot) = bytes.first_chunk().and_then(Slot::decode) else { continue };
-            self.encoder.push(&Record {
-                // Who and where stands in the tail.
-                rank: Rank(0),
-                host: HostId(0),
-                file: FileId(slot.file),
-                op: slot.op,
-                level: slot.level,
-                collective: slot.collective,
-                offset: FileOffset(slot.offset),
-                len: ByteLen(slot.len),
-                start: Nanos(slot.start),
-                end: Nanos(slot.end),
-            });
+            self.encoder.push(&slot.record(FileId(slot.file)));
         }
         let count = self.encoder.len() as u64;
         self.encoder.finish(&mut self.out);

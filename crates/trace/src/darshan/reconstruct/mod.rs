@@ -143,6 +143,16 @@ impl Plan {
         }
     }
 
+    /// Beside large ones small ones are taken for what stands at the begin of a file.
+    fn is_large(&self, kind: &Kind) -> bool {
+        kind.size >= self.bytes / self.operations.max(1) / 2
+    }
+
+    /// How many large ones there are.
+    fn larges(&self) -> u64 {
+        self.kinds.iter().filter(|kind| self.is_large(kind)).map(|kind| kind.number).sum()
+    }
+
     /// Deals operations out; hands on rank, offset, length, start and end.
     fn run(&self, dealt: &Dealt, mut each: impl FnMut(u32, u64, u64, u64, u64) -> Result<()>) -> Result<()> {
         let span = self.end_ns - self.start_ns;
@@ -150,14 +160,12 @@ impl Plan {
         let at = |index: u64, of: u64| {
             self.start_ns + (u128::from(span) * u128::from(index) / u128::from(of.max(1))) as u64
         };
-        // Beside large ones small ones are taken for what stands at the begin of a file.
-        let large = self.bytes / self.operations.max(1) / 2;
-        let larges = self.kinds.iter().filter(|kind| kind.size >= large).map(|kind| kind.number).sum::<u64>();
+        let larges = self.larges();
         // Large and small ones so far, and what was moved by each.
         let (mut counts, mut moved) = ([0u64; 2], [0u64; 2]);
         for (index, (kind, len)) in Mixed::new(&self.kinds, self.bytes).enumerate() {
-            let (index, is_small) = (index as u64, usize::from(self.kinds[kind].size < large));
-            let (number, before) = (counts[is_small], moved[is_small]);
+            let (index, is_small) = (index as u64, usize::from(!self.is_large(&self.kinds[kind])));
+            let (number, before, larger) = (counts[is_small], moved[is_small], counts[0]);
             counts[is_small] += 1;
             moved[is_small] += len;
             let gapless = moved[0] + moved[1] - len;
@@ -165,7 +173,7 @@ impl Plan {
                 Dealt::To(rank, place) => {
                     let offset = match self.consecutive {
                         true => self.extent - self.bytes + gapless,
-                        false => place.offset(counts[0] - u64::from(is_small == 0), larges),
+                        false => place.offset(larger, larges),
                     };
                     (rank, offset, at(index, self.operations))
                 }

@@ -111,7 +111,7 @@ impl Iterator for Mixed<'_> {
             return None;
         }
         self.index += 1;
-        // The one that is furthest behind; of equals the rarer one, which comes first.
+        // The one that is furthest behind; of equals the last one.
         let behind = |kind: usize| {
             let due = u128::from(self.kinds[kind].number) * u128::from(self.index);
             due as i128 - (u128::from(self.had[kind]) * u128::from(self.operations)) as i128

@@ -10,7 +10,7 @@
 //! many slots as there are ranks (Darshan counts the gap, so the length of an operation may have to be added), else as
 //! long as fills the file.
 
-use super::{Direction, sizes};
+use super::{Direction, Plan};
 use crate::darshan::counters::Record as Counters;
 use std::collections::BTreeMap;
 
@@ -119,13 +119,9 @@ impl Places {
 
 /// What a record says of a rank that moves bytes.
 fn sharer(counters: &Counters<'_>, rank: u32, direction: Direction) -> Option<Sharer> {
-    let past = direction.past();
-    let bytes = counters.count(&format!("POSIX_BYTES_{past}"));
-    let kinds = sizes::kinds(counters, direction, bytes);
-    let large = bytes / sizes::operations(&kinds).max(1) / 2;
-    let rows = kinds.iter().filter(|kind| kind.size >= large).map(|kind| kind.number).sum();
-    let extent = counters.count(&format!("POSIX_MAX_BYTE_{past}")).saturating_add(1).max(bytes);
-    (bytes > 0).then_some(Sharer { rank, bytes, extent, rows })
+    let plan = Plan::of(counters, direction);
+    let sharer = Sharer { rank, bytes: plan.bytes, extent: plan.extent, rows: plan.larges() };
+    (plan.bytes > 0).then_some(sharer)
 }
 
 impl Shared {
