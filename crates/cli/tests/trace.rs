@@ -215,6 +215,21 @@ fn a_real_log_is_replayed_on_weft_and_every_byte_is_right() {
     assert!(why.contains("/weft/nowhere"), "{why}");
 }
 
+/// What four targets on one disk have free is not there four times.
+#[test]
+fn a_replay_that_the_disk_below_all_targets_cannot_take_is_not_begun() {
+    let cluster = Embedded::started();
+    let bytes: u64 =
+        cluster.weft(["df", "--bytes"]).lines().nth(1).map_or(0, |line| {
+            line.split_whitespace().nth(5).expect("what is available").parse().expect("bytes")
+        });
+    let trace = cluster.local("large.csv");
+    std::fs::write(&trace, format!("op,file,length\nwrite,/a,{}\nwrite,/b,1\n", bytes + bytes / 2)).unwrap();
+    let error = cluster.fails(1, ["replay", trace.to_str().unwrap(), "/weft"]);
+    assert!(error.contains("are free") && error.contains("--no-room-check"), "{error}");
+    assert_eq!(cluster.weft(["ls", "/weft"]), "");
+}
+
 #[test]
 fn a_file_system_that_loses_bytes_is_found_out() {
     let cluster = Embedded::started();

@@ -36,7 +36,7 @@ fn replay(trace: &Path, place: &Path) -> ExitCode {
         threads: 1,
         timing: Timing::Speed(1.0),
         verify: false,
-        check_room: true,
+        check_room: Some(u64::MAX),
         last: true,
         keep: false,
         worker: vec![std::env::current_exe().expect("this program").into(), "replay-worker".into()],

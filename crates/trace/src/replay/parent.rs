@@ -23,8 +23,8 @@ pub struct Options {
     pub timing: Timing,
     /// Whether payloads are stamped, and compared when read and in the end.
     pub verify: bool,
-    /// Whether the files must fit what is free.
-    pub check_room: bool,
+    /// Whether the files must fit what is free, of which there is at most so much, whatever the place says.
+    pub check_room: Option<u64>,
     /// Whether nobody will replay the same prepared trace again, so that its temporary files can go at once.
     pub last: bool,
     /// Whether the files stay.

@@ -23,8 +23,8 @@ pub struct WorkerSpec {
     pub speed: Option<f64>,
     /// Whether payloads are stamped and checked.
     pub verify: bool,
-    /// Whether the files must fit what is free.
-    pub check_room: bool,
+    /// Whether the files must fit what is free, of which there is at most so much.
+    pub check_room: Option<u64>,
 }
 
 /// From parent to worker.

@@ -260,8 +260,10 @@ fn begin(spec: &WorkerSpec, shared: &Shared) -> Result<Product, String> {
     std::fs::create_dir(&spec.dir).map_err(failed)?;
     let files = &shared.prepared.facts.files;
     let needed = files.iter().fold(0u64, |sum, file| sum.saturating_add(file.room()));
-    let free = free(&spec.dir).map_err(failed)?;
-    if spec.check_room && needed > free {
+    let free = spec.check_room.map(|at_most| free(&spec.dir).map(|free| free.min(at_most)));
+    if let Some(free) = free.transpose().map_err(failed)?
+        && needed > free
+    {
         // Empty still; that it cannot be removed changes nothing about the answer.
         let _ = std::fs::remove_dir(&spec.dir);
         return Err(format!(

@@ -3,13 +3,18 @@
 use super::Replay;
 use super::rows::Rows;
 use crate::commands::run::{Run, environment, preload_library};
+use crate::commands::session::Weft;
+use crate::commands::status::{Answer, ask};
 use crate::embedded;
 use crate::failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use weft_config::Cluster;
+use weft_env::Address;
 use weft_trace::prepared::Prepared;
 use weft_trace::replay::{Options, Progress, run};
 
@@ -29,13 +34,14 @@ impl Replay {
         }
         let program = std::env::current_exe()
             .map_err(|error| Failure::new("finding this program's own file", error))?;
+        let check_room = (!self.no_room_check).then(|| cluster.as_ref().map_or(u64::MAX, room));
         let options = Options {
             dir: path.join(format!("weft-replay-{}", std::process::id())),
             processes: self.processes,
             threads: self.threads,
             timing: self.timing(),
             verify: self.verify,
-            check_room: !self.no_room_check,
+            check_room,
             last: true,
             keep: self.keep,
             worker: vec![program.into(), "replay-worker".into()],
@@ -80,6 +86,29 @@ fn weft_cluster(path: &Path, file: Option<PathBuf>) -> Result<Option<Cluster>, F
         None if path.starts_with("/weft") => Run::embedded_cluster().map(Some),
         None => Ok(None),
     }
+}
+
+/// What is free on a cluster's targets, counted once where several of them lie on one file system of this host. Where
+/// somebody does not answer that is to be found out otherwise.
+fn room(cluster: &Cluster) -> u64 {
+    let Ok(weft) = Weft::of(cluster.clone(), |_| ()) else { return u64::MAX };
+    let mut devices: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut elsewhere = 0u64;
+    for Answer { server, status } in ask(&weft) {
+        let Ok(status) = status else { return u64::MAX };
+        let mut sockets = server.addresses.iter().filter_map(|address| match address {
+            Address::Unix(path) => Some(path),
+            _ => None,
+        });
+        let is_here = sockets.any(|path| path.exists());
+        for target in status.targets {
+            match std::fs::metadata(&target.path).ok().filter(|_| is_here) {
+                Some(found) => drop(devices.insert(found.dev(), target.free.0)),
+                None => elsewhere = elsewhere.saturating_add(target.free.0),
+            }
+        }
+    }
+    devices.into_values().fold(elsewhere, u64::saturating_add)
 }
 
 fn bar() -> ProgressBar {
