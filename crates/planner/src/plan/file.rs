@@ -160,6 +160,13 @@ impl Plan {
         };
         plan.predicted.iter().try_for_each(|of| amount(&of.planner, of.seconds))?;
         for rule in &plan.rules {
+            if rule.path.0.contains("**") {
+                return Err(PlanError(format!(
+                    "{}: `**` stands for nothing in a plan, `*` for a number; `weft setstripe --rule` takes patterns of \
+                     other kinds",
+                    rule.path
+                )));
+            }
             if !(0.0..=1.0).contains(&rule.confidence) {
                 return Err(PlanError(format!(
                     "{}: confidence {} is not from 0 to 1",

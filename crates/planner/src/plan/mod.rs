@@ -452,6 +452,7 @@ mod tests {
             ("from = \"0 B\"", "from = \"5 B\"", "does not follow"),
             ("name = \"ssd\"", "name = \"sdd\"", "no class is called \"ssd\""),
             ("confidence = ", "confidence = 2", "from 0 to 1"),
+            ("path = \"/", "path = \"/**/", "`**` stands for nothing in a plan"),
             ("spread = ", "spread = -", "no amount"),
             ("seconds = ", "seconds = nan # ", "no amount"),
         ] {
