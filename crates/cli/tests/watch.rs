@@ -266,6 +266,57 @@ fn one_look_at_what_the_servers_have() {
 }
 
 #[test]
+fn a_directory_that_is_renamed_and_made_anew_is_planned_for_anew() {
+    let servers =
+        Servers::of_classes(&["hdd", "ssd"], "sample = \"all\"", "", "", "[layout]\nclass = \"hdd\"\n");
+    let stop = AtomicBool::new(false);
+    let begin = || {
+        servers.weft(["mkdir", "/weft/data", "/weft/data/run1"]);
+        let client = client(&servers.file());
+        let file = open(&client, "data/run1/field");
+        block_on(file.write_at(&[IoSlice::new(&[1])], FileOffset(64 * MIB))).expect("writes");
+    };
+    begin();
+    std::thread::scope(|scope| {
+        struct Ended<'a>(&'a AtomicBool);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _ended = Ended(&stop);
+        let (cluster, stop) = (servers.file(), &stop);
+        scope.spawn(move || {
+            let client = client(&cluster);
+            let mut chance = Random::new(5);
+            let at = Place { base: ROOT, path: "data/run1/field".into(), follow: true };
+            while !stop.load(Ordering::Relaxed) {
+                let flags = OpenFlags { read: true, ..OpenFlags::default() };
+                // It is not there for a moment.
+                if let Ok(file) = block_on(client.open(&at, flags, 0, &LayoutSpec::default())) {
+                    for _ in 0..64 {
+                        let offset = FileOffset(chance.below(64 * MIB / 4096) * 4096);
+                        let mut bytes = [0; 4096];
+                        let mut bufs = [IoSliceMut::new(&mut bytes)];
+                        block_on(file.read_at(&mut bufs, offset)).expect("reads");
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let args = ["--every", "1s", "--lasts", "1", "--pause", "1h", "--gain", "10%", "--room", "ssd=64GiB"];
+        let watching = Watching::new(&servers, &args);
+        assert_eq!(watching.decision()["decision"]["apply"], true);
+        watching.as_before(1);
+        servers.weft(["mv", "/weft/data", "/weft/kept"]);
+        begin();
+        assert_eq!(watching.decision()["decision"]["apply"], true);
+        assert!(servers.weft(["getstripe", "-d", "/weft/data"]).contains("ssd"), "the new one has the rule");
+        watching.as_before(1);
+    });
+}
+
+#[test]
 fn what_a_client_asked_for_is_found_in_the_samples_of_all_servers() {
     let servers = Servers::of_classes(&["hdd", "hdd", "hdd", "hdd"], "sample = \"all\"", "", "", "");
     servers.weft(["setstripe", "-S", "192K", "/weft"]);

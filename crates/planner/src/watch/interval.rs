@@ -161,6 +161,12 @@ impl Watcher {
         interval
     }
 
+    /// Another directory has the path now, without the rules of the one before.
+    pub fn forget(&mut self) {
+        self.watch.forget();
+        self.kept.clear();
+    }
+
     /// What was decided for a group could not be done.
     pub fn failed(&mut self, group: &str) {
         self.watch.failed(group);

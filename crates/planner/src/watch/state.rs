@@ -238,6 +238,11 @@ impl Watch {
         Decision::Apply { gain }
     }
 
+    /// Nothing that was decided is in force any more: all begins anew.
+    pub fn forget(&mut self) {
+        self.groups.clear();
+    }
+
     /// What was decided could not be done: the pattern is to be planned for again when it is seen the next time.
     pub fn failed(&mut self, group: &str) {
         if let Some(group) = self.groups.get_mut(group)
@@ -347,6 +352,15 @@ mod tests {
         assert_eq!(plans(&steps(&mut watch, 0, &[Some(STREAM); 3], 0.5)), 1);
         watch.failed("/d/*");
         assert_eq!(watch.observe(Nanos(4), "/d/*", Some(STREAM)), Step::Plan);
+    }
+
+    #[test]
+    fn what_is_forgotten_has_to_last_again_and_does_not_wait_for_a_change_before() {
+        let mut watch = Watch::new(hysteresis(2, 1000));
+        assert_eq!(plans(&steps(&mut watch, 0, &[Some(STREAM); 4], 0.5)), 1);
+        watch.forget();
+        let again = steps(&mut watch, 4, &[Some(STREAM); 3], 0.5);
+        assert_eq!(again, [Step::Waiting { seen: 1, of: 2 }, Step::Plan, Step::Known]);
     }
 
     #[test]

@@ -79,6 +79,13 @@ impl<'a> Gathering<'a> {
         Ok(Self { weft, below, sources: servers.map(source).collect(), pending, notes })
     }
 
+    /// Which directory is there now, if one is and somebody tells.
+    pub fn directory(&self) -> Option<FileId> {
+        let path = bytes::bytes(self.below.trim_end_matches('/'));
+        let place = Place { base: ROOT, path, follow: false };
+        block_on(self.weft.client.stat(&place)).ok().map(|attr| attr.file)
+    }
+
     /// Passes over what servers have.
     pub fn skip(&mut self) -> Result<(), Failure> {
         self.messages()?;
