@@ -161,6 +161,55 @@ fn a_plan_s_layouts_are_those_of_new_files_until_room_runs_out() {
 }
 
 #[test]
+fn a_plan_reckons_with_what_other_files_have_of_the_room() {
+    let mut servers = servers();
+    let [trace_file, plan, local] = ["trace.csv", "plan.toml", "part"].map(|name| servers.path(name));
+    trace(&trace_file);
+    let text = std::fs::read_to_string(&trace_file).expect("written");
+    std::fs::write(&trace_file, text.replace("/scratch/", "/weft/")).expect("written");
+    let [trace_text, plan_text] = [&trace_file, &plan].map(|path| path.to_str().expect("text"));
+    let room = |servers: &Servers, more: &[&str]| {
+        servers.weft([&["plan", trace_text, "--output", plan_text][..], more].concat());
+        let plan = std::fs::read_to_string(&plan).expect("written");
+        let plan = weft_planner::Plan::from_toml(&plan).expect("a plan");
+        let ssd = plan.cluster.classes.iter().find(|class| class.name == "ssd").expect("the class");
+        (ssd.room.expect("a limit").0, plan.notes.join("\n"))
+    };
+    let (whole, notes) = room(&servers, &[]);
+    assert!(whole == ROOM && !notes.contains("has room"), "{whole} {notes}");
+    std::fs::write(&local, [7; MIB as usize]).expect("written");
+    servers.weft(["mkdir", "-p", "/weft/run1"]);
+    servers.weft([
+        "setstripe",
+        "--rule",
+        "part.*",
+        "--part",
+        "ssd=256K@4M",
+        "--part",
+        "hdd=1M",
+        "/weft/run1",
+    ]);
+    // A file that has the room itself gets another layout: what it has does not count, what one beside it has does.
+    servers.weft(["cp", local.to_str().expect("text"), "/weft/run1/part.0"]);
+    let (own, notes) = room(&servers, &[]);
+    assert_eq!(own, ROOM);
+    assert!(notes.contains("files of the trace have of it (2.00 MiB) counts as free"), "{notes}");
+    servers.weft(["cp", local.to_str().expect("text"), "/weft/run1/part.7"]);
+    let (left, notes) = room(&servers, &[]);
+    assert_eq!(left, ROOM - 2 * MIB);
+    assert!(
+        notes.contains("4.00 MiB of 6.00 MiB") && notes.contains("2.00 MiB of it are promised"),
+        "{notes}"
+    );
+    // What is said goes before, and what nobody can tell is said.
+    let (said, notes) = room(&servers, &["--room", "ssd=3MiB"]);
+    assert!(said == 3 * MIB && !notes.contains("promised"), "{said} {notes}");
+    servers.stop(3);
+    let (all, notes) = room(&servers, &[]);
+    assert!(all == ROOM && notes.contains("is not known") && notes.contains("server s3"), "{all} {notes}");
+}
+
+#[test]
 fn rules_are_set_by_hand_shown_and_taken_away() {
     let servers = servers();
     servers.weft(["mkdir", "-p", "/weft/d/e"]);

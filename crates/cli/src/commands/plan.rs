@@ -1,6 +1,7 @@
 //! `weft plan`: from a trace to layouts.
 
 mod cluster;
+mod room;
 mod verify;
 mod watch;
 
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 use watch::Watch;
 use weft_planner::plan::{Alternative, Options, Plan, Planned, Planner, Rule};
 use weft_planner::{Limits, Survey, Traced};
-use weft_trace::{Level, Source};
+use weft_trace::{FileId, Level, Source};
 
 const AFTER: &str = "\
 The trace is read once; memory does not grow with it. Files whose names differ only in numbers are planned for together.
@@ -25,7 +26,8 @@ take by the planner's model, why the layout was chosen and how sure it is that n
 --cluster names a cluster of the twin (`weft twin example`), a file of figures (a plan has them under [cluster]), or a
 cluster file; without it the configured cluster is planned for. Of a cluster file the figures that `weft profile` measured
 are taken, which lie beside it. Without them, and of the twin, devices are measured on their models: of a cluster file
-those that `emulate` or --profile names, else usual ones for classes hdd, ssd and nvme.
+those that `emulate` or --profile names, else usual ones for classes hdd, ssd and nvme. Room is what the cluster file
+limits, less what servers that run say of other files; --room goes before it.
 
 --watch needs no trace: it follows a directory of a cluster that runs by the samples that its data servers keep (`sample`
 in the cluster file, off by default), until it is ended. When another pattern of requests has lasted for --lasts
@@ -107,6 +109,16 @@ enum LevelArg {
     MpiIo,
 }
 
+/// What was read of a trace.
+struct Surveyed {
+    traced: Traced,
+    /// Offsets and times are guesses.
+    guessed: bool,
+    notes: Vec<String>,
+    /// The files that it moves bytes of.
+    files: Vec<String>,
+}
+
 fn pair(text: &str) -> Result<(&str, &str), String> {
     text.split_once('=').filter(|(class, _)| !class.is_empty()).ok_or_else(|| "write CLASS=VALUE".to_owned())
 }
@@ -148,10 +160,11 @@ impl PlanArgs {
         self.output.iter().try_for_each(|path| input.spare(path))?;
         // Before the work.
         let output = self.output.as_deref().map(Whole::new).transpose()?;
-        let (traced, guessed, notes) = self.survey(&input)?;
+        let Surveyed { traced, guessed, notes, files } = self.survey(&input)?;
         let bytes = traced.units.iter().map(|unit| unit.extent_sum).fold(0, u64::saturating_add);
         let rooms: BTreeMap<String, u64> = self.room.iter().cloned().collect();
-        let target = Target::read(file, &self.profile, self.network.as_deref(), &rooms, bytes)?;
+        let network = self.network.as_deref();
+        let target = Target::read(file, &self.profile, network, &rooms, bytes, Some(&files))?;
         let options = Options {
             planner: self.planner,
             trace: input.file.display().to_string(),
@@ -199,7 +212,7 @@ impl PlanArgs {
     }
 
     /// Reads the trace.
-    fn survey(&self, input: &Input) -> Result<(Traced, bool, Vec<String>), Failure> {
+    fn survey(&self, input: &Input) -> Result<Surveyed, Failure> {
         let mut stream = input.open()?;
         let mut survey = Survey::new(&Limits::default());
         let mut wanted: Vec<Option<bool>> = Vec::new();
@@ -230,7 +243,10 @@ impl PlanArgs {
         if guessed {
             notes.push("offsets and times were guessed from counters: the plan is as good as these".into());
         }
-        Ok((survey.finish(self.level()), guessed, notes))
+        let named = wanted.iter().zip(0..).filter(|(wanted, _)| **wanted == Some(true));
+        let files = named.filter_map(|(_, file)| stream.names().file_name(FileId(file)).map(str::to_owned));
+        let files = files.collect();
+        Ok(Surveyed { traced: survey.finish(self.level()), guessed, notes, files })
     }
 
     fn show(&self, planned: &Planned, traced: &Traced) {

@@ -1,5 +1,6 @@
 //! For which cluster is planned.
 
+use super::room;
 use crate::commands::profile::{cluster as measured, now_s};
 use crate::commands::twin;
 use crate::failure::Failure;
@@ -29,13 +30,15 @@ impl From<EstimateError> for Failure {
 }
 
 impl Target {
-    /// Reads a description of any kind; `bytes` is what the files take that are planned for.
+    /// Reads a description of any kind; `bytes` is what the files take that are planned for. Of a cluster that runs, room
+    /// is what it has for the files `traced`; without these nobody is asked.
     pub fn read(
         file: Option<PathBuf>,
         profiles: &[(String, String)],
         network: Option<&str>,
         rooms: &BTreeMap<String, u64>,
         bytes: u64,
+        traced: Option<&[String]>,
     ) -> Result<Self, Failure> {
         let file = match file {
             Some(file) => file,
@@ -67,7 +70,7 @@ impl Target {
             return Self::figures(plan.cluster, rooms);
         }
         if is_real {
-            return Self::real(&file, profiles, network, rooms, bytes);
+            return Self::real(&file, profiles, network, rooms, bytes, traced);
         }
         let spec = twin::cluster::read(&file)?;
         spec.check().map_err(|error| Failure::misuse(file.display(), error))?;
@@ -92,6 +95,7 @@ impl Target {
         network: Option<&str>,
         rooms: &BTreeMap<String, u64>,
         bytes: u64,
+        traced: Option<&[String]>,
     ) -> Result<Self, Failure> {
         let cluster = Cluster::load(file)?;
         if let Some(name) = network.filter(|name| *name != "simple") {
@@ -153,7 +157,15 @@ impl Target {
             }
         }
         spec.check().map_err(|error| Failure::misuse(file.display(), error))?;
-        let rooms = &limited(&cluster, rooms);
+        let mut limits = limited(&cluster);
+        if let Some(traced) = traced {
+            let left = room::left(&cluster, traced, bytes)?;
+            limits.extend(left.rooms);
+            let told = |class: &String| !rooms.contains_key(class);
+            notes.extend(left.notes.into_iter().filter(|(class, _)| told(class)).map(|(_, note)| note));
+        }
+        limits.extend(rooms.iter().map(|(class, room)| (class.clone(), *room)));
+        let rooms = &limits;
         let mut figures = weft_estimate::of_twin(&spec, rooms, bytes)?;
         if let Some(report) = &measured {
             let told = |class: &str| profiles.iter().any(|(told, _)| told == class);
@@ -163,8 +175,8 @@ impl Target {
     }
 }
 
-/// Room of each class as the cluster file limits it (where targets differ, the least), and as was said instead.
-fn limited(cluster: &Cluster, said: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+/// Room of each class as the cluster file limits it; where targets differ, the least.
+fn limited(cluster: &Cluster) -> BTreeMap<String, u64> {
     let mut rooms: BTreeMap<String, u64> = BTreeMap::new();
     for target in cluster.servers.iter().flat_map(|server| &server.targets) {
         if let Some(room) = target.room {
@@ -172,7 +184,6 @@ fn limited(cluster: &Cluster, said: &BTreeMap<String, u64>) -> BTreeMap<String, 
             *least = room.0.min(*least);
         }
     }
-    rooms.extend(said.iter().map(|(class, room)| (class.clone(), *room)));
     rooms
 }
 

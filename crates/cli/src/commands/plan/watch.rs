@@ -5,8 +5,9 @@ mod mover;
 
 use super::PlanArgs;
 use super::cluster::Target;
+use super::room;
 use crate::commands::bytes;
-use crate::commands::session::{Weft, of_server, why};
+use crate::commands::session::{Weft, why};
 use crate::failure::Failure;
 use crate::logging::utc;
 use crate::whole::Whole;
@@ -17,7 +18,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
-use weft_core::{ByteLen, Candidate, Nanos, Pattern, TargetId};
+use weft_core::{ByteLen, Candidate, Nanos, Pattern};
 use weft_env::Env;
 use weft_env::real::block_on;
 use weft_planner::live::Renamed;
@@ -124,6 +125,7 @@ impl PlanArgs {
         if !args.once {
             self.tell(&format!("watches {}", weft.shown(inside)));
         }
+        let mut directory = Some(attr.file);
         loop {
             if !args.once {
                 std::thread::sleep(Duration::from_nanos(args.every.0));
@@ -132,6 +134,13 @@ impl PlanArgs {
                 self.tell(&ended);
             }
             let gathered = gathering.gather()?;
+            let now = gathering.directory();
+            if now.is_some_and(|now| directory.replace(now).is_some_and(|before| before != now)) {
+                self.tell(
+                    "another directory is there now, without the rules of the one before: all begins anew",
+                );
+                watcher.forget();
+            }
             for note in &gathered.notes {
                 self.tell(note);
             }
@@ -164,7 +173,7 @@ impl PlanArgs {
         let mut rooms = rooms(weft)?;
         rooms.extend(self.room.iter().cloned());
         let file = weft.cluster.file.clone();
-        Ok(Target::read(Some(file), &self.profile, self.network.as_deref(), &rooms, bytes)?.figures)
+        Ok(Target::read(Some(file), &self.profile, self.network.as_deref(), &rooms, bytes, None)?.figures)
     }
 
     /// Writes the plan where it was asked for, and gives the directory its rules.
@@ -315,21 +324,10 @@ fn row(group: &Group) -> serde_json::Value {
 
 /// What is free on the fullest target of each class, and not promised to files; the class with the most has room enough.
 fn rooms(weft: &Weft) -> Result<BTreeMap<String, u64>, Failure> {
-    let mut free: BTreeMap<TargetId, u64> = BTreeMap::new();
-    let mut accounts = Vec::new();
-    for (id, server) in weft.cluster.numbered() {
-        let status = block_on(weft.client.status(id));
-        let status = status.map_err(|error| of_server(&server.name, &error))?;
-        free.extend(status.targets.iter().map(|target| (target.target, target.free.0)));
-        accounts.extend(status.metadata.into_iter().flat_map(|metadata| metadata.rooms));
-    }
-    for account in accounts {
-        let left = account.room.0.saturating_sub(account.promised.0);
-        free.entry(account.target).and_modify(|free| *free = left.min(*free));
-    }
+    let targets = room::targets(weft)?;
     let mut rooms: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for target in &weft.client.map().targets {
-        let free = free.get(&target.id).copied().unwrap_or(0);
+        let free = targets.get(&target.id).map_or(0, room::Taken::spare);
         let (least, sum) = rooms.entry(target.class.clone()).or_insert((u64::MAX, 0));
         *least = (*least).min(free);
         *sum = sum.saturating_add(free);
