@@ -119,6 +119,22 @@ fn what_cannot_be_planned_is_told() {
 }
 
 #[test]
+fn what_the_twin_cannot_hold_is_planned_for_and_not_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, cluster, _] = files(dir.path());
+    // The last bytes that a file can have.
+    let far = i64::MAX as u64 - 4096;
+    std::fs::write(&trace, format!("op,file,offset,length\nread,/a,{far},4096\nwrite,/a,0,4096\n")).unwrap();
+    let out =
+        Command::new(WEFT).arg("plan").arg(&trace).arg("--cluster").arg(&cluster).arg("--verify").output();
+    let out = out.unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(text.contains("/a: 8.00 EiB long") && text.contains("read before they are written"), "{text}");
+    assert!(text.contains("no layout could be tried") && !text.contains("as the twin does"), "{text}");
+    assert_eq!(out.status.code(), Some(1));
+}
+
+#[test]
 fn what_is_about_a_trace_is_nothing_for_a_directory_that_is_watched() {
     for option in
         [&["--only", "x"][..], &["--without", "x"], &["--level", "posix"], &["--verify"], &["--reconstruct"]]

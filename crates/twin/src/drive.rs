@@ -11,7 +11,7 @@ use std::rc::Rc;
 use weft_client::{Client, Error, OpenFile, OpenFlags, Place, ROOT};
 use weft_core::{ByteLen, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::device::DeviceCounters;
-use weft_env::sim::{self, Control, Sim, SimConfig, SimEnv, SimNotify};
+use weft_env::sim::{self, Control, DiskFaults, Sim, SimConfig, SimEnv, SimNotify};
 use weft_env::{Env, Hollow, Notify};
 use weft_wire::meta;
 use weft_wire::status::TargetStatus;
@@ -290,6 +290,13 @@ enum Done {
 impl<'w> Drive<'w> {
     /// Makes the workload's directory, and the files that are to be there.
     async fn prepare(&self, env: &SimEnv) -> Result<(), RunError> {
+        let needed = self.workload.inputs().fold(0u64, |sum, (_, len)| sum.saturating_add(len));
+        let room =
+            DiskFaults::default().capacity_bytes.saturating_mul(self.cluster.map().targets.len() as u64);
+        if needed > room {
+            // Writing it takes as long as it is, before the last disk is full.
+            return Err(RunError::Inputs { needed, room });
+        }
         let client = self.cluster.client(env.clone());
         let failed = |what: &str, error: Error| RunError::Op {
             rank: 0,

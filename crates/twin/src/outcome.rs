@@ -215,6 +215,16 @@ pub enum RunError {
         /// What is wrong with that.
         why: &'static str,
     },
+    /// What has to be there before the start is more than the targets hold.
+    #[error(
+        "the files that are read before they are written come to {needed} bytes, and the targets hold {room}"
+    )]
+    Inputs {
+        /// Bytes of these files, holes among them.
+        needed: u64,
+        /// Bytes of all targets.
+        room: u64,
+    },
     /// The run took longer than it was given.
     #[error("not done within {} s", .0.0 as f64 / 1e9)]
     Late(Nanos),

@@ -66,7 +66,7 @@ impl PlanArgs {
         let prepared = prepared?;
         let rules = self.ruled(planned, target, &prepared)?;
         let outcomes = self.tries(&rules, cluster, target, &prepared)?;
-        let (mut wrong, mut told) = (0, 0);
+        let (mut wrong, mut told, mut failed) = (0, 0, 0);
         for (ruled, outcomes) in rules.iter().zip(&outcomes) {
             let tried: Vec<Tried<'_>> = ruled
                 .rule
@@ -77,11 +77,13 @@ impl PlanArgs {
                 .collect();
             let verdicts = verdicts(&tried);
             wrong += verdicts.len();
-            told += usize::from(ruled.moved.1.requests > 0);
+            failed += usize::from(ruled.moved.1.requests > 0 && tried.iter().all(|one| one.seconds.is_err()));
+            told += usize::from(ruled.moved.1.requests > 0 && tried.iter().any(|one| one.seconds.is_ok()));
             if self.json { as_json(ruled, &tried, &verdicts) } else { as_text(ruled, &tried, &verdicts) }
         }
         if !self.json {
             match wrong {
+                0 if told == 0 && failed > 0 => outln!("\nno layout could be tried"),
                 0 if told == 0 => outln!("\nno rule has requests that could be tried"),
                 0 if told == 1 => {
                     outln!("\nthe model's ranking was right for the one rule that could be tried")
@@ -91,7 +93,7 @@ impl PlanArgs {
                 wrong => outln!("\nthe model ranked {wrong} pairs wrongly"),
             }
         }
-        Ok(0)
+        Ok(u8::from(failed > 0))
     }
 
     /// So many reads and writes of a rule are tried.
@@ -259,8 +261,10 @@ fn as_text(ruled: &Ruled<'_>, tried: &[Tried<'_>], verdicts: &[String]) {
     for verdict in verdicts {
         outln!("  {verdict}");
     }
-    if verdicts.is_empty() {
-        outln!("  the model ranked them as the twin does");
+    match tried.iter().filter(|one| one.seconds.is_ok()).count() {
+        0 => outln!("  no layout could be tried"),
+        _ if verdicts.is_empty() => outln!("  the model ranked them as the twin does"),
+        _ => {}
     }
     let chosen = tried.iter().find(|one| one.of.layout == ruled.rule.layout);
     if let (Some(first), Some(chosen)) = (fastest(tried), chosen)
