@@ -319,6 +319,7 @@ fn what_is_no_trace_is_refused_with_what_one_is() {
     let file = dir.path().join("x");
     for (bytes, why) in [
         (&b""[..], "it is empty"),
+        (b"# a comment\nworld\n", "CSV needs one, such as rank,host"),
         (b"hello\nworld\n", "CSV needs one, such as rank,host"),
         (&[0x1f, 0x8b, 8, 0], "uncompress it first"),
         (&[0; 100], "neither .wtrace, CSV nor a Darshan 3 log"),
@@ -364,5 +365,7 @@ fn what_comes_before_the_damage_of_a_trace_is_brought_out() {
         assert!(told.status.code() == Some(1) && common::shown(&told).contains("brings what comes before"));
         // Whole blocks of 4,096.
         assert_eq!(records(&out), 8192, "{form}");
+        let shown = weft(&["trace", "show", out.to_str().expect("text")]);
+        assert!(form == "--csv" || shown.contains("is damaged at byte"), "{form}: {shown}");
     }
 }

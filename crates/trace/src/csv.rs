@@ -62,11 +62,22 @@ impl Column {
     }
 }
 
-/// Whether `text`, the begin of a file, is a heading that this module reads.
+/// Whether `text`, the begin of a file, has a heading that this module reads, perhaps behind comments.
 pub(crate) fn has_heading(text: &str) -> bool {
-    let line = text.lines().next().unwrap_or_default();
-    let columns: Vec<_> = line.split(',').filter_map(|cell| Column::named(cell.trim_matches('"'))).collect();
+    let cell = |cell: &str| cell.trim().trim_matches('"').to_owned();
+    let mut lines = text.lines().map(|line| line.split(',').map(cell).collect::<StringRecord>());
+    lines.find(|line| is_heading(line) || !is_passed_over(line)).is_some_and(|line| is_heading(&line))
+}
+
+/// Whether the columns are those of a trace.
+fn is_heading(line: &StringRecord) -> bool {
+    let columns: Vec<_> = line.iter().filter_map(Column::named).collect();
     columns.contains(&Column::Operation) && columns.contains(&Column::File)
+}
+
+/// Whether a line is empty, or a comment.
+fn is_passed_over(line: &StringRecord) -> bool {
+    line.iter().all(str::is_empty) || line.get(0).is_some_and(|cell| cell.starts_with('#'))
 }
 
 /// A stream over a CSV file. Its memory: a line of at most 64 KiB, and the names.
@@ -88,11 +99,19 @@ impl<R: Read> Reader<R> {
     /// What the system refuses; a heading that makes no sense.
     pub fn new(path: &Path, input: R, len: u64) -> Result<Self> {
         let input = Limited { input, since_line: 0 };
-        let mut lines = ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(input);
-        let wrong = |what: String| TraceError::Csv { path: path.to_owned(), line: 1, what };
-        let heading = lines.headers().map_err(|error| failed(path, &error))?;
+        let mut builder = ReaderBuilder::new();
+        let mut lines = builder.has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(input);
+        let mut heading = StringRecord::new();
+        while lines.read_record(&mut heading).map_err(|error| failed(path, &error))?
+            && !is_heading(&heading)
+            && is_passed_over(&heading)
+        {
+            lines.get_mut().since_line = 0;
+        }
+        let line = heading.position().map_or(1, csv::Position::line);
+        let wrong = |what: String| TraceError::Csv { path: path.to_owned(), line, what };
         let mut columns: Vec<Option<Column>> = Vec::new();
-        for name in heading {
+        for name in &heading {
             let column = Column::named(name);
             let twice = column.is_some_and(|column| {
                 let same = |other: &Column| std::mem::discriminant(other) == std::mem::discriminant(&column);
@@ -140,8 +159,7 @@ impl<R: Read> Reader<R> {
                 error.into_byte_record().iter().map(as_text).collect()
             });
             self.line.set_position(position);
-            let empty = self.line.iter().all(str::is_empty);
-            if !empty && !self.line.get(0).is_some_and(|cell| cell.starts_with('#')) {
+            if !is_passed_over(&self.line) {
                 break;
             }
         }

@@ -102,6 +102,12 @@ fn columns_in_any_order_with_units() {
     assert_eq!((first.start.0, first.end.0), (2_000_001, 2_001_501));
     assert_eq!((records[1].op, records[1].rank, records[1].end.0), (Operation::Open, Rank(0), 0));
     assert_eq!(records.len(), 2);
+    // Comments stand before the heading, too, which may look like one itself; lines are counted as they are in the file.
+    for text in ["# by hand\n\n# of a run\nop,file\nread,/a\n", "#op,file\nread,/a\n"] {
+        assert_eq!(read(text).0.len(), 1, "{text:?}");
+    }
+    let (_, error) = read("# by hand\n\nop,file,offset\nread,/a,x\n");
+    assert!(error.as_ref().is_some_and(|error| error.to_string().contains("line 4")), "{error:?}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weft_export::parquet;
 use weft_trace::darshan::Mode;
-use weft_trace::{OpenOptions, RecordStream, TraceError, csv, open, wtrace};
+use weft_trace::{Info, OpenOptions, RecordStream, TraceError, csv, open, wtrace};
 
 const AFTER: &str = "\
 A trace is a Darshan log with DXT, a CSV file with a heading, or Weft's own .wtrace; its content tells which. See
@@ -143,7 +143,7 @@ impl Export {
         } else if let Some(path) = self.to.parquet {
             let mut out = parquet::Writer::new(&path, sink(&path)?)?;
             let read = each(&mut *input, |record, stream| out.push(&record, stream.names()));
-            out.finish(input.info())?;
+            out.finish(&known(&*input, &read))?;
             read?;
         } else if let Some(path) = self.to.wtrace {
             let mut out = wtrace::Writer::to(&path, sink(&path)?)?;
@@ -156,7 +156,7 @@ impl Export {
                 }
                 out.push(&record)
             });
-            out.info(input.info())?;
+            out.info(&known(&*input, &read))?;
             out.finish()?;
             read?;
         }
@@ -164,11 +164,26 @@ impl Export {
     }
 }
 
+/// What is known of a trace that was read so far.
+fn known(input: &dyn RecordStream, read: &weft_trace::Result<()>) -> Info {
+    let mut info = input.info().clone();
+    info.notes.extend(read.as_ref().err().map(|error| {
+        match error {
+            TraceError::Damaged { at, .. } => {
+                format!("the trace that it was made of is damaged at byte {at}: what came behind is missing")
+            }
+            _ => "the trace that it was made of could not be read to its end: what came behind is missing"
+                .to_owned(),
+        }
+    }));
+    info
+}
+
 /// Hands every record to `each`, behind a progress bar.
 fn each(
     input: &mut dyn RecordStream,
     mut each: impl FnMut(weft_trace::Record, &dyn RecordStream) -> weft_trace::Result<()>,
-) -> Result<(), Failure> {
+) -> weft_trace::Result<()> {
     let bar = bar();
     let mut count = 0u64;
     while let Some(record) = input.next() {
