@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use support::world::World;
 use support::{READ_WRITE, Reach, RealCluster, SERVERS, at, model, open, options, pattern, read, write};
 use weft_client::{Client, LayoutSpec, MoveOptions, MoveOutcome, OpenFlags, Transport};
-use weft_core::{ByteLen, Layout, Nanos, TargetId};
+use weft_core::{ByteLen, ClassLayout, ClassPart, Component, FileOffset, Layout, Nanos, Strip, TargetId};
 use weft_env::Env;
 use weft_env::real::block_on;
 use weft_env::sim::{DiskFaults, Sim, SimEnv};
@@ -305,6 +305,121 @@ fn what_finds_no_room_leaves_none_taken() {
         assert!(matches!(moved, Ok(MoveOutcome::Moved(_))), "{moved:?}");
         let file = open(&client, "large", 1).await;
         assert!(read(&file, 0, 13 << 20).await == pattern(12 << 20, 3));
+        drop(servers);
+    });
+}
+
+#[test]
+fn a_move_that_was_stopped_goes_on_where_it_was_unless_the_file_was_changed() {
+    for (change, own) in [(false, true), (false, false), (true, true), (true, false)] {
+        let mut sim = Sim::with_seed(6);
+        let world = World::new(&sim, true);
+        let main = sim.control().process(&world.machines[0], "test", 1000, 1000);
+        sim.block_on(&main, async move {
+            let servers = world.start().await;
+            let (mover, other) = (world.client("a", Transport::Auto), world.client("b", Transport::Auto));
+            let mut bytes = pattern(100_000, 3);
+            let file = open(&other, "f", 65_536).await;
+            write(&file, 0, &bytes).await;
+            file.close().await.expect("closed");
+            let (spec, mut pieces) = (strips(&[3], 4096), 0);
+            let options = MoveOptions { piece: Some(ByteLen(10_000)), ..MoveOptions::default() };
+            let mut a_few = |_| {
+                pieces += 1;
+                pieces < 5
+            };
+            let stopped = mover.migrate(&at("f"), &spec, options, &mut a_few).await;
+            assert_eq!(stopped.expect("stops"), MoveOutcome::Stopped);
+            if change {
+                let file = open(&other, "f", 1).await;
+                write(&file, 5000, b"newer").await;
+                bytes[5000..5005].copy_from_slice(b"newer");
+                file.close().await.expect("closed");
+            }
+            // Whether by the session that began or another one.
+            let next = if own { &mover } else { &other };
+            let moved = next.migrate(&at("f"), &spec, options, &mut |_| true).await.expect("moves");
+            let MoveOutcome::Moved(report) = moved else { panic!("{moved:?}") };
+            let kept = if change { 0 } else { 40_000 };
+            assert_eq!((report.kept.0, report.copied.0), (kept, 100_000 - kept), "{change} {own}");
+            let file = open(&other, "f", 1).await;
+            assert!(read(&file, 0, 100_001).await == bytes, "{change} {own}");
+            drop(servers);
+        });
+    }
+}
+
+/// Up to `end` on the targets with limited room, then on the others.
+fn parts(end: u64) -> LayoutSpec {
+    let part = |end, class: &str| ClassPart { end, stripes: vec![(class.to_owned(), ByteLen(1000))] };
+    let by_class = ClassLayout::new(vec![part(Some(FileOffset(end)), "ssd"), part(None, "hdd")]);
+    LayoutSpec { by_class: Some(by_class.expect("parts that rise")), ..LayoutSpec::default() }
+}
+
+#[test]
+fn moves_to_limited_room_come_to_an_end_and_what_was_given_up_makes_room_for_others() {
+    let mut sim = Sim::with_seed(7);
+    let mut world = World::new(&sim, true);
+    // 25,000 bytes on each of two.
+    world.plan.rooms = [(TargetId(2), ByteLen(25_000)), (TargetId(3), ByteLen(25_000))].into();
+    let main = sim.control().process(&world.machines[0], "test", 1000, 1000);
+    sim.block_on(&main, async move {
+        let servers = world.start().await;
+        let client = world.client("a", Transport::Auto);
+        let bytes = pattern(60_000, 3);
+        for (name, end) in [("other", 30_000), ("f", 40_000)] {
+            let file = client.open(&at(name), READ_WRITE, 0o644, &parts(end)).await.expect("made");
+            write(&file, 0, &bytes).await;
+        }
+        client.flush().await.expect("said");
+        let has = async || {
+            let (layout, _) = client.get_layout(&at("f")).await.expect("a layout");
+            layout.expect("of a file").promises().values().map(|bytes| bytes.0).sum::<u64>()
+        };
+        assert_eq!(has().await, 20_000, "what the other one left");
+        let options = MoveOptions::default();
+        let go = async |spec: &LayoutSpec| client.migrate(&at("f"), spec, options, &mut |_| true).await;
+        // There is room for 30,000 bytes beside what the file has, so it gets these, and keeps them.
+        client.unlink(&at("other")).await.expect("removed");
+        client.env().sleep(Nanos::from_s(5)).await;
+        let file = client.open(&at("other"), READ_WRITE, 0o644, &parts(4_000)).await.expect("made");
+        file.close().await.expect("closed");
+        let mut seen = vec![has().await];
+        for _ in 0..4 {
+            let told = client.layout_if_moved(&at("f"), &parts(60_000)).await.expect("told");
+            let outcome = go(&parts(60_000)).await.expect("moves");
+            client.env().sleep(Nanos::from_s(5)).await;
+            let (layout, _) = client.get_layout(&at("f")).await.expect("a layout");
+            assert_eq!(layout, Some(told), "as it was told");
+            seen.push(has().await);
+            assert_eq!(outcome == MoveOutcome::Already, seen[seen.len() - 2] == has().await, "{seen:?}");
+        }
+        assert_eq!(seen, [20_000, 26_000, 26_000, 26_000, 26_000]);
+        // A move that was stopped has the rest. Another one gives it up, and has it at once.
+        let (most, less) = (LayoutSpec::exactly(&layout(&[0, 1], 500)), parts(20_000));
+        go(&most).await.expect("moves");
+        client.env().sleep(Nanos::from_s(5)).await;
+        let stopped = client.migrate(&at("f"), &parts(40_000), options, &mut |_| false).await;
+        assert_eq!(stopped.expect("stops"), MoveOutcome::Stopped);
+        assert!(matches!(go(&less).await, Ok(MoveOutcome::Moved(_))));
+        assert_eq!(has().await, 20_000);
+        go(&most).await.expect("moves");
+        client.env().sleep(Nanos::from_s(5)).await;
+        // The same where targets are named, which takes the room or nothing.
+        let stopped = client.migrate(&at("f"), &parts(40_000), options, &mut |_| false).await;
+        assert_eq!(stopped.expect("stops"), MoveOutcome::Stopped);
+        let end = Some(FileOffset(20_000));
+        let of = |start, end, target| Component {
+            start,
+            end,
+            strips: vec![Strip { target: TargetId(target), stripe_size: ByteLen(1000) }],
+        };
+        let named = [of(FileOffset(0), end, 2), of(FileOffset(20_000), None, 0)];
+        let named = Layout::from_components(named.to_vec()).expect("a layout");
+        let moved = go(&LayoutSpec::exactly(&named)).await;
+        assert!(matches!(moved, Ok(MoveOutcome::Moved(_))), "{moved:?}");
+        let file = open(&client, "f", 1).await;
+        assert!(read(&file, 0, 60_001).await == bytes);
         drop(servers);
     });
 }

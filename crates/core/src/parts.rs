@@ -282,6 +282,19 @@ impl Layout {
         }
         all
     }
+
+    /// Whether this is what parts by class may come to where less room is left than `whole` takes: each of its parts has
+    /// strips of one of those, and no others, and does not end behind it.
+    pub fn is_short_of(&self, whole: &Self) -> bool {
+        let ends = |part: &Component, of: &Component| match (part.end, of.end) {
+            (Some(end), Some(most)) => end <= most,
+            (end, most) => end == most,
+        };
+        let is_of = |part: &Component, of: &Component| {
+            ends(part, of) && part.strips.iter().all(|strip| of.strips.contains(strip))
+        };
+        self.components().iter().all(|part| whole.components().iter().any(|of| is_of(part, of)))
+    }
 }
 
 #[cfg(test)]
@@ -423,6 +436,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn other_strips_or_a_later_end_are_no_shortage() {
+        let place = |end, size| {
+            let parts = vec![part(Some(end), &[("ssd", size)]), part(None, &[("hdd", 8)])];
+            ClassLayout::new(parts).unwrap().place(&hybrid(), &RoomLeft::new(), FileId(0)).unwrap()
+        };
+        let whole = place(64, 4);
+        assert!(whole.is_short_of(&whole) && place(8, 4).is_short_of(&whole));
+        assert!(!place(65, 4).is_short_of(&whole) && !place(64, 2).is_short_of(&whole));
+        let plain = Layout::striped(&[TargetId(1), TargetId(2), TargetId(3)], ByteLen(8)).unwrap();
+        assert!(plain.is_short_of(&whole) && !whole.is_short_of(&plain));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
@@ -442,6 +468,7 @@ mod tests {
             let wished = ClassLayout::new(parts.clone()).unwrap();
             let layout = wished.place(&hybrid(), &room, FileId(file)).unwrap();
             let unlimited = wished.place(&hybrid(), &RoomLeft::new(), FileId(file)).unwrap();
+            prop_assert!(layout.is_short_of(&unlimited), "{} of {}", told(&layout), told(&unlimited));
             for (target, bytes) in layout.promises() {
                 prop_assert!(room.get(&target).is_none_or(|left| bytes <= *left), "{target} has {bytes} of {room:?}");
             }

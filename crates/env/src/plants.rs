@@ -53,11 +53,15 @@ pub enum Plant {
     UnloadedRules,
     /// Room of files that were removed or moved away stays promised.
     KeptRoom,
+    /// Who goes on with a move that was stopped trusts what was copied, though the file was changed since. Was real.
+    TrustedCopy,
+    /// A second move by the same wish takes away room that the file got by the first. Was real.
+    LessRoom,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -81,6 +85,8 @@ impl Plant {
         Self::ForgottenCut,
         Self::UnloadedRules,
         Self::KeptRoom,
+        Self::TrustedCopy,
+        Self::LessRoom,
     ];
 
     /// Its name on the command line.

@@ -289,7 +289,7 @@ impl Course<'_> {
         }
         bar.set_message(shown.clone());
         bar.set_position(0);
-        let options = MoveOptions { rate: asked.rate, verify: asked.verify, last: None };
+        let options = MoveOptions { rate: asked.rate, verify: asked.verify, ..MoveOptions::default() };
         let outcome = weft.at(inside, true, |place| {
             let mut go_on = |at: MoveProgress| {
                 bar.set_length(at.of.0);

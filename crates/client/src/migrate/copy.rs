@@ -12,14 +12,14 @@ use weft_env::Env;
 use weft_env::plants::{Plant, planted};
 use weft_wire::{Capability, Errno};
 
-/// Bytes that are read at a time, and then written.
-const CHUNK: u64 = 8 << 20;
+/// Bytes that are read at a time, and then written, if nobody says something else.
+const PIECE: ByteLen = ByteLen::from_mib(8);
 /// Zeros of so many bytes in a row become a hole where there was nothing.
 const HOLE: usize = 64 << 10;
 /// The servers are asked for changes at least so often, so that they go on noting them.
 const POLL_AFTER: Nanos = Nanos::from_s(5);
-/// What was copied is made safe, for whoever goes on should this mover end, after so many bytes.
-const SAFE_AFTER: u64 = 1 << 30;
+/// What was copied is made safe, for whoever goes on should this mover end, after so many bytes, likewise.
+const SAFE_AFTER: ByteLen = ByteLen::from_mib(1024);
 
 impl<E: Env> Mover<'_, E> {
     /// Copies all that has changed; false when it was asked to stop.
@@ -36,11 +36,12 @@ impl<E: Env> Mover<'_, E> {
             }
         }
         let of = ByteLen(all.iter().copied().map(ByteRange::len).sum());
+        let (piece, safe_after) = (self.piece(), self.options.safe_after.unwrap_or(SAFE_AFTER).0);
         let (began, mut done, mut safe) = (env.now(), 0, 0);
         for (at, range) in all.iter().enumerate() {
             let mut start = range.start();
             while start < range.end() {
-                let chunk = ByteRange::new(start, range.end().min(start + CHUNK)).expect("not at the end");
+                let chunk = ByteRange::new(start, range.end().min(start + piece)).expect("not at the end");
                 let goes_on = go_on(MoveProgress { done: ByteLen(done), of, round });
                 let copied = if goes_on { self.copy(chunk).await } else { Ok(()) };
                 if !goes_on || copied.is_err() {
@@ -59,7 +60,7 @@ impl<E: Env> Mover<'_, E> {
                     self.poll().await?;
                 }
                 self.tell(ByteLen(of.0 - done)).await?;
-                if round == 1 && all.len() == 1 && start - safe >= SAFE_AFTER {
+                if round == 1 && all.len() == 1 && start - safe >= safe_after {
                     self.make_safe(start).await?;
                     safe = start;
                 }
@@ -115,7 +116,12 @@ impl<E: Env> Mover<'_, E> {
         self.unsynced.synced(&before, &boots)
     }
 
-    /// Copies the bytes of `range`, at most [`CHUNK`] of them.
+    /// Bytes that are copied at a time.
+    pub(super) fn piece(&self) -> u64 {
+        self.options.piece.unwrap_or(PIECE).0.max(1)
+    }
+
+    /// Copies the bytes of `range`, at most a [`piece`](Self::piece) of them.
     pub(super) async fn copy(&mut self, range: ByteRange) -> Result<()> {
         let env = self.client.core.env.clone();
         let began = env.now();

@@ -50,6 +50,10 @@ pub struct MoveOptions {
     pub verify: bool,
     /// So many bytes may be left for the end, when the file's users wait; 4 MiB when missing.
     pub last: Option<ByteLen>,
+    /// Bytes that are read at a time, and then written; 8 MiB when missing.
+    pub piece: Option<ByteLen>,
+    /// What was copied is made safe, for whoever goes on should this mover end, after so many bytes; 1 GiB when missing.
+    pub safe_after: Option<ByteLen>,
 }
 
 /// How far a move is.
@@ -82,6 +86,8 @@ pub struct MoveReport {
     pub size: ByteLen,
     /// Bytes that were written to the new datafiles, those written again included.
     pub copied: ByteLen,
+    /// Bytes from the start that were there already, from a mover that was stopped.
+    pub kept: ByteLen,
     /// Times that changes were copied.
     pub rounds: u32,
     /// How long the file's users had to wait at the end.
@@ -270,7 +276,7 @@ impl<'a, E: Env> Mover<'a, E> {
             match self.finish().await {
                 Ok((size, paused)) => {
                     let copied = self.copied;
-                    return Ok(MoveOutcome::Moved(MoveReport { size, copied, rounds, paused }));
+                    return Ok(MoveOutcome::Moved(MoveReport { size, copied, kept: begin, rounds, paused }));
                 }
                 // It took too long, or somebody was in the middle of something: once more.
                 Err(error) if tries < TRIES_MAX && error.errno() == Errno::EAGAIN.0 => {}

@@ -10,8 +10,6 @@ use weft_wire::data::DataRequest;
 use weft_wire::meta::{LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest};
 
 const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
-/// Bytes copied at a time.
-const CHUNK: u64 = 8 << 20;
 
 impl<E: Env> Mover<'_, E> {
     /// Does it: the size of the file, and how long others had to wait. On an error the file is as it was, unless the very
@@ -94,13 +92,13 @@ impl<E: Env> Mover<'_, E> {
     async fn copy_the_rest(&mut self, size: ByteLen) -> Result<()> {
         let changed = self.changed.take();
         let Some(all) = ByteRange::new(0, size.0) else { return Ok(()) };
-        let mut result = Ok(());
+        let (piece, mut result) = (self.piece(), Ok(()));
         for range in changed.iter() {
             let mut rest = range.intersection(all);
             while let (Some(range), Ok(())) = (rest, &result) {
-                let chunk = ByteRange::new(range.start(), range.end().min(range.start() + CHUNK));
+                let chunk = ByteRange::new(range.start(), range.end().min(range.start() + piece));
                 result = self.copy(chunk.expect("not at the end")).await;
-                rest = ByteRange::new(range.start().saturating_add(CHUNK), range.end());
+                rest = ByteRange::new(range.start().saturating_add(piece), range.end());
             }
         }
         if result.is_err() {

@@ -19,6 +19,7 @@
 
 mod attrs;
 mod check;
+mod destination;
 mod fault;
 mod fences;
 mod free;

@@ -9,26 +9,21 @@
 //! whoever removes the file. See `docs/decisions/migrate.md`.
 
 use super::fault::{Fault, Outcome};
-use super::layouts::Wish;
-use super::namespace::inherited;
 use super::op::{Core, Op};
 use super::open::Urgency;
 use super::opens::OpenEntry;
 use super::permit::owns;
-use super::rules;
-use super::tables::{known_inode, named_inode, path_of, put_inode, put_row, row};
-use super::walk::{Last, walk};
+use super::tables::{named_inode, path_of, put_inode, put_row, row};
+use super::walk::walk;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
-use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Layout, Nanos, Timestamp};
+use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{Inode, MoveRow, Node, ReapRow, Scan, Snapshot, Table, Transaction, file_key};
 use weft_wire::hello::SessionId;
-use weft_wire::meta::{
-    HandleId, LayoutSpec, MOVES_MAX, MetaReply, MoveState, MoverState, Moving, Place, ROOT,
-};
+use weft_wire::meta::{HandleId, LayoutSpec, MOVES_MAX, MetaReply, MoveState, MoverState, Moving, Place};
 use weft_wire::{Errno, Rights};
 
 /// About the most bytes of a reply with moves.
@@ -52,6 +47,15 @@ struct Inner {
     movers: BTreeMap<FileId, (SessionId, MoverState)>,
     /// By the name of the datafiles.
     seals: BTreeMap<FileId, Seal>,
+}
+
+/// What comes of the wish to move a file.
+pub(super) enum Begun {
+    /// This is to be answered.
+    Told(MetaReply),
+    /// What a mover had left is given up. It is to be asked again, where there are some when these datafiles are gone, which
+    /// have room that is needed.
+    Again { pending: Option<FileId> },
 }
 
 /// Datafiles for which nobody gets a capability that is worth anything.
@@ -202,7 +206,8 @@ impl Op<'_> {
         handle: HandleId,
         wish: &LayoutSpec,
         only_tell: bool,
-    ) -> Outcome<(MetaReply, Urgency)> {
+    ) -> Outcome<(Begun, Urgency)> {
+        let told = |reply, urgency| Ok((Begun::Told(reply), urgency));
         let mut walked = walk(t, self.who, at)?;
         let (file, mut inode) = walked.found.take().ok_or(Errno::ENOENT)?;
         if inode.is_dir() {
@@ -212,9 +217,6 @@ impl Op<'_> {
             return Err(Fault::new(Errno::EPERM, "only its owner and root may move a file"));
         }
         let quiet = self.core.quiet_epoch(file, &inode, self.now);
-        let Node::Regular { layout, generations, .. } = &mut inode.node else {
-            return Err(Errno::EINVAL.into());
-        };
         let left = move_row(t, file)?;
         if let Some(row) = &left
             && !self.is_mine(row, handle)
@@ -222,68 +224,40 @@ impl Op<'_> {
         {
             return Err(Fault::new(Errno::EBUSY, "somebody else moves the file at the moment"));
         }
-        let wish = Wish::from(wish);
-        self.core.layouts.check(&wish)?;
-        // As a new file of this name would get it.
-        if walked.last != Last::Name {
-            // Where it was made or last renamed, if that is there still.
-            (walked.dir, walked.dir_inode) = match super::tables::inode(t, inode.parent)? {
-                Some(dir) => (inode.parent, dir),
-                None => (ROOT, known_inode(t, ROOT)?),
-            };
-            walked.name.clone_from(&inode.name);
-        }
-        let rule = match self.rule_for(t, walked.dir, &walked.dir_inode, &walked.name) {
-            Err(_) if walked.last != Last::Name => None,
-            rule => rule?,
+        // What was copied before is what the file has if nobody can have changed it since.
+        let is_unchanged =
+            |row: &MoveRow| row.epoch.is_some() && row.epoch == quiet || planted(Plant::TrustedCopy);
+        let take_up = |row: MoveRow| {
+            let copied = if is_unchanged(&row) { row.copied } else { ByteLen(0) };
+            let fence_s = self.core.data_fence(file.of_generation(row.generation), self.now);
+            (MoveRow { session: self.session.0, handle: handle.0, copied, ..row }, fence_s)
         };
-        let rule = rule.as_ref().map(|found| rules::wish(found.rule()));
-        let directory = inherited(&walked.dir_inode);
-        let full = self.core.free.full(self.now);
-        let choose = |room: &RoomLeft| {
-            self.core.layouts.choose(&wish, rule.as_ref(), directory.as_ref(), (room, &full), file)
-        };
-        // What it would have if it were not there yet.
-        let mut room = self.core.left(t)?;
-        for layout in [Some(&*layout), left.as_ref().map(|row| &row.layout)].into_iter().flatten() {
-            for (target, bytes) in layout.promises() {
-                room.entry(target).and_modify(|left| left.0 = left.0.saturating_add(bytes.0));
-            }
-        }
-        let wanted = choose(&room)?;
-        if only_tell {
-            return Ok((MetaReply::Layout { layout: Some(wanted), default: None }, Urgency::Lazy));
-        }
-        let goes_on =
-            |row: &MoveRow| row.session == self.session.0 || row.epoch.is_some() && row.epoch == quiet;
-        let mut fence_s = 0;
-        let row = match left {
-            Some(row) if row.layout == wanted && wanted != *layout && goes_on(&row) => {
-                if !self.is_mine(&row, handle) {
-                    fence_s = self.core.data_fence(file.of_generation(row.generation), self.now);
+        let (row, fence_s) = match left {
+            // The request of a mover who is at it, perhaps for long, is repeated, perhaps late: his datafiles stay.
+            Some(row) if self.is_mine(&row, handle) => take_up(row),
+            left => {
+                let to = self.destination(t, &mut walked, (file, &inode), wish)?;
+                let soon = to.with(t, left.as_ref().map(|row| &row.layout))?;
+                if only_tell {
+                    return told(MetaReply::Layout { layout: Some(soon), default: None }, Urgency::Lazy);
                 }
-                MoveRow { session: self.session.0, handle: handle.0, ..row }
-            }
-            _ => {
-                if end_row(t, file)? {
-                    self.core.reaps();
+                match left {
+                    Some(row) if row.layout == soon && is_unchanged(&row) => take_up(row),
+                    Some(row) => {
+                        let is_room_missing = to.with(t, None).ok() != Some(soon);
+                        end_row(t, file)?;
+                        self.core.reaps();
+                        let pending = file.of_generation(row.generation);
+                        return Ok((
+                            Begun::Again { pending: is_room_missing.then_some(pending) },
+                            Urgency::Lazy,
+                        ));
+                    }
+                    None => match self.new_move(t, (file, &mut inode), handle, (soon, quiet))? {
+                        Some(row) => (row, 0),
+                        None => return told(MetaReply::Done, Urgency::Lazy),
+                    },
                 }
-                // Until it is moved it takes the room of both.
-                let room = self.core.left(t)?;
-                let possible = match wanted == *layout {
-                    true => wanted,
-                    false => choose(&room)?,
-                };
-                if possible == *layout {
-                    return Ok((MetaReply::Done, Urgency::Lazy));
-                }
-                self.core.rooms.take(t, &possible)?;
-                generations.last = generations.last.checked_add(1).ok_or_else(|| {
-                    Fault::new(Errno::EMLINK, "the file was moved too often: copy it to a new one")
-                })?;
-                let (generation, session, handle) = (generations.last, self.session.0, handle.0);
-                put_inode(t, file, &inode);
-                MoveRow { generation, layout: possible, session, handle, copied: ByteLen(0), epoch: quiet }
             }
         };
         put_row(t, Table::Moves, &file_key(file), &row);
@@ -291,7 +265,31 @@ impl Op<'_> {
             OpenEntry { file, read: true, write: false, readable: true, truncate: false, caching: false };
         self.core.opens.lock().add(self.session, handle, entry, true, inode.nlink == 0);
         self.core.moves.begins(file, self.session, self.now);
-        Ok((self.moving(file, &inode, row, fence_s)?, Urgency::Durable))
+        told(self.moving(file, &inode, row, fence_s)?, Urgency::Durable)
+    }
+
+    /// A move of a file to `layout`; `None` where it has that.
+    fn new_move(
+        &self,
+        t: &mut dyn Transaction,
+        (file, inode): (FileId, &mut Inode),
+        handle: HandleId,
+        (to, epoch): (Layout, Option<u32>),
+    ) -> Outcome<Option<MoveRow>> {
+        let Node::Regular { layout, generations, .. } = &mut inode.node else {
+            return Err(Errno::EINVAL.into());
+        };
+        if to == *layout {
+            return Ok(None);
+        }
+        self.core.rooms.take(t, &to)?;
+        generations.last = generations
+            .last
+            .checked_add(1)
+            .ok_or_else(|| Fault::new(Errno::EMLINK, "the file was moved too often: copy it to a new one"))?;
+        let (generation, session, copied) = (generations.last, self.session.0, ByteLen(0));
+        put_inode(t, file, inode);
+        Ok(Some(MoveRow { generation, layout: to, session, handle: handle.0, copied, epoch }))
     }
 
     /// What the mover of a file is told.

@@ -44,14 +44,23 @@ impl Rooms {
         self.limits.iter().map(left).collect()
     }
 
-    /// A file gets this layout, if what that promises is there.
-    pub(super) fn take(&self, t: &mut dyn Transaction, layout: &Layout) -> Outcome<()> {
+    /// What this layout promises on targets with a limit, all together.
+    pub(super) fn promised(&self, layout: &Layout) -> u64 {
+        let limited = |(target, _): &(TargetId, ByteLen)| self.limits.contains_key(target);
+        layout.promises().into_iter().filter(limited).map(|(_, bytes)| bytes.0).sum()
+    }
+
+    /// That what this layout promises is there, where the room of `besides` counts as free.
+    pub(super) fn require(&self, s: &dyn Snapshot, layout: &Layout, besides: Option<&Layout>) -> Outcome<()> {
         if self.limits.is_empty() || layout.components().len() == 1 {
             return Ok(()); // almost every file
         }
-        let left = self.left(t)?;
+        let left = self.left(s)?;
+        let besides = besides.map(Layout::promises).unwrap_or_default();
         for (target, bytes) in layout.promises() {
-            if let Some(left) = left.get(&target).filter(|left| **left < bytes) {
+            let more = besides.get(&target).map_or(0, |bytes| bytes.0);
+            let left = left.get(&target).map(|left| ByteLen(left.0.saturating_add(more)));
+            if let Some(left) = left.filter(|left| *left < bytes) {
                 let limit = self.limits.get(&target).copied().unwrap_or_default();
                 let detail = format!(
                     "{target} has {left} of its {limit} bytes of room left, and the layout promises {bytes} there: end \
@@ -60,6 +69,12 @@ impl Rooms {
                 return Err(Fault::new(Errno::ENOSPC, detail));
             }
         }
+        Ok(())
+    }
+
+    /// A file gets this layout, if what that promises is there.
+    pub(super) fn take(&self, t: &mut dyn Transaction, layout: &Layout) -> Outcome<()> {
+        self.require(t, layout, None)?;
         self.change(t, layout, u64::saturating_add)
     }
 

@@ -2,6 +2,7 @@
 
 use super::fault::{Fault, Outcome};
 use super::locking::{LockRequest, byte_range};
+use super::moves::Begun;
 use super::op::Op;
 use super::open::{OpenRequest, Urgency};
 use super::tables::{allocator, row};
@@ -189,7 +190,16 @@ impl<E: Env> Service<E> {
             }
             R::Move { at, handle, layout, only_tell } => {
                 self.check_room()?;
-                self.commit(call, |t, op| op.begin_move(t, &at, handle, &layout, only_tell)).await
+                loop {
+                    let begin = |t: &mut dyn Transaction, op: &Op<'_>| {
+                        op.begin_move(t, &at, handle, &layout, only_tell)
+                    };
+                    match self.commit(call, begin).await? {
+                        Begun::Told(reply) => return Ok(reply),
+                        Begun::Again { pending: None } => {}
+                        Begun::Again { pending: Some(pending) } => self.wait_until_reaped(pending).await?,
+                    }
+                }
             }
             R::MoveOn { handle, copied, done, left } => {
                 self.commit(call, |t, op| op.go_on_moving(t, handle, copied, (done, left))).await

@@ -3,12 +3,13 @@
 use super::Service;
 use super::fault::Outcome;
 use super::reaper::{BACKOFF_MAX, BACKOFF_MIN, Removal, next_batch};
+use super::tables::row;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use weft_core::{FileId, Nanos};
 use weft_env::plants::{Plant, planted};
 use weft_env::{Env, Notify};
-use weft_store::metadata::{Engine, ReapRow, Table, file_key};
+use weft_store::metadata::{Engine, ReapRow, Snapshot, Table, file_key};
 use weft_wire::meta::FREED_WITHIN;
 
 impl<E: Env> Service<E> {
@@ -106,6 +107,7 @@ impl<E: Env> Service<E> {
             });
             if let Ok((_, point)) = removed {
                 self.core.reaping.fetch_sub(done.len() as u64, Ordering::Relaxed);
+                self.freed.notify_all();
                 // Lost, it is done again: removing what is not there does no harm.
                 let _ = self.journal.lazily(point).await;
             }
@@ -124,6 +126,21 @@ impl<E: Env> Service<E> {
             let left = until.saturating_sub(self.env.now());
             if left == Nanos::ZERO || pending.is_disjoint(&self.core.freeing.lock().files) {
                 return;
+            }
+            self.freed.wait(epoch, Some(left)).await;
+        }
+    }
+
+    /// Waits until these datafiles are gone, and nothing is promised for them any more, but not for long.
+    pub(super) async fn wait_until_reaped(&self, data: FileId) -> Outcome<()> {
+        self.wake_reaper();
+        let until = self.env.now().saturating_add(FREED_WITHIN);
+        loop {
+            let epoch = self.freed.epoch();
+            let left = until.saturating_sub(self.env.now());
+            let is_pending = |s: &dyn Snapshot| row::<ReapRow>(s, Table::Reap, &file_key(data));
+            if left == Nanos::ZERO || self.journal.read(is_pending)?.is_none() {
+                return Ok(());
             }
             self.freed.wait(epoch, Some(left)).await;
         }

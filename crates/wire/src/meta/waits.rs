@@ -25,7 +25,7 @@ impl MetaRequest {
             Self::Lock { .. } => Nanos(2 * LOCK_WAIT.0),
             Self::WaitEvents { .. } => EVENT_WAIT,
             Self::Invalidate { .. } => Nanos(PAGES_WAIT.0 + PAGES_DROPPED_AFTER.0),
-            Self::Unlink { .. } => FREED_WITHIN,
+            Self::Unlink { .. } | Self::Move { .. } => FREED_WITHIN,
             _ => Nanos::ZERO,
         }
     }
