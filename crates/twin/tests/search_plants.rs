@@ -22,6 +22,7 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         rules: Some(false),
         churn: Some(false),
         parts: Some(false),
+        stops: Some(false),
         ..Options::default()
     };
     let ssds = Options { ibridge: Some(true), ..off };
@@ -37,6 +38,8 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         Plant::ShrinkingSize => (rare(150), off),
         Plant::UnnotedChange | Plant::ReadableSeal => (0..SEEDS_MAX, moves),
         Plant::ForgottenCut => (rare(4190), moves),
+        Plant::TrustedCopy => (0..SEEDS_MAX, Options { stops: Some(true), ..moves }),
+        Plant::LessRoom => (rare(14_000_000), Options { parts: Some(true), ..moves }),
         Plant::KeptRoom => (0..SEEDS_MAX, Options { parts: Some(true), ..off }),
         Plant::UnloadedRules => (0..SEEDS_MAX, Options { rules: Some(true), ..off }),
         _ => (0..SEEDS_MAX, off),

@@ -131,7 +131,7 @@ const FOUND_WITH_SSDS_AND_MOVES: [(u64, &str); 6] = [
 ];
 
 const ON: Option<bool> = Some(true);
-/// As the seed decides; these were found before files had parts.
+/// As the seed decides; these were found before files had parts, and moves stopped anywhere.
 const AS_DECIDED: Options = Options {
     profile: Profile::Quick,
     ibridge: None,
@@ -139,6 +139,7 @@ const AS_DECIDED: Options = Options {
     rules: None,
     churn: None,
     parts: Some(false),
+    stops: Some(false),
     verbose: false,
     steps_max: None,
     faults_max: None,
@@ -146,7 +147,7 @@ const AS_DECIDED: Options = Options {
 };
 
 /// Seeds with what they ran with and what they found.
-const FOUND_SINCE: [(u64, Options, &str); 7] = [
+const FOUND_SINCE: [(u64, Options, &str); 9] = [
     (
         6_002_134,
         AS_DECIDED,
@@ -174,6 +175,12 @@ const FOUND_SINCE: [(u64, Options, &str); 7] = [
         Options { moves: ON, ibridge: ON, ..AS_DECIDED },
         "datafiles were removed before it was durable that nobody needed them, and a loss of power undid that",
     ),
+    (
+        14_000_003,
+        Options { moves: ON, stops: ON, parts: None, ..AS_DECIDED },
+        "a session that took its own move up again trusted what it had copied, though the file was written since",
+    ),
+    (14_000_038, Options { moves: ON, stops: ON, parts: None, ..AS_DECIDED }, "the same"),
 ];
 
 /// Seeds that are run besides, and so many of them with SSDs, with SSDs that are too small, with moves, or with rules of directories, whatever they decide.
@@ -183,6 +190,7 @@ const FIRST_WITH_CHURN: u64 = 20;
 const FIRST_WITH_MOVES: u64 = 40;
 const FIRST_WITH_RULES: u64 = 40;
 const FIRST_WITH_PARTS: u64 = 40;
+const FIRST_WITH_STOPS: u64 = 40;
 
 #[test]
 fn no_seed_breaks_a_promise() {
@@ -191,7 +199,7 @@ fn no_seed_breaks_a_promise() {
     // Seeds that found something did so before there were parts, most before there were rules, and all but some before there was churn.
     let options = |ibridge, moves, rules| {
         let churn = if rules == Some(false) { rules } else { None };
-        Options { ibridge, moves, rules, churn, parts: Some(false), ..Options::default() }
+        Options { ibridge, moves, rules, churn, parts: Some(false), stops: Some(false), ..Options::default() }
     };
     let (off, on) = (Some(false), Some(true));
     let churn = Options { churn: on, ..options(on, off, off) };
@@ -201,6 +209,8 @@ fn no_seed_breaks_a_promise() {
         .map(|(seed, why)| (*seed, *why, Options { churn: on, ..options(None, None, None) }));
     let with_parts = Options { parts: on, ..Options::default() };
     let with_parts = (3000..3000 + FIRST_WITH_PARTS).map(|seed| (seed, "", with_parts));
+    let with_stops = Options { moves: on, stops: on, ..Options::default() };
+    let with_stops = (4000..4000 + FIRST_WITH_STOPS).map(|seed| (seed, "", with_stops));
     let found_with_moves_and_rules = [(
         2_304_591,
         "an append was half written to datafiles of which a move that failed had sealed some",
@@ -225,6 +235,7 @@ fn no_seed_breaks_a_promise() {
         .chain(with_churn)
         .chain(found_since)
         .chain(with_parts)
+        .chain(with_stops)
     {
         let report = run(seed, options);
         coverage.merge(&report.coverage);
@@ -235,6 +246,7 @@ fn no_seed_breaks_a_promise() {
             ("rules", options.rules),
             ("churn", options.churn),
             ("parts", options.parts),
+            ("stops", options.stops),
         ] {
             with += &is_on
                 .map_or(String::new(), |is_on| format!(" --{name} {}", if is_on { "on" } else { "off" }));
@@ -278,6 +290,9 @@ fn no_seed_breaks_a_promise() {
         "move: stopped",
         "move: failed",
         "move: more than one round",
+        "move: taken up again",
+        "op: move by class",
+        "move: until done",
         "fault: SSD",
         "ssd: reads",
         "ssd: bytes written",

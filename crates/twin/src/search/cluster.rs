@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_client::{Client, ClientOptions, ClusterMap, Credentials, Key};
 use weft_core::ibridge::Thresholds;
-use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_core::{ByteLen, ClassLayout, ClassPart, Component, Layout, Nanos, ServerId, Strip, TargetId};
 use weft_env::sim::{Control, Sim, SimEnv};
 use weft_env::{Address, Env};
 use weft_models::Profile;
@@ -127,6 +127,24 @@ impl Cluster {
     pub fn targets_on(&self, machine: usize) -> Vec<TargetId> {
         let servers = (0..).zip(&self.plan.servers);
         servers.filter(|(_, on)| **on == machine).map(|(id, _)| TargetId(id)).collect()
+    }
+
+    /// Whether `layout` may be what `wish` comes to, with whatever room there was: each of its parts is of the classes and
+    /// stripes of one of the wish.
+    pub fn is_by_class(&self, layout: &Layout, wish: &ClassLayout) -> bool {
+        let has = |part: &ClassPart, strip: &Strip| {
+            let class = self.plan.class(strip.target.0 as usize);
+            part.stripes.iter().any(|(of, stripe)| of == class && *stripe == strip.stripe_size)
+        };
+        let is_of = |component: &Component, part: &ClassPart| {
+            let ends = match (component.end, part.end) {
+                (Some(end), Some(most)) => end <= most,
+                (end, most) => end.is_none() && most.is_none(),
+            };
+            ends && component.strips.iter().all(|strip| has(part, strip))
+        };
+        let mut of_wish = |component| wish.parts().iter().any(|part| is_of(component, part));
+        layout.components().iter().all(&mut of_wish)
     }
 
     fn config(&self, id: usize) -> ServerConfig {

@@ -3,7 +3,8 @@
 use super::bytes::{Bytes, ChangeId, Fill, Moment, NEVER};
 use super::sizes::Sizes;
 use std::collections::{BTreeMap, BTreeSet};
-use weft_core::{Access, ByteLen, Extent, Layout, SplitPolicy, TargetId};
+use weft_core::{Access, ByteLen, ClassLayout, Extent, Layout, SplitPolicy, TargetId};
+use weft_wire::meta::LayoutSpec;
 
 /// An open file of the search, over all clients.
 pub type HandleKey = u64;
@@ -19,6 +20,10 @@ pub struct FileModel {
     pub layout: Option<Layout>,
     /// Where they may be besides: it was, or may have been, moved.
     pub moved_to: Vec<Layout>,
+    /// What it was, or may have been, moved to by class, wherever that is.
+    pub moved_by: Vec<ClassLayout>,
+    /// Where somebody began to move it who may not have come to the end.
+    pub begun: Option<(LayoutSpec, Layout)>,
     /// When the search first heard of it.
     pub known_at: Moment,
     /// When reads under way began.
@@ -178,7 +183,7 @@ impl FileModel {
     pub fn lost_power(&mut self, targets: &[TargetId], now: Moment) {
         let places = |layout: &&Layout| layout.objects().any(|(_, target)| targets.contains(&target));
         let hit: Vec<Layout> = self.layout.iter().chain(&self.moved_to).filter(places).cloned().collect();
-        if hit.is_empty() {
+        if hit.is_empty() && self.moved_by.is_empty() {
             return;
         }
         self.power_cuts.push(now);
@@ -187,7 +192,10 @@ impl FileModel {
         self.end_lost |= self.sizes.lost_power();
         let end = self.bytes.last_start();
         let extent = Extent { offset: weft_core::FileOffset(0), len: ByteLen(end) };
-        if end > 0 {
+        if !self.moved_by.is_empty() {
+            // Nobody knows where which byte was.
+            self.bytes.lost_power(0, end);
+        } else if end > 0 {
             let subs = |layout: &Layout| layout.split(extent, Access::Random, SplitPolicy::default());
             for sub in hit.iter().flat_map(subs) {
                 if targets.contains(&sub.target) {

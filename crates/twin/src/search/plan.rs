@@ -1,5 +1,6 @@
 //! What a seed decides before anything happens: the cluster, its clients, what may go wrong.
 
+use super::run::Options;
 use weft_client::Transport;
 use weft_core::Nanos;
 use weft_core::ibridge::Policy;
@@ -96,6 +97,8 @@ pub struct Plan {
     pub ssds: Vec<Option<Ssd>>,
     /// Whether programs move files to other layouts.
     pub moves: bool,
+    /// Whether these go piece by piece, some throttled, stop anywhere, and are taken up again.
+    pub stops: bool,
     /// Whether programs change rules of directories, and make files that take them.
     pub rules: bool,
     /// What layouts may promise on each target whose room is limited: programs then make files of parts, of which the first
@@ -185,16 +188,9 @@ impl Plan {
         if self.rooms[target].is_some() { SCARCE } else { AMPLE }
     }
 
-    /// What `rng` decides.
-    pub fn draw(
-        rng: &mut Rng,
-        profile: Profile,
-        ssds: Option<bool>,
-        moves: Option<bool>,
-        rules: Option<bool>,
-        churn: Option<bool>,
-        parts: Option<bool>,
-    ) -> Self {
+    /// What `rng` decides, as far as `options` leave it open.
+    pub fn draw(rng: &mut Rng, options: Options) -> Self {
+        let Options { profile, ibridge: ssds, moves, rules, churn, parts, stops, .. } = options;
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
         let machines_with_servers = 1 + rng.below(count as u64) as usize;
@@ -232,6 +228,8 @@ impl Plan {
         let fails = churn && own.below(2) == 0;
         let with_moves = rng.clone().next_u64() >> 11 & 3 == 3;
         let moves = moves.unwrap_or(with_moves);
+        let with_stops = rng.clone().next_u64() >> 29 & 1 == 1;
+        let stops = moves && stops.unwrap_or(with_stops);
         let with_rules = rng.clone().next_u64() >> 17 & 3 == 2;
         let rules = rules.unwrap_or(with_rules);
         let with_parts = rng.clone().next_u64() >> 23 & 3 == 1;
@@ -244,6 +242,7 @@ impl Plan {
             queue_depths,
             ssds,
             moves,
+            stops,
             rules,
             rooms,
             churn,

@@ -40,6 +40,8 @@ pub struct Options {
     pub churn: Option<bool>,
     /// Whether files have parts, of which some lie on targets with limited room; each seed decides when missing.
     pub parts: Option<bool>,
+    /// Whether moves go piece by piece and stop anywhere, where files are moved; each seed decides when missing.
+    pub stops: Option<bool>,
     /// Keep the history.
     pub verbose: bool,
     /// At most so many steps of each program.
@@ -115,8 +117,7 @@ pub fn run(seed: u64, options: Options) -> Report {
 
 fn run_in(sim: &mut Sim, seed: u64, options: Options, judge: &Judge) {
     let mut rng = Rng::new(seed ^ 0x005e_ed0f_fa01);
-    let Options { profile, ibridge, moves, rules, churn, parts, .. } = options;
-    let mut plan = Plan::draw(&mut rng, profile, ibridge, moves, rules, churn, parts);
+    let mut plan = Plan::draw(&mut rng, options);
     plan.steps = plan.steps.min(options.steps_max.unwrap_or(u32::MAX));
     plan.faults_max = plan.faults_max.min(options.faults_max.unwrap_or(u32::MAX));
     judge.say(|| format!("{plan:#?}"));

@@ -19,6 +19,20 @@ const PAGE: u32 = 1000;
 pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
     actor.check_names().await;
     let files: Vec<FileId> = judge.now(|state, _| state.files.keys().copied().collect());
+    if cluster.plan.moves && cluster.plan.parts() {
+        let wish = actor.some_classes();
+        for &file in files.iter().rev().take(5) {
+            match actor.move_until_done(file, &wish).await {
+                // Removed, or a part of it is lost.
+                Err(error) if [libc::ENOENT, libc::ESTALE].contains(&error.errno()) => {}
+                Err(error) if judge.is_lost_with_ssd(&error) => {}
+                Err(error) => {
+                    return judge.violated("everything proceeds after the faults", error.to_string());
+                }
+                Ok(()) => {}
+            }
+        }
+    }
     for file in files {
         let handle = match actor.open_to_read(file).await {
             Ok(handle) => handle,

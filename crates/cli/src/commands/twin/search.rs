@@ -74,6 +74,10 @@ pub struct Search {
     /// Whether files are moved to other layouts meanwhile; without this each seed decides
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     moves: Option<bool>,
+    /// Whether these moves go piece by piece, stop anywhere and are taken up again, where there are any; without this each
+    /// seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    stops: Option<bool>,
     /// Whether rules of directories are changed meanwhile; without this each seed decides
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     rules: Option<bool>,
@@ -132,6 +136,7 @@ impl Search {
             rules: self.rules,
             churn: self.churn,
             parts: self.parts,
+            stops: self.stops,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -226,6 +231,7 @@ impl Search {
             ("rules", options.rules),
             ("churn", options.churn),
             ("parts", options.parts),
+            ("stops", options.stops),
         ];
         for (name, is_on) in switches {
             if let Some(is_on) = is_on {

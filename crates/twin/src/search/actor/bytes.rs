@@ -62,7 +62,11 @@ impl Actor {
                 model.layout = file.layout().cloned();
             }
             let mut may_be = model.layout.iter().chain(&model.moved_to);
-            (model.known_at, file.layout().is_none_or(|layout| may_be.any(|other| other == layout)))
+            let is_its_own = file.layout().is_none_or(|layout| {
+                may_be.any(|other| other == layout)
+                    || model.moved_by.iter().any(|by| self.cluster.is_by_class(layout, by))
+            });
+            (model.known_at, is_its_own)
         });
         if !is_its_own {
             let what = format!("file {} has {:?}", file.file(), file.layout());

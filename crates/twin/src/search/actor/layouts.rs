@@ -5,13 +5,17 @@ use crate::search::names::DIRS;
 use crate::search::plan::{AMPLE, Fault, SCARCE, pick};
 use weft_client::{Error, MoveOptions, MoveOutcome};
 use weft_core::{
-    ByteLen, ClassLayout, ClassPart, Component, FileId, FileOffset, Layout, Placement, ServerId, Strip,
-    TargetId,
+    ByteLen, ClassLayout, ClassPart, Component, FileId, FileOffset, Layout, Nanos, Placement, ServerId,
+    Strip, TargetId,
 };
+use weft_env::Env;
 use weft_wire::meta::{Forget, LayoutSpec, Rule};
 
 /// Stripes of files that take rules are odd from here on; no other is.
 const RULED_FROM: u64 = 4097;
+
+/// Moves by one wish come to an end in fewer.
+const MOVES_MAX: u32 = 20;
 
 /// The stripe by which a rule is known again.
 fn tag(rule: &LayoutSpec) -> Option<u64> {
@@ -25,8 +29,13 @@ impl Actor {
         if !self.cluster.plan.parts() || self.parter.below(2) == 0 {
             return None;
         }
+        Some(self.some_classes())
+    }
+
+    /// Parts by class, of stripes that the plan has.
+    pub fn some_classes(&mut self) -> LayoutSpec {
         let [first, last] = [0; 2].map(|_| ByteLen(pick(&mut self.parter, &self.cluster.plan.stripes)));
-        Some(self.parts_of(first, last))
+        self.parts_of(first, last)
     }
 
     fn parts_of(&mut self, first: ByteLen, last: ByteLen) -> LayoutSpec {
@@ -143,7 +152,30 @@ impl Actor {
 
     /// Has the bytes of a file go somewhere else while everybody uses it.
     pub(super) async fn move_file(&mut self) {
+        if self.cluster.plan.parts() && self.parter.below(4) == 0 {
+            return self.move_by_class().await;
+        }
         let file = self.handles[self.mover.below(self.handles.len() as u64) as usize].file.file();
+        let layout = self.some_layout();
+        if self.cluster.plan.stops {
+            return self.move_in_pieces(file, layout).await;
+        }
+        let options = self.some_options();
+        // Now and then it is asked to stop.
+        let patience = pick(&mut self.mover, &[u64::MAX, u64::MAX, 1]);
+        self.move_to(file, LayoutSpec::exactly(&layout), layout, options, patience).await;
+    }
+
+    fn some_options(&mut self) -> MoveOptions {
+        MoveOptions {
+            verify: self.mover.below(2) == 0,
+            last: pick(&mut self.mover, &[None, Some(ByteLen(0)), Some(ByteLen(2000))]),
+            ..MoveOptions::default()
+        }
+    }
+
+    /// Some targets, each with the same stripe; perhaps in two parts.
+    fn some_layout(&mut self) -> Layout {
         let count = self.cluster.len() as u32;
         let mut targets: Vec<u32> = (0..count).filter(|_| self.mover.below(2) == 0).collect();
         if targets.is_empty() {
@@ -161,30 +193,118 @@ impl Actor {
             components[0].start = end;
             components.insert(0, Component { start: FileOffset(0), end: Some(end), strips: first });
         }
-        let layout = Layout::from_components(components).expect("components that cover a file");
-        let spec = LayoutSpec::exactly(&layout);
-        let options = MoveOptions {
-            verify: self.mover.below(2) == 0,
-            last: pick(&mut self.mover, &[None, Some(ByteLen(0)), Some(ByteLen(2000))]),
-            ..MoveOptions::default()
-        };
-        // Now and then it is asked to stop.
-        let mut patience = pick(&mut self.mover, &[u64::MAX, u64::MAX, 1]);
+        Layout::from_components(components).expect("components that cover a file")
+    }
+
+    /// Moves a file piece by piece, perhaps one that nobody has open, perhaps on the way that somebody had begun; it may
+    /// stop anywhere, and be taken up again.
+    async fn move_in_pieces(&mut self, mut file: FileId, layout: Layout) {
+        match self.stopper.below(4) {
+            0 => {
+                let files: Vec<FileId> = self.judge.now(|state, _| state.files.keys().copied().collect());
+                file = pick(&mut self.stopper, &files);
+            }
+            1 => {}
+            // Only what nobody writes is taken up again where it was.
+            _ => {
+                while let Some(at) = self.handles.iter().position(|handle| handle.file.file() == file) {
+                    self.close(at).await;
+                }
+            }
+        }
+        let (mut spec, mut to) = (LayoutSpec::exactly(&layout), layout);
+        for _ in 0..1 + self.stopper.below(3) {
+            let begun = self.judge.file(file, |model, _| model.begun.clone());
+            if let Some(begun) = begun.filter(|_| self.stopper.below(4) > 0) {
+                (spec, to) = begun;
+            }
+            let span = self.cluster.plan.span;
+            let piece = pick(&mut self.stopper, &[span / 50, 4096, 30_000]);
+            let options = MoveOptions {
+                rate: pick(&mut self.stopper, &[None, Some(ByteLen(span)), Some(ByteLen(20 * span))]),
+                piece: Some(ByteLen(piece)),
+                safe_after: pick(&mut self.stopper, &[None, Some(ByteLen(2 * piece))]),
+                ..self.some_options()
+            };
+            let patience = match self.stopper.below(3) {
+                0 => u64::MAX,
+                _ => 1 + self.stopper.below(20),
+            };
+            self.move_to(file, spec.clone(), to.clone(), options, patience).await;
+            let pause = self.stopper.below(self.cluster.plan.pause.0 + 1);
+            self.client.env().sleep(Nanos(pause)).await;
+        }
+    }
+
+    /// Moves a file to `layout`, by `spec`, until it was asked so often whether to go on; what it has come to is in the
+    /// judge's hands.
+    async fn move_to(
+        &mut self,
+        file: FileId,
+        spec: LayoutSpec,
+        layout: Layout,
+        options: MoveOptions,
+        mut patience: u64,
+    ) {
         let mut go_on = |_| {
             patience = patience.saturating_sub(1);
             patience > 0
         };
-        let id = self.begins(|| format!("move file {file} to {targets:?} by {stripe}"));
+        let id = self.begins(|| format!("move file {file} to {layout:?}, {options:?}"));
         self.judge.hit("op: move");
         // From here on its parts may be there, whatever is heard of it.
-        self.judge.file(file, |model, _| model.moved_to.push(layout));
+        self.judge.file(file, |model, _| {
+            model.begun = Some((spec.clone(), layout.clone()));
+            model.moved_to.push(layout);
+        });
         let result = self.client.migrate(&by_number(file), &spec, options, &mut go_on).await;
+        self.moved(id, file, &result);
+    }
+
+    /// Moves a file to parts by class, as far as room goes.
+    async fn move_by_class(&mut self) {
+        let file = self.handles[self.parter.below(self.handles.len() as u64) as usize].file.file();
+        let spec = self.some_classes();
+        let (id, result) = self.move_by(file, &spec).await;
+        self.moved(id, file, &result);
+    }
+
+    async fn move_by(&self, file: FileId, spec: &LayoutSpec) -> (u32, Result<MoveOutcome, Error>) {
+        let id = self.begins(|| format!("move file {file} to {spec:?}"));
+        self.judge.hit("op: move by class");
+        self.judge.file(file, |model, _| model.moved_by.extend(spec.by_class.clone()));
+        let options = MoveOptions::default();
+        (id, self.client.migrate(&by_number(file), spec, options, &mut |_| true).await)
+    }
+
+    /// Moves a file by one wish again and again while everything is quiet: that comes to an end, and soon.
+    pub async fn move_until_done(&self, file: FileId, spec: &LayoutSpec) -> Result<(), Error> {
+        for round in 0..MOVES_MAX {
+            let (id, result) = self.move_by(file, spec).await;
+            self.ends(id, &result);
+            if result? == MoveOutcome::Already {
+                self.judge.hit(if round > 1 { "move: in several steps" } else { "move: until done" });
+                return Ok(());
+            }
+            // The room of what it had is given back.
+            self.client.env().sleep(Nanos::from_s(5)).await;
+        }
+        let what = format!("file {file} is moved by {spec:?} for the {MOVES_MAX}th time");
+        self.judge.violated("moves by one wish come to an end", what);
+        Ok(())
+    }
+
+    /// What came of a move.
+    fn moved(&self, id: u32, file: FileId, result: &Result<MoveOutcome, Error>) {
         self.judge.ends(id, || format!("{result:?}"));
         match result {
             Ok(MoveOutcome::Moved(report)) => {
                 self.judge.hit("move: done");
                 if report.rounds > 1 {
                     self.judge.hit("move: more than one round");
+                }
+                if report.kept > ByteLen::ZERO {
+                    self.judge.hit("move: taken up again");
                 }
             }
             Ok(MoveOutcome::Stopped) => self.judge.hit("move: stopped"),
@@ -205,7 +325,7 @@ impl Actor {
                 if self.judge.file(file, |model, _| model.lost_power_ever()) {
                     legal.push(libc::EIO);
                 }
-                self.judge.excused(&error, &legal);
+                self.judge.excused(error, &legal);
             }
         }
     }

@@ -40,6 +40,8 @@ pub struct Actor {
     ruler: Rng,
     /// About parts of layouts, likewise.
     parter: Rng,
+    /// About moves that stop, likewise.
+    stopper: Rng,
     handles: Vec<Handle>,
 }
 
@@ -78,7 +80,9 @@ impl Actor {
         let mover = Rng::new(rng.clone().next_u64());
         let ruler = Rng::new(rng.clone().next_u64() ^ 0x002a_11e5);
         let parter = Rng::new(rng.clone().next_u64() ^ 0x000f_a475);
-        Self { cluster, judge, client, number, process, rng, mover, ruler, parter, handles: Vec::new() }
+        let stopper = Rng::new(rng.clone().next_u64() ^ 0x0005_7095);
+        let handles = Vec::new();
+        Self { cluster, judge, client, number, process, rng, mover, ruler, parter, stopper, handles }
     }
 
     /// The client that it uses.
