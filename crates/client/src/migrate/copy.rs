@@ -16,6 +16,7 @@ use weft_wire::{Capability, Errno};
 const PIECE: ByteLen = ByteLen::from_mib(8);
 /// Zeros of so many bytes in a row become a hole where there was nothing.
 const HOLE: usize = 64 << 10;
+static ZEROS: [u8; HOLE] = [0; HOLE];
 /// The servers are asked for changes at least so often, so that they go on noting them.
 const POLL_AFTER: Nanos = Nanos::from_s(5);
 /// What was copied is made safe, for whoever goes on should this mover end, after so many bytes, likewise.
@@ -126,7 +127,6 @@ impl<E: Env> Mover<'_, E> {
         let env = self.client.core.env.clone();
         let began = env.now();
         let mut buf = std::mem::take(&mut self.buf);
-        buf.clear();
         buf.resize(range.len() as usize, 0);
         let result = self.copy_by(range, &mut buf).await;
         self.buf = buf;
@@ -165,8 +165,8 @@ impl<E: Env> Mover<'_, E> {
             // Blocks lie at multiples of their length in the file.
             let end = (start + HOLE - (at + start as u64) as usize % HOLE).min(buf.len());
             let here = ByteRange::new(at + start as u64, at + end as u64).expect("a block has bytes");
-            let is_hole =
-                buf[start..end].iter().all(|&byte| byte == 0) && !self.written.ranges().overlaps(here);
+            // As a whole: byte by byte it would take half of the time that a sparse file does.
+            let is_hole = buf[start..end] == ZEROS[..end - start] && !self.written.ranges().overlaps(here);
             match runs.last_mut() {
                 _ if is_hole => {}
                 Some(last) if last.1 == start => last.1 = end,
