@@ -158,3 +158,54 @@ fn a_server_that_is_down_is_named_once_with_what_to_do() {
 
 /// Clients that do not wait long for a server.
 const QUICK: &str = "[client]\nretry_for = \"200 ms\"";
+
+/// Somebody who is neither root nor the owner of files: what may not be done is told with the file, and what may is done.
+#[test]
+fn files_of_other_users() {
+    use std::os::unix::fs::PermissionsExt;
+    const USER: [&str; 7] = ["setpriv", "--reuid", "4321", "--regid", "4321", "--clear-groups", "--"];
+    let as_user = |program: &str| {
+        let mut command = Command::new(USER[0]);
+        command.args(&USER[1..]).arg(program).env_remove("WEFT_CLUSTER");
+        command
+    };
+    if !as_user(WEFT).arg("--version").output().is_ok_and(|told| told.status.success()) {
+        println!("SKIPPED: only root becomes somebody else, who must be able to start {WEFT}");
+        return;
+    }
+    let servers = Servers::of_classes(&["hdd", "ssd"], "", "", "", "[layout]\nclass = \"hdd\"\n");
+    let dir = servers.path("");
+    std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).expect("ours");
+    let [bytes, trace, plan] = ["bytes", "trace.csv", "plan.toml"].map(|name| servers.path(name));
+    std::fs::write(&bytes, [7; 5000]).expect("written");
+    std::fs::write(&trace, "operation,file,offset,length\nread,/weft/open/root's,0,5000\n").expect("written");
+    let [bytes, trace, plan] = [&bytes, &trace, &plan].map(|path| path.to_str().expect("text"));
+    servers.weft(["mkdir", "-m", "777", "/weft/open"]);
+    servers.weft(["mkdir", "-m", "700", "/weft/open/closed"]);
+    for file in ["/weft/open/root's", "/weft/open/closed/in"] {
+        servers.weft(["cp", bytes, file]);
+    }
+    servers.weft(["plan", trace, "--output", plan]);
+    let user = |args: &[&str], code: i32| {
+        let mut command = as_user(WEFT);
+        command.env("WEFT_CLUSTER", servers.file()).env("HOME", &dir);
+        let output = command.args(args).output().expect("weft starts");
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", shown(&output));
+        shown(&output)
+    };
+    user(&["cp", bytes, "/weft/open/own"], 0);
+    let said = user(&["migrate", "-r", "--class", "ssd", "/weft/open"], 1);
+    assert!(said.contains("moved 1 file"), "{said}");
+    assert!(said.contains("/weft/open/root's: only its owner and root may move a file"), "{said}");
+    assert!(said.contains("/weft/open/closed: Permission denied"), "{said}");
+    // The plan has a rule for the file that may not be moved.
+    let said = user(&["migrate", "-r", "--plan", plan, "/weft/open"], 1);
+    assert!(said.contains("root's: only its owner") && !said.contains("has no rule"), "{said}");
+    let said = user(&["apply", plan], 1);
+    assert!(said.contains("/weft/open: only the owner of a directory sets rules for it"), "{said}");
+    // A plan of his own takes what he may not look at as the others'.
+    let said = user(&["plan", trace], 0);
+    assert!(said.contains("/weft/open/root's"), "{said}");
+    let said = user(&["plan", "--watch", "/weft/open", "--once"], 1);
+    assert!(said.contains("only root and the user who runs the servers"), "{said}");
+}

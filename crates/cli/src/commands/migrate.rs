@@ -156,6 +156,8 @@ struct Sum {
     alone: u64,
     /// Of these, those for which the plan has no rule.
     unplanned: u64,
+    /// Whether it has one for any, whatever came of that.
+    planned: bool,
     bytes: u64,
     failed: bool,
 }
@@ -208,9 +210,7 @@ impl Migrate {
                 if sum.moved > 0 { format!(" ({} copied)", human(sum.bytes)) } else { String::new() };
             outln!("moved {}{copied}; {} left alone", files(sum.moved), files(sum.alone));
         }
-        if let Some(plan) =
-            self.plan.as_ref().filter(|_| sum.unplanned > 0 && sum.unplanned == sum.alone + sum.moved)
-        {
+        if let Some(plan) = self.plan.as_ref().filter(|_| sum.unplanned > 0 && !sum.planned) {
             let quoted = super::quoted_path(plan);
             let plan = plan.display();
             eprintln!(
@@ -271,6 +271,7 @@ impl Course<'_> {
             sum.unplanned += 1;
             return Ok(());
         };
+        sum.planned = true;
         // By the first of its names that is to have a layout.
         if attr.nlink > 1 && !seen.insert(attr.file) {
             return Ok(());
