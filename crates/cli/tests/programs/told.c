@@ -150,6 +150,14 @@ int main(int argc, char **argv) {
             tell("read", i, offset, sendfile(pipe_fds[1], fd, &from, len % 4000));
             close(pipe_fds[0]);
             close(pipe_fds[1]);
+            /* And to another file, where its descriptor is. */
+            int k = i == 0, start = below(100000);
+            lseek(fds[k], start, SEEK_SET);
+            from = offset;
+            long got = sendfile(fds[k], fd, &from, len);
+            if (got < 0) return 11;
+            tell("read", i, offset, got);
+            tell("write", k, start, got);
             break;
         }
         case 22: if (truncate(name, offset) == 0) tell("truncate", i, offset, 0); break;

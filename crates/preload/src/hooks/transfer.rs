@@ -78,8 +78,8 @@ hook! { [sendfile, sendfile64] (to: c_int, from: c_int, at: *mut off_t, len: siz
         table::is_ours(to).then(|| refuse(libc::EINVAL))
     }
 } trace |start, done| {
-    // From a file of ours the bytes are written by the hook of `write`, which tells.
-    let to = if table::is_ours(from) { -1 } else { to };
+    // From a file of ours to another's the bytes are written by the hook of `write`, which tells.
+    let to = if table::is_ours(from) && !table::is_ours(to) { -1 } else { to };
     posix::copied(start, (from, at), (to, std::ptr::null_mut()), done);
 } }
 
