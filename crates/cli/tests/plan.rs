@@ -132,6 +132,10 @@ fn what_the_twin_cannot_hold_is_planned_for_and_not_tried() {
     assert!(text.contains("/a: 8.00 EiB long") && text.contains("read before they are written"), "{text}");
     assert!(text.contains("no layout could be tried") && !text.contains("as the twin does"), "{text}");
     assert_eq!(out.status.code(), Some(1));
+    std::fs::write(&trace, "op,file,offset,length\nwrite,/a,4611686018427387904,4096\n").unwrap();
+    let out = Command::new(WEFT).arg("replay").arg(&trace).arg("--twin").arg(&cluster).output().unwrap();
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert!(error.contains("rank 0: write of 4096 bytes at 4611686018427387904: "), "{error}");
 }
 
 #[test]

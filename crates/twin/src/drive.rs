@@ -185,6 +185,15 @@ fn statuses<'w>(
     })
 }
 
+/// An operation as errors tell it; the name of its file stands in the client's own words.
+fn told(op: &Op) -> String {
+    match op {
+        Op::Read { offset, len, .. } => format!("read of {len} bytes at {offset}"),
+        Op::Write { offset, len, .. } => format!("write of {len} bytes at {offset}"),
+        other => format!("{other:?}"),
+    }
+}
+
 fn count(kinds: &BTreeMap<OpKind, Measure>) -> u64 {
     kinds.values().map(|measure| measure.latency.count()).sum()
 }
@@ -499,7 +508,7 @@ impl Rank<'_, '_> {
                 self.pause().await;
             }
             let start = self.drive.control.elapsed();
-            let (rank, what) = (self.rank, || format!("{op:?}"));
+            let (rank, what) = (self.rank, || told(&op));
             match self.step(op).await {
                 Ok(Done::Did(kind, bytes)) => self.drive.count(self.phase, kind, bytes, start),
                 Ok(Done::Waited) => {}
