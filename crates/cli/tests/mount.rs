@@ -43,6 +43,11 @@ fn a_mount_shows_what_programs_wrote_and_ends_when_told() {
     assert!(told.contains(&format!("is mounted there: give --map {map}")), "{told}");
     let told = cluster.weft(["apply", plan, "--map", &map]);
     assert!(told.contains("/two.{n}"), "{told}");
+    // A move by the plan needs nothing more: it knows where the cluster is mounted.
+    std::fs::write(dir.join("two.7"), [7; 50_000]).expect("written");
+    cluster.weft(["migrate", "-c", "1", "-S", "12K", "/weft/two.7"]);
+    let told = cluster.weft(["migrate", "--plan", plan, "/weft/two.7"]);
+    assert!(told.contains("moved 1 file"), "{told}");
 
     cluster.weft(["umount", at]);
     assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0, "nothing is mounted any more");

@@ -119,7 +119,8 @@ pub struct Migrate {
 /// Which layout each file is to get.
 enum Wanted {
     Same(LayoutSpec),
-    Plan(Box<Plan>, Renamed),
+    /// A plan, what its classes are called here, and where the cluster is mounted.
+    Plan(Box<Plan>, Renamed, Vec<String>),
 }
 
 impl Wanted {
@@ -127,18 +128,19 @@ impl Wanted {
         let Some(path) = &options.plan else { return options.layout.spec(weft).map(Self::Same) };
         let plan = super::apply::read(path)?;
         let renamed = super::apply::classes(&plan, "--class-here", &options.renamed)?;
-        Ok(Self::Plan(Box::new(plan), renamed))
+        Ok(Self::Plan(Box::new(plan), renamed, super::mount::of(&weft.cluster)))
     }
 
     /// For a file; `None` leaves it alone.
     fn of(&self, weft: &Weft, inside: &str) -> Result<Option<LayoutSpec>, Failure> {
         match self {
             Self::Same(spec) => Ok(Some(spec.clone())),
-            Self::Plan(plan, renamed) => {
-                // A plan's paths may be those of the traced programs, or begin at the mount.
+            Self::Plan(plan, renamed, mounts) => {
+                // A plan's paths may be those of the traced programs, begin at the mount, or have been seen on one.
                 let shown = weft.shown(inside);
-                let below = format!("/{inside}");
-                let rule = [shown.as_str(), below.as_str(), inside].iter().find_map(|path| plan.rule(path));
+                let names = [shown.clone(), format!("/{inside}"), inside.to_owned()];
+                let mounted = mounts.iter().map(|at| format!("{at}/{inside}"));
+                let rule = names.into_iter().chain(mounted).find_map(|path| plan.rule(&path));
                 let Some(rule) = rule else { return Ok(None) };
                 let map = weft.cluster.map();
                 let by_class = plan.by_class(rule, &map.candidates(), renamed);

@@ -7,6 +7,7 @@ use clap::Args;
 use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use weft_config::Cluster;
 use weft_core::{Nanos, ServerId};
 use weft_env::real::block_on;
 
@@ -200,6 +201,11 @@ pub fn mounted() -> Vec<(String, String)> {
         _ => None,
     };
     String::from_utf8_lossy(&mounts).lines().filter_map(ours).collect()
+}
+
+/// Where clusters of the name of this one are mounted.
+pub fn of(cluster: &Cluster) -> Vec<String> {
+    mounted().into_iter().filter(|(name, _)| *name == cluster.name).map(|(_, at)| at).collect()
 }
 
 /// `/proc/mounts` writes blanks and the like as octal numbers.

@@ -294,8 +294,7 @@ impl Apply {
 /// Where a cluster of this name is mounted, if a path of a trace is below that.
 fn mount_of(weft: &Weft, path: &str) -> Option<String> {
     let above = |at: &str| path.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
-    let mounted = super::mount::mounted().into_iter();
-    mounted.filter(|(name, _)| *name == weft.cluster.name).map(|(_, at)| at).find(|at| above(at))
+    super::mount::of(&weft.cluster).into_iter().find(|at| above(at))
 }
 
 /// The accounts of targets with limited room.

@@ -1,7 +1,6 @@
 //! What room a cluster that runs has for a plan.
 
 use crate::commands::bytes;
-use crate::commands::mount::mounted;
 use crate::commands::session::Weft;
 use crate::commands::status::{Answer, ask};
 use crate::failure::Failure;
@@ -149,8 +148,7 @@ pub fn targets(weft: &Weft) -> Result<BTreeMap<TargetId, Taken>, Failure> {
 
 /// Adds what the files of a trace have, as far as they are there and may be looked at.
 fn own(weft: &Weft, traced: &[String], targets: &mut BTreeMap<TargetId, Taken>) {
-    let mounts: Vec<String> =
-        mounted().into_iter().filter(|(name, _)| *name == weft.cluster.name).map(|(_, at)| at).collect();
+    let mounts = crate::commands::mount::of(&weft.cluster);
     let below = |path: &str| {
         let rest = |at: &String| path.strip_prefix(at.as_str()).filter(|rest| rest.starts_with('/'));
         let inside = weft.strip(path).or_else(|| mounts.iter().find_map(rest))?;
