@@ -209,6 +209,39 @@ fn a_plan_reckons_with_what_other_files_have_of_the_room() {
     assert!(all == ROOM && notes.contains("is not known") && notes.contains("server s3"), "{all} {notes}");
 }
 
+/// Room that a file's own old layout takes while it is moved is in its way once, and not for ever.
+#[test]
+fn a_move_gets_the_room_that_the_file_itself_gives_back() {
+    let servers = servers();
+    let [trace_file, plan, local] = ["trace.csv", "plan.toml", "part"].map(|name| servers.path(name));
+    trace(&trace_file);
+    let text = std::fs::read_to_string(&trace_file).expect("written");
+    std::fs::write(&trace_file, text.replace("/scratch/", "/weft/")).expect("written");
+    let [trace_text, plan_text, local_text] =
+        [&trace_file, &plan, &local].map(|path| path.to_str().expect("text"));
+    std::fs::write(&local, [7; MIB as usize]).expect("written");
+    servers.weft(["plan", trace_text, "--output", plan_text, "--room", "ssd=6MiB"]);
+    servers.weft(["mkdir", "/weft/run1"]);
+    // Of 6 MiB on each SSD it has 5, and the plan gives it 3 of them in stripes of another length.
+    servers.weft(["setstripe", "--part", "ssd=256K@10M", "--part", "hdd=1M", "/weft/run1/part.0"]);
+    servers.weft(["cp", local_text, "/weft/run1/part.0"]);
+    assert_eq!(promised(&servers), [5 * MIB; 2]);
+    let moved = servers.weft(["migrate", "--plan", plan_text, "/weft/run1/part.0"]);
+    assert!(moved.contains("moved 1 file (2.00 MiB copied)"), "twice: {moved}");
+    let right = servers.weft(["apply", plan_text]);
+    assert!(right.contains("1 file of the plan already with its layout"), "{right}");
+    let again = servers.weft(["migrate", "--plan", plan_text, "/weft/run1/part.0"]);
+    assert!(again.contains("moved 0 files; 1 file left alone"), "{again}");
+    // Where others have the room the file goes on without, and that is said.
+    servers.weft(["setstripe", "--part", "ssd=256K@4M", "--part", "hdd=1M", "/weft/other"]);
+    servers.weft(["setstripe", "-c", "1", "/weft/run1/part.1"]);
+    servers.weft(["cp", local_text, "/weft/run1/part.1"]);
+    let short =
+        servers.command(["migrate", "--plan", plan_text, "/weft/run1/part.1"]).output().expect("runs");
+    let said = shown(&short);
+    assert!(short.status.success() && said.contains("1 file has less than the plan gives"), "{said}");
+}
+
 #[test]
 fn rules_are_set_by_hand_shown_and_taken_away() {
     let servers = servers();

@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use weft_client::{MoveOptions, MoveOutcome, MoveProgress};
-use weft_core::{ByteLen, FileId, Layout};
+use weft_client::{MoveOptions, MoveOutcome, MoveProgress, MoveReport};
+use weft_core::parts::RoomLeft;
+use weft_core::{ByteLen, FileId, Layout, Nanos};
 use weft_env::real::block_on;
 use weft_planner::Plan;
 use weft_planner::live::Renamed;
@@ -160,6 +161,8 @@ struct Sum {
     unplanned: u64,
     /// Whether it has one for any, whatever came of that.
     planned: bool,
+    /// Files that have less room than the plan gives them.
+    short: u64,
     bytes: u64,
     failed: bool,
 }
@@ -211,6 +214,13 @@ impl Migrate {
             let copied =
                 if sum.moved > 0 { format!(" ({} copied)", human(sum.bytes)) } else { String::new() };
             outln!("moved {}{copied}; {} left alone", files(sum.moved), files(sum.alone));
+        }
+        if sum.short > 0 {
+            let has = if sum.short == 1 { "has" } else { "have" };
+            eprintln!(
+                "weft: {} {has} less than the plan gives: there was no more room; `weft df` shows what is promised",
+                files(sum.short)
+            );
         }
         if let Some(plan) = self.plan.as_ref().filter(|_| sum.unplanned > 0 && !sum.planned) {
             let quoted = super::quoted_path(plan);
@@ -290,20 +300,28 @@ impl Course<'_> {
             }
             return Ok(());
         }
-        bar.set_message(shown.clone());
-        bar.set_position(0);
-        let options = MoveOptions { rate: asked.rate, verify: asked.verify, ..MoveOptions::default() };
-        let outcome = weft.at(inside, true, |place| {
-            let mut go_on = |at: MoveProgress| {
-                bar.set_length(at.of.0);
-                bar.set_position(at.done.0);
-                if at.round > 1 {
-                    bar.set_message(format!("{shown} (what was changed meanwhile)"));
-                }
-                !STOP.load(Ordering::Relaxed)
-            };
-            block_on(weft.client.migrate(place, &spec, options, &mut go_on))
-        })?;
+        let layout = || Ok::<_, Failure>(weft.at(inside, true, |at| block_on(weft.client.get_layout(at)))?.0);
+        // What the plan gives it where there is room enough.
+        let planned = spec.by_class.as_ref().filter(|_| asked.plan.is_some());
+        let whole = planned.and_then(|planned| {
+            planned.place(&weft.cluster.map().candidates(), &RoomLeft::new(), attr.file).ok()
+        });
+        let before = layout()?;
+        let mut outcome = moved(weft, inside, &spec, asked, bar)?;
+        // Until it had moved its old parts had their room, too, which may have been what it needed.
+        if let MoveOutcome::Moved(first) = outcome
+            && before.is_some_and(|before| !before.promises().is_empty())
+            && !STOP.load(Ordering::Relaxed)
+            && gets_more(weft, inside, &spec, whole.as_ref())?
+            && let MoveOutcome::Moved(again) = moved(weft, inside, &spec, asked, bar)?
+        {
+            let (copied, paused) = (first.copied.0 + again.copied.0, first.paused.0 + again.paused.0);
+            outcome =
+                MoveOutcome::Moved(MoveReport { copied: ByteLen(copied), paused: Nanos(paused), ..again });
+        }
+        if let (Some(has), Some(whole)) = (layout()?, whole) {
+            sum.short += u64::from(has != whole && has.is_short_of(&whole));
+        }
         match outcome {
             MoveOutcome::Moved(report) => {
                 sum.moved += 1;
@@ -326,6 +344,48 @@ impl Course<'_> {
             self.bar.suspend(|| eprintln!("{failure}"));
         }
     }
+}
+
+/// Moves a file, whose name stands at the bar.
+fn moved(
+    weft: &Weft,
+    inside: &str,
+    spec: &LayoutSpec,
+    asked: &Migrate,
+    bar: &ProgressBar,
+) -> Result<MoveOutcome, Failure> {
+    let shown = weft.shown(inside);
+    bar.set_message(shown.clone());
+    bar.set_position(0);
+    let options = MoveOptions { rate: asked.rate, verify: asked.verify, ..MoveOptions::default() };
+    weft.at(inside, true, |place| {
+        let mut go_on = |at: MoveProgress| {
+            bar.set_length(at.of.0);
+            bar.set_position(at.done.0);
+            if at.round > 1 {
+                bar.set_message(format!("{shown} (what was changed meanwhile)"));
+            }
+            !STOP.load(Ordering::Relaxed)
+        };
+        block_on(weft.client.migrate(place, spec, options, &mut go_on))
+    })
+}
+
+/// Whether a file that was moved, and has all that it can if that is `whole`, gets more room if it is moved once more. What
+/// its old parts had is free when their datafiles are gone, which is a matter of milliseconds.
+fn gets_more(weft: &Weft, inside: &str, spec: &LayoutSpec, whole: Option<&Layout>) -> Result<bool, Failure> {
+    let has = weft.at(inside, true, |place| block_on(weft.client.get_layout(place)))?.0;
+    if has.as_ref() == whole {
+        return Ok(false);
+    }
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(20));
+        let gets = weft.at(inside, true, |place| block_on(weft.client.layout_if_moved(place, spec)))?;
+        if has.as_ref() != Some(&gets) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Starts the same command again, apart from this terminal.
