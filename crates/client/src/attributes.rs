@@ -6,9 +6,13 @@ use crate::control::odd_reply;
 use crate::error::Result;
 use weft_core::Layout;
 use weft_env::Env;
+use weft_wire::Errno;
 use weft_wire::meta::{
     Attr, Forget, LayoutSpec, MetaReply, MetaRequest, Place, Rule, RuledDirectory, SetAttr,
 };
+
+/// A name whose file is removed each time that the size of it is asked for is given up after so many.
+const TRIES_MAX: u32 = 10;
 
 impl<E: Env> Client<E> {
     /// Attributes; the size of a file that is being written is asked of the data servers.
@@ -16,7 +20,16 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// `ENOENT`, `EACCES` and the like; `Unreachable`; [`Error::Elsewhere`](crate::Error::Elsewhere).
     pub async fn stat(&self, at: &Place) -> Result<Attr> {
-        self.attr_reply(at, Effect::Repeatable, MetaRequest::Stat { at: at.clone() }).await
+        let mut tries = 0;
+        loop {
+            let found = self.attr_reply(at, Effect::Repeatable, MetaRequest::Stat { at: at.clone() }).await;
+            // The file that had the name was removed before its datafiles told how long it is: another one may have it now.
+            let is_gone = found.as_ref().is_err_and(|error| error.errno() == Errno::ESTALE.0);
+            if !is_gone || at.path.is_empty() || tries == TRIES_MAX {
+                return found;
+            }
+            tries += 1;
+        }
     }
 
     /// Sets mode, owner or times.

@@ -133,12 +133,22 @@ impl<E: Env> Core<E> {
         request: impl Fn(Vec<DatafileId>) -> DataRequest,
     ) -> Result<Boots, Error> {
         let objects: Vec<_> = layout.objects().collect();
+        self.have(file, &objects, request).await
+    }
+
+    /// The same of some of them.
+    async fn have(
+        &self,
+        file: FileId,
+        objects: &[(ObjectId, TargetId)],
+        request: impl Fn(Vec<DatafileId>) -> DataRequest,
+    ) -> Result<Boots, Error> {
         let named = |some: Vec<&(ObjectId, TargetId)>| {
             request(some.into_iter().map(|&object| datafile(file, object)).collect())
         };
-        let replies = self.ask_about(&objects, |&(_, target)| target, named).await?;
+        let replies = self.ask_about(objects, |&(_, target)| target, named).await?;
         only_done(&replies)?;
-        Ok(boots(&objects, &replies))
+        Ok(boots(objects, &replies))
     }
 
     /// Cuts or extends all datafiles, so that the file has `size`; see [`Boots`].
@@ -149,12 +159,33 @@ impl<E: Env> Core<E> {
         layout: &Layout,
         size: FileOffset,
     ) -> Result<Boots, Error> {
-        let sized = |datafile: DatafileId| (datafile, layout.local_len(datafile.object, size));
-        let request = |datafiles: Vec<DatafileId>| DataRequest::SetLens {
-            cap,
-            datafiles: datafiles.into_iter().map(sized).collect(),
-        };
+        let request = |datafiles| set_lens(cap, layout, size, datafiles);
         self.have_all(file, layout, request).await
+    }
+
+    /// The same of a file that is used meanwhile, or kept when it fails: it never ends before `size` where it did not
+    /// before. The datafile with the last byte gets its length first, for it may have a hole there, and end earlier; once the
+    /// others are cut nothing else would make the file so long.
+    pub(crate) async fn cut(
+        &self,
+        file: FileId,
+        cap: Capability,
+        layout: &Layout,
+        size: FileOffset,
+    ) -> Result<Boots, Error> {
+        let last = size.0.checked_sub(1).map(|last| layout.locate(FileOffset(last)));
+        let last = last.map(|at| (at.object, at.target));
+        let (first, rest): (Vec<_>, Vec<_>) = layout.objects().partition(|object| last == Some(*object));
+        let request = |datafiles| set_lens(cap, layout, size, datafiles);
+        let mut boots = match first.is_empty() {
+            true => Boots::new(),
+            false => self.have(file, &first, request).await?,
+        };
+        if !rest.is_empty() {
+            let cut = self.have(file, &rest, request).await;
+            boots.extend(cut.map_err(|error| error.and(CUT_IN_PART))?);
+        }
+        Ok(boots)
     }
 
     /// Makes what was written to all datafiles of a file survive loss of power; see [`Boots`].
@@ -198,6 +229,16 @@ impl<E: Env> Core<E> {
             .await?;
         only_done(&replies)
     }
+}
+
+/// What an error of a server leaves of a cut, for people.
+const CUT_IN_PART: &str = "other servers may have cut their parts of the file: up to the new length it is as it was, and \
+                           behind it bytes may be missing; truncate it again when the server is back";
+
+/// The request that gives these datafiles the lengths that a file of `size` has there.
+fn set_lens(cap: Capability, layout: &Layout, size: FileOffset, datafiles: Vec<DatafileId>) -> DataRequest {
+    let sized = |datafile: DatafileId| (datafile, layout.local_len(datafile.object, size));
+    DataRequest::SetLens { cap, datafiles: datafiles.into_iter().map(sized).collect() }
 }
 
 /// The boot of the machine of each target that was asked.

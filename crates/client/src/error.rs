@@ -132,6 +132,20 @@ impl Error {
         self
     }
 
+    /// The same error, with what it leaves behind.
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        let text = match &mut self {
+            Self::Refused(refused) => &mut refused.error.detail,
+            Self::Unreachable(unreachable) => &mut unreachable.cause,
+            _ => return self,
+        };
+        if !text.is_empty() {
+            text.push_str("; ");
+        }
+        text.push_str(more);
+        self
+    }
+
     /// The same error for somebody who names the path himself.
     #[must_use]
     pub fn without_path(mut self) -> Self {

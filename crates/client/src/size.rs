@@ -12,7 +12,7 @@ use weft_wire::meta::{Attr, HandleId, MetaReply, MetaRequest, NO_EPOCH, Place, S
 use weft_wire::{Capability, Errno};
 
 /// The finding about a file that was just cut to nothing.
-pub(crate) const EMPTY: Settlement = Settlement { size: ByteLen(0), blocks_512: 0, mtime: None };
+const EMPTY: Settlement = Settlement { size: ByteLen(0), blocks_512: 0, mtime: None };
 
 impl<E: Env> Client<E> {
     /// Cuts or extends a file.
@@ -39,7 +39,7 @@ impl<E: Env> Client<E> {
             else {
                 return Err(odd_reply());
             };
-            let cut = self.core.set_lens(cap.file, cap, &layout, FileOffset(size.0)).await;
+            let cut = self.core.cut(cap.file, cap, &layout, FileOffset(size.0)).await;
             // Whoever moves the file, or appends after somebody who is late, was faster: the service knows more by now.
             let overtaken = cut.as_ref().is_err_and(|error| moved(error) || expired(error));
             if overtaken && patience.wait(&self.core.env).await {
@@ -97,13 +97,7 @@ impl<E: Env> Client<E> {
         Ok(attr)
     }
 
-    pub(crate) async fn settle(
-        &self,
-        file: FileId,
-        epoch: u64,
-        cap: Capability,
-        found: Settlement,
-    ) -> Result<()> {
+    async fn settle(&self, file: FileId, epoch: u64, cap: Capability, found: Settlement) -> Result<()> {
         self.core.tell(self.who(), MetaRequest::Settle { file, epoch, cap, found }).await
     }
 }

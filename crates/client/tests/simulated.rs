@@ -120,6 +120,43 @@ fn a_silent_server_is_an_error_within_the_time_outs_and_comes_back() {
     });
 }
 
+#[test]
+fn a_cut_that_fails_leaves_no_file_shorter_than_was_asked_and_says_what_it_leaves() {
+    // Bytes on s1, and a hole on s2, with which the file is to end.
+    const HOLE_ENDS: ByteLen = ByteLen(3 * 65_536 - 5);
+    for (silent, least) in [(2, 5 * 65_536), (3, HOLE_ENDS.0)] {
+        let mut sim = Sim::with_seed(3);
+        let world = World::new(&sim, true);
+        let control = sim.control();
+        let main = control.process(&world.machines[0], "test", 1000, 1000);
+        sim.block_on(&main, async move {
+            let servers = world.start().await;
+            let client = world.client("a", Transport::Auto);
+            let strips = (0..SERVERS).map(|target| (TargetId(target), ByteLen(65_536))).collect();
+            let spec = LayoutSpec { strips: Some(strips), ..LayoutSpec::default() };
+            let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::READ };
+            let file = client.open(&at("f"), flags, 0o644, &spec).await.expect("made");
+            let bytes = pattern(2 * 65_536, 1);
+            write(&file, 0, &bytes).await;
+            write(&file, 4 * 65_536, &bytes[..65_536]).await;
+            control.partition(&world.machines[0], &world.machines[silent]);
+            let error = file.truncate(HOLE_ENDS).await.expect_err("nobody answers");
+            let told = error.to_string();
+            assert!(told.contains(&format!("server s{silent} ")), "{told}");
+            // Nothing is cut before it is sure where the file ends.
+            assert_eq!(told.contains("truncate it again when the server is back"), silent == 3, "{told}");
+            control.heal(&world.machines[0], &world.machines[silent]);
+            client.env().sleep(Nanos::from_s(30)).await;
+            assert!(file.size().await.expect("known").0 >= least, "{silent}: {:?}", file.size().await);
+            assert!(read(&file, 0, bytes.len()).await == bytes);
+            file.truncate(HOLE_ENDS).await.expect("cut");
+            assert_eq!(file.size().await.expect("known"), HOLE_ENDS);
+            assert_eq!(client.stat(&at("f")).await.expect("there").size, HOLE_ENDS);
+            drop(servers);
+        });
+    }
+}
+
 /// Makes, renames, links and removes names in one directory, each of which must happen exactly once.
 async fn churn(client: Client<SimEnv>, rounds: u32) {
     let who = client.session().to_string();

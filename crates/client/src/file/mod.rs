@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::options::Transport;
 use crate::registry::OpenRecord;
-use crate::size::EMPTY;
 use capability::renew_at;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -179,13 +178,13 @@ impl<E: Env> OpenFile<E> {
             }),
         };
         if must_truncate {
-            this.cut_to_nothing(epoch).await?;
+            this.cut_to_nothing().await?;
         }
         Ok(this)
     }
 
     /// What `O_TRUNC` asked for.
-    async fn cut_to_nothing(&self, epoch: u64) -> Result<()> {
+    async fn cut_to_nothing(&self) -> Result<()> {
         let state = &*self.state;
         if state.home.is_none() || state.record.cap.read().is_none() {
             return Ok(());
@@ -199,10 +198,7 @@ impl<E: Env> OpenFile<E> {
                 _ => Err(home::another_home()),
             };
             let cut = match cut {
-                Ok(cap) => core
-                    .set_lens(home.data, cap, &home.layout, FileOffset::ZERO)
-                    .await
-                    .map(|boots| (cap, boots)),
+                Ok(cap) => core.cut(home.data, cap, &home.layout, FileOffset::ZERO).await,
                 Err(error) => Err(error),
             };
             match state.unless_moved(home, cut, &mut patience).await {
@@ -211,17 +207,12 @@ impl<E: Env> OpenFile<E> {
                 Err(error) => break Err(error),
             }
         };
-        // A writer's close or whoever asks after it settles the size; without a writer it is known now.
-        let result = match result {
-            Ok((cap, _)) if !state.record.flags.write => {
-                state.client.settle(state.record.file, epoch, cap, EMPTY).await
-            }
-            Ok((_, boots)) => {
+        // Whoever asks for the size after the close settles it: while it is open others do not believe it.
+        let result = result.map(|boots| {
+            if state.record.flags.write {
                 state.unsynced.note_all(&boots);
-                Ok(())
             }
-            Err(error) => Err(error),
-        };
+        });
         if result.is_err() {
             state.written.unsure();
         }

@@ -28,8 +28,8 @@ struct Event {
     safe: bool,
     /// That it is gone does.
     buried: bool,
-    /// Nobody was told what came of it: a part of it may have been done.
-    unheard: bool,
+    /// Loss of power may have undone a part of it.
+    torn: bool,
 }
 
 /// The length of one file.
@@ -51,7 +51,7 @@ impl Sizes {
             gone,
             safe: false,
             buried: false,
-            unheard: false,
+            torn: false,
         });
     }
 
@@ -113,6 +113,7 @@ impl Sizes {
         for event in &mut self.events {
             if !event.safe {
                 event.sure = NEVER;
+                event.torn = true;
             }
             if !event.buried {
                 event.gone = NEVER;
@@ -124,7 +125,7 @@ impl Sizes {
     /// Nothing is under way any more.
     pub fn quiet(&mut self, now: Moment) {
         for event in self.events.iter_mut().filter(|event| event.ended == NEVER) {
-            (event.ended, event.unheard) = (now, true);
+            event.ended = now;
         }
     }
 
@@ -146,29 +147,20 @@ impl Sizes {
             .map(|event| event.size)
             .max()
             .unwrap_or(0);
-        // A cut that may come after an event, or is under way, leaves nothing of it that is sure. What a cut whose
-        // outcome is not known has cut, nobody knows.
-        let undone = |event: &Event| {
-            self.events.iter().any(|cut| {
-                cut.kind == Kind::Cut
-                    && cut.by != event.by
-                    && cut.size < event.size
-                    && cut.ended > event.begun
-            })
+        // A cut that may come after an event leaves what lies before its size; what one whose outcome is not known has cut
+        // behind it, nobody knows. Who looks while it is under way may find one datafile before it, with a hole at its end,
+        // and others after it; and loss of power may leave that.
+        let left = |event: &Event| {
+            let comes_after = |cut: &&Event| {
+                let is_after = cut.by != event.by && cut.ended > event.begun;
+                let shakes = cut.size < event.size || event.kind == Kind::Seen && cut.ended > began;
+                cut.kind == Kind::Cut && is_after && shakes
+            };
+            let left = |cut: &Event| if cut.ended > began || cut.torn { 0 } else { cut.size };
+            self.events.iter().filter(comes_after).map(left).min().unwrap_or(event.size)
         };
-        // What was seen may have been a hole before bytes that are being cut off: until the cut has put its own length
-        // into the datafile there, the file ends where bytes do. A cut that failed may have done the one and not the other.
-        let shaken = |event: &Event| {
-            let shakes = |cut: &Event| cut.ended > began || (cut.unheard && cut.ended > event.begun);
-            event.kind == Kind::Seen && self.events.iter().any(|cut| cut.kind == Kind::Cut && shakes(cut))
-        };
-        let least = self
-            .events
-            .iter()
-            .filter(|event| counts(event) && event.sure < began && !undone(event) && !shaken(event))
-            .map(|event| event.size)
-            .max()
-            .unwrap_or(0);
+        let counted = self.events.iter().filter(|event| counts(event) && event.sure < began);
+        let least = counted.map(left).max().unwrap_or(0);
         (least.min(most), most)
     }
 
@@ -186,7 +178,7 @@ impl Sizes {
                 gone: NEVER,
                 safe: false,
                 buried: false,
-                unheard: false,
+                torn: false,
             };
             self.events.push(event);
         }
@@ -227,16 +219,17 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_that_failed_may_have_taken_the_bytes_behind_a_hole_that_was_seen() {
+    fn a_cut_takes_nothing_before_its_size_even_when_it_fails() {
         let mut sizes = Sizes::default();
         sizes.begin_write(1, 100, 10);
         sizes.seen(70, 11, 12);
         sizes.begin_cut(2, 80, 16);
-        assert_eq!(sizes.bounds(17), (0, 100));
+        assert_eq!(sizes.bounds(17), (0, 100), "under way");
         sizes.quiet(18);
-        assert_eq!(sizes.bounds(19), (0, 100));
-        sizes.seen(60, 20, 21);
-        assert_eq!(sizes.bounds(22), (60, 100), "all is over when this is seen");
+        assert_eq!(sizes.bounds(19), (70, 100));
+        sizes.begin_cut(3, 60, 20);
+        sizes.quiet(21);
+        assert_eq!(sizes.bounds(22), (60, 100), "what was seen may be gone");
     }
 
     #[test]
