@@ -57,11 +57,13 @@ pub enum Plant {
     TrustedCopy,
     /// A second move by the same wish takes away room that the file got by the first. Was real.
     LessRoom,
+    /// Who opens a file for writing that somebody else has marked as open is answered before the mark is durable. Was real.
+    EarlyMark,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -87,6 +89,7 @@ impl Plant {
         Self::KeptRoom,
         Self::TrustedCopy,
         Self::LessRoom,
+        Self::EarlyMark,
     ];
 
     /// Its name on the command line.

@@ -3,7 +3,9 @@
 mod meta_support;
 
 use meta_support::*;
+use parking_lot::Mutex;
 use std::path::PathBuf;
+use std::sync::Arc;
 use weft_core::{ByteLen, LocalOffset, Nanos, ServerId, Timestamp};
 use weft_env::sim::{DiskFaults, Sim, SimEnv};
 use weft_env::{Dir, Env, File, OpenMode};
@@ -700,4 +702,79 @@ fn no_datafile_goes_while_a_loss_of_power_may_bring_its_name_back() {
         });
     }
     assert!(gone > 100, "{gone} files are too few to mean something");
+}
+
+#[test]
+fn nobody_writes_before_it_is_durable_that_the_size_is_open() {
+    let mut open = 0;
+    for seed in 0..120 {
+        let mut sim = Sim::with_seed(seed);
+        let node = sim.node("mds");
+        let env = node.clone();
+        let answered: Arc<Mutex<Vec<u128>>> = Arc::default();
+        let of_clients = Arc::clone(&answered);
+        sim.block_on(&node, async move {
+            let service = start(&env, config(PathBuf::from("/")), &Removed::default()).await;
+            let mut peer = Peer::new(&service, 9, user(0));
+            let (handle, _) = peer.open("f", CREATE).await.expect("made");
+            peer.close(handle, wrote(100, env.wall())).await.expect("open");
+            assert!(peer.stat("f").await.expect("there").unsettled.is_none());
+            done(peer.ask(MetaRequest::Flush).await).expect("durable");
+            for client in 0..4 {
+                let mut peer = Peer::new(&service, client, user(0));
+                let answered = Arc::clone(&of_clients);
+                let env_of = env.clone();
+                let write = move || async move {
+                    env_of.sleep(Nanos(1 + client as u64 * 10_000)).await;
+                    let is_told = match client {
+                        // The log is busy when the others come.
+                        0 => peer.mkdir("d").await.is_err(),
+                        1 | 3 => peer.open("f", WRITE).await.is_ok(),
+                        _ => {
+                            let cut = MetaRequest::Truncate { at: at("f"), handle: None };
+                            matches!(peer.change(cut).await, MetaReply::Truncate { .. })
+                        }
+                    };
+                    // From here on datafiles are changed.
+                    if is_told {
+                        answered.lock().push(client);
+                    }
+                };
+                env.spawn("client", write).expect("a task");
+            }
+            env.sleep(Nanos(seed % 30 * 5_000)).await;
+        });
+        sim.power_cut(&node);
+        let node = sim.restart(&node);
+        let (env, answered) = (node.clone(), answered.lock().clone());
+        open += u32::from(!answered.is_empty());
+        sim.block_on(&node, async move {
+            let service = start(&env, config(PathBuf::from("/")), &Removed::default()).await;
+            let is_open = Peer::new(&service, 9, user(0)).stat("f").await.expect("there").unsettled.is_some();
+            assert!(is_open || answered.is_empty(), "seed {seed}: {answered:?} may have written");
+        });
+    }
+    assert!(open > 20, "{open} are too few to mean something");
+}
+
+#[test]
+fn a_file_with_bytes_has_datafiles_though_they_know_no_time() {
+    with_service(async |env, service, removed| {
+        let mut a = Peer::new(&service, 1, user(0));
+        let mut b = Peer::new(&service, 2, user(0));
+        for (name, size) in [("bytes", 7), ("none", 0)] {
+            let (_, opened) = b.open(name, CREATE).await.expect("made");
+            let file = opened.attr.file;
+            b.gone().await;
+            b = Peer::new(&service, 3 + u128::from(size), user(0));
+            env.sleep(CAPABILITIES_OVER).await;
+            let attr = a.stat(name).await.expect("there");
+            settle(&a, &attr, size).await;
+            assert!(a.stat(name).await.expect("there").unsettled.is_none(), "{name} is settled");
+            a.unlink(name).await.expect("there");
+            env.sleep(Nanos::from_s(5)).await;
+            let is_removed = removed.0.lock().datafiles.iter().any(|datafile| datafile.file == file);
+            assert_eq!(is_removed, size > 0, "{name}");
+        }
+    });
 }

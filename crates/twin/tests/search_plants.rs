@@ -35,11 +35,19 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         Plant::MissedMove => (rare(130), churn),
         Plant::UnsyncedWriteBack => (rare(210), ssds),
         Plant::NoSecondTry => (rare(1050), ssds),
+        Plant::ChangeTwice => (rare(400), off),
         Plant::ShrinkingSize => (rare(150), off),
         Plant::UnnotedChange | Plant::ReadableSeal => (0..SEEDS_MAX, moves),
         Plant::ForgottenCut => (rare(4190), moves),
         Plant::TrustedCopy => (0..SEEDS_MAX, Options { stops: Some(true), ..moves }),
         Plant::LessRoom => (rare(14_000_000), Options { parts: Some(true), ..moves }),
+        Plant::EarlyMark => {
+            let parts = Options { parts: Some(true), stops: Some(true), ..moves };
+            (
+                rare(15_404_500),
+                Options { ibridge: churn.ibridge, churn: churn.churn, rules: Some(true), ..parts },
+            )
+        }
         Plant::KeptRoom => (0..SEEDS_MAX, Options { parts: Some(true), ..off }),
         Plant::UnloadedRules => (0..SEEDS_MAX, Options { rules: Some(true), ..off }),
         _ => (0..SEEDS_MAX, off),

@@ -146,8 +146,12 @@ const AS_DECIDED: Options = Options {
     plant: None,
 };
 
+/// All that can be switched.
+const EVERYTHING: Options =
+    Options { ibridge: ON, moves: ON, rules: ON, churn: ON, parts: ON, stops: ON, ..AS_DECIDED };
+
 /// Seeds with what they ran with and what they found.
-const FOUND_SINCE: [(u64, Options, &str); 9] = [
+const FOUND_SINCE: [(u64, Options, &str); 12] = [
     (
         6_002_134,
         AS_DECIDED,
@@ -181,6 +185,21 @@ const FOUND_SINCE: [(u64, Options, &str); 9] = [
         "a session that took its own move up again trusted what it had copied, though the file was written since",
     ),
     (14_000_038, Options { moves: ON, stops: ON, parts: None, ..AS_DECIDED }, "the same"),
+    (
+        13_603_111,
+        EVERYTHING,
+        "a file that had bytes on an SSD alone after a loss of power was taken for one that was never written: they stayed",
+    ),
+    (
+        15_001_265,
+        Options { parts: None, stops: None, ..AS_DECIDED },
+        "who asked for a file by its name was told that it was removed, though another one had the name by then",
+    ),
+    (
+        15_404_538,
+        EVERYTHING,
+        "who opened a file for writing that somebody had just marked as open wrote before a crash could not undo the mark",
+    ),
 ];
 
 /// Seeds that are run besides, and so many of them with SSDs, with SSDs that are too small, with moves, or with rules of directories, whatever they decide.

@@ -173,7 +173,7 @@ impl Op<'_> {
         let generations = Generations::default();
         let node = Node::Regular { layout, settled, touched: false, epoch: 0, generations };
         let made = self.make_as(t, spot, file, mode, node)?;
-        self.core.opens.lock().begin_making(file);
+        self.core.opens.lock().begin_marking(file);
         Ok(made)
     }
 

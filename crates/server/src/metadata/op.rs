@@ -6,6 +6,7 @@ use super::free::Free;
 use super::ghosts::Ghosts;
 use super::layouts::Layouts;
 use super::moves::Moves;
+use super::open::Urgency;
 use super::opens::Opens;
 use super::rooms::Rooms;
 use super::rules::Rules;
@@ -14,6 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Timestamp};
+use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, file_key};
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::meta::{Attr, FileType, Unsettled};
@@ -173,6 +175,16 @@ impl Core {
     /// When what is granted at `now` ends at the latest.
     pub(super) fn granted_until(&self, now: Timestamp) -> Timestamp {
         Timestamp(now.0 + i128::from(self.capability_life_s + 1) * 1_000_000_000)
+    }
+
+    /// How soon it must be durable that the inode of `file` does not know its size, which it did when `known`. That somebody
+    /// else has marked it so is not enough while a crash could undo it.
+    pub(super) fn mark(&self, file: FileId, known: bool) -> Urgency {
+        let mut opens = self.opens.lock();
+        if known && !planted(Plant::EarlyMark) {
+            opens.begin_marking(file);
+        }
+        if known || opens.is_fresh(file) { Urgency::Durable } else { Urgency::Lazy }
     }
 
     /// Whether the service made `cap` for any datafiles of `file` with these rights, at any time.

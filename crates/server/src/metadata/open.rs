@@ -107,8 +107,8 @@ impl Op<'_> {
             *epoch = epoch.wrapping_add(1);
         }
         put_inode(t, file, &inode);
-        // A file that is open already stays so whatever is lost.
-        let urgency = if known { Urgency::Durable } else { Urgency::Lazy };
+        let marks = ask.flags.write || cut;
+        let urgency = if marks { self.core.mark(file, known) } else { Urgency::Durable };
         Ok((opened(file, &inode, false, cut, known), urgency))
     }
 
@@ -129,6 +129,7 @@ impl Op<'_> {
             && !there
         {
             known = *settled;
+            self.core.mark(file, known);
             (*settled, *epoch) = (false, epoch.wrapping_add(1));
             put_inode(t, file, &inode);
         }
@@ -308,9 +309,7 @@ impl Op<'_> {
                 // What it will tell at its close is about all that it ever wrote, and others may have cut the file
                 // while it was cut off: the datafiles keep the word.
                 known = false;
-                if *settled {
-                    urgency = Urgency::Durable;
-                }
+                urgency = self.core.mark(*file, *settled);
                 *settled = false;
                 *epoch = epoch.wrapping_add(1);
                 put_inode(t, *file, &inode);

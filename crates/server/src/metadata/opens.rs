@@ -82,7 +82,7 @@ pub(super) struct Ended {
 pub(super) struct Opens {
     by_handle: BTreeMap<(SessionId, HandleId), OpenEntry>,
     files: BTreeMap<FileId, FileEntry>,
-    /// Files whose making is not durable yet.
+    /// Files of which it is not durable yet that they were made, or that their size is not what the inode says.
     fresh: BTreeSet<FileId>,
 }
 
@@ -104,17 +104,17 @@ impl Opens {
         self.by_handle.get(&(session, handle)).copied()
     }
 
-    /// A file is being made.
-    pub(super) fn begin_making(&mut self, file: FileId) {
+    /// A file is being made, or marked as one that is written.
+    pub(super) fn begin_marking(&mut self, file: FileId) {
         self.fresh.insert(file);
     }
 
-    /// That it was made is durable.
-    pub(super) fn made(&mut self, file: FileId) {
+    /// That is durable.
+    pub(super) fn marked(&mut self, file: FileId) {
         self.fresh.remove(&file);
     }
 
-    /// Whether a crash might undo that the file was made.
+    /// Whether a crash might undo that.
     pub(super) fn is_fresh(&self, file: FileId) -> bool {
         self.fresh.contains(&file)
     }

@@ -25,7 +25,10 @@ impl<E: Env> Service<E> {
             let reopen = |t: &mut dyn Transaction, op: &Op<'_>| op.adopt(t, open);
             match self.commit(call, reopen).await {
                 Ok(_) => {
-                    let entry = self.core.opens.lock().get(session, open.handle);
+                    let mut opens = self.core.opens.lock();
+                    opens.marked(open.file);
+                    let entry = opens.get(session, open.handle);
+                    drop(opens);
                     if open.caching && !entry.is_some_and(|entry| entry.caching) {
                         uncached.push(open.handle);
                     }

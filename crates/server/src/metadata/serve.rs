@@ -67,7 +67,7 @@ impl<E: Env> Service<E> {
             R::Mknod { at, kind, mode, rdev } => {
                 let reply = self.grow(call, |t, op| op.mknod(t, &at, kind, mode, rdev)).await?;
                 if let MetaReply::Attr(attr) = &reply {
-                    self.core.opens.lock().made(attr.file);
+                    self.core.opens.lock().marked(attr.file);
                 }
                 Ok(reply)
             }
@@ -111,10 +111,18 @@ impl<E: Env> Service<E> {
                 let ask = OpenRequest { at: &at, flags, mode, handle, layout: &layout, cache, room };
                 self.open(call, &ask).await
             }
-            R::Adopt { open } => self.change_as_urgent(call, |t, op| op.adopt(t, &open)).await,
+            R::Adopt { open } => {
+                let reply = self.change_as_urgent(call, |t, op| op.adopt(t, &open)).await?;
+                self.core.opens.lock().marked(open.file);
+                Ok(reply)
+            }
             R::Close { handle, summary } => self.close(call, handle, summary).await,
             R::Truncate { at, handle } => {
-                self.change_as_urgent(call, |t, op| op.truncate(t, &at, handle)).await
+                let reply = self.change_as_urgent(call, |t, op| op.truncate(t, &at, handle)).await?;
+                if let MetaReply::Truncate { file, .. } = &reply {
+                    self.core.opens.lock().marked(*file);
+                }
+                Ok(reply)
             }
             R::Settle { file, epoch, cap, found } => {
                 let settle = |t: &mut dyn Transaction, op: &Op<'_>| {
@@ -261,13 +269,13 @@ impl<E: Env> Service<E> {
                 self.once(call, |t, op| op.open(t, ask), again).await?
             }
         };
-        self.until_made(&reply).await?;
+        self.until_marked(&reply).await?;
         Ok(reply)
     }
 
-    /// Whoever has a file open may write datafiles for it, so that it must not have gone after a crash: who opens what
-    /// somebody else is making waits until that is durable.
-    async fn until_made(&self, reply: &MetaReply) -> Outcome<()> {
+    /// Whoever has a file open may write datafiles for it, so that it must not have gone after a crash, nor its inode know a
+    /// size: who opens what somebody else is making or marking waits until that is durable.
+    async fn until_marked(&self, reply: &MetaReply) -> Outcome<()> {
         let MetaReply::Opened(opened) = reply else { return Ok(()) };
         let file = opened.attr.file;
         if planted(Plant::ReusedIds) || !self.core.opens.lock().is_fresh(file) {
@@ -276,7 +284,7 @@ impl<E: Env> Service<E> {
         if !opened.created {
             self.journal.durable(self.journal.now()).await?;
         }
-        self.core.opens.lock().made(file);
+        self.core.opens.lock().marked(file);
         Ok(())
     }
 

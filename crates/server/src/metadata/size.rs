@@ -7,7 +7,7 @@ use super::open::Urgency;
 use super::permit::{WRITE, require, without_set_ids};
 use super::tables::{inode, named_inode, put_inode};
 use super::walk::walk;
-use weft_core::FileId;
+use weft_core::{ByteLen, FileId};
 use weft_store::metadata::{Node, NodeKind, Transaction};
 use weft_wire::meta::{HandleId, MetaReply, Place, Settlement};
 use weft_wire::{Capability, Errno, Rights};
@@ -41,7 +41,7 @@ impl Op<'_> {
         let Node::Regular { layout, settled, touched, epoch, .. } = &mut inode.node else {
             return Err(Errno::EINVAL.into());
         };
-        let urgency = if *settled { Urgency::Durable } else { Urgency::Lazy };
+        let urgency = self.core.mark(file, *settled);
         (*settled, *touched, *epoch) = (false, true, epoch.wrapping_add(1));
         let (layout, epoch) = (layout.clone(), self.core.epoch(*epoch));
         // A cut that takes away no byte of any datafile leaves their times alone, and is a change all the same.
@@ -91,7 +91,9 @@ impl Op<'_> {
         if *settled || busy || self.core.epoch(*epoch) != told_epoch {
             return Ok(ended);
         }
-        (*settled, *touched) = (true, *touched || found.mtime.is_some());
+        // What an SSD alone has, of a datafile that loss of power took from the disk, has bytes and no time.
+        let is_there = found.mtime.is_some() || found.size > ByteLen(0);
+        (*settled, *touched) = (true, *touched || is_there);
         (inode.size, inode.blocks_512) = (found.size, found.blocks_512);
         if let Some(mtime) = found.mtime.filter(|mtime| *mtime > inode.mtime_set_at) {
             inode.mtime = mtime;
