@@ -254,8 +254,9 @@ impl<'a> Problem<'a> {
         if !many {
             return found;
         }
-        // One part for each class that gets full, and as many ways to go on behind each.
-        let parts = 1 + order.iter().filter(|&&class| self.rooms[class] != u64::MAX).count();
+        // One part for each class that gets full, and as many ways to go on behind each: of all classes, whichever are left,
+        // for the ways multiply.
+        let parts = 1 + self.order.iter().filter(|&&class| self.rooms[class] != u64::MAX).count();
         let most = ROWS_MAX.powf(1.0 / parts as f64) as usize;
         let apart = found.len().div_ceil(most.max(1)).max(1);
         found.into_iter().step_by(apart).collect()

@@ -200,6 +200,27 @@ fn a_third_class_without_room_changes_nothing() {
     assert_eq!(stripes(&of_three).len(), stripes(&of_two).len());
 }
 
+/// Ways multiply from part to part: 16 classes, of which four got full, took minutes.
+#[test]
+fn of_many_classes_no_more_rows_are_tried_than_of_few() {
+    let mut figures = hybrid((1, 12_000.0, 70.0), (1, 150.0, 400.0), None);
+    let next = |n| class(&format!("c{n}"), 1, 12_000.0 / f64::from(n), 70.0 * f64::from(n), None);
+    figures.classes.extend((2..16).map(next));
+    let kinds = [even(512, 64 * KIB)];
+    for limited in [4, 15] {
+        let room = |n: u64| if n > 15 - limited { n * 100 * KIB } else { u64::MAX };
+        let tried = std::cell::Cell::new(0u64);
+        let cost = |_: &Kind, stripes: &[u64]| {
+            tried.set(tried.get() + 1);
+            stripes.iter().max().map_or(0.0, |most| *most as f64)
+        };
+        let problem = Problem::of(&figures, &kinds, 64 * KIB, (0..16).map(room).collect(), setting(8, 2));
+        let chosen = problem.stated(&cost).psa();
+        assert!(chosen.placing.parts.len() <= 16, "{chosen:?}");
+        assert!(tried.get() <= 2 * ROWS_MAX as u64, "{limited}: {}", tried.get());
+    }
+}
+
 #[test]
 fn requests_of_fewer_bytes_than_there_are_servers_have_a_layout() {
     let two = hybrid((6, 10_000.0, 70.0), (2, 150.0, 400.0), Some(MIB));
