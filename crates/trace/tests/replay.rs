@@ -155,6 +155,9 @@ fn what_goes_wrong_is_told() {
     let past = prepared_of("op,rank,file,offset,length\nwrite,0,/data/a,9223372036854775807,5\n");
     let why = here(&past, |options| options.check_room = None).expect_err("past the largest offset");
     assert!(why.contains("rank 0: write of") && why.contains("/data/a"), "{why}");
+    let past = prepared_of("op,rank,file,offset,length\nread,0,/data/a,9223372036854775807,5\n");
+    let why = here(&past, |options| options.check_room = None).expect_err("past the largest offset");
+    assert!(why.contains("preparing") && why.contains("File too large"), "{why}");
 }
 
 #[test]

@@ -125,7 +125,7 @@ impl PlanArgs {
         if !args.once {
             self.tell(&format!("watches {}", weft.shown(inside)));
         }
-        let mut directory = Some(attr.file);
+        let (mut directory, mut is_there) = (attr.file, true);
         loop {
             if !args.once {
                 std::thread::sleep(Duration::from_nanos(args.every.0));
@@ -134,12 +134,17 @@ impl PlanArgs {
                 self.tell(&ended);
             }
             let gathered = gathering.gather()?;
-            let now = gathering.directory();
-            if now.is_some_and(|now| directory.replace(now).is_some_and(|before| before != now)) {
-                self.tell(
-                    "another directory is there now, without the rules of the one before: all begins anew",
-                );
-                watcher.forget();
+            if let Some(now) = gathering.directory() {
+                if is_there && now.is_none() {
+                    self.tell("no directory is there any more: waits for one");
+                }
+                is_there = now.is_some();
+                if now.is_some_and(|now| std::mem::replace(&mut directory, now) != now) {
+                    self.tell(
+                        "another directory is there, without the rules of the one before: all begins anew",
+                    );
+                    watcher.forget();
+                }
             }
             for note in &gathered.notes {
                 self.tell(note);

@@ -79,11 +79,14 @@ impl<'a> Gathering<'a> {
         Ok(Self { weft, below, sources: servers.map(source).collect(), pending, notes })
     }
 
-    /// Which directory is there now, if one is and somebody tells.
-    pub fn directory(&self) -> Option<FileId> {
+    /// Which directory is there now, if one is; nothing if nobody tells.
+    pub fn directory(&self) -> Option<Option<FileId>> {
         let path = bytes::bytes(self.below.trim_end_matches('/'));
         let place = Place { base: ROOT, path, follow: false };
-        block_on(self.weft.client.stat(&place)).ok().map(|attr| attr.file)
+        match block_on(self.weft.client.stat(&place)) {
+            Ok(attr) => Some(Some(attr.file)),
+            Err(error) => (error.errno() == libc::ENOENT).then_some(None),
+        }
     }
 
     /// Passes over what servers have.
