@@ -44,6 +44,11 @@ impl Failure {
         self
     }
 
+    /// What is printed behind the program's name.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The code with which the process ends.
     pub fn exit_code(&self) -> u8 {
         self.code

@@ -205,7 +205,17 @@ fn a_plan_reckons_with_what_other_files_have_of_the_room() {
     assert!(said == 3 * MIB && !notes.contains("promised"), "{said} {notes}");
     servers.stop(3);
     let (all, notes) = room(&servers, &[]);
-    assert!(all == ROOM && notes.contains("is not known") && notes.contains("server s3"), "{all} {notes}");
+    assert!(
+        all == ROOM && notes.contains("is not known") && notes.contains(": server s3: "),
+        "{all} {notes}"
+    );
+    // The file of a cluster elsewhere is planned for without its key.
+    let elsewhere = servers.path("elsewhere.toml");
+    let text = std::fs::read_to_string(servers.file()).expect("there");
+    let text = text.replacen("unix:", "tcp:127.0.0.1:9\" # ", 1).replace("/key\"", "/no-key\"");
+    std::fs::write(&elsewhere, text).expect("written");
+    let (all, notes) = room(&servers, &["--cluster", elsewhere.to_str().expect("text")]);
+    assert!(all == ROOM && notes.contains("all of it counts: key file "), "{all} {notes}");
 }
 
 /// Room that a file's own old layout takes while it is moved is in its way once, and not for ever.

@@ -159,7 +159,7 @@ impl Target {
         spec.check().map_err(|error| Failure::misuse(file.display(), error))?;
         let mut limits = limited(&cluster);
         if let Some(traced) = traced {
-            let left = room::left(&cluster, traced, bytes)?;
+            let left = room::left(&cluster, traced, bytes);
             limits.extend(left.rooms);
             let told = |class: &String| !rooms.contains_key(class);
             notes.extend(left.notes.into_iter().filter(|(class, _)| told(class)).map(|(_, note)| note));

@@ -54,23 +54,17 @@ pub struct Left {
     pub notes: Vec<(String, String)>,
 }
 
-/// What is left on `cluster` for files of the names `traced`, which have `bytes` together. Of a cluster that
-/// does not answer nothing is known but a note.
-pub fn left(cluster: &Cluster, traced: &[String], bytes: u64) -> Result<Left, Failure> {
-    crate::embedded::revive(cluster)?;
-    weft_client::set_log(|_| ());
-    let weft = Weft::of(cluster.clone(), |options| {
-        options.connect_timeout = PATIENCE.min(options.connect_timeout);
-        options.request_timeout = PATIENCE.min(options.request_timeout);
-        options.retry_for = Nanos(0);
-    })?;
-    let mut targets = match targets(&weft) {
-        Ok(targets) => targets,
+/// What is left on `cluster` for files of the names `traced`, which have `bytes` together. Of a cluster that does not answer
+/// nothing is known but a note.
+pub fn left(cluster: &Cluster, traced: &[String], bytes: u64) -> Left {
+    let answers = client(cluster).and_then(|weft| targets(&weft).map(|targets| (weft, targets)));
+    let (weft, mut targets) = match answers {
+        Ok(answers) => answers,
         Err(failure) => {
-            let note = format!(
-                "what files of the cluster have of its room is not known, all of it counts: {failure}"
-            );
-            return Ok(Left { notes: vec![(String::new(), note)], ..Left::default() });
+            let why = failure.text();
+            let note =
+                format!("what files of the cluster have of its room is not known, all of it counts: {why}");
+            return Left { notes: vec![(String::new(), note)], ..Left::default() };
         }
     };
     let share = |class: &str| {
@@ -99,7 +93,18 @@ pub fn left(cluster: &Cluster, traced: &[String], bytes: u64) -> Result<Left, Fa
         left.rooms.insert(class.to_owned(), room);
         left.notes.extend(told(class, least, room).map(|note| (class.to_owned(), note)));
     }
-    Ok(left)
+    left
+}
+
+/// Who asks the servers, and does not wait long for those that do not run.
+fn client(cluster: &Cluster) -> Result<Weft, Failure> {
+    crate::embedded::revive(cluster)?;
+    weft_client::set_log(|_| ());
+    Weft::of(cluster.clone(), |options| {
+        options.connect_timeout = PATIENCE.min(options.connect_timeout);
+        options.request_timeout = PATIENCE.min(options.request_timeout);
+        options.retry_for = Nanos(0);
+    })
 }
 
 /// What is to be said of the fullest target of a class.
