@@ -2,6 +2,7 @@
 //!
 //! Nothing is known of the device but when its requests end.
 
+mod behind;
 mod head;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,6 +94,8 @@ impl Bench<'_> {
             random: falling(random),
             scattered: Vec::new(),
             sync_us: 0.0,
+            waits: self.waits(),
+            cache: None,
             behind: Bytes(0),
             gathers: Bytes(0),
         }
@@ -116,6 +119,8 @@ impl Bench<'_> {
                 random: falling(random),
                 scattered: Vec::new(),
                 sync_us: 0.0,
+                waits: None,
+                cache: None,
                 behind: Bytes(0),
                 gathers: Bytes(0),
             };
@@ -136,6 +141,8 @@ impl Bench<'_> {
             random: vec![Depth { depth: 1, startup_us: random.startup_us, mb_s: random.mb_s }],
             scattered: scattered.to_vec(),
             sync_us: self.sync(),
+            waits: None,
+            cache: self.cache(),
             behind: Bytes(self.behind),
             gathers: Bytes(self.gathers),
         }

@@ -95,9 +95,15 @@ pub struct Service {
     /// What a sync takes beside the writes that it waits for, microseconds; those who ask together share it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sync_us: f64,
+    /// How reads wait while the device writes what memory has gathered; without it they go first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
     /// So much is taken into memory before who writes must wait; 0 when each request waits for the device.
     #[serde(default)]
     pub behind: Bytes,
+    /// The memory of the device itself for writes; without it what it writes is on the medium at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<Cache>,
     /// So much memory gathers before the device begins to write.
     #[serde(default)]
     pub gathers: Bytes,
@@ -110,6 +116,27 @@ pub struct Line {
     /// Of a request without bytes, microseconds.
     pub startup_us: f64,
     /// Of further bytes, 10^6 per second.
+    pub mb_s: f64,
+}
+
+/// How reads wait behind writes.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Waits {
+    /// No longer than this, microseconds.
+    pub most_us: f64,
+    /// So much of what is being written they do not wait for, microseconds of writing.
+    #[serde(default)]
+    pub beside_us: f64,
+}
+
+/// A memory of a device for writes on their way to the medium.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// So much it holds.
+    pub size: Bytes,
+    /// As quickly it is filled, 10^6 bytes per second.
     pub mb_s: f64,
 }
 
@@ -257,6 +284,12 @@ impl Figures {
                 }
                 if !time(service.sync_us) {
                     return fail(format!("{at}.{name}.sync_us"), "give 0 or more");
+                }
+                if service.waits.is_some_and(|waits| !time(waits.most_us) || !time(waits.beside_us)) {
+                    return fail(format!("{at}.{name}.waits"), "give most_us and beside_us of 0 or more");
+                }
+                if service.cache.is_some_and(|cache| !speed(cache.mb_s)) {
+                    return fail(format!("{at}.{name}.cache"), "give mb_s above 0");
                 }
                 let rising = service.scattered.windows(2).all(|pair| pair[0].depth < pair[1].depth);
                 if service.scattered.first().is_some_and(|first| first.depth == 0) || !rising {
@@ -407,6 +440,27 @@ mod tests {
         random = [{ depth = 1, startup_us = 4000, mb_s = 70 }]
         behind = "1 MiB"
     "#;
+
+    #[test]
+    fn what_reads_wait_for_and_what_a_device_takes_are_read() {
+        let with = |waits: &str, cache: &str| {
+            let text = TEXT.replacen(
+                "        [classes.write]\n",
+                &format!("{waits}\n        [classes.write]\n{cache}\n"),
+                1,
+            );
+            Figures::from_toml(&text)
+        };
+        let figures =
+            with("waits = { most_us = 5000.0 }", "cache = { size = \"32 MiB\", mb_s = 500.0 }").unwrap();
+        let class = &figures.classes[0];
+        assert_eq!(class.read.waits, Some(Waits { most_us: 5000.0, beside_us: 0.0 }));
+        assert_eq!(class.write.cache, Some(Cache { size: Bytes(32 << 20), mb_s: 500.0 }));
+        assert_eq!(Figures::from_toml(&toml::to_string(&figures).unwrap()).unwrap(), figures);
+        assert!(with("waits = { most_us = -1.0 }", "").unwrap_err().contains("waits"));
+        assert!(with("waits = { most_us = 1.0, beside_us = nan }", "").unwrap_err().contains("waits"));
+        assert!(with("", "cache = { size = \"1 MiB\", mb_s = 0.0 }").unwrap_err().contains("cache"));
+    }
 
     #[test]
     fn figures_are_read_and_interpolated() {

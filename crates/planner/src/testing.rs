@@ -12,6 +12,8 @@ pub fn class(name: &str, targets: u32, startup_us: f64, mb_s: f64, room: Option<
         near: None,
         scattered: Vec::new(),
         sync_us: 0.0,
+        waits: None,
+        cache: None,
         random: vec![Depth { depth: 1, startup_us, mb_s }],
         behind: Bytes(0),
         gathers: Bytes(0),

@@ -74,6 +74,8 @@ fn figures() -> Figures {
             near: None,
             scattered: Vec::new(),
             sync_us: 0.0,
+            waits: None,
+            cache: None,
             random: vec![
                 Depth { depth: 1, startup_us, mb_s },
                 Depth { depth: 16, startup_us: startup_us / 2.0, mb_s },

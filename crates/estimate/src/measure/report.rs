@@ -294,6 +294,8 @@ impl Lines {
             random: falling(&self.random),
             scattered: falling(&self.past),
             sync_us: self.sync_us.unwrap_or(0.0),
+            waits: None,
+            cache: None,
             behind: Bytes(behind),
             gathers: Bytes(gathers),
         }

@@ -62,14 +62,16 @@ impl Load {
         let numbers: BTreeMap<u32, u32> = numbers.into_iter().zip(0..).collect();
         let mut ranks: Vec<Vec<u32>> = vec![Vec::new(); numbers.len()];
         let mut planned = Vec::with_capacity(requests.len());
-        let mut waits = Waits::default();
+        let begins = Waits::of(requests);
+        let mut epochs = vec![0; begins.len() + 1];
+        let mut epoch = 0;
         for (index, (request, since)) in requests.iter().zip(since).enumerate() {
             let rank = numbers[&request.rank];
             ranks[rank as usize].push(index as u32);
-            planned.push(Planned { request: *request, epoch: waits.epoch(request), since: *since });
+            epoch += usize::from(begins.get(epoch) == Some(&index));
+            epochs[epoch] += 1;
+            planned.push(Planned { request: *request, epoch: epoch as u32, since: *since });
         }
-        let mut epochs = vec![0; waits.epoch as usize + 1];
-        planned.iter().for_each(|planned| epochs[planned.epoch as usize] += 1);
         Self { requests: planned, ranks, epochs, moving: moving(requests), scale, jumps }
     }
 
@@ -135,38 +137,67 @@ fn moving(requests: &[Request]) -> usize {
     requests.iter().filter(|request| !request.is_sync()).count().max(1)
 }
 
-/// Where all ranks wait for each other.
+/// Who used a file, and by which request.
+type Use = (u32, usize);
+
+/// Where all ranks wait for each other: at the latest point without anything under way between one rank's use of a file
+/// and another one's in the other direction, and where there was such a point between calls of all ranks.
 #[derive(Default)]
 struct Waits {
-    epoch: u32,
+    /// The first request of each epoch but the first.
+    begins: Vec<usize>,
     /// End of the last request so far.
     end: u64,
-    /// Who used each file last since the latest wait, and how.
-    used: BTreeMap<u32, (u32, Direction)>,
+    /// The latest request that began with nothing under way.
+    quiet: usize,
+    /// By file and whether it was read: the first request of the epoch, and the first one of another rank.
+    used: BTreeMap<(u32, bool), [Option<Use>; 2]>,
     /// Whether the request before was part of a call of all ranks.
     collective: bool,
 }
 
 impl Waits {
-    fn epoch(&mut self, request: &Request) -> u32 {
-        if request.is_sync() {
-            self.end = self.end.max(request.end);
-            return self.epoch;
+    /// The first request of each epoch but the first.
+    fn of(requests: &[Request]) -> Vec<usize> {
+        let mut waits = Self::default();
+        for (index, request) in requests.iter().enumerate() {
+            if !request.is_sync() {
+                waits.add(index, request, requests);
+            }
+            waits.end = waits.end.max(request.end);
         }
-        let quiet = request.start > 0 && request.start >= self.end;
-        let turned = self
-            .used
-            .get(&request.file)
-            .is_some_and(|&(rank, direction)| rank != request.rank && direction != request.direction);
-        let called = request.collective && self.collective;
+        waits.begins
+    }
+
+    fn add(&mut self, index: usize, request: &Request, requests: &[Request]) {
+        let is_quiet = request.start > 0 && request.start >= self.end;
+        if is_quiet {
+            self.quiet = index;
+        }
+        let others = self.used.get(&(request.file, request.direction == Direction::Write));
+        let turned = others
+            .is_some_and(|of| of.iter().flatten().any(|&(rank, at)| rank != request.rank && at < self.quiet));
+        let called = is_quiet && request.collective && self.collective;
         self.collective = request.collective;
-        if quiet && (turned || called) {
-            self.epoch += 1;
+        if turned || called {
+            self.begins.push(self.quiet);
             self.used.clear();
+            let since = requests[self.quiet..index].iter().enumerate();
+            since
+                .filter(|(_, request)| !request.is_sync())
+                .for_each(|(at, request)| self.uses(self.quiet + at, request));
         }
-        self.used.insert(request.file, (request.rank, request.direction));
-        self.end = self.end.max(request.end);
-        self.epoch
+        self.uses(index, request);
+    }
+
+    fn uses(&mut self, index: usize, request: &Request) {
+        let [first, other] =
+            self.used.entry((request.file, request.direction == Direction::Read)).or_default();
+        match first {
+            None => *first = Some((request.rank, index)),
+            Some((rank, _)) if *rank != request.rank => *other = other.or(Some((request.rank, index))),
+            Some(_) => {}
+        }
     }
 }
 

@@ -16,14 +16,17 @@
 //! * **Links** of targets and compute nodes carry bytes one message after another, in each direction apart.
 //! * **Writes** into memory are done when they are there, unless so much waits for the device that the memory is full. The
 //!   device begins when enough has been gathered and goes upwards, some of it at a time; the run ends when all is written.
-//! * Ranks wait for each other where the trace was quiet and a rank then read what another had written, or the other way
-//!   round, and where it was quiet between collective calls.
+//!   Reads of what it has not taken yet are answered from memory, others wait for it as long as was measured (module
+//!   `behind`).
+//! * Ranks wait for each other at the latest quiet point of the trace between one's use of a file and another one's in
+//!   the other direction, and where it was quiet between collective calls.
 //!
 //! * A **head** over a turning medium serves reads that jump (module `head`), where the figures have one.
 //!
 //! What a class is like stands in its figures, which were measured. The same input gives the same times.
 
 mod ahead;
+mod behind;
 mod head;
 mod load;
 mod run;

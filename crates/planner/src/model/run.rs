@@ -1,8 +1,9 @@
 //! The run itself, event by event.
 
 use super::Outcome;
+use super::behind::Synced;
 use super::load::{Load, Planned};
-use super::target::{Link, Local, Synced, Target, side_by_side};
+use super::target::{Link, Local, Target, side_by_side};
 use crate::figures::Figures;
 use crate::mix::Direction;
 use crate::placing::Placing;
@@ -366,7 +367,7 @@ impl<'a> Run<'a> {
                 }
                 return self.head_goes_on(leg.target, now);
             }
-            let read = if held { now } else { target.serve(now, service, local, side_by_side) };
+            let read = if held { now } else { target.read(now, class, local, side_by_side) };
             return self.tell(read, rank, Event::Answer(place as u32));
         }
         let written = if service.behind.0 > 0 {
@@ -396,9 +397,10 @@ impl<'a> Run<'a> {
     /// A target's head goes to the next request that waits for it, if it is at none; what has passed is answered.
     fn head_goes_on(&mut self, number: u32, now: f64) {
         let target = &mut self.targets[number as usize];
-        let service = &self.figures.classes[target.class].read;
+        let class = &self.figures.classes[target.class];
+        let service = &class.read;
         let head = service.head.as_ref().expect("only heads are ready");
-        let passed = if target.head.is_busy() { None } else { target.next(now, service, head) };
+        let passed = if target.head.is_busy() { None } else { target.next(now, class, head) };
         let mut done = std::mem::take(&mut self.passed_by);
         target.head.answered(&mut done);
         if let Some(passed) = passed {

@@ -1,7 +1,8 @@
 //! The model, on runs that can be reckoned by hand.
 
+use super::behind::Synced;
 use super::head::Head;
-use super::target::{Local, Synced, Target};
+use super::target::{Local, Target};
 use super::*;
 use crate::bytes::Bytes;
 use crate::figures::{Depth, Network};
@@ -462,4 +463,128 @@ fn the_mean_of_several_courses_is_none_of_one() {
     let of = |times| mean(&figures, &load, &placing, times).seconds;
     assert_eq!(of(1), run(&figures, &load, &[&placing]).seconds);
     assert!(of(2) != of(1) && of(4) != of(2), "{} {} {}", of(1), of(2), of(4));
+}
+
+/// A disk of 100 MB/s without startup that begins to write when 2 MiB have been gathered, and what reads wait for.
+fn gathering(waits: Option<crate::figures::Waits>) -> Figures {
+    let mut figures = hybrid((1, 0.0, 100.0), (1, 0.0, 1e6), None);
+    figures.network = Network::new(0.0, 1e6);
+    let class = &mut figures.classes[0];
+    (class.write.behind, class.write.gathers) = (Bytes(1 << 30), Bytes(2 << 20));
+    class.read.waits = waits;
+    figures
+}
+
+/// What 1 MiB takes there, nanoseconds.
+const MIB_NS: f64 = MIB as f64 * 10.0;
+
+/// A target of this class that was given 8 MiB at the beginning, and a ninth that waits.
+fn written(figures: &Figures) -> Target {
+    let mut target = Target::of(0);
+    let class = &figures.classes[0];
+    let local = |from: u64, mib: u64| Local { object: 1, offset: from * MIB, len: mib * MIB };
+    assert_eq!(target.keep(0.0, &class.write, local(0, 8)), 0.0);
+    assert_eq!(target.keep(0.0, &class.write, local(8, 1)), 0.0);
+    target
+}
+
+/// When a read of one MiB that is asked for `at`, in what 1 MiB takes, is done.
+fn read_in(target: &mut Target, figures: &Figures, at: f64, place: u64, side_by_side: bool) -> f64 {
+    let local = Local { object: 1, offset: place * MIB, len: MIB };
+    target.read(at * MIB_NS, &figures.classes[0], local, side_by_side) / MIB_NS
+}
+
+#[test]
+fn reads_of_what_is_not_on_the_device_yet_are_answered_from_memory() {
+    let figures = gathering(None);
+    let mut target = written(&figures);
+    // Half of the eight are written: the fifth is on its way, the ninth waits.
+    for place in [5, 7, 8] {
+        assert_eq!(read_in(&mut target, &figures, 4.5, place, false), 4.5, "{place}");
+    }
+    assert!((read_in(&mut target, &figures, 4.5, 4, false) - 5.0).abs() < 1e-6);
+    assert!((read_in(&mut target, &figures, 5.0, 1, false) - 6.0).abs() < 1e-6);
+    // Of what was never written memory has nothing.
+    assert!(read_in(&mut target, &figures, 9.0, 20, false) > 9.9);
+    // All is on the device in the end, and the reads were in between.
+    let end = target.written(30.0 * MIB_NS, &figures.classes[0].write) / MIB_NS;
+    assert!((30.0..31.1).contains(&end), "{end}");
+    // A rank that reads what it wrote just now has the device do nothing but write.
+    let request = |number: u64, direction| {
+        Request::new(0, 0, direction, number % 4 * 64 * KIB, 64 * KIB, (number * 10, number * 10 + 5))
+    };
+    let requests: Vec<_> =
+        (0..8).map(|n| request(n, if n < 4 { Direction::Write } else { Direction::Read })).collect();
+    let seconds = run(&figures, &Load::from(&requests, 8), &[&Placing::whole(vec![MIB, 0])]).seconds;
+    assert!((seconds - 0.25 * MIB_NS / 1e9).abs() < 1e-5, "{seconds}");
+}
+
+#[test]
+fn reads_wait_for_writes_as_long_as_was_measured() {
+    let of = |most: f64, beside: f64| {
+        let us = MIB_NS / 1e3;
+        gathering(Some(crate::figures::Waits { most_us: most * us, beside_us: beside * us }))
+    };
+    let done =
+        |figures: &Figures, side_by_side| read_in(&mut written(figures), figures, 2.0, 0, side_by_side);
+    // Six are left to write and the ninth stays; then the read takes its time.
+    assert!((done(&of(100.0, 0.0), false) - 9.0).abs() < 1e-6);
+    assert!((done(&of(3.0, 0.0), false) - 6.0).abs() < 1e-6);
+    assert!((done(&of(100.0, 2.0), false) - 7.0).abs() < 1e-6);
+    assert!((done(&of(0.0, 0.0), false) - 3.0).abs() < 1e-6);
+    // The device writes the rest later, unless it reads and writes side by side.
+    let end = |figures: &Figures, side_by_side| {
+        let mut target = written(figures);
+        read_in(&mut target, figures, 2.0, 0, side_by_side);
+        target.written(0.0, &figures.classes[0].write) / MIB_NS
+    };
+    assert!((end(&of(3.0, 0.0), false) - 10.0).abs() < 1e-6);
+    assert!((end(&of(3.0, 0.0), true) - 9.0).abs() < 1e-6);
+}
+
+#[test]
+fn what_a_device_has_taken_into_its_own_memory_is_read_from_it() {
+    let mut figures = gathering(None);
+    figures.classes[0].write.cache = Some(crate::figures::Cache { size: Bytes(3 << 20), mb_s: 200.0 });
+    let mut target = written(&figures);
+    // It takes two where it writes one, and no more than three beyond.
+    for (at, there) in [(1.5, 3), (2.5, 5), (4.0, 7)] {
+        let mut target = target.clone();
+        assert_eq!(read_in(&mut target, &figures, at, there, false), at, "{at}");
+        assert!(read_in(&mut target, &figures, at, there - 1, false) > at + 0.9, "{at}");
+    }
+    assert_eq!(read_in(&mut target, &figures, 4.5, 8, false), 4.5);
+    // What memory gathers it leaves there.
+    assert_eq!(read_in(&mut target, &figures, 7.5, 8, false), 7.5);
+}
+
+#[test]
+fn all_wait_although_who_wrote_last_is_the_first_to_read() {
+    let request =
+        |rank, direction, place: u64, times| Request::new(rank, 0, direction, place * MIB, MIB, times);
+    let mut requests: Vec<_> =
+        (0..3).map(|rank| request(rank, Direction::Write, rank.into(), (1, 10))).collect();
+    // The first one here wrote itself what it reads; when the second begins the first is under way.
+    requests.push(request(2, Direction::Read, 2, (20, 40)));
+    requests.push(request(0, Direction::Read, 0, (21, 40)));
+    requests.push(request(1, Direction::Read, 1, (22, 40)));
+    let epochs = |requests: &[Request]| Load::from(requests, 6).epochs;
+    assert_eq!(epochs(&requests), [3, 3]);
+    // What they write then waits for nothing but the next quiet.
+    requests.push(request(0, Direction::Write, 1, (23, 50)));
+    assert_eq!(epochs(&requests), [3, 4]);
+    requests.push(request(1, Direction::Read, 0, (50, 60)));
+    assert_eq!(epochs(&requests), [3, 4, 1]);
+    // Where something is always under way nobody waits.
+    let busy: Vec<_> = (0..6)
+        .map(|n| {
+            request(
+                n % 3,
+                if n < 3 { Direction::Write } else { Direction::Read },
+                u64::from(n % 3),
+                (u64::from(n) * 10, u64::from(n) * 10 + 15),
+            )
+        })
+        .collect();
+    assert_eq!(epochs(&busy), [6]);
 }
