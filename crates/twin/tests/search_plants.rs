@@ -23,6 +23,7 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         churn: Some(false),
         parts: Some(false),
         stops: Some(false),
+        pairs: Some(false),
         ..Options::default()
     };
     let ssds = Options { ibridge: Some(true), ..off };

@@ -140,6 +140,7 @@ const AS_DECIDED: Options = Options {
     churn: None,
     parts: Some(false),
     stops: Some(false),
+    pairs: Some(false),
     verbose: false,
     steps_max: None,
     faults_max: None,
@@ -210,6 +211,7 @@ const FIRST_WITH_MOVES: u64 = 40;
 const FIRST_WITH_RULES: u64 = 40;
 const FIRST_WITH_PARTS: u64 = 40;
 const FIRST_WITH_STOPS: u64 = 40;
+const FIRST_WITH_PAIRS: u64 = 30;
 
 #[test]
 fn no_seed_breaks_a_promise() {
@@ -218,7 +220,16 @@ fn no_seed_breaks_a_promise() {
     // Seeds that found something did so before there were parts, most before there were rules, and all but some before there was churn.
     let options = |ibridge, moves, rules| {
         let churn = if rules == Some(false) { rules } else { None };
-        Options { ibridge, moves, rules, churn, parts: Some(false), stops: Some(false), ..Options::default() }
+        Options {
+            ibridge,
+            moves,
+            rules,
+            churn,
+            parts: Some(false),
+            stops: Some(false),
+            pairs: Some(false),
+            ..Options::default()
+        }
     };
     let (off, on) = (Some(false), Some(true));
     let churn = Options { churn: on, ..options(on, off, off) };
@@ -230,6 +241,8 @@ fn no_seed_breaks_a_promise() {
     let with_parts = (3000..3000 + FIRST_WITH_PARTS).map(|seed| (seed, "", with_parts));
     let with_stops = Options { moves: on, stops: on, ..Options::default() };
     let with_stops = (4000..4000 + FIRST_WITH_STOPS).map(|seed| (seed, "", with_stops));
+    let with_pairs = Options { moves: on, pairs: on, ..Options::default() };
+    let with_pairs = (5000..5000 + FIRST_WITH_PAIRS).map(|seed| (seed, "", with_pairs));
     let found_with_moves_and_rules = [(
         2_304_591,
         "an append was half written to datafiles of which a move that failed had sealed some",
@@ -255,6 +268,7 @@ fn no_seed_breaks_a_promise() {
         .chain(found_since)
         .chain(with_parts)
         .chain(with_stops)
+        .chain(with_pairs)
     {
         let report = run(seed, options);
         coverage.merge(&report.coverage);
@@ -266,6 +280,7 @@ fn no_seed_breaks_a_promise() {
             ("churn", options.churn),
             ("parts", options.parts),
             ("stops", options.stops),
+            ("pairs", options.pairs),
         ] {
             with += &is_on
                 .map_or(String::new(), |is_on| format!(" --{name} {}", if is_on { "on" } else { "off" }));

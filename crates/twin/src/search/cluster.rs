@@ -46,13 +46,13 @@ fn secret() -> ClusterSecret {
 }
 
 /// Where a target lies.
-pub fn target_path(server: usize) -> PathBuf {
-    format!("/t{server}").into()
+pub fn target_path(target: usize) -> PathBuf {
+    format!("/t{target}").into()
 }
 
 /// Where the log of the SSD beside it lies.
-pub fn ssd_path(server: usize) -> PathBuf {
-    format!("/ssd{server}").into()
+pub fn ssd_path(target: usize) -> PathBuf {
+    format!("/ssd{target}").into()
 }
 
 /// Where the metadata lies.
@@ -79,10 +79,11 @@ impl Cluster {
         let machines: Vec<SimEnv> =
             (0..plan.machines).map(|machine| sim.node(&format!("m{machine}"))).collect();
         let disk = || Box::new(weft_env::sim::SimpleDisk::default());
-        for (server, &machine) in plan.servers.iter().enumerate() {
-            control.add_disk(&machines[machine], &target_path(server), disk());
-            if plan.ssds[server].is_some() {
-                control.add_disk(&machines[machine], &ssd_path(server), disk());
+        for target in 0..plan.targets() {
+            let machine = &machines[plan.servers[plan.server_of(target)]];
+            control.add_disk(machine, &target_path(target), disk());
+            if plan.ssds[target].is_some() {
+                control.add_disk(machine, &ssd_path(target), disk());
             }
         }
         control.add_disk(&machines[plan.servers[0]], Path::new(METADATA), disk());
@@ -95,16 +96,15 @@ impl Cluster {
         let map = ClusterMap {
             name: "search".into(),
             servers: servers
-                .clone()
                 .map(|(id, &machine)| ServerEntry {
                     name: format!("s{id}"),
                     addresses: addresses(id, machine),
                 })
                 .collect(),
-            targets: servers
-                .map(|(id, _)| TargetEntry {
+            targets: (0..plan.targets())
+                .map(|id| TargetEntry {
                     id: TargetId(id as u32),
-                    server: ServerId(id as u32),
+                    server: ServerId(plan.server_of(id) as u32),
                     class: plan.class(id).into(),
                 })
                 .collect(),
@@ -125,8 +125,9 @@ impl Cluster {
 
     /// The targets on a machine.
     pub fn targets_on(&self, machine: usize) -> Vec<TargetId> {
-        let servers = (0..).zip(&self.plan.servers);
-        servers.filter(|(_, on)| **on == machine).map(|(id, _)| TargetId(id)).collect()
+        let plan = &self.plan;
+        let is_there = |target: &usize| plan.servers[plan.server_of(*target)] == machine;
+        (0..plan.targets()).filter(is_there).map(|id| TargetId(id as u32)).collect()
     }
 
     /// Whether `layout` may be what `wish` comes to, with whatever room there was: each of its parts is of the classes and
@@ -164,16 +165,19 @@ impl Cluster {
             cluster: self.map.name.clone(),
             addresses: entry.addresses.clone(),
             secret: secret(),
-            targets: vec![TargetConfig {
-                id: TargetId(id as u32),
-                class: plan.class(id).into(),
-                path: target_path(id),
-                module: plan.modules[id],
-                queue_depth: plan.queue_depths[id],
-                leases: plan.leases,
-                emulate: None,
-                ibridge: plan.ssds[id].map(|ssd| ibridge(id, &ssd)),
-            }],
+            targets: plan
+                .targets_of(id)
+                .map(|target| TargetConfig {
+                    id: TargetId(target as u32),
+                    class: plan.class(target).into(),
+                    path: target_path(target),
+                    module: plan.modules[target],
+                    queue_depth: plan.queue_depths[target],
+                    leases: plan.leases,
+                    emulate: None,
+                    ibridge: plan.ssds[target].map(|ssd| ibridge(target, &ssd)),
+                })
+                .collect(),
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(METADATA.into(), self.map.clone());
                 config.options.capability_life = plan.capability_life;

@@ -138,15 +138,17 @@ impl Nemesis {
     }
 
     fn disk(&mut self, server: usize, faults: DiskFaults) {
+        let of_server: Vec<usize> = self.cluster.plan.targets_of(server).collect();
+        let target = if let [one] = of_server[..] { one } else { pick(&mut self.rng, &of_server) };
         let path = match server == 0 && self.rng.below(3) == 0 {
             true => METADATA.into(),
-            false if self.cluster.plan.ssds[server].is_some() && self.rng.below(2) == 0 => {
+            false if self.cluster.plan.ssds[target].is_some() && self.rng.below(2) == 0 => {
                 self.judge.hit("fault: SSD");
                 // What it alone had may be lost, and reading that then fails for ever.
                 self.judge.ssd_may_fail();
-                ssd_path(server)
+                ssd_path(target)
             }
-            false => target_path(server),
+            false => target_path(target),
         };
         let machine = self.cluster.plan.servers[server];
         self.judge.say(|| format!("FAULT: disk {} of m{machine}: {faults:?}", path.display()));

@@ -87,7 +87,7 @@ pub struct Plan {
     pub servers: Vec<usize>,
     /// Machines with and without servers.
     pub machines: usize,
-    /// How each target is read and written.
+    /// How each target is read and written. Target `t` is of server `t` modulo their number: each has one, or two.
     pub modules: Vec<Module>,
     /// Most requests at once on each target.
     pub queue_depths: Vec<u32>,
@@ -190,7 +190,7 @@ impl Plan {
 
     /// What `rng` decides, as far as `options` leave it open.
     pub fn draw(rng: &mut Rng, options: Options) -> Self {
-        let Options { profile, ibridge: ssds, moves, rules, churn, parts, stops, .. } = options;
+        let Options { profile, ibridge: ssds, moves, rules, churn, parts, stops, pairs, .. } = options;
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
         let machines_with_servers = 1 + rng.below(count as u64) as usize;
@@ -234,6 +234,9 @@ impl Plan {
         let rules = rules.unwrap_or(with_rules);
         let with_parts = rng.clone().next_u64() >> 23 & 3 == 1;
         let rooms = rooms(count, parts.unwrap_or(with_parts), &mut own);
+        let with_pairs = rng.clone().next_u64() >> 33 & 3 == 2;
+        let mut second = own.clone();
+        let pairs = pairs.unwrap_or(with_pairs);
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
         let plan = Self {
             servers,
@@ -265,7 +268,36 @@ impl Plan {
             lease_after_uses: pick(rng, &[1, 2]),
             shared_min: pick(rng, &[1, 16 << 10]),
         };
+        let plan = if pairs { plan.paired(&mut second) } else { plan };
         if churn { plan.churned(fails) } else { plan }
+    }
+
+    /// With a second target on each server.
+    fn paired(mut self, rng: &mut Rng) -> Self {
+        let parts = self.parts();
+        for target in 0..self.servers.len() {
+            self.modules.push(pick(rng, &[Module::Buffered, Module::Direct]));
+            self.queue_depths.push(pick(rng, &[1, 2, 16]));
+            self.ssds.push(self.ssds[target].map(|_| Ssd::draw(rng)));
+            let is_limited = parts && rng.below(2) == 0;
+            self.rooms.push(is_limited.then(|| pick(rng, &[6_000, 60_000, 400_000])));
+        }
+        self
+    }
+
+    /// How many targets there are.
+    pub fn targets(&self) -> usize {
+        self.modules.len()
+    }
+
+    /// The server of a target.
+    pub fn server_of(&self, target: usize) -> usize {
+        target % self.servers.len()
+    }
+
+    /// The targets of a server.
+    pub fn targets_of(&self, server: usize) -> impl Iterator<Item = usize> + use<> {
+        (server..self.targets()).step_by(self.servers.len())
     }
 
     /// With less room on SSDs than is written there, and losses of power while that room is used again.

@@ -42,6 +42,8 @@ pub struct Options {
     pub parts: Option<bool>,
     /// Whether moves go piece by piece and stop anywhere, where files are moved; each seed decides when missing.
     pub stops: Option<bool>,
+    /// Whether each server has two targets; each seed decides when missing.
+    pub pairs: Option<bool>,
     /// Keep the history.
     pub verbose: bool,
     /// At most so many steps of each program.

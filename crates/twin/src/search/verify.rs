@@ -92,7 +92,7 @@ type Parts = BTreeMap<(ObjectId, TargetId), ByteLen>;
 async fn fsck(cluster: &Cluster, judge: &Judge, client: &Client<SimEnv>) -> Result<Vec<String>, Error> {
     let mut problems = client.check_namespace(false).await?.problems;
     let mut parts: BTreeMap<FileId, Parts> = BTreeMap::new();
-    for target in (0..cluster.len() as u32).map(TargetId) {
+    for target in (0..cluster.plan.targets() as u32).map(TargetId) {
         let mut after = None;
         loop {
             let page = client.list_datafiles(target, after, PAGE).await?;

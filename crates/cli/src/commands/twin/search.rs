@@ -87,6 +87,9 @@ pub struct Search {
     /// Whether files have parts, some on targets with limited room; without this each seed decides
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     parts: Option<bool>,
+    /// Whether each server has two targets; without this each seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    pairs: Option<bool>,
     /// Plant this bug, which must be found
     #[cfg(feature = "plants")]
     #[arg(long, value_parser = plant)]
@@ -137,6 +140,7 @@ impl Search {
             churn: self.churn,
             parts: self.parts,
             stops: self.stops,
+            pairs: self.pairs,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -232,6 +236,7 @@ impl Search {
             ("churn", options.churn),
             ("parts", options.parts),
             ("stops", options.stops),
+            ("pairs", options.pairs),
         ];
         for (name, is_on) in switches {
             if let Some(is_on) = is_on {

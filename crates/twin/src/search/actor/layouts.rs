@@ -176,7 +176,7 @@ impl Actor {
 
     /// Some targets, each with the same stripe; perhaps in two parts.
     fn some_layout(&mut self) -> Layout {
-        let count = self.cluster.len() as u32;
+        let count = self.cluster.plan.targets() as u32;
         let mut targets: Vec<u32> = (0..count).filter(|_| self.mover.below(2) == 0).collect();
         if targets.is_empty() {
             targets.push(self.mover.below(u64::from(count)) as u32);
