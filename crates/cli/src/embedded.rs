@@ -73,10 +73,15 @@ pub fn ensure(state: &Path, fresh: bool, idle_exit: Option<Nanos>) -> Result<Clu
     Ok(cluster)
 }
 
+/// Whether all servers of an embedded cluster run.
+pub fn runs(cluster: &Cluster) -> bool {
+    cluster.servers.iter().all(|server| pid(server).is_some())
+}
+
 /// Starts the servers of an embedded cluster that do not run.
 pub fn revive(cluster: &Cluster) -> Result<(), Failure> {
     let Some(state) = &cluster.embedded else { return Ok(()) };
-    if cluster.servers.iter().all(|server| pid(server).is_some()) {
+    if runs(cluster) {
         return Ok(());
     }
     let _lock = lock(state)?;

@@ -73,7 +73,10 @@ fn without_a_configured_cluster_the_embedded_one_is_planned_for() {
     let mut command = undisturbed();
     command.env("WEFT_STATE", cluster.state()).env("HOME", cluster.local("nobody"));
     command.env("XDG_CONFIG_HOME", cluster.local("nothing"));
+    // Nothing is limited, so that its servers have nothing to say, and are not started for that.
+    cluster.weft(["stop"]);
     succeeded(command.arg("plan").arg(&trace).arg("--output").arg(&plan));
+    assert_eq!(cluster.pids(), [None; 4]);
     let plan = Plan::from_toml(&std::fs::read_to_string(&plan).unwrap()).unwrap();
     let classes: Vec<_> = plan.cluster.classes.iter().map(|class| (&class.name[..], class.targets)).collect();
     assert_eq!(classes, [("hdd", 2), ("ssd", 2)]);

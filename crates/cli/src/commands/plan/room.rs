@@ -57,6 +57,12 @@ pub struct Left {
 /// What is left on `cluster` for files of the names `traced`, which have `bytes` together. Of a cluster that does not answer
 /// nothing is known but a note.
 pub fn left(cluster: &Cluster, traced: &[String], bytes: u64) -> Left {
+    let limited =
+        cluster.servers.iter().flat_map(|server| &server.targets).any(|target| target.room.is_some());
+    if cluster.embedded.is_some() && !limited && !crate::embedded::runs(cluster) {
+        // Not worth starting servers.
+        return Left::default();
+    }
     let answers = client(cluster).and_then(|weft| targets(&weft).map(|targets| (weft, targets)));
     let (weft, mut targets) = match answers {
         Ok(answers) => answers,
