@@ -121,6 +121,33 @@ fn a_silent_server_is_an_error_within_the_time_outs_and_comes_back() {
 }
 
 #[test]
+fn who_only_cuts_at_the_open_sends_no_finding_and_the_size_is_settled_by_who_asks() {
+    let mut sim = Sim::with_seed(4);
+    let world = World::new(&sim, true);
+    let main = sim.control().process(&world.machines[0], "test", 1000, 1000);
+    sim.block_on(&main, async move {
+        let servers = world.start().await;
+        let client = world.client("a", Transport::Auto);
+        let file = support::open(&client, "f", 65_536).await;
+        write(&file, 0, &pattern(1000, 1)).await;
+        file.close().await.expect("closed");
+        let before = client.counts().meta_messages;
+        let flags = OpenFlags { truncate: true, ..OpenFlags::READ };
+        let file = client.open(&at("f"), flags, 0, &LayoutSpec::default()).await.expect("cut");
+        assert_eq!(client.counts().meta_messages - before, 1, "the open alone");
+        assert_eq!(file.size().await.expect("known"), ByteLen(0));
+        file.close().await.expect("closed");
+        for settled in [false, true] {
+            let before = client.counts().data_messages;
+            assert_eq!(client.stat(&at("f")).await.expect("there").size, ByteLen(0));
+            assert_eq!(client.counts().data_messages == before, settled);
+            client.flush().await.expect("said");
+        }
+        drop(servers);
+    });
+}
+
+#[test]
 fn a_cut_that_fails_leaves_no_file_shorter_than_was_asked_and_says_what_it_leaves() {
     // Bytes on s1, and a hole on s2, with which the file is to end.
     const HOLE_ENDS: ByteLen = ByteLen(3 * 65_536 - 5);
