@@ -83,10 +83,12 @@ impl Destination<'_> {
             return Ok(wanted);
         }
         let possible = self.choose(&room)?;
-        let has_more = || self.core.rooms.promised(&possible) <= self.core.rooms.promised(&self.has);
-        let is_short = || Ok::<_, super::fault::Fault>(self.has.is_short_of(&self.choose(&RoomLeft::new())?));
-        if possible != wanted && has_more() && is_short()? && !planted(Plant::LessRoom) {
-            return Ok(self.has.clone());
+        let is_more = self.core.rooms.promised(&possible) > self.core.rooms.promised(&self.has);
+        if possible != wanted && !is_more && !planted(Plant::LessRoom) {
+            let whole = self.choose(&RoomLeft::new())?;
+            if self.has.is_short_of(&whole) {
+                return Ok(self.has.clone());
+            }
         }
         if possible != self.has {
             self.core.rooms.require(s, &possible, besides)?;
