@@ -152,7 +152,7 @@ const EVERYTHING: Options =
     Options { ibridge: ON, moves: ON, rules: ON, churn: ON, parts: ON, stops: ON, ..AS_DECIDED };
 
 /// Seeds with what they ran with and what they found.
-const FOUND_SINCE: [(u64, Options, &str); 12] = [
+const FOUND_SINCE: [(u64, Options, &str); 13] = [
     (
         6_002_134,
         AS_DECIDED,
@@ -200,6 +200,11 @@ const FOUND_SINCE: [(u64, Options, &str); 12] = [
         15_404_538,
         EVERYTHING,
         "who opened a file for writing that somebody had just marked as open wrote before a crash could not undo the mark",
+    ),
+    (
+        17_808_291,
+        Options { parts: None, stops: None, pairs: None, ..AS_DECIDED },
+        "the search itself held each of two cuts at once to what it would have left alone",
     ),
 ];
 

@@ -28,7 +28,7 @@ struct Event {
     safe: bool,
     /// That it is gone does.
     buried: bool,
-    /// Loss of power may have undone a part of it.
+    /// Loss of power, or another cut, may have undone a part of it.
     torn: bool,
 }
 
@@ -63,6 +63,12 @@ impl Sizes {
     /// The file begins to be cut or extended to `size`.
     pub fn begin_cut(&mut self, by: ChangeId, size: u64, now: Moment) {
         self.begin(by, Kind::Cut, size, now);
+        // Of two at once one may have set the length of the datafile with its last byte before the other, and of the rest
+        // after it.
+        let under_way = |event: &&mut Event| event.kind == Kind::Cut && event.ended == NEVER;
+        if self.events.iter_mut().filter(under_way).count() > 1 {
+            self.events.iter_mut().filter(under_way).for_each(|cut| cut.torn = true);
+        }
     }
 
     /// The end of a write turns out to be another one.
@@ -230,6 +236,11 @@ mod tests {
         sizes.begin_cut(3, 60, 20);
         sizes.quiet(21);
         assert_eq!(sizes.bounds(22), (60, 100), "what was seen may be gone");
+        sizes.begin_cut(4, 50, 30);
+        sizes.begin_cut(5, 20, 31);
+        sizes.end(5, 32, false);
+        sizes.end(4, 33, false);
+        assert_eq!(sizes.bounds(34), (0, 100), "of two at once neither is whole for sure");
     }
 
     #[test]
