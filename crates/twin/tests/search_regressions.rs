@@ -152,7 +152,7 @@ const EVERYTHING: Options =
     Options { ibridge: ON, moves: ON, rules: ON, churn: ON, parts: ON, stops: ON, ..AS_DECIDED };
 
 /// Seeds with what they ran with and what they found.
-const FOUND_SINCE: [(u64, Options, &str); 13] = [
+const FOUND_SINCE: [(u64, Options, &str); 14] = [
     (
         6_002_134,
         AS_DECIDED,
@@ -205,6 +205,11 @@ const FOUND_SINCE: [(u64, Options, &str); 13] = [
         17_808_291,
         Options { parts: None, stops: None, pairs: None, ..AS_DECIDED },
         "the search itself held each of two cuts at once to what it would have left alone",
+    ),
+    (
+        18_807_401,
+        Options { ibridge: ON, churn: ON, parts: None, stops: None, pairs: None, ..AS_DECIDED },
+        "the search itself held a cut of which loss of power took a part to what was seen before it",
     ),
 ];
 

@@ -159,7 +159,8 @@ impl Sizes {
         let left = |event: &Event| {
             let comes_after = |cut: &&Event| {
                 let is_after = cut.by != event.by && cut.ended > event.begun;
-                let shakes = cut.size < event.size || event.kind == Kind::Seen && cut.ended > began;
+                let shakes =
+                    cut.size < event.size || event.kind == Kind::Seen && (cut.ended > began || cut.torn);
                 cut.kind == Kind::Cut && is_after && shakes
             };
             let left = |cut: &Event| if cut.ended > began || cut.torn { 0 } else { cut.size };
