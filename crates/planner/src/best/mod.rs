@@ -4,29 +4,37 @@
 //! a class with limited room ends where that room does, or earlier.
 //!
 //! ```text
-//! rows of sets of classes x a few stripe sizes --small sample--> the best few --one size at a time--> better ones
+//! rows of sets of classes x a few stripe sizes --small sample--> the best few --one size at a time--> all that was tried
+//!    --the best of it by a larger sample--> the very best --one size at a time--> the best of all that
 //!    --whole sample, with DEF, PA and PSA--> the winner --the busiest ranges first?--> the winner
 //! ```
 
+mod board;
 mod hot;
 mod rows;
 
 use crate::figures::Figures;
-use crate::model::{Load, Outcome, mean, run};
+use crate::model::{Load, Outcome, judged, run};
 use crate::placing::Placing;
 use crate::survey::Unit;
+use board::{Board, Tried};
 use rows::{Row, STRIPE_MIN, rows};
+use std::cell::Cell;
 
 /// Requests of the sample by which candidates are found.
 const SMALL: usize = 4096;
 /// Pieces as connections hold them of these requests at most.
 const PIECES: u64 = 32_768;
-/// Courses of chance by which the last ones are judged.
-pub const CHANCES: u32 = 4;
 /// Rows that are improved.
 const IMPROVED: usize = 5;
-/// Layouts that are judged by the whole sample, beside those that were given. Of a part of it the order of long runs
-/// cannot be told: how far ranks get apart, and so what memory can gather, grows with the run.
+/// Requests by which the best of what was tried is looked at again: how far ranks get apart, and so what memory and heads make
+/// of it, grows with the run.
+const MIDDLE: usize = 8 * SMALL;
+/// So many layouts are looked at again.
+const KEPT: usize = 64;
+/// And so many of these improved once more.
+const CLIMBED: usize = 1;
+/// Layouts that are judged by the whole sample, beside those that were given and the best of other rows.
 const JUDGED: usize = 8;
 /// Times that all stripe sizes of a row are gone through.
 const PASSES: usize = 3;
@@ -67,54 +75,55 @@ impl Search<'_> {
     /// The fastest layout that was found; never slower by the model than those of `given` that fit,
     /// with stripes of whole pages.
     pub fn best(&self, given: &[&Placing]) -> Found {
-        let small = self.small();
-        let mut tried = 0;
-        let mut judge = |placing: &Placing, load: &Load| {
-            tried += 1;
-            run(self.figures, load, &[placing])
+        let small = self.thin(SMALL);
+        let count = Cell::new(0);
+        let judge = |placing: &Placing, load: &Load| {
+            count.set(count.get() + 1);
+            run(self.figures, load, &[placing]).seconds
         };
-        let mut scored: Vec<(f64, Row, Placing)> = Vec::new();
+        let mut board = Board::default();
         for row in rows(self) {
             if let Some(placing) = row.placing(self) {
-                let seconds = judge(&placing, &small).seconds;
-                keep(&mut scored, (seconds, row, placing));
+                board.add(judge(&placing, &small), Some(row), placing);
             }
         }
-        scored.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let firsts = board.firsts_of_each(usize::MAX);
         // Moved to where it is used, the part with limited room may be worth what it is not in front.
-        let mut improved: Vec<(f64, Placing)> = Vec::new();
-        for (_, _, placing) in firsts_of_each(&scored, usize::MAX) {
-            for other in hot::moved(self, placing) {
-                improved.push((judge(&other, &small).seconds, other));
+        for first in &firsts {
+            for other in hot::moved(self, &first.placing) {
+                board.add(judge(&other, &small), None, other);
             }
         }
-        for (seconds, row, placing) in firsts_of_each(&scored, IMPROVED) {
-            let better = self.improve(row.clone(), placing.clone(), *seconds, &mut |placing| {
-                judge(placing, &small).seconds
-            });
-            improved.push(better);
+        for first in firsts.iter().take(IMPROVED) {
+            self.improve(first, &mut board, &|placing| judge(placing, &small));
         }
-        improved.sort_by(|a, b| a.0.total_cmp(&b.0));
-        improved.truncate(JUDGED);
+        let middle = self.thin(MIDDLE);
+        if middle.requests() > small.requests() {
+            board.keep(KEPT, JUDGED);
+            board.again(&|placing| judge(placing, &middle));
+            for first in board.firsts_of_each(CLIMBED) {
+                self.improve(&first, &mut board, &|placing| judge(placing, &middle));
+            }
+        }
+        board.keep(JUDGED, IMPROVED);
         let given = given.iter().filter_map(|placing| self.paged(placing));
         let given: Vec<Placing> = given.filter(|placing| self.fits(placing)).collect();
         // Those that were given come first: they stay where nothing is better.
-        let candidates: Vec<Placing> =
-            given.iter().cloned().chain(improved.into_iter().map(|(_, placing)| placing)).collect();
+        let candidates: Vec<Placing> = given.iter().cloned().chain(board.placings()).collect();
         let mut best: Option<(Placing, Outcome)> = None;
         let price = |placing: &Placing, outcome: &Outcome| {
             outcome.seconds * (1.0 + PART_PRICE * placing.parts.len().saturating_sub(2) as f64)
         };
         let simple = given.len();
-        let mut judged = 0;
+        let mut number = 0;
         let mut judge_last = |placing: Placing, best: &mut Option<(Placing, Outcome)>| {
-            let outcome = mean(self.figures, self.load, &placing, CHANCES);
-            judged += 1;
+            let outcome = judged(self.figures, self.load, &placing);
+            number += 1;
             // What is a little faster by the model alone is no reason to leave what others would do.
             let is_simple = |other: &Placing| given.contains(other);
             let now = price(&placing, &outcome);
             let better = |(other, least): &(Placing, Outcome)| {
-                let needed = if judged > simple && is_simple(other) { WORTH } else { BETTER };
+                let needed = if number > simple && is_simple(other) { WORTH } else { BETTER };
                 now < price(other, least) * (1.0 - needed)
             };
             if best.as_ref().is_none_or(better) {
@@ -125,18 +134,15 @@ impl Search<'_> {
         let moved = best.iter().flat_map(|(placing, _)| hot::moved(self, placing)).collect::<Vec<_>>();
         moved.into_iter().for_each(|placing| judge_last(placing, &mut best));
         let (placing, outcome) = best.expect("a class has room for all");
-        Found { placing, outcome, tried }
+        Found { placing, outcome, tried: count.get() }
     }
 
-    /// What most candidates are judged by: long requests are many pieces each on their way.
-    fn small(&self) -> Load {
-        let small = self.load.thin(SMALL);
-        let pieces = small.bytes() / self.figures.network.window.0.max(1);
-        if pieces <= PIECES {
-            small
-        } else {
-            self.load.thin((SMALL as u64 * PIECES / pieces).max(1) as usize)
-        }
+    /// So many requests, fewer where they are long: those are many pieces each on their way.
+    fn thin(&self, requests: usize) -> Load {
+        let thin = self.load.thin(requests);
+        let pieces = thin.bytes() / self.figures.network.window.0.max(1);
+        let most = PIECES * (requests / SMALL) as u64;
+        if pieces <= most { thin } else { self.load.thin((requests as u64 * most / pieces).max(1) as usize) }
     }
 
     /// A layout as it is, or with stripes of whole pages.
@@ -153,14 +159,11 @@ impl Search<'_> {
             && placing.fits(self.figures, self.rooms, self.unit.extent, self.unit.files.max(1))
     }
 
-    /// Goes through the stripe sizes and ends of the parts, one at a time, and takes what is better.
-    fn improve(
-        &self,
-        mut row: Row,
-        mut placing: Placing,
-        mut seconds: f64,
-        judge: &mut impl FnMut(&Placing) -> f64,
-    ) -> (f64, Placing) {
+    /// Goes through the stripe sizes and ends of the parts, one at a time, and goes on from what is better; the board has
+    /// all that was tried.
+    fn improve(&self, from: &Tried, board: &mut Board, judge: &impl Fn(&Placing) -> f64) {
+        let Tried { row: Some(row), mut placing, mut seconds } = from.clone() else { return };
+        let mut row = row;
         for _ in 0..PASSES {
             let before = seconds;
             for other in 0..row.choices() {
@@ -170,6 +173,7 @@ impl Search<'_> {
                         continue;
                     }
                     let time = judge(&candidate);
+                    board.add(time, Some(row_with.clone()), candidate.clone());
                     if time < seconds * (1.0 - needed) {
                         (row, placing, seconds) = (row_with, candidate, time);
                     }
@@ -179,26 +183,7 @@ impl Search<'_> {
                 break;
             }
         }
-        (seconds, placing)
     }
-}
-
-/// Adds what is not there yet.
-fn keep(scored: &mut Vec<(f64, Row, Placing)>, new: (f64, Row, Placing)) {
-    if !scored.iter().any(|(.., placing)| *placing == new.2) {
-        scored.push(new);
-    }
-}
-
-/// The best of each set of classes in a row, the best rows first, so many.
-fn firsts_of_each(scored: &[(f64, Row, Placing)], max: usize) -> Vec<&(f64, Row, Placing)> {
-    let mut firsts: Vec<&(f64, Row, Placing)> = Vec::new();
-    for one in scored {
-        if firsts.len() < max && !firsts.iter().any(|(_, other, _)| other.same_sets(&one.1)) {
-            firsts.push(one);
-        }
-    }
-    firsts
 }
 
 #[cfg(test)]

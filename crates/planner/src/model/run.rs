@@ -4,7 +4,7 @@ use super::Outcome;
 use super::behind::Synced;
 use super::load::{Load, Planned};
 use super::target::{Link, Local, Target, side_by_side};
-use crate::figures::Figures;
+use crate::figures::{Figures, Head};
 use crate::mix::Direction;
 use crate::placing::Placing;
 use std::cmp::Reverse;
@@ -68,6 +68,8 @@ pub(super) struct Run<'a> {
     load: &'a Load,
     /// Which of many courses that chance may take.
     chance: u32,
+    /// Heads for reads, by class.
+    heads: Vec<Option<Head>>,
     layouts: Vec<Layout>,
     /// Those of single files instead.
     files: Option<&'a BTreeMap<u32, Layout>>,
@@ -108,6 +110,7 @@ impl<'a> Run<'a> {
         Self {
             figures,
             chance: 0,
+            heads: figures.classes.iter().map(|class| class.read.head.clone()).collect(),
             load,
             layouts: placings.iter().map(layout).collect(),
             files: None,
@@ -134,9 +137,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// With other chances than the first ones.
-    pub(super) fn with_chance(mut self, chance: u32) -> Self {
+    /// Another of the courses that it may take: with other chances, and turns of heads that take so much of what the
+    /// figures say.
+    pub(super) fn with_course(mut self, chance: u32, turns: f64) -> Self {
         self.chance = chance;
+        self.heads.iter_mut().flatten().for_each(|head| head.turn_us *= turns);
         self
     }
 
@@ -359,7 +364,7 @@ impl<'a> Run<'a> {
         if direction == Direction::Read {
             // Lines for those in order were measured as they come, and a head here knows of no writes between reads.
             let by_head = !held && !side_by_side && self.load.jumps;
-            if let Some(head) = service.head.as_ref().filter(|_| by_head) {
+            if let Some(head) = self.heads[target.class].as_ref().filter(|_| by_head) {
                 let is_again = planned.since.is_some();
                 let waits = target.waits(now, (rank, place as u32), local, is_again, service, head);
                 if !waits {
@@ -398,15 +403,14 @@ impl<'a> Run<'a> {
     fn head_goes_on(&mut self, number: u32, now: f64) {
         let target = &mut self.targets[number as usize];
         let class = &self.figures.classes[target.class];
-        let service = &class.read;
-        let head = service.head.as_ref().expect("only heads are ready");
+        let head = self.heads[target.class].as_ref().expect("only heads are ready");
         let passed = if target.head.is_busy() { None } else { target.next(now, class, head) };
+        let answered = now + class.read.sequential.startup_ns() + head.way_us * 1e3;
         let mut done = std::mem::take(&mut self.passed_by);
         target.head.answered(&mut done);
         if let Some(passed) = passed {
             self.tell(passed, number, Event::Ready);
         }
-        let answered = now + service.sequential.startup_ns() + head.way_us * 1e3;
         done.drain(..).for_each(|(rank, leg)| self.tell(answered, rank, Event::Answer(leg)));
         self.passed_by = done;
     }

@@ -454,15 +454,39 @@ fn reads_that_jump_are_served_by_the_head_and_others_by_lines() {
 }
 
 #[test]
-fn the_mean_of_several_courses_is_none_of_one() {
+fn layouts_are_judged_by_several_courses() {
     let mut figures = turning(256 * KIB, 0);
+    let placing = Placing::whole(vec![1 << 30, 0]);
+    // In order chance alone makes courses.
     let requests: Vec<_> = (0..64u64).map(|n| ((n % 8) as u32, n * 7 % 64 * 64 * KIB, 64 * KIB)).collect();
-    let (load, placing) = (load(&requests), Placing::whole(vec![1 << 30, 0]));
-    assert_eq!(mean(&figures, &load, &placing, 4), run(&figures, &load, &[&placing]));
+    let in_order: Vec<_> = (0..64u64).map(|n| (0, n * 64 * KIB, 64 * KIB)).collect();
+    let (turns, ordered) = (load(&requests), load(&in_order));
+    assert!(turns.jumps && !ordered.jumps);
+    let once = |figures: &Figures, load: &Load| run(figures, load, &[&placing]);
+    assert_eq!(judged(&figures, &ordered, &placing), once(&figures, &ordered));
+    // Heads that turn a little slower and quicker do.
+    let (several, one) = (judged(&figures, &turns, &placing), once(&figures, &turns));
+    assert!(several.seconds != one.seconds, "{several:?} {one:?}");
+    assert_eq!(Outcome { seconds: one.seconds, ..several }, one);
     figures.call_us = 5_000.0;
-    let of = |times| mean(&figures, &load, &placing, times).seconds;
-    assert_eq!(of(1), run(&figures, &load, &[&placing]).seconds);
-    assert!(of(2) != of(1) && of(4) != of(2), "{} {} {}", of(1), of(2), of(4));
+    assert!(judged(&figures, &ordered, &placing).seconds != once(&figures, &ordered).seconds);
+}
+
+#[test]
+fn what_is_quick_in_step_with_the_medium_alone_is_not_relied_upon() {
+    let figures = turning(0, 0);
+    let placing = Placing::whole(vec![1 << 40, 0]);
+    let ratio = |place: &dyn Fn(u64) -> u64| {
+        let requests: Vec<_> = (0..256).map(|n| (0, place(n) * 64 * KIB, 64 * KIB)).collect();
+        let load = load(&requests);
+        judged(&figures, &load, &placing).seconds / run(&figures, &load, &[&placing]).seconds
+    };
+    // 155 pieces of 64 KiB pass in ten turns and 1.6 ms, and the seek takes 1 ms: each next piece comes by at once, but the
+    // turn is missed if it takes 1 % longer.
+    let in_step = ratio(&|n| n * 156);
+    assert!(in_step > 2.0, "{in_step}");
+    let anywhere = ratio(&|n| n * 167 % 256 * 100 + n % 7);
+    assert!((0.9..1.1).contains(&anywhere), "{anywhere}");
 }
 
 /// A disk of 100 MB/s without startup that begins to write when 2 MiB have been gathered, and what reads wait for.

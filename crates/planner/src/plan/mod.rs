@@ -3,10 +3,10 @@
 mod file;
 mod told;
 
-use crate::best::{CHANCES, Search};
+use crate::best::Search;
 use crate::bytes::Bytes;
 use crate::figures::{Class, Figures};
-use crate::model::{Load, Outcome, mean, run};
+use crate::model::{Load, Outcome, judged, run};
 use crate::paper::{DEF_STRIPE, Problem, Setting};
 use crate::placing::Placing;
 use crate::rule::OTHERS;
@@ -237,7 +237,7 @@ fn offers(
             return Offer { planner, placing, cost: None, outcome: found.outcome };
         }
         let chosen = paper(planner, rooms);
-        let outcome = mean(figures, &load, &chosen.placing, CHANCES);
+        let outcome = judged(figures, &load, &chosen.placing);
         Offer { planner, placing: chosen.placing, cost: Some(chosen.cost_ns / 1e9), outcome }
     };
     planners.iter().copied().zip(left).map(option).collect()
