@@ -53,6 +53,11 @@ fn random_reads_with_room_for_a_quarter_are_a_quarter_faster_than_under_any_plan
     }
 }
 
+/// Dice by which layouts are compared: others than those by which the best of many was found, for that has chance on its side.
+const OTHER_SEEDS: std::ops::RangeInclusive<u64> = 1001..=1006;
+/// So many of the best found are compared.
+const COMPARED: usize = 5;
+
 /// The time of the planner's layout on the twin over that of the best of many others; a third of all, for the time it takes.
 fn over_the_best_found(text: &str, room: u64) -> f64 {
     let cluster: ClusterSpec = toml::from_str(CLUSTER).unwrap();
@@ -68,15 +73,23 @@ fn over_the_best_found(text: &str, room: u64) -> f64 {
         Trials { cluster: &cluster, figures: &figures, workload: &*workload, options, seeds: 1, jobs: 4 };
     let found = trials.each(&some);
     let (_, placings) = planned.placings.iter().find(|(planner, _)| *planner == Planner::Best).unwrap();
-    let best = trial(&cluster, &figures, &placings[0], &*workload, None).unwrap().seconds;
-    best / found[0].0.seconds
+    let sum = |placing: &Placing| {
+        let seconds = |seed| {
+            let cluster = ClusterSpec { seed, ..cluster.clone() };
+            trial(&cluster, &figures, placing, &*workload, None).unwrap().seconds
+        };
+        OTHER_SEEDS.map(seconds).sum::<f64>()
+    };
+    let found = found.iter().take(COMPARED).map(|(_, number)| sum(&some[*number]));
+    sum(&placings[0]) / found.fold(f64::INFINITY, f64::min)
 }
 
 #[test]
 fn random_reads_are_laid_out_nearly_as_well_as_a_search_on_the_twin_does() {
     let text = "kind = \"ior\"\nranks = 16\ntransfer = \"512 KiB\"\nper_rank = \"8 MiB\"\norder = \"random\"\naccess = \"read\"";
     let over = over_the_best_found(text, 8 << 20);
-    assert!(over < 1.1, "{over}");
+    println!("{over}");
+    assert!(over < 1.05, "{over}");
 }
 
 #[test]
@@ -84,7 +97,8 @@ fn long_collective_windows_are_laid_out_nearly_as_well_as_a_search_on_the_twin_d
     // BTIO: sixteen processes on eight nodes write windows of 2.6 MB together, and read them back in the end.
     let text = "kind = \"btio\"\nranks = 16\nclass = \"B\"\nsubtype = \"full\"\ndumps = 3\ntwo_phase = {}";
     let over = over_the_best_found(text, 16 << 20);
-    assert!(over < 1.1, "{over}");
+    println!("{over}");
+    assert!(over < 1.05, "{over}");
 }
 
 #[test]
