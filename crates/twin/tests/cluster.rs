@@ -94,7 +94,7 @@ fn a_full_disk_ends_the_run_with_a_reason() {
     let error = run(&small, &*transfers(2, Size::kib(256), 8).build().expect("a workload"));
     let error = error.expect_err("4 MiB do not fit");
     assert!(matches!(&error, RunError::Op { .. } | RunError::Workload { .. }), "{error}");
-    assert!(error.to_string().contains("Write"), "{error}");
+    assert!(error.to_string().contains("write of 262144 bytes"), "{error}");
 }
 
 #[test]
