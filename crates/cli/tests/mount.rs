@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounts::{self, Mounted};
-use common::{Embedded, succeeded};
+use common::{Embedded, shown, succeeded, undisturbed};
 use std::process::Command;
 
 #[test]
@@ -52,4 +52,69 @@ fn a_mount_shows_what_programs_wrote_and_ends_when_told() {
     cluster.weft(["umount", at]);
     assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0, "nothing is mounted any more");
     assert!(cluster.fails(2, ["umount", at]).contains("no cluster is mounted there"));
+}
+
+#[test]
+fn only_an_empty_directory_is_mounted_over() {
+    if !mounts::possible() {
+        return;
+    }
+    let cluster = Embedded::new();
+    let dir = cluster.local("full");
+    let at = dir.to_str().expect("text");
+    std::fs::create_dir(&dir).expect("made");
+    std::fs::write(dir.join("important"), "a\n").expect("written");
+    cluster.run(["true"]);
+    let said = cluster.fails(1, ["mount", at]);
+    assert!(said.contains("the directory is not empty") && said.contains("--nonempty"), "{said}");
+    let said = cluster.fails(1, ["mount", "/etc"]);
+    assert!(said.contains("weft: /etc: the directory is not empty"), "{said}");
+    let said = cluster.fails(1, ["mount", dir.join("important").to_str().expect("text")]);
+    assert!(said.contains("Not a directory"), "{said}");
+    assert_eq!(std::fs::read_to_string(dir.join("important")).expect("still in sight"), "a\n");
+
+    cluster.weft(["mount", "--nonempty", at]);
+    let mounted = Mounted(dir.clone());
+    assert!(!dir.join("important").exists(), "out of sight");
+    let said = cluster.fails(1, ["mount", "--nonempty", at]);
+    assert!(said.contains("mounted there already") && said.contains("weft umount"), "{said}");
+    cluster.weft(["umount", at]);
+    drop(mounted);
+    assert!(dir.join("important").exists());
+}
+
+#[test]
+fn a_mount_without_a_cluster_file_makes_and_starts_the_embedded_cluster() {
+    if !mounts::possible() {
+        return;
+    }
+    let home = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
+    let state = home.path().join("state");
+    let weft = |args: &[&str]| {
+        let mut command = undisturbed();
+        command.env("HOME", home.path()).env("WEFT_STATE", &state).env_remove("XDG_CONFIG_HOME").args(args);
+        succeeded(&mut command)
+    };
+    let dir = home.path().join("mount");
+    std::fs::create_dir(&dir).expect("made");
+    let at = dir.to_str().expect("text");
+    assert!(!state.exists());
+    weft(&["mount", at]);
+    let mounted = Mounted(dir.clone());
+    std::fs::write(dir.join("one"), "by the kernel\n").expect("written");
+    assert_eq!(weft(&["cat", "/weft/one"]), "by the kernel\n");
+
+    // Servers that do not run any more are started, too.
+    weft(&["umount", at]);
+    weft(&["stop"]);
+    weft(&["mount", at]);
+    assert_eq!(std::fs::read_to_string(dir.join("one")).expect("read"), "by the kernel\n");
+    // A cluster that is mounted is not emptied.
+    let mut fresh = undisturbed();
+    fresh.args(["run", "--fresh", "--state"]).arg(&state).args(["--", "true"]);
+    let refused = fresh.output().expect("weft starts");
+    assert_eq!(refused.status.code(), Some(1), "{}", shown(&refused));
+    weft(&["umount", at]);
+    drop(mounted);
+    weft(&["stop"]);
 }

@@ -274,3 +274,93 @@ fn what_was_written_is_read_through_every_mount_and_client() {
         }
     }
 }
+
+/// A file mapped for reading alone.
+struct ReadMap(*const u8, usize);
+
+impl ReadMap {
+    fn new(file: &File, len: usize, how: i32) -> Self {
+        use std::os::fd::AsRawFd;
+        // SAFETY: a new mapping, of a file that is `len` bytes long.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, how, file.as_raw_fd(), 0) };
+        assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Self(at.cast_const().cast(), len)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        // SAFETY: the map has this length and lives until drop; volatile, because others change the file.
+        (0..self.1).map(|at| unsafe { self.0.add(at).read_volatile() }).collect()
+    }
+}
+
+impl Drop for ReadMap {
+    fn drop(&mut self) {
+        // SAFETY: what was mapped.
+        unsafe { libc::munmap(self.0.cast_mut().cast(), self.1) };
+    }
+}
+
+#[test]
+fn a_map_sees_what_was_written_elsewhere_once_the_writer_has_closed() {
+    if !mounts::possible() {
+        return;
+    }
+    const LEN: usize = 5 * 4096 + 77;
+    let cluster = Embedded::started();
+    let (a, b) = (Mounted::new(&cluster, "a"), Mounted::new(&cluster, "b"));
+    let write = |number: u8| {
+        OpenOptions::new().write(true).open(b.at("file")).expect("opened").write_all_at(&vec![number; LEN], 0)
+    };
+    std::fs::write(b.at("file"), vec![0; LEN]).expect("written");
+    // Opened while nobody else writes, while a writer has it open, and for writing too; for each, with the descriptor
+    // closed after it was mapped, and not.
+    for (writes_before, write_too) in [(false, false), (true, false), (false, true), (true, true)] {
+        for keep_open in [true, false] {
+            let what = format!("{writes_before} {write_too} {keep_open}");
+            write(0).expect("written");
+            let writer = OpenOptions::new().write(true).open(b.at("file")).expect("opened");
+            let writer = if writes_before { Some(writer) } else { None };
+            let file = OpenOptions::new().read(true).write(write_too).open(a.at("file")).expect("opened");
+            let (shared, private) =
+                (ReadMap::new(&file, LEN, libc::MAP_SHARED), ReadMap::new(&file, LEN, libc::MAP_PRIVATE));
+            let _kept = keep_open.then_some(file);
+            assert_eq!((shared.bytes(), private.bytes()), (vec![0; LEN], vec![0; LEN]), "{what}");
+            let writer =
+                writer.unwrap_or_else(|| OpenOptions::new().write(true).open(b.at("file")).expect("opened"));
+            for number in [1, 2] {
+                // Twice, with two descriptors of one open: each close counts.
+                let again = writer.try_clone().expect("a descriptor");
+                again.write_all_at(&vec![number; LEN], 0).expect("written");
+                drop(again);
+                assert_eq!(shared.bytes(), vec![number; LEN], "{what}");
+                assert_eq!(private.bytes(), vec![number; LEN], "{what}");
+            }
+            drop(writer);
+            // By a program under `weft run`, and through another open on the other mount.
+            cluster.run(["sh", "-c", "printf x | dd of=/weft/file bs=1 seek=4097 conv=notrunc status=none"]);
+            assert_eq!(shared.bytes()[4096..4099], [2, b'x', 2], "{what}");
+            write(3).expect("written");
+            assert_eq!((shared.bytes(), private.bytes()), (vec![3; LEN], vec![3; LEN]), "{what}");
+        }
+    }
+    // A writer that is killed has closed its files as well.
+    let file = File::open(a.at("file")).expect("opened");
+    let map = ReadMap::new(&file, LEN, libc::MAP_SHARED);
+    drop(file);
+    assert_eq!(map.bytes(), vec![3; LEN]);
+    let script = "exec 3<>/weft/file; printf y >&3; kill -9 $$";
+    let ended = cluster.running(["bash", "-c", script]).status().expect("weft starts");
+    assert!(!ended.success());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while map.bytes()[0] != b'y' {
+        assert!(Instant::now() < deadline, "the pages are dropped");
+    }
+    // A map outlives the metadata server.
+    kill_and_restart_metadata(&cluster);
+    while {
+        write(4).expect("written");
+        map.bytes() != vec![4; LEN]
+    } {
+        assert!(Instant::now() < deadline, "the mount listens again");
+    }
+}

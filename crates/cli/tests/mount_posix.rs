@@ -53,7 +53,9 @@ fn files_on_a_mount_behave_as_files() {
     appends(&a, &b);
     holes(&a, &b);
     attributes(&a, &b);
+    times_before_1970(&cluster, &a, &b);
     directories(&a, &b);
+    removed_directories(&a, &b);
     locks(&a, &b);
     interrupted_locks(&a, &b);
 }
@@ -178,6 +180,52 @@ fn directories(a: &Mounted, b: &Mounted) {
     }
     assert_eq!(seen, 1200, "removing while listing skips nothing");
     std::fs::remove_dir(a.at("many")).expect("empty");
+}
+
+/// Seconds and nanoseconds of the last change, as the file system tells them.
+fn changed(path: impl AsRef<Path>) -> (i64, i64) {
+    let meta = std::fs::metadata(path).expect("asked");
+    (meta.mtime(), meta.mtime_nsec())
+}
+
+fn times_before_1970(cluster: &Embedded, a: &Mounted, b: &Mounted) {
+    let path = std::ffi::CString::new(a.at("old").to_str().expect("text")).expect("no zeros");
+    File::create(a.at("old")).expect("made");
+    for (seconds, nanos) in [(-2, 500_000_000), (-1, 0), (-1, 999_999_999), (-1, 1), (-86_400, 7), (0, 1)] {
+        let time = libc::timespec { tv_sec: seconds, tv_nsec: nanos };
+        // SAFETY: a path and two times.
+        let set = unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), [time; 2].as_ptr(), 0) };
+        assert_eq!(set, 0);
+        assert_eq!(changed(a.at("old")), (seconds, nanos));
+        assert_eq!(changed(b.at("old")), (seconds, nanos));
+        let seen = cluster.run(["stat", "-c", "%.9Y", "/weft/old"]);
+        let exact = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        let sign = if exact < 0 { "-" } else { "" };
+        let (whole, part) = (exact.unsigned_abs() / 1_000_000_000, exact.unsigned_abs() % 1_000_000_000);
+        assert_eq!(seen.trim(), format!("{sign}{whole}.{part:09}"), "as a program under weft run sees it");
+        // A copy keeps it.
+        let local = cluster.local("old");
+        cluster.weft(["cp", "-p", "/weft/old", local.to_str().expect("text")]);
+        assert_eq!(changed(&local), (seconds, nanos));
+    }
+    cluster.run(["touch", "-d", "1969-12-31 23:59:58.25 UTC", "/weft/old"]);
+    assert_eq!(changed(b.at("old")), (-2, 250_000_000));
+}
+
+fn removed_directories(a: &Mounted, b: &Mounted) {
+    std::fs::create_dir(a.at("gone")).expect("made");
+    for remover in [a, b] {
+        let open = File::open(a.at("gone")).expect("opened");
+        std::fs::remove_dir(remover.at("gone")).expect("removed");
+        for flags in [libc::O_RDONLY, libc::O_CREAT | libc::O_WRONLY, libc::O_DIRECTORY, libc::O_PATH] {
+            // SAFETY: a directory, a name, flags and a mode.
+            let opened = unsafe { libc::openat(open.as_raw_fd(), c"name".as_ptr(), flags, 0o600) };
+            let error = std::io::Error::last_os_error();
+            assert_eq!((opened, error.raw_os_error()), (-1, Some(libc::ENOENT)), "{flags:o}");
+        }
+        let _ = std::fs::create_dir(a.at("gone"));
+    }
+    let _ = std::fs::remove_dir(a.at("gone"));
 }
 
 fn lock(file: &File, kind: i32, start: i64, len: i64, wait: bool) -> std::io::Result<()> {

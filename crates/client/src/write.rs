@@ -62,6 +62,15 @@ impl<E: Env> OpenFile<E> {
         }
         result.map_err(|error| error.about(&state.path))
     }
+
+    /// Has the kernels of all other mounts that have the file open drop their pages of it, so that maps there see what was
+    /// written until now.
+    pub async fn drop_pages_elsewhere(&self) {
+        // Where mounts keep pages, each write has done so.
+        if !self.state.cached_elsewhere() {
+            self.state.invalidate(Extent::new(0, u64::MAX)).await;
+        }
+    }
 }
 
 impl<E: Env> State<E> {

@@ -44,7 +44,11 @@ pub fn set_time(time: TimeOrNow) -> SetTime {
         TimeOrNow::Now => SetTime::Now,
         TimeOrNow::SpecificTime(at) => SetTime::At(match at.duration_since(SystemTime::UNIX_EPOCH) {
             Ok(after) => Timestamp(after.as_nanos() as i128),
-            Err(before) => Timestamp(-(before.duration().as_nanos() as i128)),
+            // The FUSE library takes the kernel's nanoseconds, which count forward from the second, away from it.
+            Err(before) => {
+                let told = before.duration();
+                Timestamp::from_parts(-(told.as_secs() as i64), told.subsec_nanos())
+            }
         }),
     }
 }
@@ -101,12 +105,27 @@ pub fn open_flags(flags: i32) -> OpenFlags {
 mod tests {
     use super::*;
 
+    /// The time of `seconds` and `nanos` of the kernel as the FUSE library (0.18) hands it on.
+    fn told(seconds: i64, nanos: u32) -> SystemTime {
+        let told = Duration::new(seconds.unsigned_abs(), nanos);
+        if seconds < 0 { SystemTime::UNIX_EPOCH - told } else { SystemTime::UNIX_EPOCH + told }
+    }
+
     #[test]
-    fn times_before_1970_keep_their_value() {
-        for nanos in [-1_500_000_000i128, -1, 0, 1, 1_700_000_000_123_456_789] {
-            let there = system_time(Timestamp(nanos));
-            let SetTime::At(back) = set_time(TimeOrNow::SpecificTime(there)) else { panic!("a time") };
-            assert_eq!(back, Timestamp(nanos));
+    fn times_before_1970_keep_their_fractions() {
+        for nanos in [-1_500_000_000i128, -1_000_000_000, -999_999_999, -1, 0, 1, 1_700_000_000_123_456_789] {
+            let time = Timestamp(nanos);
+            let (seconds, fraction) = time.parts();
+            let SetTime::At(set) = set_time(TimeOrNow::SpecificTime(told(seconds, fraction))) else {
+                panic!("a time")
+            };
+            assert_eq!(set, time);
+            let shown = system_time(time);
+            let exact = match shown.duration_since(SystemTime::UNIX_EPOCH) {
+                Ok(after) => after.as_nanos() as i128,
+                Err(before) => -(before.duration().as_nanos() as i128),
+            };
+            assert_eq!(exact, nanos);
         }
     }
 }

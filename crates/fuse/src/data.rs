@@ -17,13 +17,20 @@ thread_local! {
 }
 
 impl WeftFilesystem {
-    /// Reads and answers.
-    pub fn read_for(&self, unique: RequestId, handle: &OpenHandle, extent: Extent, reply: ReplyData) {
+    /// Reads and answers. `fills_pages`: the bytes become pages of the kernel, for a map.
+    pub fn read_for(
+        &self,
+        unique: RequestId,
+        handle: &OpenHandle,
+        extent: Extent,
+        fills_pages: bool,
+        reply: ReplyData,
+    ) {
         if let Some(reply) = self.splice_for(unique, handle, extent, reply) {
             copy_for(handle, extent, reply);
         }
-        if handle.pages {
-            self.pages.after_read(&handle.file);
+        if handle.pages || fills_pages {
+            self.pages.after_read(&handle.file, handle.pages);
         }
     }
 
@@ -56,6 +63,7 @@ impl WeftFilesystem {
         } else {
             block_on(handle.file.write_at(&bufs, offset))
         };
+        handle.wrote.store(true, Relaxed);
         let answer = move || match result {
             Ok(written) => reply.written(written as u32),
             Err(error) => reply.error(Refusal::from(error).0),

@@ -273,12 +273,14 @@ impl Filesystem for WeftFilesystem {
         offset: u64,
         size: u32,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         match self.handle(fh) {
             Ok(handle) => {
-                self.read_for(request.unique(), &handle, Extent::new(offset, u64::from(size)), reply);
+                let extent = Extent::new(offset, u64::from(size));
+                // The kernel names the owner of the program's own reads, but not of those that fill pages.
+                self.read_for(request.unique(), &handle, extent, lock_owner.is_none(), reply);
             }
             Err(Refusal(errno)) => reply.error(errno),
         }

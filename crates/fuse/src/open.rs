@@ -30,6 +30,8 @@ pub struct OpenHandle {
     pub splices: AtomicBool,
     /// The file has reached this far at some time.
     pub there_until: AtomicU64,
+    /// Something was written through it since its last flush.
+    pub wrote: AtomicBool,
     pub locks: HandleLocks,
 }
 
@@ -59,14 +61,15 @@ impl WeftFilesystem {
                 FopenFlags::empty()
             }
         } else {
-            self.pages.forget(file.file());
+            self.pages.opened_without(file.file());
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
         };
         let append = flags & libc::O_APPEND != 0;
         let set_ids = AtomicBool::new(at_open.mode & SET_IDS != 0);
         let there_until = AtomicU64::new(at_open.size.0);
         let (splices, locks) = (AtomicBool::new(true), HandleLocks::default());
-        let handle = OpenHandle { file, append, pages, set_ids, splices, there_until, locks };
+        let wrote = AtomicBool::new(false);
+        let handle = OpenHandle { file, append, pages, set_ids, splices, there_until, wrote, locks };
         (FileHandle(self.files.insert(handle)), kernel)
     }
 
@@ -88,6 +91,10 @@ impl WeftFilesystem {
     pub fn flush_handle(&self, fh: FileHandle, owner: LockOwner) {
         if let Some(handle) = self.files.get(fh.0) {
             locks::release(&handle.file, &handle.locks, owner.0);
+            // Maps on other mounts see what was written once this close has returned; the release comes later.
+            if handle.wrote.swap(false, Ordering::Relaxed) {
+                block_on(handle.file.drop_pages_elsewhere());
+            }
         }
     }
 
@@ -97,8 +104,6 @@ impl WeftFilesystem {
         if let Some(owner) = owner {
             locks::release(&handle.file, &handle.locks, owner.0);
         }
-        if handle.pages {
-            self.pages.closed(handle.file.file());
-        }
+        self.pages.closed(handle.file.file(), handle.pages);
     }
 }

@@ -6,6 +6,10 @@
 //! a read that starts after a write returned sees it. Pages outlive the last close when the file's epoch, which
 //! changes whenever anybody opens it for writing or cuts it, is still the one under which they were read.
 //!
+//! Opens that keep no pages can be mapped all the same, and the kernel has the pages of a map until they are dropped.
+//! When a session that wrote a file closes it, the metadata service has every other mount that has it open drop its pages,
+//! and the close waits for that. A map keeps its file open.
+//!
 //! When the connection to the metadata service breaks, nobody tells this mount of writes: all pages are dropped at once,
 //! and from then on after each read, until the service has heard again which files are kept. A service that starts
 //! makes writers wait until that has happened.
@@ -43,11 +47,13 @@ struct Kept {
     epochs: HashMap<FileId, u64>,
     /// Opens with pages, by file.
     opens: BTreeMap<FileId, u32>,
+    /// Opens without pages, by file; they can be mapped.
+    direct: BTreeMap<FileId, u32>,
 }
 
 impl Kept {
     fn files(&self) -> BTreeSet<FileId> {
-        self.epochs.keys().chain(self.opens.keys()).copied().collect()
+        self.epochs.keys().chain(self.opens.keys()).chain(self.direct.keys()).copied().collect()
     }
 }
 
@@ -78,19 +84,26 @@ impl Pages {
         kept.epochs.insert(file, epoch) == Some(epoch)
     }
 
-    /// An open with pages has ended.
-    pub fn closed(&self, file: FileId) {
+    /// An open, with pages or without, has ended.
+    pub fn closed(&self, file: FileId, with_pages: bool) {
         let mut kept = self.kept.lock();
-        if let Some(count) = kept.opens.get_mut(&file) {
+        let opens = if with_pages { &mut kept.opens } else { &mut kept.direct };
+        if let Some(count) = opens.get_mut(&file) {
             *count -= 1;
             if *count == 0 {
-                kept.opens.remove(&file);
+                opens.remove(&file);
             }
         }
     }
 
     /// The file is opened without pages: what the kernel has of it must not be used by a later open.
-    pub fn forget(&self, file: FileId) {
+    pub fn opened_without(&self, file: FileId) {
+        let mut kept = self.kept.lock();
+        kept.epochs.remove(&file);
+        *kept.direct.entry(file).or_default() += 1;
+    }
+
+    fn forget(&self, file: FileId) {
         self.kept.lock().epochs.remove(&file);
     }
 
@@ -99,9 +112,10 @@ impl Pages {
         self.dropper.end();
     }
 
-    /// After a read through pages: those of which nobody would tell when they become wrong are dropped again.
-    pub fn after_read(&self, file: &OpenFile<RealEnv>) {
-        if self.deaf.load(Ordering::Acquire) || !file.hears_of_writes() {
+    /// After a read that filled pages: those of which nobody would tell when they become wrong are dropped again. Nobody
+    /// tells an open without pages of each write, only of closes.
+    pub fn after_read(&self, file: &OpenFile<RealEnv>, with_pages: bool) {
+        if self.deaf.load(Ordering::Acquire) || with_pages && !file.hears_of_writes() {
             self.dropper.drop_later(file.file());
         }
     }

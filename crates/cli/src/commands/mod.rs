@@ -33,7 +33,7 @@ pub mod twin;
 mod wanted;
 pub mod workload;
 
-pub use session::{Held, load, posix};
+pub use session::{Held, load, load_or_start, posix};
 
 use crate::args::{self, Command};
 use crate::failure::Failure;

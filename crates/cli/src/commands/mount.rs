@@ -12,6 +12,9 @@ use weft_core::{Nanos, ServerId};
 use weft_env::real::block_on;
 
 const AFTER: &str = "\
+Without a cluster file, the cluster that `weft run` keeps on this machine is shown; it is made and started when it does
+not run, and its servers do not end while it is mounted.
+
 Every program works on a mount: static ones, those that map files shared, those that start programs from it. Needs
 /dev/fuse and, unless run by root, fusermount3 (Debian: fuse3). The preload library (`weft run`) is faster.
 
@@ -45,6 +48,9 @@ pub struct Mount {
     /// Never let the kernel keep pages
     #[arg(long)]
     no_page_cache: bool,
+    /// Mount over a directory that is not empty: what it holds is out of sight until the mount ends
+    #[arg(long)]
+    nonempty: bool,
     /// Print "ready" when the mount is there
     #[arg(long, hide = true)]
     announce: bool,
@@ -58,7 +64,11 @@ impl Mount {
         if !self.foreground {
             return self.background(file);
         }
-        let weft = Weft::for_mount(file, !self.no_page_cache)?;
+        self.check_dir()?;
+        let weft = Weft::for_mount(super::load_or_start(file)?, !self.no_page_cache)?;
+        let _used = crate::embedded::used(&weft.cluster)?;
+        // Idle servers would end while nobody reads or writes: this holds them.
+        let _held = crate::embedded::hold(&weft.cluster)?;
         // A cluster that is not there is told now, not at the first access.
         let metadata: ServerId = weft.cluster.map().metadata;
         block_on(weft.client.status(metadata))
@@ -73,7 +83,7 @@ impl Mount {
         };
         let mount = weft_fuse::mount(weft.client, &self.dir, &options).map_err(|error| {
             Failure::new(self.dir.display(), error)
-                .remedy("is it an empty directory, is there /dev/fuse, and is fusermount3 (fuse3) installed?")
+                .remedy("is there /dev/fuse, and is fusermount3 (fuse3) installed?")
         })?;
         if self.announce {
             println!("ready");
@@ -88,11 +98,45 @@ impl Mount {
         Ok(0)
     }
 
+    /// Refuses a directory that cannot be mounted over or is not empty: a mount hides its files from programs that need them.
+    fn check_dir(&self) -> Result<(), Failure> {
+        let failed = |why: &dyn std::fmt::Display, remedy: String| {
+            Err(Failure::new(self.dir.display(), why).remedy(remedy))
+        };
+        let dir = super::quoted_path(&self.dir);
+        let mut entries = match std::fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return failed(&super::posix(libc::ENOENT), format!("make the directory: `mkdir {dir}`"));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+                let why = "a mount without its process is there";
+                return failed(&why, format!("`weft umount {dir}` takes it away"));
+            }
+            Err(error) => {
+                let why = error.raw_os_error().map_or_else(|| error.to_string(), super::posix);
+                return failed(&why, "name an empty directory".to_owned());
+            }
+        };
+        let at = self.dir.canonicalize().unwrap_or_default().to_string_lossy().into_owned();
+        if mounted().iter().any(|(_, there)| *there == at) {
+            let why = "a cluster is mounted there already";
+            return failed(&why, format!("`weft umount {dir}` ends that mount"));
+        }
+        if !self.nonempty && entries.next().is_some() {
+            let remedy =
+                "name an empty directory, or give --nonempty: what the directory holds is then out of sight";
+            return failed(&"the directory is not empty", remedy.to_owned());
+        }
+        Ok(())
+    }
+
     /// Starts the same command in the foreground of its own session and waits until it serves.
     fn background(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
         use std::os::unix::process::CommandExt;
         let failed = |error: std::io::Error| Failure::new(self.dir.display(), error);
-        let cluster = super::load(file)?;
+        self.check_dir()?;
+        let cluster = super::load_or_start(file)?;
         let dir = std::path::absolute(&self.dir).map_err(failed)?;
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.arg("--cluster").arg(std::path::absolute(&cluster.file).map_err(failed)?);
@@ -105,6 +149,7 @@ impl Mount {
             (self.allow_other, "--allow-other"),
             (self.read_only, "--read-only"),
             (self.no_page_cache, "--no-page-cache"),
+            (self.nonempty, "--nonempty"),
         ] {
             if given {
                 command.arg(flag);

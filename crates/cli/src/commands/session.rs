@@ -31,6 +31,15 @@ pub fn load(file: Option<PathBuf>) -> Result<Cluster, Failure> {
     })
 }
 
+/// Loads the cluster file that is meant; where none is configured, the embedded cluster, which is made and started when
+/// it is missing.
+pub fn load_or_start(file: Option<PathBuf>) -> Result<Cluster, Failure> {
+    match file.or_else(Cluster::configured) {
+        Some(file) => Ok(Cluster::load(&file)?),
+        None => embedded::ensure(&embedded::state_dir(None)?, false, None),
+    }
+}
+
 impl Weft {
     /// Loads the cluster file that is meant; servers of an embedded cluster are started when they do not run. What the client
     /// would say of servers that do not answer stands in the command's own errors.
@@ -41,9 +50,9 @@ impl Weft {
         Self::of(cluster, |_| ())
     }
 
-    /// The same for a mount, whose opens ask whether the kernel may keep pages.
-    pub fn for_mount(file: Option<PathBuf>, pages: bool) -> Result<Self, Failure> {
-        let cluster = load(file)?;
+    /// A client for a mount, whose opens ask whether the kernel may keep pages. Servers of an embedded cluster are started
+    /// when they do not run.
+    pub fn for_mount(cluster: Cluster, pages: bool) -> Result<Self, Failure> {
         embedded::revive(&cluster)?;
         Self::of(cluster, |options| options.kernel_cache = pages)
     }

@@ -42,6 +42,8 @@ pub(super) struct Told {
 #[derive(Debug, Default)]
 pub(super) struct FileEntry {
     opens: u32,
+    /// Sessions that have it open, with the number of their opens.
+    holders: BTreeMap<SessionId, u32>,
     writers: BTreeMap<SessionId, u32>,
     caching: BTreeMap<SessionId, u32>,
     /// Cuts by those who have it not open for writing, by the epochs under which they began, and whether what they find
@@ -141,6 +143,12 @@ impl Opens {
         entry.into_iter().flat_map(|e| e.caching.keys().copied()).filter(|&other| other != session).collect()
     }
 
+    /// Sessions other than `session` that have the file open.
+    pub(super) fn held_elsewhere(&self, file: FileId, session: SessionId) -> Vec<SessionId> {
+        let entry = self.files.get(&file);
+        entry.into_iter().flat_map(|e| e.holders.keys().copied()).filter(|&other| other != session).collect()
+    }
+
     /// Adds an open. `size_known`: the inode knew the size until now. The same open again changes nothing.
     pub(super) fn add(
         &mut self,
@@ -156,6 +164,7 @@ impl Opens {
         self.by_handle.insert((session, handle), open);
         let entry = self.files.entry(open.file).or_default();
         entry.opens += 1;
+        *entry.holders.entry(session).or_default() += 1;
         entry.orphan |= orphan;
         if open.changes() {
             if !entry.busy() {
@@ -232,6 +241,7 @@ impl Opens {
         let open = self.by_handle.remove(&(session, handle))?;
         let entry = self.files.get_mut(&open.file).expect("each open has its file's entry");
         entry.opens -= 1;
+        count_down(&mut entry.holders, session);
         if open.caching {
             count_down(&mut entry.caching, session);
         }

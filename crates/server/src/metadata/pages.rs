@@ -10,17 +10,27 @@ use weft_wire::hello::SessionId;
 use weft_wire::meta::{EVENT_WAIT, HandleId, MetaReply, PAGES_WAIT};
 
 impl<E: Env> Service<E> {
-    /// Tells mounts that keep pages of `file` to drop some; whom, and the number that each will acknowledge.
+    /// Tells the mounts other than `session` whose kernels may have pages of `file` to drop some; returns each mount with
+    /// the number that it will acknowledge. These are the mounts that keep pages, and all that have the file open: programs
+    /// map files through opens that keep no pages, too.
     pub(super) fn tell_others(
         &self,
-        call: &Call<'_>,
+        session: SessionId,
         file: FileId,
         start: u64,
         end: u64,
     ) -> Vec<(SessionId, u64)> {
-        let others = self.core.opens.lock().caching_elsewhere(file, call.ctx.session);
+        let (caching, held) = {
+            let opens = self.core.opens.lock();
+            (opens.caching_elsewhere(file, session), opens.held_elsewhere(file, session))
+        };
+        if held.is_empty() {
+            return Vec::new();
+        }
         let told: Vec<_> = {
             let mut sessions = self.sessions.lock();
+            let mut others = held;
+            others.retain(|other| caching.contains(other) || sessions.listens(*other));
             let tell = |session| Some((session, sessions.tell(session, file, start, end)?));
             others.into_iter().filter_map(tell).collect()
         };
@@ -38,26 +48,43 @@ impl<E: Env> Service<E> {
         end: u64,
     ) -> Outcome<MetaReply> {
         let open = self.core.opens.lock().get(call.ctx.session, handle).ok_or(Errno::EBADF)?;
-        let told = self.tell_others(call, open.file, start, end);
-        let now = self.env.now();
-        let until = now.max(self.pages_told_from).saturating_add(PAGES_WAIT);
+        let told = self.tell_others(call.ctx.session, open.file, start, end);
+        // Mounts that were told before the service started are known again only then.
         loop {
             let epoch = self.event_changed.epoch();
             let early = self.pages_told_from.saturating_sub(self.env.now());
-            if early > Nanos::ZERO && !self.is_stopping() {
-                self.event_changed.wait(epoch, Some(early)).await;
-                continue;
+            if early == Nanos::ZERO || self.is_stopping() {
+                break;
             }
+            self.event_changed.wait(epoch, Some(early)).await;
+        }
+        self.until_dropped(open.file, &told).await;
+        Ok(MetaReply::Done)
+    }
+
+    /// Has other mounts drop their pages of a file that a writer has closed, for maps that see only by that what it wrote.
+    pub(super) async fn closed_by_writer(&self, session: SessionId, file: FileId) {
+        let told = self.tell_others(session, file, 0, u64::MAX);
+        if !told.is_empty() {
+            self.until_dropped(file, &told).await;
+        }
+    }
+
+    /// Waits until mounts have dropped pages, [`PAGES_WAIT`] at the longest.
+    async fn until_dropped(&self, file: FileId, told: &[(SessionId, u64)]) {
+        let until = self.env.now().saturating_add(PAGES_WAIT);
+        loop {
+            let epoch = self.event_changed.epoch();
             let done = {
                 let sessions = self.sessions.lock();
                 told.iter().all(|(session, number)| sessions.has_done(*session, *number))
             };
             let left = until.saturating_sub(self.env.now());
             if !done && left == Nanos::ZERO {
-                self.log(&format!("a mount did not drop its pages of inode {} in time", open.file));
+                self.log(&format!("a mount did not drop its pages of inode {file} in time"));
             }
             if done || left == Nanos::ZERO || self.is_stopping() {
-                return Ok(MetaReply::Done);
+                return;
             }
             self.event_changed.wait(epoch, Some(left)).await;
         }

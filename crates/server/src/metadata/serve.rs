@@ -129,7 +129,7 @@ impl<E: Env> Service<E> {
                     op.settle(t, file, epoch, &cap, &found).map(|ended| (ended, Urgency::Lazy))
                 };
                 if self.commit(call, settle).await? {
-                    self.tell_others(call, file, 0, u64::MAX);
+                    self.tell_others(call.ctx.session, file, 0, u64::MAX);
                 }
                 Ok(MetaReply::Done)
             }
@@ -290,6 +290,7 @@ impl<E: Env> Service<E> {
 
     async fn close(&self, call: &Call<'_>, handle: HandleId, summary: WriteSummary) -> Outcome<MetaReply> {
         let session = call.ctx.session;
+        let has_written = summary.wrote || summary.unsure;
         let matters = self.core.opens.lock().close_matters(session, handle);
         let ended = if matters {
             let close = |t: &mut dyn Transaction, op: &Op<'_>| {
@@ -317,6 +318,9 @@ impl<E: Env> Service<E> {
         };
         if wakes {
             self.wake_lockers(ended.open.file);
+        }
+        if ended.open.changes() && has_written {
+            self.closed_by_writer(session, ended.open.file).await;
         }
         Ok(MetaReply::Done)
     }

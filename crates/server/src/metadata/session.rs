@@ -3,8 +3,10 @@
 use super::fault::Outcome;
 use super::locking::Locks;
 use super::op::Op;
+use super::opens::OpenEntry;
 use super::tables::{inode, put_inode};
 use super::{ConnectionContext, Service};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use weft_core::FileId;
@@ -12,7 +14,7 @@ use weft_env::plants::{Plant, planted};
 use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, Node, Point, Scan, Table, Transaction, session_key};
 use weft_wire::hello::{Identity, SessionId};
-use weft_wire::meta::NO_EPOCH;
+use weft_wire::meta::{HandleId, NO_EPOCH};
 
 impl<E: Env> Service<E> {
     /// A connection has authenticated itself.
@@ -62,7 +64,14 @@ impl<E: Env> Service<E> {
         }
         let wall = self.env.wall();
         let op = Op { core: &self.core, who: &ctx.identity, session: ctx.session, now: wall };
-        let handles = self.core.opens.lock().handles(ctx.session);
+        let (handles, changed) = {
+            let opens = self.core.opens.lock();
+            let handles = opens.handles(ctx.session);
+            let changes = |handle: &HandleId| opens.get(ctx.session, *handle).filter(OpenEntry::changes);
+            let changed: BTreeSet<FileId> =
+                handles.iter().filter_map(changes).map(|open| open.file).collect();
+            (handles, changed)
+        };
         let written = self.journal.write(|t| -> Outcome<()> {
             for handle in handles {
                 op.close(t, handle, None)?;
@@ -79,6 +88,10 @@ impl<E: Env> Service<E> {
             forgotten.iter().try_for_each(|session| forget_replies(t, *session))
         });
         forgotten.iter().for_each(|session| locks.forget_session(*session));
+        // Nobody waits for the mounts here: the writer is gone.
+        for file in changed {
+            self.tell_others(ctx.session, file, 0, u64::MAX);
+        }
         Some(written.map(|(_, point)| {
             *self.sessions_ended.lock() = Some(point);
             point

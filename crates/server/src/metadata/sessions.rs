@@ -17,6 +17,8 @@ struct Session {
     /// One event per file at most: a newer one takes the older one's range in.
     events: BTreeMap<u64, Event>,
     last_event: u64,
+    /// It has asked for events: it is a mount.
+    listens: bool,
     /// All up to this one are done.
     done: u64,
 }
@@ -93,9 +95,15 @@ impl Sessions {
         Some(number)
     }
 
+    /// Whether the session has asked for events, as mounts do.
+    pub(super) fn listens(&self, session: SessionId) -> bool {
+        self.alive.get(&session).is_some_and(|entry| entry.listens)
+    }
+
     /// All events up to `done` are done.
     pub(super) fn acknowledge(&mut self, session: SessionId, done: u64) {
         if let Some(entry) = self.alive.get_mut(&session) {
+            entry.listens = true;
             entry.done = entry.done.max(done.min(entry.last_event));
             entry.events = entry.events.split_off(&(entry.done + 1));
         }

@@ -2,7 +2,7 @@
 
 use super::fault::{Fault, Outcome};
 use super::permit::{EXECUTE, require};
-use super::tables::{dentry, inode as parent, known_inode, named_inode, path_of};
+use super::tables::{dentry, inode as parent, known_inode, path_of};
 use weft_core::FileId;
 use weft_store::metadata::{Inode, Node, Snapshot};
 use weft_wire::Errno;
@@ -74,8 +74,13 @@ fn walk_to(s: &dyn Snapshot, who: &Identity, place: &Place, tail: Tail) -> Outco
     if place.path.len() >= PATH_LEN_MAX {
         return Err(Errno::ENAMETOOLONG.into());
     }
-    let (mut at, mut inode) = (place.base, named_inode(s, place.base)?);
     let mut rest = trim(&place.path).to_vec();
+    let (mut at, mut inode) = match parent(s, place.base)? {
+        Some(inode) => (place.base, inode),
+        None if rest.is_empty() => return Err(Errno::ESTALE.into()),
+        // A removed directory, which the caller has open or works in, has no names.
+        None => return Err(Errno::ENOENT.into()),
+    };
     let mut links = 0;
     if rest.is_empty() {
         let slash = !place.path.is_empty();

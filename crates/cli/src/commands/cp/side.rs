@@ -168,7 +168,9 @@ impl Copy<'_> {
                 if keep {
                     let time = |at: Timestamp| {
                         let (seconds, nanos) = at.parts();
-                        UNIX_EPOCH + Duration::new(seconds.max(0) as u64, nanos)
+                        let whole = Duration::from_secs(seconds.unsigned_abs());
+                        let second = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
+                        second + Duration::from_nanos(nanos.into())
                     };
                     let times = std::fs::FileTimes::new()
                         .set_accessed(time(found.atime))
