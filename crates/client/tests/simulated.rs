@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::world::World;
 use support::{SERVERS, at, model, pattern, read, write};
-use weft_client::{Client, Counts, LockKind, LockOwner, LockRange, LockSpace, Transport, Wait};
+use weft_client::{Client, Counts, Error, LockKind, LockOwner, LockRange, LockSpace, Transport, Wait};
 use weft_core::{ByteLen, ClassLayout, ClassPart, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::Env;
 use weft_env::sim::{Sim, SimEnv};
@@ -179,6 +179,77 @@ fn a_cut_that_fails_leaves_no_file_shorter_than_was_asked_and_says_what_it_leave
             file.truncate(HOLE_ENDS).await.expect("cut");
             assert_eq!(file.size().await.expect("known"), HOLE_ENDS);
             assert_eq!(client.stat(&at("f")).await.expect("there").size, HOLE_ENDS);
+            drop(servers);
+        });
+    }
+}
+
+/// Targets of a new file whose layout the cluster decides.
+async fn targets_of_new(client: &Client<SimEnv>, name: &str, spec: &LayoutSpec) -> Result<Vec<u32>, Error> {
+    let file = client.open(&at(name), support::READ_WRITE, 0o644, spec).await?;
+    let mut targets: Vec<u32> =
+        file.layout().expect("a file").objects().map(|(_, target)| target.0).collect();
+    targets.sort_unstable();
+    write(&file, 0, &pattern(4 * 65_536, 1)).await;
+    assert!(read(&file, 0, 4 * 65_536).await == pattern(4 * 65_536, 1));
+    file.close().await.expect("closed");
+    Ok(targets)
+}
+
+#[test]
+fn new_files_go_to_servers_that_answer() {
+    for silent in [false, true] {
+        let mut sim = Sim::with_seed(5);
+        let mut world = World::new(&sim, true);
+        world.plan.ask_every = Some(Nanos::from_s(1));
+        let control = sim.control();
+        // A client on a machine of its own, so that a server that is silent is so for others, too.
+        let main = control.process(&world.machines[1], "test", 1000, 1000);
+        sim.block_on(&main, async move {
+            let mut servers = world.start().await;
+            let client = world.client("a", Transport::Auto);
+            let any = LayoutSpec { stripe_size: Some(ByteLen(65_536)), ..LayoutSpec::default() };
+            let ssd = LayoutSpec { class: Some("ssd".into()), ..any.clone() };
+            client.env().sleep(Nanos::from_s(10)).await;
+            assert_eq!(targets_of_new(&client, "all", &any).await.expect("made"), [0, 1, 2, 3]);
+            let mut machines = world.machines.clone();
+            match silent {
+                true => control.partition(&machines[0], &machines[2]),
+                false => control.kill(&machines[2]),
+            }
+            // Two time-outs and a period.
+            client.env().sleep(Nanos::from_s(if silent { 6 } else { 2 })).await;
+            assert_eq!(targets_of_new(&client, "three", &any).await.expect("made"), [0, 1, 3]);
+            assert_eq!(targets_of_new(&client, "one", &ssd).await.expect("made"), [3]);
+            // A program that names the target gets it: it may be back when the bytes come.
+            let strips = Some(vec![(TargetId(2), ByteLen(65_536))]);
+            let named = LayoutSpec { strips, ..LayoutSpec::default() };
+            let file = client.open(&at("named"), support::READ_WRITE, 0o644, &named).await.expect("made");
+            assert_eq!(file.layout().expect("a file").objects().count(), 1);
+            if silent {
+                control.partition(&machines[0], &machines[3]);
+            } else {
+                control.kill(&machines[3]);
+            }
+            client.env().sleep(Nanos::from_s(6)).await;
+            let error = targets_of_new(&client, "none", &ssd).await.expect_err("no SSD is left");
+            let told = error.to_string();
+            assert_eq!(error.errno(), 5, "{told}");
+            for part in
+                ["of class ssd", "server s2 does not answer", "server s3 does not answer", "weft serve"]
+            {
+                assert!(told.contains(part), "{told}");
+            }
+            for id in [2, 3] {
+                if silent {
+                    control.heal(&machines[0], &machines[id]);
+                } else {
+                    machines[id] = control.restart(&machines[id]);
+                    servers[id] = world.start_server(&machines[id], id as u32).await;
+                }
+            }
+            client.env().sleep(Nanos::from_s(6)).await;
+            assert_eq!(targets_of_new(&client, "again", &any).await.expect("made"), [0, 1, 2, 3]);
             drop(servers);
         });
     }

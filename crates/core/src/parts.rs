@@ -151,6 +151,12 @@ impl ClassLayout {
         classes
     }
 
+    /// Every class that its last part names: a file needs a target of one of them.
+    pub fn last_classes(&self) -> Vec<&str> {
+        let last = self.parts.last().into_iter().flat_map(|part| &part.stripes);
+        last.map(|(class, _)| class.as_str()).collect()
+    }
+
     /// The layout of `file` over the targets that there are, in any order.
     ///
     /// All targets of a class take part, neighbors on different servers as far as that goes. In each class files begin

@@ -13,13 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_config::{Cluster, Emulate, Module, Server, TakesMeasured};
 use weft_core::ibridge::{ServiceCurve, Thresholds};
-use weft_core::{ByteLen, ServerId};
+use weft_core::{ByteLen, Nanos, ServerId};
 use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
 use weft_models::Profile;
 use weft_server::{Hooks, IbridgeConfig, Limits, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_store::emulate::Emulation;
 use weft_wire::ClusterSecret;
+
+/// How often the metadata server asks each data server whether it answers, and for its free space.
+const ASK_EVERY: Nanos = Nanos::from_s(1);
 
 const AFTER: &str = "\
 Without a name all servers of this host are run, in one process: those whose `host` (or the host of whose tcp address)
@@ -172,6 +175,7 @@ fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> Result<m
     options.grace = found.grace;
     options.rooms = cluster.rooms();
     options.reserves = cluster.reserves();
+    options.ask_every = Some(ASK_EVERY);
     options.journal.cache_len = found.cache;
     options.journal.commit_delay = found.commit_delay;
     options.journal.commit_changes_max = found.commit_max;

@@ -107,11 +107,17 @@ key_file = \"{at}/key\"
         serves
     }
 
-    fn signal(&mut self, id: usize, signal: i32) {
-        if let Some(child) = &mut self.running[id] {
+    /// Sends a signal to one that runs.
+    pub fn send(&self, id: usize, signal: i32) {
+        if let Some(child) = &self.running[id] {
             // SAFETY: a process that this test started and has not waited for.
             unsafe { libc::kill(child.id() as i32, signal) };
         }
+    }
+
+    /// Whether one was started and has not been ended by the test.
+    pub fn is_running(&self, id: usize) -> bool {
+        self.running[id].is_some()
     }
 
     fn wait(&mut self, id: usize) -> bool {
@@ -120,14 +126,14 @@ key_file = \"{at}/key\"
 
     /// SIGKILL.
     pub fn kill(&mut self, id: usize) {
-        self.signal(id, libc::SIGKILL);
+        self.send(id, libc::SIGKILL);
         self.wait(id);
     }
 
     /// SIGTERM: ends in order.
     #[track_caller]
     pub fn stop(&mut self, id: usize) {
-        self.signal(id, libc::SIGTERM);
+        self.send(id, libc::SIGTERM);
         assert!(self.wait(id), "server {id} does not end in order: {}", self.log(id));
     }
 

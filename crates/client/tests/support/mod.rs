@@ -43,6 +43,8 @@ pub struct Plan {
     pub uid: u32,
     /// Of targets that have a limit.
     pub rooms: BTreeMap<TargetId, ByteLen>,
+    /// How often the metadata service asks the data servers, if it does.
+    pub ask_every: Option<Nanos>,
 }
 
 impl Plan {
@@ -70,6 +72,7 @@ impl Plan {
             capability_life: Nanos::from_s(3600),
             uid,
             rooms: BTreeMap::new(),
+            ask_every: None,
         }
     }
 
@@ -94,6 +97,7 @@ impl Plan {
                 let mut config = metadata::Config::new(self.metadata.clone(), self.map.clone());
                 config.options.capability_life = self.capability_life;
                 config.options.rooms = self.rooms.clone();
+                config.options.ask_every = self.ask_every;
                 config
             }),
             metadata_server: Some(self.map.server(self.map.metadata).clone()),

@@ -1,7 +1,7 @@
 //! Which layout a file is moved to: the one that a new file of its name would get, as far as room goes.
 
+use super::closed::Closed;
 use super::fault::Outcome;
-use super::free::Full;
 use super::layouts::Wish;
 use super::namespace::inherited;
 use super::op::{Core, Op};
@@ -23,7 +23,7 @@ pub(super) struct Destination<'a> {
     wish: Wish,
     rule: Option<Wish>,
     directory: Option<LayoutChoice>,
-    full: Full,
+    closed: Closed,
 }
 
 impl Op<'_> {
@@ -51,6 +51,9 @@ impl Op<'_> {
             Err(_) if walked.last != Last::Name => None,
             rule => rule?,
         };
+        // A file is not moved because one of its servers is down: its bytes could not be read.
+        let mut closed = self.core.free.closed();
+        closed.reopen_down(layout.objects().map(|(_, target)| target));
         Ok(Destination {
             core: self.core,
             file,
@@ -58,7 +61,7 @@ impl Op<'_> {
             wish,
             rule: rule.as_ref().map(|found| rules::wish(found.rule())),
             directory: inherited(&walked.dir_inode),
-            full: self.core.free.full(self.now),
+            closed,
         })
     }
 }
@@ -66,7 +69,7 @@ impl Op<'_> {
 impl Destination<'_> {
     fn choose(&self, room: &RoomLeft) -> Outcome<Layout> {
         let (rule, directory) = (self.rule.as_ref(), self.directory.as_ref());
-        self.core.layouts.choose(&self.wish, rule, directory, (room, &self.full), self.file)
+        self.core.layouts.choose(&self.wish, rule, directory, (room, &self.closed), self.file)
     }
 
     /// The layout that the file gets if the room of `besides` is free, too; the one that it has where it stays.

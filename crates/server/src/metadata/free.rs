@@ -1,91 +1,75 @@
-//! Free space of targets as their servers last told it, and which have too little for new files.
+//! State of the data servers: whether they answer, and how much space their targets have.
 //!
-//! It is asked for at the start and then while files are made, every few seconds: a cluster that makes none asks nobody.
-//! What is known may be that old, so a target can get fuller than its reserve; nobody knows how large a new file becomes,
-//! either. What has never been told is not full.
+//! A task for each server asks over a connection that it keeps, every few seconds, so that making a file asks nobody. A
+//! server that dies is known to be down within about that time, one that is silent after two time-outs. The free space
+//! may be as old, so a target can get fuller than its reserve; nobody knows how large a new file becomes, either.
+//! A target whose server has never answered is not full, and not down either until the metadata service has run for a
+//! while: servers of a cluster start together.
 
 use super::Service;
+use super::closed::{Closed, Down, Reason};
 use crate::peer::{Asker, ask};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use weft_core::parts::RoomLeft;
-use weft_core::{ByteLen, Nanos, Reserve, TargetId, Timestamp};
+use weft_core::{ByteLen, Nanos, Reserve, ServerId, TargetId};
 use weft_env::{Env, Notify, Space};
-use weft_wire::status::{StatusReply, StatusRequest};
-use weft_wire::{ClusterMap, ClusterSecret, Family};
+use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
+use weft_wire::{ClusterMap, ClusterSecret, Family, Link};
 
-/// What was told is asked for again after this time, when a file is made.
-const FRESH_FOR: Nanos = Nanos::from_s(5);
 /// How long connecting to, sending to and receiving from a data server may take.
 const TIMEOUT: Nanos = Nanos::from_s(2);
-/// At the start those that do not answer are asked so often again, after so long each: they may be starting.
-const AGAIN: u32 = 5;
-const AGAIN_AFTER: Nanos = Nanos::from_s(1);
+/// Failures in a row after which a server is down. The first may be a kept connection to a server that was started again.
+const FAILURES_DOWN: u32 = 2;
+/// How often a server that is down is asked again.
+const DOWN_ASK_EVERY: Nanos = Nanos::from_ms(200);
+/// Age of the metadata service before which no server is down.
+const GRACE: Nanos = Nanos::from_s(5);
 
-/// What is known of the targets.
+/// Last known state of servers and targets.
 #[derive(Default)]
 pub(super) struct Free {
     /// Of all targets that may be full.
     reserves: BTreeMap<TargetId, Reserve>,
+    targets: BTreeMap<ServerId, Vec<TargetId>>,
     known: Mutex<Known>,
-    /// It is to be asked for.
-    wanted: AtomicBool,
 }
 
 #[derive(Default)]
 struct Known {
     spaces: BTreeMap<TargetId, Space>,
-    /// When they were told last.
-    told: Option<Timestamp>,
-}
-
-/// Targets that have too little for new files: what is free there, and what is to stay so.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct Full(pub BTreeMap<TargetId, (ByteLen, ByteLen)>);
-
-impl Full {
-    pub(super) fn has(&self, target: TargetId) -> bool {
-        self.0.contains_key(&target)
-    }
-}
-
-impl std::fmt::Display for Full {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (number, (target, (free, reserve))) in self.0.iter().enumerate() {
-            let comma = if number == 0 { "" } else { ", " };
-            write!(f, "{comma}{target} has {free} bytes free and keeps {reserve}")?;
-        }
-        Ok(())
-    }
+    down: BTreeMap<ServerId, Arc<Down>>,
 }
 
 impl Free {
-    pub(super) fn new(reserves: BTreeMap<TargetId, Reserve>) -> Self {
-        Self { reserves, ..Self::default() }
-    }
-
-    /// Whether any target may be full.
-    fn is_of_use(&self) -> bool {
-        !self.reserves.is_empty()
-    }
-
-    /// The targets on which nothing new is to begin; what is known is asked for anew when it is old.
-    pub(super) fn full(&self, now: Timestamp) -> Full {
-        if !self.is_of_use() {
-            return Full::default();
+    pub(super) fn new(reserves: BTreeMap<TargetId, Reserve>, cluster: &ClusterMap) -> Self {
+        let mut targets: BTreeMap<ServerId, Vec<TargetId>> = BTreeMap::new();
+        for entry in &cluster.targets {
+            targets.entry(entry.server).or_default().push(entry.id);
         }
+        Self { reserves, targets, known: Mutex::default() }
+    }
+
+    /// Data servers, those without targets left out.
+    pub(super) fn servers(&self) -> impl Iterator<Item = ServerId> {
+        self.targets.keys().copied()
+    }
+
+    /// The targets on which nothing new is to begin.
+    pub(super) fn closed(&self) -> Closed {
         let known = self.known.lock();
-        let is_fresh = |told: Timestamp| (told.0..told.0 + i128::from(FRESH_FOR.0)).contains(&now.0);
-        if !known.told.is_some_and(is_fresh) {
-            self.wanted.store(true, Ordering::Relaxed);
-        }
         let full = known.spaces.iter().filter_map(|(target, space)| {
             let reserve = self.reserves.get(target)?;
-            let told = (space.free, reserve.of(space.total));
-            reserve.is_reached(space.total, space.free).then_some((*target, told))
+            let full = Reason::Full { free: space.free, reserve: reserve.of(space.total) };
+            reserve.is_reached(space.total, space.free).then_some((*target, full))
         });
-        Full(full.collect())
+        let mut closed = Closed(full.collect());
+        for (server, down) in &known.down {
+            let targets = self.targets.get(server).into_iter().flatten();
+            closed.0.extend(targets.map(|target| (*target, Reason::Down(Arc::clone(down)))));
+        }
+        closed
     }
 
     /// Room that is given away is there: no more of it than is free beside the reserve.
@@ -98,104 +82,144 @@ impl Free {
         }
     }
 
-    /// Servers have told of their targets.
-    pub(super) fn told(&self, spaces: impl IntoIterator<Item = (TargetId, Space)>, now: Timestamp) {
+    /// A server has told of its targets; whether it was down.
+    fn told(&self, server: ServerId, spaces: impl IntoIterator<Item = (TargetId, Space)>) -> bool {
         let mut known = self.known.lock();
         known.spaces.extend(spaces);
-        known.told = Some(now);
+        known.down.remove(&server).is_some()
     }
 
-    fn take_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed)
+    /// A server does not answer; whether that is new.
+    fn down(&self, server: ServerId, name: &str, cause: String) -> bool {
+        let down = Arc::new(Down { server: name.to_owned(), cause });
+        self.known.lock().down.insert(server, down).is_none()
     }
 }
 
 impl<E: Env> Service<E> {
-    /// Who has asked for what is too old gets it.
-    pub(super) fn wake_watcher(&self) {
-        if self.core.free.take_wanted() {
-            self.space_work.notify_all();
-        }
-    }
-
-    /// Whether free space decides about anything.
-    pub(super) fn watches_space(&self) -> bool {
-        self.core.free.is_of_use()
-    }
-
-    /// Asks the data servers at the start, and whenever somebody wants to know, until the service ends.
-    pub(super) async fn watch_space(&self, secret: ClusterSecret) {
-        let (env, map) = (self.env.clone(), &self.cluster);
-        let asker = Asker { env, server: map.metadata, cluster: map.name.clone(), secret, timeout: TIMEOUT };
-        let mut again = AGAIN;
+    /// Asks one data server every so often, until the service ends.
+    pub(super) async fn watch_server(&self, server: ServerId, secret: ClusterSecret, every: Nanos) {
+        let entry = self.cluster.server(server);
+        let asker = Asker {
+            env: self.env.clone(),
+            server: self.cluster.metadata,
+            cluster: self.cluster.name.clone(),
+            secret,
+            timeout: TIMEOUT,
+        };
+        let began = self.env.now();
+        let (mut kept, mut number, mut failures) = (None, 0, 0u32);
         loop {
-            let epoch = self.space_work.epoch();
+            let epoch = self.watch_work.epoch();
             if self.is_stopping() {
                 return;
             }
-            let all_told = self.ask_for_space(&asker, map).await;
-            again = if all_told { 0 } else { again.saturating_sub(1) };
-            self.space_work.wait(epoch, (again > 0).then_some(AGAIN_AFTER)).await;
+            number += 1;
+            let asked = async {
+                let mut link: Link<E::Conn> = match kept.take() {
+                    Some(link) => link,
+                    None => asker.connect(entry).await?,
+                };
+                let reply = ask(&mut link, Family::Status, number, &StatusRequest::Status).await?;
+                Ok::<_, String>((link, reply))
+            };
+            match asked.await {
+                Ok((link, StatusReply::Status(status))) => {
+                    (kept, failures) = (Some(link), 0);
+                    self.heard(server, &status);
+                }
+                Ok((_, other)) => self.missed(server, &mut failures, format!("{other:?}"), began),
+                Err(cause) => self.missed(server, &mut failures, cause, began),
+            }
+            let pause = match failures {
+                0 => every,
+                1 => continue,
+                _ => every.min(DOWN_ASK_EVERY),
+            };
+            self.watch_work.wait(epoch, Some(pause)).await;
         }
     }
 
-    /// Whether all servers answered. Whose answer is missing keeps what was known: its files fail by themselves.
-    async fn ask_for_space(&self, asker: &Asker<E>, map: &ClusterMap) -> bool {
-        let mut all_told = true;
-        for entry in &map.servers {
-            if self.is_stopping() {
-                break;
-            }
-            let asked = async {
-                let mut link = asker.connect(entry).await?;
-                ask(&mut link, Family::Status, 1, &StatusRequest::Status).await
-            };
-            match asked.await {
-                Ok(StatusReply::Status(status)) => {
-                    let space = |target: &weft_wire::status::TargetStatus| {
-                        (target.target, Space { total: target.total, free: target.free })
-                    };
-                    self.core.free.told(status.targets.iter().map(space), self.env.wall());
-                }
-                Ok(_) | Err(_) => all_told = false,
-            }
+    fn heard(&self, server: ServerId, status: &ServerStatus) {
+        let space = |target: &weft_wire::status::TargetStatus| {
+            (target.target, Space { total: target.total, free: target.free })
+        };
+        if self.core.free.told(server, status.targets.iter().map(space)) {
+            let name = &self.cluster.server(server).name;
+            self.log(&format!("server {name} answers again: it gets new files"));
         }
-        // Nobody is asked again at once because one of them does not answer.
-        self.core.free.told([], self.env.wall());
-        all_told
+    }
+
+    fn missed(&self, server: ServerId, failures: &mut u32, cause: String, began: Nanos) {
+        *failures = failures.saturating_add(1);
+        if *failures < FAILURES_DOWN || self.env.now().saturating_sub(began) < GRACE {
+            return;
+        }
+        let name = &self.cluster.server(server).name;
+        let told = format!("server {name} does not answer: new files are placed on other servers: {cause}");
+        if self.core.free.down(server, name, cause) {
+            self.log(&told);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_wire::cluster::TargetEntry;
 
     fn space(free: u64) -> Space {
         Space { total: ByteLen(1000), free: ByteLen(free) }
     }
 
-    #[test]
-    fn what_is_told_decides_until_it_is_told_anew_and_is_asked_for_when_it_is_old() {
+    fn free() -> Free {
         let reserves = (0..3).map(|target| (TargetId(target), Reserve::Percent(10)));
-        let free = Free::new(reserves.collect());
-        let at = |s: i64| Timestamp::from_parts(s, 0);
-        assert_eq!(free.full(at(1)), Full::default(), "nothing is known");
-        assert!(free.take_wanted() && !free.take_wanted());
-        free.told([(TargetId(0), space(99)), (TargetId(1), space(100)), (TargetId(9), space(0))], at(1));
-        let full = free.full(at(5));
-        assert!(full.has(TargetId(0)) && full.0.len() == 1, "{full:?}");
-        assert_eq!(full.to_string(), "target 0 has 99 bytes free and keeps 100");
-        assert!(!free.take_wanted());
-        assert!(free.full(at(6)).has(TargetId(0)) && free.take_wanted(), "old, but what there is");
-        free.full(at(0));
-        assert!(free.take_wanted(), "a clock that was set back");
-        let mut left: RoomLeft = [(TargetId(0), ByteLen(50)), (TargetId(2), ByteLen(50))].into();
+        // Targets 0 and 2 are of server 0, 1 and 3 of server 1.
+        let target = |id| TargetEntry { id: TargetId(id), server: ServerId(id % 2), class: "hdd".into() };
+        let targets = (0..4).map(target).collect();
+        let cluster = ClusterMap { name: "c".into(), servers: vec![], targets, metadata: ServerId(0) };
+        Free::new(reserves.collect(), &cluster)
+    }
+
+    #[test]
+    fn what_servers_told_last_decides() {
+        let free = free();
+        assert_eq!(free.closed(), Closed::default(), "nothing is known");
+        free.told(
+            ServerId(0),
+            [(TargetId(0), space(99)), (TargetId(2), space(100)), (TargetId(9), space(0))],
+        );
+        let closed = free.closed();
+        assert!(closed.has(TargetId(0)) && closed.0.len() == 1, "{closed:?}");
+        assert_eq!(closed.to_string(), "target 0 has 99 bytes free and keeps 100");
+        let mut left: RoomLeft = [(TargetId(0), ByteLen(50)), (TargetId(1), ByteLen(50))].into();
         free.limit(&mut left);
-        assert_eq!(left, [(TargetId(0), ByteLen(0)), (TargetId(2), ByteLen(50))].into());
-        free.told([(TargetId(0), space(130))], at(7));
-        assert_eq!(free.full(at(8)), Full::default());
+        assert_eq!(left, [(TargetId(0), ByteLen(0)), (TargetId(1), ByteLen(50))].into());
+        free.told(ServerId(0), [(TargetId(0), space(130))]);
+        assert_eq!(free.closed(), Closed::default());
         left.insert(TargetId(0), ByteLen(50));
         free.limit(&mut left);
         assert_eq!(left[&TargetId(0)], ByteLen(30));
+    }
+
+    #[test]
+    fn a_server_that_is_down_closes_its_targets_until_it_answers() {
+        let free = free();
+        assert!(
+            free.down(ServerId(1), "s1", "refused".into()) && !free.down(ServerId(1), "s1", "gone".into())
+        );
+        free.told(ServerId(0), [(TargetId(0), space(9))]);
+        let closed = free.closed();
+        assert_eq!(
+            closed.to_string(),
+            "target 0 has 9 bytes free and keeps 100, target 1: server s1 does not answer: gone, target 3: server s1 \
+             does not answer: gone"
+        );
+        let mut reopened = closed;
+        reopened.reopen_down([TargetId(0), TargetId(3)]);
+        assert_eq!(reopened.0.keys().map(|target| target.0).collect::<Vec<_>>(), [0, 1]);
+        assert!(free.told(ServerId(1), []) && !free.told(ServerId(1), []));
+        assert_eq!(free.closed().0.len(), 1);
+        assert_eq!(free.servers().collect::<Vec<_>>(), [ServerId(0), ServerId(1)]);
     }
 }

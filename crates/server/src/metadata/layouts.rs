@@ -1,7 +1,7 @@
 //! Which layout a new file gets, and how wishes about it are checked.
 
+use super::closed::Closed;
 use super::fault::{Fault, Outcome};
-use super::free::Full;
 use std::num::NonZeroU16;
 use weft_core::parts::RoomLeft;
 use weft_core::{
@@ -32,32 +32,30 @@ impl Layouts {
         for class in wish.by_class.iter().flat_map(ClassLayout::classes) {
             self.require_class(class)?;
         }
-        self.choose(wish, None, None, (&RoomLeft::new(), &Full::default()), FileId(0)).map(drop)
+        self.choose(wish, None, None, (&RoomLeft::new(), &Closed::default()), FileId(0)).map(drop)
     }
 
     /// The layout of `file`: what `wish` leaves open is decided by the rule, then by the directory's default, then by the
-    /// cluster. Targets of `left` take no more than that of parts by class that have an end, and those that are full nothing,
+    /// cluster. Targets of `left` take no more than that of parts by class that have an end. Closed targets take nothing,
     /// unless the wish names targets one by one.
     pub(super) fn choose(
         &self,
         wish: &Wish,
         rule: Option<&Wish>,
         directory: Option<&LayoutChoice>,
-        (left, full): (&RoomLeft, &Full),
+        (left, closed): (&RoomLeft, &Closed),
         file: FileId,
     ) -> Outcome<Layout> {
         let candidates = self.cluster.candidates();
-        let with_space: Vec<Candidate<'_>> =
-            candidates.iter().filter(|candidate| !full.has(candidate.target)).copied().collect();
-        let failed = |error: PlacementError| match error {
-            PlacementError::NoTarget { admitted } if !full.0.is_empty() => {
-                let detail = format!(
-                    "no target {admitted} has space for a new file ({full}): remove files, add targets, or lower \
-                     their reserve in the cluster file"
-                );
-                Fault::new(Errno::ENOSPC, detail)
+        let open: Vec<Candidate<'_>> =
+            candidates.iter().filter(|candidate| !closed.has(candidate.target)).copied().collect();
+        // Blames closed targets where they are the cause; `of` are the classes that the file may use, `None` is all.
+        let failed = |error: PlacementError, of: Option<&[&str]>| match &error {
+            PlacementError::NoTarget { admitted } => {
+                let admits = |found: &Candidate<'_>| of.is_none_or(|classes| classes.contains(&found.class));
+                closed.refusal(&candidates, admits, admitted).unwrap_or_else(|| invalid(error))
             }
-            error => invalid(error),
+            PlacementError::Layout(_) => invalid(error),
         };
         if !wish.choice.tails.is_empty() && wish.choice.strips.is_none() {
             return Err(Fault::new(Errno::EINVAL, "a tail needs the strips that it follows"));
@@ -69,7 +67,8 @@ impl Layouts {
             return self.exactly(strips, &wish.tails);
         }
         if let Some(by_class) = by_class {
-            return by_class.place(&with_space, left, file).map_err(failed);
+            let placed = by_class.place(&open, left, file);
+            return placed.map_err(|error| failed(error, Some(&by_class.last_classes())));
         }
         let class = wish.class.as_ref();
         if let Some(class) = class {
@@ -93,8 +92,13 @@ impl Layouts {
             class: class.map_or(self.default.class.clone(), |class| ClassFilter::Only(vec![class.clone()])),
             start: if first.is_some() { Start::First } else { self.default.start },
         };
-        let Some(first) = first else { return placement.choose(&with_space, file).map_err(failed) };
-        // Numbers of targets do not depend on what is full.
+        let classes: Option<Vec<&str>> = match &placement.class {
+            ClassFilter::Any => None,
+            ClassFilter::Only(classes) => Some(classes.iter().map(String::as_str).collect()),
+        };
+        let failed = |error| failed(error, classes.as_deref());
+        let Some(first) = first else { return placement.choose(&open, file).map_err(failed) };
+        // Numbers of targets do not depend on what is closed.
         let layout = placement.choose(&candidates, file).map_err(invalid)?;
         let mut targets: Vec<TargetId> = layout.objects().map(|(_, target)| target).collect();
         let first = first as usize;
@@ -103,7 +107,7 @@ impl Layouts {
             return Err(Fault::new(Errno::EINVAL, detail));
         }
         targets.rotate_left(first);
-        targets.retain(|target| !full.has(*target));
+        targets.retain(|target| !closed.has(*target));
         if targets.is_empty() {
             return Err(failed(PlacementError::NoTarget { admitted: "of those asked for".into() }));
         }
@@ -241,6 +245,8 @@ pub(super) fn stripes(layout: &Layout) -> (ByteLen, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata::closed::{Down, Reason};
+    use std::sync::Arc;
     use weft_core::{ClassPart, ServerId};
     use weft_wire::cluster::TargetEntry;
 
@@ -274,14 +280,14 @@ mod tests {
         };
         let wish = LayoutChoice { stripe_size: Some(ByteLen(65536)), first: Some(1), ..Default::default() };
         let layout = layouts
-            .choose(&of(&wish), None, Some(&directory), (&RoomLeft::new(), &Full::default()), FileId(9))
+            .choose(&of(&wish), None, Some(&directory), (&RoomLeft::new(), &Closed::default()), FileId(9))
             .expect("fits");
         assert_eq!((targets(&layout), stripes(&layout).0), (vec![3, 2], ByteLen(65536)));
         let one = LayoutChoice { stripe_count: Some(1), first: Some(2), ..Default::default() };
         assert_eq!(
             targets(
                 &layouts
-                    .choose(&of(&one), None, None, (&RoomLeft::new(), &Full::default()), FileId(9))
+                    .choose(&of(&one), None, None, (&RoomLeft::new(), &Closed::default()), FileId(9))
                     .expect("fits")
             ),
             [2]
@@ -293,7 +299,7 @@ mod tests {
         let layouts = layouts();
         let choose = |wish: &Wish, rule: &Wish, directory: &LayoutChoice| {
             layouts
-                .choose(wish, Some(rule), Some(directory), (&RoomLeft::new(), &Full::default()), FileId(9))
+                .choose(wish, Some(rule), Some(directory), (&RoomLeft::new(), &Closed::default()), FileId(9))
                 .expect("fits")
         };
         let directory = LayoutChoice { class: Some("ssd".into()), ..Default::default() };
@@ -323,14 +329,15 @@ mod tests {
     fn full_targets_get_nothing_new_unless_they_are_named() {
         let layouts = layouts();
         let full = |targets: &[u32]| {
-            Full(targets.iter().map(|id| (TargetId(*id), (ByteLen(5), ByteLen(100)))).collect())
+            let reason = Reason::Full { free: ByteLen(5), reserve: ByteLen(100) };
+            Closed(targets.iter().map(|id| (TargetId(*id), reason.clone())).collect())
         };
-        let choose = |wish: &Wish, full: &Full| {
+        let choose = |wish: &Wish, full: &Closed| {
             layouts
                 .choose(wish, None, None, (&RoomLeft::new(), full), FileId(9))
                 .map(|layout| targets(&layout))
         };
-        let refused = |wish: &Wish, full: &Full| match choose(wish, full) {
+        let refused = |wish: &Wish, full: &Closed| match choose(wish, full) {
             Err(Fault::Failed(error)) => {
                 assert_eq!(error.errno, Errno::ENOSPC);
                 error.detail
@@ -368,7 +375,7 @@ mod tests {
             by_class: ClassLayout::new(vec![part(Some(FileOffset(100)), "ssd", 10), part(None, last, 20)])
                 .ok(),
         };
-        let placed = |full: &Full| {
+        let placed = |full: &Closed| {
             let left = RoomLeft::new();
             layouts
                 .choose(&by_class("hdd"), None, None, (&left, full), FileId(9))
@@ -383,6 +390,39 @@ mod tests {
     }
 
     #[test]
+    fn targets_of_servers_that_are_down_get_nothing_new_unless_they_are_named() {
+        let layouts = layouts();
+        let down = Arc::new(Down { server: "s9".into(), cause: "refused".into() });
+        let closed = |down_targets: &[u32], full: &[u32]| {
+            let of_down = down_targets.iter().map(|id| (TargetId(*id), Reason::Down(Arc::clone(&down))));
+            let reason = Reason::Full { free: ByteLen(5), reserve: ByteLen(100) };
+            Closed(of_down.chain(full.iter().map(|id| (TargetId(*id), reason.clone()))).collect())
+        };
+        let choose = |wish: &Wish, closed: &Closed| {
+            let chosen = layouts.choose(wish, None, None, (&RoomLeft::new(), closed), FileId(9));
+            chosen.map(|layout| targets(&layout))
+        };
+        let refused = |wish: &Wish, closed: &Closed| match choose(wish, closed) {
+            Err(Fault::Failed(error)) => (error.errno, error.detail),
+            other => panic!("{other:?}"),
+        };
+        let of_class = |class: &str| of(&LayoutChoice { class: Some(class.into()), ..Default::default() });
+        assert_eq!(choose(&of_class("ssd"), &closed(&[2], &[])).expect("one is left"), [3]);
+        let (errno, told) = refused(&of_class("ssd"), &closed(&[2], &[3, 0]));
+        assert_eq!(errno, Errno::EIO);
+        assert!(
+            told.contains("of class ssd") && told.contains("target 2: server s9 does not answer: refused"),
+            "{told}"
+        );
+        assert!(told.contains("weft serve") && !told.contains("target 0"), "{told}");
+        // The class that is full says so, whatever another class lacks.
+        assert_eq!(refused(&of_class("ssd"), &closed(&[0, 1], &[2, 3])).0, Errno::ENOSPC);
+        assert_eq!(refused(&Wish::default(), &closed(&[0, 1], &[2, 3])).0, Errno::EIO);
+        let named = LayoutChoice { strips: Some(vec![(TargetId(1), ByteLen(64))]), ..Default::default() };
+        assert_eq!(choose(&of(&named), &closed(&[0, 1, 2, 3], &[])).expect("named"), [1]);
+    }
+
+    #[test]
     fn tails_follow_strips() {
         let strips = vec![(TargetId(0), ByteLen(64)), (TargetId(2), ByteLen(64))];
         let tails = vec![
@@ -391,7 +431,7 @@ mod tests {
         ];
         let choice = LayoutChoice { strips: Some(strips), tails, ..Default::default() };
         let layout = layouts()
-            .choose(&of(&choice), None, None, (&RoomLeft::new(), &Full::default()), FileId(9))
+            .choose(&of(&choice), None, None, (&RoomLeft::new(), &Closed::default()), FileId(9))
             .expect("fits");
         assert_eq!(describe(&layout), "0-1024: 0x64 2x64; 1024-4096: 0x128 1x128; 4096-: 3x32");
         let mut falling = choice.clone();

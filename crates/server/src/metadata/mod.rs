@@ -12,13 +12,14 @@
 //! walk         paths, links and search permission        permit  permission   layouts  which layout a file gets
 //! rules        which rule of a directory a new file takes    rooms   what layouts promise on targets with limited room
 //! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
-//! free     targets that have too little space for new files
+//! free     which data servers answer and what space they have       closed   targets that take no new files, and why
 //! moves    files on their way to other layouts
 //! opens, sessions, locking, fences   what is in memory, pure        reaper  removal of datafiles
 //! ```
 
 mod attrs;
 mod check;
+mod closed;
 mod destination;
 mod fault;
 mod fences;
@@ -105,8 +106,11 @@ pub struct Options {
     pub emulate: Option<Emulation>,
     /// What layouts may promise on targets with limited room.
     pub rooms: BTreeMap<TargetId, ByteLen>,
-    /// What new files leave free on targets; nobody is asked for the others' space.
+    /// What new files leave free on targets.
     pub reserves: BTreeMap<TargetId, Reserve>,
+    /// How often each data server is asked whether it answers, and for its free space; `None` never: then new files are
+    /// placed as if all servers were well and empty.
+    pub ask_every: Option<Nanos>,
 }
 
 /// Owner, group and mode of the root directory when it is made.
@@ -131,6 +135,7 @@ impl Default for Options {
             emulate: None,
             rooms: BTreeMap::new(),
             reserves: BTreeMap::new(),
+            ask_every: None,
         }
     }
 }
@@ -174,8 +179,8 @@ pub struct Service<E: Env> {
     event_changed: E::Notify,
     /// There is something to remove, or the service ends.
     reap_work: E::Notify,
-    /// Somebody wants to know what is free on targets, or the service ends.
-    space_work: E::Notify,
+    /// The service ends: nobody goes on watching servers.
+    watch_work: E::Notify,
     /// Room has become free, or is not to be waited for.
     freed: E::Notify,
     /// The reaper has ended.
@@ -240,7 +245,7 @@ impl<E: Env> Service<E> {
         self.lock_changed.iter().for_each(weft_env::Notify::notify_all);
         weft_env::Notify::notify_all(&self.event_changed);
         weft_env::Notify::notify_all(&self.reap_work);
-        weft_env::Notify::notify_all(&self.space_work);
+        weft_env::Notify::notify_all(&self.watch_work);
     }
 
     fn is_stopping(&self) -> bool {

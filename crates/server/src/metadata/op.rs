@@ -37,7 +37,7 @@ pub(super) struct Core {
     pub secret: ClusterSecret,
     /// How long a capability holds.
     pub capability_life_s: u64,
-    /// What is free on targets.
+    /// State of the data servers, and free space of their targets.
     pub free: Free,
     /// Of this start; the upper half of every epoch, so that none told before a restart fits after it.
     pub incarnation: u32,

@@ -44,7 +44,6 @@ impl<E: Env> Service<E> {
         }
         let reply = reply.unwrap_or_else(Fault::into_reply);
         self.wake_reaper();
-        self.wake_watcher();
         self.journal.pay().await;
         reply
     }

@@ -71,11 +71,13 @@ impl<E: Env> Service<E> {
         hooks: Hooks,
     ) -> Result<Arc<Self>, String> {
         let removal = LinkRemoval::new(env.clone(), config.cluster.clone(), secret.clone());
+        let ask_every = config.options.ask_every;
         let service = Self::start_with(env, config, secret.clone(), hooks, removal).await?;
-        if service.watches_space() {
-            let watcher = Arc::clone(&service);
-            let task = move || async move { watcher.watch_space(secret).await };
-            service.env.spawn("weft-space", task).map_err(|error| format!("metadata service: {error}"))?;
+        for (server, every) in service.core.free.servers().zip(std::iter::repeat(ask_every)) {
+            let Some(every) = every else { break };
+            let (watcher, secret) = (Arc::clone(&service), secret.clone());
+            let task = move || async move { watcher.watch_server(server, secret, every).await };
+            service.env.spawn("weft-watch", task).map_err(|error| format!("metadata service: {error}"))?;
         }
         Ok(service)
     }
@@ -119,7 +121,7 @@ impl<E: Env> Service<E> {
             core: Core {
                 layouts: Layouts::new(cluster.clone(), options.placement),
                 rooms: before.rooms,
-                free: Free::new(options.reserves),
+                free: Free::new(options.reserves, &cluster),
                 rules: Mutex::new(before.rules),
                 secret,
                 capability_life_s: options.capability_life.0 / 1_000_000_000,
@@ -155,7 +157,7 @@ impl<E: Env> Service<E> {
             lock_changed: std::array::from_fn::<_, LOCK_NOTIFIERS, _>(|_| env.notify()),
             event_changed: env.notify(),
             reap_work: env.notify(),
-            space_work: env.notify(),
+            watch_work: env.notify(),
             freed: env.notify(),
             reaper_ended: env.notify(),
             reaper_runs: AtomicBool::new(true),
