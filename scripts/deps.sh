@@ -7,10 +7,10 @@ set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
 
-# command or file that tells, and the Debian package that brings it
+# command, or pattern of a file, that tells, and the Debian package that brings it
 build=(cc:gcc ld:binutils)
 demo=("${build[@]}" mpicc.mpich:libmpich-dev mpiexec.mpich:mpich h5pcc.mpich:libhdf5-mpich-dev h5dump:hdf5-tools)
-test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 git:git)
+test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 git:git rsync:rsync flock:util-linux /usr/lib/*/libjemalloc.a:libjemalloc-dev /usr/lib/*/libtcmalloc_minimal.a:libgoogle-perftools-dev)
 # pip alone: Darshan's library is in no Debian package
 darshan=(pip3:python3-pip)
 # the release whose libdarshan-util the tests are run with; see docs/decisions/darshan.md
@@ -35,7 +35,7 @@ need_rust() {
 missing_packages() {
     local pair
     for pair in "$@"; do
-        PATH="$PATH:/usr/sbin:/sbin" type -P "${pair%%:*}" >/dev/null || printf '%s\n' "${pair#*:}"
+        compgen -G "${pair%%:*}" >/dev/null || PATH="$PATH:/usr/sbin:/sbin" type -P "${pair%%:*}" >/dev/null || printf '%s\n' "${pair#*:}"
     done | sort -u | tr '\n' ' '
 }
 

@@ -7,6 +7,8 @@ pub enum Fail {
     Errno(i32),
     /// A symbolic link leads out of the mount: go on from this absolute path.
     Moved(Vec<u8>),
+    /// Beyond the process's limit on file sizes: `EFBIG`, and `SIGXFSZ` to the calling thread.
+    BeyondLimit,
 }
 
 impl From<i32> for Fail {
@@ -16,11 +18,20 @@ impl From<i32> for Fail {
 }
 
 impl Fail {
+    /// Makes this the outcome of a call, outside the client: sends the signal that belongs to it; the error number.
+    pub fn settle(&self) -> i32 {
+        if matches!(self, Self::BeyondLimit) {
+            crate::sys::raise(libc::SIGXFSZ);
+        }
+        self.errno()
+    }
+
     /// The number that a caller gets who cannot follow a link out of the mount.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Errno(errno) => *errno,
             Self::Moved(_) => libc::EXDEV,
+            Self::BeyondLimit => libc::EFBIG,
         }
     }
 }

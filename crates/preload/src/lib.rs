@@ -11,6 +11,8 @@
 //! Invariants:
 //! * A descriptor of ours is always also a descriptor of the kernel (a placeholder), so numbers never clash, and
 //!   the placeholder's own offset is the file position: dup, fork and exec share it as POSIX says.
+//! * Until the constructor has run no hook allocates, takes a lock or reads the environment (`config`).
+//! * A foreign call allocates nothing: it may come from the middle of the program's allocator.
 //! * While a thread is inside the client its calls go straight to libc (`guard`).
 //! * A successful call leaves `errno` as it was.
 #![allow(unsafe_op_in_unsafe_fn)] // Each hook is one C contract: its pointers are as good as its caller's.
@@ -23,10 +25,12 @@ mod real;
 
 mod backend;
 mod config;
+mod early;
 mod errno;
 mod guard;
 mod hooks;
 mod lifecycle;
+mod limits;
 mod lock;
 mod open;
 mod pathname;

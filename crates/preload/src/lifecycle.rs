@@ -44,6 +44,10 @@ fn keep_settings() {
 /// Takes over what the previous image of this process had. A few looks at the environment when there is nothing.
 unsafe extern "C" fn at_start() {
     let _inside = guard::enter();
+    // The first allocation initializes the program's allocator, whose calls meet hooks that serve nothing yet.
+    // SAFETY: memory of our own.
+    unsafe { libc::free(std::hint::black_box(libc::malloc(1))) };
+    crate::config::read();
     keep_settings();
     crate::trace::at_start();
     if let Some(text) = variable(CWD)

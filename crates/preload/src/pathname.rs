@@ -43,7 +43,7 @@ pub fn fold(text: &[u8]) -> Vec<u8> {
 }
 
 /// The names of a path, without empty ones and `.`.
-pub fn names(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn names(text: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     text.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
@@ -52,6 +52,30 @@ pub fn names(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub fn below<'a>(mount: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(mount)?;
     (rest.is_empty() || rest[0] == b'/').then_some(rest)
+}
+
+/// Whether `path`, with `//`, `.` and `..` removed by words alone, is `mount` or lies below it. Allocates nothing.
+pub fn folds_below(mount: &[u8], path: &[u8]) -> bool {
+    leads_below(mount, [path])
+}
+
+/// Like [`folds_below`] for the concatenation of paths.
+pub fn leads_below<'a>(mount: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    let wanted = names(mount).count();
+    // Number of names so far, and number of leading ones that are the mount's.
+    let (mut depth, mut common) = (0, 0);
+    for name in parts.into_iter().flat_map(names) {
+        if name == b".." {
+            depth = usize::saturating_sub(depth, 1);
+            common = depth.min(common);
+        } else {
+            if common == depth && names(mount).nth(depth) == Some(name) {
+                common += 1;
+            }
+            depth += 1;
+        }
+    }
+    common == wanted
 }
 
 /// Whether the path asks for a directory by its end.
@@ -119,6 +143,22 @@ mod tests {
         assert_eq!(below(b"/weft", b"/weft"), Some(&b""[..]));
         assert_eq!(below(b"/weft", b"/wefty/x"), None);
         assert_eq!(below(b"/weft", b"/wef"), None);
+    }
+
+    #[test]
+    fn folding_without_memory_agrees_with_folding() {
+        let parts: [&[u8]; 7] = [b"a", b"b", b"ab", b"..", b".", b"", b"c"];
+        for mount in [&b"/a"[..], b"/a/b", b"/ab/a/c"] {
+            for number in 0..7usize.pow(6) {
+                let path: Vec<u8> = (0..6).fold(Vec::new(), |mut path, place| {
+                    path.push(b'/');
+                    path.extend_from_slice(parts[number / 7usize.pow(place) % 7]);
+                    path
+                });
+                let expected = below(mount, &fold(&path)).is_some();
+                assert_eq!(folds_below(mount, &path), expected, "{}", String::from_utf8_lossy(&path));
+            }
+        }
     }
 
     #[test]

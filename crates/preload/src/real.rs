@@ -3,9 +3,15 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Looks `name` up behind this library and remembers it. Needs no constructor to have run.
+/// Looks `name` up behind this library and remembers it. Before the library is ready, the calls that allocators make
+/// while they initialize get a system call instead: `dlsym` allocates in some C libraries, and always when it fails.
 #[cold]
 pub fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    if !crate::config::is_ready()
+        && let Some(early) = crate::early::find(name)
+    {
+        return early;
+    }
     // SAFETY: a plain look-up by a valid C string.
     let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if found.is_null() {

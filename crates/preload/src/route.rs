@@ -1,10 +1,12 @@
 //! Is this path ours? The answer for a foreign one costs a few nanoseconds.
 
-use crate::config::config;
+use crate::config::{self, config};
+use crate::errno::Fail;
 use crate::lock::Lock;
 use crate::pathname;
 use crate::{guard, sys, table};
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A file of ours by name.
@@ -45,7 +47,8 @@ pub enum Route {
     Ours(Spot),
 }
 
-/// Where `path`, relative to `dir`, leads.
+/// Where `path`, relative to `dir`, leads. Allocates nothing where the answer is [`Route::Foreign`] and no `..` leads
+/// into the mount by its words.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -54,10 +57,11 @@ pub unsafe fn route(dir: c_int, path: *const c_char) -> Route {
     if path.is_null() {
         return Route::Foreign;
     }
+    let Some(config) = config::ready() else { return Route::Foreign };
     let first = *path as u8;
     if first == b'/' {
         let second = *path.add(1) as u8;
-        let mount = &config().mount;
+        let mount = &config.mount;
         // The whole prefix is compared by the slow way; here one or two bytes decide for nearly everybody.
         let close = second == mount[1] && (mount.len() == 2 || *path.add(2) as u8 == mount[2]);
         if !close && second != b'/' && second != b'.' && !has_dots(path) {
@@ -65,11 +69,8 @@ pub unsafe fn route(dir: c_int, path: *const c_char) -> Route {
         }
         return absolute(path);
     }
-    if dir == libc::AT_FDCWD {
-        if !(AWAY.load(Ordering::Relaxed) || first == b'.' || has_dots(path)) {
-            return Route::Foreign;
-        }
-    } else if !(table::is_ours(dir) || first == b'.' || has_dots(path)) {
+    let from_ours = if dir == libc::AT_FDCWD { AWAY.load(Ordering::Relaxed) } else { table::is_ours(dir) };
+    if !(from_ours || first == b'.' || config.has_name_beginning_with(first) || has_dots(path)) {
         return Route::Foreign;
     }
     relative(dir, path)
@@ -82,36 +83,80 @@ unsafe fn has_dots(path: *const c_char) -> bool {
 }
 
 unsafe fn absolute(path: *const c_char) -> Route {
-    if guard::inside() {
-        return Route::Foreign;
-    }
-    let bytes = CStr::from_ptr(path).to_bytes();
-    if let Some(rest) = pathname::below(&config().mount, bytes) {
+    if guard::inside() { Route::Foreign } else { absolute_bytes(CStr::from_ptr(path).to_bytes()) }
+}
+
+fn absolute_bytes(bytes: &[u8]) -> Route {
+    let mount = &config().mount;
+    if let Some(rest) = pathname::below(mount, bytes) {
         return inside_mount(rest, bytes);
     }
-    // `//weft/x`, `/./weft/x`, `/tmp/../weft/x`: by words alone; a foreign link in front of `..` is not looked at.
-    let folded = pathname::fold(bytes);
-    match pathname::below(&config().mount, &folded) {
-        Some(rest) => inside_mount(rest, bytes),
-        None => Route::Foreign,
+    // `//weft/x`, `/./weft/x`, `/tmp/../weft/x`
+    if pathname::folds_below(mount, bytes) { from_foreign(b"/", bytes) } else { Route::Foreign }
+}
+
+/// A path from the root of the mount.
+fn inside_mount(rest: &[u8], as_written: &[u8]) -> Route {
+    let must_dir = pathname::wants_directory(as_written);
+    match pathname::tidy(rest) {
+        Some(text) => Route::Ours(Spot { text, base: None, must_dir }),
+        None => climb(rest, must_dir),
     }
 }
 
-fn inside_mount(rest: &[u8], as_written: &[u8]) -> Route {
-    match pathname::tidy(rest) {
-        Some(text) => Route::Ours(Spot { text, base: None, must_dir: pathname::wants_directory(as_written) }),
-        None => {
-            let folded = pathname::fold(&[&config().mount, rest].concat());
-            match pathname::below(&config().mount, &folded) {
-                Some(rest) => Route::Ours(Spot {
-                    text: pathname::fold(rest),
-                    base: None,
-                    must_dir: pathname::wants_directory(as_written),
-                }),
-                None => Route::Moved(sys::c(&folded)),
+/// A path from the root of the mount that climbs above the root by its words. Links decide where `..` leads, so what
+/// stands before the climb is resolved first.
+fn climb(rest: &[u8], must_dir: bool) -> Route {
+    let mut text: Vec<u8> = Vec::new();
+    let mut depth = 0usize;
+    let mut todo = pathname::names(rest);
+    while let Some(name) = todo.next() {
+        if name != b".." || depth > 0 {
+            depth = if name == b".." { depth - 1 } else { depth + 1 };
+            text.push(b'/');
+            text.extend_from_slice(name);
+            continue;
+        }
+        let left = |to: &[u8]| {
+            let mut path = to.to_vec();
+            for name in todo.clone() {
+                path.push(b'/');
+                path.extend_from_slice(name);
+            }
+            if must_dir {
+                path.push(b'/');
+            }
+            match absolute_bytes(&path) {
+                Route::Foreign => Route::Moved(sys::c(&path)),
+                other => other,
+            }
+        };
+        if text.is_empty() {
+            return left(&[pathname::split(&config().mount).0, b"/"].concat());
+        }
+        match crate::serve::inside(|| crate::hooks::resolved(&Spot::at(text.clone()))) {
+            Ok(real) if real == b"/" => {
+                return left(&[pathname::split(&config().mount).0, b"/"].concat());
+            }
+            Ok(real) => {
+                text = pathname::split(&real).0.to_vec();
+                if text == b"/" {
+                    text.clear();
+                }
+                depth = pathname::names(&text).count();
+            }
+            Err(Fail::Moved(path)) => return left(&pathname::join(&path, b"..")),
+            // The operation on it fails likewise.
+            Err(_) => {
+                text.extend_from_slice(b"/..");
+                return Route::Ours(Spot { text, base: None, must_dir });
             }
         }
     }
+    if text.is_empty() {
+        text.push(b'/');
+    }
+    Route::Ours(Spot { text, base: None, must_dir })
 }
 
 unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
@@ -122,54 +167,104 @@ unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
     if bytes.is_empty() {
         return Route::Foreign;
     }
-    let ours = if dir == libc::AT_FDCWD {
-        cwd().map(|text| (text, None))
-    } else {
-        table::get(dir).map(|open| (open.path(), open.directory_base()))
+    if dir == libc::AT_FDCWD {
+        return match cwd() {
+            // The working directory is kept without links, so that its parents are known by words, as they still are
+            // when somebody has removed it.
+            Some(text) => inside_mount(&pathname::join_climbing(&text, bytes), bytes),
+            None => relative_foreign(dir, bytes),
+        };
+    }
+    let Some(open) = table::get(dir) else { return relative_foreign(dir, bytes) };
+    let dir_text = open.path();
+    let joined = pathname::join(&dir_text, bytes);
+    let Some(text) = pathname::tidy(&joined) else {
+        // The path by which it was opened may hold links, or be that of another directory by now.
+        let now = crate::serve::inside(|| crate::hooks::path_now(&open)).unwrap_or(dir_text);
+        return inside_mount(&pathname::join_climbing(&now, bytes), bytes);
     };
-    let Some((dir_text, base)) = ours else {
-        return relative_foreign(dir, bytes);
-    };
-    let joined = if dir == libc::AT_FDCWD {
-        // The working directory is kept without links, so that its parents are known by words, as they still are
-        // when somebody has removed it.
-        pathname::join_climbing(&dir_text, bytes)
-    } else {
-        pathname::join(&dir_text, bytes)
-    };
-    match inside_mount(&joined, bytes) {
-        Route::Ours(mut spot) => {
-            // A walk from the directory's inode survives its being renamed.
-            if let Some(inode) = base
-                && spot.text.starts_with(&dir_text)
-            {
-                spot.base = Some((inode, dir_text.len()));
-            }
-            Route::Ours(spot)
+    let mut spot = Spot { text, base: None, must_dir: pathname::wants_directory(bytes) };
+    // A walk from the directory's inode survives its being renamed.
+    if let Some(inode) = open.directory_base()
+        && spot.text.starts_with(&dir_text)
+    {
+        spot.base = Some((inode, dir_text.len()));
+    }
+    Route::Ours(spot)
+}
+
+/// A relative path from a foreign directory, which may come down or climb into the mount.
+fn relative_foreign(dir: c_int, bytes: &[u8]) -> Route {
+    let mount = &config().mount;
+    let mut names = pathname::names(bytes);
+    let enters = names.next().is_some_and(|first| pathname::names(mount).any(|name| name == first));
+    if !enters && pathname::names(bytes).all(|name| name != b"..") {
+        return Route::Foreign;
+    }
+    let mut room = [0u8; libc::PATH_MAX as usize];
+    let Some(from) = sys::directory_path(dir, &mut room) else { return Route::Foreign };
+    if !pathname::leads_below(mount, [from, bytes])
+        && !alias().is_some_and(|alias| pathname::leads_below(alias, [from, bytes]))
+    {
+        return Route::Foreign;
+    }
+    from_foreign(from, bytes)
+}
+
+/// A path that begins in the foreign directory `from` and leads into the mount by its words. A `..` behind a foreign
+/// name is resolved by the kernel, because the name may be a link.
+fn from_foreign(from: &[u8], bytes: &[u8]) -> Route {
+    let mount = &config().mount;
+    let is_above = |path: &[u8]| pathname::below(path, mount).is_some() || path.is_empty();
+    let is_mount = |path: &[u8]| path == &mount[..] || alias().is_some_and(|alias| path == alias);
+    let mut at = pathname::fold(from);
+    if at == b"/" {
+        at.clear();
+    }
+    let mut rest = bytes;
+    loop {
+        while let Some(shorter) = rest.strip_prefix(b"/") {
+            rest = shorter;
         }
-        other => other,
+        if rest.is_empty() {
+            return Route::Foreign;
+        }
+        let len = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+        let name = &rest[..len];
+        rest = &rest[len..];
+        if name == b".." {
+            if !is_above(&at) {
+                let Some(real) = sys::real_directory(&sys::c(&at)) else { return Route::Foreign };
+                at = real;
+            }
+            let parent = at.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+            at.truncate(parent);
+        } else if name != b"." {
+            at.push(b'/');
+            at.extend_from_slice(name);
+            if is_mount(&at) {
+                return inside_mount(rest, bytes);
+            }
+        }
     }
 }
 
-/// A relative path from a foreign directory that may climb into the mount.
-fn relative_foreign(dir: c_int, bytes: &[u8]) -> Route {
-    if pathname::names(bytes).all(|name| name != b"..") {
-        return Route::Foreign;
-    }
-    let from = if dir == libc::AT_FDCWD {
-        sys::getcwd()
-    } else {
-        sys::readlinkat(libc::AT_FDCWD, &sys::c(format!("/proc/self/fd/{dir}").as_bytes()))
-            .unwrap_or_default()
-    };
-    if !from.starts_with(b"/") {
-        return Route::Foreign;
-    }
-    let folded = pathname::fold(&pathname::join(&from, bytes));
-    match pathname::below(&config().mount, &folded) {
-        Some(rest) => inside_mount(rest, bytes),
-        None => Route::Foreign,
-    }
+/// The mount prefix as the kernel names it, when a directory above it is reached through a link.
+fn alias() -> Option<&'static [u8]> {
+    static ALIAS: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    let found = ALIAS.get_or_init(|| {
+        let mount = &config().mount;
+        let mut above = pathname::split(mount).0;
+        while above != b"/" {
+            if let Some(real) = sys::real_directory(&sys::c(above)) {
+                let alias = pathname::join(&real, &mount[above.len()..]);
+                return (alias != *mount).then_some(alias);
+            }
+            above = pathname::split(above).0;
+        }
+        None
+    });
+    found.as_deref()
 }
 
 /// When the kernel found nothing at `path`: what it is if a foreign symbolic link on the way leads into the mount.
@@ -190,17 +285,24 @@ pub unsafe fn follow_foreign(dir: c_int, path: *const c_char) -> Option<Route> {
 fn find_foreign_link(dir: c_int, path: &CStr) -> Option<Route> {
     let text = path;
     let path = text.to_bytes();
+    // The usual case, a name missing in a directory that is there, ends here after one or two system calls.
     if path.is_empty() || sys::is_no_link(dir, text) && parent_exists(dir, path) {
         return None;
+    }
+    // Up to here and for a directory that is missing without a link before it nothing is allocated.
+    if sys::is_no_link(dir, text) && first_missing(dir, path).is_some_and(|(_, is_link)| !is_link) {
+        return below_link_above(dir, path);
     }
     let mut path = path.to_vec();
     // As many links as the kernel would follow.
     for _ in 0..40 {
-        // The usual case, a name missing in a directory that is there, ends here after two system calls.
         let (parent, _) = pathname::split(&path);
         let link = match sys::readlinkat(dir, &sys::c(&path)) {
             Ok(target) => (target, path.len()),
-            Err(libc::ENOENT) if sys::fstatat(dir, &sys::c(parent), 0).is_err() => first_link(dir, &path)?,
+            Err(libc::ENOENT) if sys::fstatat(dir, &sys::c(parent), 0).is_err() => {
+                let (end, _) = first_missing(dir, &path)?;
+                (sys::readlinkat(dir, &sys::c(&path[..end])).ok()?, end)
+            }
             Err(_) => return None,
         };
         let (target, end) = link;
@@ -218,6 +320,25 @@ fn find_foreign_link(dir: c_int, path: &CStr) -> Option<Route> {
     None
 }
 
+/// A path on which a directory is missing: ours when the directory before that is one above the mount, reached
+/// through a link (`/tmp/link-to-root/weft/x`).
+fn below_link_above(dir: c_int, path: &[u8]) -> Option<Route> {
+    let (end, _) = first_missing(dir, path)?;
+    let (before, name) = pathname::split(&path[..end]);
+    let mount = &config().mount;
+    if !pathname::names(mount).any(|part| part == name) {
+        return None;
+    }
+    let mut room = [0u8; libc::PATH_MAX as usize];
+    let text = sys::copy_to(before, &mut room)?;
+    let opened = sys::open_directory(dir, text)?;
+    let mut room = [0u8; libc::PATH_MAX as usize];
+    let real = sys::directory_path(opened, &mut room);
+    sys::close(opened);
+    let (real, rest) = (real?, &path[before.len()..]);
+    pathname::leads_below(mount, [real, rest]).then(|| from_foreign(real, rest))
+}
+
 /// Whether the directory of `path` is there. Programs look for many names in few directories, so the last ones that
 /// were there are remembered: one that has gone since holds no link into the mount either.
 fn parent_exists(dir: c_int, path: &[u8]) -> bool {
@@ -231,20 +352,23 @@ fn parent_exists(dir: c_int, path: &[u8]) -> bool {
     if absolute && seen.load(Ordering::Relaxed) == hash {
         return true;
     }
-    let exists = sys::exists(dir, &sys::c(parent));
+    let mut room = [0u8; libc::PATH_MAX as usize];
+    let exists = sys::copy_to(parent, &mut room).is_some_and(|parent| sys::exists(dir, parent));
     if exists && absolute {
         seen.store(hash, Ordering::Relaxed);
     }
     exists
 }
 
-/// The dangling link on the way to `path`: its target and where its name ends.
-fn first_link(dir: c_int, path: &[u8]) -> Option<(Vec<u8>, usize)> {
+/// Where the name of the first directory ends that is missing on the way to `path`, and whether a link stands there.
+/// Allocates nothing.
+fn first_missing(dir: c_int, path: &[u8]) -> Option<(usize, bool)> {
+    let mut room = [0u8; libc::PATH_MAX as usize];
     let ends = (1..path.len()).filter(|&at| path[at] == b'/' && path[at - 1] != b'/');
     for end in ends {
-        let prefix = sys::c(&path[..end]);
-        if sys::fstatat(dir, &prefix, 0).is_err() {
-            return Some((sys::readlinkat(dir, &prefix).ok()?, end));
+        let prefix = sys::copy_to(&path[..end], &mut room)?;
+        if sys::fstatat(dir, prefix, 0).is_err() {
+            return Some((end, !sys::is_no_link(dir, prefix)));
         }
     }
     None

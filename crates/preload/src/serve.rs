@@ -52,7 +52,7 @@ pub fn answer<T: Outcome>(work: impl FnOnce() -> Res<T>) -> T {
     match inside(work) {
         Ok(value) => value,
         Err(fail) => {
-            errno::set(fail.errno());
+            errno::set(fail.settle());
             T::failed()
         }
     }
@@ -83,7 +83,7 @@ pub fn on_fd_number(fd: c_int, work: impl FnOnce(&Open) -> Res<()>) -> Option<c_
     let open = table::get(fd)?;
     Some(match inside(|| work(&open)) {
         Ok(()) => 0,
-        Err(fail) => fail.errno(),
+        Err(fail) => fail.settle(),
     })
 }
 
@@ -114,8 +114,8 @@ pub fn on_way<T: Outcome>(
                     way = Route::Moved(path);
                 }
             }
-            Err(Fail::Errno(errno)) => {
-                errno::set(errno);
+            Err(fail) => {
+                errno::set(fail.settle());
                 return Some(T::failed());
             }
         }

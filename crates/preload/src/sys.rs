@@ -2,13 +2,55 @@
 
 use std::ffi::{CStr, CString, c_int, c_long};
 
-fn check(result: c_long) -> Result<i64, i32> {
-    if result < 0 { Err(crate::errno::get()) } else { Ok(result) }
+fn check(result: isize) -> Result<i64, i32> {
+    // The kernel's errors are the last 4,095 values.
+    if (-4095..0).contains(&result) { Err(-result as i32) } else { Ok(result as i64) }
 }
 
-/// The C library's `syscall`, past our own hook of that name.
-unsafe fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize) -> c_long {
-    real!(syscall: fn(c_long, usize, usize, usize, usize, usize) -> c_long)(number, a, b, c, d, e)
+/// A system call by its instruction. Needs no symbol of the C library, so it works at any time, and leaves `errno`
+/// alone. An error comes back as its negative number.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn syscall(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention; it changes rcx, r11 and what the arguments point to.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// A system call by its instruction, as on other processors.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn syscall(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention; it changes x0 and what the arguments point to.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a as isize => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// A system call by the C library's `syscall`, past our own hook of that name.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe fn syscall(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    let before = crate::errno::get();
+    let real = real!(syscall: fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long);
+    let result = real(number, a, b, c, d, e, f);
+    let result = if result < 0 { -(crate::errno::get() as isize) } else { result as isize };
+    crate::errno::set(before);
+    result
 }
 
 /// What a system call takes for a word.
@@ -50,7 +92,7 @@ macro_rules! raw {
     };
     ($number:ident, $a:expr, $b:expr, $c:expr, $d:expr) => {
         // SAFETY: the callers of this module pass valid pointers and lengths.
-        check(unsafe { syscall(libc::$number, $a.word(), $b.word(), $c.word(), $d.word(), 0) })
+        check(unsafe { syscall(libc::$number, [$a.word(), $b.word(), $c.word(), $d.word(), 0, 0]) })
     };
 }
 
@@ -111,21 +153,75 @@ pub fn readlinkat(dir: c_int, path: &CStr) -> Result<Vec<u8>, i32> {
     Ok(out)
 }
 
+/// `text` as a C string in `room`; `None` when it is too long or holds a zero.
+pub fn copy_to<'a>(text: &[u8], room: &'a mut [u8]) -> Option<&'a CStr> {
+    let place = room.get_mut(..=text.len())?;
+    place[..text.len()].copy_from_slice(text);
+    place[text.len()] = 0;
+    CStr::from_bytes_with_nul(place).ok()
+}
+
+/// The path of the kernel's working directory (`AT_FDCWD`) or of an open directory, as the kernel names it.
+pub fn directory_path(dir: c_int, room: &mut [u8; libc::PATH_MAX as usize]) -> Option<&[u8]> {
+    let len = if dir == libc::AT_FDCWD {
+        raw!(SYS_getcwd, room.as_mut_ptr(), room.len()).ok()? - 1
+    } else {
+        let mut name = [0u8; 32];
+        let name = number_path(dir, &mut name)?;
+        raw!(SYS_readlinkat, libc::AT_FDCWD, name.as_ptr(), room.as_mut_ptr(), room.len()).ok()?
+    };
+    let path = room.get(..len as usize)?;
+    path.starts_with(b"/").then_some(path)
+}
+
+/// `/proc/self/fd/N`, without allocating.
+fn number_path(fd: c_int, room: &mut [u8; 32]) -> Option<&CStr> {
+    use std::io::Write;
+    let mut rest = &mut room[..];
+    write!(rest, "/proc/self/fd/{fd}\0").ok()?;
+    CStr::from_bytes_until_nul(room).ok()
+}
+
+/// A descriptor that only names a directory.
+pub fn open_directory(dir: c_int, path: &CStr) -> Option<c_int> {
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    raw!(SYS_openat, dir, path.as_ptr(), flags, 0u32).ok().map(|fd| fd as c_int)
+}
+
+/// A directory by its path without links, as the kernel sees it.
+pub fn real_directory(path: &CStr) -> Option<Vec<u8>> {
+    let fd = open_directory(libc::AT_FDCWD, path)?;
+    let mut room = [0u8; libc::PATH_MAX as usize];
+    let real = directory_path(fd, &mut room).map(<[u8]>::to_vec);
+    close(fd);
+    real
+}
+
 /// The kernel's working directory; empty when it has no path.
 pub fn getcwd() -> Vec<u8> {
-    let mut out = vec![0u8; libc::PATH_MAX as usize];
-    match raw!(SYS_getcwd, out.as_mut_ptr(), out.len()) {
-        Ok(len) if out[0] == b'/' => {
-            out.truncate(len as usize - 1);
-            out
-        }
-        _ => Vec::new(),
-    }
+    let mut room = [0u8; libc::PATH_MAX as usize];
+    directory_path(libc::AT_FDCWD, &mut room).map(<[u8]>::to_vec).unwrap_or_default()
 }
 
 /// A C string of `bytes`, which hold no zero.
 pub fn c(bytes: &[u8]) -> CString {
     CString::new(bytes).unwrap_or_default()
+}
+
+/// The limit on the size of the process's files; `None` without one.
+pub fn file_size_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
+    let _ =
+        raw!(SYS_prlimit64, 0, libc::RLIMIT_FSIZE as c_int, std::ptr::null::<libc::rlimit>(), &raw mut limit);
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// Sends `signal` to the calling thread.
+pub fn raise(signal: c_int) {
+    let (process, thread) = (raw!(SYS_getpid, 0), raw!(SYS_gettid, 0));
+    if let (Ok(process), Ok(thread)) = (process, thread) {
+        let _ = raw!(SYS_tgkill, process, thread, signal);
+    }
 }
 
 /// A line to the standard error stream of the process, when it is the kernel's.
@@ -135,15 +231,11 @@ pub fn complain(line: &str) {
 
 /// Sleeps while `word` is `value`; may wake for nothing.
 pub fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32) {
-    let errno = crate::errno::get();
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let _ = raw!(SYS_futex, word.as_ptr(), op, value, std::ptr::null::<libc::timespec>());
-    crate::errno::set(errno);
 }
 
 /// Wakes one that sleeps.
 pub fn futex_wake(word: &std::sync::atomic::AtomicU32) {
-    let errno = crate::errno::get();
     let _ = raw!(SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1u32);
-    crate::errno::set(errno);
 }

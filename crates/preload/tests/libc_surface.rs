@@ -12,7 +12,7 @@ macro_rules! programs {
     )*
     };
 }
-programs!(descriptors, names, directories, streams, processes, locks, memory, threads);
+programs!(descriptors, names, above, directories, streams, processes, locks, limits, memory, threads);
 
 #[test]
 fn shared_writable_maps_are_written_back_when_asked_for() {

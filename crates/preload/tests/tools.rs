@@ -53,6 +53,49 @@ fn a_mount_elsewhere_is_served_there_and_only_there() {
     assert_eq!(text(&served), "exit status: 0\n--- stdout\ntext\n\n--- stderr\n");
 }
 
+/// The prefix may lie several real directories deep, and one of them may be reached through a link.
+#[test]
+fn relative_paths_come_down_into_a_mount_below_real_directories() {
+    let room = tempfile::tempdir().expect("room for a test");
+    let top = room.path().canonicalize().expect("it is there");
+    std::fs::create_dir_all(top.join("real/weft-not/x")).expect("room for a test");
+    std::os::unix::fs::symlink("real", top.join("link")).expect("room for a test");
+    let script = "\
+import os, sys
+top = sys.argv[1]
+def get(path, **how):
+    fd = os.open(path, os.O_RDONLY, **how)
+    text = os.read(fd, 100)
+    os.close(fd)
+    return text
+os.chdir(top)
+open('link/weft/f', 'w').write('text')
+assert get('link/weft/f') == get('./link/weft/f') == get('real/../link/weft/f') == b'text'
+for above in [top, top + '/link', top + '/real', '/']:
+    os.chdir(above)
+    dir = os.open(above, os.O_RDONLY | os.O_DIRECTORY)
+    rest = 'weft/f' if above.endswith(('link', 'real')) else (top + '/link/weft/f')[len(above):].lstrip('/')
+    assert get(rest) == get(rest, dir_fd=dir) == get('./' + rest, dir_fd=dir) == b'text', above
+    os.mkdir(rest + '-dir', dir_fd=dir)
+    assert os.listdir(top + '/link/weft/f-dir') == []
+    os.rmdir(rest + '-dir')
+os.chdir(top + '/real')
+assert os.listdir('weft-not') == ['x'] and os.stat('weft-not/x').st_dev == os.stat('.').st_dev
+assert not os.path.exists('weftx') and os.listdir('.') == ['weft-not']
+";
+    for mount in ["link/weft", "real/weft"] {
+        let script =
+            if mount.starts_with("real") { script.replace("link/weft", "real/weft") } else { script.into() };
+        let world = World::new();
+        let served = run(world
+            .serve(&mut Command::new("python3"))
+            .args(["-c", &script])
+            .arg(&top)
+            .env("WEFT_MOUNT", top.join(mount)));
+        assert!(served.status.success(), "{mount}: {}", text(&served));
+    }
+}
+
 /// With every descriptor in use the library can connect to no further server: the error says that, not that the server
 /// is gone, comes at once, and is over when the program has closed some. With a few it does as well as it can.
 #[test]

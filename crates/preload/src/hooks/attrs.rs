@@ -329,8 +329,8 @@ pub fn resolved(spot: &Spot) -> Res<Vec<u8>> {
                     );
                 }
             }
-            Err(Fail::Errno(_)) => done = next,
-            Err(moved) => return Err(moved),
+            Err(Fail::Moved(path)) => return Err(Fail::Moved(path)),
+            Err(_) => done = next,
         }
     }
     Ok(if done.is_empty() { b"/".to_vec() } else { done })

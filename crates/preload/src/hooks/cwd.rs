@@ -20,12 +20,12 @@ fn enter(spot: &Spot) -> Res<c_int> {
     Ok(0)
 }
 
-/// The path of an open directory, also after it was renamed: then names are looked for upwards.
-fn path_now(open: &Open) -> Res<Vec<u8>> {
+/// The path of an open directory without links, also after it was renamed: then names are looked for upwards.
+pub fn path_now(open: &Open) -> Res<Vec<u8>> {
     let backend = backend()?;
     let own = open.stat()?.st_ino;
     if backend.stat(&Spot::at(open.path()), true).is_ok_and(|st| st.st_ino == own) {
-        return Ok(open.path());
+        return super::attrs::resolved(&Spot::at(open.path()));
     }
     let by_inode = |inode, rest: &[u8]| Spot { text: rest.to_vec(), base: Some((inode, 0)), must_dir: false };
     let root = backend.stat(&Spot::at(b"/".to_vec()), true)?.st_ino;

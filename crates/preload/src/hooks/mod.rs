@@ -11,6 +11,7 @@ mod maps;
 #[allow(non_snake_case)] // The names are MPI's.
 mod mpi;
 pub mod names;
+mod openat2;
 pub mod process;
 mod spawn;
 pub mod stdio;
@@ -20,6 +21,9 @@ mod temporary;
 mod transfer;
 mod walks;
 mod xattrs;
+
+pub use attrs::resolved;
+pub use cwd::path_now;
 
 /// A C string as bytes.
 ///

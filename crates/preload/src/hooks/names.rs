@@ -32,6 +32,12 @@ path_hook! { [creat, creat64] (path: *const c_char, mode: mode_t) -> c_int,
     trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) }
 }
 
+path_hook! { [name_to_handle_at]
+    (dir: c_int, path: *const c_char, _handle: *mut libc::c_void, _mount: *mut c_int, flags: c_int) -> c_int,
+    (dir, path) |_spot| { Err(libc::EOPNOTSUPP.into()) },
+    if flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0, |_| { Err(libc::EOPNOTSUPP.into()) }
+}
+
 fn done(result: Res<()>) -> Res<c_int> {
     result.map(|()| 0)
 }
@@ -161,7 +167,7 @@ unsafe fn both(
         (Ok(Side::Ours(a)), Ok(Side::Ours(b))) => match inside(|| work(&a, &b)) {
             Ok(()) => 0,
             Err(fail) => {
-                errno::set(fail.errno());
+                errno::set(fail.settle());
                 -1
             }
         },
@@ -200,7 +206,7 @@ fn settle(way: Route) -> Res<Side> {
         match backend()?.stat(spot, false) {
             Err(Fail::Moved(path)) => return Err(Fail::Moved(path)),
             // A missing name is for the operation itself to judge.
-            Ok(_) | Err(Fail::Errno(_)) => found = Some(spot.clone()),
+            Ok(_) | Err(_) => found = Some(spot.clone()),
         }
         Ok(0)
     });
@@ -268,6 +274,7 @@ hook! { [linkat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *cons
 path_hook! { [truncate, truncate64] (path: *const c_char, size: libc::off_t) -> c_int,
     (AT_FDCWD, path) |spot| {
         let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+        crate::limits::may_become(size, || Ok(backend()?.stat(spot, true)?.st_size as u64))?;
         done(backend()?.truncate(spot, size))
     }
     trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Truncate, size, done) }

@@ -73,18 +73,21 @@ unsafe fn run(path: *const c_char, argv: *const *const c_char, envp: *const *con
 }
 
 hook! { [execve] (path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
-    Some(run(path, argv, envp))
+    config::is_ready().then(|| run(path, argv, envp))
 } }
 hook! { [execv] (path: *const c_char, argv: *const *const c_char) -> c_int {
-    Some(run(path, argv, own_environment()))
+    config::is_ready().then(|| run(path, argv, own_environment()))
 } }
 hook! { [execvp] (file: *const c_char, argv: *const *const c_char) -> c_int {
-    Some(search(file, argv, own_environment()))
+    config::is_ready().then(|| search(file, argv, own_environment()))
 } }
 hook! { [execvpe] (file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
-    Some(search(file, argv, envp))
+    config::is_ready().then(|| search(file, argv, envp))
 } }
 hook! { [fexecve] (fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    if !config::is_ready() {
+        return real!(fexecve: fn(c_int, *const *const c_char, *const *const c_char) -> c_int)(fd, argv, envp);
+    }
     let real = real!(fexecve: fn(c_int, *const *const c_char, *const *const c_char) -> c_int);
     match table::get(fd) {
         Some(open) => {
@@ -93,6 +96,28 @@ hook! { [fexecve] (fd: c_int, argv: *const *const c_char, envp: *const *const c_
             Some(run(path.as_ptr(), argv, envp))
         }
         None => Some(real(fd, argv, carried(envp, &surviving()).as_ptr())),
+    }
+} }
+
+hook! { [execveat]
+    (dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int {
+    if !config::is_ready() || path.is_null() {
+        return real!(execveat: fn(
+            c_int, *const c_char, *const *const c_char, *const *const c_char, c_int
+        ) -> c_int)(dir, path, argv, envp, flags);
+    }
+    if *path == 0 && flags & libc::AT_EMPTY_PATH != 0 && table::is_ours(dir) {
+        return fexecve(dir, argv, envp);
+    }
+    match route::route(dir, path) {
+        route::Route::Foreign => {
+            let environment = carried(envp, &surviving());
+            Some(real!(execveat: fn(
+                c_int, *const c_char, *const *const c_char, *const *const c_char, c_int
+            ) -> c_int)(dir, path, argv, environment.as_ptr(), flags))
+        }
+        route::Route::Moved(path) => Some(run(path.as_ptr(), argv, envp)),
+        route::Route::Ours(spot) => Some(run(sys::c(&route::full(&spot.text)).as_ptr(), argv, envp)),
     }
 } }
 
@@ -213,6 +238,23 @@ unsafe fn with_environment<T>(work: impl FnOnce() -> T) -> T {
     config::environ = before;
     result
 }
+
+// The limit on file sizes is kept in mind: see `limits`.
+macro_rules! limit_hook {
+    ($name:ident ($($arg:ident: $ty:ty),*)) => {
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            let done = real!($name: fn($($ty),*) -> c_int)($($arg),*);
+            crate::limits::changed();
+            done
+        }
+    };
+}
+limit_hook!(setrlimit(resource: c_int, limit: *const libc::rlimit));
+limit_hook!(setrlimit64(resource: c_int, limit: *const libc::rlimit64));
+limit_hook!(prlimit(process: pid_t, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit));
+limit_hook!(prlimit64(process: pid_t, resource: c_int, new: *const libc::rlimit64, old: *mut libc::rlimit64));
 
 hook! { [system] (command: *const c_char) -> c_int {
     Some(with_environment(|| real!(system: fn(*const c_char) -> c_int)(command)))

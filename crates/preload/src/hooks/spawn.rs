@@ -223,6 +223,12 @@ macro_rules! spawn {
             argv: Arguments,
             envp: Arguments,
         ) -> c_int {
+            if !crate::config::is_ready() {
+                return real!($name: fn(
+                    *mut pid_t, *const c_char, *const posix_spawn_file_actions_t, *const posix_spawnattr_t,
+                    Arguments, Arguments,
+                ) -> c_int)(pid, path, file_actions, attr, argv, envp);
+            }
             let list = actions(file_actions);
             let envp = if envp.is_null() { own_environment() } else { envp };
             let ours = must_carry() || names_ours(list) || program_is_ours(path, $along_path);

@@ -12,7 +12,7 @@ use crate::backend::{self, File, backend};
 use crate::errno::Res;
 use crate::lock::Lock;
 use crate::route::Spot;
-use crate::{guard, sys};
+use crate::{guard, limits, sys};
 use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
 use std::ptr::null_mut;
@@ -145,14 +145,38 @@ impl Open {
         self.may(true)?;
         let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
         self.wrote.store(true, Ordering::Relaxed);
+        let file = self.file()?;
         // Linux appends even where an offset is given.
         let done = if self.flags() & libc::O_APPEND != 0 {
-            self.file()?.append(bufs)?.1
+            self.within_limit(bufs, || file.size(), |bufs| file.append(bufs).map(|(_, done)| done))?
         } else {
-            self.file()?.write_at(bufs, offset)?
+            self.within_limit(bufs, || Ok(offset), |bufs| file.write_at(bufs, offset))?
         };
         self.sync_when_asked()?;
         Ok(done)
+    }
+
+    /// Writes as much of `bufs` as the limit on file sizes leaves room for at the offset `place()`.
+    fn within_limit(
+        &self,
+        bufs: &[IoSlice<'_>],
+        place: impl FnOnce() -> Res<u64>,
+        write: impl FnOnce(&[IoSlice<'_>]) -> Res<usize>,
+    ) -> Res<usize> {
+        if limits::file_size().is_none() {
+            return write(bufs);
+        }
+        let wanted = bufs.iter().map(|buf| buf.len()).sum();
+        let mut room = limits::room_at(place()?, wanted)?;
+        let fitting: Vec<IoSlice<'_>> = bufs
+            .iter()
+            .map(|buf| {
+                let len = buf.len().min(room);
+                room -= len;
+                IoSlice::new(&buf[..len])
+            })
+            .collect();
+        write(&fitting)
     }
 
     fn sync_when_asked(&self) -> Res<()> {
@@ -180,13 +204,17 @@ impl Open {
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
         let _turn = self.turn.lock();
         let done = if self.flags() & libc::O_APPEND != 0 {
-            let (at, done) = file.append(bufs)?;
-            sys::lseek(fd, at as i64 + done as i64, libc::SEEK_SET)?;
-            done
+            let append = |bufs: &[IoSlice<'_>]| {
+                let (at, done) = file.append(bufs)?;
+                sys::lseek(fd, at as i64 + done as i64, libc::SEEK_SET)?;
+                Ok(done)
+            };
+            self.within_limit(bufs, || file.size(), append)?
         } else {
             // The range is taken before it is written, so that processes that share the offset never overlap.
             let end = sys::lseek(fd, wanted as i64, libc::SEEK_CUR).map_err(|_| libc::EFBIG)?;
-            let result = file.write_at(bufs, (end - wanted as i64) as u64);
+            let at = (end - wanted as i64) as u64;
+            let result = self.within_limit(bufs, || Ok(at), |bufs| file.write_at(bufs, at));
             let missing = wanted - *result.as_ref().unwrap_or(&0);
             if missing > 0 {
                 sys::lseek(fd, -(missing as i64), libc::SEEK_CUR)?;
@@ -231,7 +259,9 @@ impl Open {
             return Err(libc::EINVAL.into());
         }
         self.wrote.store(true, Ordering::Relaxed);
-        self.file()?.truncate(size)
+        let file = self.file()?;
+        limits::may_become(size, || file.size())?;
+        file.truncate(size)
     }
 
     /// Room for `[offset, offset + len)`: Weft keeps no reservations, so this is about the length alone.
@@ -244,7 +274,12 @@ impl Open {
         match mode {
             0 => {
                 let file = self.file()?;
-                if file.size()? < end as u64 { file.truncate(end as u64) } else { Ok(()) }
+                if file.size()? < end as u64 {
+                    limits::may_become(end as u64, || Ok(0))?;
+                    file.truncate(end as u64)
+                } else {
+                    Ok(())
+                }
             }
             // FALLOC_FL_KEEP_SIZE
             1 => Ok(()),

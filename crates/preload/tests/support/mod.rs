@@ -18,12 +18,18 @@ fn profile() -> PathBuf {
     own.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_owned()
 }
 
+/// An example of this package.
+pub fn build_example(name: &str) -> PathBuf {
+    build(&["--package", "weft-preload", "--example", name]);
+    profile().join("examples").join(name)
+}
+
 /// Asks cargo for a package, into the target directory and profile of this test program.
-fn build(package: &str) {
+fn build(what: &[&str]) {
     let profile = profile();
     let name = profile.file_name().expect("a profile").to_str().expect("plain text");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", package, "--profile"]);
+    cargo.args(["build", "--quiet"]).args(what).arg("--profile");
     cargo.arg(if name == "debug" { "dev" } else { name });
     cargo.arg("--target-dir").arg(profile.parent().expect("target")).current_dir(env!("CARGO_MANIFEST_DIR"));
     let built = cargo.output().expect("cargo runs");
@@ -33,14 +39,14 @@ fn build(package: &str) {
 /// The library under test. Cargo builds no `cdylib` for the tests of its package, so the first test asks it to.
 pub fn library() -> PathBuf {
     static BUILT: Once = Once::new();
-    BUILT.call_once(|| build("weft-preload"));
+    BUILT.call_once(|| build(&["--package", "weft-preload"]));
     profile().join("libweft_preload.so")
 }
 
 /// The command line, which starts and ends servers.
 fn weft() -> PathBuf {
     static BUILT: Once = Once::new();
-    BUILT.call_once(|| build("weft-cli"));
+    BUILT.call_once(|| build(&["--package", "weft-cli"]));
     profile().join("weft")
 }
 
@@ -56,11 +62,23 @@ pub fn compile(name: &str, to: &Path) -> PathBuf {
 
 /// Compiles with a compiler of another name.
 pub fn compile_with(compiler: &str, name: &str, to: &Path) -> PathBuf {
+    compiled(compiler, name, to, &[], &[])
+}
+
+/// Compiles with more options, and libraries behind the source.
+pub fn compile_linked(name: &str, to: &Path, options: &[&str], libraries: &[&str]) -> PathBuf {
+    compiled("cc", name, to, options, libraries)
+}
+
+fn compiled(compiler: &str, name: &str, to: &Path, options: &[&str], libraries: &[&str]) -> PathBuf {
     let program = to.join(name.trim_end_matches(".c"));
     let built = Command::new(compiler)
-        .args(["-g", "-O1", "-Wall", "-pthread", "-o"])
+        .args(["-g", "-O1", "-Wall", "-pthread"])
+        .args(options)
+        .arg("-o")
         .arg(&program)
         .arg(source("c").join(name))
+        .args(libraries)
         .output()
         .expect("a C compiler (Debian: gcc)");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

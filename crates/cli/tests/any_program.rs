@@ -1,0 +1,129 @@
+//! Programs of others under `weft run`: compilers with allocators of their own, copies that walk from the root, limits
+//! of the shell, and locks that shells hold.
+
+mod common;
+
+use common::{Embedded, needs, shown};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs a script by `sh` on the cluster, at most two minutes: a program that hangs is killed and its test fails.
+#[track_caller]
+fn script(cluster: &Embedded, text: &str) -> Output {
+    let mut command = cluster.running(["sh", "-euc", text]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weft starts");
+    let end = Instant::now() + Duration::from_secs(120);
+    while child.try_wait().expect("our own child").is_none() {
+        if Instant::now() > end {
+            child.kill().expect("our own child");
+            panic!(
+                "{text}: still running after two minutes: {}",
+                shown(&child.wait_with_output().expect("its output"))
+            );
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().expect("its output")
+}
+
+/// A script that must succeed; its standard output.
+#[track_caller]
+fn succeeds(cluster: &Embedded, text: &str) -> String {
+    let output = script(cluster, text);
+    assert!(output.status.success(), "{text}: {}", shown(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The compiler itself, not the launcher of `rustup`.
+fn rustc() -> PathBuf {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let root = common::succeeded(Command::new(rustc).args(["--print", "sysroot"]));
+    PathBuf::from(root.trim()).join("bin/rustc")
+}
+
+#[test]
+fn the_rust_compiler_has_its_own_allocator() {
+    let cluster = Embedded::started();
+    let said = succeeds(&cluster, &format!("{} -vV", rustc().display()));
+    assert!(said.starts_with("rustc ") && said.contains("host: "), "{said}");
+}
+
+#[test]
+fn cargo_builds_and_runs_a_crate_on_the_mount() {
+    let cluster = Embedded::started();
+    let cargo = env!("CARGO");
+    let said = succeeds(
+        &cluster,
+        &format!(
+            "unset CARGO_TARGET_DIR RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGET_DIR
+             mkdir -p /weft/tiny/src && cd /weft/tiny
+             printf '[package]\\nname = \"tiny\"\\nversion = \"0.1.0\"\\nedition = \"2021\"\\n[workspace]\\n' >Cargo.toml
+             echo 'fn main() {{ println!(\"one\") }} #[test] fn passes() {{}}' >src/main.rs
+             '{cargo}' build --offline --quiet && target/debug/tiny
+             echo 'fn main() {{ println!(\"two\") }} #[test] fn passes() {{}}' >src/main.rs
+             '{cargo}' run --offline --quiet
+             '{cargo}' test --offline --quiet | grep -c '1 passed'",
+        ),
+    );
+    assert_eq!(said, "one\ntwo\n1\n");
+}
+
+#[test]
+fn rsync_copies_in_out_and_within() {
+    needs("rsync");
+    let cluster = Embedded::started();
+    let (source, back) = (cluster.local("source"), cluster.local("back"));
+    std::fs::create_dir_all(source.join("a/b")).expect("room");
+    let bytes: Vec<u8> = (0..3_000_001u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(source.join("large"), &bytes).expect("room");
+    std::fs::write(source.join("a/b/small"), "small").expect("room");
+    std::os::unix::fs::symlink("small", source.join("a/b/link")).expect("room");
+    let (source, back) = (source.display(), back.display());
+    succeeds(
+        &cluster,
+        &format!(
+            "rsync -a '{source}/' /weft/r/
+             cmp '{source}/large' /weft/r/large && diff -r '{source}' /weft/r
+             test \"$(readlink /weft/r/a/b/link)\" = small
+             echo changed >/weft/r/a/b/small && rsync -a --checksum '{source}/' /weft/r/ && diff -r '{source}' /weft/r
+             rsync -a /weft/r/ '{back}/' && diff -r '{source}' '{back}'
+             echo gone >/weft/r/more && rsync -a /weft/r/ /weft/s/ && rm /weft/r/more
+             rsync -a --delete /weft/r/ /weft/s/ && test ! -e /weft/s/more && diff -r /weft/r /weft/s
+             test -z \"$(rsync -ai /weft/r/ /weft/s/)\"",
+        ),
+    );
+}
+
+#[test]
+fn the_limit_of_the_shell_on_file_sizes_holds() {
+    let cluster = Embedded::started();
+    // SIGXFSZ ends the copy; what fits has been written. A block of `ulimit -f` has 512 bytes in dash.
+    let said = succeeds(
+        &cluster,
+        "( ulimit -f 8; exec cat /dev/zero >/weft/f ) || echo $?
+         stat -c %s /weft/f; ( ulimit -f 8; truncate -s 4096 /weft/g && ! truncate -s 4097 /weft/g ) 2>/dev/null || echo $?
+         stat -c %s /weft/g",
+    );
+    let said: Vec<&str> = said.lines().collect();
+    assert_eq!((said[0], said[1], said.last()), ("153", "4096", Some(&"4096")), "{said:?}");
+}
+
+/// A program on the mount runs from a copy, so that the file can be written meanwhile and the program goes on as it was.
+#[test]
+fn a_running_program_can_be_replaced_and_goes_on() {
+    let cluster = Embedded::started();
+    let said = succeeds(
+        &cluster,
+        "cp /bin/cat /weft/program && mkfifo local && exec 8<>local
+         /weft/program local >out & pid=$!
+         echo one >&8; until grep -q one out; do :; done
+         cp /bin/echo /weft/program && /weft/program replaced
+         echo two >&8; until grep -q two out; do :; done
+         kill $pid; cat out"
+            .replace("local", &cluster.local("pipe").display().to_string())
+            .replace("out", &cluster.local("out").display().to_string())
+            .as_str(),
+    );
+    assert_eq!(said, "replaced\none\ntwo\n");
+}
