@@ -117,7 +117,23 @@ fn stripes_are_set_inherited_and_shown() {
     cluster.weft(["touch", "/weft/dir/wide"]);
     assert_eq!(cluster.weft(["getstripe", "-c", "/weft/dir/wide"]), "4 /weft/dir/wide\n");
     let df = cluster.weft(["df"]);
-    assert_eq!(df.lines().count(), 6, "four targets and the metadata: {df}");
+    assert_eq!(df.lines().count(), 7, "four targets, the metadata, and all of it: {df}");
+}
+
+#[test]
+fn a_disk_that_targets_share_is_counted_once() {
+    let cluster = Embedded::started();
+    let size =
+        |line: &str| line.split_whitespace().find_map(|word| word.parse::<u64>().ok().filter(|n| *n > 9));
+    let df = cluster.weft(["df", "--bytes"]);
+    let target =
+        df.lines().find(|line| line.contains("targets/hdd0")).and_then(size).expect("a target's size");
+    let total = df.lines().find(|line| line.starts_with("total")).and_then(size).expect("the total");
+    assert_eq!(total, target, "{df}");
+    // As programs see it.
+    let seen = cluster.run(["stat", "-f", "-c", "%b %S", "/weft"]);
+    let seen: Vec<u64> = seen.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+    assert!(seen[0] * seen[1] <= total && total - seen[0] * seen[1] < seen[1], "{seen:?} {total}");
 }
 
 #[test]

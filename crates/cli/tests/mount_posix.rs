@@ -52,7 +52,7 @@ fn files_on_a_mount_behave_as_files() {
     names_and_open_files(&a, &b);
     appends(&a, &b);
     holes(&a, &b);
-    attributes(&a, &b);
+    attributes(&cluster, &a, &b);
     times_before_1970(&cluster, &a, &b);
     directories(&a, &b);
     removed_directories(&a, &b);
@@ -137,7 +137,7 @@ fn holes(a: &Mounted, b: &Mounted) {
     assert_eq!(std::fs::read(b.at("sparse")).expect("read"), [0; 5]);
 }
 
-fn attributes(a: &Mounted, b: &Mounted) {
+fn attributes(cluster: &Embedded, a: &Mounted, b: &Mounted) {
     let file = both(OpenOptions::new().create(true).mode(0o640), a.at("attributes"));
     file.write_all_at(b"x", 0).expect("written");
     let then = std::time::SystemTime::UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);
@@ -165,6 +165,16 @@ fn attributes(a: &Mounted, b: &Mounted) {
         space
     };
     assert!(space.f_blocks > 0 && space.f_bavail <= space.f_blocks);
+    // All targets lie on one disk, which is there once.
+    // SAFETY: as above.
+    let disk = unsafe {
+        let path = std::ffi::CString::new(cluster.state().to_str().expect("text")).expect("no zeros");
+        let mut disk: libc::statvfs = std::mem::zeroed();
+        assert_eq!(libc::statvfs(path.as_ptr(), &mut disk), 0);
+        disk
+    };
+    let bytes = |space: &libc::statvfs| space.f_blocks * space.f_frsize;
+    assert!(bytes(&disk) - bytes(&space) < space.f_frsize, "{} of {}", bytes(&space), bytes(&disk));
 }
 
 fn directories(a: &Mounted, b: &Mounted) {

@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::connect::{Wire, connected};
 use crate::control::odd_reply;
 use crate::error::{Error, Result};
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::Env;
@@ -101,10 +102,15 @@ impl<E: Env> Client<E> {
         };
         let inodes_free = metadata_free.0 / BYTES_PER_INODE;
         let mut sum = StatFs { inodes, inodes_free, ..StatFs::default() };
+        let mut counted = BTreeSet::new();
         for server in &self.core.servers {
             match self.status(server.id).await {
                 Ok(status) => {
                     for target in &status.targets {
+                        // Targets that share a file system share its room.
+                        if target.file_system != 0 && !counted.insert(target.file_system) {
+                            continue;
+                        }
                         sum.total.0 += target.total.0;
                         sum.free.0 += target.free.0;
                     }

@@ -244,7 +244,7 @@ fn set_lens(cap: Capability, layout: &Layout, size: FileOffset, datafiles: Vec<D
 /// The boot of the machine of each target that was asked.
 pub(crate) type Boots = Vec<(TargetId, u64)>;
 
-fn boots(objects: &[(ObjectId, TargetId)], replies: &[(Vec<usize>, (DataReply, u64))]) -> Boots {
+pub(crate) fn boots(objects: &[(ObjectId, TargetId)], replies: &[(Vec<usize>, (DataReply, u64))]) -> Boots {
     let each = replies.iter().flat_map(|(indices, (_, boot))| indices.iter().map(|&index| (index, *boot)));
     each.map(|(index, boot)| (objects[index].1, boot)).collect()
 }
@@ -253,7 +253,7 @@ pub(crate) fn datafile(file: FileId, (object, target): (ObjectId, TargetId)) -> 
     DatafileId { target, file, object }
 }
 
-fn only_done(replies: &[(Vec<usize>, (DataReply, u64))]) -> Result<(), Error> {
+pub(crate) fn only_done(replies: &[(Vec<usize>, (DataReply, u64))]) -> Result<(), Error> {
     match replies.iter().all(|(_, (reply, _))| *reply == DataReply::Done) {
         true => Ok(()),
         false => Err(odd_reply()),

@@ -35,6 +35,7 @@ mod exchange;
 mod file;
 mod gate;
 mod gather;
+mod holes;
 mod lease;
 mod lend;
 mod locks;

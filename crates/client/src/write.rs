@@ -238,6 +238,13 @@ impl<E: Env> State<E> {
         }
     }
 
+    /// Tells kernels that cache the file of bytes that were changed in another way than by a write.
+    pub(crate) async fn changed_pages(&self, extent: Extent) {
+        if self.cached_elsewhere() {
+            self.invalidate(extent).await;
+        }
+    }
+
     /// Tells kernels that cache the file of its new end.
     pub(crate) async fn cut_or_grown(&self, size: ByteLen) {
         if self.cached_elsewhere() {

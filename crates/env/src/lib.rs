@@ -371,6 +371,17 @@ pub trait File: Clone + Send + Sync + 'static {
     /// Cuts or extends (with zeros) to `len`.
     async fn set_len(&self, len: ByteLen) -> io::Result<()>;
 
+    /// Makes a hole: `len` bytes from `offset` on read as zeros, as far as the file reaches, and their room is given back
+    /// where the file system can. The length stays.
+    async fn punch(&self, offset: LocalOffset, len: ByteLen) -> io::Result<()>;
+
+    /// The first byte at or behind `offset` that lies in no hole; `None` when there is none. A world that knows of no holes
+    /// takes the whole file for data.
+    async fn seek_data(&self, offset: LocalOffset) -> io::Result<Option<LocalOffset>>;
+
+    /// The first byte at or behind `offset` that lies in a hole. Behind the end of the file all is a hole.
+    async fn seek_hole(&self, offset: LocalOffset) -> io::Result<LocalOffset>;
+
     /// Sets the time of change, for who moves bytes that were written earlier.
     async fn set_mtime(&self, mtime: Timestamp) -> io::Result<()>;
 
@@ -435,6 +446,8 @@ pub struct Space {
     pub total: ByteLen,
     /// What this process may still use.
     pub free: ByteLen,
+    /// Names the file system among those of this machine; 0 where that is not known.
+    pub device: u64,
 }
 
 /// A directory tree. Names are relative, with `/` between their parts, and never climb.

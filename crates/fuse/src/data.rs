@@ -75,29 +75,38 @@ impl WeftFilesystem {
         }
     }
 
-    /// Room is not reserved on the targets: only a plain extension is done, the rest says that it is not supported, and
-    /// callers fall back to writing.
+    /// Extends the file, or makes holes in it. Room is not reserved on the targets: where a caller asks for that alone, the
+    /// answer is that it is not supported, and callers fall back to writing.
     pub fn allocate(&self, fh: FileHandle, offset: u64, len: u64, mode: i32) -> Answer<()> {
-        if mode != 0 {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
         let handle = self.handle(fh)?;
         let end = offset.checked_add(len).filter(|&end| end <= i64::MAX as u64).ok_or(Errno::EFBIG)?;
-        if block_on(handle.file.size())? < ByteLen(end) {
+        let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 if !keeps_size => {}
+            libc::FALLOC_FL_PUNCH_HOLE if keeps_size => {}
+            libc::FALLOC_FL_ZERO_RANGE => {}
+            _ => return Err(Errno::EOPNOTSUPP.into()),
+        }
+        handle.wrote.store(true, Relaxed);
+        if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
+            block_on(handle.file.punch(Extent::new(offset, len)))?;
+        }
+        if !keeps_size && block_on(handle.file.size())? < ByteLen(end) {
             block_on(handle.file.truncate(ByteLen(end)))?;
         }
         Ok(())
     }
 
-    /// Holes are not told: the whole file counts as data, which POSIX allows.
+    /// The first data or hole at or behind an offset.
     pub fn seek(&self, fh: FileHandle, offset: i64, whence: i32) -> Answer<i64> {
-        let size = block_on(self.handle(fh)?.file.size())?.0 as i64;
-        match whence {
-            libc::SEEK_DATA if (0..size).contains(&offset) => Ok(offset),
-            libc::SEEK_HOLE if (0..size).contains(&offset) => Ok(size),
-            libc::SEEK_DATA | libc::SEEK_HOLE => Err(Errno::ENXIO.into()),
-            _ => Err(Errno::EINVAL.into()),
-        }
+        let handle = self.handle(fh)?;
+        let offset = FileOffset(u64::try_from(offset).map_err(|_| Errno::ENXIO)?);
+        let found = match whence {
+            libc::SEEK_DATA => block_on(handle.file.seek_data(offset))?,
+            libc::SEEK_HOLE => block_on(handle.file.seek_hole(offset))?,
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        Ok(found.ok_or(Errno::ENXIO)?.0 as i64)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The data service: datafiles on targets, for whoever holds a capability.
 
 mod connection;
+mod holes;
 mod inside;
 mod io;
 mod many;
@@ -300,6 +301,7 @@ impl<E: Env> DataService<E> {
                 queue: served.admission.queued(),
                 leases: self.leases.on_target(id),
                 ibridge: served.placed.bridge().map(Bridge::status),
+                file_system: file_system(self.env.boot(), space.device),
             });
         }
         all
@@ -374,4 +376,13 @@ impl<E: Env> DataService<E> {
 
 fn key(datafile: DatafileId) -> DatafileKey {
     DatafileKey::new(datafile.file, datafile.object)
+}
+
+/// A number for a file system that no other one has, on whatever machine; 0 where that is not known.
+fn file_system(boot: u64, device: u64) -> u64 {
+    match device {
+        0 => 0,
+        // Two machines give their file systems the same numbers, but no two boots are alike.
+        _ => (boot ^ device.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1),
+    }
 }

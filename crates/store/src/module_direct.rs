@@ -139,6 +139,17 @@ fn bounce_len(start: u64, end: u64) -> usize {
     ((ceil(end) - floor(start)) as usize).min(BOUNCE_LEN)
 }
 
+/// Makes a hole.
+pub(crate) async fn punch<E: Env>(
+    datafile: &Datafile<E>,
+    offset: LocalOffset,
+    len: ByteLen,
+) -> io::Result<()> {
+    // Nobody puts the old bytes of a block at its edge together with new ones meanwhile.
+    let _guard = parts(datafile).ranges.lock(floor(offset.0), ceil(offset.0 + len.0)).await;
+    parts(datafile).buffered.punch(offset, len).await
+}
+
 /// Cuts or extends to `len`.
 pub(crate) async fn set_len<E: Env>(datafile: &Datafile<E>, len: ByteLen) -> io::Result<()> {
     let _guard = parts(datafile).ranges.lock(floor(len.0), u64::MAX).await;

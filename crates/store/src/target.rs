@@ -398,6 +398,73 @@ impl<E: Env> Target<E> {
         Ok(())
     }
 
+    /// Makes a hole of `len` bytes, as far as it reaches; its length stays. A missing one is a hole already.
+    ///
+    /// # Errors
+    /// Of the device; that its file system has no holes.
+    ///
+    /// # Panics
+    /// Past [`DATAFILE_LEN_MAX`]: the caller checks.
+    pub async fn punch(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+        len: ByteLen,
+    ) -> Result<(), DatafileError> {
+        assert!(offset.0.checked_add(len.0).is_some_and(|end| end <= DATAFILE_LEN_MAX), "the caller checks");
+        if self.module == Module::Null || len == ByteLen(0) {
+            return Ok(());
+        }
+        let Some(datafile) = self.existing(key).await? else { return Ok(()) };
+        let punch = async {
+            let reach = datafile.file.meta().await?.len.0.saturating_sub(offset.0);
+            let len = len.min(ByteLen(reach));
+            if len == ByteLen(0) {
+                return Ok(());
+            }
+            let charge = self.begin(DeviceAction::Discard, key, offset, len.0 as usize);
+            match self.module {
+                Module::Direct => module_direct::punch(&datafile, offset, len).await?,
+                _ => datafile.file.punch(offset, len).await?,
+            }
+            emulate::end(charge).await;
+            Ok(())
+        };
+        punch.await.map_err(|error| self.error(key, "punch a hole", error))
+    }
+
+    /// The first byte at or behind `offset` that lies in no hole; `None` when there is none.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn seek_data(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+    ) -> Result<Option<LocalOffset>, DatafileError> {
+        if self.module == Module::Null {
+            return Ok(None);
+        }
+        let Some(datafile) = self.existing(key).await? else { return Ok(None) };
+        datafile.file.seek_data(offset).await.map_err(|error| self.error(key, "look for data", error))
+    }
+
+    /// The first byte at or behind `offset` that lies in a hole, as all behind the end does.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn seek_hole(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+    ) -> Result<LocalOffset, DatafileError> {
+        if self.module == Module::Null {
+            return Ok(offset);
+        }
+        let Some(datafile) = self.existing(key).await? else { return Ok(offset) };
+        datafile.file.seek_hole(offset).await.map_err(|error| self.error(key, "look for a hole", error))
+    }
+
     /// Makes it and its name survive loss of power. A missing one is as durable as it can be.
     ///
     /// # Errors

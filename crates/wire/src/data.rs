@@ -247,6 +247,24 @@ pub enum DataRequest {
         /// Of these.
         datafiles: Vec<DatafileId>,
     },
+    /// Makes holes in datafiles of one file: these bytes read as zeros, as far as each datafile reaches, and lengths stay.
+    /// A missing datafile stays missing. Reply: `Done`.
+    Punch {
+        /// With this right (write).
+        cap: Capability,
+        /// Each from an offset on, over a length.
+        extents: Vec<(DatafileId, LocalOffset, ByteLen)>,
+    },
+    /// Looks for the first byte at or behind an offset that lies in a hole of its datafile, or in none. A missing datafile
+    /// is a hole. Reply: `Sought`.
+    Seek {
+        /// With this right (any).
+        cap: Capability,
+        /// Each from an offset on.
+        datafiles: Vec<(DatafileId, LocalOffset)>,
+        /// For a hole, not for data.
+        hole: bool,
+    },
 }
 
 /// The most requests in one [`DataReply::Samples`].
@@ -344,7 +362,7 @@ pub enum DataReply {
     Written,
     /// To `GetLens`: in the order asked.
     Lens(Vec<DatafileMeta>),
-    /// To `SetLens`, `Sync`, `Remove`, `Release`, `RevokeLeases`, `Fence`, `Seal`, `SetTimes`.
+    /// To `SetLens`, `Sync`, `Remove`, `Release`, `RevokeLeases`, `Fence`, `Seal`, `SetTimes`, `Punch`.
     Done,
     /// To `Lease`: one file is attached.
     Leased {
@@ -392,6 +410,8 @@ pub enum DataReply {
     NotWatching,
     /// To `Lease`: nobody gets this one for writing at the moment; use messages.
     LentToNobody,
+    /// To `Seek`: in the order asked; `None` where no data follows.
+    Sought(Vec<Option<LocalOffset>>),
 }
 
 /// The lease page: shared memory in which a server tells a client which descriptors it may still use.

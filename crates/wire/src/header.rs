@@ -3,7 +3,7 @@
 //! ```text
 //! offset size field
 //!      0    4 magic        "WEFT"
-//!      4    1 version      7
+//!      4    1 version      8
 //!      5    1 kind         0 request, 1 reply, 2 one-way (no reply follows)
 //!      6    1 family       0 hello, 1 data, 2 metadata, 3 status
 //!      7    1 flags        bit 0: payload_check holds the payload's XXH3-64
@@ -32,7 +32,7 @@ pub const ATTACHMENTS_MAX: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"WEFT";
 /// Version of the protocol; both sides must have the same.
-pub const VERSION: u8 = 7;
+pub const VERSION: u8 = 8;
 const FLAG_CHECK: u8 = 1;
 
 /// Which way a message goes.

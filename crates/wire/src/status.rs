@@ -84,6 +84,8 @@ pub struct TargetStatus {
     pub leases: u32,
     /// The SSD beside its disk, if it has one.
     pub ibridge: Option<IbridgeStatus>,
+    /// Names the file system below it: targets with the same number share its room. 0 where that is not known.
+    pub file_system: u64,
 }
 
 /// The state of the SSD beside a target's disk. Counts are since the start.

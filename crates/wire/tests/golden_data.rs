@@ -91,6 +91,8 @@ fn requests() {
                 mtime: Timestamp::from_parts(1_790_000_000, 123_456_789),
                 datafiles: vec![datafile],
             },
+            DataRequest::Punch { cap, extents: vec![(datafile, LocalOffset(4095), ByteLen(70_000))] },
+            DataRequest::Seek { cap, datafiles: vec![(datafile, LocalOffset(300))], hole: true },
         ],
     );
 }
@@ -145,6 +147,7 @@ fn replies() {
             }]),
             DataReply::NotWatching,
             DataReply::LentToNobody,
+            DataReply::Sought(vec![None, Some(LocalOffset(300))]),
         ],
     );
 }

@@ -33,6 +33,7 @@ fn replies() {
         queue: 5,
         leases: 6,
         ibridge: None,
+        file_system: 7,
     };
     let class = IbridgeClass { bytes: ByteLen(1), quota: ByteLen(2), gain: -3, admitted: 4 };
     let bridged = TargetStatus {

@@ -5,6 +5,7 @@ use super::status::{Answer, ask};
 use crate::failure::Failure;
 use crate::table::{Table, human};
 use clap::Args;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use weft_config::Server;
 use weft_wire::status::TargetStatus;
@@ -12,7 +13,7 @@ use weft_wire::status::TargetStatus;
 /// Shows space by target.
 #[derive(Args)]
 #[command(after_long_help = "\
-Targets that share a file system each show all of it. Where the cluster file limits what layouts may promise on a target
+Targets that share a file system each show all of it; the line `total` counts it once. Where the cluster file limits what layouts may promise on a target
 (`room`), what they do promise and what is left stand below. Targets that have less free than their `reserve` are named:
 new files do not begin there.
 
@@ -32,10 +33,17 @@ impl Df {
         let size = |bytes: u64| if self.bytes { bytes.to_string() } else { human(bytes) };
         let mut table = Table::new(["TARGET", "CLASS", "SERVER", "SIZE", "USED", "AVAIL", "USE%", "PATH"]);
         let mut rooms = Table::new(["TARGET", "ROOM", "PROMISED", "LEFT"]);
+        let (mut total, mut free, mut counted) = (0, 0, BTreeSet::new());
         let (mut failed, mut limited, mut full) = (false, false, String::new());
         for Answer { server, status } in ask(&weft) {
             match status {
                 Ok(status) => {
+                    for target in &status.targets {
+                        if target.file_system == 0 || counted.insert(target.file_system) {
+                            total += target.total.0;
+                            free += target.free.0;
+                        }
+                    }
                     full += &nearly_full(server, &status.targets);
                     for room in status.metadata.iter().flat_map(|metadata| &metadata.rooms) {
                         limited = true;
@@ -60,18 +68,8 @@ impl Df {
                         )
                     });
                     for (target, class, total, free, path) in targets.chain(metadata) {
-                        let used = total.0.saturating_sub(free.0);
-                        let percent = if total.0 == 0 { 0.0 } else { 100.0 * used as f64 / total.0 as f64 };
-                        table.row([
-                            target,
-                            class,
-                            server.name.clone(),
-                            size(total.0),
-                            size(used),
-                            size(free.0),
-                            format!("{:.0}%", percent.ceil()),
-                            path,
-                        ]);
+                        let [size, used, free, percent] = columns(total.0, free.0, size);
+                        table.row([target, class, server.name.clone(), size, used, free, percent, path]);
                     }
                 }
                 Err(why) => {
@@ -81,6 +79,8 @@ impl Df {
                 }
             }
         }
+        let [all, used, free, percent] = columns(total, free, size);
+        table.row(["total".into(), String::new(), String::new(), all, used, free, percent, String::new()]);
         out!("{}", table.render());
         if limited {
             outln!("\npromised by parts of layouts that have an end:");
@@ -91,6 +91,13 @@ impl Df {
         }
         Ok(u8::from(failed))
     }
+}
+
+/// Size, use, what is free, and the use in percent.
+fn columns(total: u64, free: u64, size: impl Fn(u64) -> String) -> [String; 4] {
+    let used = total.saturating_sub(free);
+    let percent = if total == 0 { 0.0 } else { 100.0 * used as f64 / total as f64 };
+    [size(total), size(used), size(free), format!("{:.0}%", percent.ceil())]
 }
 
 /// A line for each target of a server that is too full for new files.

@@ -135,6 +135,7 @@ impl Dir for RealDir {
         Ok(Space {
             total: ByteLen(figures.f_blocks.saturating_mul(unit)),
             free: ByteLen(figures.f_bavail.saturating_mul(unit)),
+            device: sys::device(&self.root)?,
         })
     }
 

@@ -114,6 +114,18 @@ impl File for RealFile {
         sys::ftruncate(&self.fd, len.0)
     }
 
+    async fn punch(&self, offset: LocalOffset, len: ByteLen) -> io::Result<()> {
+        sys::punch(&self.fd, offset.0, len.0)
+    }
+
+    async fn seek_data(&self, offset: LocalOffset) -> io::Result<Option<LocalOffset>> {
+        Ok(sys::seek(&self.fd, offset.0, libc::SEEK_DATA)?.map(LocalOffset))
+    }
+
+    async fn seek_hole(&self, offset: LocalOffset) -> io::Result<LocalOffset> {
+        Ok(LocalOffset(sys::seek(&self.fd, offset.0, libc::SEEK_HOLE)?.unwrap_or(offset.0)))
+    }
+
     async fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
         sys::set_mtime(&self.fd, mtime)
     }

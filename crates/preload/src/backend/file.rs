@@ -7,7 +7,7 @@ use crate::pathname;
 use crate::route::Spot;
 use std::io::{IoSlice, IoSliceMut};
 use weft_client::{FileType, HeldLock, LockKind, LockOwner, LockRange, LockSpace, OpenFile, Wait};
-use weft_core::{ByteLen, FileOffset};
+use weft_core::{ByteLen, Extent, FileOffset};
 use weft_env::real::{RealEnv, block_on};
 
 /// An open file or directory. Dropping it closes it.
@@ -42,6 +42,21 @@ impl File {
 
     pub fn truncate(&self, size: u64) -> Res<()> {
         Ok(block_on(self.0.truncate(ByteLen(size)))?)
+    }
+
+    /// Makes a hole of `len` bytes from `offset` on.
+    pub fn punch(&self, offset: u64, len: u64) -> Res<()> {
+        Ok(block_on(self.0.punch(Extent::new(offset, len)))?)
+    }
+
+    /// The first data at or behind `offset`; `None` when there is none.
+    pub fn seek_data(&self, offset: u64) -> Res<Option<u64>> {
+        Ok(block_on(self.0.seek_data(FileOffset(offset)))?.map(|at| at.0))
+    }
+
+    /// The first hole at or behind `offset`; `None` behind the end of the file.
+    pub fn seek_hole(&self, offset: u64) -> Res<Option<u64>> {
+        Ok(block_on(self.0.seek_hole(FileOffset(offset)))?.map(|at| at.0))
     }
 
     pub fn sync(&self) -> Res<()> {

@@ -240,14 +240,11 @@ impl Open {
                 let target = (self.file()?.size()? as i64).checked_add(offset).ok_or(libc::EOVERFLOW)?;
                 Ok(sys::lseek(fd, target, libc::SEEK_SET)?)
             }
-            // Holes are not told apart: all of a file is data, and a hole begins at its end.
             libc::SEEK_DATA | libc::SEEK_HOLE => {
-                let size = self.file()?.size()? as i64;
-                if offset < 0 || offset >= size {
-                    return Err(libc::ENXIO.into());
-                }
-                let target = if whence == libc::SEEK_DATA { offset } else { size };
-                Ok(sys::lseek(fd, target, libc::SEEK_SET)?)
+                let (file, from) = (self.file()?, u64::try_from(offset).map_err(|_| libc::ENXIO)?);
+                let found =
+                    if whence == libc::SEEK_DATA { file.seek_data(from) } else { file.seek_hole(from) };
+                Ok(sys::lseek(fd, found?.ok_or(libc::ENXIO)? as i64, libc::SEEK_SET)?)
             }
             _ => Err(libc::EINVAL.into()),
         }
@@ -264,25 +261,33 @@ impl Open {
         file.truncate(size)
     }
 
-    /// Room for `[offset, offset + len)`: Weft keeps no reservations, so this is about the length alone.
+    /// Room for `[offset, offset + len)`, or a hole there. Weft keeps no reservations, so room is about the length alone.
     pub fn allocate(&self, mode: c_int, offset: i64, len: i64) -> Res<()> {
         if offset < 0 || len <= 0 {
             return Err(libc::EINVAL.into());
         }
         self.may(true).map_err(|_| libc::EBADF)?;
         let end = offset.checked_add(len).ok_or(libc::EFBIG)?;
-        match mode {
-            0 => {
-                let file = self.file()?;
-                if file.size()? < end as u64 {
-                    limits::may_become(end as u64, || Ok(0))?;
-                    file.truncate(end as u64)
-                } else {
-                    Ok(())
-                }
+        let file = self.file()?;
+        let grow = || {
+            if file.size()? >= end as u64 {
+                return Ok(());
             }
-            // FALLOC_FL_KEEP_SIZE
-            1 => Ok(()),
+            limits::may_become(end as u64, || Ok(0))?;
+            file.truncate(end as u64)
+        };
+        const PUNCH: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        const ZERO_IN: c_int = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        match mode {
+            0 => grow(),
+            libc::FALLOC_FL_KEEP_SIZE => Ok(()),
+            PUNCH | ZERO_IN | libc::FALLOC_FL_ZERO_RANGE => {
+                self.wrote.store(true, Ordering::Relaxed);
+                if mode == libc::FALLOC_FL_ZERO_RANGE {
+                    grow()?;
+                }
+                file.punch(offset as u64, len as u64)
+            }
             _ => Err(libc::EOPNOTSUPP.into()),
         }
     }

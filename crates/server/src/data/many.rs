@@ -65,6 +65,8 @@ impl<E: Env> DataService<E> {
             DataRequest::SetTimes { cap, mtime, datafiles } => {
                 self.set_times(connection, cap, mtime, &datafiles).await
             }
+            DataRequest::Punch { cap, extents } => self.punch(connection, cap, &extents).await,
+            DataRequest::Seek { cap, datafiles, hole } => self.seek(connection, cap, &datafiles, hole).await,
             DataRequest::ListDatafiles { target, after, limit } => {
                 let after = after.map(|(file, object)| DatafileKey::new(file, object));
                 self.list(connection, target, after, limit as usize).await

@@ -142,7 +142,7 @@ impl<E: Env> Service<E> {
 
     fn heard(&self, server: ServerId, status: &ServerStatus) {
         let space = |target: &weft_wire::status::TargetStatus| {
-            (target.target, Space { total: target.total, free: target.free })
+            (target.target, Space { total: target.total, free: target.free, device: 0 })
         };
         if self.core.free.told(server, status.targets.iter().map(space)) {
             let name = &self.cluster.server(server).name;
@@ -169,7 +169,7 @@ mod tests {
     use weft_wire::cluster::TargetEntry;
 
     fn space(free: u64) -> Space {
-        Space { total: ByteLen(1000), free: ByteLen(free) }
+        Space { total: ByteLen(1000), free: ByteLen(free), device: 0 }
     }
 
     fn free() -> Free {

@@ -13,6 +13,8 @@ pub(crate) enum Source<'a, E: Env> {
     Bytes(&'a [u8]),
     /// So many of the area from here on.
     Shared(&'a E::Shared, usize, usize),
+    /// This number of zeros, which need no room on a disk: a hole.
+    Hole(ByteLen),
 }
 
 impl<E: Env> Clone for Source<'_, E> {
@@ -28,6 +30,7 @@ impl<E: Env> Source<'_, E> {
         match self {
             Self::Bytes(bytes) => ByteLen(bytes.len() as u64),
             Self::Shared(_, _, len) => ByteLen(*len as u64),
+            Self::Hole(len) => *len,
         }
     }
 
@@ -37,10 +40,11 @@ impl<E: Env> Source<'_, E> {
     /// Outside.
     pub fn part(&self, from: u64, len: u64) -> Self {
         assert!(from + len <= self.len().0, "inside the source");
-        let (from, len) = (from as usize, len as usize);
+        let (from, count) = (from as usize, len as usize);
         match self {
-            Self::Bytes(bytes) => Self::Bytes(&bytes[from..from + len]),
-            Self::Shared(area, start, _) => Self::Shared(area, start + from, len),
+            Self::Hole(_) => Self::Hole(ByteLen(len)),
+            Self::Bytes(bytes) => Self::Bytes(&bytes[from..from + count]),
+            Self::Shared(area, start, _) => Self::Shared(area, start + from, count),
         }
     }
 
@@ -53,6 +57,7 @@ impl<E: Env> Source<'_, E> {
         match self {
             Self::Bytes(bytes) => target.write(key, offset, bytes).await,
             Self::Shared(area, from, len) => target.write_shared(key, offset, area, from, len).await,
+            Self::Hole(len) => target.punch(key, offset, len).await,
         }
     }
 
@@ -66,6 +71,8 @@ impl<E: Env> Source<'_, E> {
         match self {
             Self::Bytes(bytes) => log.put(key, offset, bytes, tag).await,
             Self::Shared(area, from, len) => log.put_shared(key, offset, area, from, len, tag).await,
+            // The log knows of no holes: what it had there was small.
+            Self::Hole(len) => log.put(key, offset, &vec![0; len.0 as usize], tag).await,
         }
     }
 }

@@ -132,6 +132,70 @@ impl<E: Env> Placed<E> {
         self.target.set_len(key, len).await
     }
 
+    /// Makes a hole: the bytes of `extent` read as zeros, as far as the datafile reaches. Where the log has dirty bytes it
+    /// gets zeros, and these go to the disk in time: older bytes of the disk never come back, also after a loss of power.
+    ///
+    /// # Errors
+    /// Of the devices; that the disk's file system has no holes.
+    pub async fn punch(
+        &self,
+        key: DatafileKey,
+        extent: LocalExtent,
+        gate: Gate<'_, E>,
+    ) -> Result<(), DatafileError> {
+        let (Some(bridge), Some(all)) = (&self.bridge, range(extent)) else {
+            let _permit = self.enter(gate).await;
+            return self.target.punch(key, extent.offset, extent.len).await;
+        };
+        let bytes = Bytes { key, start: extent.offset.0, source: Source::Hole(extent.len) };
+        let _guard = bridge.ranges.change(key, all.start(), all.end()).await;
+        let _permit = self.enter(gate).await;
+        bridge.write_to_disk(&self.target, &bytes, all).await
+    }
+
+    /// The first byte of a datafile at or behind `offset` that lies in no hole of it; `None` when there is none.
+    ///
+    /// # Errors
+    /// Of the disk.
+    pub async fn seek_data(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+    ) -> Result<Option<LocalOffset>, DatafileError> {
+        let logged = self.logged(key, offset);
+        let on_disk = self.target.seek_data(key, offset).await?;
+        Ok(logged.first().map(|piece| LocalOffset(piece.start())).into_iter().chain(on_disk).min())
+    }
+
+    /// The first byte of a datafile at or behind `offset` that lies in a hole of it, as all behind its end does.
+    ///
+    /// # Errors
+    /// Of the disk.
+    pub async fn seek_hole(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+    ) -> Result<LocalOffset, DatafileError> {
+        let mut at = self.target.seek_hole(key, offset).await?;
+        for piece in self.logged(key, offset) {
+            if at.0 < piece.start() {
+                break;
+            }
+            if at.0 < piece.end() {
+                at = self.target.seek_hole(key, LocalOffset(piece.end())).await?;
+            }
+        }
+        Ok(at)
+    }
+
+    /// The ranges behind `offset` that lie in the log, in order.
+    fn logged(&self, key: DatafileKey, offset: LocalOffset) -> Vec<ByteRange> {
+        match (&self.bridge, ByteRange::from(offset.0)) {
+            (Some(bridge), Some(behind)) => bridge.log.extents(key, behind),
+            _ => Vec::new(),
+        }
+    }
+
     /// Removes it; a missing one is removed already.
     ///
     /// # Errors

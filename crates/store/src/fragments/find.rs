@@ -46,6 +46,17 @@ impl<E: Env> FragmentLog<E> {
             .collect()
     }
 
+    /// The parts of `extent` that lie here, sorted and disjoint; they do not count as used. Near free when nothing of the
+    /// datafile does.
+    pub fn extents(&self, key: DatafileKey, extent: ByteRange) -> Vec<ByteRange> {
+        if !self.0.filter.may_have(key) {
+            return Vec::new();
+        }
+        let state = self.0.state.lock();
+        let entries = state.map.overlapping(key, extent);
+        entries.map(|entry| read::piece(&state.map, &entry, extent).extent()).collect()
+    }
+
     /// What of a datafile lies here; `None` for nothing, which is near free.
     #[inline]
     pub fn cached(&self, key: DatafileKey) -> Option<Cached> {

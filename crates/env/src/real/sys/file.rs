@@ -131,6 +131,29 @@ pub fn statfs(fd: &Fd) -> io::Result<libc::statfs> {
     Ok(figures)
 }
 
+/// The number of the file system that a file lies on, never 0.
+pub fn device(fd: &Fd) -> io::Result<u64> {
+    let meta = statx(fd)?;
+    Ok(libc::makedev(meta.stx_dev_major, meta.stx_dev_minor).max(1))
+}
+
+/// Gives the room of a range back, which then reads as zeros; the length stays.
+pub fn punch(fd: &Fd, offset: u64, len: u64) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: no memory is involved.
+    retry(|| unsafe { call!(SYS_fallocate, fd.0, mode, offset, len) }).map(drop)
+}
+
+/// Where data or a hole begins at or behind `offset`; `None` behind the last of them. `whence` says which.
+pub fn seek(fd: &Fd, offset: u64, whence: i32) -> io::Result<Option<u64>> {
+    // SAFETY: no memory is involved. The position of the descriptor is of no use to anybody.
+    match retry(|| unsafe { call!(SYS_lseek, fd.0, offset, whence) }) {
+        Ok(at) => Ok(Some(at as u64)),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Cuts or extends a file.
 pub fn ftruncate(fd: &Fd, len: u64) -> io::Result<()> {
     // SAFETY: no memory is involved.

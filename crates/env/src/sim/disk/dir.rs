@@ -124,7 +124,11 @@ impl Dir for SimDir {
     async fn space(&self) -> io::Result<Space> {
         self.env.alive().await;
         let total = self.disk.capacity_bytes();
-        Ok(Space { total: ByteLen(total), free: ByteLen(total.saturating_sub(self.disk.used_bytes())) })
+        Ok(Space {
+            total: ByteLen(total),
+            free: ByteLen(total.saturating_sub(self.disk.used_bytes())),
+            device: 0,
+        })
     }
 
     async fn lock(&self, name: &str) -> io::Result<Box<dyn Send + Sync>> {

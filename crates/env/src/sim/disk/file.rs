@@ -252,6 +252,25 @@ impl File for SimFile {
         Ok(())
     }
 
+    async fn punch(&self, offset: LocalOffset, len: ByteLen) -> io::Result<()> {
+        self.env.alive().await;
+        // The simulated disk knows of no holes in the middle of a file: zeros are written, as far as the file reaches.
+        let count = self.meta_now().len.0.saturating_sub(offset.0).min(len.0) as usize;
+        let request = self.write(&[IoSlice::new(&vec![0; count])], offset)?;
+        self.run(request).await;
+        Ok(())
+    }
+
+    async fn seek_data(&self, offset: LocalOffset) -> io::Result<Option<LocalOffset>> {
+        self.env.alive().await;
+        Ok((offset.0 < self.meta_now().len.0).then_some(offset))
+    }
+
+    async fn seek_hole(&self, offset: LocalOffset) -> io::Result<LocalOffset> {
+        self.env.alive().await;
+        Ok(LocalOffset(offset.0.max(self.meta_now().len.0)))
+    }
+
     async fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
         self.env.alive().await;
         self.writable()?;
