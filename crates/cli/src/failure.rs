@@ -44,6 +44,13 @@ impl Failure {
         self
     }
 
+    /// With `right` in the place of `wrong` in its text.
+    #[must_use]
+    pub fn with(mut self, wrong: &str, right: &str) -> Self {
+        self.text = self.text.replace(wrong, right);
+        self
+    }
+
     /// What is printed behind the program's name.
     pub fn text(&self) -> &str {
         &self.text

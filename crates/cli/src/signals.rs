@@ -49,6 +49,12 @@ impl Blocked {
         }
     }
 
+    /// From here on a signal does to this thread's process what it did before it was blocked.
+    pub fn unblock(&self) {
+        // SAFETY: the set was initialized in `new`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+    }
+
     /// Starts `command` with the signals as they were before they were blocked.
     ///
     /// # Errors
@@ -71,6 +77,15 @@ pub fn default_pipe() {
     // SAFETY: called at the start of main, when no other thread exists.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
+/// Whether this process was started with `signal` ignored.
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: zeros are a valid `sigaction`, which the call fills in; nothing is changed.
+    unsafe {
+        let mut found: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut found) == 0 && found.sa_sigaction == libc::SIG_IGN
     }
 }
 

@@ -6,13 +6,18 @@ use crate::commands::session::why;
 use crate::commands::{posix, tree};
 use crate::failure::Failure;
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_client::OpenFile;
 use weft_core::FileOffset;
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::{LayoutSpec, OpenFlags};
+
+fn is_block(meta: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    meta.file_type().is_block_device()
+}
 
 /// Bytes moved at a time.
 const CHUNK: usize = 8 << 20;
@@ -25,14 +30,16 @@ pub(super) enum Open {
 }
 
 impl Copy<'_> {
-    /// For reading, or with a mode for writing from nothing.
-    pub(super) fn open(&self, side: &Side, mode: Option<u32>) -> Result<Open, Failure> {
+    /// For reading, or with a mode, and a layout for Weft, for writing from nothing.
+    pub(super) fn open(&self, side: &Side, new: Option<(u32, &LayoutSpec)>) -> Result<Open, Failure> {
+        let mode = new.map(|(mode, _)| mode);
         match side {
             Side::Weft(path) => {
                 let write = mode.is_some();
                 let flags =
                     OpenFlags { read: !write, write, create: write, truncate: write, ..OpenFlags::default() };
-                let (spec, mode) = (LayoutSpec::default(), mode.unwrap_or(0) & !tree::umask());
+                let spec = new.map_or_else(LayoutSpec::default, |(_, spec)| spec.clone());
+                let mode = mode.unwrap_or(0) & !tree::umask();
                 let open = self
                     .weft
                     .at(path, true, |place| block_on(self.weft.client.open(place, flags, mode, &spec)))?;
@@ -83,7 +90,7 @@ impl Copy<'_> {
                 }
             }
         };
-        let threads = THREADS.min(size / (4 * CHUNK as u64));
+        let threads = if target.is_stream() { 1 } else { THREADS.min(size / (4 * CHUNK as u64)) };
         if threads < 2 {
             return work();
         }
@@ -99,6 +106,30 @@ impl Copy<'_> {
 }
 
 impl Open {
+    /// Whether bytes can only be written one after the other: to a pipe, a terminal.
+    fn is_stream(&self) -> bool {
+        match self {
+            Self::Weft(_) => false,
+            Self::Local(file) => file.metadata().is_ok_and(|meta| !meta.is_file() && !is_block(&meta)),
+        }
+    }
+
+    /// Makes the bytes survive loss of power.
+    pub(super) fn sync(&self) -> Result<(), String> {
+        match self {
+            Self::Weft(open) => block_on(open.sync()).map_err(|error| why(&error)),
+            Self::Local(file) => file.sync_all().map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Closes it; an error that this tells is the copy's.
+    pub(super) fn close(self) -> Result<(), String> {
+        match self {
+            Self::Weft(open) => block_on(open.close()).map_err(|error| why(&error)),
+            Self::Local(_) => Ok(()),
+        }
+    }
+
     fn read(&self, buffer: &mut [u8], at: u64) -> Result<usize, String> {
         match self {
             Self::Weft(open) => block_on(open.read_at(&mut [IoSliceMut::new(buffer)], FileOffset(at)))
@@ -113,6 +144,10 @@ impl Open {
                 let wrote = block_on(open.write_at(&[IoSlice::new(bytes)], FileOffset(at)))
                     .map_err(|error| why(&error))?;
                 if wrote < bytes.len() { Err(posix(libc::ENOSPC)) } else { Ok(()) }
+            }
+            Self::Local(file) if self.is_stream() => {
+                let mut file: &File = file;
+                file.write_all(bytes).map_err(|error| error.to_string())
             }
             Self::Local(file) => file.write_all_at(bytes, at).map_err(|error| error.to_string()),
         }

@@ -1,27 +1,34 @@
 //! `weft cp`: between the local file system and Weft, or within Weft.
 
+mod beside;
 mod content;
 mod progress;
 mod side;
 
-use super::bytes;
 use super::session::{Weft, why};
+use super::{bytes, posix};
 use crate::failure::Failure;
+use beside::Temporaries;
 use clap::Args;
+use content::Open;
 use indicatif::ProgressBar;
 use progress::bar;
 use side::{Found, Id, Side, above, below, name, place};
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use weft_env::real::block_on;
-use weft_wire::meta::FileType;
+use weft_wire::meta::{FileType, LayoutSpec, RuledDirectory};
 
 const AFTER: &str = "\
 Paths with the /weft prefix are on Weft, all others local; at least one must be on Weft. Permission bits are copied,
 -p copies times and owners too. Symbolic links are copied as links with -r and followed without.
+
+A file gets its name when it is complete, and an old one stays until then: a copy that fails or is interrupted leaves
+nothing under the name. Until then it is called .weft-cp.*, which may be removed when a killed copy has left it. Devices,
+pipes, and old files that have several names or another owner are written in place.
 
 Examples:
   weft cp data.bin /weft/
@@ -67,12 +74,16 @@ impl Cp {
             .remedy("write the prefix before paths on Weft, or use the system's cp"));
         }
         let Some((to, from)) = sides.split_last() else { unreachable!("at least two") };
+        let temporaries = Temporaries::default();
+        temporaries.remove_on_signals(&weft.client);
         let copy = Copy {
             weft: &weft,
             options: &self,
             bar: bar(self.quiet),
             failed: AtomicBool::new(false),
             made: Mutex::new(None),
+            temporaries,
+            rules: Mutex::new(None),
         };
         let into = copy.look(to)?.is_some_and(|found| found.kind == FileType::Directory);
         if from.len() > 1 && !into {
@@ -97,6 +108,9 @@ struct Copy<'a> {
     failed: AtomicBool,
     /// The directory that what is being copied goes to.
     made: Mutex<Option<Id>>,
+    temporaries: Temporaries,
+    /// The directory whose rules were asked for last, and they.
+    rules: Mutex<Option<(String, Arc<Vec<RuledDirectory>>)>>,
 }
 
 impl Copy<'_> {
@@ -208,26 +222,13 @@ impl Copy<'_> {
             if self.options.no_clobber {
                 return Ok(());
             }
-            if old.kind != FileType::Directory {
-                match to {
-                    Side::Weft(path) => block_on(self.weft.client.unlink(&place(path, false)))
-                        .map_err(|error| Failure::new(self.shown(to), why(&error)))?,
-                    Side::Local(path) => {
-                        std::fs::remove_file(path).map_err(|error| self.local(path, &error))?;
-                    }
-                }
+            if old.kind == FileType::Directory {
+                return Err(Failure::new(self.shown(to), posix(libc::EEXIST)));
             }
         }
-        match to {
-            Side::Weft(path) => block_on(self.weft.client.symlink(&place(path, false), &target))
-                .map(drop)
-                .map_err(|error| Failure::new(self.shown(to), why(&error))),
-            Side::Local(path) => {
-                use std::os::unix::ffi::OsStringExt;
-                let target = std::ffi::OsString::from_vec(target);
-                std::os::unix::fs::symlink(target, path).map_err(|error| self.local(path, &error))
-            }
-        }
+        let beside = self.beside(to.clone());
+        self.make_link(&beside.side, &target)?;
+        beside.name()
     }
 
     fn file(&self, from: &Side, to: &Side, found: &Found) -> Result<(), Failure> {
@@ -242,9 +243,40 @@ impl Copy<'_> {
         self.bar.set_message(self.shown(to));
         self.bar.inc_length(found.size);
         let source = self.open(from, None)?;
-        let target = self.open(to, Some(found.mode))?;
+        let Some(real) = self.replaced(to, there.as_ref())? else {
+            return self.in_place(from, to, &source, found);
+        };
+        let spec = self.layout_of(&real, there.is_some())?;
+        let beside = self.beside(real);
+        let made = self.open(&beside.side, Some((found.mode, &spec))).and_then(|target| {
+            there.as_ref().map_or(Ok(()), |old| self.pass_on(&beside.side, old)).map(|()| target)
+        });
+        let target = match made {
+            // A directory that takes no new file may have one that can be written; of a group that the user is not in, too.
+            Err(_) if there.is_some() => {
+                drop(beside);
+                return self.in_place(from, to, &source, found);
+            }
+            made => made.map_err(|failure| failure.with(&self.shown(&beside.side), &self.shown(to)))?,
+        };
         self.bytes(from, to, &source, &target, found.size)?;
-        drop((source, target));
+        let failed = |why: String| Failure::new(self.shown(to), why);
+        if there.is_some() {
+            // The old file goes: what takes its place must not be lost with the machine's power.
+            target.sync().map_err(failed)?;
+        }
+        target.close().map_err(failed)?;
+        if self.options.preserve {
+            self.attributes(&beside.side, found)?;
+        }
+        beside.name()
+    }
+
+    /// Over what has the name already, which it loses at once.
+    fn in_place(&self, from: &Side, to: &Side, source: &Open, found: &Found) -> Result<(), Failure> {
+        let target = self.open(to, Some((found.mode, &LayoutSpec::default())))?;
+        self.bytes(from, to, source, &target, found.size)?;
+        target.close().map_err(|why| Failure::new(self.shown(to), why))?;
         if self.options.preserve { self.attributes(to, found) } else { Ok(()) }
     }
 }

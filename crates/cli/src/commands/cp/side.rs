@@ -29,6 +29,8 @@ pub(super) struct Found {
     pub(super) gid: u32,
     pub(super) mtime: Timestamp,
     pub(super) atime: Timestamp,
+    /// Names that it has.
+    pub(super) links: u64,
     pub(super) id: Id,
 }
 
@@ -112,6 +114,7 @@ impl Copy<'_> {
                 gid: attr.gid,
                 mtime: attr.mtime,
                 atime: attr.atime,
+                links: u64::from(attr.nlink),
                 id: Id::Weft(attr.file),
             })),
             Side::Local(path) => {
@@ -135,6 +138,7 @@ impl Copy<'_> {
                     gid: meta.gid(),
                     mtime: time(meta.mtime(), meta.mtime_nsec()),
                     atime: time(meta.atime(), meta.atime_nsec()),
+                    links: meta.nlink(),
                     id: Id::Local(meta.dev(), meta.ino()),
                 }))
             }
