@@ -56,6 +56,8 @@ fn a_check_finds_and_mends_what_is_wrong() {
         let unnamed = root.touch("unnamed").await.expect("made");
         let inside = root.touch("lost/in/f").await.expect("made");
         let lost = root.stat("lost").await.expect("there").file;
+        let (replaced, other) =
+            (root.touch("name").await.expect("made"), root.touch("other").await.expect("made"));
         assert_eq!(check(&mut root, false).await.problems, Vec::<String>::new());
         root.gone().await;
         service.shutdown().await;
@@ -64,6 +66,11 @@ fn a_check_finds_and_mends_what_is_wrong() {
             t.delete(Table::Inodes, &file_key(gone));
             t.delete(Table::Dentries, &dentry_key(ROOT, b"unnamed"));
             t.delete(Table::Dentries, &dentry_key(ROOT, b"lost"));
+            // A name that leads to another file, whose own name is gone.
+            t.delete(Table::Dentries, &dentry_key(ROOT, b"other"));
+            let key = dentry_key(ROOT, b"name");
+            let row = DentryRow { file: other, kind: NodeKind::Regular };
+            t.put(Table::Dentries, &key, seal(Table::Dentries, &key, &row));
             let mut inode = read_inode(t, kept);
             inode.nlink = 9;
             t.put(Table::Inodes, &file_key(kept), seal(Table::Inodes, &file_key(kept), &inode));
@@ -83,9 +90,12 @@ fn a_check_finds_and_mends_what_is_wrong() {
         assert_eq!(mended.problems, found.problems);
         assert_eq!(mended.mended, found.problems.len() as u64);
         assert_eq!(check(&mut root, true).await.problems, Vec::<String>::new(), "after mending");
-        assert_eq!(root.stat(&format!("lost+found/{unnamed}")).await.map(|attr| attr.nlink), Ok(1));
-        let sheltered = root.stat(&format!("lost+found/{lost}/in/f")).await;
-        assert_eq!(sheltered.map(|attr| attr.file), Ok(inside));
+        let linked = root.stat("unnamed").await.map(|attr| (attr.file, attr.nlink));
+        assert_eq!(linked, Ok((unnamed, 1)), "an inode gets its name again");
+        assert_eq!(root.stat("lost/in/f").await.map(|attr| attr.file), Ok(inside), "and so does a directory");
+        let sheltered = root.stat(&format!("lost+found/{replaced}")).await;
+        assert_eq!(sheltered.map(|attr| attr.nlink), Ok(1), "its name is another file's now");
+        assert_eq!(root.stat("name").await.map(|attr| (attr.file, attr.nlink)), Ok((other, 1)));
         assert_eq!(root.list("d").await, Ok(vec!["kept".into(), "sub".into()]));
         assert_eq!(root.stat("d/kept").await.map(|attr| attr.nlink), Ok(1));
         let mut other = Peer::new(&service, 3, user(1000));
@@ -114,6 +124,78 @@ fn a_damaged_value_is_an_error_that_says_which() {
         assert_eq!(error.errno, Errno::EIO);
         assert!(error.detail.contains("inodes") && error.detail.contains(&format!("{file}")), "{error}");
         root.stat("g").await.expect("others are not touched");
+        service.shutdown().await;
+    });
+}
+
+#[test]
+fn damaged_rows_are_named_and_removed_and_files_get_their_names_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    block_on(async {
+        let service = start(&RealEnv::new(), config(dir.path().into()), &Removed::default()).await;
+        let mut root = Peer::new(&service, 1, user(0));
+        root.mkdir("d").await.expect("made");
+        root.mkdir("d/sub").await.expect("made");
+        let (file, gone) = (root.touch("d/f").await.expect("made"), root.touch("d/g").await.expect("made"));
+        let kept = root.touch("d/sub/kept").await.expect("made");
+        let (at, sub) =
+            (root.stat("d").await.expect("there").file, root.stat("d/sub").await.expect("there").file);
+        root.gone().await;
+        service.shutdown().await;
+        tamper(dir.path(), |t| {
+            t.put(Table::Dentries, &dentry_key(at, b"f"), b"no such bytes".to_vec());
+            t.put(Table::Dentries, &dentry_key(at, b"sub"), b"no such bytes".to_vec());
+            t.put(Table::Inodes, &file_key(gone), b"no such bytes".to_vec());
+            t.put(Table::Xattrs, &file_key(file), Vec::new());
+        })
+        .await;
+        let service = start(&RealEnv::new(), config(dir.path().into()), &Removed::default()).await;
+        let mut root = Peer::new(&service, 2, user(0));
+        for name in ["d/f", "d/g", "d/sub/kept"] {
+            let MetaReply::Failed(error) = root.ask(MetaRequest::Stat { at: meta_support::at(name) }).await
+            else {
+                panic!("{name} is read")
+            };
+            assert_eq!(error.errno, Errno::EIO, "{name}");
+            assert!(error.detail.contains("weft fsck --repair"), "{name}: {error}");
+        }
+        let found = check(&mut root, false).await.problems.join("\n");
+        for part in [
+            format!("entry \"f\" of directory {at}"),
+            format!("entry \"sub\" of directory {at}"),
+            format!("row of file {gone} in table inodes"),
+            format!("row of file {file} in table xattrs"),
+        ] {
+            assert!(found.contains(&format!("{part} is damaged")), "{part}: {found}");
+        }
+        let mended = check(&mut root, true).await;
+        assert_eq!(mended.mended, mended.problems.len() as u64);
+        assert_eq!(check(&mut root, false).await.problems, Vec::<String>::new(), "after mending");
+        assert_eq!(root.list("d").await, Ok(vec!["f".into(), "sub".into()]));
+        assert_eq!(root.stat("d/f").await.map(|attr| (attr.file, attr.nlink)), Ok((file, 1)));
+        assert_eq!(root.stat("d/sub").await.map(|attr| attr.file), Ok(sub));
+        assert_eq!(root.stat("d/sub/kept").await.map(|attr| attr.file), Ok(kept));
+        service.shutdown().await;
+    });
+}
+
+#[test]
+fn a_damaged_counter_is_told_and_never_removed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    block_on(async {
+        let service = start(&RealEnv::new(), config(dir.path().into()), &Removed::default()).await;
+        service.shutdown().await;
+        tamper(dir.path(), |t| t.put(Table::Counters, b"restored", b"no such bytes".to_vec())).await;
+        let service = start(&RealEnv::new(), config(dir.path().into()), &Removed::default()).await;
+        let mut root = Peer::new(&service, 2, user(0));
+        for repair in [true, false] {
+            let report = check(&mut root, repair).await;
+            assert_eq!((report.problems.len(), report.mended), (1, 0), "{:?}", report.problems);
+            assert!(
+                report.problems[0].contains("table counters")
+                    && report.problems[0].contains("weft meta restore")
+            );
+        }
         service.shutdown().await;
     });
 }

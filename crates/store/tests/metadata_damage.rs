@@ -1,6 +1,7 @@
 //! A metadata database with damage at rest: what was acknowledged is there, or the start is refused; it never begins
 //! with less.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
@@ -12,13 +13,16 @@ use weft_store::metadata::{
 const ROWS: u32 = 50;
 
 fn open(path: &Path) -> Result<Journal<RealEnv>, OpenError> {
+    open_with(path, JournalOptions::default())
+}
+
+fn open_with(path: &Path, options: JournalOptions) -> Result<Journal<RealEnv>, OpenError> {
     let env = RealEnv::new();
     let name = path.display().to_string();
     block_on(async {
         let dir = env.dir(path).await?;
         let identity = Identity { cluster: "test".into() };
-        let options =
-            JournalOptions { log_len: weft_core::ByteLen::from_kib(256), ..JournalOptions::default() };
+        let options = JournalOptions { log_len: weft_core::ByteLen::from_kib(256), ..options };
         Journal::open(env, dir, &name, &identity, options).await
     })
 }
@@ -82,7 +86,7 @@ fn a_frame_that_others_follow_is_not_taken_for_the_end() {
         std::fs::write(&log, &good).expect("written");
         flip(&log, last * frame + at);
         let copy = tempfile::tempdir().expect("a directory");
-        for name in ["identity", "log.0", "log.1", "base.redb"] {
+        for name in FILES {
             std::fs::copy(dir.path().join(name), copy.path().join(name)).expect("copied");
         }
         let journal = open(copy.path()).expect("opens");
@@ -142,4 +146,234 @@ fn what_is_gone_is_not_made_anew() {
     refused(dir.path(), "log.0 is empty");
     std::fs::remove_file(dir.path().join("log.0")).expect("removed");
     refused(dir.path(), "log.0 is gone");
+}
+
+/// Numbers that look random and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+const MANY: u32 = 1200;
+
+fn value(row: u32) -> Vec<u8> {
+    let len = row as usize % 90;
+    (0..len).map(|at| (row as usize * 31 + at * 7) as u8).collect()
+}
+
+/// Rows in the base, of more than one page, some changed and some removed since the first of them were written there.
+fn base_filled(path: &Path) {
+    for round in 0..3 {
+        let journal = open(path).expect("opens");
+        let put = |transaction: &mut dyn Transaction| {
+            for row in (round..MANY).step_by(3) {
+                let key = row.to_be_bytes();
+                transaction.put(Table::Dentries, &key, seal(Table::Dentries, &key, &value(row)));
+                transaction.put(Table::Inodes, &key, seal(Table::Inodes, &key, &row));
+                if row % 7 == 0 {
+                    transaction.delete(Table::Inodes, &key);
+                }
+            }
+            Ok::<_, EngineError>(())
+        };
+        let ((), point) = journal.write(put).expect("written");
+        block_on(journal.durable(point)).expect("durable");
+        block_on(journal.shutdown()).expect("ends in order");
+    }
+    // Now the logs are in the base.
+    let journal = open(path).expect("opens");
+    block_on(journal.shutdown()).expect("ends in order");
+}
+
+/// Number of rows that cannot be read; those that can are as they were written, and none is missing.
+fn unreadable(journal: &Journal<RealEnv>, about: &str) -> usize {
+    let mut unreadable = 0;
+    journal.read(|snapshot: &dyn Snapshot| {
+        for row in 0..MANY {
+            let key = row.to_be_bytes();
+            match snapshot.get(Table::Dentries, &key) {
+                Ok(found) => {
+                    let found = found.unwrap_or_else(|| panic!("{about}: row {row} is missing"));
+                    assert_eq!(found.open(Table::Dentries, &key), Ok(value(row)), "{about}");
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("base.redb"), "{about}: {error}");
+                    unreadable += 1;
+                }
+            }
+            match snapshot.get(Table::Inodes, &key) {
+                Ok(found) => assert_eq!(found.is_some(), row % 7 != 0, "{about}: row {row}"),
+                Err(_) => unreadable += 1,
+            }
+        }
+        let mut seen = 0;
+        let scanned = snapshot.scan(Table::Dentries, std::ops::Bound::Unbounded, &mut |key, found| {
+            assert_eq!(key, u32::to_be_bytes(seen), "{about}");
+            assert_eq!(found.open(Table::Dentries, key), Ok(value(seen)), "{about}");
+            seen += 1;
+            Ok(weft_store::metadata::Scan::Next)
+        });
+        assert!(seen == MANY || scanned.is_err(), "{about}: {seen} rows and no error");
+    });
+    unreadable
+}
+
+const FILES: [&str; 5] = ["identity", "log.0", "log.1", "base.redb", "base.sums"];
+
+/// Copies of the files of a database, to be damaged one after the other.
+struct Files(Vec<(&'static str, Vec<u8>)>);
+
+impl Files {
+    fn read(path: &Path) -> Self {
+        Self(FILES.map(|name| (name, std::fs::read(path.join(name)).expect("read"))).to_vec())
+    }
+
+    fn write(&self, path: &Path) {
+        for (name, bytes) in &self.0 {
+            std::fs::write(path.join(name), bytes).expect("written");
+        }
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        self.0.iter().find(|(found, _)| *found == name).expect("there").1.clone()
+    }
+}
+
+/// A database with rows in its base, and a directory for damaged copies of it.
+fn sample() -> (Files, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a directory");
+    base_filled(dir.path());
+    (Files::read(dir.path()), tempfile::tempdir().expect("a directory"))
+}
+
+#[test]
+fn a_flipped_bit_of_the_base_is_found_and_mended_and_no_row_is_missing() {
+    let (good, dir) = sample();
+    let seed = 0x5eed_1234_5678_9abc;
+    let mut dice = Dice(seed);
+    let base = good.bytes("base.redb");
+    for round in 0..100 {
+        good.write(dir.path());
+        let mut bytes = base.clone();
+        // Most of the file was never used: half of the flips hit its beginning.
+        let end = if round % 2 == 0 { 64 << 10 } else { bytes.len() };
+        let bit = dice.below(end * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(dir.path().join("base.redb"), &bytes).expect("written");
+        let about = format!("seed {seed:#x}, round {round}, bit {bit}");
+        let journal = open(dir.path()).unwrap_or_else(|error| panic!("{about}: {error}"));
+        assert_eq!(unreadable(&journal, &about), 0, "{about}");
+        // The start itself writes the header anew.
+        let in_header = bit / 8 < 4096;
+        let found = journal.check_base(false).expect("checked");
+        assert_eq!(found.damaged.len(), usize::from(!in_header), "{about}");
+        assert_eq!(journal.stats().damaged_blocks, u64::from(!in_header), "{about}");
+        let mended = journal.check_base(true).expect("checked");
+        assert!(mended.damaged.iter().all(|(bytes, mended)| bytes.contains(&(bit as u64 / 8)) && *mended));
+        assert_eq!(journal.check_base(false).expect("checked").damaged, [], "{about}");
+        assert_eq!(journal.stats().damaged_blocks, 0, "{about}");
+        block_on(journal.shutdown()).expect("ends in order");
+    }
+}
+
+#[test]
+fn damage_of_any_kind_never_loses_or_changes_a_row_silently() {
+    let (good, dir) = sample();
+    let seed = 0x0bad_cafe_1357_2468;
+    let mut dice = Dice(seed);
+    let (mut refused, mut partly) = (0, 0);
+    for round in 0..60 {
+        good.write(dir.path());
+        let name = if round % 5 == 4 { "base.sums" } else { "base.redb" };
+        let mut bytes = good.bytes(name);
+        let from = dice.below(bytes.len().min(96 << 10) - 600);
+        match round % 3 {
+            0 => bytes[from] ^= 0xff,
+            1 => bytes[from..from + 512].fill(0),
+            _ => bytes[from..from + 600].iter_mut().for_each(|byte| *byte = dice.below(256) as u8),
+        }
+        let is_changed = bytes != good.bytes(name);
+        let about = format!("seed {seed:#x}, round {round}, {name} from {from} on");
+        // While the server runs, and while it does not. redb keeps hardly anything in memory.
+        let options =
+            JournalOptions { cache_len: weft_core::ByteLen::from_kib(64), ..JournalOptions::default() };
+        let running = round % 2 == 0 && name == "base.redb";
+        let journal = running.then(|| open_with(dir.path(), options).expect("opens"));
+        let file = std::fs::File::options().write(true).open(dir.path().join(name)).expect("opens");
+        file.write_all_at(&bytes[from..from + 600], from as u64).expect("written");
+        let journal = match journal.map_or_else(|| open_with(dir.path(), options), Ok) {
+            Ok(journal) => journal,
+            Err(error) => {
+                assert!(error.to_string().contains("base.redb"), "{about}: {error}");
+                refused += 1;
+                continue;
+            }
+        };
+        let lost = unreadable(&journal, &about);
+        partly += usize::from(lost > 0);
+        let found = journal.check_base(false).expect("checked");
+        let known = !found.damaged.is_empty() || from < 4096 || !is_changed || name == "base.sums";
+        assert!(known && (lost == 0 || !found.damaged.is_empty()), "{about}: {lost} rows");
+        block_on(journal.shutdown()).ok();
+    }
+    assert!(
+        refused > 0 && partly > 0,
+        "{refused} starts refused, {partly} bases with rows that cannot be read"
+    );
+}
+
+#[test]
+fn a_base_of_before_there_were_checksums_gets_them_unless_it_is_damaged() {
+    let (good, dir) = sample();
+    let without = || {
+        good.write(dir.path());
+        std::fs::remove_file(dir.path().join("base.sums")).expect("removed");
+    };
+    without();
+    let journal = open(dir.path()).expect("opens");
+    assert_eq!(unreadable(&journal, "without sums"), 0);
+    assert_eq!(journal.check_base(false).expect("checked").damaged, []);
+    block_on(journal.shutdown()).expect("ends in order");
+    assert!(dir.path().join("base.sums").metadata().expect("there").len() > 4096);
+    // A key of it with a flipped bit sorts elsewhere: redb's own checksums show it.
+    without();
+    let mut bytes = good.bytes("base.redb");
+    let found = seal(Table::Dentries, &77u32.to_be_bytes(), &value(77));
+    let at = bytes.windows(found.len()).rposition(|window| window == found).expect("in a page");
+    bytes[at] ^= 1;
+    std::fs::write(dir.path().join("base.redb"), &bytes).expect("written");
+    for _ in 0..2 {
+        refused(dir.path(), "base.redb");
+    }
+}
+
+#[test]
+fn an_older_copy_of_the_base_alone_is_refused_or_cannot_be_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    base_filled(dir.path());
+    let old = std::fs::read(dir.path().join("base.redb")).expect("read");
+    let journal = open(dir.path()).expect("opens");
+    let put = |transaction: &mut dyn Transaction| {
+        for row in 0..MANY {
+            let key = row.to_be_bytes();
+            transaction.put(Table::Dentries, &key, seal(Table::Dentries, &key, &b"newer"));
+        }
+        Ok::<_, EngineError>(())
+    };
+    let ((), point) = journal.write(put).expect("written");
+    block_on(journal.durable(point)).expect("durable");
+    block_on(journal.shutdown()).expect("ends in order");
+    block_on(open(dir.path()).expect("opens").shutdown()).expect("ends in order");
+    std::fs::write(dir.path().join("base.redb"), old).expect("written");
+    let Ok(journal) = open(dir.path()) else { return };
+    assert!(!journal.check_base(false).expect("checked").damaged.is_empty());
+    let key = 5u32.to_be_bytes();
+    let found = journal.read(|snapshot: &dyn Snapshot| snapshot.get(Table::Dentries, &key));
+    assert!(found.is_err(), "{found:?}");
 }

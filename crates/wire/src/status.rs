@@ -167,4 +167,6 @@ pub struct MetadataStatus {
     pub free: ByteLen,
     /// What layouts promise on targets with limited room, by rising numbers of targets.
     pub rooms: Vec<TargetRoom>,
+    /// Blocks of the database that were found damaged and are not mended; `weft fsck` names them.
+    pub damaged_blocks: u64,
 }

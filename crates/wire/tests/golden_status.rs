@@ -71,6 +71,7 @@ fn replies() {
         total: ByteLen(9),
         free: ByteLen(10),
         rooms: vec![TargetRoom { target: TargetId(2), room: ByteLen(11), promised: ByteLen(12) }],
+        damaged_blocks: 13,
     };
     let status = ServerStatus {
         server: ServerId(1),

@@ -23,12 +23,13 @@ const LEFT: u8 = 4;
 const UNCHECKED: u8 = 8;
 
 const AFTER: &str = "\
-Looks for names without inodes, inodes without names and wrong link counts; for datafiles that belong to no file
+Looks for damaged bytes of the metadata database; for names without inodes, inodes without names and wrong link counts;
+for datafiles that belong to no file
 (orphans) or lie where the file's layout does not have them (strays); and for files whose recorded length is not that
 of their datafiles. The cluster stays in use meanwhile: what is open or being removed is left alone.
 
 With --repair, orphans and strays are removed, lengths are set to what the targets hold, and the namespace is mended:
-inodes without a name get one in /lost+found. Nothing is changed without it.
+inodes without a name get their last one again, or one in /lost+found. Nothing is changed without it.
 
 Only root, the user who runs the servers, and holders of the cluster key may do this.
 

@@ -143,6 +143,12 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
                         human(found.free.0),
                         human(found.total.0),
                     );
+                    if found.damaged_blocks > 0 {
+                        metadata += &format!(
+                            "the metadata database is damaged in {} places: run `weft fsck`\n",
+                            found.damaged_blocks
+                        );
+                    }
                 }
             }
             Err(reason) => {

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use weft_core::{ByteLen, FileId, TargetId};
 use weft_store::metadata::{
-    DentryRow, Inode, Node, NodeKind, ReapRow, Scan, Snapshot, Table, Transaction, dentry_key, file_key,
+    DentryRow, Inode, Node, NodeKind, ReapRow, Scan, Snapshot, Table, Transaction, Untrusted, dentry_key,
+    file_key,
 };
 use weft_wire::meta::{FileType, LIST_LIMIT_MAX, MetaReply, NamespaceReport, ROOT, ScannedInode};
 
@@ -17,6 +18,10 @@ use weft_wire::meta::{FileType, LIST_LIMIT_MAX, MetaReply, NamespaceReport, ROOT
 const PROBLEMS_MAX: usize = 1000;
 /// Where inodes go that no name leads to.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// Names in a path that is taken for one and not for a circle.
+const PATH_NAMES_MAX: usize = 4096;
+/// What to do about a damaged row that no repair can do without.
+const RESTORE: &str = "restore the metadata from a dump (`weft meta restore`), then run `weft fsck`";
 /// About how many bytes a page of a scan may fill.
 const PAGE_BYTES_MAX: usize = 512 << 10;
 
@@ -44,6 +49,8 @@ struct Found {
     /// Entries by directory.
     entries: Vec<(FileId, Vec<u8>, DentryRow)>,
     orphans: BTreeSet<FileId>,
+    /// Rows whose value is not what was written.
+    damaged: Vec<(Table, Vec<u8>)>,
 }
 
 impl Op<'_> {
@@ -140,15 +147,24 @@ impl Op<'_> {
     pub(super) fn check_namespace(&self, s: &dyn Snapshot) -> Outcome<MetaReply> {
         let found = find(s)?;
         let mut plan = judge(&found);
-        self.check_layouts(s, &found, &mut plan)?;
+        // The accounts of room are made of all layouts.
+        if found.damaged.is_empty() {
+            self.check_layouts(s, &found, &mut plan)?;
+        }
         Ok(MetaReply::Checked(plan.report(&found, 0)))
     }
 
     pub(super) fn mend_namespace(&self, t: &mut dyn Transaction) -> Outcome<MetaReply> {
         let found = find(t)?;
         let mut plan = judge(&found);
+        // The accounts of room are made of all layouts: rows that cannot be read go first.
+        found
+            .damaged
+            .iter()
+            .filter(|(table, _)| is_removable(*table))
+            .for_each(|(table, key)| t.delete(*table, key));
         self.check_layouts(t, &found, &mut plan)?;
-        let mended = plan.total;
+        let mended = plan.total - plan.kept;
         for (target, _, promised) in &plan.rooms {
             Rooms::mend(t, *target, *promised);
         }
@@ -177,11 +193,16 @@ impl Op<'_> {
                 put_inode(t, *file, &inode);
             }
         }
-        if !plan.lost.is_empty() {
-            let shelter = self.lost_and_found(t)?;
-            for file in &plan.lost {
-                self.shelter(t, shelter, *file)?;
+        let mut shelter = None;
+        for file in &plan.lost {
+            if self.link_again(t, *file)? {
+                continue;
             }
+            let dir = match shelter {
+                Some(dir) => dir,
+                None => *shelter.insert(self.lost_and_found(t)?),
+            };
+            self.shelter(t, dir, *file)?;
         }
         Ok(MetaReply::Checked(plan.report(&found, mended)))
     }
@@ -237,6 +258,25 @@ impl Op<'_> {
         Ok(file)
     }
 
+    /// Gives an inode the name again that it was made or last renamed under, if that directory is there and has none of
+    /// that name. Whether it did.
+    fn link_again(&self, t: &mut dyn Transaction, file: FileId) -> Outcome<bool> {
+        let Some(mut inode) = inode(t, file)? else { return Ok(true) };
+        if inode.name.is_empty() || !is_below_root(t, inode.parent, file)? {
+            return Ok(false);
+        }
+        if dentry(t, inode.parent, &inode.name)?.is_some() {
+            return Ok(false);
+        }
+        if !inode.is_dir() {
+            inode.nlink += 1;
+        }
+        put_inode(t, file, &inode);
+        let entry = DentryRow { file, kind: inode.kind() };
+        add_entry(t, inode.parent, &inode.name, entry, self.now)?;
+        Ok(true)
+    }
+
     fn shelter(&self, t: &mut dyn Transaction, shelter: FileId, file: FileId) -> Outcome<()> {
         let Some(mut inode) = inode(t, file)? else { return Ok(()) };
         let name = format!("{file}").into_bytes();
@@ -251,26 +291,81 @@ impl Op<'_> {
 
 fn find(s: &dyn Snapshot) -> Outcome<Found> {
     let mut found = Found::default();
-    s.scan(Table::Inodes, Bound::Unbounded, &mut |key, value| {
-        let inode: Inode = value.open(Table::Inodes, key)?;
-        let entries = match inode.node {
-            Node::Directory { entries, .. } => entries,
-            _ => 0,
-        };
-        let seen = Seen { kind: inode.kind(), nlink: inode.nlink, entries, parent: inode.parent };
-        found.inodes.insert(id(key), seen);
-        Ok(Scan::Next)
-    })?;
-    s.scan(Table::Dentries, Bound::Unbounded, &mut |key, value| {
-        let name = key.get(8..).unwrap_or_default().to_vec();
-        found.entries.push((id(key), name, value.open(Table::Dentries, key)?));
-        Ok(Scan::Next)
-    })?;
-    s.scan(Table::Orphans, Bound::Unbounded, &mut |key, _| {
-        found.orphans.insert(id(key));
-        Ok(Scan::Next)
-    })?;
+    for table in Table::ALL {
+        s.scan(table, Bound::Unbounded, &mut |key, value| {
+            if !found.take(table, key, value) {
+                found.damaged.push((table, key.to_vec()));
+            }
+            Ok(Scan::Next)
+        })?;
+    }
     Ok(found)
+}
+
+impl Found {
+    /// Remembers what matters of a row; `false` when it is damaged.
+    fn take(&mut self, table: Table, key: &[u8], value: Untrusted) -> bool {
+        match table {
+            Table::Inodes => {
+                let Ok(inode) = value.open::<Inode>(table, key) else { return false };
+                let entries = match inode.node {
+                    Node::Directory { entries, .. } => entries,
+                    _ => 0,
+                };
+                let seen = Seen { kind: inode.kind(), nlink: inode.nlink, entries, parent: inode.parent };
+                self.inodes.insert(id(key), seen);
+            }
+            Table::Dentries => {
+                let Ok(entry) = value.open(table, key) else { return false };
+                self.entries.push((id(key), key.get(8..).unwrap_or_default().to_vec(), entry));
+            }
+            _ if value.verify(table, key).is_err() => return false,
+            Table::Orphans => {
+                self.orphans.insert(id(key));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// What a damaged row was about.
+    fn about(table: Table, key: &[u8]) -> String {
+        match table {
+            Table::Dentries => {
+                let name = String::from_utf8_lossy(key.get(8..).unwrap_or_default());
+                format!("entry {name:?} of directory {}", id(key))
+            }
+            Table::Replies | Table::Sessions | Table::Rooms | Table::Counters => {
+                let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("row {key} of table {}", table.name())
+            }
+            _ => format!("row of file {} in table {}", id(key), table.name()),
+        }
+    }
+}
+
+/// Whether names lead from the root to `dir`, and not by way of `file`.
+fn is_below_root(s: &dyn Snapshot, dir: FileId, file: FileId) -> Outcome<bool> {
+    let mut at = dir;
+    for _ in 0..PATH_NAMES_MAX {
+        if at == ROOT {
+            return Ok(true);
+        }
+        let Some(inode) = inode(s, at)?.filter(|inode| inode.is_dir() && inode.nlink > 0 && at != file)
+        else {
+            return Ok(false);
+        };
+        if dentry(s, inode.parent, &inode.name)?.is_none_or(|entry| entry.file != at) {
+            return Ok(false);
+        }
+        at = inode.parent;
+    }
+    Ok(false)
+}
+
+/// Whether a damaged row of this table is removed. Without the counters file ids would repeat.
+fn is_removable(table: Table) -> bool {
+    table != Table::Counters
 }
 
 /// What is wrong, and what to do about it.
@@ -278,6 +373,9 @@ fn find(s: &dyn Snapshot) -> Outcome<Found> {
 struct Plan {
     problems: Vec<String>,
     total: u64,
+    /// Problems among them that are not mended, told after the others.
+    kept: u64,
+    last: Vec<String>,
     /// Entries that lead nowhere or lie in no directory.
     dangling: Vec<(FileId, Vec<u8>)>,
     /// Second names of directories, and names that close a circle.
@@ -306,7 +404,7 @@ impl Plan {
         NamespaceReport {
             inodes: found.inodes.len() as u64,
             entries: found.entries.len() as u64,
-            problems: self.problems.clone(),
+            problems: [&self.problems[..], &self.last].concat(),
             mended,
         }
     }
@@ -314,6 +412,18 @@ impl Plan {
 
 fn judge(found: &Found) -> Plan {
     let mut plan = Plan::default();
+    // Those that are mended come first.
+    for removable in [true, false] {
+        for (table, key) in found.damaged.iter().filter(|(table, _)| is_removable(*table) == removable) {
+            let about = Found::about(*table, key);
+            if removable {
+                plan.problem(format!("{about} is damaged"));
+            } else {
+                plan.last.push(format!("{about} is damaged: {RESTORE}"));
+                (plan.total, plan.kept) = (plan.total + 1, plan.kept + 1);
+            }
+        }
+    }
     let mut children: BTreeMap<FileId, Vec<(Vec<u8>, DentryRow)>> = BTreeMap::new();
     for (dir, name, entry) in &found.entries {
         let shown = String::from_utf8_lossy(name);

@@ -223,6 +223,7 @@ impl<E: Env> Service<E> {
             total: space.total,
             free: space.free,
             rooms,
+            damaged_blocks: stats.damaged_blocks,
         }
     }
 

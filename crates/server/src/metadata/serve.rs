@@ -15,9 +15,12 @@ use weft_store::metadata::{Engine, ReplyRow, Table, Transaction, reply_key};
 use weft_wire::Errno;
 use weft_wire::hello::Identity;
 use weft_wire::meta::{
-    HandleId, LockKind, LockOwner, LockRange, LockSpace, MetaCall, MetaReply, MetaRequest, WriteSummary,
+    HandleId, LockKind, LockOwner, LockRange, LockSpace, MetaCall, MetaReply, MetaRequest, NamespaceReport,
+    WriteSummary,
 };
 
+/// Problems in one reply to a check, at most.
+const PROBLEMS_MAX: usize = 1000;
 /// What an append lock covers.
 const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 
@@ -94,11 +97,7 @@ impl<E: Env> Service<E> {
             R::SetLayout { at, spec } => self.change(call, |t, op| op.set_layout(t, &at, &spec)).await,
             R::CheckNamespace { repair } => {
                 self.require_administrator(call)?;
-                if repair {
-                    self.change(call, |t, op| op.mend_namespace(t)).await
-                } else {
-                    self.look(call, |s, op| op.check_namespace(s))
-                }
+                self.check(call, repair).await
             }
             R::ScanInodes { after, limit } => {
                 self.require_administrator(call)?;
@@ -231,6 +230,39 @@ impl<E: Env> Service<E> {
             R::Moves { after } => self.look(call, |s, op| op.moves(s, after)),
             R::MoveNot { at } => self.change(call, |t, op| op.move_not(t, &at)).await,
             R::WaitEvents { done } => Ok(self.wait_events(call.ctx.session, done).await),
+        }
+    }
+
+    /// Checks the database's file, then the namespace.
+    async fn check(&self, call: &Call<'_>, repair: bool) -> Outcome<MetaReply> {
+        let base = self.journal.check_base(repair)?;
+        let checked = if repair {
+            self.change(call, |t, op| op.mend_namespace(t)).await
+        } else {
+            self.look(call, |s, op| op.check_namespace(s))
+        };
+        let file = self.journal.base_path();
+        let (mended, left): (Vec<_>, Vec<_>) = base.damaged.iter().partition(|(_, mended)| *mended);
+        let sentence = |(bytes, _): &(std::ops::Range<u64>, bool)| {
+            format!("metadata database {file}: bytes {} to {} are damaged", bytes.start, bytes.end - 1)
+        };
+        match checked {
+            Ok(MetaReply::Checked(mut report)) => {
+                report.mended += mended.len() as u64;
+                report.problems.splice(0..0, mended.into_iter().map(sentence));
+                report.problems.extend(left.into_iter().map(sentence));
+                report.problems.truncate(PROBLEMS_MAX);
+                Ok(MetaReply::Checked(report))
+            }
+            // The service says which bytes stand in the way.
+            Err(Fault::Failed(error)) if !left.is_empty() => {
+                let mut problems: Vec<String> = mended.iter().chain(&left).copied().map(sentence).collect();
+                problems.truncate(PROBLEMS_MAX);
+                problems.push(format!("the namespace cannot be checked: {}", error.detail));
+                let mended = mended.len() as u64;
+                Ok(MetaReply::Checked(NamespaceReport { problems, mended, ..NamespaceReport::default() }))
+            }
+            other => other,
         }
     }
 

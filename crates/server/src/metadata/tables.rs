@@ -4,14 +4,11 @@ use super::fault::Outcome;
 use serde::de::DeserializeOwned;
 use weft_core::{FileId, Timestamp};
 use weft_store::metadata::{
-    AllocatorRow, DentryRow, Inode, Node, NodeKind, ReapRow, Scan, Snapshot, StartRow, Table, Transaction,
-    dentry_key, file_key, seal, xattr_key,
+    ALLOCATOR_KEY, AllocatorRow, DentryRow, Inode, Node, NodeKind, ReapRow, START_KEY, Scan, Snapshot,
+    StartRow, Table, Transaction, dentry_key, file_key, seal, xattr_key,
 };
 use weft_wire::Errno;
 use weft_wire::meta::ROOT;
-
-const ALLOCATOR: &[u8] = b"allocator";
-const START: &[u8] = b"start";
 
 pub(super) fn row<T: DeserializeOwned>(s: &dyn Snapshot, table: Table, key: &[u8]) -> Outcome<Option<T>> {
     match s.get(table, key)? {
@@ -38,7 +35,7 @@ pub(super) fn known_inode(s: &dyn Snapshot, file: FileId) -> Outcome<Inode> {
     inode(s, file)?.ok_or_else(|| {
         super::fault::Fault::new(
             Errno::EIO,
-            format!("metadata database: inode {file} is missing; run a namespace check with repair"),
+            format!("metadata database: inode {file} is missing; run `weft fsck --repair`"),
         )
     })
 }
@@ -102,12 +99,12 @@ pub(super) fn remove_entry(
 }
 
 pub(super) fn allocator(s: &dyn Snapshot) -> Outcome<AllocatorRow> {
-    let row = row(s, Table::Counters, ALLOCATOR)?;
+    let row = row(s, Table::Counters, ALLOCATOR_KEY)?;
     Ok(row.unwrap_or(AllocatorRow { next: FileId(ROOT.0 + 1), inodes: 0 }))
 }
 
 pub(super) fn put_allocator(t: &mut dyn Transaction, row: &AllocatorRow) {
-    put_row(t, Table::Counters, ALLOCATOR, row);
+    put_row(t, Table::Counters, ALLOCATOR_KEY, row);
 }
 
 /// A file id that was never used.
@@ -124,11 +121,11 @@ pub(super) fn allocate(t: &mut dyn Transaction) -> Outcome<FileId> {
 }
 
 pub(super) fn start_row(s: &dyn Snapshot) -> Outcome<StartRow> {
-    Ok(row(s, Table::Counters, START)?.unwrap_or_default())
+    Ok(row(s, Table::Counters, START_KEY)?.unwrap_or_default())
 }
 
 pub(super) fn put_start_row(t: &mut dyn Transaction, row: &StartRow) {
-    put_row(t, Table::Counters, START, row);
+    put_row(t, Table::Counters, START_KEY, row);
 }
 
 /// Names of the extended attributes of a file.

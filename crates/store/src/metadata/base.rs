@@ -1,18 +1,17 @@
 //! The base: redb over a file of the environment.
 
+use super::checked::{Backend, Checked};
 use super::delta::{Delta, Row};
-use super::engine::{EngineError, TABLES, Table};
+use super::engine::{BaseCheck, EngineError, TABLES, Table};
 use super::log::LogKey;
 use super::record::Untrusted;
 use parking_lot::Mutex;
 use redb::{
-    AccessGuard, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, StorageBackend, TableDefinition,
-    TableError,
+    AccessGuard, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition, TableError,
 };
-use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
-use weft_core::{ByteLen, LocalOffset};
+use weft_core::ByteLen;
 use weft_env::BlockingFile;
 
 /// The base's own table: what it says about the logs.
@@ -22,6 +21,10 @@ const LAST_FRAME: u8 = 0;
 /// Its row with the key of the frames after that; absent in bases of before there were keys.
 const LOG_KEY: u8 = 1;
 
+/// What to do about damage that cannot be mended.
+pub(super) const RESTORE: &str = "restore the metadata from a dump (`weft meta restore`) or from a copy of the metadata \
+                                  path, then run `weft fsck`";
+
 /// The system's number for "no space left on device".
 const ENOSPC: i32 = 28;
 
@@ -29,44 +32,28 @@ fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static 
     TableDefinition::new(table.name())
 }
 
-/// A file of the environment as redb wants one.
-#[derive(Debug)]
-struct Backend<B>(Arc<B>);
-
-impl<B: BlockingFile> StorageBackend for Backend<B> {
-    fn len(&self) -> Result<u64, io::Error> {
-        self.0.len().map(|len| len.0)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
-        self.0.read_at(out, LocalOffset(offset))
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), io::Error> {
-        self.0.set_len(ByteLen(len))
-    }
-
-    fn sync_data(&self) -> Result<(), io::Error> {
-        self.0.sync()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
-        self.0.write_at(data, LocalOffset(offset))
-    }
-}
-
 /// The base of one database.
 pub(super) struct Base<B> {
     /// `None` once closed.
     db: Mutex<Option<Database>>,
-    file: Arc<B>,
+    file: Arc<Checked<B>>,
     path: String,
     cache_bytes: usize,
 }
 
 impl<B: BlockingFile> Base<B> {
-    /// Opens what is in `file`, or makes an empty one when it is empty. `cache_bytes` bounds redb's page cache.
-    pub(super) fn open(file: B, path: String, cache_bytes: usize) -> Result<Self, EngineError> {
+    /// Opens what is in `file`, or makes an empty one when it is empty; `sums` has the checksums of its blocks. `cache_bytes`
+    /// bounds redb's page cache. A base that has none yet, or lost them, is checked by redb's own checksums first.
+    pub(super) fn open(file: B, sums: B, path: String, cache_bytes: usize) -> Result<Self, EngineError> {
+        let refused = |error: std::io::Error| refusal(&path, redb::Error::Io(error));
+        let file = match Checked::load(file, sums).map_err(refused)? {
+            Ok(checked) => checked,
+            Err((file, sums)) => {
+                let is_new = file.len().map_err(refused)? == ByteLen(0);
+                let recorded = Checked::record(file, sums).map_err(refused)?;
+                if is_new { recorded } else { verified(recorded, &path, cache_bytes)? }
+            }
+        };
         let this = Self { db: Mutex::new(None), file: Arc::new(file), path, cache_bytes };
         this.reopen()?;
         Ok(this)
@@ -78,12 +65,19 @@ impl<B: BlockingFile> Base<B> {
         let mut db = self.db.lock();
         // The old one ends before the new one begins, so that only one of them writes.
         *db = None;
-        let opened = redb::Builder::new()
-            .set_cache_size(self.cache_bytes)
-            .create_with_backend(Backend(self.file.clone()))
-            .map_err(|error| refusal(&self.path, error.into()))?;
-        *db = Some(opened);
+        self.file.forget_pending();
+        *db = Some(open_db(&self.file, &self.path, self.cache_bytes, false)?);
         Ok(())
+    }
+
+    /// Verifies every block of the file, and with `repair` mends those of which a single bit is flipped.
+    pub(super) fn check(&self, repair: bool) -> Result<BaseCheck, EngineError> {
+        self.file.check(repair).map_err(|error| refusal(&self.path, redb::Error::Io(error)))
+    }
+
+    /// Number of blocks that were found damaged and are not mended.
+    pub(super) fn damaged(&self) -> u64 {
+        self.file.damaged()
     }
 
     /// Number of the last log frame in it; 0 in an empty one.
@@ -101,11 +95,11 @@ impl<B: BlockingFile> Base<B> {
         let read = self.begin_read()?;
         match read.open_table(APPLIED) {
             Ok(table) => {
-                let row = table.get(row).map_err(|error| failure(&self.path, &error))?;
+                let row = table.get(row).map_err(|error| failure(&self.path, error))?;
                 Ok(row.map_or(0, |row| row.value()))
             }
             Err(TableError::TableDoesNotExist(_)) => Ok(0),
-            Err(error) => Err(failure(&self.path, &error)),
+            Err(error) => Err(failure(&self.path, error)),
         }
     }
 
@@ -127,14 +121,14 @@ impl<B: BlockingFile> Base<B> {
     ) -> Result<(), EngineError> {
         match &*self.db.lock() {
             Some(db) => Self::try_write(db, rows, frame).map_err(|error| refusal(&self.path, error)),
-            None => Err(failure(&self.path, &"closed")),
+            None => Err(closed(&self.path)),
         }
     }
 
     fn begin_read(&self) -> Result<ReadTransaction, EngineError> {
         match &*self.db.lock() {
-            Some(db) => db.begin_read().map_err(|error| failure(&self.path, &error)),
-            None => Err(failure(&self.path, &"closed")),
+            Some(db) => db.begin_read().map_err(|error| failure(&self.path, error)),
+            None => Err(closed(&self.path)),
         }
     }
 
@@ -179,30 +173,70 @@ impl<B: BlockingFile> Base<B> {
             tables[table as usize] = match read.open_table(definition(table)) {
                 Ok(open) => Some(open),
                 Err(TableError::TableDoesNotExist(_)) => None,
-                Err(error) => return Err(failure(&self.path, &error)),
+                Err(error) => return Err(failure(&self.path, error)),
             };
         }
         Ok(BaseSnapshot { tables, path: self.path.clone() })
     }
 
-    /// The file below.
-    pub(super) fn file(&self) -> &B {
-        &self.file
+    /// The files below: of the base, and of its checksums.
+    pub(super) fn files(&self) -> [&B; 2] {
+        [self.file.file(), self.file.sums()]
     }
 }
 
-/// Tells a full device, which room mends, from everything else.
+/// Opens redb over a file; with `verify` it checks the checksums of all its pages.
+fn open_db<B: BlockingFile>(
+    file: &Arc<Checked<B>>,
+    path: &str,
+    cache_bytes: usize,
+    verify: bool,
+) -> Result<Database, EngineError> {
+    redb::Builder::new()
+        .set_cache_size(cache_bytes)
+        .set_check_integrity_on_open(verify)
+        .create_with_backend(Backend(Arc::clone(file)))
+        .map_err(|error| refusal(path, error.into()))
+}
+
+/// A base whose sums have just been recorded, once redb has found it sound.
+fn verified<B: BlockingFile>(
+    recorded: Checked<B>,
+    path: &str,
+    cache_bytes: usize,
+) -> Result<Checked<B>, EngineError> {
+    let file = Arc::new(recorded);
+    let checked = open_db(&file, path, cache_bytes, true).map(drop);
+    if let Err(error) = checked {
+        // Without sums the next start checks it again.
+        let _ = file.sums().set_len(ByteLen(0)).and_then(|()| file.sums().sync());
+        return Err(error);
+    }
+    Ok(Arc::into_inner(file).expect("redb has let go of it"))
+}
+
+/// Tells a full device, which room mends, and damage from everything else.
 fn refusal(path: &str, error: redb::Error) -> EngineError {
-    match &error {
-        redb::Error::Io(io) if io.raw_os_error() == Some(ENOSPC) => {
-            EngineError::Full { path: path.to_owned() }
+    let path = path.to_owned();
+    match error {
+        redb::Error::Io(io) if io.raw_os_error() == Some(ENOSPC) => EngineError::Full { path },
+        redb::Error::Io(io) if io.kind() == std::io::ErrorKind::InvalidData => {
+            EngineError::Corrupt { path, what: io.to_string() }
         }
-        _ => failure(path, &error),
+        redb::Error::Corrupted(what) => EngineError::Corrupt { path, what: format!("{what}: {RESTORE}") },
+        redb::Error::PreviousIo => {
+            EngineError::Corrupt { path, what: format!("a part of it could not be read: {RESTORE}") }
+        }
+        other => EngineError::Base { path, what: other.to_string() },
     }
 }
 
-fn failure(path: &str, what: &impl std::fmt::Display) -> EngineError {
-    EngineError::Base { path: path.to_owned(), what: what.to_string() }
+fn failure(path: &str, what: impl Into<redb::Error>) -> EngineError {
+    refusal(path, what.into())
+}
+
+fn closed(path: &str) -> EngineError {
+    EngineError::Base { path: path.to_owned(), what: "closed".to_owned() }
 }
 
 /// A state of the base.
@@ -214,7 +248,7 @@ pub(super) struct BaseSnapshot {
 impl BaseSnapshot {
     pub(super) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Untrusted>, EngineError> {
         let Some(open) = &self.tables[table as usize] else { return Ok(None) };
-        let row = open.get(key).map_err(|error| failure(&self.path, &error))?;
+        let row = open.get(key).map_err(|error| failure(&self.path, error))?;
         Ok(row.map(|row| Untrusted::new(row.value().to_vec())))
     }
 
@@ -222,7 +256,7 @@ impl BaseSnapshot {
         let rows = match &self.tables[table as usize] {
             None => None,
             Some(open) => Some(
-                open.range::<&[u8]>((from, Bound::Unbounded)).map_err(|error| failure(&self.path, &error))?,
+                open.range::<&[u8]>((from, Bound::Unbounded)).map_err(|error| failure(&self.path, error))?,
             ),
         };
         Ok(BaseRange { rows, path: &self.path })
@@ -240,7 +274,7 @@ impl<'a> BaseRange<'a> {
         match self.rows.as_mut().and_then(Iterator::next) {
             None => Ok(None),
             Some(Ok((key, value))) => Ok(Some(BaseRow { key, value })),
-            Some(Err(error)) => Err(failure(self.path, &error)),
+            Some(Err(error)) => Err(failure(self.path, error)),
         }
     }
 }

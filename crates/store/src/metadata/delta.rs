@@ -16,7 +16,7 @@ pub(super) type Row<'a> = (Table, &'a [u8], Option<&'a [u8]>);
 const ROW_OVERHEAD_BYTES: u64 = 96;
 
 /// Changes of all tables.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Delta {
     tables: [Rows; TABLES],
     bytes: u64,

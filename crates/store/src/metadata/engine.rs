@@ -89,6 +89,14 @@ pub enum EngineError {
         /// What redb says.
         what: String,
     },
+    /// The base's file is not what was written.
+    #[error("metadata database {path}: {what}")]
+    Corrupt {
+        /// Its file.
+        path: String,
+        /// What is damaged, and the remedy.
+        what: String,
+    },
     /// The base's device is full: changes are refused until there is room, and everything is readable meanwhile.
     #[error("metadata database {path}: its device is full; make room there, and changes go on by themselves")]
     Full {
@@ -156,6 +164,17 @@ pub struct EngineStats {
     pub checkpoints: u64,
     /// Bytes of changes in memory that are not in the base yet.
     pub delta_bytes: u64,
+    /// Blocks of the base that were found damaged since the start and are not mended.
+    pub damaged_blocks: u64,
+}
+
+/// What a check of the base's file found.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct BaseCheck {
+    /// Blocks that were verified.
+    pub blocks: u64,
+    /// Ranges of bytes that are damaged, and whether they have been mended.
+    pub damaged: Vec<(std::ops::Range<u64>, bool)>,
 }
 
 /// A database with one writer at a time, atomic transactions and commits in groups.
@@ -197,4 +216,10 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Counters.
     fn stats(&self) -> EngineStats;
+
+    /// Verifies the checksums of everything that the base keeps on the device; with `repair`, mends what can be mended.
+    ///
+    /// # Errors
+    /// Of the device.
+    fn check_base(&self, repair: bool) -> Result<BaseCheck, EngineError>;
 }

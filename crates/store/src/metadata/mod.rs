@@ -4,6 +4,7 @@
 //! metadata/identity    whose database this is, and the version of its formats   (identity.rs)
 //! metadata/log.0, .1   what has been committed since the base was brought up    (log.rs)
 //! metadata/base.redb   everything older: one redb table per [`Table`]           (base.rs)
+//! metadata/base.sums   checksums of the blocks of the base                      (sums.rs, checked.rs)
 //! metadata/reserve     room to go on with when the device is full               (journal/reserve.rs)
 //! ```
 //! A mutation reads and writes under one lock in memory, and is durable once the log frame that holds it is; frames
@@ -14,7 +15,9 @@
 //! what was synced stays. Everything else (torn, lost and reordered unsynced writes) is survived.
 
 mod base;
+mod checked;
 mod delta;
+mod dump;
 mod engine;
 mod identity;
 mod journal;
@@ -23,15 +26,17 @@ mod log;
 pub mod log_bytes;
 mod record;
 mod rows;
+mod sums;
 
+pub use dump::{DumpError, DumpHeader, DumpReader, DumpRow, DumpWriter};
 pub use engine::{
-    Engine, EngineError, EngineStats, Point, Scan, Snapshot, TABLES, Table, Transaction, Visit,
+    BaseCheck, Engine, EngineError, EngineStats, Point, Scan, Snapshot, TABLES, Table, Transaction, Visit,
 };
 pub use identity::{Identity, IdentityError};
-pub use journal::{Journal, JournalOptions, OpenError};
+pub use journal::{Journal, JournalOptions, OpenError, RestoreError, Restored, StoredSnapshot, restore};
 pub use record::{Damaged, Untrusted, seal};
 pub use rows::{
-    AllocatorRow, DentryRow, Generations, Inode, LayoutChoice, MoveRow, Node, NodeKind, ReapRow, ReplyRow,
-    RoomRow, RuleRow, RulesRow, StartRow, dentry_key, file_key, reply_key, session_key, target_key,
-    xattr_key,
+    ALLOCATOR_KEY, AllocatorRow, DentryRow, Generations, Inode, LayoutChoice, MoveRow, Node, NodeKind,
+    RESTORED_KEY, ReapRow, ReplyRow, RestoredRow, RoomRow, RuleRow, RulesRow, START_KEY, StartRow,
+    dentry_key, file_key, reply_key, session_key, target_key, xattr_key,
 };

@@ -17,8 +17,8 @@ pub struct Untrusted(Vec<u8>);
 /// A stored value is not what was written.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "metadata database: the value of key {key} in table {} is damaged; restore the metadata path from a copy, \
-     or remove the entry and run a namespace check with repair",
+    "metadata database: the value of key {key} in table {} is damaged; restore the metadata from a dump \
+     (`weft meta restore`), or run `weft fsck --repair`, which removes the entry",
     table.name()
 )]
 pub struct Damaged {
@@ -26,6 +26,12 @@ pub struct Damaged {
     pub table: Table,
     /// Under this key, in hexadecimal digits.
     pub key: String,
+}
+
+impl Damaged {
+    fn new(table: Table, key: &[u8]) -> Self {
+        Self { table, key: key.iter().map(|byte| format!("{byte:02x}")).collect() }
+    }
 }
 
 fn check(table: Table, key: &[u8], value: &[u8]) -> [u8; 4] {
@@ -53,13 +59,29 @@ impl Untrusted {
         Self(bytes)
     }
 
+    /// Checks the value found under `key` of `table` without decoding it.
+    ///
+    /// # Errors
+    /// When its checksum is wrong.
+    pub fn verify(&self, table: Table, key: &[u8]) -> Result<(), Damaged> {
+        let sound = self.0.split_last_chunk::<4>();
+        match sound.is_some_and(|(value, found)| check(table, key, value) == *found) {
+            true => Ok(()),
+            false => Err(Damaged::new(table, key)),
+        }
+    }
+
+    /// The bytes as they were found.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Checks and decodes the value found under `key` of `table`.
     ///
     /// # Errors
     /// When it is not what was written there.
     pub fn open<T: DeserializeOwned>(self, table: Table, key: &[u8]) -> Result<T, Damaged> {
-        let damaged =
-            || Damaged { table, key: key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() };
+        let damaged = || Damaged::new(table, key);
         let (value, found) = self.0.split_last_chunk::<4>().ok_or_else(damaged)?;
         if check(table, key, value) != *found {
             return Err(damaged());
@@ -99,5 +121,9 @@ mod tests {
         let error = open(&sealed, Table::Reap, b"key").expect_err("another table");
         assert!(error.to_string().contains("reap") && error.to_string().contains("6b6579"), "{error}");
         assert!(open(&[], Table::Reap, b"key").is_err());
+        let found = Untrusted::new(sealed.clone());
+        assert_eq!((found.bytes(), found.verify(Table::Inodes, b"key")), (&sealed[..], Ok(())));
+        assert!(found.verify(Table::Reap, b"key").is_err() && found.verify(Table::Inodes, b"kez").is_err());
+        assert!(Untrusted::new(Vec::new()).verify(Table::Inodes, b"key").is_err());
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | table | key | row |
 //! | --- | --- | --- |
-//! | counters | `allocator`, `start` | [`AllocatorRow`], [`StartRow`] |
+//! | counters | `allocator`, `start`, `restored` | [`AllocatorRow`], [`StartRow`], [`RestoredRow`] |
 //! | inodes | file id, 8 bytes big-endian | [`Inode`] |
 //! | dentries | directory's file id, then the name's bytes | [`DentryRow`] |
 //! | xattrs | file id, then the name's bytes | bytes |
@@ -273,6 +273,22 @@ pub struct StartRow {
     /// Whether it last ended in order.
     pub clean: bool,
 }
+
+/// The record of the last restore from a dump; missing in a database that was never restored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RestoredRow {
+    /// When the dump was made.
+    pub dumped: Timestamp,
+    /// When it was restored.
+    pub restored: Timestamp,
+}
+
+/// Key of [`AllocatorRow`] in counters.
+pub const ALLOCATOR_KEY: &[u8] = b"allocator";
+/// Key of [`StartRow`] in counters.
+pub const START_KEY: &[u8] = b"start";
+/// Key of [`RestoredRow`] in counters.
+pub const RESTORED_KEY: &[u8] = b"restored";
 
 /// Key of a file in inodes, orphans and reap.
 pub fn file_key(file: FileId) -> [u8; 8] {

@@ -14,6 +14,7 @@ pub(super) const IDENTITY: &str = "identity";
 pub(super) const IDENTITY_NEW: &str = "identity.new";
 pub(super) const LOCK: &str = "lock";
 pub(super) const BASE: &str = "base.redb";
+pub(super) const SUMS: &str = "base.sums";
 pub(super) const RESERVE: &str = "reserve";
 pub(super) const LOGS: [&str; 2] = ["log.0", "log.1"];
 
@@ -36,7 +37,8 @@ where
     if names.iter().any(|name| name == BASE) {
         // One that cannot be read was cut short when it was made: nothing has been acknowledged before the identity.
         let file = dir.open(BASE, OpenMode::WRITE).await?.blocking();
-        if Base::open(file, BASE.to_owned(), 1 << 20)
+        let sums = dir.open(SUMS, OpenMode::CREATE).await?.blocking();
+        if Base::open(file, sums, BASE.to_owned(), 1 << 20)
             .is_ok_and(|base| base.applied().is_ok_and(|last| last > 0))
         {
             return Err(OpenError::Unidentified);
@@ -51,6 +53,15 @@ pub(super) async fn format<D: Dir>(
     identity: &Identity,
     options: JournalOptions,
 ) -> Result<(), OpenError>
+where
+    D::File: File,
+{
+    make_files(dir, options).await?;
+    Ok(store_identity(dir, &identity.encode()).await?)
+}
+
+/// Makes the files of an empty database, except its identity.
+pub(super) async fn make_files<D: Dir>(dir: &D, options: JournalOptions) -> Result<(), OpenError>
 where
     D::File: File,
 {
@@ -70,17 +81,27 @@ where
     }
     let base = dir.open(BASE, OpenMode::CREATE).await?;
     base.set_len(ByteLen(0)).await?;
-    drop(Base::open(base.blocking(), BASE.to_owned(), 1 << 20)?);
+    let sums = dir.open(SUMS, OpenMode::CREATE).await?;
+    sums.set_len(ByteLen(0)).await?;
+    drop(Base::open(base.blocking(), sums.blocking(), BASE.to_owned(), 1 << 20)?);
     base.sync().await?;
+    sums.sync().await?;
+    Ok(())
+}
+
+/// Writes the identity file, whole or not at all; it survives loss of power.
+pub(super) async fn store_identity<D: Dir>(dir: &D, identity: &[u8]) -> io::Result<()>
+where
+    D::File: File,
+{
     let file =
         dir.open(IDENTITY_NEW, OpenMode { write: true, create: Create::IfMissing, direct: false }).await?;
     file.set_len(ByteLen(0)).await?;
-    file.write_at(&[IoSlice::new(&identity.encode())], LocalOffset(0)).await?;
+    file.write_at(&[IoSlice::new(identity)], LocalOffset(0)).await?;
     file.sync().await?;
     dir.sync("").await?;
     dir.rename(IDENTITY_NEW, IDENTITY).await?;
-    dir.sync("").await?;
-    Ok(())
+    dir.sync("").await
 }
 
 pub(super) async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {

@@ -4,6 +4,7 @@ use super::{Journal, LOW_PART_LEN};
 use crate::metadata::base::BaseSnapshot;
 use crate::metadata::delta::Delta;
 use crate::metadata::engine::{Engine, EngineError};
+use std::sync::Arc;
 use weft_core::Nanos;
 use weft_env::{Env, Notify};
 
@@ -80,7 +81,7 @@ impl<E: Env> Journal<E> {
             let mut state = shared.state.write();
             match brought {
                 Ok(base) => {
-                    state.base = base;
+                    state.base = Arc::new(base);
                     state.frozen = None;
                     state.stuck = None;
                     shared.commit.lock().checkpoints += 1;
@@ -104,7 +105,7 @@ impl<E: Env> Journal<E> {
         for part in delta.parts(LOW_PART_LEN) {
             base.apply_part(&part)?;
             // Readers see what is frozen over it, so that it is the same to them; and the pages of before become free.
-            shared.state.write().base = base.snapshot()?;
+            shared.state.write().base = Arc::new(base.snapshot()?);
         }
         base.apply(&Delta::default(), frame, shared.key)?;
         base.snapshot()
@@ -115,7 +116,7 @@ impl<E: Env> Journal<E> {
     fn reopen_base(&self) -> Result<(), EngineError> {
         let shared = &*self.0;
         let mut state = shared.state.write();
-        state.base = shared.base.reopen().and_then(|()| shared.base.snapshot())?;
+        state.base = Arc::new(shared.base.reopen().and_then(|()| shared.base.snapshot())?);
         Ok(())
     }
 }

@@ -8,17 +8,23 @@ mod commit;
 mod files;
 mod keeper;
 mod reserve;
+mod restore;
+mod snapshot;
 mod view;
 
 use super::base::{Base, BaseSnapshot};
 use super::delta::Delta;
-use super::engine::{Engine, EngineError, EngineStats, Point, Snapshot, Table, Transaction};
+use super::engine::{BaseCheck, Engine, EngineError, EngineStats, Point, Snapshot, Table, Transaction};
 use super::identity::{Identity, IdentityError};
 use super::log::{LogKey, append_change, start_frame};
 use crate::emulate::{Emulated, Emulator};
-use files::{BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, check_empty, format, read_all, recover};
+use files::{
+    BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, SUMS, check_empty, format, read_all, recover,
+};
 use parking_lot::{Mutex, RwLock};
 use reserve::Reserve;
+pub use restore::{RestoreError, Restored, restore};
+pub use snapshot::StoredSnapshot;
 use std::io;
 use std::sync::Arc;
 use view::{Reader, Writer};
@@ -100,7 +106,7 @@ struct State {
     delta: Delta,
     /// Changes on their way to the base, and the last frame that has some of them.
     frozen: Option<(Arc<Delta>, u64)>,
-    base: BaseSnapshot,
+    base: Arc<BaseSnapshot>,
     /// A frame being filled, empty or with its header's room in front.
     pending: Vec<u8>,
     /// Mutations so far.
@@ -187,7 +193,7 @@ impl<E: Env> Journal<E> {
         };
         let names = dir.list("").await?;
         if !names.iter().any(|name| name == IDENTITY) {
-            let ours = [IDENTITY_NEW, LOCK, BASE, LOGS[0], LOGS[1], RESERVE, "lost+found"];
+            let ours = [IDENTITY_NEW, LOCK, BASE, SUMS, LOGS[0], LOGS[1], RESERVE, "lost+found"];
             if let Some(foreign) = names.iter().find(|name| !ours.contains(&name.as_str())) {
                 return Err(OpenError::Foreign(foreign.clone()));
             }
@@ -207,7 +213,12 @@ impl<E: Env> Journal<E> {
         };
         let logs = [open(LOGS[0], 1).await?, open(LOGS[1], 2).await?];
         let cache = usize::try_from(options.cache_len.0).unwrap_or(usize::MAX);
-        let base = Base::open(open(BASE, 3).await?, format!("{dir_name}/{BASE}"), cache)?;
+        // Bases of before there were checksums get them now.
+        let sums = Emulated::new(
+            dir.open(SUMS, OpenMode::CREATE).await?.blocking(),
+            device.clone().map(|device| (device, 4)),
+        );
+        let base = Base::open(open(BASE, 3).await?, sums, format!("{dir_name}/{BASE}"), cache)?;
         let mut fresh = [0; 8];
         env.random(&mut fresh);
         let room =
@@ -221,7 +232,7 @@ impl<E: Env> Journal<E> {
             state: RwLock::new(State {
                 delta: Delta::default(),
                 frozen: None,
-                base: base.snapshot()?,
+                base: Arc::new(base.snapshot()?),
                 pending: Vec::new(),
                 point: 0,
                 failed: None,
@@ -257,6 +268,11 @@ impl<E: Env> Journal<E> {
         let keeper = this.clone();
         this.0.env.spawn("weft-checkpoint", move || async move { keeper.keep().await })?;
         Ok(this)
+    }
+
+    /// The base's file, for messages.
+    pub fn base_path(&self) -> String {
+        format!("{}/{BASE}", self.0.dir_name)
     }
 
     /// Makes everything durable, ends the background task and lets others have the database. Nothing can be written
@@ -377,7 +393,7 @@ impl<E: Env> Engine for Journal<E> {
 
     async fn pay(&self) {
         let shared = &*self.0;
-        for file in [shared.base.file(), &shared.logs[0], &shared.logs[1]] {
+        for file in shared.base.files().into_iter().chain(&shared.logs) {
             file.settle().await;
         }
     }
@@ -399,6 +415,11 @@ impl<E: Env> Engine for Journal<E> {
             commits: commit.commits,
             checkpoints: commit.checkpoints,
             delta_bytes: state.delta.bytes() + frozen,
+            damaged_blocks: self.0.base.damaged(),
         }
+    }
+
+    fn check_base(&self, repair: bool) -> Result<BaseCheck, EngineError> {
+        self.0.base.check(repair)
     }
 }
