@@ -87,6 +87,8 @@ pub enum Command {
     Migrate(c::migrate::Migrate),
     /// Check the whole cluster, and repair it when asked to
     Fsck(c::fsck::Fsck),
+    /// Dump, restore and verify the metadata
+    Meta(c::meta::Meta),
     /// Have what lies on SSDs beside disks written to the disks
     Flush(c::flush::Flush),
     /// Make keys

@@ -54,6 +54,7 @@ fn links_between_pages_lead_somewhere() {
         "docs/commands.md",
         "docs/cluster.md",
         "docs/fsck.md",
+        "docs/metadata-backup.md",
         "docs/security.md",
     ] {
         let text = page(name);

@@ -269,7 +269,7 @@ fn a_flipped_bit_of_the_base_is_found_and_mended_and_no_row_is_missing() {
         let about = format!("seed {seed:#x}, round {round}, bit {bit}");
         let journal = open(dir.path()).unwrap_or_else(|error| panic!("{about}: {error}"));
         assert_eq!(unreadable(&journal, &about), 0, "{about}");
-        // The start itself writes the header anew.
+        // The start itself overwrites the header.
         let in_header = bit / 8 < 4096;
         let found = journal.check_base(false).expect("checked");
         assert_eq!(found.damaged.len(), usize::from(!in_header), "{about}");

@@ -199,6 +199,10 @@ fn requests() {
         MetaRequest::Moved { handle, seal_s: 1_800_000_000, size: ByteLen(300) },
         MetaRequest::MoveNot { at: at("a/b") },
         MetaRequest::Moves { after: FileId(300) },
+        MetaRequest::DumpBegin,
+        MetaRequest::DumpPage { number: 300, after: None },
+        MetaRequest::DumpPage { number: 300, after: Some((2, b"key".to_vec())) },
+        MetaRequest::DumpEnd { number: 300 },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -293,6 +297,14 @@ fn replies() {
         MetaReply::Moving(Box::new(moving)),
         MetaReply::Moves { moves: vec![state(None), state(Some(mover))], more: Some(FileId(300)) },
         MetaReply::Moves { moves: vec![], more: None },
+        MetaReply::DumpBegun(Box::new(DumpBegun {
+            number: 300,
+            made: Timestamp(301),
+            identity: b"id".to_vec(),
+            inodes: 302,
+        })),
+        MetaReply::Dumped(vec![DumpedRow { table: 2, key: b"key".to_vec(), value: b"value".to_vec() }]),
+        MetaReply::Dumped(vec![]),
     ];
     support::check("meta_reply.txt", &replies);
 }

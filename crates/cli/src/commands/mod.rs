@@ -14,6 +14,7 @@ pub mod fsck;
 pub mod key;
 pub mod lab;
 pub mod ls;
+pub mod meta;
 pub mod migrate;
 pub mod mount;
 pub mod names;
@@ -63,6 +64,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Getstripe(command) => command.run(file),
         Command::Migrate(command) => command.run(file),
         Command::Fsck(command) => command.run(file),
+        Command::Meta(command) => command.run(file),
         Command::Flush(command) => command.run(file),
         Command::Key(command) => command.run(file),
         Command::Config(command) => command.run(file),

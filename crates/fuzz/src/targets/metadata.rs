@@ -11,8 +11,9 @@ use weft_client::{HandleId, HandleToken, OpenFlags};
 use weft_core::{ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, TargetId, Timestamp};
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
-    AllocatorRow, DentryRow, Generations, Identity, Inode, LayoutChoice, MoveRow, Node, NodeKind, ReapRow,
-    ReplyRow, RoomRow, RuleRow, RulesRow, StartRow, Table, Untrusted, seal,
+    AllocatorRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations, Identity, Inode,
+    LayoutChoice, MoveRow, Node, NodeKind, ReapRow, ReplyRow, RoomRow, RuleRow, RulesRow, StartRow, Table,
+    Untrusted, seal, sums_bytes,
 };
 use weft_wire::{ClusterSecret, Rights};
 
@@ -50,6 +51,62 @@ fn row<T: Serialize + DeserializeOwned + PartialEq + Debug>(table: Table, value:
         assert_eq!(again.as_ref(), Ok(row));
     }
     Outcome::of(&decoded)
+}
+
+/// A dump, with checksums that hold from a damaged place on as far as there is one.
+pub fn metadata_dump(data: &[u8]) -> Outcome {
+    let as_given = check_dump(data);
+    let mut rows = DumpWriter::new(Vec::new(), &DumpHeader { made: Timestamp(1), identity: data.to_vec() });
+    if let Ok(rows) = &mut rows {
+        for (at, value) in data.chunks(7).enumerate() {
+            let key = (at as u64).to_be_bytes();
+            rows.row(Table::Xattrs, &key, &seal(Table::Xattrs, &key, &Raw(value))).expect("in memory");
+        }
+    }
+    let (good, count) = rows.and_then(DumpWriter::end).expect("in memory");
+    assert_eq!(check_dump(&good), Outcome::Accepted, "{count} rows");
+    let mut damaged = good;
+    let bit = crc32fast::hash(data) as usize % (damaged.len() * 8);
+    damaged[bit / 8] ^= 1 << (bit % 8);
+    assert_eq!(check_dump(&damaged), Outcome::Refused, "bit {bit} flipped and not noticed");
+    as_given
+}
+
+fn check_dump(bytes: &[u8]) -> Outcome {
+    let read = bounded(bytes.len(), 96, (1 << 20) + 8192, || {
+        let mut dump = DumpReader::new(bytes)?;
+        let mut rows = Vec::new();
+        while let Some(row) = dump.next_row()? {
+            rows.push(row);
+        }
+        Ok::<_, DumpError>((dump.header().clone(), rows))
+    });
+    let Ok((header, rows)) = read else { return Outcome::Refused };
+    let mut again = DumpWriter::new(Vec::new(), &header).expect("in memory");
+    for row in rows {
+        again.row(row.table, &row.key, &row.value).expect("in memory");
+    }
+    assert_eq!(again.end().expect("in memory").0, bytes);
+    Outcome::Accepted
+}
+
+pub fn metadata_dump_seeds() -> Vec<Vec<u8>> {
+    let header = DumpHeader { made: Timestamp(1_800_000_000_000_000_000), identity: b"identity".to_vec() };
+    let mut dump = DumpWriter::new(Vec::new(), &header).expect("in memory");
+    for (table, key) in [(Table::Counters, b"allocator"), (Table::Inodes, b"number  1")] {
+        dump.row(table, key, &seal(table, key, &7u64)).expect("in memory");
+    }
+    vec![dump.end().expect("in memory").0, b"WEFTDUMP\x01\0\0\0".to_vec()]
+}
+
+pub fn metadata_sums(data: &[u8]) -> Outcome {
+    let Some(again) = sums_bytes::slot(data) else { return Outcome::Refused };
+    assert_eq!(sums_bytes::slot(&again), Some(again.clone()));
+    Outcome::Accepted
+}
+
+pub fn metadata_sums_seeds() -> Vec<Vec<u8>> {
+    vec![sums_bytes::sample()]
 }
 
 /// The first byte: the number of the last frame that is in the base already.

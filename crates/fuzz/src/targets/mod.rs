@@ -87,6 +87,10 @@ targets! {
     metadata_row = metadata, metadata::metadata_row_seeds, Shape::Binary;
     /// The metadata database's log, as a start reads it.
     metadata_log = metadata, metadata::metadata_log_seeds, Shape::Binary;
+    /// Dumps of the metadata database.
+    metadata_dump = metadata, metadata::metadata_dump_seeds, Shape::Binary;
+    /// Slots of the file with the checksums of the metadata base.
+    metadata_sums = metadata, metadata::metadata_sums_seeds, Shape::Binary;
     /// The identity file of a metadata path.
     metadata_identity = metadata, metadata::metadata_identity_seeds, Shape::Binary;
     /// The journal of a fragment log, as a start reads it.

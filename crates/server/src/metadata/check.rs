@@ -328,7 +328,7 @@ impl Found {
         true
     }
 
-    /// What a damaged row was about.
+    /// Names the object that a damaged row describes.
     fn about(table: Table, key: &[u8]) -> String {
         match table {
             Table::Dentries => {
@@ -366,6 +366,36 @@ fn is_below_root(s: &dyn Snapshot, dir: FileId, file: FileId) -> Outcome<bool> {
 /// Whether a damaged row of this table is removed. Without the counters file ids would repeat.
 fn is_removable(table: Table) -> bool {
     table != Table::Counters
+}
+
+/// Checks rows of a database that this process does not serve: a dump.
+#[derive(Default)]
+pub struct NamespaceCheck {
+    found: Found,
+    more: Vec<String>,
+}
+
+impl NamespaceCheck {
+    /// Takes the next row.
+    pub fn row(&mut self, table: Table, key: &[u8], value: Vec<u8>) {
+        if !self.found.take(table, key, Untrusted::new(value)) {
+            self.found.damaged.push((table, key.to_vec()));
+        }
+    }
+
+    /// Adds problems that another check found. A problem that both find is reported once.
+    pub fn add(&mut self, problems: Vec<String>) {
+        self.more.extend(problems);
+    }
+
+    /// Reports what is wrong.
+    pub fn report(self) -> NamespaceReport {
+        let mut report = judge(&self.found).report(&self.found, 0);
+        let more: Vec<_> =
+            self.more.into_iter().filter(|problem| !report.problems.contains(problem)).collect();
+        report.problems.extend(more);
+        report
+    }
 }
 
 /// What is wrong, and what to do about it.

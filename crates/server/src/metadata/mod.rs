@@ -13,7 +13,7 @@
 //! rules        which rule of a directory a new file takes    rooms   what layouts promise on targets with limited room
 //! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
 //! free     which data servers answer and what space they have       closed   targets that take no new files, and why
-//! moves    files on their way to other layouts
+//! moves    files on their way to other layouts         dump    states of the database, read page by page
 //! opens, sessions, locking, fences   what is in memory, pure        reaper  removal of datafiles
 //! ```
 
@@ -21,6 +21,7 @@ mod attrs;
 mod check;
 mod closed;
 mod destination;
+mod dump;
 mod fault;
 mod fences;
 mod free;
@@ -52,6 +53,7 @@ mod waiting;
 mod walk;
 mod xattr;
 
+pub use check::NamespaceCheck;
 pub use reaper::{LinkRemoval, Removal};
 
 use crate::config::Hooks;
@@ -171,6 +173,7 @@ pub struct Service<E: Env> {
     hooks: Hooks,
     sessions: Mutex<Sessions>,
     locks: Mutex<Locks>,
+    dumps: dump::Dumps,
     /// What data servers told of their disks.
     averages: Mutex<Board>,
     /// A lock on a file of this number's remainder may be free, or the service ends.
@@ -237,6 +240,7 @@ impl<E: Env> Service<E> {
     pub async fn shutdown(&self) {
         self.begin_shutdown();
         self.wait_for_reaper().await;
+        self.dumps.clear();
         if let Err(error) = self.end_in_order().await {
             self.log(&format!("the metadata service did not end in order: {error}"));
         }

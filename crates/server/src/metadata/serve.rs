@@ -104,6 +104,19 @@ impl<E: Env> Service<E> {
                 self.look(call, |s, op| op.scan_inodes(s, after, limit))
             }
 
+            R::DumpBegin => {
+                self.require_administrator(call)?;
+                self.begin_dump(call.ctx).await
+            }
+            R::DumpPage { number, after } => {
+                self.require_administrator(call)?;
+                self.dump_page(call, number, after)
+            }
+            R::DumpEnd { number } => {
+                self.end_dump(call, number);
+                Ok(MetaReply::Done)
+            }
+
             R::Open { at, flags, mode, handle, layout, cache } => {
                 let room = self.check_room();
                 let ask = OpenRequest { at: &at, flags, mode, handle, layout: &layout, cache, room };

@@ -59,6 +59,7 @@ impl<E: Env> Service<E> {
         };
         self.end_locks(&mut locks, ctx.session);
         self.core.moves.ended(ctx.session);
+        self.dumps.session_ended(ctx.session);
         if self.is_stopping() {
             return None; // it may come back to the next start, for what it had
         }

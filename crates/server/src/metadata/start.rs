@@ -152,6 +152,7 @@ impl<E: Env> Service<E> {
             hooks,
             sessions: Mutex::new(sessions),
             locks: Mutex::new(Locks::of_before(before.locked)),
+            dumps: super::dump::Dumps::default(),
             sessions_ended: Mutex::default(),
             averages: Mutex::new(Board::new(super::AVERAGES_KEPT)),
             lock_changed: std::array::from_fn::<_, LOCK_NOTIFIERS, _>(|_| env.notify()),

@@ -20,7 +20,7 @@
 //!    8+k    v value        sealed, see record.rs
 //!  8+k+v    4 crc          CRC-32 of all of the row before it
 //! ```
-//! And the end, after which the file ends:
+//! The last record has no row, and the file ends after it:
 //!
 //! ```text
 //!      0    1 kind         2
@@ -49,7 +49,7 @@ const IDENTITY_LEN_MAX: u32 = 1 << 17;
 /// The longest value that is read: far above what the protocol lets clients store.
 const VALUE_LEN_MAX: u32 = 16 << 20;
 
-/// What a dump says of itself.
+/// The header of a dump.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DumpHeader {
     /// When it was made.
@@ -92,7 +92,7 @@ pub enum DumpError {
     Damaged {
         /// Rows that are sound.
         rows: u64,
-        /// What is wrong.
+        /// The part that is wrong.
         what: &'static str,
     },
 }
@@ -210,7 +210,7 @@ impl<R: Read> DumpReader<R> {
         Ok(Self { file, header, hash, rows: 0, last: None, ended: false })
     }
 
-    /// What it says of itself.
+    /// The header of the dump.
     pub fn header(&self) -> &DumpHeader {
         &self.header
     }

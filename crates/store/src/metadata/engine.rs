@@ -94,7 +94,7 @@ pub enum EngineError {
     Corrupt {
         /// Its file.
         path: String,
-        /// What is damaged, and the remedy.
+        /// The damage, and the remedy.
         what: String,
     },
     /// The base's device is full: changes are refused until there is room, and everything is readable meanwhile.
@@ -168,7 +168,7 @@ pub struct EngineStats {
     pub damaged_blocks: u64,
 }
 
-/// What a check of the base's file found.
+/// Findings of a check of the base's file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct BaseCheck {
     /// Blocks that were verified.

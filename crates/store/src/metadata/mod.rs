@@ -27,6 +27,8 @@ pub mod log_bytes;
 mod record;
 mod rows;
 mod sums;
+#[doc(hidden)]
+pub mod sums_bytes;
 
 pub use dump::{DumpError, DumpHeader, DumpReader, DumpRow, DumpWriter};
 pub use engine::{

@@ -6,6 +6,7 @@
 //! after a lost connection or a restart gets the first answer and is not done twice.
 
 mod attributes;
+mod dump;
 mod locks;
 mod moves;
 mod opens;
@@ -15,6 +16,7 @@ mod rules;
 mod waits;
 
 pub use attributes::{Attr, FileType, NO_EPOCH, SetAttr, SetTime, Settlement, Unsettled};
+pub use dump::{DUMP_ROWS_MAX, DUMPS_MAX, DumpBegun, DumpedRow};
 pub use locks::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, ReclaimLock};
 pub use moves::{MOVES_MAX, MoveState, MoverState, Moving};
 pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, WriteSummary};

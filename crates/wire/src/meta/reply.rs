@@ -1,8 +1,8 @@
 //! What the service answers.
 
 use super::{
-    AVERAGES_MAX, Attr, FileType, HandleId, HeldLock, LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState,
-    Moving, Opened, RULED_MAX, ReclaimLock, RuledDirectory,
+    AVERAGES_MAX, Attr, DUMP_ROWS_MAX, DumpBegun, DumpedRow, FileType, HandleId, HeldLock, LIST_LIMIT_MAX,
+    LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, RULED_MAX, ReclaimLock, RuledDirectory,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -192,4 +192,8 @@ pub enum MetaReply {
         /// Whether there may be more behind this file.
         more: Option<FileId>,
     },
+    /// A dump has begun.
+    DumpBegun(Box<DumpBegun>),
+    /// Rows of a dump in the order of tables and keys, at most [`DUMP_ROWS_MAX`]; none at the end.
+    Dumped(#[serde(deserialize_with = "bounded::vec::<_, _, DUMP_ROWS_MAX>")] Vec<DumpedRow>),
 }

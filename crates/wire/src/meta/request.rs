@@ -378,4 +378,20 @@ pub enum MetaRequest {
         /// Those with higher numbers than this.
         after: FileId,
     },
+    /// Takes a state of the whole database, to be read page by page. Administrators only. Reply: `DumpBegun`; `EBUSY` when
+    /// [`DUMPS_MAX`](super::DUMPS_MAX) are under way.
+    DumpBegin,
+    /// The rows of a dump after this one (number of its table, and key), or the first ones. Reply: `Dumped`; `ESTALE` when
+    /// the dump is not known any more.
+    DumpPage {
+        /// Of this dump, begun by the same session.
+        number: u64,
+        /// After this row.
+        after: Option<(u8, Vec<u8>)>,
+    },
+    /// Ends a dump. Reply: `Done`.
+    DumpEnd {
+        /// This one.
+        number: u64,
+    },
 }

@@ -93,6 +93,7 @@ struct Shared<E: Env> {
     key: LogKey,
     reserve: Reserve<E>,
     dir_name: String,
+    identity: Identity,
     log_len: u64,
     commit_delay: Nanos,
     commit_changes_max: u64,
@@ -213,7 +214,7 @@ impl<E: Env> Journal<E> {
         };
         let logs = [open(LOGS[0], 1).await?, open(LOGS[1], 2).await?];
         let cache = usize::try_from(options.cache_len.0).unwrap_or(usize::MAX);
-        // Bases of before there were checksums get them now.
+        // A base without checksums was made by an earlier version and gets them now.
         let sums = Emulated::new(
             dir.open(SUMS, OpenMode::CREATE).await?.blocking(),
             device.clone().map(|device| (device, 4)),
@@ -258,6 +259,7 @@ impl<E: Env> Journal<E> {
             key,
             reserve,
             dir_name: dir_name.to_owned(),
+            identity: identity.clone(),
             log_len: options.log_len.0,
             commit_delay: options.commit_delay,
             commit_changes_max: u64::from(options.commit_changes_max),
@@ -268,6 +270,11 @@ impl<E: Env> Journal<E> {
         let keeper = this.clone();
         this.0.env.spawn("weft-checkpoint", move || async move { keeper.keep().await })?;
         Ok(this)
+    }
+
+    /// The bytes of the identity file.
+    pub fn identity_bytes(&self) -> Vec<u8> {
+        self.0.identity.encode()
     }
 
     /// The base's file, for messages.

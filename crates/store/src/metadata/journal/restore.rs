@@ -8,7 +8,7 @@ use crate::metadata::engine::{EngineError, Table};
 use crate::metadata::identity::{Identity, IdentityError};
 use crate::metadata::log::LogKey;
 use crate::metadata::record::{Damaged, Untrusted, seal};
-use crate::metadata::rows::{RESTORED_KEY, RestoredRow, START_KEY, StartRow};
+use crate::metadata::rows::{Inode, Node, RESTORED_KEY, RestoredRow, START_KEY, StartRow};
 use std::io;
 use weft_core::{FileId, Timestamp};
 use weft_env::{Dir, Env, File, OpenMode};
@@ -18,13 +18,15 @@ const PART_LEN: usize = 4 << 20;
 /// Numbers of starts between that of the dump and that of the restored database. Starts after the dump had some of them,
 /// and what clients keep from those must not be taken for something of the restored database.
 const STARTS_SKIPPED: u32 = 1 << 16;
+/// Generations of a file's datafiles that are not used: moves after the dump may have left datafiles with these.
+const GENERATIONS_SKIPPED: u16 = 256;
 /// The restored base says that it holds this frame, and the logs begin after it.
 const LAST_FRAME: u64 = 1;
 
 /// A restored database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Restored {
-    /// Whose it is.
+    /// Name and identity of its cluster.
     pub identity: Identity,
     /// When the dump was made.
     pub dumped: Timestamp,
@@ -141,6 +143,13 @@ fn changed(row: DumpRow) -> Result<DumpRow, Damaged> {
             // It begins as after a crash.
             let incarnation = start.incarnation.saturating_add(STARTS_SKIPPED);
             seal(table, &key, &StartRow { incarnation, clean: false })
+        }
+        Table::Inodes => {
+            let mut inode: Inode = Untrusted::new(value).open(table, &key)?;
+            if let Node::Regular { generations, .. } = &mut inode.node {
+                generations.last = generations.last.saturating_add(GENERATIONS_SKIPPED);
+            }
+            seal(table, &key, &inode)
         }
         _ => value,
     };
