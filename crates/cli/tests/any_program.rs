@@ -127,3 +127,74 @@ fn a_running_program_can_be_replaced_and_goes_on() {
     );
     assert_eq!(said, "replaced\none\ntwo\n");
 }
+
+/// Each turn reads a number and writes it back one larger, which loses turns unless the lock excludes.
+#[test]
+fn locks_that_shells_hold_exclude() {
+    needs("flock");
+    let cluster = Embedded::started();
+    let said = succeeds(
+        &cluster,
+        "cd /weft; echo 0 >count
+         turn() { read -r n <count; echo $((n + 1)) >count; }
+         for worker in 1 2 3 4; do
+             ( for round in 1 2 3 4 5; do
+                   ( flock -x 9; turn ) 9>lock
+                   { flock 8; turn; } 8>lock
+                   flock lock sh -c 'read -r n <count; echo $((n + 1)) >count'
+               done ) &
+         done
+         wait; cat count",
+    );
+    assert_eq!(said, "60\n");
+}
+
+#[test]
+fn a_lock_of_a_shell_lasts_until_its_last_descriptor_is_closed() {
+    needs("flock");
+    let cluster = Embedded::started();
+    let said = succeeds(
+        &cluster,
+        "cd /weft
+         try() { if flock -n lock true; then echo free; else echo held; fi; }
+         until_free() { for i in $(seq 200); do flock -n lock true && break; sleep 0.05; done; try; }
+         exec 9>lock; flock 9; try
+         flock -u 9; try
+         flock -s 9; try; flock -s -n lock echo shared
+         flock -x 9; try; flock -x 9; try
+         mkfifo pipe 2>/dev/null || true
+         sh -c 'read -r line' 7<>PIPE <&7 & child=$!
+         exec 9>&-; try
+         echo end >PIPE; wait $child; until_free
+         ( flock -x 9; try ) 9>lock; until_free
+         flock -F lock sh -c 'if flock -n lock true; then echo free; else echo held; fi'; until_free"
+            .replace("mkfifo pipe 2>/dev/null || true", "mkfifo PIPE")
+            .replace("PIPE", &cluster.local("pipe").display().to_string())
+            .as_str(),
+    );
+    let expected = "held free held shared held held held free held free held free";
+    assert_eq!(said.split_whitespace().collect::<Vec<_>>().join(" "), expected);
+}
+
+/// A lock that is held for a shell outlives a restart of the servers.
+#[test]
+fn a_lock_of_a_shell_is_kept_over_a_restart_of_the_servers() {
+    needs("flock");
+    let cluster = Embedded::started();
+    let file = cluster.file().display().to_string();
+    let said = succeeds(
+        &cluster,
+        &format!(
+            "exec 9>/weft/lock; flock 9
+             env -u LD_PRELOAD {weft} --cluster {file} stop --kill >/dev/null
+             env -u LD_PRELOAD {weft} run --state {state} -- true
+             if flock -n /weft/lock true; then echo free; else echo held; fi
+             exec 9>&-
+             for i in $(seq 200); do flock -n /weft/lock true && break; sleep 0.05; done
+             if flock -n /weft/lock true; then echo free; else echo held; fi",
+            weft = common::WEFT,
+            state = cluster.state().display(),
+        ),
+    );
+    assert_eq!(said, "held\nfree\n");
+}

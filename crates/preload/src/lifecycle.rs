@@ -63,7 +63,7 @@ unsafe extern "C" fn at_start() {
     }
 }
 
-/// One inherited descriptor: `fd:flags:directory:token in hex:path in hex`.
+/// One inherited descriptor: `fd:flags:directory:token in hex:path in hex:byte of its locks`.
 fn inherit(item: &[u8]) -> Option<()> {
     let mut parts = std::str::from_utf8(item).ok()?.split(':');
     let fd: i32 = parts.next()?.parse().ok()?;
@@ -71,11 +71,12 @@ fn inherit(item: &[u8]) -> Option<()> {
     let directory = parts.next()? == "1";
     let token = from_hex(parts.next()?)?;
     let text = from_hex(parts.next()?)?;
+    let lock_byte = parts.next()?.parse().ok()?;
     // A program without this library in between may have closed or moved it.
     if !placeholder::is_one(fd) {
         return None;
     }
-    table::set(fd, Arc::new(Open::inherited(Some(token), text, flags, directory)));
+    table::set(fd, Arc::new(Open::inherited(token, text, flags, directory, lock_byte)));
     hooks::stdio::follow(fd);
     Some(())
 }
@@ -154,7 +155,8 @@ pub unsafe fn carried(given: *const *const c_char, inherited: &[(i32, Arc<Open>)
     for (fd, open) in inherited {
         let Some(token) = open.token() else { continue };
         let (flags, directory) = (open.flags(), u8::from(open.is_directory()));
-        let item = format!("{fd}:{flags}:{directory}:{}:{}", to_hex(&token), to_hex(&open.path()));
+        let (token, path, lock_byte) = (to_hex(&token), to_hex(&open.path()), open.lock_byte());
+        let item = format!("{fd}:{flags}:{directory}:{token}:{path}:{lock_byte}");
         if list.len() + item.len() > INHERIT_LEN_MAX {
             break;
         }

@@ -58,6 +58,12 @@ pub fn new(flags: c_int) -> Res<c_int> {
     Ok(fd)
 }
 
+/// Another description of the memory file behind the placeholder `fd`.
+pub fn again(fd: c_int) -> Res<c_int> {
+    let path = sys::c(format!("/proc/self/fd/{fd}").as_bytes());
+    Ok(sys::open(&path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?)
+}
+
 fn sealed() -> Res<c_int> {
     let fd = sys::memfd(NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
     let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;

@@ -208,6 +208,55 @@ pub fn c(bytes: &[u8]) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
+fn range_lock(kind: c_int, start: u64, len: u64) -> libc::flock {
+    // SAFETY: all zeros is a valid `flock`.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = start as i64;
+    lock.l_len = len as i64;
+    lock
+}
+
+/// Locks a range of the kernel's file `fd` for its description, or unlocks it.
+pub fn lock_range(fd: c_int, command: c_int, kind: c_int, start: u64, len: u64) -> Result<(), i32> {
+    let lock = range_lock(kind, start, len);
+    raw!(SYS_fcntl, fd, command, &raw const lock).map(drop)
+}
+
+/// Whether another description holds a lock on a range of the kernel's file `fd`.
+pub fn is_range_locked(fd: c_int, start: u64, len: u64) -> Result<bool, i32> {
+    let mut lock = range_lock(libc::F_WRLCK, start, len);
+    raw!(SYS_fcntl, fd, libc::F_OFD_GETLK, &raw mut lock)?;
+    Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
+}
+
+/// Closes every descriptor but these, and puts `/dev/null` in the place of the standard ones.
+pub fn close_all_but(kept: &[c_int]) {
+    let mut kept: Vec<u32> = kept.iter().filter_map(|&fd| u32::try_from(fd).ok()).collect();
+    kept.sort_unstable();
+    let mut from = 0u32;
+    for own in kept.into_iter().chain([u32::MAX]) {
+        if own > from {
+            let _ = raw!(SYS_close_range, from, own - 1, 0u32);
+        }
+        from = own.saturating_add(1);
+    }
+    for _ in 0..3 {
+        let _ = open(c"/dev/null", libc::O_RDWR, 0);
+    }
+}
+
+/// Sets the process's timer in real time.
+pub fn set_timer(to: &libc::itimerval) {
+    let _ = raw!(
+        SYS_setitimer,
+        libc::ITIMER_REAL as c_int,
+        std::ptr::from_ref(to),
+        std::ptr::null::<libc::itimerval>()
+    );
+}
+
 /// The limit on the size of the process's files; `None` without one.
 pub fn file_size_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };

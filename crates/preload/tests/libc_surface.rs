@@ -12,7 +12,19 @@ macro_rules! programs {
     )*
     };
 }
-programs!(descriptors, names, above, directories, streams, processes, locks, limits, memory, threads);
+programs!(
+    descriptors,
+    names,
+    above,
+    directories,
+    streams,
+    processes,
+    locks,
+    shared_locks,
+    limits,
+    memory,
+    threads
+);
 
 #[test]
 fn shared_writable_maps_are_written_back_when_asked_for() {

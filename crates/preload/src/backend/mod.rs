@@ -8,9 +8,11 @@
 mod connect;
 mod convert;
 mod file;
+mod lock_session;
 mod names;
 
 pub use file::File;
+pub use lock_session::LockSession;
 
 use crate::errno::{Fail, Res};
 use crate::lock::Lock;

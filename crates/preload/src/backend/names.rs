@@ -5,9 +5,9 @@ use super::convert::{kind_of, place, stat_of};
 use super::{Backend, File, How, Name};
 use crate::errno::Res;
 use crate::route::Spot;
-use weft_client::{FileType, HandleToken, Place, SetAttr};
+use weft_client::{Client, FileType, HandleToken, Place, SetAttr};
 use weft_core::{ByteLen, Layout};
-use weft_env::real::block_on;
+use weft_env::real::{RealEnv, block_on};
 use weft_wire::cluster::TargetEntry;
 
 /// Unit of `statfs`, in bytes.
@@ -138,8 +138,7 @@ impl Backend {
 
     /// Opens what another process described by [`File::token`].
     pub fn adopt(&self, token: &[u8]) -> Res<File> {
-        let token = HandleToken::decode(token).ok_or(libc::ESTALE)?;
-        Ok(File(block_on(self.client.adopt(&token))?))
+        adopted(&self.client, token)
     }
 
     /// The file system for a forked child, which must not use the parent's connections.
@@ -149,4 +148,10 @@ impl Backend {
         let fresh = client(&self.cluster).unwrap_or(same);
         Self { client: fresh, cluster: self.cluster.clone() }
     }
+}
+
+/// Opens what another process described, in the session of `client`.
+pub fn adopted(client: &Client<RealEnv>, token: &[u8]) -> Res<File> {
+    let token = HandleToken::decode(token).ok_or(libc::ESTALE)?;
+    Ok(File(block_on(client.adopt(&token))?))
 }

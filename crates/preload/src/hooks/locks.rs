@@ -1,10 +1,11 @@
 //! Locks: fcntl records (per process and per description), flock, lockf.
 
 use crate::errno::Res;
-use crate::open::{Open, note_lock};
+use crate::open::{self, Open, note_lock};
 use crate::serve::on_fd;
 use crate::sys;
 use libc::{c_int, c_short, off_t};
+use std::sync::Once;
 use weft_wire::meta::{LockKind, LockRange, LockSpace};
 
 /// The range that a `flock` structure means.
@@ -64,6 +65,16 @@ pub unsafe fn set(
     if access == missing || open.flags() & libc::O_PATH != 0 {
         return Err(libc::EBADF.into());
     }
+    if by_handle && kind.is_some() && open.is_shared() {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| {
+            sys::complain(
+                "lock: F_OFD_SETLK: the file was opened before a fork or exec, and such a lock cannot be held for all \
+                 processes that share it; use flock, or open the file in the process that locks it",
+            );
+        });
+        return Err(libc::ENOLCK.into());
+    }
     let range = range(open, fd, lock)?;
     let file = open.file()?;
     if kind.is_some() && !by_handle {
@@ -106,11 +117,10 @@ hook! { [flock] (fd: c_int, operation: c_int) -> c_int {
             libc::LOCK_UN => None,
             _ => return Err(libc::EINVAL.into()),
         };
-        let range = LockRange { start: 0, end: u64::MAX };
-        let file = open.file()?;
-        waiting(operation & libc::LOCK_NB == 0, |interrupted| {
-            file.lock(LockSpace::Flock, true, kind, range, interrupted)
-        })?;
+        if open.flags() & libc::O_PATH != 0 {
+            return Err(libc::EBADF.into());
+        }
+        open::flock(open, fd, kind, operation & libc::LOCK_NB == 0)?;
         Ok(0)
     })
 } }
@@ -135,7 +145,7 @@ hook! { [lockf, lockf64] (fd: c_int, command: c_int, len: off_t) -> c_int {
 
 /// Runs `work` so that a signal ends its waiting as it would end the kernel's: signals are held back and looked at
 /// between the short waits; handlers run there, and one without `SA_RESTART` means `EINTR`.
-fn waiting(wait: bool, work: impl FnOnce(Option<crate::backend::Interrupted<'_>>) -> Res<()>) -> Res<()> {
+pub fn waiting(wait: bool, work: impl FnOnce(Option<crate::backend::Interrupted<'_>>) -> Res<()>) -> Res<()> {
     if !wait {
         return work(None);
     }

@@ -24,6 +24,7 @@ mod xattrs;
 
 pub use attrs::resolved;
 pub use cwd::path_now;
+pub use locks::waiting;
 
 /// A C string as bytes.
 ///

@@ -6,16 +6,29 @@ use libc::{AT_FDCWD, FILE, c_char, c_int, pid_t};
 use std::ffi::{CStr, CString};
 use weft_wire::meta::OpenFlags;
 
+/// `fork`, before which locks of open files go to their keepers.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn fork() -> pid_t {
+    crate::open::before_sharing();
+    real!(fork: fn() -> pid_t)()
+}
+
+/// Likewise.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __fork() -> pid_t {
+    fork()
+}
+
 /// `vfork` is `fork`: a child that shares our memory would empty our tables with the descriptors that it closes.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn vfork() -> pid_t {
-    libc::fork()
+    fork()
 }
 
 /// Likewise.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __vfork() -> pid_t {
-    libc::fork()
+    fork()
 }
 
 /// A program file of ours as one that the kernel can execute: its bytes in a memory file.
@@ -56,6 +69,16 @@ fn local_copy(path: *const c_char) -> Option<Result<CString, c_int>> {
     }
 }
 
+/// What the next program image can share goes to keepers, and what it cannot have is said.
+fn before_exec() {
+    crate::open::before_sharing();
+    if crate::open::has_record_locks() {
+        sys::complain(
+            "lock: record locks (fcntl, lockf) of this process end with exec; use flock to keep a lock over exec",
+        );
+    }
+}
+
 /// Executes with what carries us over; returns only on failure.
 unsafe fn run(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     let real = real!(execve: fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int);
@@ -68,6 +91,7 @@ unsafe fn run(path: *const c_char, argv: *const *const c_char, envp: *const *con
             return -1;
         }
     };
+    before_exec();
     let environment = carried(envp, &surviving());
     real(path, argv, environment.as_ptr())
 }
@@ -95,7 +119,10 @@ hook! { [fexecve] (fd: c_int, argv: *const *const c_char, envp: *const *const c_
             drop(open);
             Some(run(path.as_ptr(), argv, envp))
         }
-        None => Some(real(fd, argv, carried(envp, &surviving()).as_ptr())),
+        None => {
+            before_exec();
+            Some(real(fd, argv, carried(envp, &surviving()).as_ptr()))
+        }
     }
 } }
 
@@ -111,6 +138,7 @@ hook! { [execveat]
     }
     match route::route(dir, path) {
         route::Route::Foreign => {
+            before_exec();
             let environment = carried(envp, &surviving());
             Some(real!(execveat: fn(
                 c_int, *const c_char, *const *const c_char, *const *const c_char, c_int
@@ -228,6 +256,7 @@ pub fn must_carry() -> bool {
 /// Runs `work` while the process's environment is the one that a child needs: for functions of the C library that
 /// start programs inside themselves.
 unsafe fn with_environment<T>(work: impl FnOnce() -> T) -> T {
+    crate::open::before_sharing();
     if !must_carry() {
         return work();
     }

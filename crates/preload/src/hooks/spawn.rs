@@ -173,7 +173,7 @@ unsafe fn by_fork(
     }
     // Out of the way of the numbers that actions use.
     let report = sys::fcntl(pipe[1], libc::F_DUPFD_CLOEXEC, 200).unwrap_or(pipe[1]);
-    let child = libc::fork();
+    let child = super::process::fork();
     if child == 0 {
         let prepared = attributes(attr).and_then(|()| list.iter().try_for_each(|action| act(action)));
         let number = match prepared {
@@ -235,6 +235,7 @@ macro_rules! spawn {
             if ours && !crate::guard::inside() {
                 return by_fork(pid, path, list, attr, argv, envp, $along_path);
             }
+            crate::open::before_sharing();
             let environment = carried(envp, &surviving());
             real!($name: fn(
                 *mut pid_t, *const c_char, *const posix_spawn_file_actions_t, *const posix_spawnattr_t, Arguments,

@@ -1,12 +1,14 @@
 //! An open file description of ours: what all descriptors that were duplicated from one open share.
 
+mod flocks;
 mod listing;
 mod opening;
 mod record_locks;
 
+pub use flocks::{Description, before_sharing, flock};
 pub use listing::Listing;
 pub use opening::{close, install, open, with_layout};
-pub use record_locks::{after_fork_in_child, give_up_locks, note_lock};
+pub use record_locks::{give_up_locks, has_record_locks, note_lock};
 
 use crate::backend::{self, File, backend};
 use crate::errno::Res;
@@ -40,18 +42,30 @@ pub struct Open {
     /// What `getdents64` has still to tell.
     pub listing: Lock<Option<Listing>>,
     wrote: AtomicBool,
+    /// Its `flock`.
+    description: Description,
 }
 
 impl Open {
     fn new(file: File, text: Vec<u8>, flags: c_int) -> Self {
         let directory = file.is_directory();
-        let open = Self::inherited(None, text, flags, directory);
+        let open = Self::with(None, text, flags, directory, Description::fresh());
         open.file.store(Box::into_raw(Box::new(file)), Ordering::Release);
         open
     }
 
     /// One that another process opened; asked for when first used.
-    pub fn inherited(token: Option<Vec<u8>>, text: Vec<u8>, flags: c_int, directory: bool) -> Self {
+    pub fn inherited(token: Vec<u8>, text: Vec<u8>, flags: c_int, directory: bool, lock_byte: u64) -> Self {
+        Self::with(Some(token), text, flags, directory, Description::inherited(lock_byte))
+    }
+
+    fn with(
+        token: Option<Vec<u8>>,
+        text: Vec<u8>,
+        flags: c_int,
+        directory: bool,
+        description: Description,
+    ) -> Self {
         Self {
             file: AtomicPtr::new(null_mut()),
             generation: AtomicU32::new(backend::generation()),
@@ -62,6 +76,7 @@ impl Open {
             turn: Lock::new(()),
             listing: Lock::new(None),
             wrote: AtomicBool::new(false),
+            description,
         }
     }
 
@@ -100,6 +115,16 @@ impl Open {
         token.clone().or_else(|| unsafe { self.file.load(Ordering::Acquire).as_ref() }.map(File::token))
     }
 
+    /// First byte of its own in the placeholder's memory file, for locks that processes share.
+    pub fn lock_byte(&self) -> u64 {
+        self.description.first_byte()
+    }
+
+    /// Whether another process may have the description, too.
+    pub fn is_shared(&self) -> bool {
+        self.description.is_shared()
+    }
+
     /// The path from the root of the mount by which it was opened.
     pub fn path(&self) -> Vec<u8> {
         self.text.clone()
@@ -132,7 +157,7 @@ impl Open {
         if self.directory {
             return Err(libc::EISDIR.into());
         }
-        Ok(())
+        self.description.check()
     }
 
     pub fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: i64) -> Res<usize> {
@@ -252,8 +277,10 @@ impl Open {
 
     pub fn truncate(&self, size: i64) -> Res<()> {
         let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
-        if self.may(true).is_err() {
-            return Err(libc::EINVAL.into());
+        match self.may(true).map_err(|fail| fail.errno()) {
+            Ok(()) => {}
+            Err(libc::EIO) => return Err(libc::EIO.into()),
+            Err(_) => return Err(libc::EINVAL.into()),
         }
         self.wrote.store(true, Ordering::Relaxed);
         let file = self.file()?;
@@ -266,7 +293,7 @@ impl Open {
         if offset < 0 || len <= 0 {
             return Err(libc::EINVAL.into());
         }
-        self.may(true).map_err(|_| libc::EBADF)?;
+        self.may(true).map_err(|fail| if fail.errno() == libc::EIO { libc::EIO } else { libc::EBADF })?;
         let end = offset.checked_add(len).ok_or(libc::EFBIG)?;
         let file = self.file()?;
         let grow = || {
@@ -316,6 +343,7 @@ impl Open {
             self.turn.reset();
             self.token.reset();
             self.listing.reset();
+            self.description.after_fork_in_child();
             std::ptr::write(&mut *self.listing.lock(), None);
         }
     }
@@ -323,6 +351,10 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        let _ = crate::serve::inside(|| {
+            self.description.end();
+            Ok(())
+        });
         let file = *self.file.get_mut();
         if file.is_null() || *self.generation.get_mut() != backend::generation() {
             return;
@@ -333,6 +365,12 @@ impl Drop for Open {
             Ok(())
         });
     }
+}
+
+/// In a forked child: record locks stay with the parent, and descriptions may be shared.
+pub fn after_fork_in_child() {
+    record_locks::after_fork_in_child();
+    flocks::after_fork_in_child();
 }
 
 /// Seconds and nanoseconds of a time.

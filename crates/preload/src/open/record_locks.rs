@@ -17,6 +17,11 @@ pub fn note_lock(inode: u64) {
     ANY_LOCKED.store(true, Ordering::Release);
 }
 
+/// Whether the process has record locks.
+pub fn has_record_locks() -> bool {
+    ANY_LOCKED.load(Ordering::Acquire) && !LOCKED.lock().is_empty()
+}
+
 /// Gives up all record locks of the process on the file.
 pub fn give_up_locks(open: &Open) {
     if !ANY_LOCKED.load(Ordering::Acquire) {

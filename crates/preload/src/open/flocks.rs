@@ -1,0 +1,329 @@
+//! `flock`: a lock that belongs to an open file description, whichever processes share it.
+//!
+//! A description that only this process has holds its lock by a session of its own with the metadata server. Before
+//! other processes can share the description (fork, exec), the session moves to a *keeper*: a process forked for this
+//! lock alone, which ends it when the last descriptor of the description is closed. A lock on a description that is
+//! shared already goes to a keeper at once.
+//!
+//! The keeper learns of the end from the kernel. Each description has four bytes of its own in the placeholder's memory
+//! file. The description itself holds an open-file-description lock on one of the first two, which the kernel gives up
+//! with the last descriptor, and for which the keeper waits by another description of the same memory file.
+
+use super::Open;
+use crate::backend::{LockSession, backend};
+use crate::errno::{Fail, Res};
+use crate::hooks::waiting;
+use crate::{placeholder, sys, table};
+use std::ffi::c_int;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use weft_wire::meta::{LockKind, LockRange, LockSpace};
+
+/// Held by the description while it has an exclusive lock.
+const EXCLUSIVE: u64 = 0;
+/// Held by the description while it has a shared lock.
+const SHARED: u64 = 1;
+/// Held by the keeper until it has given the lock back.
+const KEPT: u64 = 2;
+/// Held by the process that asks for a lock: one after the other.
+const TURN: u64 = 3;
+const BYTES: u64 = 4;
+
+const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
+/// How often a keeper asks the metadata server for something, in seconds. A server that was restarted learns of the lock
+/// within its grace time (3 s) this way.
+const HEARTBEAT_S: i64 = 1;
+
+/// Forks and executions so far. A description opened before the last one may be shared.
+static SHARES: AtomicU32 = AtomicU32::new(0);
+/// Whether a description of this process ever had a lock of its own.
+static ANY_OWN: AtomicBool = AtomicBool::new(false);
+
+/// The lock of a description that no other process has.
+pub struct Own {
+    session: LockSession,
+    kind: LockKind,
+}
+
+/// What a description needs to be locked.
+pub struct Description {
+    /// First of its bytes in the memory file.
+    first: u64,
+    /// [`SHARES`] when it was opened.
+    opened_at: Option<u32>,
+    own: crate::lock::Lock<Option<Own>>,
+    has_own: AtomicBool,
+}
+
+impl Description {
+    /// Of a file that is opened now.
+    pub fn fresh() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed) & 0xff_ffff;
+        let first = (u64::from(std::process::id()) << 24 | number) * BYTES;
+        Self { opened_at: Some(SHARES.load(Ordering::SeqCst)), ..Self::inherited(first) }
+    }
+
+    /// Of a file that another program image opened.
+    pub fn inherited(first: u64) -> Self {
+        let own = crate::lock::Lock::new(None);
+        Self { first, opened_at: None, own, has_own: AtomicBool::new(false) }
+    }
+
+    /// What [`Description::inherited`] needs in another program image.
+    pub fn first_byte(&self) -> u64 {
+        self.first
+    }
+
+    /// Whether another process may have it, too.
+    pub fn is_shared(&self) -> bool {
+        self.opened_at != Some(SHARES.load(Ordering::SeqCst))
+    }
+
+    fn take(&self) -> Option<Own> {
+        if !self.has_own.swap(false, Ordering::SeqCst) {
+            return None;
+        }
+        self.own.lock().take()
+    }
+
+    fn put(&self, own: Own) {
+        *self.own.lock() = Some(own);
+        self.has_own.store(true, Ordering::SeqCst);
+        ANY_OWN.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends the lock of this process, if it has one.
+    pub fn end(&self) {
+        drop(self.take());
+    }
+
+    /// Fails when the lock was lost while the metadata server was away.
+    #[inline]
+    pub fn check(&self) -> Res<()> {
+        if self.has_own.load(Ordering::Relaxed) { self.check_own() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_own(&self) -> Res<()> {
+        let own = self.own.lock();
+        match own.as_ref().map(|own| own.session.file().read_at(&mut [], 0)) {
+            Some(Err(fail)) if fail.errno() == libc::EIO => Err(fail),
+            _ => Ok(()),
+        }
+    }
+
+    /// In a forked child: what the parent holds stays the parent's. The copies of its connections stay open, so that a
+    /// child of a fork that no hook saw (`daemon`) holds the lock with it.
+    ///
+    /// # Safety
+    /// As for [`crate::lock::Lock::reset`].
+    pub unsafe fn after_fork_in_child(&self) {
+        // SAFETY: the holders do not exist in this process.
+        unsafe {
+            self.own.reset();
+            PARENTS.reset();
+        }
+        if let Some(own) = self.take() {
+            PARENTS.lock().push(own);
+        }
+    }
+}
+
+/// Locks of the parent's descriptions, of which this process has copies of the connections. Never dropped, which would
+/// end them.
+static PARENTS: crate::lock::Lock<Vec<Own>> = crate::lock::Lock::new(Vec::new());
+
+/// In a forked child: every description may be shared.
+pub fn after_fork_in_child() {
+    SHARES.fetch_add(1, Ordering::SeqCst);
+}
+
+/// A descriptor of the library's, closed in the end.
+struct Fd(c_int);
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        sys::close(self.0);
+    }
+}
+
+/// `flock(2)` by descriptor `fd` of `open`; `None` gives the lock up.
+pub fn flock(open: &Open, fd: c_int, kind: Option<LockKind>, wait: bool) -> Res<()> {
+    let of = &open.description;
+    if let Some(mut own) = of.take() {
+        let Some(kind) = kind else {
+            return own.session.file().lock(LockSpace::Flock, true, None, WHOLE, None);
+        };
+        let locked =
+            waiting(wait, |stop| own.session.file().lock(LockSpace::Flock, true, Some(kind), WHOLE, stop));
+        if locked.is_ok() {
+            own.kind = kind;
+        }
+        of.put(own);
+        return locked;
+    }
+    if !of.is_shared() {
+        let Some(kind) = kind else { return Ok(()) };
+        let own = acquire(open, kind, wait)?;
+        if !of.is_shared() {
+            of.put(own);
+            return Ok(());
+        }
+        return hand_over(own, of, fd);
+    }
+    let probe = Fd(placeholder::again(fd).map_err(|_| refusal("/proc is not mounted"))?);
+    one_byte(probe.0, of.first + TURN, wait)?;
+    match kept(probe.0, of)? {
+        have if have == kind => return Ok(()),
+        Some(_) => {
+            range(fd, libc::F_OFD_SETLK, libc::F_UNLCK, of.first + EXCLUSIVE, 2)?;
+            // The keeper has given it back when its byte is free.
+            range(probe.0, libc::F_OFD_SETLKW, libc::F_WRLCK, of.first + KEPT, 1)?;
+            range(probe.0, libc::F_OFD_SETLK, libc::F_UNLCK, of.first + KEPT, 1)?;
+        }
+        None => {}
+    }
+    let Some(kind) = kind else { return Ok(()) };
+    hand_over(acquire(open, kind, wait)?, of, fd)
+}
+
+fn acquire(open: &Open, kind: LockKind, wait: bool) -> Res<Own> {
+    let token = open.token().ok_or(libc::EBADF)?;
+    let session = backend()?.lock_session(&token)?;
+    waiting(wait, |stop| session.file().lock(LockSpace::Flock, true, Some(kind), WHOLE, stop))?;
+    Ok(Own { session, kind })
+}
+
+/// What a keeper holds for the description.
+fn kept(probe: c_int, of: &Description) -> Res<Option<LockKind>> {
+    for (byte, kind) in [(EXCLUSIVE, LockKind::Exclusive), (SHARED, LockKind::Shared)] {
+        if sys::is_range_locked(probe, of.first + byte, 1)? {
+            return Ok(Some(kind));
+        }
+    }
+    Ok(None)
+}
+
+/// A lock of the kernel's on bytes of the memory file, which belongs to the description of `fd`.
+fn range(fd: c_int, command: c_int, kind: c_int, start: u64, len: u64) -> Res<()> {
+    Ok(sys::lock_range(fd, command, kind, start, len)?)
+}
+
+fn one_byte(fd: c_int, at: u64, wait: bool) -> Res<()> {
+    let command = if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
+    range(fd, command, libc::F_WRLCK, at, 1)
+}
+
+/// `ENOLCK`, with the reason on standard error once.
+fn refusal(why: &str) -> Fail {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let remedy = "open the file in the process that locks it, or use `weft mount`";
+        sys::complain(&format!(
+            "flock: the lock cannot be held for all processes that share the file: {why}; {remedy}"
+        ));
+    });
+    Fail::Errno(libc::ENOLCK)
+}
+
+/// Before another process or program image can share descriptions: their locks go to keepers.
+pub fn before_sharing() {
+    SHARES.fetch_add(1, Ordering::SeqCst);
+    if !ANY_OWN.load(Ordering::SeqCst) || crate::guard::inside() {
+        return;
+    }
+    let _ = crate::serve::inside(|| {
+        for fd in table::all(0, u32::MAX) {
+            let Some(open) = table::get(fd) else { continue };
+            if let Some(own) = open.description.take()
+                && hand_over(own, &open.description, fd).is_err()
+            {
+                sys::complain("flock: the lock ends here, because no process could be started to keep it");
+            }
+        }
+        Ok(())
+    });
+}
+
+/// The C library's `fork`, past our own hook of that name.
+unsafe fn real_fork() -> libc::pid_t {
+    real!(fork: fn() -> libc::pid_t)()
+}
+
+/// Gives the session of a lock to a keeper.
+fn hand_over(own: Own, of: &Description, fd: c_int) -> Res<()> {
+    let keeper = Fd(placeholder::again(fd).map_err(|_| refusal("/proc is not mounted"))?);
+    let byte = of.first + if own.kind == LockKind::Exclusive { EXCLUSIVE } else { SHARED };
+    let prepared = range(keeper.0, libc::F_OFD_SETLKW, libc::F_WRLCK, of.first + KEPT, 1)
+        .and_then(|()| range(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte, 1));
+    if prepared.is_err() {
+        return Err(refusal("the kernel locks no ranges of memory files"));
+    }
+    // SAFETY: the children run code of this library alone, with their own copies of its memory.
+    let forked = unsafe { real_fork() };
+    if forked == 0 {
+        // The keeper is nobody's child, so that no program waits for it.
+        // SAFETY: as above.
+        match unsafe { real_fork() } {
+            0 => keep(&own, of, keeper.0),
+            // SAFETY: ends this process at once.
+            second => unsafe { libc::_exit(c_int::from(second < 0)) },
+        }
+    }
+    if forked < 0 || !ended_well(forked) {
+        let _ = range(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte, 1);
+        return Err(refusal("no process could be started to keep it"));
+    }
+    own.session.leave();
+    Ok(())
+}
+
+/// Waits for the child between this process and the keeper.
+fn ended_well(child: libc::pid_t) -> bool {
+    let mut status = 0;
+    loop {
+        // SAFETY: writes one number.
+        if unsafe { libc::waitpid(child, &mut status, 0) } == child {
+            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+        }
+        // Where children are reaped by themselves nothing is known of its end.
+        if crate::errno::get() != libc::EINTR {
+            return true;
+        }
+    }
+}
+
+extern "C" fn wake(_signal: c_int) {}
+
+/// The keeper: holds the lock until no descriptor of the description is left.
+fn keep(own: &Own, of: &Description, keeper: c_int) -> ! {
+    // SAFETY: plain calls on own values, in a process with one thread that runs nothing else.
+    unsafe {
+        libc::setsid();
+        for signal in 1..=64 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = wake as *const () as usize;
+        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
+        libc::sigprocmask(libc::SIG_SETMASK, &action.sa_mask, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, c"weft-lock".as_ptr());
+    }
+    // Other locks have keepers of their own.
+    for other in std::mem::take(&mut *PARENTS.lock()) {
+        other.session.leave();
+    }
+    sys::close_all_but(&[placeholder::internal(), vec![keeper]].concat());
+    let beat = libc::timeval { tv_sec: HEARTBEAT_S, tv_usec: 0 };
+    let beats = libc::itimerval { it_interval: beat, it_value: beat };
+    sys::set_timer(&beats);
+    let first = of.first + EXCLUSIVE;
+    while let Err(libc::EINTR) = sys::lock_range(keeper, libc::F_OFD_SETLKW, libc::F_WRLCK, first, 2) {
+        let _ = own.session.file().test_lock(true, LockKind::Shared, WHOLE);
+    }
+    let _ = own.session.file().lock(LockSpace::Flock, true, None, WHOLE, None);
+    // SAFETY: ends this process; the connection closes with it.
+    unsafe { libc::_exit(0) }
+}
