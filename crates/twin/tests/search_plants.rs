@@ -24,6 +24,7 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         parts: Some(false),
         stops: Some(false),
         pairs: Some(false),
+        holes: Some(false),
         ..Options::default()
     };
     let ssds = Options { ibridge: Some(true), ..off };

@@ -141,6 +141,7 @@ const AS_DECIDED: Options = Options {
     parts: Some(false),
     stops: Some(false),
     pairs: Some(false),
+    holes: Some(false),
     verbose: false,
     steps_max: None,
     faults_max: None,
@@ -222,6 +223,7 @@ const FIRST_WITH_RULES: u64 = 40;
 const FIRST_WITH_PARTS: u64 = 40;
 const FIRST_WITH_STOPS: u64 = 40;
 const FIRST_WITH_PAIRS: u64 = 30;
+const FIRST_WITH_HOLES: u64 = 40;
 
 #[test]
 fn no_seed_breaks_a_promise() {
@@ -238,6 +240,7 @@ fn no_seed_breaks_a_promise() {
             parts: Some(false),
             stops: Some(false),
             pairs: Some(false),
+            holes: Some(false),
             ..Options::default()
         }
     };
@@ -253,6 +256,8 @@ fn no_seed_breaks_a_promise() {
     let with_stops = (4000..4000 + FIRST_WITH_STOPS).map(|seed| (seed, "", with_stops));
     let with_pairs = Options { moves: on, pairs: on, ..Options::default() };
     let with_pairs = (5000..5000 + FIRST_WITH_PAIRS).map(|seed| (seed, "", with_pairs));
+    let with_holes = Options { holes: on, ..Options::default() };
+    let with_holes = (6000..6000 + FIRST_WITH_HOLES).map(|seed| (seed, "", with_holes));
     let found_with_moves_and_rules = [(
         2_304_591,
         "an append was half written to datafiles of which a move that failed had sealed some",
@@ -279,6 +284,7 @@ fn no_seed_breaks_a_promise() {
         .chain(with_parts)
         .chain(with_stops)
         .chain(with_pairs)
+        .chain(with_holes)
     {
         let report = run(seed, options);
         coverage.merge(&report.coverage);
@@ -291,6 +297,7 @@ fn no_seed_breaks_a_promise() {
             ("parts", options.parts),
             ("stops", options.stops),
             ("pairs", options.pairs),
+            ("holes", options.holes),
         ] {
             with += &is_on
                 .map_or(String::new(), |is_on| format!(" --{name} {}", if is_on { "on" } else { "off" }));
@@ -310,6 +317,7 @@ fn no_seed_breaks_a_promise() {
         "verify: an account of room",
         "op: append",
         "op: truncate",
+        "op: punch",
         "op: open with O_TRUNC",
         "op: rename",
         "lock: granted",

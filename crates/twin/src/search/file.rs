@@ -75,6 +75,25 @@ impl FileModel {
         self.sizes.begin_write(id, FAR, now);
     }
 
+    /// A hole is made in `start..end`.
+    pub fn begin_punch(&mut self, id: ChangeId, start: u64, end: u64, now: Moment) {
+        self.bytes.begin(id, Fill::Zero, (start, end), now);
+    }
+
+    /// A hole that `handle` began to make at `began` is there.
+    pub fn end_punch(
+        &mut self,
+        id: ChangeId,
+        handle: HandleKey,
+        range: (u64, u64),
+        began: Moment,
+        now: Moment,
+    ) {
+        let sure = !self.lost_power_since(began);
+        self.bytes.end(id, range, now, sure);
+        self.unsynced.entry(handle).or_default().push((id, now));
+    }
+
     /// It is cut or extended to `size`.
     pub fn begin_cut(&mut self, id: ChangeId, size: u64, now: Moment) {
         self.appends.clear();

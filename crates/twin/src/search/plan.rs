@@ -106,6 +106,8 @@ pub struct Plan {
     pub rooms: Vec<Option<u64>>,
     /// Whether programs write most of the time, and SSDs are so small that all of them is used again and again.
     pub churn: bool,
+    /// Whether programs make holes in files.
+    pub holes: bool,
     /// The machine of each client.
     pub clients: Vec<usize>,
     /// Programs of each client that run at once.
@@ -190,7 +192,7 @@ impl Plan {
 
     /// What `rng` decides, as far as `options` leave it open.
     pub fn draw(rng: &mut Rng, options: Options) -> Self {
-        let Options { profile, ibridge: ssds, moves, rules, churn, parts, stops, pairs, .. } = options;
+        let Options { profile, ibridge: ssds, moves, rules, churn, parts, stops, pairs, holes, .. } = options;
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
         let machines_with_servers = 1 + rng.below(count as u64) as usize;
@@ -235,6 +237,8 @@ impl Plan {
         let with_parts = rng.clone().next_u64() >> 23 & 3 == 1;
         let rooms = rooms(count, parts.unwrap_or(with_parts), &mut own);
         let with_pairs = rng.clone().next_u64() >> 33 & 3 == 2;
+        let with_holes = rng.clone().next_u64() >> 41 & 3 == 1;
+        let holes = holes.unwrap_or(with_holes);
         let mut second = own.clone();
         let pairs = pairs.unwrap_or(with_pairs);
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
@@ -249,6 +253,7 @@ impl Plan {
             rules,
             rooms,
             churn,
+            holes,
             leases: rng.below(4) > 0,
             transports,
             tasks: 1 + rng.below(2) as usize,

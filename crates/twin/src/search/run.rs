@@ -44,6 +44,8 @@ pub struct Options {
     pub stops: Option<bool>,
     /// Whether each server has two targets; each seed decides when missing.
     pub pairs: Option<bool>,
+    /// Whether programs make holes in files; each seed decides when missing.
+    pub holes: Option<bool>,
     /// Keep the history.
     pub verbose: bool,
     /// At most so many steps of each program.

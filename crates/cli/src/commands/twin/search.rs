@@ -90,6 +90,9 @@ pub struct Search {
     /// Whether each server has two targets; without this each seed decides
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     pairs: Option<bool>,
+    /// Whether programs make holes in files; without this each seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    holes: Option<bool>,
     /// Plant this bug, which must be found
     #[cfg(feature = "plants")]
     #[arg(long, value_parser = plant)]
@@ -141,6 +144,7 @@ impl Search {
             parts: self.parts,
             stops: self.stops,
             pairs: self.pairs,
+            holes: self.holes,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -237,6 +241,7 @@ impl Search {
             ("parts", options.parts),
             ("stops", options.stops),
             ("pairs", options.pairs),
+            ("holes", options.holes),
         ];
         for (name, is_on) in switches {
             if let Some(is_on) = is_on {

@@ -6,7 +6,7 @@ use crate::search::names::{Answer, Request};
 use crate::search::plan::{Fault, pick};
 use std::io::{IoSlice, IoSliceMut};
 use weft_client::{Error, OpenFile};
-use weft_core::{ByteLen, FileId, FileOffset};
+use weft_core::{ByteLen, Extent, FileId, FileOffset};
 use weft_env::sim::SimEnv;
 use weft_wire::meta::{LayoutSpec, LockSpace, OpenFlags};
 
@@ -272,6 +272,26 @@ impl Actor {
         match result {
             Ok(()) => self.judge.file(file, |model, now| model.end_cut(id, began, now)),
             Err(error) => self.judged(at, &error, if by_handle { &[] } else { &[libc::ENOENT] }).await,
+        }
+    }
+
+    pub(super) async fn punch(&mut self) {
+        let Some(at) = self.writer() else { return };
+        let (start, len) = (self.offset(), self.len() as u64);
+        let (handle, key) = (self.handles[at].file.clone(), self.handles[at].key);
+        let (file, end) = (handle.file(), start + len);
+        let id = self.begins(|| format!("punch file {file} {start}..{end}"));
+        self.judge.hit("op: punch");
+        let began = self.judge.file(file, |model, now| {
+            model.begin_punch(id, start, end, now);
+            now
+        });
+        let result = handle.punch(Extent::new(start, len)).await;
+        self.ends(id, &result);
+        drop(handle);
+        match result {
+            Ok(()) => self.judge.file(file, |model, now| model.end_punch(id, key, (start, end), began, now)),
+            Err(error) => self.judged(at, &error, &[]).await,
         }
     }
 

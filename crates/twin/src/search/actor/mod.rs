@@ -42,6 +42,8 @@ pub struct Actor {
     parter: Rng,
     /// About moves that stop, likewise.
     stopper: Rng,
+    /// About holes, likewise.
+    puncher: Rng,
     handles: Vec<Handle>,
 }
 
@@ -81,8 +83,9 @@ impl Actor {
         let ruler = Rng::new(rng.clone().next_u64() ^ 0x002a_11e5);
         let parter = Rng::new(rng.clone().next_u64() ^ 0x000f_a475);
         let stopper = Rng::new(rng.clone().next_u64() ^ 0x0005_7095);
+        let puncher = Rng::new(rng.clone().next_u64() ^ 0x0007_401e);
         let handles = Vec::new();
-        Self { cluster, judge, client, number, process, rng, mover, ruler, parter, stopper, handles }
+        Self { cluster, judge, client, number, process, rng, mover, ruler, parter, stopper, puncher, handles }
     }
 
     /// The client that it uses.
@@ -117,6 +120,9 @@ impl Actor {
         }
         if self.cluster.plan.parts() && self.parter.below(16) == 0 {
             return self.ask_for_room().await;
+        }
+        if self.cluster.plan.holes && self.puncher.below(8) == 0 {
+            return self.punch().await;
         }
         if self.cluster.plan.churn && self.mover.below(2) == 0 {
             return self.write().await;
