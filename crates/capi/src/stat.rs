@@ -46,7 +46,7 @@ pub unsafe fn fill(place: *mut libc::stat, attr: &Attr, connection: &Connection)
 unsafe fn stat(weft: *const Weft, path: *const c_char, place: *mut libc::stat, follow: bool) -> Res<c_int> {
     // SAFETY: pointers of the caller's.
     let (weft, path) = unsafe { (connection(weft)?, args::string(path, "the path")?) };
-    let attr = weft.at(path, follow, |client, place| block_on(client.stat(place)))?;
+    let attr = weft.at(path, follow, |client, place| block_on(client.stat_last_known(place)))?.attr;
     // SAFETY: as above.
     unsafe { fill(place, &attr, weft)? };
     Ok(0)

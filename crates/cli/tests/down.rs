@@ -2,7 +2,9 @@
 
 mod common;
 
+use common::mounts::Mounted;
 use common::servers::Servers;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// A condition that must hold soon: longer than any time-out of these clusters.
@@ -85,4 +87,111 @@ fn new_files_are_placed_on_servers_that_answer() {
         (targets(&servers, "/weft/all") == [0, 1, 2, 3]).then_some(())
     });
     assert!(servers.log(0).contains("server s2 answers again: it gets new files"), "{}", servers.log(0));
+}
+
+/// Files below a directory of a server's target.
+fn datafiles(servers: &Servers, target: &str) -> usize {
+    let dirs = std::fs::read_dir(servers.path(target).join("objects")).expect("a target");
+    dirs.flatten().map(|dir| std::fs::read_dir(dir.path()).map_or(0, |files| files.flatten().count())).sum()
+}
+
+/// `weft ARGS`, which must fail with `code`; its standard output and standard error.
+#[track_caller]
+fn partly(servers: &Servers, code: i32, args: &[&str]) -> (String, String) {
+    let output = servers.command(args).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(code), "{}", common::shown(&output));
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn names_and_attributes_work_while_a_server_is_down() {
+    if !common::mounts::possible() {
+        return;
+    }
+    let client = "[client]\nretry_for = \"300 ms\"\nrequest_timeout = \"2 s\"";
+    let mut servers = Servers::started(4, "", "", client);
+    let dir = servers.path("mount");
+    std::fs::create_dir(&dir).expect("made");
+    servers.weft(["mount", dir.to_str().expect("text")]);
+    let mount = Mounted(dir);
+    // Open for writing, so that the data servers alone know how long they are.
+    let len = (5 << 20) + 777u64;
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    let open: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let file = std::fs::File::create(mount.at(name)).expect("made");
+            file.write_all_at(&vec![3; len as usize], 0).expect("written");
+            file
+        })
+        .collect();
+    std::fs::write(mount.at("settled"), b"bytes").expect("written");
+    for name in names {
+        assert_eq!(std::fs::metadata(mount.at(name)).expect("there").len(), len);
+    }
+    let before = datafiles(&servers, "target2");
+    servers.kill(2);
+
+    // On the mount.
+    for name in names {
+        assert_eq!(std::fs::metadata(mount.at(name)).expect("there").len(), len, "as it was known");
+    }
+    let listed = common::succeeded(std::process::Command::new("ls").arg("-l").arg(&mount.0));
+    assert!(
+        names.iter().all(|name| listed.contains(&format!(" {name}\n"))) && listed.contains("settled"),
+        "{listed}"
+    );
+    assert_eq!(listed.matches(&len.to_string()).count(), names.len(), "{listed}");
+    std::fs::rename(mount.at("a"), mount.at("A")).expect("renamed");
+    std::fs::rename(mount.at("settled"), mount.at("b")).expect("renamed over it");
+    std::fs::remove_file(mount.at("c")).expect("removed");
+    let eio = |result: std::io::Result<std::fs::File>| {
+        result.expect_err("refused").raw_os_error() == Some(libc::EIO)
+    };
+    assert!(eio(std::fs::File::open(mount.at("d"))), "its end is not known");
+    assert!(eio(std::fs::File::create(mount.at("d"))), "it cannot be cut");
+
+    // Under `weft run`: at least what the other servers have.
+    let run = |args: &[&str]| servers.weft(["run", "--"].iter().chain(args));
+    let listed = run(&["ls", "-l", "/weft"]);
+    assert!(
+        ["A", "b", "d", "e", "f", "g"].iter().all(|name| listed.contains(&format!(" {name}\n"))),
+        "{listed}"
+    );
+    assert!(run(&["find", "/weft", "-type", "f", "-size", "+3M"]).lines().count() == 5);
+    run(&["stat", "/weft/d"]);
+    run(&["du", "-a", "/weft"]);
+    run(&["mv", "/weft/e", "/weft/E"]);
+    run(&["rm", "/weft/f"]);
+
+    // Weft's own commands go on, and say at the end what they could not ask.
+    let (listed, told) = partly(&servers, 1, &["ls", "-l"]);
+    assert_eq!(listed.lines().count(), 5, "{listed}");
+    assert!(told.contains("the size shown (and of 3 more) is the last known one: server s2 at "), "{told}");
+    assert!(told.contains("weft serve") && told.lines().count() == 1, "{told}");
+    let (listed, told) = partly(&servers, 1, &["stat", "/weft/d", "/weft/b"]);
+    assert!(listed.contains("File: /weft/d\n") && listed.contains("File: /weft/b\n"), "{listed}");
+    assert!(told.contains("weft: /weft/d: the size shown is the last known one: server s2 at "), "{told}");
+    let (listed, _) = partly(&servers, 1, &["du"]);
+    assert!(listed.trim_end().ends_with("/weft"), "{listed}");
+    servers.weft(["mv", "/weft/E", "/weft/e"]);
+    servers.weft(["rm", "/weft/g"]);
+    assert_eq!(servers.weft(["ls"]), "A\nb\nd\ne\n");
+    assert_eq!(datafiles(&servers, "target2"), before, "nothing can be removed there yet");
+
+    let kept = |name: &&str| ["a", "d", "e"].contains(name);
+    let open: Vec<_> = open.into_iter().zip(names).filter(|(_, name)| kept(name)).collect();
+
+    // The space of removed files is freed when the server is back, without another request.
+    servers.start(2);
+    until("the datafiles of removed files are gone", || {
+        (datafiles(&servers, "target2") < before - 2).then_some(())
+    });
+    drop(open);
+    until("all sizes are known", || {
+        let all = ["A", "d", "e"].map(|name| std::fs::metadata(mount.at(name)).expect("there").len());
+        (all == [len; 3] && std::fs::File::open(mount.at("d")).is_ok()).then_some(())
+    });
+    servers.weft(["ls", "-l"]);
 }

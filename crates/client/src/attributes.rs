@@ -4,6 +4,7 @@ use crate::call::Effect;
 use crate::client::Client;
 use crate::control::odd_reply;
 use crate::error::Result;
+use crate::size::LastKnown;
 use weft_core::Layout;
 use weft_env::Env;
 use weft_wire::Errno;
@@ -20,6 +21,14 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// `ENOENT`, `EACCES` and the like; `Unreachable`; [`Error::Elsewhere`](crate::Error::Elsewhere).
     pub async fn stat(&self, at: &Place) -> Result<Attr> {
+        self.stat_last_known(at).await?.exact()
+    }
+
+    /// Attributes of a name, also while a data server that would know the size cannot be asked: see [`LastKnown`].
+    ///
+    /// # Errors
+    /// `ENOENT`, `EACCES` and the like; `Unreachable` for the metadata server; [`Error::Elsewhere`](crate::Error::Elsewhere).
+    pub async fn stat_last_known(&self, at: &Place) -> Result<LastKnown> {
         let mut tries = 0;
         loop {
             let found = self.attr_reply(at, Effect::Repeatable, MetaRequest::Stat { at: at.clone() }).await;
@@ -32,12 +41,12 @@ impl<E: Env> Client<E> {
         }
     }
 
-    /// Sets mode, owner or times.
+    /// Sets mode, owner or times. The size is the last known one where it cannot be asked for.
     ///
     /// # Errors
     /// Those of chmod(2), chown(2) and utimensat(2).
     pub async fn set_attr(&self, at: &Place, set: SetAttr) -> Result<Attr> {
-        self.attr_reply(at, Effect::Once, MetaRequest::SetAttr { at: at.clone(), set }).await
+        self.changed_attr(at, MetaRequest::SetAttr { at: at.clone(), set }).await
     }
 
     /// Whether the caller may do what `mask` says (access(2)).

@@ -7,6 +7,7 @@ use crate::counters::Counts;
 use crate::error::{Error, Result};
 use crate::file::OpenFile;
 use crate::options::{ClientOptions, Credentials};
+use crate::size::LastKnown;
 use crate::token::HandleToken;
 use std::sync::Arc;
 use weft_env::Env;
@@ -201,10 +202,20 @@ impl<E: Env> Client<E> {
         }
     }
 
-    pub(crate) async fn attr_reply(&self, at: &Place, effect: Effect, request: MetaRequest) -> Result<Attr> {
-        match self.about(at, effect, request).await? {
-            MetaReply::Attr(attr) => self.resolve(attr).await.map_err(|error| error.about(&at.path)),
-            _ => Err(odd_reply()),
-        }
+    pub(crate) async fn attr_reply(
+        &self,
+        at: &Place,
+        effect: Effect,
+        request: MetaRequest,
+    ) -> Result<LastKnown> {
+        let MetaReply::Attr(attr) = self.about(at, effect, request).await? else { return Err(odd_reply()) };
+        let mut known = self.resolve(attr).await.map_err(|error| error.about(&at.path))?;
+        known.error = known.error.map(|error| error.about(&at.path));
+        Ok(known)
+    }
+
+    /// The attributes after a change, which is done also where a data server cannot be asked for the size.
+    pub(crate) async fn changed_attr(&self, at: &Place, request: MetaRequest) -> Result<Attr> {
+        Ok(self.attr_reply(at, Effect::Once, request).await?.attr)
     }
 }

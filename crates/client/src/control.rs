@@ -3,14 +3,14 @@
 use crate::connect::Wire;
 use crate::core::Core;
 use crate::error::Error;
-use crate::exchange::{Item, Traffic, all_done, exchange};
+use crate::exchange::{Item, Outcome, Traffic, exchange};
 use std::collections::BTreeMap;
 use std::io;
 use weft_core::{ByteLen, FileId, FileOffset, Layout, ObjectId, ServerId, TargetId};
 use weft_env::Env;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta};
 use weft_wire::meta::Settlement;
-use weft_wire::{Capability, Family, WireError};
+use weft_wire::{Capability, Errno, Family, WireError};
 
 /// Datafiles named in one request.
 const BATCH: usize = 4096;
@@ -47,14 +47,26 @@ impl<E: Env> Core<E> {
         &self,
         requests: Vec<(ServerId, DataRequest)>,
     ) -> Result<Vec<(DataReply, u64)>, Error> {
+        self.ask_data_each(requests).await?.into_iter().collect()
+    }
+
+    /// Sends each of `requests` to its server; for each in the same order the reply with the boot of the server's machine,
+    /// or why there is none.
+    async fn ask_data_each(
+        &self,
+        requests: Vec<(ServerId, DataRequest)>,
+    ) -> Result<Vec<Result<(DataReply, u64), Error>>, Error> {
         self.check_ours()?;
         let mut items: Vec<Item> = requests.iter().map(|(server, _)| Item::new(*server)).collect();
         let replies = requests.iter().map(|_| None).collect();
         let mut plain =
             Plain { requests: requests.into_iter().map(|(_, request)| request).collect(), replies };
         exchange(self, &mut items, &mut plain).await;
-        all_done(items)?;
-        Ok(plain.replies.into_iter().map(|reply| reply.expect("done items have replies")).collect())
+        let reply = |(item, reply): (Item, Option<_>)| match item.outcome {
+            Outcome::Failed(error) => Err(error),
+            Outcome::Pending | Outcome::Done => Ok(reply.expect("done items have replies")),
+        };
+        Ok(items.into_iter().zip(plain.replies).map(reply).collect())
     }
 
     /// One request per server (and batch) about `objects` of one file.
@@ -113,16 +125,69 @@ impl<E: Env> Core<E> {
         Ok(out)
     }
 
-    /// What the datafiles say of a file as a whole.
-    pub(crate) async fn survey(&self, cap: Capability, layout: &Layout) -> Result<Settlement, Error> {
+    /// Length, room and time of each datafile of `layout`, in the order of its objects: `None` where the server cannot be
+    /// asked now, with the reason. `Err` when a server refuses the request itself.
+    pub(crate) async fn lens_known(
+        &self,
+        cap: Capability,
+        layout: &Layout,
+    ) -> Result<(Vec<Option<DatafileMeta>>, Option<Error>), Error> {
         let objects: Vec<_> = layout.objects().collect();
-        let lens = self.lens(cap.file, cap, &objects).await?;
-        let size = layout.file_size(objects.iter().zip(&lens).map(|(&(object, _), meta)| (object, meta.len)));
-        Ok(Settlement {
-            size: ByteLen(size.0),
-            blocks_512: lens.iter().map(|meta| meta.blocks_512).sum(),
-            mtime: lens.iter().filter_map(|meta| meta.mtime).max(),
-        })
+        let (mut missing, mut by_server) = (None, BTreeMap::<ServerId, Vec<usize>>::new());
+        for (index, (_, target)) in objects.iter().enumerate() {
+            match self.route(*target) {
+                Ok(server) => by_server.entry(server).or_default().push(index),
+                Err(error) => missing = Some(error),
+            }
+        }
+        let some = by_server.into_iter().flat_map(|(server, all)| {
+            all.chunks(BATCH).map(|some| (server, some.to_vec())).collect::<Vec<_>>()
+        });
+        let batches: Vec<(ServerId, Vec<usize>)> = some.collect();
+        let request = |(server, some): &(ServerId, Vec<usize>)| {
+            let datafiles = some.iter().map(|&index| datafile(cap.file, objects[index])).collect();
+            (*server, DataRequest::GetLens { cap, datafiles })
+        };
+        let replies = self.ask_data_each(batches.iter().map(request).collect()).await?;
+        let mut lens = vec![None; objects.len()];
+        for ((_, indices), reply) in batches.into_iter().zip(replies) {
+            match reply {
+                Ok((DataReply::Lens(found), _)) if found.len() == indices.len() => {
+                    for (index, meta) in indices.into_iter().zip(found) {
+                        lens[index] = Some(meta);
+                    }
+                }
+                Ok(_) => return Err(odd_reply()),
+                Err(error) if error.errno() == Errno::EIO.0 => missing = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((lens, missing))
+    }
+
+    /// Size, room and time of a file as a whole, by its datafiles.
+    pub(crate) async fn survey(&self, cap: Capability, layout: &Layout) -> Result<Settlement, Error> {
+        match self.survey_known(cap, layout).await? {
+            (found, None) => Ok(found),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// Size, room and time of a file by those of its datafiles that can be asked, and why others cannot.
+    pub(crate) async fn survey_known(
+        &self,
+        cap: Capability,
+        layout: &Layout,
+    ) -> Result<(Settlement, Option<Error>), Error> {
+        let (lens, missing) = self.lens_known(cap, layout).await?;
+        let known =
+            || layout.objects().zip(&lens).filter_map(|((object, _), meta)| Some((object, meta.as_ref()?)));
+        let found = Settlement {
+            size: ByteLen(layout.file_size(known().map(|(object, meta)| (object, meta.len))).0),
+            blocks_512: known().map(|(_, meta)| meta.blocks_512).sum(),
+            mtime: known().filter_map(|(_, meta)| meta.mtime).max(),
+        };
+        Ok((found, missing))
     }
 
     /// What `request` makes of them, asked about all datafiles of a file and done everywhere; see [`Boots`].
@@ -173,6 +238,12 @@ impl<E: Env> Core<E> {
         layout: &Layout,
         size: FileOffset,
     ) -> Result<Boots, Error> {
+        // Nothing is cut on the others while a server does not answer.
+        for (_, target) in layout.objects() {
+            if self.server(self.route(target)?).is_troubled() {
+                self.boot_of(target, cap).await?;
+            }
+        }
         let last = size.0.checked_sub(1).map(|last| layout.locate(FileOffset(last)));
         let last = last.map(|at| (at.object, at.target));
         let (first, rest): (Vec<_>, Vec<_>) = layout.objects().partition(|object| last == Some(*object));

@@ -7,6 +7,7 @@ use crate::options::{ClientOptions, Credentials};
 use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::server::Server;
+use crate::size::LastSizes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -36,6 +37,7 @@ pub(crate) struct Core<E: Env> {
     reclaimed: E::Notify,
     pub(crate) leases: Held<E>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) sizes: LastSizes,
     handles: AtomicU64,
     /// When the metadata service was last asked something that it answered, by the monotonic clock.
     pub(crate) heard: AtomicU64,
@@ -64,6 +66,7 @@ impl<E: Env> Core<E> {
             reclaimed: env.notify(),
             leases: Held::new(options.leases_max),
             counters: Arc::default(),
+            sizes: LastSizes::default(),
             handles: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             abandoned: AtomicBool::new(false),

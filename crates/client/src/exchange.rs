@@ -40,16 +40,6 @@ impl Item {
     }
 }
 
-/// The first failure among `items`, if any.
-pub(crate) fn all_done(items: Vec<Item>) -> Result<(), Error> {
-    for item in items {
-        if let Outcome::Failed(error) = item.outcome {
-            return Err(error);
-        }
-    }
-    Ok(())
-}
-
 /// What the items of an exchange say and what they do with the answers.
 pub(crate) trait Traffic<E: Env> {
     /// Whether a server answers from memory as a rule, so that it may as well do so where the client waits.

@@ -65,6 +65,7 @@ pub use locks::Wait;
 pub use log::set_log;
 pub use migrate::{GoOn, MoveOptions, MoveOutcome, MoveProgress, MoveReport};
 pub use options::{Checksums, ClientOptions, Credentials, Key, Transport};
+pub use size::LastKnown;
 pub use token::HandleToken;
 pub use weft_wire::ClusterMap;
 pub use weft_wire::data::ProbeWork;

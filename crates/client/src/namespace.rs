@@ -13,7 +13,7 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// Those of mkdir(2).
     pub async fn mkdir(&self, at: &Place, mode: u32) -> Result<Attr> {
-        self.attr_reply(at, Effect::Once, MetaRequest::Mkdir { at: at.clone(), mode }).await
+        self.changed_attr(at, MetaRequest::Mkdir { at: at.clone(), mode }).await
     }
 
     /// Makes a node without bytes.
@@ -21,7 +21,7 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// Those of mknod(2).
     pub async fn mknod(&self, at: &Place, kind: FileType, mode: u32, rdev: u64) -> Result<Attr> {
-        self.attr_reply(at, Effect::Once, MetaRequest::Mknod { at: at.clone(), kind, mode, rdev }).await
+        self.changed_attr(at, MetaRequest::Mknod { at: at.clone(), kind, mode, rdev }).await
     }
 
     /// Makes a symbolic link at `at`.
@@ -29,8 +29,7 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// Those of symlink(2).
     pub async fn symlink(&self, at: &Place, target: &[u8]) -> Result<Attr> {
-        self.attr_reply(at, Effect::Once, MetaRequest::Symlink { at: at.clone(), target: target.to_vec() })
-            .await
+        self.changed_attr(at, MetaRequest::Symlink { at: at.clone(), target: target.to_vec() }).await
     }
 
     /// Gives `from` the further name `to`.
@@ -39,7 +38,7 @@ impl<E: Env> Client<E> {
     /// Those of link(2).
     pub async fn link(&self, from: &Place, to: &Place) -> Result<Attr> {
         let request = MetaRequest::Link { from: from.clone(), to: to.clone() };
-        self.attr_reply(from, Effect::Once, request).await
+        self.changed_attr(from, request).await
     }
 
     /// Removes a name that is no directory.
@@ -80,7 +79,8 @@ impl<E: Env> Client<E> {
     }
 
     /// A page of the names in a directory after `after` (empty: from the start), in the order of their bytes, and
-    /// whether there are more. Entries whose attributes could not be had have none.
+    /// whether there are more. Entries that were removed meanwhile have no attributes. Entries whose size a data server
+    /// could not be asked for have the last known one and [`Attr::unsettled`]; [`Client::stat_last_known`] says why.
     ///
     /// # Errors
     /// Those of opendir(3).
@@ -99,7 +99,7 @@ impl<E: Env> Client<E> {
         };
         for entry in &mut entries {
             if let Some(attr) = entry.attr.take_if(|attr| attr.unsettled.is_some()) {
-                entry.attr = self.resolve(attr).await.ok();
+                entry.attr = self.resolve(attr).await.ok().map(|known| known.attr);
             }
         }
         Ok((entries, more))

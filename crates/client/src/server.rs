@@ -92,6 +92,11 @@ impl<E: Env> Server<E> {
         self.entry().addresses.iter().any(|address| matches!(address, Address::Unix(_)))
     }
 
+    /// Whether the last that was heard of the server was trouble.
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.troubled.load(Ordering::Relaxed)
+    }
+
     /// Whether to try at all.
     pub(crate) fn admit(&self, now: Nanos) -> Result<Patience, Error> {
         if !self.troubled.load(Ordering::Relaxed) {

@@ -6,6 +6,8 @@ use crate::control::{Boots, odd_reply};
 use crate::error::{Error, Result};
 use crate::file::{Patience, moved};
 use crate::write::expired;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use weft_core::{ByteLen, FileId, FileOffset};
 use weft_env::Env;
 use weft_wire::meta::{Attr, HandleId, MetaReply, MetaRequest, NO_EPOCH, Place, Settlement};
@@ -13,6 +15,48 @@ use weft_wire::{Capability, Errno};
 
 /// The finding about a file that was just cut to nothing.
 const EMPTY: Settlement = Settlement { size: ByteLen(0), blocks_512: 0, mtime: None };
+
+/// Attributes as far as they are known.
+#[derive(Clone, Debug)]
+pub struct LastKnown {
+    /// The attributes. With an error, size, room and time of change are the last known ones, at least what the data
+    /// servers that answer have, and [`Attr::unsettled`] is set.
+    pub attr: Attr,
+    /// Why a data server that has a part of the file could not be asked.
+    pub error: Option<Error>,
+}
+
+impl LastKnown {
+    /// The attributes where all of them are known.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub fn exact(self) -> Result<Attr> {
+        self.error.map_or(Ok(self.attr), Err)
+    }
+}
+
+/// Most files whose last found size a client remembers.
+const SIZES_MAX: usize = 1024;
+
+/// Sizes of unsettled files as this client found them last: what it shows while a data server cannot be asked.
+#[derive(Default)]
+pub(crate) struct LastSizes(Mutex<BTreeMap<FileId, Settlement>>);
+
+impl LastSizes {
+    fn keep(&self, file: FileId, found: Settlement) {
+        let mut sizes = self.0.lock();
+        sizes.insert(file, found);
+        if sizes.len() > SIZES_MAX {
+            // Older files have lower numbers.
+            sizes.pop_first();
+        }
+    }
+
+    fn last(&self, file: FileId) -> Settlement {
+        self.0.lock().get(&file).copied().unwrap_or(EMPTY)
+    }
+}
 
 impl<E: Env> Client<E> {
     /// Cuts or extends a file.
@@ -64,12 +108,13 @@ impl<E: Env> Client<E> {
         }
     }
 
-    /// Fills in what only the datafiles know, and tells the metadata service so that the next one need not ask.
-    pub(crate) async fn resolve(&self, mut attr: Attr) -> Result<Attr> {
+    /// Fills in what only the datafiles know, and tells the metadata service so that the next one need not ask. Where a
+    /// data server cannot be asked, size, room and time are the last known ones; `unsettled` stays as a mark of that.
+    pub(crate) async fn resolve(&self, mut attr: Attr) -> Result<LastKnown> {
         let mut patience = Patience::default();
         let (unsettled, found) = loop {
-            let Some(unsettled) = attr.unsettled.take() else { return Ok(attr) };
-            match self.core.survey(unsettled.cap, &unsettled.layout).await {
+            let Some(unsettled) = attr.unsettled.take() else { return Ok(LastKnown { attr, error: None }) };
+            match self.core.survey_known(unsettled.cap, &unsettled.layout).await {
                 // The file is on its way to another layout: the service knows where it is by now, or will.
                 Err(error) if moved(&error) && patience.wait(&self.core.env).await => {
                     let at = Place { base: attr.file, path: Vec::new(), follow: false };
@@ -84,17 +129,33 @@ impl<E: Env> Client<E> {
                 found => break (unsettled, found?),
             }
         };
+        let (mut found, error) = found;
+        match &error {
+            None => self.core.sizes.keep(attr.file, found),
+            Some(_) => {
+                // Datafiles that answer say how long the file is at least.
+                let before = self.core.sizes.last(attr.file);
+                let at_least = |a: u64, b: u64, c: u64| a.max(b).max(c);
+                found.size = ByteLen(at_least(attr.size.0, found.size.0, before.size.0));
+                found.blocks_512 = at_least(attr.blocks_512, found.blocks_512, before.blocks_512);
+                found.mtime = found.mtime.max(before.mtime);
+            }
+        }
         attr.size = found.size;
         attr.blocks_512 = found.blocks_512;
         if let Some(mtime) = found.mtime.filter(|mtime| *mtime > unsettled.mtime_set_at) {
             attr.mtime = mtime;
             attr.ctime = attr.ctime.max(mtime);
         }
+        if error.is_some() {
+            attr.unsettled = Some(unsettled);
+            return Ok(LastKnown { attr, error });
+        }
         if unsettled.may_settle {
             // The answer is right without it.
             let _ = self.settle(attr.file, unsettled.epoch, unsettled.cap, found).await;
         }
-        Ok(attr)
+        Ok(LastKnown { attr, error: None })
     }
 
     async fn settle(&self, file: FileId, epoch: u64, cap: Capability, found: Settlement) -> Result<()> {

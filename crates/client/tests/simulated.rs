@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::world::World;
 use support::{SERVERS, at, model, pattern, read, write};
-use weft_client::{Client, Counts, Error, LockKind, LockOwner, LockRange, LockSpace, Transport, Wait};
+use weft_client::{
+    Client, Counts, Error, LockKind, LockOwner, LockRange, LockSpace, OpenFile, Place, ROOT, SetAttr,
+    Transport, Wait,
+};
 use weft_core::{ByteLen, ClassLayout, ClassPart, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::Env;
 use weft_env::sim::{Sim, SimEnv};
@@ -250,6 +253,99 @@ fn new_files_go_to_servers_that_answer() {
             }
             client.env().sleep(Nanos::from_s(6)).await;
             assert_eq!(targets_of_new(&client, "again", &any).await.expect("made"), [0, 1, 2, 3]);
+            drop(servers);
+        });
+    }
+}
+
+/// A file over all targets that is open for writing, so that its size is asked of the data servers.
+async fn open_over_all(client: &Client<SimEnv>, name: &str, bytes: &[u8]) -> OpenFile<SimEnv> {
+    let strips = (0..SERVERS).map(|target| (TargetId(target), ByteLen(65_536))).collect();
+    let spec = LayoutSpec { strips: Some(strips), ..LayoutSpec::default() };
+    let file = client.open(&at(name), support::READ_WRITE, 0o644, &spec).await.expect("made");
+    write(&file, 0, bytes).await;
+    file
+}
+
+#[test]
+fn names_and_attributes_work_on_every_file_while_a_server_is_down() {
+    for silent in [false, true] {
+        let mut sim = Sim::with_seed(6);
+        let mut world = World::new(&sim, true);
+        world.plan.ask_every = Some(Nanos::from_s(1));
+        let control = sim.control();
+        let main = control.process(&world.machines[0], "test", 1000, 1000);
+        sim.block_on(&main, async move {
+            let mut servers = world.start().await;
+            let [client, other] = ["a", "b"].map(|name| world.client(name, Transport::Auto));
+            // An end in the middle of the third stripe, which is on the server that goes down.
+            let bytes = pattern(2 * 65_536 + 777, 1);
+            let mut files = Vec::new();
+            for name in ["open", "moved", "removed", "replaced", "cut"] {
+                files.push(open_over_all(&client, name, &bytes).await);
+            }
+            let len = ByteLen(bytes.len() as u64);
+            assert_eq!(client.stat(&at("open")).await.expect("there").size, len);
+            support::open(&client, "settled", 65_536).await.close().await.expect("closed");
+            let mut machine = world.machines[2].clone();
+            match silent {
+                true => control.partition(&world.machines[0], &machine),
+                false => control.kill(&machine),
+            }
+            // A client that asked before shows that answer; another one shows at least the part on the other servers.
+            let known = client.stat_last_known(&at("open")).await.expect("there");
+            assert_eq!(known.attr.size, len);
+            assert!(known.attr.unsettled.is_some(), "not taken for settled");
+            let error = known.error.clone().expect("a server is down").to_string();
+            assert!(error.contains("open: server s2 at tcp:n2:4000 does not answer"), "{error}");
+            assert_eq!(known.exact().expect_err("not known").errno(), 5);
+            let known = other.stat_last_known(&at("open")).await.expect("there");
+            assert_eq!((known.attr.size, known.error.is_some()), (ByteLen(2 * 65_536), true));
+            let settled = other.stat_last_known(&at("settled")).await.expect("there");
+            assert!(settled.error.is_none() && settled.attr.unsettled.is_none());
+            // An operation that needs the size does not guess it.
+            assert_eq!(client.stat(&at("open")).await.expect_err("not known").errno(), 5);
+            assert_eq!(files[0].attr().await.expect_err("not known").errno(), 5);
+            assert_eq!(files[0].require_size().await.expect_err("not known").errno(), 5);
+            assert_eq!(files[0].size().await.expect_err("not known").errno(), 5);
+            // A listing has all names, and marks those whose size is the last known one.
+            let root = Place { base: ROOT, path: Vec::new(), follow: true };
+            let (entries, more) = other.list(&root, b"", 100, true).await.expect("listed");
+            let attrs: Vec<_> =
+                entries.iter().map(|entry| entry.attr.as_ref().expect("attributes")).collect();
+            assert!(!more && attrs.len() == 6);
+            assert_eq!(attrs.iter().filter(|attr| attr.unsettled.is_some()).count(), 5);
+            // Names change.
+            client.rename(&at("moved"), &at("elsewhere"), true, false).await.expect("renamed");
+            client.rename(&at("settled"), &at("replaced"), false, false).await.expect("renamed over it");
+            client.link(&at("open"), &at("twice")).await.expect("linked");
+            let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+            assert_eq!(client.set_attr(&at("open"), set).await.expect("set").mode, 0o600);
+            assert_eq!(files[0].set_attr(set).await.expect("set").mode, 0o600);
+            client.unlink(&at("removed")).await.expect("removed");
+            // A truncation fails and names the server; the other servers keep their bytes.
+            let error = client.truncate(&at("cut"), ByteLen(5)).await.expect_err("not cut");
+            assert!(error.errno() == 5 && error.to_string().contains("server s2 "), "{error}");
+            let flags = OpenFlags { truncate: true, ..support::READ_WRITE };
+            let error = client.open(&at("cut"), flags, 0, &LayoutSpec::default()).await.expect_err("not cut");
+            assert!(error.errno() == 5 && error.to_string().contains("server s2 "), "{error}");
+            assert!(read(&files[4], 0, 2 * 65_536).await == bytes[..2 * 65_536]);
+            files.clear();
+            // The server is back: sizes are exact, removed files are gone from it.
+            if silent {
+                control.heal(&world.machines[0], &machine);
+            } else {
+                machine = control.restart(&machine);
+                servers[2] = world.start_server(&machine, 2).await;
+            }
+            client.env().sleep(Nanos::from_s(20)).await;
+            for name in ["open", "twice", "elsewhere", "cut"] {
+                let known = other.stat_last_known(&at(name)).await.expect("there");
+                assert_eq!((known.attr.size, known.error.is_none()), (len, true), "{name}");
+            }
+            assert_eq!(other.stat(&at("replaced")).await.expect("there").size, ByteLen(0));
+            let left = other.list_datafiles(TargetId(2), None, 100).await.expect("listed");
+            assert_eq!(left.len(), 3, "of open, elsewhere and cut: {left:?}");
             drop(servers);
         });
     }

@@ -27,11 +27,12 @@ pub struct Changes {
 }
 
 impl WeftFilesystem {
-    /// Attributes, by the open file if it is one.
+    /// Attributes; those by an open file, on which the kernel relies for offsets, are exact or an error, those by name are
+    /// the last known ones while a data server cannot be asked.
     pub fn attributes_of(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>) -> Answer<Attr> {
         match fh.and_then(|fh| self.files.get(fh.0)) {
             Some(handle) => Ok(block_on(handle.file.attr())?),
-            None => Ok(block_on(self.client(request).stat(&inode(ino)))?),
+            None => Ok(block_on(self.client(request).stat_last_known(&inode(ino)))?.attr),
         }
     }
 
@@ -68,7 +69,7 @@ impl WeftFilesystem {
         if set != SetAttr::default() {
             block_on(client.set_attr(&at, set))?;
         }
-        Ok(block_on(client.stat(&at))?)
+        Ok(block_on(client.stat_last_known(&at))?.attr)
     }
 
     /// Sets an extended attribute.

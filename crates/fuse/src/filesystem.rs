@@ -122,7 +122,8 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(block_on(self.client(request).stat(&child(parent, name))), reply);
+        let found = block_on(self.client(request).stat_last_known(&child(parent, name)));
+        self.entry(found.map(|known| known.attr), reply);
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
@@ -234,7 +235,13 @@ impl Filesystem for WeftFilesystem {
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         // The kernel has made and, with its own setattr, cut the file already.
         let flags = flags.0 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
-        match self.open_at(request, &inode(ino), flags, 0) {
+        let opened = self.open_at(request, &inode(ino), flags, 0).and_then(|file| {
+            if flags & libc::O_ACCMODE == libc::O_RDONLY {
+                block_on(file.require_size())?;
+            }
+            Ok(file)
+        });
+        match opened {
             Ok(file) => {
                 let (fh, kernel) = self.keep(file, flags);
                 reply.opened(fh, kernel);

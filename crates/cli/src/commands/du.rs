@@ -1,7 +1,7 @@
 //! `weft du`.
 
 use super::bytes;
-use super::session::Weft;
+use super::session::{Doubts, Weft};
 use crate::failure::Failure;
 use crate::table::human;
 use clap::Args;
@@ -43,12 +43,15 @@ impl Du {
         let weft = Weft::open(file)?;
         let root = [String::new()];
         let paths = if self.paths.is_empty() { &root[..] } else { &self.paths[..] };
+        let mut doubts = Doubts::default();
         for path in paths {
             let inside = weft.inside(path).trim_end_matches('/');
             let mut seen = BTreeSet::new();
             // Bottom up: the sums of what a directory holds are complete when it comes.
             let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-            weft.walk(inside, true, &mut |path, attr| {
+            weft.walk(inside, true, &mut |path, known| {
+                doubts.note(&weft.shown(path), known);
+                let attr = &known.attr;
                 let fresh = attr.nlink < 2 || attr.kind == FileType::Directory || seen.insert(attr.file);
                 let own = if self.apparent { attr.size.0 } else { attr.blocks_512 * 512 };
                 let total = sums.remove(path).unwrap_or(0) + if fresh { own } else { 0 };
@@ -62,7 +65,7 @@ impl Du {
                 Ok(())
             })?;
         }
-        Ok(0)
+        Ok(u8::from(doubts.tell()))
     }
 
     fn line(&self, bytes: u64, path: &str) {

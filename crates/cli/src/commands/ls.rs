@@ -2,11 +2,12 @@
 
 use super::bytes;
 use super::names::{self, Names};
-use super::session::{Weft, join};
+use super::session::{Doubts, Weft, join};
 use crate::failure::Failure;
 use crate::table::human;
 use clap::Args;
 use std::path::PathBuf;
+use weft_client::LastKnown;
 use weft_env::real::block_on;
 use weft_wire::meta::{Attr, FileType};
 
@@ -41,6 +42,13 @@ pub struct Ls {
     paths: Vec<String>,
 }
 
+/// State that a listing gathers on its way.
+#[derive(Default)]
+struct Seen {
+    names: Names,
+    doubts: Doubts,
+}
+
 impl Ls {
     /// Lists them.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
@@ -48,16 +56,16 @@ impl Ls {
         let root = [String::new()];
         let paths = if self.paths.is_empty() { &root[..] } else { &self.paths[..] };
         let mut failed = false;
-        let mut names = Names::default();
+        let mut seen = Seen::default();
         for (index, path) in paths.iter().enumerate() {
             let inside = weft.inside(path);
             let heading = self.recursive || paths.len() > 1;
-            if let Err(failure) = self.one(&weft, inside, heading, index > 0, &mut names) {
+            if let Err(failure) = self.one(&weft, inside, heading, index > 0, &mut seen) {
                 eprintln!("{failure}");
                 failed = true;
             }
         }
-        Ok(u8::from(failed))
+        Ok(u8::from(seen.doubts.tell() || failed))
     }
 
     fn one(
@@ -66,11 +74,11 @@ impl Ls {
         inside: &str,
         heading: bool,
         gap: bool,
-        names: &mut Names,
+        seen: &mut Seen,
     ) -> Result<(), Failure> {
-        let attr = weft.stat(inside, !self.long)?;
-        if attr.kind != FileType::Directory || self.directory {
-            self.line(weft, &weft.shown(inside), inside, &attr, names);
+        let known = weft.known(inside, !self.long)?;
+        if known.attr.kind != FileType::Directory || self.directory {
+            self.doubtful(weft, &weft.shown(inside), inside, &known, seen);
             return Ok(());
         }
         if heading {
@@ -88,18 +96,28 @@ impl Ls {
             }
             match entry.attr {
                 // An unsettled size is known to the data servers only.
-                Some(attr) if attr.unsettled.is_none() => self.line(weft, &name, &path, &attr, names),
+                Some(attr) if attr.unsettled.is_none() => {
+                    self.line(weft, &name, &path, &attr, &mut seen.names);
+                }
                 _ if self.long => {
                     // Or it has been removed meanwhile.
-                    if let Some(attr) = weft.look(&path, false)? {
-                        self.line(weft, &name, &path, &attr, names);
+                    if let Some(known) = weft.look(&path, false)? {
+                        self.doubtful(weft, &name, &path, &known, seen);
                     }
                 }
                 _ => print_line(&name),
             }
             Ok(())
         })?;
-        below.into_iter().try_for_each(|path| self.one(weft, &path, true, true, names))
+        below.into_iter().try_for_each(|path| self.one(weft, &path, true, true, seen))
+    }
+
+    /// A line of attributes that may be the last known ones.
+    fn doubtful(&self, weft: &Weft, name: &str, inside: &str, known: &LastKnown, seen: &mut Seen) {
+        if self.long {
+            seen.doubts.note(&weft.shown(inside), known);
+        }
+        self.line(weft, name, inside, &known.attr, &mut seen.names);
     }
 
     fn line(&self, weft: &Weft, name: &str, inside: &str, attr: &Attr, names: &mut Names) {

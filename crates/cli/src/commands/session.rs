@@ -3,8 +3,9 @@
 use super::bytes;
 use crate::embedded;
 use crate::failure::Failure;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weft_client::{Client, ClientOptions, Error};
+use weft_client::{Client, ClientOptions, Error, LastKnown};
 use weft_config::Cluster;
 use weft_core::Nanos;
 use weft_env::real::{RealEnv, block_on};
@@ -119,15 +120,25 @@ impl Weft {
         self.at(inside, follow, |place| block_on(self.client.stat(place)))
     }
 
-    /// Attributes, or `None` when nothing is there.
-    pub fn look(&self, inside: &str, follow: bool) -> Result<Option<Attr>, Failure> {
+    /// Attributes of the path below the mount, the last known ones where a data server cannot be asked.
+    pub fn known(&self, inside: &str, follow: bool) -> Result<LastKnown, Failure> {
+        self.at(inside, follow, |place| block_on(self.client.stat_last_known(place)))
+    }
+
+    /// Attributes as in [`Weft::known`], or `None` when nothing is there.
+    pub fn look(&self, inside: &str, follow: bool) -> Result<Option<LastKnown>, Failure> {
         let place = Place { base: ROOT, path: bytes::bytes(inside), follow };
-        match block_on(self.client.stat(&place)) {
-            Ok(attr) => Ok(Some(attr)),
+        match block_on(self.client.stat_last_known(&place)) {
+            Ok(known) => Ok(Some(known)),
             Err(error) if error.errno() == libc::ENOENT => Ok(None),
-            Err(Error::Elsewhere { .. }) => self.stat(inside, follow).map(Some),
+            Err(Error::Elsewhere { .. }) => self.known(inside, follow).map(Some),
             Err(error) => Err(Failure::new(self.shown(inside), why(&error))),
         }
+    }
+
+    /// The file type at a path, or `None` when nothing is there.
+    pub fn kind(&self, inside: &str, follow: bool) -> Result<Option<FileType>, Failure> {
+        Ok(self.look(inside, follow)?.map(|known| known.attr.kind))
     }
 
     /// Calls `each` with every entry of a directory, in the order of their names.
@@ -150,19 +161,29 @@ impl Weft {
         }
     }
 
-    /// Calls `each` with the path below the mount and the attributes of everything at and below `inside`, directories
-    /// after what they hold if `bottom_up`.
+    /// Calls `each` with the path below the mount and the last known attributes of everything at and below `inside`,
+    /// directories after their entries if `bottom_up`.
     pub fn walk(
         &self,
         inside: &str,
         bottom_up: bool,
-        each: &mut dyn FnMut(&str, &Attr) -> Result<(), Failure>,
+        each: &mut dyn FnMut(&str, &LastKnown) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let attr = self.stat(inside, false)?;
+        let known = self.known(inside, false)?;
+        self.walk_from(inside, &known, bottom_up, each)
+    }
+
+    fn walk_from(
+        &self,
+        inside: &str,
+        known: &LastKnown,
+        bottom_up: bool,
+        each: &mut dyn FnMut(&str, &LastKnown) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if !bottom_up {
-            each(inside, &attr)?;
+            each(inside, known)?;
         }
-        if attr.kind == FileType::Directory {
+        if known.attr.kind == FileType::Directory {
             // Names first: the walk may remove them.
             let mut names = Vec::new();
             self.list(inside, false, |entry| {
@@ -170,10 +191,14 @@ impl Weft {
                 Ok(())
             })?;
             for name in names {
-                self.walk(&join(inside, &name), bottom_up, each)?;
+                let path = join(inside, &name);
+                // A name that another process has removed meanwhile is no error.
+                if let Some(known) = self.look(&path, false)? {
+                    self.walk_from(&path, &known, bottom_up, each)?;
+                }
             }
         }
-        if bottom_up { each(inside, &attr) } else { Ok(()) }
+        if bottom_up { each(inside, known) } else { Ok(()) }
     }
 }
 
@@ -196,6 +221,34 @@ pub fn why(error: &Error) -> String {
         Error::Refused(refused) if refused.error.detail.is_empty() => posix(error.errno()),
         Error::Refused(refused) => refused.error.detail.clone(),
         other => other.clone().without_path().to_string(),
+    }
+}
+
+/// Files whose size could not be asked for, for the end of a command that went on past them.
+#[derive(Default)]
+pub struct Doubts(BTreeMap<String, (String, u64)>);
+
+impl Doubts {
+    /// Notes a path as people name it, if its attributes are not exact.
+    pub fn note(&mut self, shown: &str, known: &LastKnown) {
+        let Some(error) = &known.error else { return };
+        let (_, count) = self.0.entry(why(error)).or_insert_with(|| (shown.to_owned(), 0));
+        *count += 1;
+    }
+
+    /// Says for each reason how many files it was about and which one was the first; whether there were any.
+    pub fn tell(&self) -> bool {
+        for (why, (first, count)) in &self.0 {
+            let more = match count - 1 {
+                0 => String::new(),
+                more => format!(" (and of {more} more)"),
+            };
+            eprintln!(
+                "{}",
+                Failure::new(first, format!("the size shown{more} is the last known one: {why}"))
+            );
+        }
+        !self.0.is_empty()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::bytes;
 use super::names::{self, Names};
-use super::session::Weft;
+use super::session::{Doubts, Weft};
 use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
@@ -24,11 +24,13 @@ impl Stat {
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
         let mut names = Names::default();
-        let mut failed = false;
+        let (mut failed, mut doubts) = (false, Doubts::default());
         for path in &self.paths {
             let inside = weft.inside(path);
-            match weft.stat(inside, self.dereference) {
-                Ok(attr) => {
+            match weft.known(inside, self.dereference) {
+                Ok(known) => {
+                    doubts.note(&weft.shown(inside), &known);
+                    let attr = known.attr;
                     outln!("  File: {}", weft.shown(inside));
                     let (size, blocks) = (attr.size.0, attr.blocks_512);
                     outln!("  Size: {size:<15} Blocks: {blocks:<10} {}", names::kind(attr.kind));
@@ -52,6 +54,6 @@ impl Stat {
                 }
             }
         }
-        Ok(u8::from(failed))
+        Ok(u8::from(doubts.tell() || failed))
     }
 }

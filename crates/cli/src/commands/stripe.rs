@@ -81,8 +81,8 @@ impl Setstripe {
                 })?;
                 continue;
             }
-            match weft.look(inside, true)? {
-                Some(attr) if self.delete && attr.kind != FileType::Directory => {
+            match weft.kind(inside, true)? {
+                Some(kind) if self.delete && kind != FileType::Directory => {
                     return Err(Failure::misuse(
                         weft.shown(inside),
                         "only directories have a default to take away",

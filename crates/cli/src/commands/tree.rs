@@ -29,7 +29,7 @@ impl Mv {
         let weft = Weft::open(file)?;
         let Some((to, from)) = self.paths.split_last() else { unreachable!("at least two") };
         let to = weft.inside(to);
-        let into = weft.look(to, true)?.is_some_and(|attr| attr.kind == FileType::Directory);
+        let into = weft.kind(to, true)? == Some(FileType::Directory);
         if from.len() > 1 && !into {
             return Err(Failure::misuse(
                 weft.shown(to),
@@ -83,18 +83,18 @@ impl Rm {
     }
 
     fn one(&self, weft: &Weft, inside: &str) -> Result<(), Failure> {
-        let Some(attr) = weft.look(inside, false)? else {
+        let Some(kind) = weft.kind(inside, false)? else {
             if self.force {
                 return Ok(());
             }
             return Err(Failure::new(weft.shown(inside), super::posix(libc::ENOENT)));
         };
-        if attr.kind == FileType::Directory && !self.recursive {
+        if kind == FileType::Directory && !self.recursive {
             let failure = Failure::new(weft.shown(inside), "this is a directory");
             return Err(failure.remedy("-r removes it with all that it holds"));
         }
-        weft.walk(inside, true, &mut |path, attr| {
-            let result = match attr.kind {
+        weft.walk(inside, true, &mut |path, known| {
+            let result = match known.attr.kind {
                 FileType::Directory => block_on(weft.client.rmdir(&plain(path))),
                 _ => block_on(weft.client.unlink(&plain(path))),
             };
@@ -149,8 +149,7 @@ impl Mkdir {
                         Ok(_) => {}
                     }
                 }
-                let attr = weft.stat(inside, true)?;
-                if attr.kind != FileType::Directory {
+                if weft.kind(inside, true)? != Some(FileType::Directory) {
                     return Err(Failure::new(weft.shown(inside), super::posix(libc::EEXIST)));
                 }
             } else {
@@ -221,7 +220,7 @@ impl Ln {
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
         let mut name = weft.inside(&self.name).to_owned();
-        if weft.look(&name, true)?.is_some_and(|attr| attr.kind == FileType::Directory) {
+        if weft.kind(&name, true)? == Some(FileType::Directory) {
             name = join(&name, base_name(&self.target));
         }
         let make = || {

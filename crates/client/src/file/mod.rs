@@ -308,6 +308,21 @@ impl<E: Env> OpenFile<E> {
         }
     }
 
+    /// Fails where the end of the file cannot be known because a data server is down. A kernel takes the size that it was
+    /// told by name, which may be the last known one, for the end of the file. The servers are asked only while one of them
+    /// is in trouble.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn require_size(&self) -> Result<()> {
+        let state = &self.state;
+        let core = &state.client.core;
+        let in_trouble = |(_, target)| core.route(target).map_or(true, |id| core.server(id).is_troubled());
+        let doubtful = state.opened.attr.unsettled.is_some()
+            && state.some_home().is_some_and(|home| home.layout.objects().any(in_trouble));
+        if doubtful { self.size().await.map(drop) } else { Ok(()) }
+    }
+
     /// Length, room and time of each datafile, in the order of [`Layout::objects`]; none for what has no bytes.
     ///
     /// # Errors

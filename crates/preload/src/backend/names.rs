@@ -17,7 +17,7 @@ const MAGIC: i64 = 0x7765_6674;
 
 impl Backend {
     pub fn stat(&self, at: &Spot, follow: bool) -> Res<libc::stat> {
-        Ok(stat_of(&block_on(self.client.stat(&place(at, follow)))?))
+        Ok(stat_of(&block_on(self.client.stat_last_known(&place(at, follow)))?.attr))
     }
 
     pub fn open(&self, at: &Spot, how: &How) -> Res<File> {

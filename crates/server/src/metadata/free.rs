@@ -12,6 +12,7 @@ use crate::peer::{Asker, ask};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, Nanos, Reserve, ServerId, TargetId};
 use weft_env::{Env, Notify, Space};
@@ -147,6 +148,8 @@ impl<E: Env> Service<E> {
         if self.core.free.told(server, status.targets.iter().map(space)) {
             let name = &self.cluster.server(server).name;
             self.log(&format!("server {name} answers again: it gets new files"));
+            self.server_returned.store(true, Ordering::SeqCst);
+            self.reap_work.notify_all();
         }
     }
 

@@ -189,6 +189,8 @@ pub struct Service<E: Env> {
     /// The reaper has ended.
     reaper_ended: E::Notify,
     reaper_runs: AtomicBool,
+    /// A data server that was down answers again: what is to be removed there need not wait any longer.
+    server_returned: AtomicBool,
     stopping: AtomicBool,
     /// Up to here the database says whose sessions have ended: before a lock of theirs is another's it must be durable, so
     /// that no later start gives it back.

@@ -3,7 +3,7 @@
 use super::attrs::later;
 use super::fault::{Fault, Outcome};
 use super::op::Op;
-use super::opens::{Ended, OpenEntry, Told};
+use super::opens::{Ended, OpenEntry, Quiet};
 use super::permit::{READ, WRITE, allows, require, without_set_ids};
 use super::tables::{change_inode, inode, known_inode, put_inode, row};
 use super::walk::{Last, Walked, walk, walk_to_name};
@@ -344,8 +344,8 @@ impl Op<'_> {
         if told.is_none() && ended.open.changes() {
             self.core.ghosts.lock().lose(file, self.now, self.core.granted_until(self.now));
         }
-        if let Some(told) = &ended.quiet {
-            self.quiet(t, file, told.as_ref())?;
+        if let Some(quiet) = &ended.quiet {
+            self.quiet(t, file, quiet)?;
         }
         if ended.forsaken {
             self.end_orphan(t, file)?;
@@ -354,11 +354,11 @@ impl Op<'_> {
     }
 
     /// The last writer of a file has gone: its inode knows its size again if all was told.
-    pub(super) fn quiet(&self, t: &mut dyn Transaction, file: FileId, told: Option<&Told>) -> Outcome<()> {
+    pub(super) fn quiet(&self, t: &mut dyn Transaction, file: FileId, quiet: &Quiet) -> Outcome<()> {
         if inode(t, file)?.is_none() {
             return Ok(());
         }
-        change_inode(t, file, |inode| settle(inode, told))?;
+        change_inode(t, file, |inode| settle(inode, quiet))?;
         Ok(())
     }
 
@@ -378,11 +378,16 @@ impl Op<'_> {
 
 /// Takes what the writers told into an inode; without it the datafiles keep the word, under a new epoch so that what
 /// anybody measured while they wrote is not believed.
-fn settle(inode: &mut Inode, told: Option<&Told>) {
+fn settle(inode: &mut Inode, quiet: &Quiet) {
     let Node::Regular { settled, touched, epoch, .. } = &mut inode.node else { return };
-    let Some(told) = told else {
-        *epoch = epoch.wrapping_add(1);
-        return;
+    let told = match quiet {
+        Quiet::Sure(told) => told,
+        Quiet::Unsure(end) => {
+            *epoch = epoch.wrapping_add(1);
+            // Shown only while a data server cannot be asked.
+            inode.size = inode.size.max(*end);
+            return;
+        }
     };
     *settled = true;
     if !told.wrote {

@@ -38,6 +38,15 @@ pub(super) struct Told {
     pub drop_set_ids: bool,
 }
 
+/// Knowledge about a file's end when its last writer has gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Quiet {
+    /// All that its writers told, which is everything.
+    Sure(Told),
+    /// A writer was lost or failed: the others, and the failed ones before they failed, wrote up to here.
+    Unsure(ByteLen),
+}
+
 /// One file that somebody has open or is cutting.
 #[derive(Debug, Default)]
 pub(super) struct FileEntry {
@@ -71,8 +80,8 @@ impl FileEntry {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ended {
     pub open: OpenEntry,
-    /// The last writer has gone (and nobody cuts): what all have told, if that is everything.
-    pub quiet: Option<Option<Told>>,
+    /// The last writer has gone (and nobody cuts).
+    pub quiet: Option<Quiet>,
     /// Nobody has it open any more, and it has no name.
     pub forsaken: bool,
     /// This session has it open no more.
@@ -248,12 +257,12 @@ impl Opens {
         let mut quiet = None;
         if open.changes() {
             count_down(&mut entry.writers, session);
+            entry.told.end = entry.told.end.max(summary.map_or(ByteLen(0), |(summary, _)| summary.end));
             match summary {
                 Some((summary, privileged)) if !summary.unsure => {
                     if summary.wrote {
                         let told = &mut entry.told;
                         told.wrote = true;
-                        told.end = told.end.max(summary.end);
                         told.bytes = ByteLen(told.bytes.0.saturating_add(summary.bytes.0));
                         told.mtime = told.mtime.max(Some(summary.mtime));
                         told.drop_set_ids |= !privileged;
@@ -262,7 +271,10 @@ impl Opens {
                 _ => entry.sure = false,
             }
             if !entry.busy() {
-                quiet = Some(entry.sure.then(|| entry.told.clone()));
+                quiet = Some(match entry.sure {
+                    true => Quiet::Sure(entry.told.clone()),
+                    false => Quiet::Unsure(entry.told.end),
+                });
             }
         }
         let forsaken = entry.opens == 0 && entry.orphan;

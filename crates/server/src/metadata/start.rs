@@ -162,6 +162,7 @@ impl<E: Env> Service<E> {
             freed: env.notify(),
             reaper_ended: env.notify(),
             reaper_runs: AtomicBool::new(true),
+            server_returned: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             grace_is_over: AtomicBool::new(!before.expected),
             grace_until: if before.expected { now.saturating_add(options.grace) } else { Nanos::ZERO },

@@ -32,8 +32,10 @@ impl<E: Env> Service<E> {
                 self.core.freeing.lock().stalled();
                 self.freed.notify_all();
                 // Not woken by more to remove: the server that is down would be asked without end.
-                self.wait_unless_stopping(backoff).await;
-                backoff = BACKOFF_MAX.min(Nanos(backoff.0 * 2));
+                backoff = match self.wait_for_return(backoff).await {
+                    true => BACKOFF_MIN,
+                    false => BACKOFF_MAX.min(Nanos(backoff.0 * 2)),
+                };
             }
         }
         self.core.freeing.lock().stalled();
@@ -50,11 +52,22 @@ impl<E: Env> Service<E> {
     }
 
     async fn wait_unless_stopping(&self, duration: Nanos) {
+        self.wait_while(duration, || !self.is_stopping()).await;
+    }
+
+    /// Waits for `duration`, or until a server that was down answers again: whether that was the end of it.
+    async fn wait_for_return(&self, duration: Nanos) -> bool {
+        self.wait_while(duration, || !self.is_stopping() && !self.server_returned.load(Ordering::SeqCst))
+            .await;
+        self.server_returned.swap(false, Ordering::SeqCst)
+    }
+
+    async fn wait_while(&self, duration: Nanos, goes_on: impl Fn() -> bool) {
         let until = self.env.now().saturating_add(duration);
         loop {
             let epoch = self.reap_work.epoch();
             let left = until.saturating_sub(self.env.now());
-            if left == Nanos::ZERO || self.is_stopping() {
+            if left == Nanos::ZERO || !goes_on() {
                 return;
             }
             self.reap_work.wait(epoch, Some(left)).await;

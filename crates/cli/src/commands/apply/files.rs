@@ -126,8 +126,8 @@ fn matching(weft: &Weft, dir: &str, names: &[&str], out: &mut Vec<String>) -> Re
     } else {
         // As it is told of a file, without the escapes of a rule.
         let path = join(dir, &bytes::text(&bytes::bytes(name)));
-        if let Some(attr) = weft.look(&path, true)? {
-            kept.push((path, attr.kind));
+        if let Some(kind) = weft.kind(&path, true)? {
+            kept.push((path, kind));
         }
     }
     for (path, kind) in kept {
@@ -142,9 +142,9 @@ fn matching(weft: &Weft, dir: &str, names: &[&str], out: &mut Vec<String>) -> Re
 
 /// Files below a rule's directory that it fits.
 fn below(weft: &Weft, rule: &Placed, out: &mut Vec<String>) -> Result<(), Failure> {
-    weft.walk(&rule.dir, false, &mut |path, attr| {
+    weft.walk(&rule.dir, false, &mut |path, known| {
         let name = super::paths::below(path, &rule.dir);
-        if attr.kind == FileType::Regular && rule.pattern.matches(&bytes::bytes(name)) {
+        if known.attr.kind == FileType::Regular && rule.pattern.matches(&bytes::bytes(name)) {
             out.push(path.to_owned());
         }
         Ok(())

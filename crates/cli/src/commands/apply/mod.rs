@@ -190,8 +190,8 @@ impl Apply {
     fn directory(&self, weft: &Weft, inside: &str) -> Result<String, Failure> {
         if let Some(under) = &self.under {
             let under = weft.inside(under).trim_end_matches('/');
-            return match weft.look(under, true)? {
-                Some(attr) if attr.kind == FileType::Directory => Ok(PathRule::of(under).0),
+            return match weft.kind(under, true)? {
+                Some(FileType::Directory) => Ok(PathRule::of(under).0),
                 Some(_) => Err(Failure::misuse(weft.shown(under), "it is no directory")),
                 None => Err(Failure::misuse(weft.shown(under), "there is no such directory")
                     .remedy(format!("make it: weft mkdir -p {}", weft.shown(under)))),
@@ -199,8 +199,8 @@ impl Apply {
         }
         let mut deepest = String::new();
         for dir in paths::directories(inside).into_iter().skip(1) {
-            match weft.look(&dir, true)? {
-                Some(attr) if attr.kind == FileType::Directory => deepest = dir,
+            match weft.kind(&dir, true)? {
+                Some(FileType::Directory) => deepest = dir,
                 _ => break,
             }
         }

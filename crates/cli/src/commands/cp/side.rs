@@ -106,17 +106,22 @@ impl Copy<'_> {
 
     pub(super) fn look_at(&self, side: &Side, follow: bool) -> Result<Option<Found>, Failure> {
         match side {
-            Side::Weft(path) => Ok(self.weft.look(path, follow)?.map(|attr| Found {
-                kind: attr.kind,
-                size: attr.size.0,
-                mode: attr.mode,
-                uid: attr.uid,
-                gid: attr.gid,
-                mtime: attr.mtime,
-                atime: attr.atime,
-                links: u64::from(attr.nlink),
-                id: Id::Weft(attr.file),
-            })),
+            Side::Weft(path) => {
+                let Some(known) = self.weft.look(path, follow)? else { return Ok(None) };
+                // As many bytes are copied as the size says.
+                let attr = known.exact().map_err(|error| Failure::new(self.shown(side), why(&error)))?;
+                Ok(Some(Found {
+                    kind: attr.kind,
+                    size: attr.size.0,
+                    mode: attr.mode,
+                    uid: attr.uid,
+                    gid: attr.gid,
+                    mtime: attr.mtime,
+                    atime: attr.atime,
+                    links: u64::from(attr.nlink),
+                    id: Id::Weft(attr.file),
+                }))
+            }
             Side::Local(path) => {
                 let meta = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
                 let meta = match meta {
