@@ -65,11 +65,11 @@ pub unsafe fn set(
     if access == missing || open.flags() & libc::O_PATH != 0 {
         return Err(libc::EBADF.into());
     }
-    if by_handle && kind.is_some() && open.is_shared() {
+    if by_handle && kind.is_some() && open.is_inherited() {
         static SAID: Once = Once::new();
         SAID.call_once(|| {
             sys::complain(
-                "lock: F_OFD_SETLK: the file was opened before a fork or exec, and such a lock cannot be held for all \
+                "lock: F_OFD_SETLK: the file was opened by another process, and such a lock cannot be held for all \
                  processes that share it; use flock, or open the file in the process that locks it",
             );
         });

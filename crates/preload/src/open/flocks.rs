@@ -49,6 +49,8 @@ pub struct Own {
 pub struct Description {
     /// First of its bytes in the memory file.
     first: u64,
+    /// Process that opened it; 0 when that was another program image.
+    opener_pid: u32,
     /// [`SHARES`] when it was opened.
     opened_at: Option<u32>,
     own: crate::lock::Lock<Option<Own>>,
@@ -60,14 +62,15 @@ impl Description {
     pub fn fresh() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed) & 0xff_ffff;
-        let first = (u64::from(std::process::id()) << 24 | number) * BYTES;
-        Self { opened_at: Some(SHARES.load(Ordering::SeqCst)), ..Self::inherited(first) }
+        let opener_pid = std::process::id();
+        let first = (u64::from(opener_pid) << 24 | number) * BYTES;
+        Self { opener_pid, opened_at: Some(SHARES.load(Ordering::SeqCst)), ..Self::inherited(first) }
     }
 
     /// Of a file that another program image opened.
     pub fn inherited(first: u64) -> Self {
         let own = crate::lock::Lock::new(None);
-        Self { first, opened_at: None, own, has_own: AtomicBool::new(false) }
+        Self { first, opener_pid: 0, opened_at: None, own, has_own: AtomicBool::new(false) }
     }
 
     /// What [`Description::inherited`] needs in another program image.
@@ -75,8 +78,13 @@ impl Description {
         self.first
     }
 
+    /// Whether this process has it from another one.
+    pub fn is_inherited(&self) -> bool {
+        self.opener_pid != std::process::id()
+    }
+
     /// Whether another process may have it, too.
-    pub fn is_shared(&self) -> bool {
+    fn is_shared(&self) -> bool {
         self.opened_at != Some(SHARES.load(Ordering::SeqCst))
     }
 

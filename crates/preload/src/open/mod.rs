@@ -120,9 +120,9 @@ impl Open {
         self.description.first_byte()
     }
 
-    /// Whether another process may have the description, too.
-    pub fn is_shared(&self) -> bool {
-        self.description.is_shared()
+    /// Whether this process has the description from another one.
+    pub fn is_inherited(&self) -> bool {
+        self.description.is_inherited()
     }
 
     /// The path from the root of the mount by which it was opened.

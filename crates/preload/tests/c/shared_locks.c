@@ -147,6 +147,11 @@ MAIN
     lock.l_type = F_UNLCK;
     CHECK(fcntl(fd, F_SETLK, &lock) == 0);
     lock.l_type = F_WRLCK;
-    if (is_served()) FAILS(fcntl(fd, F_OFD_SETLK, &lock), ENOLCK);
+    pid = fork();
+    if (pid == 0) {
+        if (is_served()) FAILS(fcntl(fd, F_OFD_SETLK, &lock), ENOLCK);
+        _exit(0);
+    }
+    CHECK(child_status(pid) == 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0);
     return 0;
 }
