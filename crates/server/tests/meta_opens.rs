@@ -576,6 +576,101 @@ fn after_a_crash_clients_get_back_what_they_had_before_others_get_it() {
     });
 }
 
+/// `Reclaim` of one file and the lock of [`lock`] on it, by the session that had both.
+fn reclaim_locked(handle: HandleId, opened: &Opened) -> MetaRequest {
+    let open = ReclaimOpen { handle, file: opened.attr.file, flags: WRITE, cap: opened.cap, caching: false };
+    let lock = ReclaimLock {
+        file: opened.attr.file,
+        space: LockSpace::Record,
+        owner: LockOwner::Process(0),
+        kind: LockKind::Exclusive,
+        range: LockRange { start: 0, end: 10 },
+    };
+    MetaRequest::Reclaim { opens: vec![open], locks: vec![lock] }
+}
+
+/// The end of a session that a failed log does not take is not forgotten: the next start gives the session its lock back,
+/// so that no other session may have had it.
+#[test]
+fn a_failed_log_grants_no_lock_of_a_session_that_has_ended() {
+    let mut sim = Sim::with_seed(9);
+    let node = sim.node("mds");
+    let control = sim.control();
+    let env = node.clone();
+    let (ours, theirs) = sim.block_on(&node, async move {
+        let service = start(&env, config(PathBuf::from("/")), &Removed::default()).await;
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let ours = a.open("f", CREATE).await.expect("made");
+        let theirs = b.open("f", WRITE).await.expect("there");
+        let (other, _) = b.open("other", CREATE).await.expect("made");
+        assert_eq!(a.ask(lock(ours.0, LockKind::Exclusive, false, 0)).await, MetaReply::Locked);
+        // Both are noted as sessions with locks, so that another lock changes nothing in the database.
+        assert_eq!(b.ask(lock(other, LockKind::Exclusive, false, 0)).await, MetaReply::Locked);
+        let broken = DiskFaults { sync_errors_per_million: 1_000_000, ..DiskFaults::default() };
+        control.set_disk_faults(&env, "/".as_ref(), broken);
+        let mkdir = MetaRequest::Mkdir { at: at("d"), mode: 0o755 };
+        assert_eq!(errno(a.change(mkdir).await), Errno::EIO, "the log has failed");
+        a.gone().await;
+        for wait in [false, true] {
+            assert_eq!(errno(b.ask(lock(theirs.0, LockKind::Exclusive, wait, 0)).await), Errno::EIO);
+        }
+        control.set_disk_faults(&env, "/".as_ref(), DiskFaults::default());
+        (ours, theirs)
+    });
+    sim.control().kill(&node);
+    let node = sim.restart(&node);
+    let env = node.clone();
+    sim.block_on(&node, async move {
+        let service = start(&env, config(PathBuf::from("/")), &Removed::default()).await;
+        let (a, b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let MetaReply::Reclaimed { lost_locks, .. } = a.ask(reclaim_locked(ours.0, &ours.1)).await else {
+            panic!("not reclaimed")
+        };
+        assert_eq!(lost_locks, [], "nobody had it meanwhile");
+        let MetaReply::Reclaimed { lost_locks, .. } = b.ask(reclaim_locked(theirs.0, &theirs.1)).await else {
+            panic!("not reclaimed")
+        };
+        assert_eq!(lost_locks.len(), 1, "the other session has it");
+        service.shutdown().await;
+    });
+}
+
+/// A lock that one start refuses to give back is refused by the next start as well, if the reply was lost in a crash.
+#[test]
+fn a_lock_that_was_refused_before_a_crash_is_not_given_back_after_it() {
+    let mut sim = Sim::with_seed(10);
+    let mut node = sim.node("mds");
+    let env = node.clone();
+    let ours = sim.block_on(&node, async move {
+        let service = start(&env, config(PathBuf::from("/")), &Removed::default()).await;
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let ours = a.open("f", CREATE).await.expect("made");
+        let (theirs, _) = b.open("f", WRITE).await.expect("there");
+        assert_eq!(a.ask(lock(ours.0, LockKind::Exclusive, false, 0)).await, MetaReply::Locked);
+        a.gone().await;
+        assert_eq!(b.ask(lock(theirs, LockKind::Exclusive, false, 0)).await, MetaReply::Locked);
+        // The first session returns and claims its lock; the reply is lost in the crash.
+        let a = Peer::new(&service, 1, user(0));
+        let MetaReply::Reclaimed { lost_locks, .. } = a.ask(reclaim_locked(ours.0, &ours.1)).await else {
+            panic!("not reclaimed")
+        };
+        assert_eq!(lost_locks.len(), 1);
+        ours
+    });
+    sim.power_cut(&node);
+    node = sim.restart(&node);
+    let env = node.clone();
+    sim.block_on(&node, async move {
+        let service = start(&env, config(PathBuf::from("/")), &Removed::default()).await;
+        let a = Peer::new(&service, 1, user(0));
+        let MetaReply::Reclaimed { lost_locks, .. } = a.ask(reclaim_locked(ours.0, &ours.1)).await else {
+            panic!("not reclaimed")
+        };
+        assert_eq!(lost_locks.len(), 1, "another session had it");
+        service.shutdown().await;
+    });
+}
+
 #[test]
 fn the_room_of_a_large_file_is_free_when_its_removal_returns() {
     with_service(async |env, service, removed| {

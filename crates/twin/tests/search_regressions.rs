@@ -153,7 +153,7 @@ const EVERYTHING: Options =
     Options { ibridge: ON, moves: ON, rules: ON, churn: ON, parts: ON, stops: ON, ..AS_DECIDED };
 
 /// Seeds with what they ran with and what they found.
-const FOUND_SINCE: [(u64, Options, &str); 14] = [
+const FOUND_SINCE: [(u64, Options, &str); 15] = [
     (
         6_002_134,
         AS_DECIDED,
@@ -211,6 +211,12 @@ const FOUND_SINCE: [(u64, Options, &str); 14] = [
         18_807_401,
         Options { ibridge: ON, churn: ON, parts: None, stops: None, pairs: None, ..AS_DECIDED },
         "the search itself held a cut of which loss of power took a part to what was seen before it",
+    ),
+    (
+        18_806_587,
+        Options { ibridge: ON, churn: ON, parts: None, stops: None, pairs: None, ..AS_DECIDED },
+        "the lock of a session whose end a failed metadata log did not take was granted to another session, and the next start \
+         gave it back to the first",
     ),
 ];
 

@@ -163,6 +163,29 @@ const AVERAGES_KEPT: Nanos = Nanos::from_s(60);
 /// How many notifiers share the files on which somebody waits for a lock.
 const LOCK_NOTIFIERS: usize = 16;
 
+/// How far the database knows which sessions have ended.
+#[derive(Clone, Copy, Default, Debug)]
+struct Ends {
+    /// The change with the latest end.
+    latest: Option<Point>,
+    /// The latest change that is known to be durable.
+    durable: Option<Point>,
+    /// The end of some session could not be written: rows of sessions without locks have to be deleted first.
+    is_behind: bool,
+}
+
+impl Ends {
+    /// A session has ended with this change, or with `None` the change could not be made.
+    fn add(&mut self, change: Option<Point>) {
+        self.latest = self.latest.max(change);
+        self.is_behind |= change.is_none();
+    }
+
+    fn are_durable(&self) -> bool {
+        !self.is_behind && self.latest <= self.durable
+    }
+}
+
 /// The metadata service of one server.
 pub struct Service<E: Env> {
     env: E,
@@ -192,9 +215,9 @@ pub struct Service<E: Env> {
     /// A data server that was down answers again: what is to be removed there need not wait any longer.
     server_returned: AtomicBool,
     stopping: AtomicBool,
-    /// Up to here the database says whose sessions have ended: before a lock of theirs is another's it must be durable, so
-    /// that no later start gives it back.
-    sessions_ended: Mutex<Option<Point>>,
+    /// How far the database knows which sessions have ended. A lock of an ended session is granted to another session
+    /// only when the end is durable, so that no later start gives the lock back.
+    ends: Mutex<Ends>,
     /// Until then only what was locked before the start is locked.
     grace_until: Nanos,
     /// The database says who has not come back until then.

@@ -4,11 +4,11 @@ use super::Service;
 use super::fault::{Fault, Outcome};
 use super::locking::{LockRequest, byte_range};
 use super::op::Op;
-use super::open::Urgency;
+
 use super::serve::Call;
-use super::tables::put_row;
+
 use weft_env::Env;
-use weft_store::metadata::{Table, Transaction, session_key};
+use weft_store::metadata::Transaction;
 use weft_wire::Errno;
 use weft_wire::meta::{LockSpace, MetaReply, ReclaimLock, ReclaimOpen};
 
@@ -37,13 +37,6 @@ impl<E: Env> Service<E> {
                 Err(_) => lost_opens.push(open.handle),
             }
         }
-        if !locks.is_empty() && self.sessions.lock().note_locks(session) {
-            let note = |t: &mut dyn Transaction, _: &Op<'_>| {
-                put_row(t, Table::Sessions, &session_key(session.0), &());
-                Ok(((), Urgency::Durable))
-            };
-            self.commit(call, note).await?;
-        }
         for lock in locks {
             let ReclaimLock { file, space, owner, kind, range } = lock;
             let is_open = self.core.opens.lock().is_open(*file);
@@ -64,6 +57,10 @@ impl<E: Env> Service<E> {
             if !got {
                 lost_locks.push(lock.clone());
             }
+        }
+        // Only now: a start after a crash before this reply must not give back what was refused here.
+        if lost_locks.len() < locks.len() {
+            self.note_locks(call).await?;
         }
         Ok(MetaReply::Reclaimed { lost_opens, lost_locks, uncached })
     }

@@ -89,14 +89,52 @@ impl<E: Env> Service<E> {
             forgotten.iter().try_for_each(|session| forget_replies(t, *session))
         });
         forgotten.iter().for_each(|session| locks.forget_session(*session));
+        let written = written.map(|(_, point)| point);
+        self.ends.lock().add(written.as_ref().ok().copied());
         // Nobody waits for the mounts here: the writer is gone.
         for file in changed {
             self.tell_others(ctx.session, file, 0, u64::MAX);
         }
-        Some(written.map(|(_, point)| {
-            *self.sessions_ended.lock() = Some(point);
-            point
-        }))
+        Some(written)
+    }
+
+    /// Waits until the database knows for good which sessions have ended so far. Until then no lock is granted: a later
+    /// start would give it back to a session whose row is still there.
+    ///
+    /// # Errors
+    /// When the log has failed, or takes no changes for now.
+    pub(super) async fn until_ends_are_durable(&self) -> Outcome<()> {
+        loop {
+            let point = {
+                let mut ends = self.ends.lock();
+                if ends.is_behind {
+                    let ((), point) = self.journal.write(|t| self.delete_rows_without_locks(t))?;
+                    ends.is_behind = false;
+                    ends.add(Some(point));
+                }
+                match ends.latest {
+                    Some(point) if !ends.are_durable() => point,
+                    _ => return Ok(()),
+                }
+            };
+            self.journal.durable(point).await?;
+            let mut ends = self.ends.lock();
+            ends.durable = ends.durable.max(Some(point));
+        }
+    }
+
+    /// Deletes the rows of sessions that have noted no locks since the start.
+    fn delete_rows_without_locks(&self, t: &mut dyn Transaction) -> Outcome<()> {
+        let mut rows = Vec::new();
+        t.scan(Table::Sessions, Bound::Unbounded, &mut |key, _| {
+            if let Ok(session) = key.try_into() {
+                rows.push(SessionId(u128::from_be_bytes(session)));
+            }
+            Ok(Scan::Next)
+        })?;
+        rows.retain(|session| !self.sessions.lock().is_noted(*session));
+        rows.iter().for_each(|session| t.delete(Table::Sessions, &session_key(session.0)));
+        Ok(())
     }
 
     /// The locks of a session go; what others wait for may be free.
@@ -123,15 +161,8 @@ impl<E: Env> Service<E> {
     pub(super) async fn end_grace(&self) {
         let op_core = &self.core;
         let written = self.journal.write(|t| -> Outcome<()> {
-            let mut gone = Vec::new();
-            t.scan(Table::Sessions, Bound::Unbounded, &mut |key, _| {
-                if let Ok(session) = key.try_into() {
-                    gone.push(SessionId(u128::from_be_bytes(session)));
-                }
-                Ok(Scan::Next)
-            })?;
-            gone.retain(|session| !self.sessions.lock().is_alive(*session));
-            gone.iter().for_each(|session| t.delete(Table::Sessions, &session_key(session.0)));
+            // A session that is connected and has not claimed its locks yet is noted again with them.
+            self.delete_rows_without_locks(t)?;
             let mut orphans = Vec::new();
             t.scan(Table::Orphans, Bound::Unbounded, &mut |key, _| {
                 if let Ok(file) = key.try_into() {
@@ -148,9 +179,7 @@ impl<E: Env> Service<E> {
             }
             Ok(())
         });
-        if let Ok((_, point)) = &written {
-            *self.sessions_ended.lock() = Some(*point);
-        }
+        self.ends.lock().add(written.as_ref().ok().map(|(_, point)| *point));
         self.grace_is_over.store(true, Ordering::SeqCst);
         self.lock_changed.iter().for_each(Notify::notify_all);
         match written {

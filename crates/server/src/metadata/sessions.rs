@@ -36,10 +36,6 @@ impl Sessions {
         self.alive.len()
     }
 
-    pub(super) fn is_alive(&self, session: SessionId) -> bool {
-        self.alive.contains_key(&session)
-    }
-
     pub(super) fn connected(&mut self, session: SessionId) {
         self.ended.remove(&session);
         self.alive.entry(session).or_default().connections += 1;
@@ -81,6 +77,18 @@ impl Sessions {
     /// Whether the database has to be told that this session holds locks.
     pub(super) fn note_locks(&mut self, session: SessionId) -> bool {
         self.alive.get_mut(&session).is_some_and(|entry| !std::mem::replace(&mut entry.noted, true))
+    }
+
+    /// Undoes [`Sessions::note_locks`] after the write to the database failed.
+    pub(super) fn forget_note(&mut self, session: SessionId) {
+        if let Some(entry) = self.alive.get_mut(&session) {
+            entry.noted = false;
+        }
+    }
+
+    /// Whether the database has a row for this session, or gets it.
+    pub(super) fn is_noted(&self, session: SessionId) -> bool {
+        self.alive.get(&session).is_some_and(|entry| entry.noted)
     }
 
     /// Tells a session to drop pages; the number that it acknowledges.

@@ -153,7 +153,7 @@ impl<E: Env> Service<E> {
             sessions: Mutex::new(sessions),
             locks: Mutex::new(Locks::of_before(before.locked)),
             dumps: super::dump::Dumps::default(),
-            sessions_ended: Mutex::default(),
+            ends: Mutex::default(),
             averages: Mutex::new(Board::new(super::AVERAGES_KEPT)),
             lock_changed: std::array::from_fn::<_, LOCK_NOTIFIERS, _>(|_| env.notify()),
             event_changed: env.notify(),

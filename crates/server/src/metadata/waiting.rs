@@ -10,7 +10,7 @@ use super::{LOCK_NOTIFIERS, Service};
 use std::sync::atomic::Ordering;
 use weft_core::FileId;
 use weft_env::{Env, Notify};
-use weft_store::metadata::{Engine, Table, Transaction, session_key};
+use weft_store::metadata::{Table, Transaction, session_key};
 use weft_wire::Errno;
 use weft_wire::hello::SessionId;
 use weft_wire::meta::{HandleId, LOCK_WAIT, LockKind, LockSpace, MetaReply};
@@ -51,23 +51,30 @@ impl<E: Env> Service<E> {
             return Ok(MetaReply::LockWait(ticket));
         }
         // Appends are short and told by nobody after a restart; the others the next start must wait for.
-        if request.space != LockSpace::Append && self.sessions.lock().note_locks(request.session) {
-            let note = |t: &mut dyn Transaction, _: &Op<'_>| {
-                put_row(t, Table::Sessions, &session_key(request.session.0), &());
-                Ok(((), Urgency::Durable))
-            };
-            self.commit(call, note).await?;
+        if request.space != LockSpace::Append {
+            self.note_locks(call).await?;
         }
         let changed = &self.lock_changed[request.file.0 as usize % LOCK_NOTIFIERS];
         let until = self.env.now().saturating_add(LOCK_WAIT);
         let mut ticket = ticket;
         loop {
             let epoch = changed.epoch();
+            if request.space != LockSpace::Append {
+                self.until_ends_are_durable().await?;
+            }
             let now = self.env.now();
             // Closed meanwhile: nobody would ever give the lock up.
             let open = self.core.opens.lock().get(request.session, handle).ok_or(Errno::EBADF)?;
             let answer = {
                 let mut locks = self.locks.lock();
+                // A session ends with this lock held, so that what is granted here was free before any end that the
+                // database does not know. From the begin of a shutdown on, ends are not written at all.
+                if self.is_stopping() {
+                    return Ok(MetaReply::LockWait(ticket));
+                }
+                if request.space != LockSpace::Append && !self.ends.lock().are_durable() {
+                    continue;
+                }
                 if request.space == LockSpace::Append && locks.is_overdue(&request, now) {
                     self.relieve(&mut locks, request.file);
                 }
@@ -89,17 +96,7 @@ impl<E: Env> Service<E> {
                     }
                     return Ok(MetaReply::LockedFenced { cap: op.capability(data, &open), fence_s });
                 }
-                LockAnswer::Granted => {
-                    if let Err(error) = self.until_ends_are_durable().await {
-                        let wakes = self.locks.lock().unlock(&request).unwrap_or(false);
-                        if wakes {
-                            self.wake_lockers(request.file);
-                        }
-                        return Err(error);
-                    }
-                    // Those who queued behind may go with it (shared locks).
-                    return Ok(MetaReply::Locked);
-                }
+                LockAnswer::Granted => return Ok(MetaReply::Locked),
                 LockAnswer::Refused(errno) => return Err(errno.into()),
                 LockAnswer::Wait(place) => ticket = place,
             }
@@ -135,12 +132,22 @@ impl<E: Env> Service<E> {
         }
     }
 
-    /// Waits until the database says for good whose sessions have ended so far.
-    async fn until_ends_are_durable(&self) -> Outcome<()> {
-        let point = *self.sessions_ended.lock();
-        match point {
-            Some(point) => Ok(self.journal.durable(point).await?),
-            None => Ok(()),
+    /// Makes it durable that a session holds locks, so that the next start waits for it.
+    pub(super) async fn note_locks(&self, call: &Call<'_>) -> Outcome<()> {
+        // Deletes the row of an earlier end of the same session, not the one that is written here.
+        self.until_ends_are_durable().await?;
+        let session = call.ctx.session;
+        if !self.sessions.lock().note_locks(session) {
+            return Ok(());
         }
+        let note = |t: &mut dyn Transaction, _: &Op<'_>| {
+            put_row(t, Table::Sessions, &session_key(session.0), &());
+            Ok(((), Urgency::Durable))
+        };
+        let noted = self.commit(call, note).await;
+        if noted.is_err() {
+            self.sessions.lock().forget_note(session);
+        }
+        noted
     }
 }
