@@ -18,11 +18,11 @@ demo: ## Two unmodified MPI programs on four servers, checked, with the layout s
 	@scripts/deps.sh demo
 	@scripts/demo.sh
 
-test: ## All tests, those with MPI, FUSE and network namespaces among them
+test: ## All tests, those with MPI, FUSE and network namespaces among them, with an empty home directory
 	@scripts/deps.sh test
 	$(CARGO) build -p weft-cli -p weft-preload
-	$(CARGO) test --workspace
-	$(CARGO) test -p weft-twin --features plants --test search_plants
+	scripts/isolated.py $(CARGO) test --workspace
+	scripts/isolated.py $(CARGO) test -p weft-twin --features plants --test search_plants
 
 fuzz: export WEFT_FUZZ_SEED ?= fresh
 fuzz: export WEFT_FUZZ_SECONDS ?= 20

@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::{Embedded, WEFT};
-use std::process::Command;
+use common::Embedded;
 
 /// The lines of JSON, as (case, operation, transport, unit).
 fn rows(printed: &str) -> Vec<(String, String, String, String)> {
@@ -18,7 +17,7 @@ fn rows(printed: &str) -> Vec<(String, String, String, String)> {
 }
 
 fn printed(args: &[&str]) -> String {
-    let output = Command::new(WEFT).args(args).output().expect("weft starts");
+    let output = common::undisturbed().args(args).output().expect("weft starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
@@ -100,7 +99,8 @@ fn workloads_are_shown() {
     let shown = printed(&[&["workload", "show", "ior"][..], &set].concat());
     assert!(shown.starts_with("rank,phase,operation,file,offset,length\n"), "{shown}");
     assert!(shown.contains("\n1,write,write,ior,131072,65536\n1,write,write,ior,196608,65536\n"), "{shown}");
-    let output = Command::new(WEFT).args(["workload", "show", "btio", "--set", "ranks=3"]).output().unwrap();
+    let output =
+        common::undisturbed().args(["workload", "show", "btio", "--set", "ranks=3"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("3 is no square: give 1 or 4"), "{told}");

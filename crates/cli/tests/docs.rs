@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::{WEFT, root, succeeded};
-use std::process::Command;
+use common::{root, succeeded};
 
 fn page(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -11,7 +10,7 @@ fn page(name: &str) -> String {
 
 #[test]
 fn every_command_stands_on_the_page_of_commands() {
-    let help = succeeded(Command::new(WEFT).arg("--help"));
+    let help = succeeded(common::undisturbed().arg("--help"));
     let commands = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
     let names: Vec<_> =
         commands.take_while(|line| !line.is_empty()).filter_map(|l| l.split_whitespace().next()).collect();
@@ -24,7 +23,7 @@ fn every_command_stands_on_the_page_of_commands() {
 
 #[test]
 fn every_key_of_the_example_stands_in_the_reference_and_no_other() {
-    let example = succeeded(Command::new(WEFT).args(["config", "example"]));
+    let example = succeeded(common::undisturbed().args(["config", "example"]));
     let reference = page("docs/cluster.md");
     let mut keys: Vec<_> = example
         .lines()

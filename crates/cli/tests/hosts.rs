@@ -48,15 +48,10 @@ impl Hosts {
 
     /// `weft ARGS` on host 0 or 1.
     fn command(&self, host: usize, cluster: &Path, args: &[&str]) -> Command {
-        let mut command = Command::new("ip");
+        let mut command = common::isolated("ip");
         command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin");
         command.args(["netns", "exec", &self.names[host], WEFT, "--cluster"]).arg(cluster).args(args);
-        command
-            .env_remove("WEFT_CLUSTER")
-            .env_remove("WEFT_KEY")
-            .env_remove("LD_PRELOAD")
-            .stdin(Stdio::null());
-        command.env("HOME", "/nonexistent");
+        command.stdin(Stdio::null());
         command
     }
 }
@@ -125,7 +120,7 @@ fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
     std::fs::write(&file, cluster_toml(dir.path())).expect("written");
     let key = dir.path().join("cluster.key");
     let key_text = key.to_str().expect("text");
-    succeeded(Command::new(WEFT).args(["key", "make", key_text]));
+    succeeded(common::undisturbed().args(["key", "make", key_text]));
 
     // `serve` without a name finds this host's server by its address.
     let _servers: Vec<_> =
@@ -151,7 +146,7 @@ fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
     let user = dir.path().join("user.key");
     let user_text = user.to_str().expect("text");
     let make = ["key", "user", "4242", "--groups", "4243", "--key", key_text, "-o", user_text];
-    succeeded(Command::new(WEFT).args(make));
+    succeeded(common::undisturbed().args(make));
     let as_user = |args: &[&str]| {
         let mut command = hosts.command(1, &file, args);
         command.env("WEFT_KEY", &user);
@@ -165,7 +160,7 @@ fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
     // Another cluster's key opens nothing.
     let other = dir.path().join("other.key");
     let other_text = other.to_str().expect("text");
-    succeeded(Command::new(WEFT).args(["key", "make", other_text]));
+    succeeded(common::undisturbed().args(["key", "make", other_text]));
     let mut stranger = hosts.command(1, &file, &["ls", "/weft"]);
     let output = stranger.env("WEFT_KEY", &other).output().expect("starts");
     assert!(!output.status.success(), "{}", shown(&output));
@@ -207,13 +202,12 @@ fn users_of_one_host_share_a_cluster_by_its_sockets() {
     );
     std::fs::write(&cluster, text).expect("written");
     let weft = |uid: &str, args: &[&str]| {
-        let mut command = Command::new("setpriv");
+        let mut command = common::isolated("setpriv");
         command.args(["--reuid", uid, "--regid", uid, "--clear-groups", WEFT, "--cluster"]).arg(&cluster);
-        command.args(args).env_remove("WEFT_CLUSTER").env_remove("WEFT_KEY").env_remove("LD_PRELOAD");
-        command.env("HOME", "/nonexistent").stdin(Stdio::null());
+        command.args(args).env("HOME", "/nonexistent").stdin(Stdio::null());
         command
     };
-    succeeded(Command::new(WEFT).args(["key", "make"]).arg(dir.path().join("key")));
+    succeeded(common::undisturbed().args(["key", "make"]).arg(dir.path().join("key")));
     let mut serve = weft("0", &["serve", "--announce", "s0"]);
     let mut serve = serve.stdout(Stdio::piped()).spawn().expect("weft starts");
     let mut ready = [0; 5];

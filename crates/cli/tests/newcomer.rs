@@ -100,7 +100,7 @@ fn exit_codes_and_signals_are_passed_on() {
 fn fresh_leaves_nothing_and_only_of_its_own() {
     let cluster = Embedded::new();
     cluster.run(["sh", "-c", "echo old > /weft/file"]);
-    let mut again = Command::new(WEFT);
+    let mut again = common::undisturbed();
     again.arg("run").arg("--state").arg(cluster.state()).args(["--fresh", "--", "ls", "-A", "/weft"]);
     assert_eq!(succeeded(&mut again), "");
     // A directory with a cluster of another kind is refused.
@@ -110,7 +110,7 @@ fn fresh_leaves_nothing_and_only_of_its_own() {
     let text = std::fs::read_to_string(cluster.file()).expect("text");
     let text = text.lines().skip(2).collect::<Vec<_>>().join("\n");
     std::fs::write(foreign.join("cluster.toml"), text).expect("written");
-    let mut refused = Command::new(WEFT);
+    let mut refused = common::undisturbed();
     refused.arg("run").arg("--state").arg(&foreign).args(["--fresh", "--", "true"]);
     let output = refused.output().expect("weft starts");
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
@@ -125,7 +125,7 @@ fn a_cluster_in_use_is_not_emptied() {
     let mut user = user.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("weft starts");
     let mut lines = BufReader::new(user.stdout.take().expect("a pipe")).lines();
     assert_eq!(lines.next().expect("a line").expect("text"), "ready");
-    let mut fresh = Command::new(WEFT);
+    let mut fresh = common::undisturbed();
     fresh.arg("run").arg("--state").arg(cluster.state()).args(["--fresh", "--", "true"]);
     let output = fresh.output().expect("weft starts");
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
@@ -139,14 +139,14 @@ fn a_cluster_in_use_is_not_emptied() {
 #[test]
 fn a_misspelled_option_is_not_taken_for_the_program() {
     let cluster = Embedded::new();
-    let mut run = Command::new(WEFT);
+    let mut run = common::undisturbed();
     run.arg("run").arg("--state").arg(cluster.state()).args(["--frehs", "--", "true"]);
     let output = run.output().expect("weft starts");
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
     assert!(!cluster.file().exists(), "nothing was started");
     // Options behind the program are the program's, with and without the dashes between them.
     assert_eq!(cluster.run(["echo", "-n", "--fresh"]), "--fresh");
-    let mut run = Command::new(WEFT);
+    let mut run = common::undisturbed();
     run.arg("run").arg("--state").arg(cluster.state()).args(["echo", "-n", "--fresh"]);
     assert_eq!(succeeded(&mut run), "--fresh");
 }
@@ -154,7 +154,7 @@ fn a_misspelled_option_is_not_taken_for_the_program() {
 #[test]
 fn servers_end_when_idle_and_are_held_while_a_program_runs() {
     let cluster = Embedded::new();
-    let mut run = Command::new(WEFT);
+    let mut run = common::undisturbed();
     run.arg("run").arg("--state").arg(cluster.state());
     // Longer than the idle limit, without any use of Weft.
     run.args(["--idle-exit", "1500 ms", "--", "sh", "-c", "sleep 4; echo still > /weft/file"]);
@@ -201,7 +201,7 @@ fn a_dead_server_is_shown_within_three_seconds_and_turns_into_an_error_that_name
 
     // A program that needs it gets an error in bounded time. The held socket keeps it from being started again.
     let file = cluster.file();
-    let mut read = Command::new("cat");
+    let mut read = common::isolated("cat");
     read.arg("/weft/wide").env("WEFT_CLUSTER", &file);
     read.env("LD_PRELOAD", std::path::Path::new(WEFT).with_file_name("libweft_preload.so"));
     let began = Instant::now();
@@ -214,10 +214,10 @@ fn a_dead_server_is_shown_within_three_seconds_and_turns_into_an_error_that_name
 
 #[test]
 fn help_has_examples_and_pages_are_written() {
-    let help = succeeded(Command::new(WEFT).args(["help", "run"]));
+    let help = succeeded(common::undisturbed().args(["help", "run"]));
     assert!(help.contains("Examples:") && help.contains("--fresh"), "{help}");
     let dir = tempfile::tempdir().expect("a directory");
-    succeeded(Command::new(WEFT).args(["man", "--out"]).arg(dir.path()));
+    succeeded(common::undisturbed().args(["man", "--out"]).arg(dir.path()));
     let page = std::fs::read_to_string(dir.path().join("weft-setstripe.1")).expect("a page");
     assert!(page.contains("stripe\\-size"), "{page}");
     assert!(dir.path().join("weft.1").exists());
@@ -227,7 +227,7 @@ fn help_has_examples_and_pages_are_written() {
         assert!(dir.path().join(format!("weft-{page}.1")).exists(), "no page about {page}");
     }
     for shell in ["bash", "zsh", "fish"] {
-        let text = succeeded(Command::new(WEFT).args(["completions", shell]));
+        let text = succeeded(common::undisturbed().args(["completions", shell]));
         for word in
             ["getstripe", "apply", "migrate", "anywhere", "parquet", "together", "trace-paths", "watch"]
         {
@@ -236,13 +236,13 @@ fn help_has_examples_and_pages_are_written() {
         assert!(!text.contains("darshan-reader"), "{shell}: what is not for people");
     }
     needs("bash");
-    let example = succeeded(Command::new(WEFT).args(["config", "example"]));
+    let example = succeeded(common::undisturbed().args(["config", "example"]));
     let file = dir.path().join("cluster.toml");
     std::fs::write(&file, &example).expect("written");
-    let checked = succeeded(Command::new(WEFT).args(["config", "check"]).arg(&file));
+    let checked = succeeded(common::undisturbed().args(["config", "check"]).arg(&file));
     assert!(checked.contains("2 servers, 4 targets"), "{checked}");
     std::fs::write(&file, example.replace("class = \"hdd\"\n# A", "clas = \"hdd\"\n# A")).expect("written");
-    let output = Command::new(WEFT).args(["config", "check"]).arg(&file).output().expect("weft starts");
+    let output = common::undisturbed().args(["config", "check"]).arg(&file).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(2));
     let text = shown(&output);
     assert!(text.contains("cluster.toml:") && text.contains("has no \"class\""), "{text}");

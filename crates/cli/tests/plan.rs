@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::{Embedded, WEFT, succeeded, undisturbed};
-use std::process::Command;
+use common::{Embedded, succeeded, undisturbed};
 use weft_planner::{Plan, Planner};
 
 const CLUSTER: &str = r#"
@@ -38,7 +37,7 @@ fn files(dir: &std::path::Path) -> [std::path::PathBuf; 3] {
 fn a_plan_is_written_explained_and_tried() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, cluster, plan] = files(dir.path());
-    let mut command = Command::new(WEFT);
+    let mut command = common::undisturbed();
     command.arg("plan").arg(&trace).arg("--cluster").arg(&cluster).args(["--room", "ssd=4MiB", "--explain"]);
     let text = succeeded(command.arg("--verify").arg("--output").arg(&plan));
     for part in ["/scratch/data", "random", "confidence", "PAPER'S COST", "on the twin", "MODEL/TWIN"] {
@@ -49,7 +48,7 @@ fn a_plan_is_written_explained_and_tried() {
     assert_eq!((read.planner, rule.alternatives.len()), (Planner::Best, 4));
     assert_eq!(rule.layout, rule.alternatives[0].layout);
     // A part of the trace, which the result tells.
-    let mut command = Command::new(WEFT);
+    let mut command = common::undisturbed();
     command.arg("plan").arg(&trace).arg("--cluster").arg(&cluster).args([
         "--verify",
         "--verify-requests",
@@ -58,7 +57,7 @@ fn a_plan_is_written_explained_and_tried() {
     let part = succeeded(&mut command);
     assert!(part.contains("of 512 requests ("), "{part}");
     // A plan is a cluster, too: the same trace planned for it by another planner.
-    let mut command = Command::new(WEFT);
+    let mut command = common::undisturbed();
     command.arg("plan").arg(&trace).arg("--cluster").arg(&plan).args(["--planner", "psa", "--output", "-"]);
     let again = Plan::from_toml(&succeeded(&mut command)).unwrap();
     assert_eq!(again.planner, Planner::Psa);
@@ -71,8 +70,7 @@ fn without_a_configured_cluster_the_embedded_one_is_planned_for() {
     let cluster = Embedded::started();
     let [trace, _, plan] = files(&cluster.local(""));
     let mut command = undisturbed();
-    command.env("WEFT_STATE", cluster.state()).env("HOME", cluster.local("nobody"));
-    command.env("XDG_CONFIG_HOME", cluster.local("nothing"));
+    command.env("WEFT_STATE", cluster.state());
     // Nothing is limited, so that its servers have nothing to say, and are not started for that.
     cluster.weft(["stop"]);
     succeeded(command.arg("plan").arg(&trace).arg("--output").arg(&plan));
@@ -88,7 +86,7 @@ fn what_cannot_be_planned_is_told() {
     let [trace, cluster, plan] = files(dir.path());
     std::fs::write(&plan, "[cluster]\nname = 5\n").unwrap();
     let asked = |arguments: &[&std::ffi::OsStr]| {
-        let out = Command::new(WEFT).arg("plan").arg(&trace).args(arguments).output().unwrap();
+        let out = common::undisturbed().arg("plan").arg(&trace).args(arguments).output().unwrap();
         assert!(!out.status.success());
         String::from_utf8(out.stderr).unwrap()
     };
@@ -129,14 +127,14 @@ fn what_the_twin_cannot_hold_is_planned_for_and_not_tried() {
     let far = i64::MAX as u64 - 4096;
     std::fs::write(&trace, format!("op,file,offset,length\nread,/a,{far},4096\nwrite,/a,0,4096\n")).unwrap();
     let out =
-        Command::new(WEFT).arg("plan").arg(&trace).arg("--cluster").arg(&cluster).arg("--verify").output();
+        common::undisturbed().arg("plan").arg(&trace).arg("--cluster").arg(&cluster).arg("--verify").output();
     let out = out.unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(text.contains("/a: 8.00 EiB long") && text.contains("read before they are written"), "{text}");
     assert!(text.contains("no layout could be tried") && !text.contains("as the twin does"), "{text}");
     assert_eq!(out.status.code(), Some(1));
     std::fs::write(&trace, "op,file,offset,length\nwrite,/a,4611686018427387904,4096\n").unwrap();
-    let out = Command::new(WEFT).arg("replay").arg(&trace).arg("--twin").arg(&cluster).output().unwrap();
+    let out = common::undisturbed().arg("replay").arg(&trace).arg("--twin").arg(&cluster).output().unwrap();
     let error = String::from_utf8(out.stderr).unwrap();
     assert!(error.contains("rank 0: write of 4096 bytes at 4611686018427387904: "), "{error}");
 }
@@ -146,7 +144,7 @@ fn what_is_about_a_trace_is_nothing_for_a_directory_that_is_watched() {
     for option in
         [&["--only", "x"][..], &["--without", "x"], &["--level", "posix"], &["--verify"], &["--reconstruct"]]
     {
-        let out = Command::new(WEFT).args(["plan", "--watch", "/weft/d"]).args(option).output().unwrap();
+        let out = common::undisturbed().args(["plan", "--watch", "/weft/d"]).args(option).output().unwrap();
         assert_eq!(out.status.code(), Some(2), "{option:?}");
         let told = String::from_utf8(out.stderr).unwrap();
         assert!(told.contains(option[0]) && told.contains("cannot be used with"), "{told}");

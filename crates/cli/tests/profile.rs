@@ -3,7 +3,6 @@
 mod common;
 
 use common::{Embedded, WEFT, shown, succeeded};
-use std::process::Command;
 use std::time::Instant;
 use weft_estimate::measure::Report;
 
@@ -13,7 +12,7 @@ fn a_path_is_measured_and_its_profile_can_be_emulated() {
     let device = cluster.local("device");
     std::fs::create_dir(&device).expect("a directory");
     let file = cluster.local("disk.toml");
-    let mut profile = Command::new(WEFT);
+    let mut profile = common::undisturbed();
     profile.arg("profile").arg(&device).args(["--size", "16M", "--time", "2s", "--json", "-o"]).arg(&file);
     let told: serde_json::Value = serde_json::from_str(&succeeded(&mut profile)).expect("JSON");
     assert!(told["samples"].as_array().is_some_and(|samples| samples.len() > 5), "{told}");
@@ -50,32 +49,34 @@ fn an_emulated_disk_takes_a_disks_time() {
     let refused = text.replace("class = \"ssd\"\n", "class = \"ssd\"\nemulate = \"floppy\"\n");
     let file = cluster.local("refused.toml");
     std::fs::write(&file, refused).expect("written");
-    let output = Command::new(WEFT).arg("config").arg("check").arg(file).output().expect("weft starts");
+    let output = common::undisturbed().arg("config").arg("check").arg(file).output().expect("weft starts");
     let said = shown(&output);
     assert!(!output.status.success() && said.contains("hdd-nearline") && said.contains("floppy"), "{said}");
 }
 
 #[test]
 fn a_path_that_cannot_be_measured_is_named() {
-    let output = Command::new(WEFT).args(["profile", "/nowhere/at/all"]).output().expect("weft starts");
+    let output = common::undisturbed().args(["profile", "/nowhere/at/all"]).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     assert!(shown(&output).contains("/nowhere/at/all"), "{}", shown(&output));
     // Files there may have 8 KiB.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$1\" profile /tmp --size 16M";
-    let output = Command::new("sh").args(["-c", script, "sh", WEFT]).output().expect("sh starts");
+    let output = common::isolated("sh").args(["-c", script, "sh", WEFT]).output().expect("sh starts");
     assert!(shown(&output).contains("use less of it with --size"), "{}", shown(&output));
     for (wrong, told) in [(["--size", "100T"], "more than 1 TiB"), (["--time", "0s"], "at least 1s")] {
-        let output = Command::new(WEFT).args(["profile", "/tmp"]).args(wrong).output().expect("weft starts");
+        let output =
+            common::undisturbed().args(["profile", "/tmp"]).args(wrong).output().expect("weft starts");
         assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
         assert!(shown(&output).contains(told), "{}", shown(&output));
     }
     // So much is not even written in that time, wherever.
-    let output = Command::new(WEFT).args(["profile", "/tmp", "--size", "20G", "--time", "1s"]).output();
+    let output = common::undisturbed().args(["profile", "/tmp", "--size", "20G", "--time", "1s"]).output();
     let output = output.expect("weft starts");
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     let told = shown(&output);
     assert!(told.contains("give more --time") || told.contains("use less of it"), "{told}");
-    let output = Command::new(WEFT).args(["profile", "/tmp", "--size", "1M"]).output().expect("weft starts");
+    let output =
+        common::undisturbed().args(["profile", "/tmp", "--size", "1M"]).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
 }
 

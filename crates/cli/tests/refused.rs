@@ -47,7 +47,9 @@ fn traces_that_cannot_be_read() {
         told(&mut undisturbed(), dir.path(), &format!("replay {file} folder"), 1, &[file, why]);
     }
     assert!(!dir.path().join("x.svg").exists(), "nothing is drawn");
-    for verb in ["trace plot -o x.svg", "plan --output -"] {
+    let cluster = succeeded_text(&["twin", "example"]);
+    std::fs::write(dir.path().join("twin.toml"), cluster).expect("written");
+    for verb in ["trace plot -o x.svg", "plan --cluster twin.toml --output -"] {
         told(
             &mut undisturbed(),
             dir.path(),
@@ -89,12 +91,12 @@ fn arguments_that_mean_nothing() {
     }
     told(&mut undisturbed(), dir.path(), "apply missing.toml", 1, &["missing.toml: No such file"]);
     let said =
-        Command::new(WEFT).args(["twin", "run", "ior", "--set", "rank=4"]).output().expect("weft starts");
+        common::undisturbed().args(["twin", "run", "ior", "--set", "rank=4"]).output().expect("weft starts");
     assert!(!shown(&said).contains("if it is a trace"), "a kind is no trace: {}", shown(&said));
 }
 
 fn succeeded_text(args: &[&str]) -> String {
-    common::succeeded(Command::new(WEFT).args(args))
+    common::succeeded(common::undisturbed().args(args))
 }
 
 #[test]
@@ -165,8 +167,8 @@ fn files_of_other_users() {
     use std::os::unix::fs::PermissionsExt;
     const USER: [&str; 7] = ["setpriv", "--reuid", "4321", "--regid", "4321", "--clear-groups", "--"];
     let as_user = |program: &str| {
-        let mut command = Command::new(USER[0]);
-        command.args(&USER[1..]).arg(program).env_remove("WEFT_CLUSTER");
+        let mut command = common::isolated(USER[0]);
+        command.args(&USER[1..]).arg(program);
         command
     };
     if !as_user(WEFT).arg("--version").output().is_ok_and(|told| told.status.success()) {

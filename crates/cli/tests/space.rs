@@ -3,7 +3,6 @@
 mod common;
 
 use common::{Embedded, WEFT, shown};
-use std::process::Command;
 
 /// A cluster with targets on small file systems, which a namespace of its own can mount.
 const SCRIPT: &str = r#"
@@ -56,9 +55,9 @@ fn new_files_keep_off_targets_that_are_nearly_full() {
     }
     assert_eq!(moved.matches("reserve").count(), 2, "{text}");
     std::fs::write(cluster.file(), moved).expect("written");
-    let mut command = Command::new("unshare");
+    let mut command = common::isolated("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", SCRIPT, "sh"]).arg(&dir).arg(WEFT);
-    let output = command.current_dir(&dir).env_remove("LD_PRELOAD").output().expect("unshare (util-linux)");
+    let output = command.current_dir(&dir).output().expect("unshare (util-linux)");
     if output.status.code() == Some(77) || shown(&output).contains("unshare failed") {
         eprintln!("no small file system can be made here: {}", shown(&output));
         return;

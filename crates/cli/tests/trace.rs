@@ -14,7 +14,7 @@ fn log(name: &str) -> PathBuf {
 }
 
 fn weft(args: &[&str]) -> String {
-    succeeded(Command::new(WEFT).args(args))
+    succeeded(common::undisturbed().args(args))
 }
 
 fn rows(text: &str) -> Vec<Value> {
@@ -74,7 +74,8 @@ fn what_comes_of_a_trace_does_not_take_its_place() {
             &["trace", "plot", "-o"],
             &["plan", "-o"],
         ] {
-            let told = Command::new(WEFT).args(form).arg(output).arg(&trace).output().expect("weft starts");
+            let told =
+                common::undisturbed().args(form).arg(output).arg(&trace).output().expect("weft starts");
             assert_eq!(told.status.code(), Some(2), "{form:?}: {}", common::shown(&told));
             assert!(common::shown(&told).contains("would be written over"), "{}", common::shown(&told));
             assert!(std::fs::read(&trace).expect("there") == before, "{form:?}");
@@ -97,11 +98,12 @@ fn what_cannot_be_written_is_said_before_the_work_and_what_was_there_stays_until
     for form in [&["trace", "plot"][..], &["plan", "--cluster", &cluster]] {
         for wrong in [path("missing/a.svg"), path("a.csv/a.svg"), path("")] {
             let told =
-                Command::new(WEFT).args(form).args([&pipe, "-o", &wrong]).output().expect("weft starts");
+                common::undisturbed().args(form).args([&pipe, "-o", &wrong]).output().expect("weft starts");
             assert!(!told.status.success(), "{form:?} {wrong}");
             assert!(common::shown(&told).contains(&wrong), "{}", common::shown(&told));
         }
-        let told = Command::new(WEFT).args(form).args([&damaged, "-o", &old]).output().expect("weft starts");
+        let told =
+            common::undisturbed().args(form).args([&damaged, "-o", &old]).output().expect("weft starts");
         assert_eq!(told.status.code(), Some(1), "{}", common::shown(&told));
         assert_eq!(std::fs::read_to_string(&old).expect("there"), "old");
         weft(&[form, &[&csv, "-o", &old]].concat());
@@ -147,11 +149,11 @@ fn a_trace_becomes_a_picture_and_a_table() {
     weft(&["trace", "export", &csv, "--parquet", &parquet]);
     let bytes = std::fs::read(&parquet).expect("a table");
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
-    let full = Command::new(WEFT).args(["trace", "export", &csv, "--parquet", "/dev/full"]).output();
+    let full = common::undisturbed().args(["trace", "export", &csv, "--parquet", "/dev/full"]).output();
     let full = common::shown(&full.expect("weft starts"));
     assert!(full.contains("/dev/full: No space left on device\n"), "{full}");
     let refused = |args: &[&str]| {
-        let output = Command::new(WEFT).args(args).output().expect("weft starts");
+        let output = common::undisturbed().args(args).output().expect("weft starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, why) = refused(&["trace", "plot", &csv, "-o", "-", "--only", "nothing of that name"]);
@@ -173,7 +175,7 @@ fn a_log_without_operations_shows_counters_and_says_what_is_missing() {
     for part in ["counters only", "DXT_ENABLE_IO_TRACE=1", "64.0 MiB", "MPI-IO"] {
         assert!(shown.contains(part), "{part} is not in {shown}");
     }
-    let refused = Command::new(WEFT).args(["replay", log, "/tmp"]).output().expect("weft starts");
+    let refused = common::undisturbed().args(["replay", log, "/tmp"]).output().expect("weft starts");
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(1));
     assert!(why.contains("--reconstruct") && why.contains("counters only"), "{why}");
@@ -274,7 +276,7 @@ fn whoever_takes_a_trace_takes_every_kind() {
         let csv = weft(&["trace", "export", trace, "--csv", "-"]);
         same.push([replay[0]["event_hash"].to_string(), layouts.join("\n"), csv]);
         // What takes workloads says where traces go.
-        let output = Command::new(WEFT).args(["twin", "run", trace]).output().expect("weft starts");
+        let output = common::undisturbed().args(["twin", "run", trace]).output().expect("weft starts");
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && why.contains("weft replay"), "{why}");
     }
@@ -309,7 +311,7 @@ fn the_twin_replays_a_log_the_same_way_twice() {
     let paced = replay(&["--speed", "1"]);
     assert!((2.0..4.0).contains(&seconds(&paced)), "{paced:?}");
     std::fs::write(spec, "servers = 7").expect("written");
-    let refused = Command::new(WEFT).args(["replay", log, "--twin", spec]).output().expect("weft starts");
+    let refused = common::undisturbed().args(["replay", log, "--twin", spec]).output().expect("weft starts");
     assert_eq!(refused.status.code(), Some(2), "{}", common::shown(&refused));
 }
 
@@ -325,11 +327,11 @@ fn what_is_no_trace_is_refused_with_what_one_is() {
         (&[0; 100], "neither .wtrace, CSV nor a Darshan 3 log"),
     ] {
         std::fs::write(&file, bytes).expect("written");
-        let shown = Command::new(WEFT).args(["trace", "show"]).arg(&file).output().expect("weft starts");
+        let shown = common::undisturbed().args(["trace", "show"]).arg(&file).output().expect("weft starts");
         let said = String::from_utf8_lossy(&shown.stderr);
         assert!(shown.status.code() == Some(1) && said.contains(why), "{said}");
     }
-    let mut piped = Command::new("sh");
+    let mut piped = common::isolated("sh");
     piped.args(["-c", "echo operation,file | \"$1\" trace show /dev/stdin", "sh", WEFT]);
     let said = common::shown(&piped.output().expect("sh starts"));
     assert!(said.contains("write it to a file first"), "{said}");
@@ -343,7 +345,7 @@ fn what_comes_before_the_damage_of_a_trace_is_brought_out() {
     std::fs::write(&csv, "operation,file,offset,length\n".to_owned() + &rows.collect::<String>())
         .expect("written");
     let export = |from: &PathBuf, form: &str, to: &PathBuf| {
-        Command::new(WEFT)
+        common::undisturbed()
             .args(["trace", "export"])
             .arg(from)
             .arg(form)

@@ -286,7 +286,7 @@ fn parts_of_several_hosts_are_merged_by_a_command_of_its_own() {
     let library = Path::new(WEFT).with_file_name("libweft_preload.so");
     for rank in 0..3 {
         let script = format!("dd if=/dev/zero of=r{rank} bs=1000 count={}", rank + 1);
-        let mut command = Command::new("sh");
+        let mut command = common::isolated("sh");
         command.args(["-c", &script]).env("WEFT_TRACE", &parts).env("LD_PRELOAD", &library);
         succeeded(command.env("PMI_RANK", rank.to_string()).current_dir(&dir));
     }
@@ -349,9 +349,9 @@ print(os.fstat(fd).st_size)' || exit 1
     "#;
     std::fs::create_dir(dir.join("small")).expect("made");
     drop(Embedded::new());
-    let mut command = Command::new("unshare");
+    let mut command = common::isolated("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(&dir).arg(WEFT);
-    let output = command.current_dir(&dir).env_remove("LD_PRELOAD").output().expect("unshare (util-linux)");
+    let output = command.current_dir(&dir).output().expect("unshare (util-linux)");
     if output.status.code() == Some(77) || String::from_utf8_lossy(&output.stderr).contains("unshare failed")
     {
         eprintln!("no small file system can be made here: {}", shown(&output));

@@ -2,16 +2,15 @@
 
 mod common;
 
-use common::{WEFT, succeeded};
+use common::succeeded;
 use serde_json::Value;
-use std::process::Command;
 
 fn rows(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect()
 }
 
 fn twin(args: &[&str]) -> String {
-    succeeded(Command::new(WEFT).arg("twin").args(args))
+    succeeded(common::undisturbed().arg("twin").args(args))
 }
 
 #[test]
@@ -42,7 +41,7 @@ fn wrong_descriptions_are_refused_with_their_field() {
     let file = folder.path().join("cluster.toml");
     std::fs::write(&file, "[[servers]]\ncount = 0\n").expect("written");
     let output =
-        Command::new(WEFT).args(["twin", "run", "ior", "--cluster"]).arg(&file).output().expect("it runs");
+        common::undisturbed().args(["twin", "run", "ior", "--cluster"]).arg(&file).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("servers[0].count: give at least 1"), "{text}");

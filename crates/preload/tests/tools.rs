@@ -2,6 +2,7 @@
 
 mod support;
 use std::process::Command;
+use support::isolate::isolate;
 use support::{World, library, run, same_output, text};
 
 #[test]
@@ -35,10 +36,12 @@ fn python() {
 fn a_program_that_does_not_touch_the_mount_sees_no_change() {
     let script = "ls /proc/self/fd | wc -l; ls /proc/self/task | wc -l; pwd; cat /proc/self/net/unix | wc -l >/dev/null; \
                   ls /weft 2>/dev/null || echo none";
-    let plain = run(Command::new("sh").args(["-c", script]));
+    let plain = run(isolate(&mut Command::new("sh")).args(["-c", script]));
     // Without any configuration: a library that looked for a cluster would complain.
-    let served =
-        run(Command::new("sh").args(["-c", script]).env("LD_PRELOAD", library()).env("WEFT_MOUNT", "/other"));
+    let served = run(isolate(&mut Command::new("sh"))
+        .args(["-c", script])
+        .env("LD_PRELOAD", library())
+        .env("WEFT_MOUNT", "/other"));
     assert_eq!(text(&plain), text(&served));
     assert!(plain.stdout.ends_with(b"none\n"), "{}", text(&plain));
 }

@@ -1,6 +1,7 @@
 //! Clusters for tests: each with a state directory of its own, ended and removed with the test.
 #![allow(dead_code, missing_docs)] // Each test file uses a part.
 
+pub mod isolate;
 pub mod load;
 pub mod mounts;
 pub mod servers;
@@ -114,8 +115,15 @@ impl Embedded {
 
 /// `weft`, told nothing by the environment of the tests.
 pub fn undisturbed() -> Command {
-    let mut command = Command::new(WEFT);
-    command.env_remove("WEFT_CLUSTER").env_remove("WEFT_STATE").env_remove("LD_PRELOAD").stdin(Stdio::null());
+    let mut command = isolated(WEFT);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A program in the environment of this test: see [`isolate::isolate`].
+pub fn isolated(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    isolate::isolate(&mut command);
     command
 }
 

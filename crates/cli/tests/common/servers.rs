@@ -1,11 +1,11 @@
 //! Clusters of `weft serve` processes that a test kills and starts as it likes.
 
-use super::{WEFT, Weft, end_of, succeeded};
+use super::{Weft, end_of, succeeded};
 use std::fmt::Write as _;
 use std::io::Read;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 /// Servers with one target each, of which the first has the metadata, too.
 pub struct Servers {
@@ -65,7 +65,7 @@ key_file = \"{at}/key\"
         let weft = Weft { file: dir.path().join("cluster.toml") };
         std::fs::write(weft.file(), text).expect("written");
         let mut servers = Self { dir, weft, running: (0..count).map(|_| None).collect() };
-        succeeded(Command::new(WEFT).args(["key", "make"]).arg(servers.path("key")));
+        succeeded(super::undisturbed().args(["key", "make"]).arg(servers.path("key")));
         for id in 0..count {
             servers.start(id);
         }

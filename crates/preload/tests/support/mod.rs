@@ -3,6 +3,10 @@
 //! See [`library`] for where the library under test comes from.
 #![allow(dead_code)] // Each test program uses a part.
 
+#[path = "../../../cli/tests/common/isolate.rs"]
+pub mod isolate;
+
+use isolate::isolate;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
@@ -92,12 +96,11 @@ impl World {
     pub fn new() -> Self {
         let state = tempfile::tempdir().expect("room for a test");
         // If this test is ended from outside, its servers end by themselves.
-        let started = Command::new(weft())
+        let started = isolate(&mut Command::new(weft()))
             .args(["run", "--idle-exit", "60s", "--state"])
             .arg(state.path())
             .args(["--", "true"])
             .env("WEFT_PRELOAD", library())
-            .env_remove("WEFT_CLUSTER")
             .output()
             .expect("weft runs");
         assert!(started.status.success(), "{}", text(&started));
@@ -110,7 +113,7 @@ impl World {
 
     /// `command` with the library in it.
     pub fn serve<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command
+        isolate(command)
             .env("LD_PRELOAD", library())
             .env("WEFT_TEST_SERVED", "1")
             .env("WEFT_CLUSTER", self.cluster_file())
@@ -119,7 +122,14 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        let _ = Command::new(weft()).arg("stop").env("WEFT_CLUSTER", self.cluster_file()).output();
+        let stopped = isolate(&mut Command::new(weft()))
+            .args(["stop", "--kill"])
+            .env("WEFT_CLUSTER", self.cluster_file())
+            .output();
+        if !std::thread::panicking() {
+            let stopped = stopped.expect("weft runs");
+            assert!(stopped.status.success(), "{}", text(&stopped));
+        }
     }
 }
 
