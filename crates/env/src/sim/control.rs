@@ -1,6 +1,6 @@
 //! What a test does to the simulated world: machines, processes, faults.
 
-use super::disk::{Device, DiskFaults, SimDisk};
+use super::disk::{Device, DiskFaults, SimDisk, SpareDisk};
 use super::net::{NetworkFaults, NetworkModel};
 use super::world::{Machine, MachineId, Process, ProcessId, World};
 use super::{Rng, SimEnv};
@@ -91,6 +91,76 @@ impl Control {
         let id = state.add_device(Arc::clone(&device));
         let disk = Arc::new(SimDisk::new(device, id, rng));
         state.machine(env.machine()).disks.insert(path.to_owned(), disk);
+    }
+
+    /// An empty disk, in no machine yet.
+    pub fn blank_disk(&self, mut model: Box<dyn DeviceModel>) -> SpareDisk {
+        model.starts_empty();
+        let mut state = self.world.state();
+        let rng = state.rng.fork();
+        let device = Arc::new(Device::new(model));
+        let id = state.add_device(Arc::clone(&device));
+        SpareDisk(Arc::new(SimDisk::new(device, id, rng)))
+    }
+
+    /// A copy of the disk under `path`, in no machine yet. No process may be using the disk.
+    pub fn copy_disk(&self, env: &SimEnv, path: &Path, model: Box<dyn DeviceModel>) -> SpareDisk {
+        let disk = self.disk(env, path);
+        let mut state = self.world.state();
+        let rng = state.rng.fork();
+        let device = Arc::new(Device::new(model));
+        let id = state.add_device(Arc::clone(&device));
+        drop(state);
+        SpareDisk(Arc::new(disk.copied(device, id, rng)))
+    }
+
+    /// Puts `spare` in the place of the disk under `path`, with the faults that are set for that place; gives back the
+    /// disk that was there, unmounted in order. No process may be using it.
+    pub fn swap_disk(&self, env: &SimEnv, path: &Path, spare: SpareDisk) -> SpareDisk {
+        let was = self.disk(env, path);
+        was.unmount();
+        spare.0.take_place_of(&was);
+        self.world.state().machine(env.machine()).disks.insert(path.to_owned(), spare.0);
+        SpareDisk(was)
+    }
+
+    /// Paths and lengths of the files on the disk under `path`, sorted.
+    pub fn files_on(&self, env: &SimEnv, path: &Path) -> Vec<(String, u64)> {
+        self.disk(env, path).files()
+    }
+
+    /// Removes a file of the disk under `path` from the medium. No process may be using it.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn remove_file(&self, env: &SimEnv, path: &Path, file: &str) -> std::io::Result<()> {
+        self.disk(env, path).remove_file(file)
+    }
+
+    /// Cuts a file of the disk under `path` to `len` bytes, on the medium. No process may be using it.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn cut_file(&self, env: &SimEnv, path: &Path, file: &str, len: u64) -> std::io::Result<()> {
+        self.disk(env, path).cut_file(file, len)
+    }
+
+    /// Flips the bits of `mask` in one byte of a file of the disk under `path`, on the medium. No process may be using it.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    ///
+    /// # Panics
+    /// When the file has no such byte.
+    pub fn flip_bits(
+        &self,
+        env: &SimEnv,
+        path: &Path,
+        file: &str,
+        offset: u64,
+        mask: u8,
+    ) -> std::io::Result<()> {
+        self.disk(env, path).flip_bits(file, offset, mask)
     }
 
     /// The disk that holds `path`.

@@ -26,7 +26,7 @@ mod shared;
 mod world;
 
 pub use control::Control;
-pub use disk::{DiskFaults, SimBlockingFile, SimDir, SimFile, SimpleDisk};
+pub use disk::{DiskFaults, SimBlockingFile, SimDir, SimFile, SimpleDisk, SpareDisk};
 pub use env::SimEnv;
 pub use executor::Sim;
 pub use net::{NetworkFaults, NetworkModel, SimConn, SimListener, SimpleNetwork};

@@ -66,6 +66,16 @@ impl Body {
         }
     }
 
+    /// The contents on another disk: everything is on the medium.
+    pub fn copied(&self) -> Self {
+        match self {
+            Self::Bytes(content) => Self::Bytes(Box::new(content.copied())),
+            Self::Length(it) => {
+                Self::Length(Length { now: it.now, medium: it.now, written: it.written, synced: it.written })
+            }
+        }
+    }
+
     /// Pages that take room.
     pub fn pages(&self) -> u64 {
         match self {

@@ -47,6 +47,12 @@ impl Content {
         &self.now
     }
 
+    /// The contents on another disk: everything is on the medium.
+    pub fn copied(&self) -> Self {
+        let (now, medium) = (self.now.clone(), self.now.clone());
+        Self { now, medium, reserved_pages: self.reserved_pages, ..Self::default() }
+    }
+
     /// Pages from the beginning that take room whether they were written or not.
     pub fn reserved_pages(&self) -> u64 {
         self.reserved_pages

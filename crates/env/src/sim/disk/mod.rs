@@ -7,6 +7,7 @@ mod dir;
 mod file;
 mod pages;
 mod simple;
+mod swap;
 mod tree;
 
 pub(super) use device::Device;
@@ -14,6 +15,7 @@ pub use dir::SimDir;
 pub use file::{SimBlockingFile, SimFile};
 pub use simple::SimpleDisk;
 pub(crate) use simple::transfer;
+pub use swap::SpareDisk;
 pub(super) use tree::{FolderId, Tree};
 
 use super::rng::Rng;

@@ -25,21 +25,21 @@ pub enum Entry {
 }
 
 #[derive(Default)]
-struct Folder {
-    now: BTreeMap<String, Entry>,
-    medium: BTreeMap<String, Entry>,
+pub(super) struct Folder {
+    pub(super) now: BTreeMap<String, Entry>,
+    pub(super) medium: BTreeMap<String, Entry>,
 }
 
-type Name = (FolderId, String);
+pub(super) type Name = (FolderId, String);
 
 /// The names that change together, and what they stand for afterwards.
-type Change = Vec<(Name, Option<Entry>)>;
+pub(super) type Change = Vec<(Name, Option<Entry>)>;
 
 /// A directory tree in both versions, and the changes between them.
 pub struct Tree {
-    folders: BTreeMap<FolderId, Folder>,
-    folders_made: u64,
-    changes: Vec<Change>,
+    pub(super) folders: BTreeMap<FolderId, Folder>,
+    pub(super) folders_made: u64,
+    pub(super) changes: Vec<Change>,
 }
 
 fn error(number: i32) -> io::Error {
@@ -51,7 +51,7 @@ impl Tree {
         Self { folders: BTreeMap::from([(ROOT, Folder::default())]), folders_made: 0, changes: Vec::new() }
     }
 
-    fn folder(&self, id: FolderId) -> &Folder {
+    pub(super) fn folder(&self, id: FolderId) -> &Folder {
         &self.folders[&id]
     }
 
@@ -99,7 +99,7 @@ impl Tree {
         }
     }
 
-    fn settle(&mut self, change: &Change) {
+    pub(super) fn settle(&mut self, change: &Change) {
         for ((folder, name), entry) in change {
             if let Some(folder) = self.folders.get_mut(folder) {
                 set(&mut folder.medium, name, entry);
