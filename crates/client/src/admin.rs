@@ -1,14 +1,16 @@
 //! What the command line asks: the state of servers, room, and checks of namespace and datafiles.
 
+use crate::allowance::Allowance;
 use crate::call::{Effect, give_up, unexpected};
 use crate::client::Client;
-use crate::connect::{Wire, connected};
+use crate::connect::{Wire, connected_to_data};
 use crate::control::odd_reply;
 use crate::error::{Error, Result};
+use crate::server::Server;
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
-use weft_env::Env;
+use weft_env::{Conn, Env};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, Samples};
 use weft_wire::meta::{MetaReply, MetaRequest, NamespaceReport, ScannedInode};
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
@@ -32,16 +34,20 @@ pub struct StatFs {
 /// Bytes of the metadata device per inode, for the estimate of how many more fit.
 const BYTES_PER_INODE: u64 = 1024;
 
+fn status_of(reply: StatusReply) -> Result<ServerStatus> {
+    match reply {
+        StatusReply::Status(status) => Ok(*status),
+        _ => Err(odd_reply()),
+    }
+}
+
 impl<E: Env> Client<E> {
     /// The state of one server.
     ///
     /// # Errors
     /// `Unreachable`.
     pub async fn status(&self, server: ServerId) -> Result<ServerStatus> {
-        match self.ask_status(server, StatusRequest::Status).await? {
-            StatusReply::Status(status) => Ok(*status),
-            _ => Err(odd_reply()),
-        }
+        self.ask_status(server, StatusRequest::Status).await.and_then(status_of)
     }
 
     /// Ends a server in order. Administrators and the user who runs it only.
@@ -72,16 +78,34 @@ impl<E: Env> Client<E> {
         let core = &*self.core;
         core.check_ours()?;
         let server = core.server(server);
+        let allowance = Allowance::begin(&core.env, core.options.request_timeout);
+        self.ask_within(server, allowance, ask).await
+    }
+
+    /// Asks in the time that is left.
+    async fn ask_within<T>(
+        &self,
+        server: &Server<E>,
+        allowance: Allowance,
+        ask: impl AsyncFn(&mut Wire<E>) -> io::Result<std::result::Result<T, WireError>>,
+    ) -> Result<T> {
+        let core = &*self.core;
+        let usual = core.options.request_timeout;
         let mut line = server.lines.lend().await;
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let wire = connected(core, server, &mut line).await?;
-            match ask(wire).await {
+            let wire = connected_to_data(core, server, &mut line, allowance).await?;
+            allowance.limit(&core.env, &mut wire.link).map_err(|e| server.unreachable(e.to_string()))?;
+            let asked = ask(wire).await;
+            if wire.link.conn().set_timeout(Some(usual)).is_err() {
+                line.wire = None;
+            }
+            match asked {
                 Ok(reply) => return reply.map_err(|error| server.refused(error)),
                 Err(error) => {
                     line.wire = None;
-                    if let Some(error) = give_up(core, server, &error, attempt) {
+                    if let Some(error) = give_up(core, server, &error, (attempt, allowance)) {
                         return Err(error);
                     }
                 }
@@ -103,8 +127,12 @@ impl<E: Env> Client<E> {
         let inodes_free = metadata_free.0 / BYTES_PER_INODE;
         let mut sum = StatFs { inodes, inodes_free, ..StatFs::default() };
         let mut counted = BTreeSet::new();
+        // One time-out for all of them.
+        let allowance = Allowance::begin(&self.core.env, self.core.options.request_timeout);
+        let ask =
+            async |wire: &mut Wire<E>| wire.exchange(Family::Status, &StatusRequest::Status).await.map(Ok);
         for server in &self.core.servers {
-            match self.status(server.id).await {
+            match self.ask_within(server, allowance, ask).await.and_then(status_of) {
                 Ok(status) => {
                     for target in &status.targets {
                         // Targets that share a file system share its room.

@@ -1,5 +1,6 @@
 //! Calls to the metadata service: each at most once, over restarts of the service.
 
+use crate::allowance::Allowance;
 use crate::connect::{Wire, connected, describe};
 use crate::core::Core;
 use crate::error::Error;
@@ -61,14 +62,14 @@ impl<E: Env> Core<E> {
             }
         };
         let call = MetaCall { seq, on_behalf: who.cloned(), request };
-        let mut attempt = 0;
+        let mut attempt = Attempt::first(self);
         let reply = loop {
-            attempt += 1;
-            let result = self.attempt(&mut lent, &call).await?;
+            let result = self.attempt(&mut lent, &call, attempt).await?;
             match result {
                 Ok(reply) => break reply,
                 Err(error) => self.lost_line(&mut lent, &error, attempt)?,
             }
+            attempt.number += 1;
         };
         self.judged(reply)
     }
@@ -77,7 +78,7 @@ impl<E: Env> Core<E> {
     pub(crate) async fn listen(&self) -> Result<(), Error> {
         self.check_ours()?;
         let mut lent = self.events.lend().await;
-        self.metadata_wire(&mut lent).await.map(drop)
+        self.metadata_wire(&mut lent, Attempt::first(self)).await.map(drop)
     }
 
     /// Asks over the connection for events; fails as soon as that connection is lost.
@@ -93,7 +94,7 @@ impl<E: Env> Core<E> {
             return Err(server.unreachable("nobody listens for events".to_owned()));
         }
         let call = MetaCall { seq: 0, on_behalf: who.cloned(), request };
-        match self.attempt(&mut lent, &call).await? {
+        match self.attempt(&mut lent, &call, Attempt::first(self)).await? {
             Ok(reply) => self.judged(reply),
             Err(error) => {
                 lent.wire = None;
@@ -118,34 +119,42 @@ impl<E: Env> Core<E> {
         self.pay(|_| true).await?;
         let mut lent = self.metadata.lend().await;
         let call = MetaCall { seq: 0, on_behalf: who.cloned(), request };
-        let mut attempt = 0;
+        let mut attempt = Attempt::first(self);
         loop {
-            attempt += 1;
-            let wire = self.metadata_wire(&mut lent).await?;
+            let wire = self.metadata_wire(&mut lent, attempt).await?;
             self.counters.meta_messages.one();
             match wire.tell(Family::Meta, &call).await {
                 Ok(()) => break,
                 Err(error) => self.lost_line(&mut lent, &error, attempt)?,
             }
+            attempt.number += 1;
         }
         lent.told.push(call);
         if lent.told.len() >= TOLD_MAX {
             let flush = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::Flush };
-            if let Err(error) = self.attempt(&mut lent, &flush).await? {
+            if let Err(error) = self.attempt(&mut lent, &flush, attempt).await? {
                 self.lost_line(&mut lent, &error, attempt)?;
             }
         }
         Ok(())
     }
 
-    async fn attempt(&self, lent: &mut Lent<'_, E>, call: &MetaCall) -> Result<io::Result<MetaReply>, Error> {
-        let wire = self.metadata_wire(lent).await?;
+    async fn attempt(
+        &self,
+        lent: &mut Lent<'_, E>,
+        call: &MetaCall,
+        attempt: Attempt,
+    ) -> Result<io::Result<MetaReply>, Error> {
+        let wire = self.metadata_wire(lent, attempt).await?;
         // A change waits for the disk, and other requests may take long: where the service does that is its own matter.
         let at_once = wire.local && call.seq == 0 && call.request.waits() == Nanos::ZERO;
         wire.link.set_waits_on(if at_once { self.processor() } else { None });
         self.counters.meta_messages.one();
         let asked = self.env.now();
-        let result = exchange_within(self.options.request_timeout, wire, call).await;
+        let usual = self.options.request_timeout;
+        // The first attempt has all of the time: the connection's own time-out holds.
+        let left = if attempt.number == 1 { usual } else { attempt.allowance.left(&self.env).min(usual) };
+        let result = exchange_within((usual, left), wire, call).await;
         if result.is_ok() {
             self.heard.fetch_max(asked.0, Relaxed);
             // Requests of one connection are served in their order.
@@ -155,24 +164,29 @@ impl<E: Env> Core<E> {
     }
 
     /// Drops a connection on which something went wrong; an error when there is no point in another one.
-    fn lost_line(&self, lent: &mut Lent<'_, E>, error: &io::Error, attempt: u32) -> Result<(), Error> {
+    fn lost_line(&self, lent: &mut Lent<'_, E>, error: &io::Error, attempt: Attempt) -> Result<(), Error> {
         lent.wire = None;
         self.counters.repeated.one();
-        give_up(self, self.metadata_server(), error, attempt).map_or(Ok(()), Err)
+        let Attempt { number, allowance } = attempt;
+        give_up(self, self.metadata_server(), error, (number, allowance)).map_or(Ok(()), Err)
     }
 
     /// The connection of `lent`, made if need be. On every fresh one opens and locks are told again: the service may
     /// have been started again, or have lost all our connections and with them the session, without our noticing.
-    async fn metadata_wire<'l>(&self, lent: &'l mut Lent<'_, E>) -> Result<&'l mut Wire<E>, Error> {
+    async fn metadata_wire<'l>(
+        &self,
+        lent: &'l mut Lent<'_, E>,
+        Attempt { allowance, .. }: Attempt,
+    ) -> Result<&'l mut Wire<E>, Error> {
         let server = self.metadata_server();
         if lent.wire.as_ref().is_some_and(|wire| server.is_gone(wire.incarnation)) {
             lent.wire = None;
         }
-        let mut attempt = 0;
+        let mut attempt = Attempt { number: 0, allowance };
         while lent.wire.is_none() {
-            attempt += 1;
+            attempt.number += 1;
             let told = std::mem::take(&mut lent.told);
-            let wire = connected(self, server, lent).await;
+            let wire = connected(self, server, lent, allowance).await;
             let result = match wire {
                 Ok(wire) => self.catch_up(wire, &told).await,
                 Err(error) => {
@@ -244,17 +258,36 @@ impl<E: Env> Core<E> {
     }
 }
 
+/// How often an operation has tried, and since when.
+#[derive(Clone, Copy)]
+struct Attempt {
+    /// From 1.
+    number: u32,
+    allowance: Allowance,
+}
+
+impl Attempt {
+    fn first<E: Env>(core: &Core<E>) -> Self {
+        Self { number: 1, allowance: Allowance::begin(&core.env, core.options.request_timeout) }
+    }
+}
+
 /// How many times as long as the service may keep a request a time-out is that needs no addition.
 const AMPLE: u64 = 5;
 
-/// Waits for the reply for `usual`, and for as long as the service may keep the request.
-async fn exchange_within<E: Env>(usual: Nanos, wire: &mut Wire<E>, call: &MetaCall) -> io::Result<MetaReply> {
-    let waits = Some(call.request.waits()).filter(|waits| waits.0 * AMPLE > usual.0).unwrap_or(Nanos::ZERO);
-    if waits > Nanos::ZERO {
-        wire.link.conn().set_timeout(Some(usual.saturating_add(waits)))?;
+/// Waits for the reply for the time that is `left` of the `usual` one, and for as long as the service may keep the request.
+async fn exchange_within<E: Env>(
+    (usual, left): (Nanos, Nanos),
+    wire: &mut Wire<E>,
+    call: &MetaCall,
+) -> io::Result<MetaReply> {
+    let waits = Some(call.request.waits()).filter(|waits| waits.0 * AMPLE > left.0).unwrap_or(Nanos::ZERO);
+    let limit = left.saturating_add(waits);
+    if limit != usual {
+        wire.link.conn().set_timeout(Some(limit))?;
     }
     let result = wire.exchange(Family::Meta, call).await;
-    if waits > Nanos::ZERO && result.is_ok() {
+    if limit != usual && result.is_ok() {
         wire.link.conn().set_timeout(Some(usual))?;
     }
     result
@@ -265,17 +298,21 @@ pub(crate) fn give_up<E: Env>(
     core: &Core<E>,
     server: &crate::server::Server<E>,
     error: &io::Error,
-    attempt: u32,
+    (attempt, allowance): (u32, Allowance),
 ) -> Option<Error> {
     // A silent server would be silent again: waiting twice helps nobody.
-    let silent = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
-    if silent {
-        Some(server.found_dead(core.env.now(), describe(error), core.options.dead_for))
-    } else if attempt >= ATTEMPTS_MAX {
+    if is_silence(error) {
+        Some(server.found_silent(core.env.now(), describe(error), core.options.dead_for))
+    } else if attempt >= ATTEMPTS_MAX || allowance.is_over(&core.env) {
         Some(server.unreachable(describe(error)))
     } else {
         None
     }
+}
+
+/// Whether nothing came within the time-out.
+pub(crate) fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
 /// A reply that does not fit its request.

@@ -1,5 +1,6 @@
 //! Connecting and greeting.
 
+use crate::allowance::Allowance;
 use crate::core::Core;
 use crate::error::Error;
 use crate::options::Checksums;
@@ -95,7 +96,7 @@ impl<E: Env> Wire<E> {
     }
 }
 
-/// Has `line` connected, with the patience that the server's past deserves.
+/// Has `line` connected, with the patience that the server's past deserves, in the time that is left.
 ///
 /// # Errors
 /// `Unreachable`; `Hindered`; `Refused` when the greeting was (wrong cluster or key).
@@ -103,24 +104,59 @@ pub(crate) async fn connected<'l, E: Env>(
     core: &Core<E>,
     server: &Server<E>,
     line: &'l mut Line<E>,
+    allowance: Allowance,
 ) -> Result<&'l mut Wire<E>, Error> {
     if line.wire.is_none() {
-        line.wire = Some(Box::new(connect(core, server, line.number).await?));
+        line.wire = Some(Box::new(connect(core, server, line.number, allowance).await?));
     }
     Ok(line.wire.as_mut().expect("connected above"))
 }
 
-/// Makes a connection, again and again within the client's patience.
+/// Has `line` connected to a data server. After a silence of the server, which other requests on other connections have
+/// met, it must answer a greeting first: each connection would wait for the whole time-out else.
+pub(crate) async fn connected_to_data<'l, E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    line: &'l mut Line<E>,
+    allowance: Allowance,
+) -> Result<&'l mut Wire<E>, Error> {
+    if line.wire.is_some() && server.is_silent() {
+        line.wire = None;
+        let limit = core.options.connect_timeout.min(allowance.left(&core.env));
+        match attempt(core, server, line.number, limit).await {
+            Ok(wire) => {
+                server.found_alive();
+                core.counters.connections.one();
+                line.wire = Some(Box::new(wire));
+            }
+            Err(failed) => {
+                server.lines.disconnect_idle();
+                return Err(match failed {
+                    Failed::Refused(error) => server.refused(error),
+                    Failed::Own(errno) => server.found_hindered(core.env.now(), errno),
+                    Failed::Io(error) => {
+                        server.found_dead(core.env.now(), describe(&error), core.options.dead_for)
+                    }
+                });
+            }
+        }
+    }
+    connected(core, server, line, allowance).await
+}
+
+/// Makes a connection, again and again within the client's patience and the time that is left.
 pub(crate) async fn connect<E: Env>(
     core: &Core<E>,
     server: &Server<E>,
     number: u32,
+    allowance: Allowance,
 ) -> Result<Wire<E>, Error> {
     let start = core.env.now();
     let mut pause = PAUSE_FIRST;
     loop {
         let patience = server.admit(core.env.now())?;
-        let cause = match attempt(core, server, number).await {
+        let limit = core.options.connect_timeout.min(allowance.left(&core.env));
+        let cause = match attempt(core, server, number, limit).await {
             Ok(wire) => {
                 server.found_alive();
                 core.counters.connections.one();
@@ -131,7 +167,8 @@ pub(crate) async fn connect<E: Env>(
             Err(Failed::Io(error)) => describe(&error),
         };
         let now = core.env.now();
-        if patience == Patience::Probe || now.saturating_sub(start) >= core.options.retry_for {
+        let is_over = now.saturating_sub(start) >= core.options.retry_for || allowance.is_over(&core.env);
+        if patience == Patience::Probe || is_over {
             return Err(server.found_dead(now, cause, core.options.dead_for));
         }
         core.env.sleep(pause).await;
@@ -182,11 +219,18 @@ impl From<Malformed> for Failed {
     }
 }
 
-async fn attempt<E: Env>(core: &Core<E>, server: &Server<E>, number: u32) -> Result<Wire<E>, Failed> {
+/// One attempt to connect and greet, at the first of the server's addresses that takes the connection, within `limit`.
+async fn attempt<E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    number: u32,
+    limit: Nanos,
+) -> Result<Wire<E>, Failed> {
+    let allowance = Allowance::begin(&core.env, limit);
     let mut last = Failed::Io(io::ErrorKind::AddrNotAvailable.into());
     for address in &server.entry().addresses {
-        match core.env.connect(address, core.options.connect_timeout).await {
-            Ok(conn) => return greet(core, server, number, address, conn).await,
+        match core.env.connect(address, allowance.left(&core.env)).await {
+            Ok(conn) => return greet(core, server, number, (address, conn), allowance).await,
             Err(error) => last = Failed::connecting(address, error),
         }
     }
@@ -197,8 +241,8 @@ async fn greet<E: Env>(
     core: &Core<E>,
     server: &Server<E>,
     number: u32,
-    address: &Address,
-    conn: E::Conn,
+    (address, conn): (&Address, E::Conn),
+    allowance: Allowance,
 ) -> Result<Wire<E>, Failed> {
     let local = matches!(conn.peer(), Peer::Local { .. });
     let checksums = match core.options.checksums {
@@ -235,6 +279,7 @@ async fn greet<E: Env>(
             return Err(Failed::Refused(WireError::new(Errno::EACCES, text)));
         }
         proven = true;
+        allowance.limit(&core.env, &mut link)?;
         let proof = Proof { proof: prove(&key, Side::Client, &hello, &challenge.server_nonce) };
         reply = say(&mut link, 2, &proof).await?;
     }

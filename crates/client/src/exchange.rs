@@ -3,15 +3,16 @@
 //!
 //! Data requests may be repeated without harm, so a lost connection only means to send again what was not answered.
 
-use crate::call::give_up;
-use crate::connect::{Wire, connected};
+use crate::allowance::Allowance;
+use crate::call::{give_up, is_silence};
+use crate::connect::{Wire, connected_to_data};
 use crate::core::Core;
 use crate::error::Error;
 use crate::pool::Lent;
 use crate::server::Server;
 use std::io;
-use weft_core::ServerId;
-use weft_env::{Env, Processor};
+use weft_core::{Nanos, ServerId};
+use weft_env::{Conn, Env, Processor};
 use weft_wire::WireError;
 
 /// Requests under way on one connection at a time. Their replies fit the buffers of any socket, so that neither
@@ -59,9 +60,10 @@ pub(crate) trait Traffic<E: Env> {
 
 /// Sends all pending `items`, and receives all replies.
 pub(crate) async fn exchange<E: Env, T: Traffic<E>>(core: &Core<E>, items: &mut [Item], traffic: &mut T) {
+    let allowance = Allowance::begin(&core.env, core.options.request_timeout);
     if let [item] = items {
         // One request: no lists, no order.
-        let mut leg = Leg::new(core.server(item.server), &[0]).await;
+        let mut leg = Leg::new(core, core.server(item.server), &[0], allowance).await;
         if T::AT_ONCE {
             leg.waits_on = core.processor();
         }
@@ -75,14 +77,20 @@ pub(crate) async fn exchange<E: Env, T: Traffic<E>>(core: &Core<E>, items: &mut 
     order.sort_by_key(|&item| items[item].server);
     let mut legs: Vec<Leg<'_, E>> = Vec::new();
     for group in order.chunk_by(|&a, &b| items[a].server == items[b].server) {
-        legs.push(Leg::new(core.server(items[group[0]].server), group).await);
+        legs.push(Leg::new(core, core.server(items[group[0]].server), group, allowance).await);
     }
+    let mut is_late = false;
     while legs.iter().any(Leg::goes_on) {
         for leg in &mut legs {
             leg.send(core, items, traffic).await;
         }
         for leg in &mut legs {
+            if is_late {
+                leg.hurry(core);
+            }
             leg.receive(core, items, traffic).await;
+            // Another server has used the time up; what has arrived from the next ones is there to be had.
+            is_late |= leg.fell_silent;
         }
     }
 }
@@ -99,26 +107,66 @@ struct Leg<'a, E: Env> {
     attempt: u32,
     /// The processor that waits for this leg alone.
     waits_on: Option<Processor>,
+    /// Of the whole exchange.
+    allowance: Allowance,
+    /// The connection waits for less than it does by itself.
+    hurried: bool,
+    /// The server left a request without an answer.
+    fell_silent: bool,
+    request_timeout: Nanos,
 }
 
 impl<'a, E: Env> Leg<'a, E> {
-    async fn new(server: &'a Server<E>, order: &'a [usize]) -> Self {
+    async fn new(core: &Core<E>, server: &'a Server<E>, order: &'a [usize], allowance: Allowance) -> Self {
         let line = server.lines.lend().await;
-        Self { server, line, order, answered: 0, sent: 0, attempt: 1, waits_on: None }
+        Self {
+            server,
+            line,
+            order,
+            answered: 0,
+            sent: 0,
+            attempt: 1,
+            waits_on: None,
+            allowance,
+            hurried: false,
+            fell_silent: false,
+            request_timeout: core.options.request_timeout,
+        }
+    }
+
+    /// Limits further waits to the rest of the exchange's time.
+    fn hurry(&mut self, core: &Core<E>) {
+        if let Some(wire) = &mut self.line.wire {
+            self.hurried = true;
+            // A connection that does not take it waits longer.
+            let _ = self.allowance.limit(&core.env, &mut wire.link);
+        }
     }
 
     fn goes_on(&self) -> bool {
         self.answered < self.order.len()
     }
 
+    /// Gives a server that answers the whole time for its other requests.
+    fn got_on(&mut self, core: &Core<E>) {
+        self.allowance = Allowance::begin(&core.env, self.request_timeout);
+        if std::mem::take(&mut self.hurried) {
+            self.hurry(core);
+            self.hurried = false;
+        }
+    }
+
     async fn send<T: Traffic<E>>(&mut self, core: &Core<E>, items: &mut [Item], traffic: &mut T) {
         if !self.goes_on() {
             return;
         }
-        let wire = match connected(core, self.server, &mut self.line).await {
-            Ok(wire) => wire,
-            Err(error) => return self.fail(items, &error),
-        };
+        if let Err(error) = connected_to_data(core, self.server, &mut self.line, self.allowance).await {
+            return self.fail(items, &error);
+        }
+        if self.attempt > 1 {
+            self.hurry(core);
+        }
+        let wire = self.line.wire.as_mut().expect("connected above");
         let window = &self.order[self.answered..self.order.len().min(self.answered + WINDOW)];
         wire.link.set_waits_on(self.waits_on.filter(|_| wire.local));
         let mut result = traffic.prepare(wire, window).await;
@@ -142,6 +190,9 @@ impl<'a, E: Env> Leg<'a, E> {
             match traffic.receive(wire, item).await {
                 Ok(result) => {
                     self.answered += 1;
+                    if self.goes_on() {
+                        self.got_on(core);
+                    }
                     items[item].outcome = match result {
                         Ok(()) => Outcome::Done,
                         Err(error) => Outcome::Failed(self.server.refused(error)),
@@ -160,7 +211,9 @@ impl<'a, E: Env> Leg<'a, E> {
         }
         self.sent = self.answered;
         core.counters.repeated.one();
-        if let Some(error) = give_up(core, self.server, error, self.attempt) {
+        self.hurried = false;
+        self.fell_silent = is_silence(error);
+        if let Some(error) = give_up(core, self.server, error, (self.attempt, self.allowance)) {
             self.fail(items, &error);
         }
         self.attempt += 1;
@@ -172,5 +225,16 @@ impl<'a, E: Env> Leg<'a, E> {
         }
         self.answered = self.order.len();
         self.sent = self.answered;
+    }
+}
+
+impl<E: Env> Drop for Leg<'_, E> {
+    fn drop(&mut self) {
+        if self.hurried
+            && let Some(wire) = &mut self.line.wire
+            && wire.link.conn().set_timeout(Some(self.request_timeout)).is_err()
+        {
+            self.line.wire = None;
+        }
     }
 }

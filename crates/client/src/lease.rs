@@ -4,6 +4,7 @@
 //! page, looks whether the lease still holds, and only then touches the descriptor; see
 //! [`weft_wire::data::lease`]. Nothing here is done per operation but that.
 
+use crate::allowance::Allowance;
 use crate::connect::{Area, Wire, connect};
 use crate::core::Core;
 use crate::counters::Counters;
@@ -232,12 +233,13 @@ pub(crate) async fn ask<E: Env>(
         channel.useless_until.store(until.0, Ordering::Relaxed);
         Ok(Answer::Never)
     };
+    let allowance = Allowance::begin(&core.env, core.options.request_timeout);
     // A channel from before a restart fails once; the one made then is fresh.
     for fresh in [false, true] {
         let taken = channel.open.lock().take();
         let mut open = match taken {
             Some(open) => open,
-            None => match attach(core, server).await {
+            None => match attach(core, server, allowance).await {
                 Ok(Some(open)) => open,
                 Ok(None) => return useless(),
                 // Messages may do without another descriptor.
@@ -258,11 +260,10 @@ pub(crate) async fn ask<E: Env>(
                 return Err(server.refused(error));
             }
             Err(error) => {
-                open.page.retire(&core.env, core.options.request_timeout).await;
+                open.page.retire(&core.env, allowance.left(&core.env)).await;
                 drop(open);
-                if let Some(error) =
-                    crate::call::give_up(core, server, &error, if fresh { u32::MAX } else { 1 })
-                {
+                let attempt = if fresh { u32::MAX } else { 1 };
+                if let Some(error) = crate::call::give_up(core, server, &error, (attempt, allowance)) {
                     return Err(error);
                 }
             }
@@ -309,8 +310,12 @@ async fn ask_on<E: Env>(
 }
 
 /// A new channel; `None` when this server gives no leases to us.
-async fn attach<E: Env>(core: &Core<E>, server: &Server<E>) -> Result<Option<Box<Open<E>>>, Error> {
-    let mut wire = connect(core, server, LEASE_LINE).await?;
+async fn attach<E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    allowance: Allowance,
+) -> Result<Option<Box<Open<E>>>, Error> {
+    let mut wire = connect(core, server, LEASE_LINE, allowance).await?;
     if !wire.local {
         return Ok(None);
     }

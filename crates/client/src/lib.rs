@@ -21,6 +21,7 @@
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
 mod admin;
+mod allowance;
 mod append;
 mod attributes;
 mod call;

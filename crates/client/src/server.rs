@@ -46,6 +46,8 @@ struct Outage {
     /// How long the last such time was.
     dead_for: Nanos,
     said_at: Option<Nanos>,
+    /// It did not answer a request in time, and nobody has greeted it since.
+    silent: bool,
     cause: String,
 }
 
@@ -119,6 +121,18 @@ impl<E: Env> Server<E> {
                 Ok(Patience::Probe)
             }
         }
+    }
+
+    /// Whether it left a request without an answer, so that its connections are not to be relied on.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.troubled.load(Ordering::Relaxed) && self.outage.lock().silent
+    }
+
+    /// Remembers that the server left a request without an answer for the whole time-out, says so, and makes the error.
+    pub(crate) fn found_silent(&self, now: Nanos, cause: String, dead_for: Nanos) -> Error {
+        let error = self.found_dead(now, cause, dead_for);
+        self.outage.lock().silent = true;
+        error
     }
 
     /// Remembers that the server does not answer, says so, and makes the error.

@@ -351,6 +351,47 @@ fn names_and_attributes_work_on_every_file_while_a_server_is_down() {
     }
 }
 
+#[test]
+fn several_silent_servers_take_no_longer_than_one() {
+    let mut sim = Sim::with_seed(7);
+    let world = World::new(&sim, true);
+    let control = sim.control();
+    let main = control.process(&world.machines[0], "test", 1000, 1000);
+    sim.block_on(&main, async move {
+        let servers = world.start().await;
+        let client = world.client("a", Transport::Auto);
+        let bytes = pattern(4 * 65_536, 1);
+        let file = open_over_all(&client, "f", &bytes).await;
+        // A second connection to each server, which is as silent as the first.
+        let twice = open_over_all(&client, "g", &bytes).await;
+        for id in 1..4 {
+            control.partition(&world.machines[0], &world.machines[id]);
+        }
+        let start = control.elapsed();
+        assert_eq!(file.sync().await.expect_err("nobody answers").errno(), 5);
+        let took = control.elapsed().saturating_sub(start);
+        assert!(took <= Nanos::from_s(11), "request_timeout is 10 s, and it took {took}");
+        // Servers that are known to be silent are not asked on other connections.
+        let start = control.elapsed();
+        let mut buf = vec![0; bytes.len()];
+        let read = twice.read_at(&mut [IoSliceMut::new(&mut buf)], FileOffset(0)).await;
+        assert_eq!(read.expect_err("nobody answers").errno(), 5);
+        assert!(control.elapsed().saturating_sub(start) <= Nanos::from_s(1), "known to be silent");
+        client.env().sleep(Nanos::from_s(5)).await;
+        let start = control.elapsed();
+        assert_eq!(client.statfs().await.expect("the metadata server answers").servers_missing, 3);
+        let took = control.elapsed().saturating_sub(start);
+        assert!(took <= Nanos::from_s(10), "one time-out for all, and it took {took}");
+        for id in 1..4 {
+            control.heal(&world.machines[0], &world.machines[id]);
+        }
+        client.env().sleep(Nanos::from_s(30)).await;
+        file.sync().await.expect("answers again");
+        assert!(support::read(&twice, 0, bytes.len()).await == bytes);
+        drop(servers);
+    });
+}
+
 /// Makes, renames, links and removes names in one directory, each of which must happen exactly once.
 async fn churn(client: Client<SimEnv>, rounds: u32) {
     let who = client.session().to_string();

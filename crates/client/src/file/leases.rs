@@ -3,7 +3,7 @@
 use super::State;
 use super::home::{Home, moved};
 use crate::control::datafile;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lease::{self, Answer, Keeper, Lease, RETRY_AFTER};
 use crate::options::Transport;
 use parking_lot::RwLock;
@@ -163,6 +163,8 @@ impl<E: Env> State<E> {
                 later();
                 Ok(None)
             }
+            // Messages would wait for the same server once more.
+            Err(error @ Error::Unreachable(_)) if server.is_troubled() => Err(error),
             // Messages may still work, or say better what is wrong.
             Err(error) if !self.only_descriptors() && !moved(&error) => {
                 later();
