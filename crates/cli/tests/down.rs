@@ -113,7 +113,13 @@ fn names_and_attributes_work_while_a_server_is_down() {
     let mut servers = Servers::started(4, "", "", client);
     let dir = servers.path("mount");
     std::fs::create_dir(&dir).expect("made");
-    servers.weft(["mount", dir.to_str().expect("text")]);
+    let state = servers.path("state");
+    common::succeeded(
+        servers
+            .command(["mount", dir.to_str().expect("text")])
+            .env("XDG_STATE_HOME", state)
+            .env_remove("WEFT_STATE"),
+    );
     let mount = Mounted(dir);
     // Open for writing, so that the data servers alone know how long they are.
     let len = (5 << 20) + 777u64;
@@ -151,6 +157,27 @@ fn names_and_attributes_work_while_a_server_is_down() {
     };
     assert!(eio(std::fs::File::open(mount.at("d"))), "its end is not known");
     assert!(eio(std::fs::File::create(mount.at("d"))), "it cannot be cut");
+
+    // The kernel hears a number; the mount's log and `weft status` tell path, server and remedy, not once for each request.
+    let log =
+        std::fs::read_to_string(servers.path("state/weft/mounts").join(format!(
+            "{}.log",
+            mount.0.to_str().expect("text").trim_start_matches('/').replace('/', "-")
+        )))
+        .expect("the mount's log");
+    let told: Vec<_> = log.lines().filter(|line| line.contains("EIO: d: server s2 at ")).collect();
+    assert!(told.len() == 1 && told[0].contains("weft serve"), "{log}");
+    let (status, _) = partly(&servers, 1, &["status"]);
+    let head = format!("errors (EIO) of the mount {}:\n  ", mount.0.display());
+    let (_, errors) = status.split_once(&head).unwrap_or_else(|| panic!("{status}"));
+    assert!(
+        errors.contains(" requests, the last ") && errors.contains(" ago on d: server s2 at "),
+        "{status}"
+    );
+    let output = servers.command(["status", "--json"]).output().expect("weft starts");
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let error = &status["mounts"][0]["errors"][0];
+    assert!(error["count"].as_u64() >= Some(2) && error["path"] == "d", "{status}");
 
     // Under `weft run`: at least what the other servers have.
     let run = |args: &[&str]| servers.weft(["run", "--"].iter().chain(args));
@@ -194,4 +221,71 @@ fn names_and_attributes_work_while_a_server_is_down() {
         (all == [len; 3] && std::fs::File::open(mount.at("d")).is_ok()).then_some(())
     });
     servers.weft(["ls", "-l"]);
+}
+
+/// Runs an operation, which must end within the time-out of [`TIMED`] and what a busy machine adds; its result.
+#[track_caller]
+fn timed<T>(what: &str, operation: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let result = operation();
+    let took = began.elapsed();
+    println!("{what}: {took:?}");
+    assert!(took < Duration::from_secs(8), "{what} took {took:?}, and request_timeout is 5 s");
+    result
+}
+
+/// Two time-outs in a row would be 10 s.
+const TIMED: &str = "[client]\nrequest_timeout = \"5 s\"";
+
+#[test]
+fn operations_end_within_the_time_out_while_servers_are_frozen() {
+    if !common::mounts::possible() {
+        return;
+    }
+    let servers = Servers::started(4, "", "", TIMED);
+    let dir = servers.path("mount");
+    std::fs::create_dir(&dir).expect("made");
+    servers.weft(["mount", dir.to_str().expect("text")]);
+    let mount = Mounted(dir);
+    let bytes = vec![5; 4 << 20];
+    let options = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
+    let file = options.open(mount.at("open")).expect("made");
+    file.write_all_at(&bytes, 0).expect("written");
+    std::fs::write(mount.at("closed"), &bytes).expect("written");
+    for id in [2, 3] {
+        freeze(&servers, id);
+    }
+    let mut buf = vec![0; bytes.len()];
+    // Descriptors on lease serve for a while longer.
+    let failed = until("reads fail", || timed("read", || file.read_exact_at(&mut buf, 0)).err());
+    assert_eq!(failed.raw_os_error(), Some(libc::EIO));
+    let eio = |what: &str, result: std::io::Result<()>| {
+        assert_eq!(result.map_err(|error| error.raw_os_error()), Err(Some(libc::EIO)), "{what}");
+    };
+    eio("write", timed("write", || file.write_all_at(&bytes, 0)));
+    eio("fsync", timed("fsync", || file.sync_all()));
+    eio("ftruncate", timed("ftruncate", || file.set_len(5)));
+    let at_least = timed("stat", || std::fs::metadata(mount.at("open"))).expect("there").len();
+    assert_eq!(at_least, bytes.len() as u64);
+    timed("close", || drop(file));
+    eio("open and cut", timed("open and cut", || std::fs::File::create(mount.at("closed")).map(drop)));
+    timed("df", || common::succeeded(std::process::Command::new("df").arg(&mount.0)));
+    // Each of these connects anew, and finds two servers that take the connection and say nothing.
+    timed("weft cat", || servers.fails(1, ["cat", "/weft/closed"]));
+    timed("weft stat", || partly(&servers, 1, &["stat", "/weft/closed"]));
+    timed("weft ls", || partly(&servers, 1, &["ls", "-l", "/weft"]));
+    let told = timed("weft df", || servers.fails(1, ["df"]));
+    assert!(told.contains("server s2 is down") && told.contains("server s3 is down"), "{told}");
+    timed("weft status", || partly(&servers, 1, &["status"]));
+    timed("weft run", || servers.fails(1, ["run", "--", "cat", "/weft/closed"]));
+    timed("rename", || std::fs::rename(mount.at("closed"), mount.at("renamed"))).expect("renamed");
+    timed("unlink", || std::fs::remove_file(mount.at("renamed"))).expect("removed");
+    for id in [2, 3] {
+        thaw(&servers, id);
+    }
+    let file = options.open(mount.at("open")).expect("there");
+    until("the servers answer again", || file.write_all_at(&bytes, 0).ok());
+    file.read_exact_at(&mut buf, 0).expect("read");
+    assert!(buf == bytes);
+    file.sync_all().expect("synced");
 }

@@ -155,6 +155,18 @@ impl Error {
         self
     }
 
+    /// The path that it is about, if it names one.
+    pub fn path(&self) -> Option<&[u8]> {
+        let path = match self {
+            Self::Refused(refused) => &refused.path,
+            Self::Unreachable(unreachable) => &unreachable.path,
+            Self::Hindered(hindered) => &hindered.path,
+            Self::Device(device) => &device.path,
+            Self::Elsewhere { .. } | Self::Interrupted | Self::Misuse { .. } => return None,
+        };
+        (!path.is_empty()).then_some(path)
+    }
+
     fn path_mut(&mut self) -> Option<&mut Vec<u8>> {
         match self {
             Self::Refused(refused) => Some(&mut refused.path),

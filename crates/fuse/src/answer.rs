@@ -20,6 +20,9 @@ impl From<Errno> for Refusal {
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
+        if error.errno() == libc::EIO {
+            crate::failures::note(&error);
+        }
         Self(errno(&error))
     }
 }

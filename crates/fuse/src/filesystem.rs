@@ -11,6 +11,7 @@ use crate::convert::{attr, child, inode, kind_of_mode};
 use crate::directories::Listing;
 use crate::handles::Handles;
 use crate::locks::LockCall;
+use crate::names::Names;
 use crate::open::OpenHandle;
 use crate::pages::Pages;
 use crate::splice::Splicer;
@@ -45,6 +46,8 @@ pub struct WeftFilesystem {
     pub splicer: Arc<Splicer>,
     pub files: Handles<OpenHandle>,
     pub directories: Handles<Mutex<Listing>>,
+    /// For messages.
+    pub names: Names,
     pub pages: Arc<Pages>,
     /// Waits for locks that go on.
     pub lock_waits: Arc<AtomicU32>,
@@ -65,6 +68,7 @@ impl WeftFilesystem {
             options,
             files: Handles::new(),
             directories: Handles::new(),
+            names: Names::default(),
             lock_waits: Arc::default(),
         }
     }
@@ -123,6 +127,9 @@ impl Filesystem for WeftFilesystem {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = block_on(self.client(request).stat_last_known(&child(parent, name)));
+        if let Ok(known) = &found {
+            self.names.learn(known.attr.file.0, parent.0, name.as_bytes());
+        }
         self.entry(found.map(|known| known.attr), reply);
     }
 
@@ -236,6 +243,7 @@ impl Filesystem for WeftFilesystem {
         // The kernel has made and, with its own setattr, cut the file already.
         let flags = flags.0 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
         let opened = self.open_at(request, &inode(ino), flags, 0).and_then(|file| {
+            let file = file.named(self.names.path(ino.0));
             if flags & libc::O_ACCMODE == libc::O_RDONLY {
                 block_on(file.require_size())?;
             }
@@ -265,6 +273,8 @@ impl Filesystem for WeftFilesystem {
         match self.open_at(request, &child(parent, name), flags, mode) {
             Ok(file) => {
                 let found = file.attr_at_open().clone();
+                self.names.learn(found.file.0, parent.0, name.as_bytes());
+                let file = file.named(self.names.path(found.file.0));
                 let (fh, kernel) = self.keep(file, flags);
                 reply.created(&self.ttl(), &attr(&found), Generation(0), fh, kernel);
             }

@@ -44,7 +44,11 @@ impl WeftFilesystem {
     /// Opens or creates in the name of the caller.
     pub fn open_at(&self, request: &Request, at: &Place, flags: i32, mode: u32) -> Answer<OpenFile<RealEnv>> {
         let client = self.client(request);
-        Ok(block_on(client.open(at, open_flags(flags), mode, &LayoutSpec::default()))?)
+        let opened = block_on(client.open(at, open_flags(flags), mode, &LayoutSpec::default()));
+        Ok(opened.map_err(|error| match at.path.is_empty() {
+            true => error.about(&self.names.path(at.base.0)),
+            false => error,
+        })?)
     }
 
     /// Keeps an open file and says how the kernel may treat it.

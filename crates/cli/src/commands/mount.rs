@@ -2,11 +2,14 @@
 
 use super::session::{Weft, why};
 use crate::failure::Failure;
+use crate::logging::Log;
 use crate::signals::Blocked;
 use clap::Args;
+use std::ffi::CString;
 use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use weft_config::Cluster;
 use weft_core::{Nanos, ServerId};
 use weft_env::real::block_on;
@@ -51,6 +54,10 @@ pub struct Mount {
     /// Mount over a directory that is not empty: what it holds is out of sight until the mount ends
     #[arg(long)]
     nonempty: bool,
+    /// Append to this file why requests failed; without it standard error in the foreground, and
+    /// ~/.local/state/weft/mounts/DIR.log in the background
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// Print "ready" when the mount is there
     #[arg(long, hide = true)]
     announce: bool,
@@ -67,6 +74,7 @@ impl Mount {
         self.check_dir()?;
         let weft = Weft::for_mount(super::load_or_start(file)?, !self.no_page_cache)?;
         let _used = crate::embedded::used(&weft.cluster)?;
+        self.open_log()?;
         // Idle servers would end while nobody reads or writes: this holds them.
         let _held = crate::embedded::hold(&weft.cluster)?;
         // A cluster that is not there is told now, not at the first access.
@@ -96,6 +104,19 @@ impl Mount {
         });
         mount.join().map_err(|error| Failure::new(self.dir.display(), error))?;
         Ok(0)
+    }
+
+    /// Sends reasons of errors and news of servers to the log file, if there is one.
+    fn open_log(&self) -> Result<(), Failure> {
+        let Some(file) = &self.log else { return Ok(()) };
+        let name = self.dir.display().to_string();
+        let log = Log::open(&name, Some(file), weft_config::LogLevel::Info);
+        let log =
+            log.map_err(|error| Failure::new(file.display(), error).remedy("name another file with --log"))?;
+        let _ = LOG.set(log);
+        weft_fuse::failures::set_log(log_line);
+        weft_client::set_log(log_line);
+        Ok(())
     }
 
     /// Refuses a directory that cannot be mounted over or is not empty: a mount hides its files from programs that need them.
@@ -155,6 +176,11 @@ impl Mount {
                 command.arg(flag);
             }
         }
+        if let Some(log) = self.log.as_ref().map(std::path::absolute).transpose().map_err(failed)? {
+            command.arg("--log").arg(log);
+        } else if let Some(log) = default_log(&dir) {
+            command.arg("--log").arg(log);
+        }
         command.arg("--").arg(&dir).env_remove("LD_PRELOAD").current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         // SAFETY: setsid is safe between fork and exec.
@@ -176,6 +202,66 @@ impl Mount {
         let status = child.wait().map_err(failed)?;
         Ok(status.code().unwrap_or(1).max(1) as u8) // it has said why on standard error
     }
+}
+
+/// Where the mount on `dir` logs unless told otherwise: a file beside the state of embedded clusters, named after the
+/// directory. `None` without a home directory.
+fn default_log(dir: &std::path::Path) -> Option<PathBuf> {
+    let state = weft_config::default_state_dir()?;
+    let name = dir.to_string_lossy().trim_start_matches('/').replace('/', "-");
+    Some(state.parent()?.join("mounts").join(format!("{name}.log")))
+}
+
+/// The log of this process, once it is opened.
+static LOG: OnceLock<Log> = OnceLock::new();
+
+fn log_line(line: &str) {
+    if let Some(log) = LOG.get() {
+        log.line(line);
+    }
+}
+
+/// Why requests of a mount failed, as the mount tells it.
+pub struct FailedRequests {
+    /// How many.
+    pub count: u64,
+    /// Seconds since the last one.
+    pub ago_s: u64,
+    /// Path below the mount of the last one; may be empty.
+    pub path: String,
+    /// Reason and remedy.
+    pub reason: String,
+}
+
+/// Asks the mount on `dir` why requests failed; nothing where it does not answer by then.
+pub fn failed_requests(dir: &str, patience: std::time::Duration) -> Vec<FailedRequests> {
+    let (send, received) = std::sync::mpsc::channel();
+    let dir = dir.to_owned();
+    // Its threads may all wait for a server: then nobody waits for them here.
+    std::thread::spawn(move || drop(send.send(report(&dir))));
+    let report = received.recv_timeout(patience).unwrap_or_default();
+    let line = |line: &str| {
+        let mut parts = line.splitn(4, '\t');
+        let mut next = || parts.next();
+        Some(FailedRequests {
+            count: next()?.parse().ok()?,
+            ago_s: next()?.parse().ok()?,
+            path: next()?.to_owned(),
+            reason: next()?.to_owned(),
+        })
+    };
+    report.lines().filter_map(line).collect()
+}
+
+fn report(dir: &str) -> String {
+    let (Ok(path), Ok(name)) = (CString::new(dir), CString::new(weft_fuse::failures::ATTRIBUTE)) else {
+        return String::new();
+    };
+    let mut value = vec![0u8; 1 << 16];
+    // SAFETY: two C strings, and a buffer of the length that is given.
+    let len = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    value.truncate(usize::try_from(len).unwrap_or(0));
+    String::from_utf8_lossy(&value).into_owned()
 }
 
 /// Lets go of the starter's pipes, so that it, and who waits for it, can end.

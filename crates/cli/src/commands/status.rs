@@ -1,6 +1,7 @@
 //! `weft status`.
 
 use super::df::nearly_full;
+use super::mount::{self, FailedRequests};
 use super::session::{Weft, why};
 use crate::failure::{FAILED, Failure, without_numbers};
 use crate::table::{Table, human};
@@ -18,7 +19,8 @@ const PATIENCE: Nanos = Nanos::from_ms(2500);
 const AFTER: &str = "\
 All servers are asked at the same time, and one that has not answered within 2.5 seconds is shown as down, with the
 reason. Bytes and requests count what came by messages since the server's start; what programs on the same host moved
-through a file's own descriptor is not among them. LOAD is requests that run or wait now.
+through a file's own descriptor is not among them. LOAD is requests that run or wait now. Mounts on this host tell
+why requests failed with EIO.
 
 Exit codes:
   0  all servers answered
@@ -62,12 +64,43 @@ impl Status {
         weft_client::set_log(|_| ());
         let answers = ask(&weft);
         let down = answers.iter().any(|answer| answer.status.is_err());
+        let mounts: Vec<_> = mount::of(&weft.cluster)
+            .into_iter()
+            .map(|at| (mount::failed_requests(&at, PATIENCE.as_duration()), at))
+            .collect();
         if self.json {
-            outln!("{:#}", as_json(&weft, &answers));
+            let mut status = as_json(&weft, &answers);
+            status["mounts"] = mounts.iter().map(|(failed, at)| of_mount(at, failed)).collect();
+            outln!("{status:#}");
         } else {
             out!("{}", as_text(&weft, &answers, self.verbose));
+            for (failed, at) in &mounts {
+                tell_of_mount(at, failed);
+            }
         }
         Ok(if down { FAILED } else { 0 })
+    }
+}
+
+fn of_mount(at: &str, failed: &[FailedRequests]) -> Value {
+    let one = |failed: &FailedRequests| {
+        json!({
+            "count": failed.count, "seconds_ago": failed.ago_s, "path": failed.path, "reason": failed.reason,
+        })
+    };
+    json!({ "at": at, "errors": failed.iter().map(one).collect::<Vec<_>>() })
+}
+
+/// Says why requests of a mount on this host failed (EIO).
+fn tell_of_mount(at: &str, failed: &[FailedRequests]) {
+    if failed.is_empty() {
+        return;
+    }
+    outln!("\nerrors (EIO) of the mount {at}:");
+    for FailedRequests { count, ago_s, path, reason } in failed {
+        let path = if path.is_empty() { String::new() } else { format!(" on {path}") };
+        let ago = uptime(Nanos::from_s(*ago_s));
+        outln!("  {count} requests, the last {ago} ago{path}: {}", without_numbers(reason));
     }
 }
 

@@ -245,6 +245,15 @@ impl<E: Env> OpenFile<E> {
         &self.state.path
     }
 
+    /// Gives a file that was opened by its inode a path for messages. No effect once there are clones.
+    #[must_use]
+    pub fn named(mut self, path: Vec<u8>) -> Self {
+        if let Some(state) = Arc::get_mut(&mut self.state) {
+            state.path = path;
+        }
+        self
+    }
+
     /// Whether the open made the file.
     pub fn created(&self) -> bool {
         self.state.opened.created
