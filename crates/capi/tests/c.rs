@@ -159,6 +159,7 @@ impl Servers {
                 module: weft_store::target::Module::Buffered,
                 queue_depth: target.queue_depth,
                 leases: target.leases,
+                integrity: weft_core::Integrity::Off,
                 emulate: None,
                 ibridge: None,
             };

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::{Conn, Env};
-use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, Samples};
+use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, SCRUB_LEN_MAX, Samples, Scrubbed};
 use weft_wire::meta::{MetaReply, MetaRequest, NamespaceReport, ScannedInode};
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
 use weft_wire::{Family, WireError};
@@ -234,6 +234,25 @@ impl<E: Env> Client<E> {
                 }
                 _ => return Err(odd_reply()),
             }
+        }
+    }
+
+    /// Verifies about `len` bytes of the datafiles with checksums on `target`, from `from` on (`None` begins).
+    /// Servers and administrators only.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or refuses, and of its device.
+    pub async fn scrub(
+        &self,
+        target: TargetId,
+        from: Option<(FileId, ObjectId, LocalOffset)>,
+        len: ByteLen,
+    ) -> Result<Scrubbed> {
+        let server = self.core.route(target)?;
+        let len = len.0.min(SCRUB_LEN_MAX.into()) as u32;
+        match self.core.ask_data(vec![(server, DataRequest::Scrub { target, from, len })]).await?.pop() {
+            Some((DataReply::Scrubbed(scrubbed), _)) => Ok(scrubbed),
+            _ => Err(odd_reply()),
         }
     }
 

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use weft_core::ByteLen;
 use weft_core::ibridge::Policy;
+use weft_core::{ByteLen, Integrity};
 use weft_env::Address;
 
 /// Where the parts of a target stand.
@@ -194,6 +194,12 @@ fn targets(source: &Source<'_>, servers: &[Placed]) -> Result<(), ConfigError> {
                 return Err(source.refuse(places.id.clone(), problem, remedy));
             }
             place(&host, &target.path, format!("target {}", target.id.0), &places.path)?;
+            if target.module == Module::Null && target.integrity != Integrity::Off {
+                let problem =
+                    format!("target {} keeps no bytes, and is to keep checksums of them", target.id.0);
+                let remedy = "leave integrity out, or use another module than null";
+                return Err(source.refuse(places.id.clone(), problem, remedy));
+            }
             let (Some(beside), Some(at)) = (&target.ibridge, &places.ibridge) else { continue };
             place(&host, &beside.path, format!("the log beside target {}", target.id.0), &at.path)?;
             if target.module == Module::Null {

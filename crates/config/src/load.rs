@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use toml::de::DeTable;
 use weft_core::placement::{ClassFilter, Factor, Start};
-use weft_core::{ByteLen, Nanos, Placement, Reserve, TargetId};
+use weft_core::{ByteLen, Integrity, Nanos, Placement, Reserve, TargetId};
 use weft_env::Address;
 
 const MEMORY: RangeInclusive<ByteLen> = ByteLen::from_mib(1)..=ByteLen(1 << 40);
@@ -242,6 +242,7 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
     )?;
     let depth = section.number("queue_depth", 1..=65_536)?;
     let leases = section.flag("leases")?;
+    let integrity = section.choice("integrity", &Integrity::ALL.map(|setting| (setting.word(), setting)))?;
     let emulate = section.parsed("emulate", "hdd-7200", emulated)?;
     let room = section.size("room", ByteLen(1)..=ByteLen(1 << 60))?;
     let reserve = section.parsed("reserve", "1 GiB", reserve)?;
@@ -255,6 +256,7 @@ fn target(section: Section<'_>) -> Result<(Target, check::TargetPlaces), ConfigE
         module: module.unwrap_or(Module::Buffered),
         queue_depth: depth.map_or(64, |item| item.value as u32),
         leases: leases.unwrap_or(true),
+        integrity: integrity.unwrap_or_default(),
         emulate: emulate.map(|item| item.value),
         room,
         reserve: reserve.map_or(Reserve::Usual, |item| item.value),

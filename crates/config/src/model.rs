@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use weft_core::ibridge::{Policy, Weight};
-use weft_core::{ByteLen, Nanos, Placement, Reserve, TargetId};
+use weft_core::{ByteLen, Integrity, Nanos, Placement, Reserve, TargetId};
 use weft_env::Address;
 
 /// One cluster, as its file describes it.
@@ -86,6 +86,8 @@ pub struct Target {
     pub queue_depth: u32,
     /// Whether clients of the same node may get datafile descriptors; those of an emulated target never do.
     pub leases: bool,
+    /// Whether new datafiles get checksums where neither their file nor its directory says.
+    pub integrity: Integrity,
     /// The device whose time its requests take; `None` the one below.
     pub emulate: Option<Emulate>,
     /// What parts of layouts that have an end may promise on it; `None` as much as they like.

@@ -5,7 +5,7 @@ use std::path::Path;
 use weft_config::{Checksums, Cluster, EXAMPLE, Emulate, Module, TakesMeasured, TransportChoice};
 use weft_core::ibridge::{Policy, Weight};
 use weft_core::placement::{ClassFilter, Factor};
-use weft_core::{ByteLen, Nanos, Reserve, ServerId, TargetId};
+use weft_core::{ByteLen, Integrity, Nanos, Reserve, ServerId, TargetId};
 use weft_env::Address;
 
 /// Two servers, all that must be there and nothing more.
@@ -188,13 +188,15 @@ fn an_ssd_that_cannot_be_used() {
 #[test]
 fn values_are_taken_over() {
     let text = format!(
-        "{GOOD}module = \"direct\"\nqueue_depth = 7\nleases = false\nroom = \"64 MiB\"\nreserve = \"7 %\"\n[layout]\nstripe_size = 47008\nstripe_count = 2\n\
+        "{GOOD}module = \"direct\"\nqueue_depth = 7\nleases = false\nintegrity = \"crc32c\"\nroom = \"64 MiB\"\nreserve = \"7 %\"\n[layout]\nstripe_size = 47008\nstripe_count = 2\n\
          class = \"ssd\"\n[client]\ntransport = \"socket\"\nchecksums = \"on\"\nrequest_timeout = \"1500 ms\"\n\
          fragment_threshold = \"0\"\n"
     );
     let cluster = parse(&text).unwrap_or_else(|error| panic!("{error}"));
     let target = &cluster.servers[1].targets[0];
     assert_eq!((target.module, target.queue_depth, target.leases), (Module::Direct, 7, false));
+    assert_eq!(target.integrity, Integrity::Crc32c);
+    assert_eq!(cluster.servers[0].targets[0].integrity, Integrity::Off);
     assert_eq!(target.room, Some(ByteLen(64 << 20)));
     assert_eq!(cluster.reserves()[&target.id], Reserve::Percent(7));
     let least = format!("{GOOD}reserve = \"2 GiB\"\n");
@@ -261,6 +263,14 @@ fn wrong_types_and_words() {
     refused("class = \"hdd\"", "class = \"\"", "class = \"\"", "is empty", "leave the line out");
     refused("id = 0", "id = 0\nmodule = \"buffred\"", "buffred", "cannot be used", "did you mean buffered?");
     refused("id = 0", "id = 0\nleases = \"yes\"", "leases", "true or false", "write leases = true");
+    refused("id = 0", "id = 0\nintegrity = \"crc32\"", "crc32", "cannot be used", "did you mean crc32c?");
+    refused(
+        "id = 0",
+        "id = 0\nmodule = \"null\"\nintegrity = \"crc32c\"",
+        "id = 0",
+        "keeps no bytes",
+        "leave integrity out",
+    );
     refused("name = \"test\"", "name = \"a b\"", "a b", "cannot be used", "letters, digits");
 }
 

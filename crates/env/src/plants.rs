@@ -59,11 +59,13 @@ pub enum Plant {
     LessRoom,
     /// Who opens a file for writing that somebody else has marked as open is answered before the mark is durable. Was real.
     EarlyMark,
+    /// A write of a part of a block leaves the checksum of the block as it was.
+    StaleChecksum,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -90,6 +92,7 @@ impl Plant {
         Self::TrustedCopy,
         Self::LessRoom,
         Self::EarlyMark,
+        Self::StaleChecksum,
     ];
 
     /// Its name on the command line.

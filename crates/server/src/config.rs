@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::ibridge::{Decider, DeciderSpec, Policy, ServiceCurve, Thresholds, Weight};
-use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_core::{ByteLen, Integrity, Nanos, ServerId, TargetId};
 use weft_env::Address;
 use weft_store::emulate::Emulation;
 use weft_store::fragments::LogSpec;
@@ -62,6 +62,8 @@ pub struct TargetConfig {
     pub queue_depth: u32,
     /// Whether co-located clients may get the descriptors of its datafiles. Those of an emulated target never do.
     pub leases: bool,
+    /// Whether new datafiles get checksums where their file does not say. Descriptors of those that have them are not lent.
+    pub integrity: Integrity,
     /// The device whose time its requests take; `None` the one below.
     pub emulate: Option<Emulation>,
     /// An SSD beside it for small requests; `None` the disk serves all. With one, no descriptors are lent.

@@ -57,7 +57,9 @@ pub struct DataService<E: Env> {
     shared_memory: AtomicUsize,
     /// What lies on SSDs alone is to stay there when the server ends.
     hurry: AtomicBool,
-    /// Tasks that look after SSDs.
+    /// A task seals datafiles.
+    sealing: AtomicBool,
+    /// Tasks that look after SSDs, or seal datafiles.
     looking_after: AtomicUsize,
     looked_after: E::Notify,
 }
@@ -103,6 +105,7 @@ impl<E: Env> DataService<E> {
                 module: wanted.module,
                 open_datafiles_max: config.limits.open_datafiles_max,
                 emulate: wanted.emulate.clone(),
+                integrity: wanted.integrity,
             };
             let target = Target::open(env, &spec).await?;
             after_crash |= target.had_leases();
@@ -132,6 +135,7 @@ impl<E: Env> DataService<E> {
             pool: PayloadPool::new(env, config.limits.payload_memory_max),
             shared_memory: AtomicUsize::new(0),
             hurry: AtomicBool::new(false),
+            sealing: AtomicBool::new(false),
             looking_after: AtomicUsize::new(0),
             looked_after: env.notify(),
         }))
@@ -235,6 +239,29 @@ impl<E: Env> DataService<E> {
         }
     }
 
+    /// Once a second: seals datafiles with checksums that have been idle, in a task of its own.
+    pub(crate) fn seal_idle(self: &Arc<Self>) {
+        let has_due = self.targets.values().any(|served| served.placed.target().has_idle());
+        if !has_due || self.sealing.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let service = Arc::clone(self);
+        self.looking_after.fetch_add(1, Ordering::SeqCst);
+        let task = move || async move {
+            for served in service.targets.values() {
+                served.placed.target().seal_idle().await;
+            }
+            service.sealing.store(false, Ordering::SeqCst);
+            service.looking_after.fetch_sub(1, Ordering::SeqCst);
+            service.looked_after.notify_all();
+        };
+        if self.env.spawn("weft seal", task).is_err() {
+            // They stay unsealed until there is room for a thread.
+            self.sealing.store(false, Ordering::SeqCst);
+            self.looking_after.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
     /// Once a second: leases go on, memory that nobody needs goes back.
     pub(crate) fn tick(&self) {
         self.leases.heartbeat();
@@ -284,6 +311,7 @@ impl<E: Env> DataService<E> {
             // What lies on an SSD alone needs room on the disk before long.
             let owed = served.placed.bridge().map_or(ByteLen(0), Bridge::dirty);
             let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let (damaged, unverified) = target.damage();
             all.push(TargetStatus {
                 target: id,
                 class: served.class.clone(),
@@ -300,6 +328,8 @@ impl<E: Env> DataService<E> {
                 fragments: count(&served.counters.fragments),
                 queue: served.admission.queued(),
                 leases: self.leases.on_target(id),
+                damaged,
+                unverified,
                 ibridge: served.placed.bridge().map(Bridge::status),
                 file_system: file_system(self.env.boot(), space.device),
             });
@@ -367,7 +397,7 @@ impl<E: Env> DataService<E> {
 
     /// As it goes to the client, whose log it ends in; broken devices are also this server's concern.
     fn failed(&self, error: DatafileError) -> WireError {
-        if let DatafileError::Device { .. } = &error {
+        if let DatafileError::Device { .. } | DatafileError::Damaged { .. } = &error {
             (self.hooks.log)(&error.to_string());
         }
         WireError::new(Errno(error.errno()), format!("server {:?}: {error}", self.name))

@@ -340,6 +340,7 @@ async fn watch<E: Env>(shared: &Shared<E>) {
         shared.clock.store(now.0, Ordering::Relaxed);
         if let Some(data) = &shared.data {
             data.tick();
+            data.seal_idle();
             for target in shared.connections.take_slow_turns(TURN, now) {
                 data.take_turn_back(target);
             }

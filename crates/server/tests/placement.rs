@@ -58,6 +58,7 @@ fn server_config(plan: Plan) -> ServerConfig {
         module: plan.module,
         queue_depth: 4,
         leases: true,
+        integrity: weft_core::Integrity::Off,
         emulate: None,
         ibridge: Some(ibridge),
     };

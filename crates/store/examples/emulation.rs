@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId};
+use weft_core::{ByteLen, FileId, Integrity, LocalOffset, Nanos, ObjectId, TargetId};
 use weft_env::device::{DeviceAction, DeviceModel, DeviceRequest, Ticket};
 use weft_env::real::{RealEnv, block_on};
 use weft_models::Profile;
@@ -68,6 +68,7 @@ fn emulated(profile: &Profile, depth: usize, len: u64, places: &[u64]) -> u64 {
         module: Module::Null,
         open_datafiles_max: 10,
         emulate: Some(Emulation { profile: name, build: Arc::new(move || profile.build(1)) }),
+        integrity: Integrity::Off,
     };
     let target = block_on(Target::open(&RealEnv::new(), &spec)).expect("a target");
     let key = DatafileKey::new(FileId(1), ObjectId { component: 0, column: 0 });

@@ -1,12 +1,14 @@
 //! Datafiles: their names, and those that are open.
 
+use crate::integrity::BlockSums;
 use crate::range_lock::RangeLocks;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weft_core::{FileId, ObjectId};
-use weft_env::Env;
+use weft_env::{Env, File, FileMeta};
 
 /// Number of folders over which a target spreads its datafiles.
 pub const FAN_OUT: usize = 256;
@@ -80,6 +82,19 @@ pub(crate) struct Datafile<E: Env> {
     pub name_synced: AtomicBool,
     /// Present with the direct module.
     pub direct: Option<DirectParts<E>>,
+    /// Present when it has checksums.
+    pub sums: Option<BlockSums<E>>,
+}
+
+impl<E: Env> Datafile<E> {
+    /// Length, room (with that of the checksums) and time of change.
+    pub async fn meta(&self) -> io::Result<FileMeta> {
+        let mut meta = self.file.meta().await?;
+        if let Some(sums) = &self.sums {
+            meta.blocks_512 += sums.blocks_512().await?;
+        }
+        Ok(meta)
+    }
 }
 
 /// What the direct module needs besides.
@@ -151,6 +166,21 @@ impl<E: Env> OpenDatafiles<E> {
         inner.slot_of.insert(datafile.key, at);
         drop(inner);
         datafile
+    }
+
+    /// Puts `datafile` in the place of one with its key.
+    pub fn replace(&self, datafile: Datafile<E>) {
+        let key = datafile.key;
+        let mut inner = self.inner.write();
+        let Some(&at) = inner.slot_of.get(&key) else {
+            drop(inner);
+            self.insert(datafile);
+            return;
+        };
+        let slot = Slot { datafile: Arc::new(datafile), used: AtomicBool::new(true) };
+        let replaced = inner.slots[at].replace(slot);
+        drop(inner); // before the replaced one is closed
+        drop(replaced);
     }
 
     pub fn remove(&self, key: DatafileKey) {

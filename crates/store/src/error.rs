@@ -3,6 +3,7 @@
 use crate::fragments::{LogError, OpenLogError};
 use std::io;
 use std::path::PathBuf;
+use weft_core::TargetId;
 
 /// Why an operation on a datafile failed.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,24 @@ pub enum DatafileError {
         path: String,
         /// What was tried.
         doing: &'static str,
+    },
+    /// Bytes do not match their checksums.
+    #[error(
+        "{path}: {doing}: bytes {start} to {end} of this datafile on {target} do not match their checksums: the disk \
+         damaged them: run `weft fsck --scrub` to find all damaged files, restore them from a backup or write the \
+         damaged bytes anew, and look at the disk's health"
+    )]
+    Damaged {
+        /// The datafile.
+        path: String,
+        /// The target that it lies on.
+        target: TargetId,
+        /// What was tried.
+        doing: &'static str,
+        /// First byte of the damaged blocks.
+        start: u64,
+        /// One past their last byte.
+        end: u64,
     },
     /// An earlier sync failed, and what was written before it may be lost.
     #[error(
@@ -71,7 +90,7 @@ impl DatafileError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::NoSpace { .. } => ENOSPC,
-            Self::Device { .. } | Self::Unsafe { .. } | Self::Log(_) => EIO,
+            Self::Device { .. } | Self::Damaged { .. } | Self::Unsafe { .. } | Self::Log(_) => EIO,
             Self::Removed { .. } => ESTALE,
             Self::Other { source, .. } => source.raw_os_error().unwrap_or(EIO),
         }

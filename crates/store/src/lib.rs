@@ -9,6 +9,7 @@ pub mod emulate;
 pub mod error;
 pub mod fragments;
 pub mod identity;
+pub mod integrity;
 pub mod metadata;
 mod module_direct;
 mod module_null;

@@ -1,12 +1,14 @@
 //! One storage path of a server: its identity, its lock, and the operations on its datafiles.
 
 mod beside;
+mod checked;
 mod device;
 mod fences;
 mod format;
 mod lend;
 mod list;
 mod removed;
+mod scrub;
 mod seals;
 
 use crate::datafile::{Datafile, DatafileKey, DirectParts, OpenDatafiles, fan_name};
@@ -14,17 +16,18 @@ use crate::emulate::{self, Emulation, Emulator};
 use crate::error::{DatafileError, TargetError};
 use crate::module_direct;
 use crate::module_null::NullModule;
-use crate::range_lock::RangeLocks;
+use crate::range_lock::{RangeGuard, RangeLocks};
 use fences::Fences;
 use parking_lot::Mutex;
 use removed::Removed;
+pub use scrub::{Damage, SEAL_AFTER, SEAL_IDLE, ScrubStep};
 use seals::Seals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use weft_core::{ByteLen, FileId, LocalOffset, TargetId, Timestamp};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::{ByteLen, FileId, Integrity, LocalOffset, Nanos, TargetId, Timestamp};
 use weft_env::device::DeviceAction;
 use weft_env::plants::{self, Plant, planted};
 use weft_env::{Create, Dir, Env, File, FileMeta, OpenMode, Shared, Space};
@@ -69,6 +72,19 @@ pub struct TargetSpec {
     pub open_datafiles_max: usize,
     /// The device whose time requests take; `None` the one below.
     pub emulate: Option<Emulation>,
+    /// Whether new datafiles get checksums where their file does not say.
+    pub integrity: Integrity,
+}
+
+/// What there is to send of a datafile without a copy.
+#[derive(Clone, Debug)]
+pub enum ToSend<F> {
+    /// The open datafile and its length.
+    File(F, ByteLen),
+    /// There is no datafile.
+    Missing,
+    /// The module or the checksums have to see the bytes.
+    Bytes,
 }
 
 /// A target that this process has for itself.
@@ -77,9 +93,21 @@ pub struct TargetSpec {
 pub struct Target<E: Env> {
     env: E,
     dir: E::Dir,
+    id: TargetId,
     path: PathBuf,
     module: Module,
+    integrity: Integrity,
     open: OpenDatafiles<E>,
+    /// Datafiles may have checksums.
+    has_sums: AtomicBool,
+    /// Held, by number of the datafile, while one with checksums is opened, made or removed.
+    opening: RangeLocks<E>,
+    /// Datafiles of which not all blocks are sealed, and when to look at each.
+    unsealed: Mutex<BTreeMap<DatafileKey, Nanos>>,
+    /// Blocks that did not match their checksums.
+    damaged: Mutex<BTreeSet<(DatafileKey, u64)>>,
+    /// Blocks that were taken as they were after a loss of power.
+    unverified: AtomicU64,
     null: NullModule,
     emulator: Option<Emulator<E>>,
     /// Datafiles that a sync failed for. The system may have dropped what was written and call the next sync a
@@ -122,12 +150,24 @@ impl<E: Env> Target<E> {
         let seals =
             Seals::open(&dir, seconds(env)).await.map_err(io("read which datafiles were given up"))?;
         let unclean = dir.meta(format::LEASED).await.is_ok();
+        let has_sums = match dir.meta(format::SUMS).await {
+            Ok(_) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(io("ask whether there are checksums")(error)),
+        };
         Ok(Self {
             env: env.clone(),
             dir,
+            id: spec.id,
             path: spec.path.clone(),
             module: spec.module,
+            integrity: spec.integrity,
             open: OpenDatafiles::new(spec.open_datafiles_max),
+            has_sums: AtomicBool::new(has_sums),
+            opening: RangeLocks::new(env),
+            unsealed: Mutex::default(),
+            damaged: Mutex::default(),
+            unverified: AtomicU64::new(0),
             null: NullModule::default(),
             emulator: spec.emulate.as_ref().map(|emulation| Emulator::new(env, emulation)),
             unsafe_datafiles: Mutex::default(),
@@ -191,6 +231,9 @@ impl<E: Env> Target<E> {
             return Ok(got);
         }
         let Some(datafile) = self.existing(key).await? else { return Ok((0, ByteLen(0))) };
+        if let Some(sums) = &datafile.sums {
+            return self.read_checked(&datafile, sums, offset, buf).await;
+        }
         let read = async {
             let charge = self.begin_read(&datafile, offset, buf.len()).await?;
             let got = match self.module {
@@ -204,18 +247,20 @@ impl<E: Env> Target<E> {
         read.await.map_err(|error| self.error(key, "read", error))
     }
 
-    /// The open datafile and its length, for sending its bytes without a copy; `None` when it is missing or its
-    /// module has to touch the bytes.
+    /// What there is to send of a datafile without a copy of its bytes.
     ///
     /// # Errors
     /// Of the device.
-    pub async fn file_to_send(&self, key: DatafileKey) -> Result<Option<(E::File, ByteLen)>, DatafileError> {
+    pub async fn file_to_send(&self, key: DatafileKey) -> Result<ToSend<E::File>, DatafileError> {
         if !self.sends_files() {
-            return Ok(None);
+            return Ok(ToSend::Bytes);
         }
-        let Some(datafile) = self.existing(key).await? else { return Ok(None) };
+        let Some(datafile) = self.existing(key).await? else { return Ok(ToSend::Missing) };
+        if datafile.sums.is_some() {
+            return Ok(ToSend::Bytes);
+        }
         let meta = datafile.file.meta().await.map_err(|error| self.error(key, "read", error))?;
-        Ok(Some((datafile.file.clone(), meta.len)))
+        Ok(ToSend::File(datafile.file.clone(), meta.len))
     }
 
     /// Writes all of `bytes`; on an error some may have been written.
@@ -235,15 +280,17 @@ impl<E: Env> Target<E> {
         let charge = self.begin(DeviceAction::Write, key, offset, bytes.len());
         match self.module {
             Module::Null => self.null.write(key, end, self.env.wall()),
-            Module::Direct => {
+            Module::Direct | Module::Buffered => {
                 let datafile = self.made(key).await?;
-                let written = module_direct::write(&datafile, offset, bytes).await;
-                written.map_err(|error| self.error(key, "write", error))?;
-            }
-            Module::Buffered => {
-                let datafile = self.made(key).await?;
-                let written = datafile.file.write_at(&[IoSlice::new(bytes)], offset).await;
-                written.map_err(|error| self.error(key, "write", error))?;
+                if let Some(sums) = &datafile.sums {
+                    self.write_checked(&datafile, sums, offset, bytes).await?;
+                } else {
+                    let written = match self.module {
+                        Module::Direct => module_direct::write(&datafile, offset, bytes).await,
+                        _ => datafile.file.write_at(&[IoSlice::new(bytes)], offset).await,
+                    };
+                    written.map_err(|error| self.error(key, "write", error))?;
+                }
             }
         }
         if planted(Plant::ResurrectedBytes) {
@@ -296,8 +343,14 @@ impl<E: Env> Target<E> {
                 self.write(key, offset, &copy).await
             }
             Module::Buffered => {
-                let charge = self.begin(DeviceAction::Write, key, offset, len);
                 let datafile = self.made(key).await?;
+                if datafile.sums.is_some() {
+                    // Copied, because the client may change the bytes after their checksum is known.
+                    let mut copy = crate::aligned::AlignedBuf::zeroed(len);
+                    shared.copy_out(from, &mut copy);
+                    return self.write(key, offset, &copy).await;
+                }
+                let charge = self.begin(DeviceAction::Write, key, offset, len);
                 let written = datafile.file.write_shared_at(shared, from, len, offset).await;
                 written.map_err(|error| self.error(key, "write", error))?;
                 emulate::end(charge).await;
@@ -324,12 +377,12 @@ impl<E: Env> Target<E> {
     ) -> Result<(usize, Option<ByteLen>), DatafileError> {
         assert!(to.checked_add(len).is_some_and(|end| end <= shared.len()), "inside the shared area");
         if self.module != Module::Buffered {
-            let mut bytes = vec![0; len];
-            let (count, datafile_len) = self.read(key, offset, &mut bytes).await?;
-            shared.copy_in(to, &bytes[..count]);
-            return Ok((count, (count < len).then_some(datafile_len)));
+            return self.read_copied(key, offset, shared, to, len).await;
         }
         let Some(datafile) = self.existing(key).await? else { return Ok((0, Some(ByteLen(0)))) };
+        if datafile.sums.is_some() {
+            return self.read_copied(key, offset, shared, to, len).await;
+        }
         let read = async {
             let charge = self.begin_read(&datafile, offset, len).await?;
             let count = datafile.file.read_shared_at(shared, to, len, offset).await?;
@@ -344,6 +397,20 @@ impl<E: Env> Target<E> {
         Ok((count, Some(meta.len)))
     }
 
+    async fn read_copied(
+        &self,
+        key: DatafileKey,
+        offset: LocalOffset,
+        shared: &E::Shared,
+        to: usize,
+        len: usize,
+    ) -> Result<(usize, Option<ByteLen>), DatafileError> {
+        let mut bytes = crate::aligned::AlignedBuf::zeroed(len);
+        let (count, datafile_len) = self.read(key, offset, &mut bytes).await?;
+        shared.copy_in(to, &bytes[..count]);
+        Ok((count, (count < len).then_some(datafile_len)))
+    }
+
     /// Length, room and time of change; `None` when it is missing.
     ///
     /// # Errors
@@ -353,7 +420,7 @@ impl<E: Env> Target<E> {
             return Ok(self.null.meta(key));
         }
         let meta = match self.open.get(key) {
-            Some(datafile) => datafile.file.meta().await,
+            Some(datafile) => datafile.meta().await,
             None => self.dir.meta(&key.name()).await,
         };
         match meta {
@@ -386,11 +453,15 @@ impl<E: Env> Target<E> {
             plants::keep(self.plant_key(key), len.0, &tail[..read.unwrap_or(0)]);
         }
         let charge = self.begin(DeviceAction::Cut, key, LocalOffset(len.0), 0);
-        let set = match self.module {
-            Module::Direct => module_direct::set_len(&datafile, len).await,
-            _ => datafile.file.set_len(len).await,
-        };
-        set.map_err(|error| self.error(key, "set the length", error))?;
+        if let Some(sums) = &datafile.sums {
+            self.set_len_checked(&datafile, sums, len).await?;
+        } else {
+            let set = match self.module {
+                Module::Direct => module_direct::set_len(&datafile, len).await,
+                _ => datafile.file.set_len(len).await,
+            };
+            set.map_err(|error| self.error(key, "set the length", error))?;
+        }
         emulate::end(charge).await;
         if len == ByteLen(0) {
             self.unsafe_datafiles.lock().remove(&key);
@@ -416,6 +487,14 @@ impl<E: Env> Target<E> {
             return Ok(());
         }
         let Some(datafile) = self.existing(key).await? else { return Ok(()) };
+        if let Some(sums) = &datafile.sums {
+            let meta = datafile.file.meta().await.map_err(|error| self.error(key, "punch a hole", error))?;
+            let len = len.min(ByteLen(meta.len.0.saturating_sub(offset.0)));
+            let charge = self.begin(DeviceAction::Discard, key, offset, len.0 as usize);
+            self.punch_checked(&datafile, sums, offset, len).await?;
+            emulate::end(charge).await;
+            return Ok(());
+        }
         let punch = async {
             let reach = datafile.file.meta().await?.len.0.saturating_sub(offset.0);
             let len = len.min(ByteLen(reach));
@@ -553,12 +632,19 @@ impl<E: Env> Target<E> {
         if let Some(emulator) = &self.emulator {
             emulator.tell(&emulate::request(DeviceAction::Cut, device::number(key), LocalOffset(0), 0));
         }
+        let guard = self.opens(key).await;
         let removed = match self.dir.remove(&key.name()).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result.map_err(|error| self.error(key, "remove", error)),
+            result => result,
         };
+        let removed = match removed {
+            Ok(()) => self.remove_sums(key).await,
+            failed => failed,
+        };
+        let removed = removed.map_err(|error| self.error(key, "remove", error));
         // Somebody may have opened it again before its name was gone.
         self.open.remove(key);
+        drop(guard);
         self.unsafe_datafiles.lock().remove(&key);
         emulate::end(charge).await;
         removed
@@ -605,11 +691,33 @@ impl<E: Env> Target<E> {
         if let Some(datafile) = self.open.get(key) {
             return Ok(Some(datafile));
         }
+        let _guard = self.opens(key).await;
+        if let Some(datafile) = self.open.get(key) {
+            return Ok(Some(datafile));
+        }
         match self.open_file(key, Create::No).await {
             Ok(datafile) => Ok(Some(self.open.insert(datafile))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.not_removed(key).map(|()| None),
             Err(error) => Err(self.error(key, "open", error)),
         }
+    }
+
+    /// An open datafile; `None` also when its file was removed.
+    async fn existing_or_removed(&self, key: DatafileKey) -> Result<Option<Arc<Datafile<E>>>, DatafileError> {
+        match self.existing(key).await {
+            Err(DatafileError::Removed { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// Waits until no other task opens, makes or removes this datafile. Without checksums on the target nothing has to be
+    /// waited for.
+    async fn opens(&self, key: DatafileKey) -> Option<RangeGuard<'_, E>> {
+        if !self.has_sums.load(Ordering::Acquire) {
+            return None;
+        }
+        let number = device::number(key) >> 1;
+        Some(self.opening.lock(number, number + 1).await)
     }
 
     /// That its file has not been removed, so that bytes of it may be stored, wherever.
@@ -633,6 +741,10 @@ impl<E: Env> Target<E> {
             return Ok(datafile);
         }
         self.not_removed(key)?;
+        let _guard = self.opens(key).await;
+        if let Some(datafile) = self.open.get(key) {
+            return Ok(datafile);
+        }
         let charge = self.begin(DeviceAction::Name, key, LocalOffset(0), 0);
         match self.open_file(key, Create::IfMissing).await {
             Ok(datafile) => {
@@ -652,13 +764,17 @@ impl<E: Env> Target<E> {
         let name = key.name();
         let mode = OpenMode { write: true, create, direct: false };
         let file = self.dir.open(&name, mode).await?;
+        let sums = match self.has_sums.load(Ordering::Acquire) {
+            true => self.sums_of(key, &file).await?,
+            false => None,
+        };
         let name_synced = AtomicBool::new(false);
         if self.module != Module::Direct {
-            return Ok(Datafile { key, file, name_synced, direct: None });
+            return Ok(Datafile { key, file, name_synced, direct: None, sums });
         }
         let direct = self.dir.open(&name, OpenMode { direct: true, ..OpenMode::WRITE }).await?;
         let parts = DirectParts { buffered: file, ranges: RangeLocks::new(&self.env) };
-        Ok(Datafile { key, file: direct, name_synced, direct: Some(parts) })
+        Ok(Datafile { key, file: direct, name_synced, direct: Some(parts), sums })
     }
 
     fn error(&self, key: DatafileKey, doing: &'static str, error: io::Error) -> DatafileError {

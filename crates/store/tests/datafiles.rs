@@ -1,14 +1,15 @@
 //! Datafiles against a model that keeps every byte: on the real file system and on the simulated one, through each
 //! module, with power cuts at every sync point.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use weft_core::{ByteLen, FileId, LocalOffset, ObjectId, TargetId};
+use weft_core::{ByteLen, FileId, Integrity, LocalOffset, ObjectId, TargetId};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::sim::{Rng, Sim, SimEnv};
 use weft_env::{Dir, Env, Shared};
 use weft_store::datafile::DatafileKey;
+use weft_store::error::DatafileError;
 use weft_store::target::{Module, Target, TargetSpec};
 
 /// Few datafiles and few held open, so that some are closed and opened again all the time.
@@ -16,7 +17,21 @@ const DATAFILES: u64 = 6;
 const OPEN_MAX: usize = 3;
 const LEN_MAX: u64 = 50_000;
 
-fn spec(path: &Path, module: Module) -> TargetSpec {
+/// How the datafiles of a test are kept.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    module: Module,
+    integrity: Integrity,
+}
+
+const SETUPS: [Setup; 4] = [
+    Setup { module: Module::Buffered, integrity: Integrity::Off },
+    Setup { module: Module::Direct, integrity: Integrity::Off },
+    Setup { module: Module::Buffered, integrity: Integrity::Crc32c },
+    Setup { module: Module::Direct, integrity: Integrity::Crc32c },
+];
+
+fn spec(path: &Path, Setup { module, integrity }: Setup) -> TargetSpec {
     TargetSpec {
         id: TargetId(4),
         cluster: "test".into(),
@@ -24,6 +39,7 @@ fn spec(path: &Path, module: Module) -> TargetSpec {
         module,
         open_datafiles_max: OPEN_MAX,
         emulate: None,
+        integrity,
     }
 }
 
@@ -35,6 +51,7 @@ enum Op {
     Sync { key: DatafileKey },
     Remove { key: DatafileKey },
     List { limit: usize },
+    Seal { key: DatafileKey },
 }
 
 /// Offsets and lengths near block edges are the interesting ones.
@@ -60,6 +77,7 @@ fn op(rng: &mut Rng) -> Op {
         14..=15 => Op::SetLen { key, len: if rng.below(4) == 0 { 0 } else { position(rng) } },
         16..=17 => Op::Sync { key },
         18 => Op::Remove { key },
+        19 if rng.below(2) == 0 => Op::Seal { key },
         _ => Op::List { limit: 1 + rng.below(DATAFILES) as usize },
     }
 }
@@ -84,6 +102,8 @@ impl Modeled {
 #[derive(Default, Clone)]
 struct Model {
     datafiles: BTreeMap<DatafileKey, Modeled>,
+    /// Were removed at some time.
+    removed: BTreeSet<DatafileKey>,
 }
 
 impl Model {
@@ -104,7 +124,7 @@ impl Model {
                     it.touch(0, u64::MAX);
                 }
             }
-            Op::Read { .. } | Op::Sync { .. } | Op::List { .. } => {}
+            Op::Read { .. } | Op::Sync { .. } | Op::List { .. } | Op::Seal { .. } => {}
         }
     }
 
@@ -131,14 +151,21 @@ impl Model {
             }
             Op::Remove { key } => {
                 self.datafiles.remove(&key);
+                self.removed.insert(key);
             }
-            Op::SetLen { .. } | Op::Read { .. } | Op::List { .. } => {}
+            Op::SetLen { .. } | Op::Read { .. } | Op::List { .. } | Op::Seal { .. } => {}
         }
     }
 }
 
 async fn apply<E: Env>(env: &E, target: &Target<E>, model: &Mutex<Model>, op: &Op) {
     model.lock().expect("model").begin(op);
+    if let Op::Write { key, .. } | Op::SetLen { key, len: 1.. } = *op {
+        let is_new = target.meta(key).await.expect("meta").is_none();
+        if !is_new || !matches!(*op, Op::Write { len: 0, .. }) {
+            target.prepare(key, None).await.expect("prepare");
+        }
+    }
     match *op {
         Op::Write { key, offset, len, fill, shared } if shared => {
             let area = env.shared(len + 77).expect("shared memory");
@@ -159,6 +186,9 @@ async fn apply<E: Env>(env: &E, target: &Target<E>, model: &Mutex<Model>, op: &O
         }
         Op::SetLen { key, len } => target.set_len(key, ByteLen(len)).await.expect("set_len"),
         Op::Sync { key } => target.sync(key).await.expect("sync"),
+        Op::Seal { key } => {
+            target.seal_sums(key).await.expect("seal");
+        }
         Op::Remove { key } => target.remove(key).await.expect("remove"),
         Op::List { limit } => {
             let (mut after, mut found) = (None, Vec::new());
@@ -184,15 +214,8 @@ async fn apply<E: Env>(env: &E, target: &Target<E>, model: &Mutex<Model>, op: &O
     }
 }
 
-async fn run<E: Env>(
-    env: E,
-    path: PathBuf,
-    module: Module,
-    seed: u64,
-    count: usize,
-    model: Arc<Mutex<Model>>,
-) {
-    let target = Target::open(&env, &spec(&path, module)).await.expect("target");
+async fn run<E: Env>(env: E, path: PathBuf, setup: Setup, seed: u64, count: usize, model: Arc<Mutex<Model>>) {
+    let target = Target::open(&env, &spec(&path, setup)).await.expect("target");
     let mut rng = Rng::new(seed);
     for _ in 0..count {
         apply(&env, &target, &model, &op(&mut rng)).await;
@@ -202,34 +225,43 @@ async fn run<E: Env>(
 
 #[test]
 fn real_files_behave_as_the_model() {
-    for module in [Module::Buffered, Module::Direct] {
-        for seed in 0..20 {
-            eprintln!("{module:?}, seed {seed}");
+    for setup in SETUPS {
+        for seed in 0..10 {
+            eprintln!("{setup:?}, seed {seed}");
             let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-            block_on(run(RealEnv::new(), folder.path().into(), module, seed, 400, Arc::default()));
+            block_on(run(RealEnv::new(), folder.path().into(), setup, seed, 400, Arc::default()));
         }
     }
 }
 
 #[test]
 fn simulated_files_behave_as_the_model() {
-    for module in [Module::Buffered, Module::Direct] {
+    for setup in SETUPS {
         for seed in 0..50 {
-            eprintln!("{module:?}, seed {seed}");
+            eprintln!("{setup:?}, seed {seed}");
             let mut sim = Sim::with_seed(seed);
             let env = sim.node("node");
-            sim.block_on(&env, run(env.clone(), "/".into(), module, seed, 300, Arc::default()));
+            sim.block_on(&env, run(env.clone(), "/".into(), setup, seed, 300, Arc::default()));
         }
     }
 }
 
 /// What was synced and not touched since is there.
-async fn check_survivors(env: SimEnv, module: Module, model: Model) {
+async fn check_survivors(env: SimEnv, setup: Setup, model: Model) {
     let target =
-        Target::open(&env, &spec(Path::new("/"), module)).await.expect("the target opens after a cut");
+        Target::open(&env, &spec(Path::new("/"), setup)).await.expect("the target opens after a cut");
     for (key, it) in &model.datafiles {
         let mut found = vec![0; it.synced.len()];
-        let (got, _) = target.read(*key, LocalOffset(0), &mut found).await.expect("read");
+        let got = match target.read(*key, LocalOffset(0), &mut found).await {
+            Ok((got, _)) => got,
+            // Two datafiles of one name, which a file system may mix up when power is lost before either is synced.
+            Err(DatafileError::Damaged { .. })
+                if model.removed.contains(key) && !it.sound.contains(&true) =>
+            {
+                continue;
+            }
+            Err(error) => panic!("{key:?}: {error}"),
+        };
         for (at, (expected, sound)) in it.synced.iter().zip(&it.sound).enumerate() {
             if *sound {
                 assert!(at < got, "{key:?}: synced byte {at} is gone");
@@ -247,27 +279,27 @@ async fn check_survivors(env: SimEnv, module: Module, model: Model) {
 fn what_was_synced_survives_a_power_cut_at_every_sync_point() {
     const OPS: usize = 60;
     let mut checked = 0;
-    for module in [Module::Buffered, Module::Direct] {
+    for setup in SETUPS {
         for seed in 0..6 {
             let total = {
                 let mut sim = Sim::with_seed(seed);
                 let env = sim.node("node");
-                sim.block_on(&env, run(env.clone(), "/".into(), module, seed, OPS, Arc::default()));
+                sim.block_on(&env, run(env.clone(), "/".into(), setup, seed, OPS, Arc::default()));
                 sim.sync_points(&env)
             };
             for cut in 1..=total {
-                eprintln!("{module:?}, seed {seed}, power cut at sync {cut} of {total}");
+                eprintln!("{setup:?}, seed {seed}, power cut at sync {cut} of {total}");
                 let model = Arc::new(Mutex::new(Model::default()));
                 let mut sim = Sim::with_seed(seed);
                 let env = sim.node("node");
                 sim.power_cut_at_sync(&env, cut);
                 let ended = sim
-                    .try_block_on(&env, run(env.clone(), "/".into(), module, seed, OPS, Arc::clone(&model)));
+                    .try_block_on(&env, run(env.clone(), "/".into(), setup, seed, OPS, Arc::clone(&model)));
                 assert!(ended.is_none(), "the power was cut");
                 let env = sim.restart(&env);
                 let model = model.lock().expect("model").clone();
                 checked += model.datafiles.values().flat_map(|it| &it.sound).filter(|sound| **sound).count();
-                sim.block_on(&env.clone(), check_survivors(env, module, model));
+                sim.block_on(&env.clone(), check_survivors(env, setup, model));
             }
         }
     }
@@ -284,7 +316,7 @@ fn writers_of_one_block_do_not_undo_each_other() {
         let world = env.clone();
         let key = DatafileKey::new(FileId(9), ObjectId::default());
         let target = sim.block_on(&env, async move {
-            Arc::new(Target::open(&world, &spec(Path::new("/"), Module::Direct)).await.expect("target"))
+            Arc::new(Target::open(&world, &spec(Path::new("/"), SETUPS[1])).await.expect("target"))
         });
         for writer in 0..8_u64 {
             let target = Arc::clone(&target);
@@ -315,7 +347,7 @@ fn a_removed_datafile_starts_empty_when_it_is_written_again() {
     let env = sim.node("node");
     let world = env.clone();
     sim.block_on(&env, async move {
-        let target = Target::open(&world, &spec(Path::new("/"), Module::Buffered)).await.expect("target");
+        let target = Target::open(&world, &spec(Path::new("/"), SETUPS[0])).await.expect("target");
         let key = DatafileKey::new(FileId(9), ObjectId::default());
         target.write(key, LocalOffset(0), b"old bytes").await.expect("write");
         target.remove(key).await.expect("remove");

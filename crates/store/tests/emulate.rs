@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId};
+use weft_core::{ByteLen, FileId, Integrity, LocalOffset, Nanos, ObjectId, TargetId};
 use weft_env::device::{DeviceAction, DeviceModel, DeviceRequest, Ticket};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::sim::{Sim, SimpleDisk};
@@ -26,6 +26,7 @@ fn spec(path: &Path, module: Module, emulate: Emulation) -> TargetSpec {
         module,
         open_datafiles_max: 10,
         emulate: Some(emulate),
+        integrity: Integrity::Off,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use weft_core::{FileId, LocalOffset, ObjectId, TargetId};
+use weft_core::{FileId, Integrity, LocalOffset, ObjectId, TargetId};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::sim::{DiskFaults, Sim, SimpleDisk};
 use weft_store::datafile::DatafileKey;
@@ -19,6 +19,7 @@ fn spec(path: &Path, cluster: &str, id: u32) -> TargetSpec {
         module: Module::Buffered,
         open_datafiles_max: 10,
         emulate: None,
+        integrity: Integrity::Off,
     }
 }
 

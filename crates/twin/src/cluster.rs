@@ -242,6 +242,7 @@ impl Cluster {
             },
             queue_depth: spec.queue_depth,
             leases: true,
+            integrity: weft_core::Integrity::Off,
             emulate: None,
             ibridge: self.ibridge_config(spec, id),
         });

@@ -4,7 +4,7 @@
 //! cluster can make.
 
 use serde::{Deserialize, Serialize};
-use weft_core::{FileId, Timestamp};
+use weft_core::{FileId, Integrity, Timestamp};
 
 /// What a capability allows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
@@ -20,6 +20,31 @@ impl Rights {
     pub const LENGTH: Self = Self(4);
     /// The datafiles may be watched and given up for others: what moves a file to another layout needs.
     pub const MOVE: Self = Self(8);
+
+    /// Datafiles that are made get checksums, whatever the target's setting is.
+    pub const CRC32C: Self = Self(16);
+    /// Datafiles that are made get no checksums, whatever the target's setting is.
+    pub const UNCHECKED: Self = Self(32);
+
+    /// The right that stands for a file's setting of checksums at rest; none leaves it to the targets.
+    pub const fn of_integrity(integrity: Option<Integrity>) -> Self {
+        match integrity {
+            None => Self(0),
+            Some(Integrity::Crc32c) => Self::CRC32C,
+            Some(Integrity::Off) => Self::UNCHECKED,
+        }
+    }
+
+    /// The file's setting of checksums at rest; `None` leaves it to the targets.
+    pub const fn integrity(self) -> Option<Integrity> {
+        if self.allow(Self::CRC32C) {
+            Some(Integrity::Crc32c)
+        } else if self.allow(Self::UNCHECKED) {
+            Some(Integrity::Off)
+        } else {
+            None
+        }
+    }
 
     /// Both.
     #[must_use]
@@ -117,6 +142,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn integrity_is_told_by_the_rights() {
+        for integrity in [None, Some(Integrity::Off), Some(Integrity::Crc32c)] {
+            let rights = Rights::READ.and(Rights::LENGTH).and(Rights::of_integrity(integrity));
+            assert_eq!(rights.integrity(), integrity);
+            assert!(rights.allow(Rights::READ) && !rights.allow(Rights::WRITE));
+        }
+    }
+
+    #[test]
     fn only_the_granted_file_rights_and_time_pass() {
         let secret = ClusterSecret::new(&[7; 32]);
         let cap = secret.grant(FileId(5), Rights::READ, 100);
@@ -131,6 +165,8 @@ mod tests {
         );
         let forged = Capability { rights: Rights::READ.and(Rights::WRITE), ..cap };
         assert!(!secret.verify(&forged, FileId(5), Rights::WRITE, at(99)), "widened");
+        let forged = Capability { rights: Rights::READ.and(Rights::UNCHECKED), ..cap };
+        assert!(!secret.verify(&forged, FileId(5), Rights::READ, at(99)), "another integrity");
         let forged = Capability { expires_s: 1000, ..cap };
         assert!(!secret.verify(&forged, FileId(5), Rights::READ, at(99)), "prolonged");
     }

@@ -265,6 +265,51 @@ pub enum DataRequest {
         /// For a hole, not for data.
         hole: bool,
     },
+    /// Reads datafiles of a target that have checksums, in the order of the server's listing from `from` on, and verifies
+    /// them. Servers and administrators only. Reply: `Scrubbed`.
+    Scrub {
+        /// On this target.
+        target: TargetId,
+        /// From this byte of this datafile on; `None` from the start.
+        from: Option<(FileId, ObjectId, LocalOffset)>,
+        /// About this many bytes, at most [`SCRUB_LEN_MAX`].
+        len: u32,
+    },
+}
+
+/// The most bytes that one [`DataRequest::Scrub`] verifies.
+pub const SCRUB_LEN_MAX: u32 = 16 << 20;
+
+/// The most damaged ranges in one [`DataReply::Scrubbed`]: every other block of what one request verifies.
+pub const SCRUB_DAMAGES_MAX: usize = (SCRUB_LEN_MAX / 4096) as usize + 1024;
+
+/// Bytes of a datafile that do not match their checksums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Damage {
+    /// The file that the datafile is a part of.
+    pub file: FileId,
+    /// Which part.
+    pub object: ObjectId,
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+}
+
+/// Result of a [`DataRequest::Scrub`].
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Scrubbed {
+    /// Where to go on; `None` at the end.
+    pub next: Option<(FileId, ObjectId, LocalOffset)>,
+    /// Bytes that were verified.
+    pub verified: ByteLen,
+    /// Datafiles with checksums that were read to their end.
+    pub checked: u64,
+    /// Datafiles without checksums that were passed over.
+    pub unchecked: u64,
+    /// Damaged ranges.
+    #[serde(deserialize_with = "bounded::vec::<_, _, SCRUB_DAMAGES_MAX>")]
+    pub damaged: Vec<Damage>,
 }
 
 /// The most requests in one [`DataReply::Samples`].
@@ -412,6 +457,8 @@ pub enum DataReply {
     LentToNobody,
     /// To `Seek`: in the order asked; `None` where no data follows.
     Sought(Vec<Option<LocalOffset>>),
+    /// To `Scrub`.
+    Scrubbed(Scrubbed),
 }
 
 /// The lease page: shared memory in which a server tells a client which descriptors it may still use.

@@ -82,6 +82,10 @@ pub struct TargetStatus {
     pub queue: u32,
     /// Descriptor leases given out now.
     pub leases: u32,
+    /// Blocks that did not match their checksums since the start, each counted once.
+    pub damaged: u64,
+    /// Blocks that were taken without their checksums since the start, because the machine had lost power.
+    pub unverified: u64,
     /// The SSD beside its disk, if it has one.
     pub ibridge: Option<IbridgeStatus>,
     /// Names the file system below it: targets with the same number share its room. 0 where that is not known.

@@ -5,7 +5,8 @@ mod support;
 use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId, Timestamp};
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::data::{
-    Change, DataReply, DataRequest, DatafileId, DatafileMeta, IoHints, Place, ProbeWork, Sample, Samples,
+    Change, Damage, DataReply, DataRequest, DatafileId, DatafileMeta, IoHints, Place, ProbeWork, Sample,
+    Samples, Scrubbed,
 };
 use weft_wire::{Errno, WireError};
 
@@ -93,6 +94,11 @@ fn requests() {
             },
             DataRequest::Punch { cap, extents: vec![(datafile, LocalOffset(4095), ByteLen(70_000))] },
             DataRequest::Seek { cap, datafiles: vec![(datafile, LocalOffset(300))], hole: true },
+            DataRequest::Scrub {
+                target: datafile.target,
+                from: Some((datafile.file, datafile.object, LocalOffset(4096))),
+                len: 300,
+            },
         ],
     );
 }
@@ -148,6 +154,18 @@ fn replies() {
             DataReply::NotWatching,
             DataReply::LentToNobody,
             DataReply::Sought(vec![None, Some(LocalOffset(300))]),
+            DataReply::Scrubbed(Scrubbed {
+                next: None,
+                verified: ByteLen(300),
+                checked: 2,
+                unchecked: 1,
+                damaged: vec![Damage {
+                    file: FileId(3),
+                    object: ObjectId::default(),
+                    start: 4096,
+                    end: 8192,
+                }],
+            }),
         ],
     );
 }

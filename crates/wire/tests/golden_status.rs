@@ -32,6 +32,8 @@ fn replies() {
         fragments: 4,
         queue: 5,
         leases: 6,
+        damaged: 8,
+        unverified: 300,
         ibridge: None,
         file_system: 7,
     };

@@ -31,6 +31,10 @@ of their datafiles. The cluster stays in use meanwhile: what is open or being re
 With --repair, orphans and strays are removed, lengths are set to what the targets hold, and the namespace is mended:
 inodes without a name get their last one again, or one in /lost+found. Nothing is changed without it.
 
+With --scrub, all datafiles that have checksums at rest (`weft setstripe --integrity`) are read from the disks and
+verified while programs use them, at most --rate bytes a second. Damaged files are named with the damaged ranges. Their
+bytes are lost: restore the file from a backup, or write these bytes anew. --repair does not change them.
+
 Only root, the user who runs the servers, and holders of the cluster key may do this.
 
 Exit codes:
@@ -42,7 +46,8 @@ Exit codes:
 
 Examples:
   weft fsck
-  weft fsck --repair";
+  weft fsck --repair
+  weft fsck --scrub --rate 200MiB";
 
 /// Checks the whole cluster, and repairs it when asked to.
 #[derive(Args)]
@@ -51,6 +56,12 @@ pub struct Fsck {
     /// Mend what is found
     #[arg(long)]
     repair: bool,
+    /// Read all datafiles that have checksums, and verify them
+    #[arg(long)]
+    scrub: bool,
+    /// Verify at most so many bytes a second, such as 200MiB
+    #[arg(long, value_name = "SIZE", value_parser = super::rate, requires = "scrub")]
+    rate: Option<ByteLen>,
     /// No progress on standard error
     #[arg(short = 'q', long)]
     quiet: bool,
@@ -79,7 +90,17 @@ impl Fsck {
         };
         let mut check = Check { weft: &weft, repair: self.repair, bar, found: 0, mended: 0 };
         let (files, datafiles) = check.all().map_err(|failure| failure.code(UNCHECKED))?;
+        let mut scrubbed = String::new();
+        if self.scrub {
+            let report = super::scrub::all(&weft, self.rate, &check.bar);
+            let report = report.map_err(|failure| failure.code(UNCHECKED))?;
+            report.problems.iter().for_each(|problem| check.problem(problem, false));
+            scrubbed = report.summary();
+        }
         check.bar.finish_and_clear();
+        if self.scrub {
+            outln!("{scrubbed}");
+        }
         let Check { found, mended, .. } = check;
         outln!("{files} inodes, {datafiles} datafiles: {found} problems, {mended} mended");
         Ok(match (found, found - mended) {

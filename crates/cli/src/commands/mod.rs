@@ -22,6 +22,7 @@ pub mod plan;
 pub mod profile;
 pub mod replay;
 pub mod run;
+pub mod scrub;
 pub mod serve;
 mod session;
 pub mod stat;

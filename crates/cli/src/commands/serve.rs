@@ -219,6 +219,7 @@ fn target(cluster: &Cluster, target: &weft_config::Target, log: &Log) -> Result<
         },
         queue_depth: target.queue_depth,
         leases: target.leases,
+        integrity: target.integrity,
         emulate: target.emulate.as_ref().map(emulation).transpose()?,
         ibridge: target.ibridge.as_ref().map(|found| ibridge(cluster, target, found, log)).transpose()?,
     })

@@ -223,6 +223,8 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
     let (ssds, rooms) = (ssds(answers, verbose), rooms(answers));
     let told = answers.iter().filter_map(|answer| Some((answer.server, answer.status.as_ref().ok()?)));
     let mut full: String = told.map(|(server, status)| nearly_full(server, &status.targets)).collect();
+    let told = answers.iter().filter_map(|answer| Some((answer.server, answer.status.as_ref().ok()?)));
+    full.extend(told.map(|(server, status)| damaged(server, &status.targets)));
     if !full.is_empty() {
         full.insert(0, '\n');
     }
@@ -231,6 +233,27 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
         servers.render(),
         targets.render()
     )
+}
+
+/// Blocks that did not match their checksums.
+fn damaged(server: &Server, targets: &[weft_wire::status::TargetStatus]) -> String {
+    let mut out = String::new();
+    for target in targets {
+        let id = target.target.0;
+        if target.damaged > 0 {
+            out += &format!(
+                "target {id} of {}: {} damaged blocks were met since the start: `weft fsck --scrub` names the files\n",
+                server.name, target.damaged
+            );
+        }
+        if target.unverified > 0 {
+            out += &format!(
+                "target {id} of {}: {} blocks were taken without checksums, which the loss of power had cost\n",
+                server.name, target.unverified
+            );
+        }
+    }
+    out
 }
 
 /// What layouts promise where room is limited, if it is anywhere.

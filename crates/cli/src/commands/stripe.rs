@@ -8,10 +8,13 @@ use crate::failure::Failure;
 use crate::table::{Table, human};
 use clap::Args;
 use std::path::PathBuf;
-use weft_core::{Layout, ObjectId, Pattern, TargetId};
+use weft_core::{Integrity, Layout, ObjectId, Pattern, TargetId};
 use weft_env::real::block_on;
 use weft_wire::data::DatafileMeta;
 use weft_wire::meta::{FileType, Forget, LayoutSpec, OpenFlags, Rule, RuledDirectory};
+
+/// The attribute that holds the setting of checksums.
+const INTEGRITY: &str = "user.weft.integrity";
 
 const SET_AFTER: &str = "\
 A file that is not there is made, empty, with the layout. An empty file gets it. For a directory it becomes the default
@@ -27,6 +30,10 @@ fits the pattern get the layout. * stands for any characters of a name, ** also 
 directory. The nearest directory that has a rule that fits decides, in it the first such rule; a new one goes before the
 others. `weft apply` sets the rules of a plan; `weft getstripe DIR` shows all.
 
+--integrity crc32c gives a file, or all files that are made in a directory from then on and in directories made in it,
+checksums at rest, whatever the targets' setting is; off gives none. A file that was written keeps what it has. -d takes
+the setting of a directory away, too.
+
 --part gives a range of the file by class, with the stripe size of each target: all targets of a class take part. Several
 follow each other, and only the last one has no @END. On targets with limited room (`room` in the cluster file) parts with
 an end are cut where it ends, and the next part begins there.
@@ -37,6 +44,7 @@ Examples:
   weft setstripe --rule '*.log' -c 1 /weft/results  one target for every log below results
   weft setstripe --rule '*.h5' --part ssd=1M@4G --part hdd=4M /weft/results
                                                    the first 4 GiB on SSDs
+  weft setstripe --integrity crc32c /weft/archive  checksums for each new file in archive
   weft setstripe -d --rule '*.log' /weft/results   without that rule
   weft setstripe -d /weft/results                  back to the cluster's default, without rules";
 
@@ -49,6 +57,9 @@ pub struct Setstripe {
     /// A rule of a directory: for files below it whose path fits the pattern
     #[arg(long, value_name = "PATTERN")]
     rule: Option<Pattern>,
+    /// Checksums at rest of the file, or of new files of a directory: off or crc32c
+    #[arg(long, value_name = "SETTING", conflicts_with_all = ["rule", "no_rules", "delete"])]
+    integrity: Option<Integrity>,
     /// Take the default and all rules of a directory away, with --rule that rule
     #[arg(short = 'd', long = "delete", conflicts_with_all = ["count", "size", "index", "class", "parts"])]
     delete: bool,
@@ -89,8 +100,12 @@ impl Setstripe {
                     ));
                 }
                 Some(_) => {
-                    weft.at(inside, true, |place| block_on(weft.client.set_layout(place, &spec)))?;
+                    if self.integrity.is_none() || spec != LayoutSpec::default() {
+                        weft.at(inside, true, |place| block_on(weft.client.set_layout(place, &spec)))?;
+                    }
+                    self.set_integrity(&weft, inside)?;
                     if self.delete {
+                        weft.at(inside, true, |place| block_on(weft.client.remove_xattr(place, INTEGRITY)))?;
                         weft.at(inside, true, |place| {
                             block_on(weft.client.change_rules(place, Forget::All, Vec::new()))
                         })?;
@@ -100,15 +115,38 @@ impl Setstripe {
                     return Err(Failure::new(weft.shown(inside), super::posix(libc::ENOENT)));
                 }
                 None => {
-                    let flags =
-                        OpenFlags { write: true, create: true, exclusive: true, ..OpenFlags::default() };
+                    // A file that is open for writing may have datafiles already, with or without checksums.
+                    let write = self.integrity.is_none();
+                    let flags = OpenFlags {
+                        write,
+                        read: !write,
+                        create: true,
+                        exclusive: true,
+                        ..OpenFlags::default()
+                    };
                     let mode = 0o666 & !umask();
                     weft.at(inside, true, |place| block_on(weft.client.open(place, flags, mode, &spec)))?;
+                    self.set_integrity(&weft, inside)?;
                 }
             }
         }
         Ok(0)
     }
+
+    fn set_integrity(&self, weft: &Weft, inside: &str) -> Result<(), Failure> {
+        let Some(integrity) = self.integrity else { return Ok(()) };
+        let word = integrity.word().as_bytes();
+        weft.at(inside, true, |place| block_on(weft.client.set_xattr(place, INTEGRITY, word, false, false)))
+    }
+}
+
+/// The setting of a file or directory itself; `None` when the targets decide.
+fn integrity(weft: &Weft, inside: &str) -> Result<Option<String>, Failure> {
+    let value = weft.at(inside, true, |place| match block_on(weft.client.get_xattr(place, INTEGRITY)) {
+        Err(error) if error.errno() == libc::ENODATA => Ok(None),
+        found => found.map(Some),
+    })?;
+    Ok(value.map(|value| bytes::text(&value)))
 }
 
 const GET_AFTER: &str = "\
@@ -214,6 +252,9 @@ impl Getstripe {
         if let Some(first) = spec.first {
             outln!("  stripe index:  {first}");
         }
+        if let Some(integrity) = integrity(weft, inside)? {
+            outln!("  integrity:     {integrity}");
+        }
         self.rules(weft, inside)?;
         outln!();
         Ok(())
@@ -258,6 +299,9 @@ impl Getstripe {
         outln!("{}", weft.shown(inside));
         let datafiles = if self.verbose { Some(datafiles(weft, inside)?) } else { None };
         out!("{}", describe(weft, &layout, datafiles.as_deref()));
+        if let Some(integrity) = integrity(weft, inside)? {
+            outln!("  integrity: {integrity}");
+        }
         outln!();
         Ok(())
     }

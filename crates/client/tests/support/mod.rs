@@ -90,6 +90,7 @@ impl Plan {
                 module: Module::Buffered,
                 queue_depth: 16,
                 leases: self.leases,
+                integrity: weft_core::Integrity::Off,
                 emulate: None,
                 ibridge: None,
             }],

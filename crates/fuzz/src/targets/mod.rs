@@ -83,6 +83,10 @@ targets! {
     target_identity = store, store::target_identity_seeds, Shape::Binary;
     /// Names of datafiles.
     datafile_name = store, store::datafile_name_seeds, Shape::Text(&[".", "0", "+", "ffffffffffffffff", "65535"]);
+    /// The header of the checksums beside a datafile.
+    checksum_header = store, store::checksum_header_seeds, Shape::Binary;
+    /// A checksum beside a datafile, and its block.
+    checksum_slot = store, store::checksum_slot_seeds, Shape::Binary;
     /// Rows of the metadata database.
     metadata_row = metadata, metadata::metadata_row_seeds, Shape::Binary;
     /// The metadata database's log, as a start reads it.

@@ -5,6 +5,7 @@ use crate::alloc::bounded;
 use weft_core::{FileId, ObjectId, TargetId};
 use weft_store::datafile::DatafileKey;
 use weft_store::identity::{Identity, LEN};
+use weft_store::integrity::{HEADER_BYTES, Header, Slot, block_sum};
 
 pub fn target_identity(data: &[u8]) -> Outcome {
     let as_given = identity(data);
@@ -44,6 +45,56 @@ pub fn target_identity_seeds() -> Vec<Vec<u8>> {
     let good = Identity::new("physics", TargetId(3)).encode().to_vec();
     let short = good[..LEN - 1].to_vec();
     vec![good, short]
+}
+
+pub fn checksum_header(data: &[u8]) -> Outcome {
+    let as_given = sums_header(data);
+    // Past magic, version, block length and checksum.
+    let mut bytes = data.to_vec();
+    bytes.resize(HEADER_BYTES, 0);
+    bytes[..16].copy_from_slice(b"WEFTSUM\n\x01\0\0\0\0\x10\0\0");
+    let crc = crc32fast::hash(&bytes[..60]);
+    bytes[60..].copy_from_slice(&crc.to_le_bytes());
+    sums_header(&bytes);
+    as_given
+}
+
+fn sums_header(data: &[u8]) -> Outcome {
+    let decoded = bounded(data.len(), 0, 0, || Header::decode(data));
+    if let Ok(header) = &decoded {
+        let encoded = header.encode();
+        assert_eq!(encoded, data[..HEADER_BYTES], "there is one way to write a header");
+        let bit = usize::from(encoded[60]) % (HEADER_BYTES * 8);
+        let mut damaged = encoded;
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(Header::decode(&damaged).is_err(), "bit {bit} flipped and not noticed");
+        let blocks = [0, 1, header.open_start, header.open_end, header.sealed_end];
+        let all_are_sealed = blocks.iter().all(|block| header.is_sealed(*block));
+        assert!(!all_are_sealed, "the block behind the sealed ones never is");
+    }
+    Outcome::of(&decoded)
+}
+
+pub fn checksum_slot(data: &[u8]) -> Outcome {
+    let Some((slot, block)) = data.split_first_chunk::<8>() else { return Outcome::Refused };
+    let slot = Slot::decode(*slot);
+    assert_eq!(Slot::decode(slot.encode()), slot);
+    let block = &block[..block.len().min(4096)];
+    let accepts = bounded(data.len(), 0, 0, || slot.accepts(block));
+    assert_eq!(accepts, [slot.sum, slot.previous].contains(&block_sum(block)));
+    assert!(Slot::settled(block_sum(block)).accepts(block), "a block has its own checksum");
+    if accepts { Outcome::Accepted } else { Outcome::Refused }
+}
+
+pub fn checksum_header_seeds() -> Vec<Vec<u8>> {
+    let key = DatafileKey::new(FileId(0x1234), ObjectId { component: 0, column: 3 });
+    let header = Header { sealed_end: 300, open_start: 5, open_end: 70, ..Header::new(key, 9) };
+    vec![header.encode().to_vec(), header.encode()[..HEADER_BYTES - 1].to_vec()]
+}
+
+pub fn checksum_slot_seeds() -> Vec<Vec<u8>> {
+    let of = |block: &[u8]| [&Slot::settled(block_sum(block)).encode()[..], block].concat();
+    vec![of(b""), of(b"bytes"), of(&[7; 4096])]
 }
 
 pub fn datafile_name_seeds() -> Vec<Vec<u8>> {

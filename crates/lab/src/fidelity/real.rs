@@ -102,6 +102,7 @@ impl RealCluster {
                 module: Module::Buffered,
                 queue_depth: 64,
                 leases: false,
+                integrity: weft_core::Integrity::Off,
                 emulate,
                 ibridge: None,
             }],

@@ -60,6 +60,7 @@ impl<E: Env> Story<E> {
             module: Module::Buffered,
             queue_depth: 4,
             leases: false,
+            integrity: weft_core::Integrity::Off,
             emulate: None,
             ibridge: Some(ibridge),
         };

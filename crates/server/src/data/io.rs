@@ -226,6 +226,9 @@ impl<E: Env> DataService<E> {
         let _changing = self.changing(&write);
         let gate = Gate { admission: &served.admission, session: connection.session };
         let (key, source) = (key(write.datafile), Source::Bytes(&buf));
+        if let Err(error) = served.placed.target().prepare(key, write.cap.rights.integrity()).await {
+            return Ok(Err(self.failed(error)));
+        }
         let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;
         Counters::add(&served.counters.bytes_written, payload_len.into());
         Ok(written.map_err(|error| self.failed(error)))
@@ -254,6 +257,8 @@ impl<E: Env> DataService<E> {
         let area = shared_part(connection, from, len)?;
         let gate = Gate { admission: &served.admission, session: connection.session };
         let (key, source) = (key(write.datafile), Source::Shared(area, from, len));
+        let prepared = served.placed.target().prepare(key, write.cap.rights.integrity()).await;
+        prepared.map_err(|error| self.failed(error))?;
         let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;
         Counters::add(&served.counters.bytes_written, write.len.into());
         written.map_err(|error| self.failed(error))

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weft_core::{ByteLen, TargetId};
+use weft_core::{ByteLen, Integrity, TargetId};
 use weft_env::{Attachment, Env, Shared};
 use weft_store::datafile::DatafileKey;
 use weft_store::target::DATAFILE_LEN_MAX;
-use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta};
+use weft_wire::data::{Damage, DataReply, DataRequest, DatafileId, DatafileMeta, SCRUB_LEN_MAX, Scrubbed};
 use weft_wire::{Capability, Errno, Incoming, Kind, Link, Rights, WireError};
 
 /// The most datafiles that one request may name, and one page of a listing hold.
@@ -74,6 +74,10 @@ impl<E: Env> DataService<E> {
             DataRequest::Flush { target, from } => {
                 let from = from.map(|(file, object, at)| (DatafileKey::new(file, object), at));
                 self.flush(connection, target, from).await
+            }
+            DataRequest::Scrub { target, from, len } => {
+                let from = from.map(|(file, object, at)| (DatafileKey::new(file, object), at));
+                self.scrub(connection, target, from, len).await
             }
             DataRequest::Samples { run, from, limit } => self.samples(connection, run, from, limit as usize),
             DataRequest::Probe { target, work, len, offsets, within } => {
@@ -152,6 +156,10 @@ impl<E: Env> DataService<E> {
             let _changing = self.watches.changing(datafile, len.0, u64::MAX);
             Counters::add(&served.counters.requests, 1);
             let gate = Gate { admission: &served.admission, session: connection.session };
+            if len.0 > 0 {
+                let prepared = served.placed.target().prepare(key(datafile), cap.rights.integrity()).await;
+                prepared.map_err(|error| self.failed(error))?;
+            }
             served.placed.set_len(key(datafile), len, gate).await.map_err(|error| self.failed(error))?;
         }
         Ok(DataReply::Done)
@@ -283,6 +291,34 @@ impl<E: Env> DataService<E> {
         Ok(DataReply::Datafiles(found.into_iter().map(|(key, len)| (key.file, key.object, len)).collect()))
     }
 
+    async fn scrub(
+        &self,
+        connection: &DataConnection<E>,
+        target: weft_core::TargetId,
+        from: Option<(DatafileKey, weft_core::LocalOffset)>,
+        len: u32,
+    ) -> Result<DataReply, WireError> {
+        must(connection.is_server || connection.is_administrator(), "verify what lies on a target")?;
+        let served = self.served(target)?;
+        let gate = Gate { admission: &served.admission, session: connection.session };
+        let _permit = served.placed.enter(gate).await;
+        let budget = ByteLen(len.clamp(1, SCRUB_LEN_MAX).into());
+        let step = served.placed.target().scrub(from, budget).await.map_err(|error| self.failed(error))?;
+        let damaged = step.damaged.iter().map(|damage| Damage {
+            file: damage.key.file,
+            object: damage.key.object,
+            start: damage.start,
+            end: damage.end,
+        });
+        Ok(DataReply::Scrubbed(Scrubbed {
+            next: step.next.map(|(key, at)| (key.file, key.object, at)),
+            verified: step.verified,
+            checked: step.checked,
+            unchecked: step.unchecked,
+            damaged: damaged.collect(),
+        }))
+    }
+
     fn samples(
         &self,
         connection: &DataConnection<E>,
@@ -394,7 +430,11 @@ impl<E: Env> DataService<E> {
         if !lends || !connection.local || !connection.attached || !readable {
             return Ok(None);
         }
-        let file = served.placed.target().file_to_lend(key(datafile), write).await;
+        let target = served.placed.target();
+        if target.integrity_of(cap.rights.integrity()) != Integrity::Off {
+            return Ok(None);
+        }
+        let file = target.file_to_lend(key(datafile), write).await;
         let Some(file) = file.map_err(|error| self.failed(error))? else { return Ok(None) };
         let slot = self.leases.grant(connection.id(), datafile);
         // Looked at after it was granted: a fence takes back what it finds.

@@ -50,7 +50,7 @@ impl Op<'_> {
             }
         }
         if let Some(mode) = set.mode {
-            inode.mode = mode & MODE_MASK;
+            inode.mode = (inode.mode & !MODE_MASK) | (mode & MODE_MASK);
             if !self.who.is_root() && !self.who.in_group(inode.gid) {
                 inode.mode &= !SET_GID;
             }

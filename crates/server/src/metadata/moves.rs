@@ -296,7 +296,8 @@ impl Op<'_> {
     fn moving(&self, file: FileId, inode: &Inode, row: MoveRow, fence_s: u64) -> Outcome<MetaReply> {
         let Node::Regular { layout, .. } = &inode.node else { return Err(Errno::EINVAL.into()) };
         let (data, to) = (inode.data(file), file.of_generation(row.generation));
-        let from_rights = Rights::READ.and(Rights::LENGTH).and(Rights::MOVE);
+        let integrity = Rights::of_integrity(inode.integrity());
+        let from_rights = Rights::READ.and(Rights::LENGTH).and(Rights::MOVE).and(integrity);
         let to_rights = from_rights.and(Rights::WRITE);
         let seal = self.core.moves.seal_by(data, self.session);
         let to_cap = self.core.grant(to, to_rights, self.now);

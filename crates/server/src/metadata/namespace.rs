@@ -9,7 +9,7 @@ use super::tables::{add_entry, allocate, change_inode, path_of, put_inode, remov
 use super::walk::{Last, Walked, walk, walk_to_name};
 use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Layout};
-use weft_store::metadata::{DentryRow, Generations, Inode, Node, NodeKind, Transaction};
+use weft_store::metadata::{DentryRow, Generations, INTEGRITY_BITS, Inode, Node, NodeKind, Transaction};
 use weft_wire::Errno;
 use weft_wire::meta::{FileType, LayoutSpec, MetaReply, PATH_LEN_MAX, Place, ROOT};
 
@@ -220,6 +220,9 @@ impl Op<'_> {
             mode |= spot.dir_inode.mode & SET_GID;
         } else if mode & SET_GID != 0 && mode & 0o010 != 0 && !self.who.is_root() && !self.who.in_group(gid) {
             mode &= !SET_GID;
+        }
+        if matches!(node, Node::Directory { .. } | Node::Regular { .. }) {
+            mode |= spot.dir_inode.mode & INTEGRITY_BITS;
         }
         let inode = Inode {
             mode,

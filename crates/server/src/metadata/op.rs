@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Timestamp};
 use weft_env::plants::{Plant, planted};
-use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, file_key};
+use weft_store::metadata::{Inode, Node, NodeKind, PERMISSION_BITS, Snapshot, Table, Transaction, file_key};
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::meta::{Attr, FileType, Unsettled};
 use weft_wire::{Capability, ClusterSecret, Rights};
@@ -263,7 +263,7 @@ impl Core {
         let mut attr = Attr {
             file,
             kind: file_type(inode.kind()),
-            mode: inode.mode,
+            mode: inode.mode & PERMISSION_BITS,
             uid: inode.uid,
             gid: inode.gid,
             nlink: inode.nlink,

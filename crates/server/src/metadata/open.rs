@@ -7,7 +7,7 @@ use super::opens::{Ended, OpenEntry, Quiet};
 use super::permit::{READ, WRITE, allows, require, without_set_ids};
 use super::tables::{change_inode, inode, known_inode, put_inode, row};
 use super::walk::{Last, Walked, walk, walk_to_name};
-use weft_core::{ByteLen, FileId};
+use weft_core::{ByteLen, FileId, Integrity};
 use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, file_key};
 use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, OpenFlags, Opened, Place, ReclaimOpen, WriteSummary};
@@ -251,7 +251,7 @@ impl Op<'_> {
         };
         Opened {
             attr: self.attr(file, inode),
-            cap: layout.is_some().then(|| self.capability(inode.data(file), &open)),
+            cap: layout.is_some().then(|| self.capability(inode.data(file), inode.integrity(), &open)),
             layout,
             created,
             must_truncate,
@@ -261,8 +261,13 @@ impl Op<'_> {
         }
     }
 
-    pub(super) fn capability(&self, data: FileId, open: &OpenEntry) -> Capability {
-        let mut rights = Rights::LENGTH;
+    pub(super) fn capability(
+        &self,
+        data: FileId,
+        integrity: Option<Integrity>,
+        open: &OpenEntry,
+    ) -> Capability {
+        let mut rights = Rights::LENGTH.and(Rights::of_integrity(integrity));
         if open.readable {
             rights = rights.and(Rights::READ);
         }
@@ -276,7 +281,7 @@ impl Op<'_> {
         let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
         let inode = known_inode(s, open.file)?;
         let data = inode.data(open.file);
-        let cap = self.capability(data, &open);
+        let cap = self.capability(data, inode.integrity(), &open);
         match inode.node {
             Node::Regular { layout, .. } if data.generation() > 0 => Ok(MetaReply::Relocated { cap, layout }),
             _ => Ok(MetaReply::Capability(cap)),

@@ -37,7 +37,7 @@ impl Op<'_> {
                 (file, inode)
             }
         };
-        let data = inode.data(file);
+        let (data, integrity) = (inode.data(file), inode.integrity());
         let Node::Regular { layout, settled, touched, epoch, .. } = &mut inode.node else {
             return Err(Errno::EINVAL.into());
         };
@@ -61,7 +61,8 @@ impl Op<'_> {
                 }
             }
         }
-        let cap = self.core.grant(data, Rights::WRITE.and(Rights::LENGTH), self.now);
+        let rights = Rights::WRITE.and(Rights::LENGTH).and(Rights::of_integrity(integrity));
+        let cap = self.core.grant(data, rights, self.now);
         Ok((MetaReply::Truncate { file, layout, cap, epoch }, urgency))
     }
 

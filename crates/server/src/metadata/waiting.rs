@@ -87,14 +87,16 @@ impl<E: Env> Service<E> {
                     if of_file_s == 0 && !self.core.any_data_fence() {
                         return Ok(MetaReply::Locked);
                     }
-                    let data = self.look(call, |s, _| known_inode(s, request.file))?.data(request.file);
+                    let inode = self.look(call, |s, _| known_inode(s, request.file))?;
+                    let data = inode.data(request.file);
                     // A move that came to nothing leaves some of the datafiles sealed, and a capability of before good for
                     // the others: an append under it would be half written.
                     let fence_s = of_file_s.max(self.core.data_fence_of(data, op.now));
                     if fence_s == 0 {
                         return Ok(MetaReply::Locked);
                     }
-                    return Ok(MetaReply::LockedFenced { cap: op.capability(data, &open), fence_s });
+                    let cap = op.capability(data, inode.integrity(), &open);
+                    return Ok(MetaReply::LockedFenced { cap, fence_s });
                 }
                 LockAnswer::Granted => return Ok(MetaReply::Locked),
                 LockAnswer::Refused(errno) => return Err(errno.into()),

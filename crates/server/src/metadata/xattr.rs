@@ -6,7 +6,7 @@ use super::op::Op;
 use super::permit::{READ, STICKY, WRITE, owns, require};
 use super::tables::{change_inode, put_inode, put_row, row, xattr_names};
 use super::walk::walk;
-use weft_core::ByteLen;
+use weft_core::{ByteLen, FileId};
 use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, xattr_key};
 use weft_wire::Errno;
 use weft_wire::meta::{LayoutSpec, MetaReply, Place, XATTR_LEN_MAX};
@@ -19,6 +19,8 @@ const NAME_LEN_MAX: usize = 255;
 const COUNT_MAX: u32 = 256;
 /// What the service answers for itself.
 const OWN_PREFIX: &str = "user.weft.";
+/// The one of these that can be set.
+const INTEGRITY: &str = "integrity";
 
 enum Space {
     User,
@@ -69,6 +71,9 @@ impl Op<'_> {
         replace: bool,
     ) -> Outcome<MetaReply> {
         let (file, inode) = walk(t, self.who, at)?.existing()?;
+        if name.strip_prefix(OWN_PREFIX) == Some(INTEGRITY) {
+            return self.set_integrity(t, file, inode, Some(value));
+        }
         self.require_xattr_change(&inode, name)?;
         if value.len() > XATTR_LEN_MAX {
             return Err(E2BIG.into());
@@ -104,6 +109,9 @@ impl Op<'_> {
 
     pub(super) fn remove_xattr(&self, t: &mut dyn Transaction, at: &Place, name: &str) -> Outcome<MetaReply> {
         let (file, inode) = walk(t, self.who, at)?.existing()?;
+        if name.strip_prefix(OWN_PREFIX) == Some(INTEGRITY) {
+            return self.set_integrity(t, file, inode, None);
+        }
         self.require_xattr_change(&inode, name)?;
         let key = xattr_key(file, name);
         if t.get(Table::Xattrs, &key)?.is_none() {
@@ -114,6 +122,37 @@ impl Op<'_> {
             inode.xattrs = inode.xattrs.saturating_sub(1);
             inode.ctime = self.now;
         })?;
+        Ok(MetaReply::Done)
+    }
+
+    /// Sets the checksums at rest of an empty file, or of new files of a directory; `None` leaves them to what is above.
+    fn set_integrity(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        mut inode: Inode,
+        value: Option<&[u8]>,
+    ) -> Outcome<MetaReply> {
+        if !owns(self.who, &inode) {
+            return Err(Errno::EPERM.into());
+        }
+        let setting = value.map(|value| String::from_utf8_lossy(value).parse()).transpose();
+        let setting = setting.map_err(|why: String| Fault::new(Errno::EINVAL, why))?;
+        if let Node::Regular { settled, touched, .. } = &inode.node {
+            if self.core.opens.lock().is_busy(file) {
+                return Err(Fault::new(Errno::EBUSY, "the file is open for writing"));
+            }
+            if !*settled || *touched || inode.size > ByteLen(0) {
+                let detail =
+                    "only a file that was never written can get or lose checksums: copy it to a new one";
+                return Err(Fault::new(Errno::EEXIST, detail));
+            }
+        } else if !inode.is_dir() {
+            return Err(Errno::EPERM.into());
+        }
+        inode.set_integrity(setting);
+        inode.ctime = self.now;
+        put_inode(t, file, &inode);
         Ok(MetaReply::Done)
     }
 
@@ -196,6 +235,9 @@ fn holds_user(inode: &Inode) -> bool {
 }
 
 fn own_value(inode: &Inode, name: &str) -> Option<String> {
+    if name == INTEGRITY {
+        return inode.integrity().map(|integrity| integrity.to_string());
+    }
     match (&inode.node, name) {
         (Node::Regular { layout, .. }, "layout") => Some(describe(layout)),
         (Node::Regular { layout, .. }, "stripe_size") => Some(stripes(layout).0.to_string()),

@@ -13,6 +13,7 @@ use weft_env::{Env, Hollow};
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
 use weft_store::fragments::{LogError, Piece};
+use weft_store::target::ToSend;
 use weft_wire::data::IoHints;
 
 /// Pieces nearer to each other than this are read from the disk in one request with what lies between them, which the log
@@ -105,18 +106,19 @@ impl<E: Env> Placed<E> {
         len: u32,
     ) -> Result<Sending<E::File>, DatafileError> {
         let ReadPlan::Disk(end) = *plan else { return Ok(Sending::Bytes) };
-        Ok(match self.target.file_to_send(key).await? {
-            // The log knows of bytes behind what the disk has: what lies before them reads as zeros.
-            found
-                if end > found.as_ref().map_or(ByteLen(0), |found| found.1) && {
-                    let disk_end = found.as_ref().map_or(0, |found| found.1.0);
-                    offset.0 + u64::from(len) > disk_end
-                } =>
-            {
-                Sending::Bytes
-            }
-            Some((file, disk_len)) => Sending::File(file, disk_len.max(end)),
-            None => Sending::Nothing,
+        let found = self.target.file_to_send(key).await?;
+        let disk_end = match &found {
+            ToSend::File(_, len) => *len,
+            ToSend::Missing => ByteLen(0),
+            ToSend::Bytes => return Ok(Sending::Bytes),
+        };
+        // The log knows of bytes behind what the disk has: what lies before them reads as zeros.
+        if end > disk_end && offset.0 + u64::from(len) > disk_end.0 {
+            return Ok(Sending::Bytes);
+        }
+        Ok(match found {
+            ToSend::File(file, disk_len) => Sending::File(file, disk_len.max(end)),
+            ToSend::Missing | ToSend::Bytes => Sending::Nothing,
         })
     }
 

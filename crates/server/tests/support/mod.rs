@@ -37,6 +37,7 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         module,
         queue_depth: 8,
         leases: true,
+        integrity: weft_core::Integrity::Off,
         emulate: None,
         ibridge: None,
     };

@@ -38,7 +38,7 @@ pub use identity::{Identity, IdentityError};
 pub use journal::{Journal, JournalOptions, OpenError, RestoreError, Restored, StoredSnapshot, restore};
 pub use record::{Damaged, Untrusted, seal};
 pub use rows::{
-    ALLOCATOR_KEY, AllocatorRow, DentryRow, Generations, Inode, LayoutChoice, MoveRow, Node, NodeKind,
-    RESTORED_KEY, ReapRow, ReplyRow, RestoredRow, RoomRow, RuleRow, RulesRow, START_KEY, StartRow,
-    dentry_key, file_key, reply_key, session_key, target_key, xattr_key,
+    ALLOCATOR_KEY, AllocatorRow, DentryRow, Generations, INTEGRITY_BITS, Inode, LayoutChoice, MoveRow, Node,
+    NodeKind, PERMISSION_BITS, RESTORED_KEY, ReapRow, ReplyRow, RestoredRow, RoomRow, RuleRow, RulesRow,
+    START_KEY, StartRow, dentry_key, file_key, reply_key, session_key, target_key, xattr_key,
 };

@@ -20,7 +20,7 @@
 mod node;
 
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, ClassLayout, FileId, FileOffset, Layout, Pattern, TargetId, Timestamp};
+use weft_core::{ByteLen, ClassLayout, FileId, FileOffset, Integrity, Layout, Pattern, TargetId, Timestamp};
 
 /// What an inode is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ pub struct Generations {
 /// An inode.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Inode {
-    /// Permission, set-id and sticky bits.
+    /// Permission, set-id and sticky bits, and above them the [setting of checksums](Inode::integrity).
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -163,7 +163,35 @@ mod serde_bytes_vec {
     }
 }
 
+/// Bits of [`Inode::mode`] that are permission, set-id and sticky bits.
+pub const PERMISSION_BITS: u32 = 0o7777;
+/// Bit of [`Inode::mode`]: no checksums at rest.
+const INTEGRITY_OFF: u32 = 1 << 16;
+/// Bit of [`Inode::mode`]: checksums at rest.
+const INTEGRITY_CRC32C: u32 = 1 << 17;
+/// Both of them.
+pub const INTEGRITY_BITS: u32 = INTEGRITY_OFF | INTEGRITY_CRC32C;
+
 impl Inode {
+    /// Checksums at rest of a file, or of new files of a directory; `None` leaves it to the targets.
+    pub fn integrity(&self) -> Option<Integrity> {
+        match self.mode & INTEGRITY_BITS {
+            0 => None,
+            INTEGRITY_OFF => Some(Integrity::Off),
+            _ => Some(Integrity::Crc32c),
+        }
+    }
+
+    /// Sets [`integrity`](Self::integrity).
+    pub fn set_integrity(&mut self, integrity: Option<Integrity>) {
+        let bits = match integrity {
+            None => 0,
+            Some(Integrity::Off) => INTEGRITY_OFF,
+            Some(Integrity::Crc32c) => INTEGRITY_CRC32C,
+        };
+        self.mode = (self.mode & !INTEGRITY_BITS) | bits;
+    }
+
     /// What it is.
     pub fn kind(&self) -> NodeKind {
         match &self.node {
@@ -373,7 +401,19 @@ mod tests {
             1, 0, 9, // settled, touched, epoch
         ];
         assert_eq!(bytes, expected);
-        assert_eq!(postcard::from_bytes::<Inode>(&bytes), Ok(inode));
+        assert_eq!(postcard::from_bytes::<Inode>(&bytes).as_ref(), Ok(&inode));
+        // The setting of checksums lies in the bits above the permissions; rows without them have none.
+        assert_eq!(inode.integrity(), None);
+        for (integrity, mode) in [(Integrity::Off, [0xa4, 0x83, 4]), (Integrity::Crc32c, [0xa4, 0x83, 8])] {
+            let mut checked = inode.clone();
+            checked.set_integrity(Some(integrity));
+            let bytes = postcard::to_allocvec(&checked).expect("encodes");
+            assert_eq!(bytes, [&mode[..], &expected[2..]].concat());
+            let read = postcard::from_bytes::<Inode>(&bytes).expect("decodes");
+            assert_eq!((read.integrity(), read.mode & PERMISSION_BITS), (Some(integrity), 0o644));
+            checked.set_integrity(None);
+            assert_eq!(checked, inode);
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! leased           there while descriptors of datafiles may be in the hands of clients
 //! removed          which datafiles were removed last (see `removed`)
 //! beside           there while newer bytes may lie in a fragment log (see `beside`)
-//! objects/00..ff/  the datafiles
+//! sums             there when datafiles may have checksums
+//! objects/00..ff/  the datafiles, and beside those with checksums a file NAME.sum (see `integrity`)
 //! ```
 
 use super::TargetSpec;
@@ -22,6 +23,7 @@ use weft_env::{Dir, File, OpenMode};
 
 pub(super) const LOCK: &str = "lock";
 pub(super) const LEASED: &str = "leased";
+pub(super) const SUMS: &str = "sums";
 const IDENTITY_NEW: &str = "weft-target.new";
 const PROBE: &str = "probe";
 /// What a target may hold before its identity is there, because a formatting was cut short.

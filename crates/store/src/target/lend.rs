@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use weft_env::{Dir, Env, OpenMode};
 
 impl<E: Env> Target<E> {
-    /// The descriptor to lend to a co-located client; `None` when the module has to see every access, or when only
+    /// The descriptor to lend to a co-located client; `None` when the module or the checksums have to see every access, or when only
     /// reading is wanted and there is nothing yet.
     ///
     /// # Errors
@@ -19,6 +19,9 @@ impl<E: Env> Target<E> {
         write: bool,
     ) -> Result<Option<E::File>, DatafileError> {
         if !self.sends_files() {
+            return Ok(None);
+        }
+        if self.is_checked(key).await? {
             return Ok(None);
         }
         if !self.leases_marked.load(Ordering::Acquire) {

@@ -174,6 +174,7 @@ impl Cluster {
                     module: plan.modules[target],
                     queue_depth: plan.queue_depths[target],
                     leases: plan.leases,
+                    integrity: weft_core::Integrity::Off,
                     emulate: None,
                     ibridge: plan.ssds[target].map(|ssd| ibridge(target, &ssd)),
                 })
