@@ -294,7 +294,7 @@ impl<B: BlockingFile> Checked<B> {
     /// Reads whole blocks without keeping others from reading; `false` when one is being written or is not sound.
     fn read_sound(&self, offset: u64, out: &mut [u8]) -> io::Result<bool> {
         let (first, end) = (offset / LEN, (offset + out.len() as u64) / LEN);
-        if first == 0 || offset % LEN != 0 || out.len() % BLOCK_LEN != 0 {
+        if first == 0 || !offset.is_multiple_of(LEN) || !out.len().is_multiple_of(BLOCK_LEN) {
             return Ok(false);
         }
         let recorded: Vec<Sum> = {
