@@ -171,7 +171,7 @@ fn fsck_finds_and_mends_what_does_not_fit() {
     assert_eq!(output.status.code(), Some(4), "{text}");
     assert!(text.contains("belongs to no file"), "{text}");
     assert!(moved.exists(), "nothing is changed without --repair");
-    let output = cluster.command(["fsck", "--repair"]).output().expect("weft starts");
+    let output = cluster.command(["fsck", "--repair", "--accept-loss"]).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(1), "{}", common::shown(&output));
     assert!(!moved.exists(), "the orphan is removed");
     assert!(cluster.weft(["fsck"]).contains("0 problems"));

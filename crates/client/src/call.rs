@@ -139,6 +139,22 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
+    /// Sends what may be lost and wants no reply, over a connection that is there. Whether it was sent.
+    pub(crate) async fn mention(&self, request: MetaRequest) -> bool {
+        let mut lent = self.metadata.lend().await;
+        let server = self.metadata_server();
+        let Some(wire) = lent.wire.as_mut().filter(|wire| !server.is_gone(wire.incarnation)) else {
+            return false;
+        };
+        let call = MetaCall { seq: 0, on_behalf: None, request };
+        self.counters.meta_messages.one();
+        let sent = wire.tell(Family::Meta, &call).await.is_ok();
+        if !sent {
+            lent.wire = None;
+        }
+        sent
+    }
+
     async fn attempt(
         &self,
         lent: &mut Lent<'_, E>,

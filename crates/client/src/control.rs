@@ -4,9 +4,10 @@ use crate::connect::Wire;
 use crate::core::Core;
 use crate::error::Error;
 use crate::exchange::{Item, Outcome, Traffic, exchange};
+use crate::lost::Short;
 use std::collections::BTreeMap;
 use std::io;
-use weft_core::{ByteLen, FileId, FileOffset, Layout, ObjectId, ServerId, TargetId};
+use weft_core::{ByteLen, FileId, FileOffset, Layout, ObjectId, RecordedLens, ServerId, TargetId};
 use weft_env::Env;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta};
 use weft_wire::meta::Settlement;
@@ -180,14 +181,18 @@ impl<E: Env> Core<E> {
         layout: &Layout,
     ) -> Result<(Settlement, Option<Error>), Error> {
         let (lens, missing) = self.lens_known(cap, layout).await?;
-        let known =
-            || layout.objects().zip(&lens).filter_map(|((object, _), meta)| Some((object, meta.as_ref()?)));
-        let found = Settlement {
-            size: ByteLen(layout.file_size(known().map(|(object, meta)| (object, meta.len))).0),
-            blocks_512: known().map(|(_, meta)| meta.blocks_512).sum(),
-            mtime: known().filter_map(|(_, meta)| meta.mtime).max(),
-        };
-        Ok((found, missing))
+        let metas: Vec<_> = lens.into_iter().map(Option::unwrap_or_default).collect();
+        Ok((settlement(layout, &metas), missing))
+    }
+
+    /// Length, room and time of all datafiles of a file, in the order of its layout.
+    pub(crate) async fn all_lens(
+        &self,
+        cap: Capability,
+        layout: &Layout,
+    ) -> Result<Vec<DatafileMeta>, Error> {
+        let objects: Vec<_> = layout.objects().collect();
+        self.lens(cap.file, cap, &objects).await
     }
 
     /// What `request` makes of them, asked about all datafiles of a file and done everywhere; see [`Boots`].
@@ -230,13 +235,14 @@ impl<E: Env> Core<E> {
 
     /// The same of a file that is used meanwhile, or kept when it fails: it never ends before `size` where it did not
     /// before. The datafile with the last byte gets its length first, for it may have a hole there, and end earlier; once the
-    /// others are cut nothing else would make the file so long.
+    /// others are cut nothing else would make the file so long. Datafiles in `short` stay as they are.
     pub(crate) async fn cut(
         &self,
         file: FileId,
         cap: Capability,
         layout: &Layout,
         size: FileOffset,
+        short: &[Short],
     ) -> Result<Boots, Error> {
         // Nothing is cut on the others while a server does not answer.
         for (_, target) in layout.objects() {
@@ -246,7 +252,10 @@ impl<E: Env> Core<E> {
         }
         let last = size.0.checked_sub(1).map(|last| layout.locate(FileOffset(last)));
         let last = last.map(|at| (at.object, at.target));
-        let (first, rest): (Vec<_>, Vec<_>) = layout.objects().partition(|object| last == Some(*object));
+        let (first, rest): (Vec<_>, Vec<_>) = layout
+            .objects()
+            .filter(|(object, _)| short.iter().all(|short| short.object != *object))
+            .partition(|object| last == Some(*object));
         let request = |datafiles| set_lens(cap, layout, size, datafiles);
         let mut boots = match first.is_empty() {
             true => Boots::new(),
@@ -300,6 +309,22 @@ impl<E: Env> Core<E> {
             .await?;
         only_done(&replies)
     }
+}
+
+/// Size, room and time of a file, from all of its datafiles in the order of its layout.
+pub(crate) fn settlement(layout: &Layout, metas: &[DatafileMeta]) -> Settlement {
+    let lens = recorded(metas);
+    Settlement {
+        size: ByteLen(lens.file_size(layout).0),
+        blocks_512: metas.iter().map(|meta| meta.blocks_512).sum(),
+        mtime: metas.iter().filter_map(|meta| meta.mtime).max(),
+        lens,
+    }
+}
+
+/// The lengths of datafiles, for the record.
+pub(crate) fn recorded(metas: &[DatafileMeta]) -> RecordedLens {
+    RecordedLens::new(metas.iter().map(|meta| meta.len).collect())
 }
 
 /// What an error of a server leaves of a cut, for people.

@@ -1,6 +1,7 @@
 //! What can go wrong for a caller: each with a POSIX number and a sentence that names path, server and remedy.
 
 use std::fmt;
+use weft_core::{ByteLen, FileId, FileOffset, ObjectId, TargetId};
 use weft_wire::{Errno, WireError};
 
 /// The result of everything that a client does.
@@ -35,6 +36,8 @@ pub enum Error {
     },
     /// A co-located datafile could not be read or written through its own descriptor.
     Device(Box<Device>),
+    /// A datafile is missing or shorter than recorded: bytes of the file are lost.
+    Missing(Box<Missing>),
 }
 
 /// A server's refusal.
@@ -104,6 +107,27 @@ pub struct Device {
     pub errno: Errno,
 }
 
+/// Bytes of a file that are recorded and not there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Missing {
+    /// The server of the datafile, by its name in the cluster file.
+    pub server: String,
+    /// The target of the datafile.
+    pub target: TargetId,
+    /// The file of the datafile, by the name of its datafiles.
+    pub file: FileId,
+    /// The datafile among those of the file.
+    pub object: ObjectId,
+    /// Length of the datafile.
+    pub held: ByteLen,
+    /// Recorded length of the datafile.
+    pub recorded: ByteLen,
+    /// Lost bytes of the file: the first one that was asked for, and one past the last one that the datafile had.
+    pub range: (FileOffset, FileOffset),
+    /// The path or file that it is about; may be empty.
+    pub path: Vec<u8>,
+}
+
 impl Error {
     /// What a POSIX caller gets.
     pub fn errno(&self) -> i32 {
@@ -116,6 +140,7 @@ impl Error {
             Self::Interrupted => Errno::EINTR.0,
             Self::Misuse { errno, .. } => errno.0,
             Self::Device(device) => device.errno.0,
+            Self::Missing(_) => Errno::EIO.0,
         }
     }
 
@@ -162,6 +187,7 @@ impl Error {
             Self::Unreachable(unreachable) => &unreachable.path,
             Self::Hindered(hindered) => &hindered.path,
             Self::Device(device) => &device.path,
+            Self::Missing(missing) => &missing.path,
             Self::Elsewhere { .. } | Self::Interrupted | Self::Misuse { .. } => return None,
         };
         (!path.is_empty()).then_some(path)
@@ -173,6 +199,7 @@ impl Error {
             Self::Unreachable(unreachable) => Some(&mut unreachable.path),
             Self::Hindered(hindered) => Some(&mut hindered.path),
             Self::Device(device) => Some(&mut device.path),
+            Self::Missing(missing) => Some(&mut missing.path),
             Self::Elsewhere { .. } | Self::Interrupted | Self::Misuse { .. } => None,
         }
     }
@@ -226,6 +253,20 @@ impl fmt::Display for Error {
                 std::io::Error::from_raw_os_error(d.errno.0),
                 d.errno
             ),
+            Self::Missing(m) => write!(
+                f,
+                "{}bytes {} to {} are lost: datafile {}.{} on target {} of server {} has {} of {} bytes; see 'weft fsck' \
+                 for all that is lost, and restore the target's disk, or the file from a copy",
+                About(&m.path),
+                m.range.0.0,
+                m.range.1.0,
+                m.file,
+                m.object,
+                m.target.0,
+                m.server,
+                m.held.0,
+                m.recorded.0
+            ),
         }
     }
 }
@@ -274,6 +315,28 @@ mod tests {
             assert!(text.contains(remedy) && !text.contains("weft status"), "{text}");
             assert_eq!(error.errno(), errno.0);
         }
+    }
+
+    #[test]
+    fn lost_bytes_are_named_with_their_target_and_the_remedy() {
+        let missing = Missing {
+            server: "s1".into(),
+            target: TargetId(3),
+            file: FileId(42),
+            object: ObjectId { component: 0, column: 1 },
+            held: ByteLen(0),
+            recorded: ByteLen(65_536),
+            range: (FileOffset(65_536), FileOffset(131_072)),
+            path: vec![],
+        };
+        let error = Error::Missing(Box::new(missing)).about(b"a/b");
+        let text = error.to_string();
+        let parts =
+            ["a/b: bytes 65536 to 131072", "a.0.1 on target 3 of server s1 has 0 of 65536", "weft fsck"];
+        for part in parts {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(error.errno(), 5);
     }
 
     #[test]

@@ -50,8 +50,13 @@ impl<E: Env> OpenFile<E> {
     /// # Errors
     /// `Unreachable`, and others of the servers.
     pub async fn seek_data(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
-        let size = self.size().await?;
-        let found = if offset.0 < size.0 { self.seek(offset, false).await? } else { None };
+        let (size, lost) = self.size_and_loss().await?;
+        let found = match offset.0 < size.0 {
+            // Lost bytes are no hole: who looks for data has to meet them.
+            true if lost => Some(offset),
+            true => self.seek(offset, false).await?,
+            false => None,
+        };
         Ok(found.filter(|at| at.0 < size.0))
     }
 
@@ -60,11 +65,11 @@ impl<E: Env> OpenFile<E> {
     /// # Errors
     /// `Unreachable`, and others of the servers.
     pub async fn seek_hole(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
-        let size = self.size().await?;
+        let (size, lost) = self.size_and_loss().await?;
         if offset.0 >= size.0 {
             return Ok(None);
         }
-        let found = self.seek(offset, true).await?;
+        let found = if lost { None } else { self.seek(offset, true).await? };
         Ok(Some(FileOffset(found.map_or(size.0, |at| at.0.min(size.0)))))
     }
 

@@ -10,6 +10,7 @@ use crate::write::expired;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 use weft_core::{Access, ByteLen, Extent, FileOffset, ObjectId, Piece, SubRequest};
+use weft_env::plants::{Plant, planted};
 use weft_env::{Env, File};
 use weft_wire::Errno;
 use weft_wire::data::DatafileMeta;
@@ -203,7 +204,11 @@ impl<E: Env> State<E> {
             }
         }
         let end = extent.offset.0 + extent.len.0;
-        let size = self.size_beyond(home, &mut known, Some(FileOffset(end))).await?.0;
+        let size = self.size_beyond(home, &mut known, Some(FileOffset(end))).await?;
+        let size = match planted(Plant::LossAsHole) {
+            true => size.0,
+            false => self.size_without_loss(home, extent, parts, size).await?.0,
+        };
         let there = size.saturating_sub(extent.offset.0).min(extent.len.0);
         // Behind the end of the file the caller's bytes stay as they are.
         let inside = |mut piece: Piece| {
@@ -214,6 +219,65 @@ impl<E: Env> State<E> {
             zero(bufs, part.sub.pieces_after(ByteLen(part.done)).filter_map(inside));
         }
         Ok(there as usize)
+    }
+
+    /// After some of `parts` ended early: the size of the file, which was found to be `size`, unless bytes of `parts` are
+    /// lost.
+    ///
+    /// # Errors
+    /// `Missing`, for the first byte of them that is.
+    async fn size_without_loss(
+        &self,
+        home: &Home<E>,
+        extent: Extent,
+        parts: &[Part],
+        size: FileOffset,
+    ) -> Result<FileOffset> {
+        let layout = &home.layout;
+        let read_to = |part: &Part| ByteLen(part.sub.local.offset.0 + part.done);
+        let is_hole = |part: &Part| part.ended && extent.offset.0.saturating_add(part.undone_at()) < size.0;
+        if home.ends.is_unknown() || home.ends.is_outdated(size) && parts.iter().any(is_hole) {
+            self.refresh_recorded(home, size).await?;
+        }
+        let recorded = home.ends.recorded();
+        let is_short = |part: &Part| part.ended && read_to(part) < recorded.len_of(layout, part.sub.object);
+        if size >= recorded.file_size(layout) && !parts.iter().any(is_short) {
+            return Ok(size);
+        }
+        let lost = self.lost_datafiles(home).await?;
+        let of = |part: &Part| {
+            let short = lost.iter().find(|short| short.object == part.sub.object)?;
+            (part.ended && read_to(part) < short.recorded).then_some(short)
+        };
+        match parts.iter().filter_map(|part| Some((part.undone_at(), of(part)?))).min_by_key(|(at, _)| *at) {
+            Some((at, short)) => {
+                let start = FileOffset(extent.offset.0.saturating_add(at));
+                Err(self.client.core.missing(home.data, layout, start, short))
+            }
+            None => Ok(lost
+                .iter()
+                .fold(size, |size, lost| size.max(layout.logical_end(lost.object, lost.recorded)))),
+        }
+    }
+
+    /// The size of the file, lost bytes included, and whether there are any.
+    pub(crate) async fn size_in(&self, home: &Home<E>) -> Result<(FileOffset, bool)> {
+        let layout = &home.layout;
+        let mut known = Vec::new();
+        let size = self.size_beyond(home, &mut known, None).await?;
+        if home.ends.is_unknown() {
+            self.refresh_recorded(home, size).await?;
+        }
+        let recorded = home.ends.recorded();
+        if recorded.is_empty() || known.iter().all(|(object, len)| *len >= recorded.len_of(layout, *object)) {
+            return Ok((size, false));
+        }
+        let lost = self.lost_datafiles(home).await?;
+        match lost.iter().map(|short| layout.logical_end(short.object, short.recorded)).max() {
+            Some(end) => Ok((size.max(end), true)),
+            // It was cut meanwhile.
+            None => Ok((self.size_beyond(home, &mut Vec::new(), None).await?, false)),
+        }
     }
 
     /// The size of the file; at least `enough` is good enough. `known` lengths need not be asked for. The lengths

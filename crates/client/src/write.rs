@@ -86,14 +86,22 @@ impl<E: Env> State<E> {
     ) -> Result<usize> {
         let mut subs = Subs::take();
         home.layout.split_into(extent, access, self.client.core.options.split, &mut subs.0);
+        let unchecked = home.ends.unchecked(&subs.0);
+        if !unchecked.is_empty() {
+            self.check_before_write(home, &unchecked).await?;
+        }
         let direct = match &subs.0[..] {
             [sub] => self.write_leased(home, sub, bufs, turn).await?,
             _ => false,
         };
-        match direct {
-            true => Ok(extent.len.0 as usize),
-            false => self.write_parts(home, extent, &subs.0, bufs, turn).await,
+        let count = match direct {
+            true => extent.len.0 as usize,
+            false => self.write_parts(home, extent, &subs.0, bufs, turn).await?,
+        };
+        if count as u64 == extent.len.0 {
+            subs.0.iter().for_each(|sub| home.ends.note(sub));
         }
+        Ok(count)
     }
 
     /// The same, once the bytes have, or are about to get, another home than `home`. All of it is written there, for what

@@ -272,6 +272,13 @@ impl Layout {
         component.strips.get(usize::from(object.column)).map(|strip| strip.target)
     }
 
+    /// Where `object` stands in [`Layout::objects`], or `None` when this layout has no such object.
+    pub fn index_of(&self, object: ObjectId) -> Option<usize> {
+        let (component, column) = (usize::from(object.component), usize::from(object.column));
+        let before = self.components.get(..component)?.iter().map(|c| c.strips.len()).sum::<usize>();
+        self.target(object).map(|_| before + column)
+    }
+
     pub(crate) fn geometry(&self) -> &[Geometry] {
         &self.geometry
     }

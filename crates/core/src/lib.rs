@@ -18,6 +18,7 @@ pub mod parts;
 pub mod pattern;
 pub mod placement;
 pub mod ranges;
+mod recorded;
 mod reserve;
 pub mod size;
 pub mod split;
@@ -33,6 +34,7 @@ pub use parts::{ClassLayout, ClassPart};
 pub use pattern::Pattern;
 pub use placement::{Candidate, ClassFilter, Factor, Placement, PlacementError, Start};
 pub use ranges::{ByteRange, RangeSet};
+pub use recorded::RecordedLens;
 pub use reserve::Reserve;
 pub use split::{Piece, SplitPolicy, SubFlags, SubRequest};
 pub use units::{

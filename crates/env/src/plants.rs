@@ -61,10 +61,12 @@ pub enum Plant {
     EarlyMark,
     /// A write of a part of a block leaves the checksum of the block as it was.
     StaleChecksum,
+    /// A datafile that is missing, or shorter than recorded, is read as a hole.
+    LossAsHole,
 }
 
 impl Plant {
-    /// All of them.
+    /// Every bug that the faults of the search bring to light: [`Plant::LossAsHole`] takes datafiles that are lost below Weft.
     pub const ALL: [Self; 27] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,

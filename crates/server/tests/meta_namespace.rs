@@ -32,7 +32,7 @@ fn the_minimal_path() {
         assert!(!unsettled.may_settle);
         let end = weft_core::ByteLen(5000);
         let mtime = weft_core::Timestamp(opened.attr.mtime.0 + 10_000_000_000);
-        let summary = WriteSummary { wrote: true, end, bytes: end, mtime, unsure: false };
+        let summary = WriteSummary { wrote: true, end, bytes: end, mtime, ..WriteSummary::default() };
         root.close(handle, summary).await.expect("closed");
         let attr = root.stat("d/f").await.expect("there");
         assert_eq!((attr.size, attr.blocks_512, attr.mtime), (end, 16, mtime));
@@ -203,7 +203,7 @@ fn owners_modes_and_set_ids() {
         let (handle, _) = other.open("f", WRITE).await.expect("owner's");
         let end = weft_core::ByteLen(1);
         let mtime = weft_core::Timestamp(0);
-        let summary = WriteSummary { wrote: true, end, bytes: end, mtime, unsure: false };
+        let summary = WriteSummary { wrote: true, end, bytes: end, mtime, ..WriteSummary::default() };
         other.close(handle, summary).await.expect("open");
         assert_eq!(root.stat("f").await.map(|attr| attr.mode), Ok(0o755), "a write takes set-id bits");
         root.mkdir("g").await.expect("made");
@@ -324,7 +324,7 @@ fn layouts_are_inherited_and_set_on_what_was_never_written() {
         let (handle, _) = root.open("d/e/f", WRITE).await.expect("there");
         let end = weft_core::ByteLen(9);
         let mtime = weft_core::Timestamp(0);
-        root.close(handle, WriteSummary { wrote: true, end, bytes: end, mtime, unsure: false })
+        root.close(handle, WriteSummary { wrote: true, end, bytes: end, mtime, ..WriteSummary::default() })
             .await
             .expect("open");
         assert_eq!(done(root.change(set_layout("d/e/f", spec("hdd"))).await), Err(Errno::EEXIST));

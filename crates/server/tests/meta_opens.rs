@@ -6,7 +6,7 @@ use meta_support::*;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_core::{ByteLen, LocalOffset, Nanos, ServerId, Timestamp};
+use weft_core::{ByteLen, LocalOffset, Nanos, RecordedLens, ServerId, Timestamp};
 use weft_env::sim::{DiskFaults, Sim, SimEnv};
 use weft_env::{Dir, Env, File, OpenMode};
 use weft_wire::Errno;
@@ -30,11 +30,13 @@ where
 }
 
 fn wrote(end: u64, at: Timestamp) -> WriteSummary {
-    WriteSummary { wrote: true, end: ByteLen(end), bytes: ByteLen(end), mtime: at, unsure: false }
+    let (end, bytes) = (ByteLen(end), ByteLen(end));
+    WriteSummary { wrote: true, end, bytes, mtime: at, ..WriteSummary::default() }
 }
 
 fn found(size: u64) -> Settlement {
-    Settlement { size: ByteLen(size), blocks_512: 8, mtime: None }
+    let lens = RecordedLens::new(vec![ByteLen(size)]);
+    Settlement { size: ByteLen(size), blocks_512: 8, mtime: None, lens }
 }
 
 async fn settle(peer: &Peer<SimEnv>, attr: &Attr, size: u64) {
@@ -45,7 +47,7 @@ async fn settle(peer: &Peer<SimEnv>, attr: &Attr, size: u64) {
 }
 
 async fn truncate(peer: &mut Peer<SimEnv>, path: &str) -> MetaRequest {
-    match peer.change(MetaRequest::Truncate { at: at(path), handle: None }).await {
+    match peer.change(MetaRequest::Truncate { at: at(path), handle: None, size: ByteLen(7) }).await {
         MetaReply::Truncate { file, cap, epoch, .. } => {
             MetaRequest::Settle { file, epoch, cap, found: found(7) }
         }
@@ -826,7 +828,7 @@ fn nobody_writes_before_it_is_durable_that_the_size_is_open() {
                         0 => peer.mkdir("d").await.is_err(),
                         1 | 3 => peer.open("f", WRITE).await.is_ok(),
                         _ => {
-                            let cut = MetaRequest::Truncate { at: at("f"), handle: None };
+                            let cut = MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(0) };
                             matches!(peer.change(cut).await, MetaReply::Truncate { .. })
                         }
                     };
@@ -871,5 +873,79 @@ fn a_file_with_bytes_has_datafiles_though_they_know_no_time() {
             let is_removed = removed.0.lock().datafiles.iter().any(|datafile| datafile.file == file);
             assert_eq!(is_removed, size > 0, "{name}");
         }
+    });
+}
+
+#[test]
+fn records_of_datafiles_grow_with_what_is_written_and_shrink_with_cuts_alone() {
+    with_service(async |env, service, _| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (handle, opened) = a.open("f", CREATE).await.expect("made");
+        let data = opened.attr.file;
+        let lens = |len| RecordedLens::new(vec![ByteLen(len)]);
+        let written = |data, len| WrittenLens { data, lens: lens(len) };
+        let recorded =
+            async |peer: &Peer<SimEnv>, handle| match peer.ask(MetaRequest::Recorded { handle }).await {
+                MetaReply::Recorded { data: of, lens, epoch } => {
+                    assert_eq!(of, data);
+                    (lens, epoch)
+                }
+                other => panic!("{other:?}"),
+            };
+        let record = async |peer: &Peer<SimEnv>, handle, written| {
+            done(peer.ask(MetaRequest::Record { handle, written }).await).expect("taken or not");
+        };
+        record(&a, handle, written(data, 10)).await;
+        assert_eq!(recorded(&a, handle).await.0, lens(10));
+        // Of other datafiles, and less.
+        record(&a, handle, written(data.of_generation(1), 99)).await;
+        record(&a, handle, written(data, 3)).await;
+        assert_eq!(recorded(&a, handle).await.0, lens(10));
+        a.close(handle, WriteSummary { written: written(data, 30), ..wrote(30, env.wall()) })
+            .await
+            .expect("open");
+        let (reader, opened) = b.open("f", READ).await.expect("there");
+        assert_eq!(opened.recorded, lens(30));
+
+        // A writer from before a cut is not believed after it, nor one that comes while it is under way.
+        let (early, _) = a.open("f", WRITE).await.expect("there");
+        let before = recorded(&b, reader).await;
+        let settle = truncate(&mut b, "f").await;
+        let after = recorded(&b, reader).await;
+        assert_eq!((&before.0, &after.0), (&lens(30), &lens(7)), "before any datafile is cut");
+        assert_ne!(before.1, after.1, "whoever asks learns that it was cut");
+        let (late, _) = a.open("f", WRITE).await.expect("there");
+        for handle in [early, late] {
+            record(&a, handle, written(data, 50)).await;
+            assert_eq!(recorded(&b, reader).await.0, lens(7));
+            a.close(handle, WriteSummary { written: written(data, 60), ..wrote(60, env.wall()) })
+                .await
+                .expect("open");
+        }
+        done(b.ask(settle).await).expect("heard");
+        assert_eq!(recorded(&b, reader).await.0, lens(7));
+
+        // What is found is recorded, and never less than was.
+        let attr = a.stat("f").await.expect("there");
+        assert_eq!(attr.unsettled.as_ref().expect("unsettled").recorded, lens(7));
+        self::settle(&a, &attr, 5).await;
+        assert_eq!(recorded(&b, reader).await.0, lens(7));
+        assert_eq!(a.stat("f").await.expect("there").size, ByteLen(7), "as long as recorded");
+
+        // Emptying forgets it; what the one writes who emptied it is believed.
+        let flags = OpenFlags { truncate: true, ..WRITE };
+        let (emptied, opened) = a.open("f", flags).await.expect("there");
+        assert!(opened.must_truncate && opened.recorded.is_empty());
+        record(&a, emptied, written(data, 20)).await;
+        assert_eq!(recorded(&b, reader).await.0, lens(20));
+        // One who shares its open file with it, too; not so when they are lost in the middle of a cut.
+        let open = ReclaimOpen { handle: HandleId(77), file: data, flags, cap: opened.cap, caching: false };
+        let reply = b.ask(MetaRequest::Adopt { open }).await;
+        assert!(matches!(reply, MetaReply::Opened(_)), "{reply:?}");
+        a.gone().await;
+        let mut c = Peer::new(&service, 3, user(0));
+        let (other, _) = c.open("f", WRITE).await.expect("there");
+        record(&c, other, written(data, 90)).await;
+        assert_eq!(recorded(&b, reader).await.0, lens(20));
     });
 }

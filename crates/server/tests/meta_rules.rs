@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_core::{ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, Pattern, TargetId};
+use weft_core::{
+    ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, Pattern, RecordedLens, TargetId,
+};
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
 use weft_env::sim::SimEnv;
@@ -204,7 +206,8 @@ async fn move_one<E: Env>(
             let size = peer.stat(&path).await.expect("there").size;
             model.files.insert(path, tag * 4096);
             told(Some(model));
-            let request = MetaRequest::Moved { handle, seal_s: moving.seal_s, size };
+            let request =
+                MetaRequest::Moved { handle, seal_s: moving.seal_s, size, lens: RecordedLens::NONE };
             done(peer.change(request).await).expect("in time");
             told(None);
         }

@@ -386,6 +386,8 @@ pub struct DatafileMeta {
     pub ssd_dirty: ByteLen,
     /// Bytes of which the target's SSD has a copy.
     pub ssd_clean: ByteLen,
+    /// The target keeps no bytes (module `null`), so that its datafiles are shorter after a restart.
+    pub keeps_nothing: bool,
 }
 
 /// What a data server answers.

@@ -111,6 +111,7 @@ fn replies() {
         mtime: Some(Timestamp::from_parts(1_790_000_000, 123_456_789)),
         ssd_dirty: ByteLen(300),
         ssd_clean: ByteLen(7),
+        keeps_nothing: true,
     };
     let sample = Sample {
         datafile: datafile(2),

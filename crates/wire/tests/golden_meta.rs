@@ -4,7 +4,8 @@ mod support;
 
 use weft_core::ibridge::Report;
 use weft_core::{
-    ByteLen, ClassLayout, ClassPart, Component, FileId, FileOffset, Layout, Nanos, Strip, TargetId, Timestamp,
+    ByteLen, ClassLayout, ClassPart, Component, FileId, FileOffset, Layout, Nanos, RecordedLens, Strip,
+    TargetId, Timestamp,
 };
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::hello::Identity;
@@ -34,6 +35,10 @@ fn layout() -> Layout {
     .expect("a valid layout")
 }
 
+fn recorded() -> RecordedLens {
+    RecordedLens::new(vec![ByteLen(131_072), ByteLen(0), ByteLen(5)])
+}
+
 fn attr(unsettled: bool) -> Attr {
     let time = |s| Timestamp::from_parts(s, 999_999_999);
     Attr {
@@ -56,6 +61,7 @@ fn attr(unsettled: bool) -> Attr {
                 epoch: 9,
                 may_settle: true,
                 mtime_set_at: time(1),
+                recorded: recorded(),
             })
         }),
     }
@@ -135,8 +141,14 @@ fn requests() {
         bytes: ByteLen(1 << 21),
         unsure: false,
         mtime: Timestamp::from_parts(1_790_000_000, 1),
+        written: WrittenLens { data: FileId(77).of_generation(3), lens: recorded() },
     };
-    let found = Settlement { size: ByteLen(4096), blocks_512: 8, mtime: Some(Timestamp(5)) };
+    let found = Settlement {
+        size: ByteLen(4096),
+        blocks_512: 8,
+        mtime: Some(Timestamp(5)),
+        lens: RecordedLens::new(vec![ByteLen(4096)]),
+    };
     let set = SetAttr {
         mode: Some(0o4755),
         uid: Some(0),
@@ -148,9 +160,9 @@ fn requests() {
         MetaRequest::Stat { at: at("a/b/c") },
         MetaRequest::Open { at: at("new"), flags, mode: 0o600, handle, layout: spec(), cache: true },
         MetaRequest::Adopt { open: reclaim_open() },
-        MetaRequest::Close { handle, summary },
+        MetaRequest::Close { handle, summary: summary.clone() },
         MetaRequest::Settle { file: FileId(77), epoch: 9, cap: cap(), found },
-        MetaRequest::Truncate { at: at(""), handle: Some(handle) },
+        MetaRequest::Truncate { at: at(""), handle: Some(handle), size: ByteLen(300) },
         MetaRequest::Renew { handle },
         MetaRequest::Mkdir { at: at("dir"), mode: 0o755 },
         MetaRequest::Mknod { at: at("fifo"), kind: FileType::Fifo, mode: 0o600, rdev: 0 },
@@ -196,13 +208,15 @@ fn requests() {
         MetaRequest::MoveOn { handle, copied: ByteLen(1 << 33), done: ByteLen(300), left: ByteLen(0) },
         MetaRequest::MoveOver { handle },
         MetaRequest::MoveBack { handle },
-        MetaRequest::Moved { handle, seal_s: 1_800_000_000, size: ByteLen(300) },
+        MetaRequest::Moved { handle, seal_s: 1_800_000_000, size: ByteLen(300), lens: recorded() },
         MetaRequest::MoveNot { at: at("a/b") },
         MetaRequest::Moves { after: FileId(300) },
         MetaRequest::DumpBegin,
         MetaRequest::DumpPage { number: 300, after: None },
         MetaRequest::DumpPage { number: 300, after: Some((2, b"key".to_vec())) },
         MetaRequest::DumpEnd { number: 300 },
+        MetaRequest::Record { handle, written: summary.written },
+        MetaRequest::Recorded { handle },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -220,6 +234,7 @@ fn replies() {
         cached_elsewhere: true,
         may_cache: false,
         epoch: 10,
+        recorded: recorded(),
     };
     let mover = MoverState {
         since: Timestamp::from_parts(1_790_000_000, 123_456_789),
@@ -254,12 +269,20 @@ fn replies() {
         layout: Some(layout()),
         doomed: false,
         path: b"a/b".to_vec(),
+        recorded: recorded(),
+        epoch: 300,
     };
     let replies = [
         MetaReply::Attr(attr(false)),
         MetaReply::Attr(attr(true)),
         MetaReply::Opened(Box::new(opened)),
-        MetaReply::Truncate { file: FileId(77), layout: layout(), cap: cap(), epoch: 11 },
+        MetaReply::Truncate {
+            file: FileId(77),
+            layout: layout(),
+            cap: cap(),
+            epoch: 11,
+            recorded: recorded(),
+        },
         MetaReply::Capability(cap()),
         MetaReply::Done,
         MetaReply::Target(b"../x".to_vec()),
@@ -305,6 +328,7 @@ fn replies() {
         })),
         MetaReply::Dumped(vec![DumpedRow { table: 2, key: b"key".to_vec(), value: b"value".to_vec() }]),
         MetaReply::Dumped(vec![]),
+        MetaReply::Recorded { data: FileId(77).of_generation(3), epoch: 300, lens: recorded() },
     ];
     support::check("meta_reply.txt", &replies);
 }

@@ -1,5 +1,7 @@
 //! `weft fsck`: does what the metadata says fit what the targets hold?
 
+mod lost;
+
 use super::session::{Weft, why};
 use crate::failure::Failure;
 use clap::Args;
@@ -9,6 +11,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use weft_core::{ByteLen, FileId, ObjectId, TargetId};
 use weft_env::real::block_on;
+use weft_wire::ClusterMap;
 use weft_wire::data::DatafileId;
 use weft_wire::meta::{FileType, Place, ScannedInode};
 
@@ -19,17 +22,21 @@ const PAGE: u32 = 4096;
 const MENDED: u8 = 1;
 /// Problems were found, and some are there still.
 const LEFT: u8 = 4;
-/// The check could not be done.
+/// The check could not be done, or not for all. Added to the others.
 const UNCHECKED: u8 = 8;
 
 const AFTER: &str = "\
 Looks for damaged bytes of the metadata database; for names without inodes, inodes without names and wrong link counts;
-for datafiles that belong to no file
-(orphans) or lie where the file's layout does not have them (strays); and for files whose recorded length is not that
-of their datafiles. The cluster stays in use meanwhile: what is open or being removed is left alone.
+for datafiles that belong to no file (orphans) or lie where the file's layout does not have them (strays); for lost bytes:
+datafiles that are missing, or shorter than the metadata server has recorded; and for files whose length is not that of
+their datafiles. The cluster stays in use meanwhile: what is open or being removed is left alone.
 
-With --repair, orphans and strays are removed, lengths are set to what the targets hold, and the namespace is mended:
-inodes without a name get their last one again, or one in /lost+found. Nothing is changed without it.
+With --repair, orphans and strays are removed, files that are longer than recorded get their length, and the namespace is
+mended: inodes without a name get their last one again, or one in /lost+found. Nothing is changed without it. A file that
+has lost bytes stays as it is, and reads of them fail with EIO, until the disk is back, a copy is written over it, or
+--repair --accept-loss turns what is lost into zeros.
+
+What could not be checked is listed last: targets whose server does not answer, and files with datafiles there.
 
 With --scrub, all datafiles that have checksums at rest (`weft setstripe --integrity`) are read from the disks and
 verified while programs use them, at most --rate bytes a second. Damaged files are named with the damaged ranges. Their
@@ -42,7 +49,7 @@ Exit codes:
   1  problems were found, and all of them are mended
   2  wrong arguments, cluster file or key
   4  problems were found, and some are there still (without --repair: all)
-  8  the check could not be done, a server may be down
+  8  not all could be checked, a server may be down; added to the others: 12 is 4 and 8
 
 Examples:
   weft fsck
@@ -56,6 +63,9 @@ pub struct Fsck {
     /// Mend what is found
     #[arg(long)]
     repair: bool,
+    /// With --repair: lost bytes become zeros, and can be read
+    #[arg(long, requires = "repair")]
+    accept_loss: bool,
     /// Read all datafiles that have checksums, and verify them
     #[arg(long)]
     scrub: bool,
@@ -72,10 +82,22 @@ type Parts = BTreeMap<(ObjectId, TargetId), ByteLen>;
 
 struct Check<'a> {
     weft: &'a Weft,
+    map: ClusterMap,
     repair: bool,
+    accept_loss: bool,
     bar: ProgressBar,
     found: u64,
     mended: u64,
+    /// Targets whose datafiles could not be listed, with the number of files that have some there.
+    unlisted: BTreeMap<TargetId, u64>,
+    /// Unchecked parts of the cluster, each with the reason.
+    unchecked: Vec<String>,
+    /// Inodes that seem to have lost bytes.
+    suspects: BTreeSet<FileId>,
+}
+
+fn place(inode: &ScannedInode) -> Place {
+    Place { base: inode.file.inode(), path: Vec::new(), follow: false }
 }
 
 impl Fsck {
@@ -88,7 +110,18 @@ impl Fsck {
             let style = ProgressStyle::with_template("{spinner} {msg}: {human_pos}");
             ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         };
-        let mut check = Check { weft: &weft, repair: self.repair, bar, found: 0, mended: 0 };
+        let mut check = Check {
+            weft: &weft,
+            map: weft.cluster.map(),
+            repair: self.repair,
+            accept_loss: self.accept_loss,
+            bar,
+            found: 0,
+            mended: 0,
+            unlisted: BTreeMap::new(),
+            unchecked: Vec::new(),
+            suspects: BTreeSet::new(),
+        };
         let (files, datafiles) = check.all().map_err(|failure| failure.code(UNCHECKED))?;
         let mut scrubbed = String::new();
         if self.scrub {
@@ -101,9 +134,20 @@ impl Fsck {
         if self.scrub {
             outln!("{scrubbed}");
         }
-        let Check { found, mended, .. } = check;
-        outln!("{files} inodes, {datafiles} datafiles: {found} problems, {mended} mended");
-        Ok(match (found, found - mended) {
+        let Check { found, mended, unlisted, unchecked, .. } = check;
+        for (target, files) in unlisted.iter().filter(|(_, files)| **files > 0) {
+            outln!("not checked: {files} files with datafiles on target {}", target.0);
+        }
+        unchecked.iter().for_each(|what| outln!("not checked: {what}"));
+        let problems = format!("{found} problems, {mended} mended");
+        match (unchecked.is_empty(), found) {
+            (true, _) => outln!("{files} inodes, {datafiles} datafiles: {problems}"),
+            (false, 0) => outln!("{files} inodes, {datafiles} datafiles: not all could be checked"),
+            (false, _) => {
+                outln!("{files} inodes, {datafiles} datafiles: {problems}; not all could be checked")
+            }
+        }
+        let code = match (found, found - mended) {
             (0, _) => 0,
             (_, 0) => MENDED,
             _ => {
@@ -112,7 +156,8 @@ impl Fsck {
                 }
                 LEFT
             }
-        })
+        };
+        Ok(code | if unchecked.is_empty() { 0 } else { UNCHECKED })
     }
 }
 
@@ -130,14 +175,19 @@ impl Check<'_> {
         // Datafiles first: what is made meanwhile then has an inode that the later scan finds.
         let mut parts: BTreeMap<FileId, Parts> = BTreeMap::new();
         let mut datafiles = 0;
-        for target in self.weft.cluster.map().targets {
+        for target in self.map.targets.clone() {
             self.bar.set_message(format!("datafiles on target {}", target.id.0));
-            self.list(target.id, |file, object, len| {
+            let listed = self.list(target.id, |file, object, len| {
                 datafiles += 1;
                 parts.entry(file).or_default().insert((object, target.id), len);
-            })?;
+            });
+            if let Err(failure) = listed {
+                self.unlisted.insert(target.id, 0);
+                self.unchecked.push(failure.text().to_owned());
+            }
         }
         let files = self.inodes(&mut parts)?;
+        self.lost_bytes()?;
         self.orphans(parts)?;
         Ok((files, datafiles))
     }
@@ -187,10 +237,7 @@ impl Check<'_> {
     }
 
     fn inode(&mut self, inode: &ScannedInode, own: Parts) -> Result<(), Failure> {
-        let name = match inode.path.is_empty() {
-            true => format!("inode {}", inode.file.inode().0),
-            false => self.weft.shown(&super::bytes::text(&inode.path)),
-        };
+        let name = self.name(inode);
         // What is being removed may have lost some of its datafiles already.
         if inode.doomed {
             return Ok(());
@@ -202,7 +249,25 @@ impl Check<'_> {
         let places: BTreeSet<_> = layout.objects().collect();
         let strays = own.keys().filter(|part| !places.contains(part)).copied().collect();
         self.strays(inode.file, &name, strays)?;
-        if !inode.settled {
+        let targets: BTreeSet<TargetId> = places.iter().map(|(_, target)| *target).collect();
+        let unnamed: Vec<_> =
+            targets.iter().filter(|target| self.map.server_of(**target).is_none()).collect();
+        for target in &unnamed {
+            let text = format!(
+                "{name}: a part of it lies on target {}, which the cluster file does not name: use the servers' cluster \
+                 file",
+                target.0
+            );
+            self.problem(&text, false);
+        }
+        let is_lost = self.suspects(inode, &own);
+        for target in &targets {
+            if let Some(files) = self.unlisted.get_mut(target) {
+                *files += 1;
+            }
+        }
+        let is_listed = targets.iter().all(|target| !self.unlisted.contains_key(target));
+        if is_lost || !inode.settled || !unnamed.is_empty() || !is_listed {
             return Ok(());
         }
         let lens = places.iter().map(|part| (part.0, own.get(part).copied().unwrap_or_default()));
@@ -211,16 +276,17 @@ impl Check<'_> {
             return Ok(());
         }
         // A writer may have begun between the two looks.
-        let now = Place { base: inode.file.inode(), path: Vec::new(), follow: false };
+        let now = place(inode);
         match block_on(self.weft.client.stat(&now)) {
             Ok(attr) if attr.size != inode.size => return Ok(()),
             Err(error) if error.errno() == libc::ENOENT => return Ok(()),
             _ => {}
         }
         let mut mended = false;
-        if self.repair {
+        // Where the end is lost, the file stays as it is.
+        if self.repair && (size.0 > inode.size.0 || self.accept_loss) {
             // Cutting to what is there makes the metadata service ask the targets anew.
-            block_on(self.weft.client.truncate(&now, ByteLen(size.0)))
+            block_on(self.weft.client.accept_loss(&now, ByteLen(size.0)))
                 .map_err(|error| Failure::new(&name, why(&error)))?;
             mended = true;
         }

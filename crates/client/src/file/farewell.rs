@@ -16,7 +16,8 @@ impl<E: Env> State<E> {
             return None;
         }
         let core = Arc::clone(&self.client.core);
-        let (handle, summary) = (self.record.handle, self.written.summary(&core.env));
+        let written = self.some_home().map(|home| home.ends.written(home.data)).unwrap_or_default();
+        let (handle, summary) = (self.record.handle, self.written.summary(&core.env, written));
         core.registry.closed(handle);
         (!self.record.lost.load(Relaxed)).then_some(Farewell { core, handle, summary, leased })
     }

@@ -5,6 +5,7 @@
 //! takes the newest one, and begins anew when a server says that the bytes have another.
 
 use super::State;
+use super::ends::Ends;
 use super::leases::Cells;
 use crate::error::{Error, Result};
 use crate::write::expired;
@@ -25,6 +26,8 @@ pub(crate) struct Home<E: Env> {
     /// Names the datafiles.
     pub(crate) data: FileId,
     pub(crate) layout: Layout,
+    /// Where its datafiles end.
+    pub(crate) ends: Ends,
     pub(super) cells: Cells<E>,
     /// Data servers refuse capabilities that end before this, in seconds since 1970.
     pub(crate) fenced_s: AtomicU64,
@@ -32,9 +35,9 @@ pub(crate) struct Home<E: Env> {
 }
 
 impl<E: Env> Home<E> {
-    pub(super) fn new(data: FileId, layout: Layout, with_leases: bool) -> Self {
+    pub(super) fn new(data: FileId, layout: Layout, with_leases: bool, ends: Ends) -> Self {
         let cells = Cells::new(Some(&layout), with_leases);
-        Self { data, layout, cells, fenced_s: AtomicU64::new(0), next: OnceLock::new() }
+        Self { data, layout, ends, cells, fenced_s: AtomicU64::new(0), next: OnceLock::new() }
     }
 
     /// The one that the bytes have now, as far as known.
@@ -102,9 +105,10 @@ impl<E: Env> State<E> {
                     break;
                 }
                 let with_leases = self.client.core.options.transport != crate::options::Transport::Socket;
-                let next = fresh
-                    .take()
-                    .unwrap_or_else(|| Box::new(Home::new(cap.file, layout.clone(), with_leases)));
+                let next = fresh.take().unwrap_or_else(|| {
+                    let ends = Ends::new(&layout, None, self.record.flags.write);
+                    Box::new(Home::new(cap.file, layout.clone(), with_leases, ends))
+                });
                 home.cells.let_go();
                 match home.next.set(next) {
                     Ok(()) => break,

@@ -1,12 +1,14 @@
 //! Open files.
 
 mod capability;
+mod ends;
 mod farewell;
 mod home;
 mod leases;
 mod unsynced;
 mod written;
 
+pub(crate) use ends::Ends;
 pub(crate) use home::{Home, Patience, another_home, moved};
 pub(crate) use unsynced::Unsynced;
 pub(crate) use written::Written;
@@ -16,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::options::Transport;
 use crate::registry::OpenRecord;
+use crate::size::Loss;
 use capability::renew_at;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -147,7 +150,17 @@ impl<E: Env> OpenFile<E> {
         opened: Opened,
     ) -> Result<Self> {
         let core = &client.core;
-        let Opened { attr, layout, cap, created, must_truncate, cached_elsewhere, may_cache, epoch } = opened;
+        let Opened {
+            attr,
+            layout,
+            cap,
+            created,
+            must_truncate,
+            cached_elsewhere,
+            may_cache,
+            epoch,
+            recorded,
+        } = opened;
         let record = Arc::new(OpenRecord {
             handle,
             file: attr.file,
@@ -166,7 +179,10 @@ impl<E: Env> OpenFile<E> {
                 client: client.clone(),
                 record,
                 path: path.to_vec(),
-                home: layout.map(|layout| Home::new(data, layout, with_leases)),
+                home: layout.map(|layout| {
+                    let ends = Ends::new(&layout, Some(recorded), flags.write);
+                    Home::new(data, layout, with_leases, ends)
+                }),
                 opened: Facts { created, may_cache, cached_elsewhere, epoch, attr },
                 renew_at_s: AtomicU64::new(renew_at_s),
                 next: AtomicU64::new(0),
@@ -198,7 +214,7 @@ impl<E: Env> OpenFile<E> {
                 _ => Err(home::another_home()),
             };
             let cut = match cut {
-                Ok(cap) => core.cut(home.data, cap, &home.layout, FileOffset::ZERO).await,
+                Ok(cap) => core.cut(home.data, cap, &home.layout, FileOffset::ZERO, &[]).await,
                 Err(error) => Err(error),
             };
             match state.unless_moved(home, cut, &mut patience).await {
@@ -304,15 +320,20 @@ impl<E: Env> OpenFile<E> {
     /// # Errors
     /// `Unreachable`.
     pub async fn size(&self) -> Result<ByteLen> {
+        self.size_and_loss().await.map(|(size, _)| size)
+    }
+
+    /// Length as for [`OpenFile::size`], and whether bytes of the file are lost.
+    pub(crate) async fn size_and_loss(&self) -> Result<(ByteLen, bool)> {
         let state = &self.state;
         state.check()?;
         let mut patience = Patience::default();
         loop {
-            let Some(home) = state.some_home() else { return Ok(ByteLen::ZERO) };
-            let size = state.size_beyond(home, &mut Vec::new(), None).await;
+            let Some(home) = state.some_home() else { return Ok((ByteLen::ZERO, false)) };
+            let size = state.size_in(home).await;
             let size = state.unless_moved(home, size, &mut patience).await;
-            if let Some(size) = size.map_err(|error| error.about(&state.path))? {
-                return Ok(ByteLen(size.0));
+            if let Some((size, lost)) = size.map_err(|error| error.about(&state.path))? {
+                return Ok((ByteLen(size.0), lost));
             }
         }
     }
@@ -361,7 +382,7 @@ impl<E: Env> OpenFile<E> {
         if !state.record.flags.write {
             return Err(Error::misuse(Errno::EINVAL, "the file is not open for writing"));
         }
-        let result = state.client.truncate_by(self.place(), Some(self.handle()), size).await;
+        let result = state.client.truncate_by(self.place(), Some(self.handle()), size, Loss::IsError).await;
         if result.is_err() {
             state.written.unsure();
         }
@@ -386,6 +407,7 @@ impl<E: Env> OpenFile<E> {
                 return Ok(());
             }
             let before = state.unsynced.before();
+            let written = home.ends.written(home.data).lens;
             let synced = match state.cap_in(home).await {
                 Ok(cap) => core.sync_objects(home.data, cap, &home.layout).await.map(|boots| (cap, boots)),
                 Err(error) => Err(error),
@@ -403,7 +425,9 @@ impl<E: Env> OpenFile<E> {
                 let boot = core.boot_of(target, cap).await.map_err(|error| error.about(&state.path))?;
                 boots.push((target, boot));
             }
-            return state.unsynced.synced(&before, &boots).map_err(|error| error.about(&state.path));
+            state.unsynced.synced(&before, &boots).map_err(|error| error.about(&state.path))?;
+            state.record_ends(home, self.handle(), written).await;
+            return Ok(());
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::{ByteLen, Extent, Nanos, Timestamp};
 use weft_env::Env;
-use weft_wire::meta::WriteSummary;
+use weft_wire::meta::{WriteSummary, WrittenLens};
 
 /// What was written through this open file, for the summary at its close.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl Written {
         self.unsure.store(true, Relaxed);
     }
 
-    pub(super) fn summary<E: Env>(&self, env: &E) -> WriteSummary {
+    pub(super) fn summary<E: Env>(&self, env: &E, written: WrittenLens) -> WriteSummary {
         let ago = env.now().0.saturating_sub(self.last.load(Relaxed));
         WriteSummary {
             wrote: self.any.load(Relaxed),
@@ -46,6 +46,7 @@ impl Written {
             bytes: ByteLen(self.bytes.load(Relaxed)),
             unsure: self.unsure.load(Relaxed),
             mtime: Timestamp(env.wall().0 - i128::from(ago)),
+            written,
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use super::Mover;
 use crate::call::Effect;
-use crate::control::odd_reply;
+use crate::control::{odd_reply, recorded, settlement};
 use crate::error::Result;
-use weft_core::{ByteLen, ByteRange, FileOffset, Nanos, Timestamp};
+use crate::file::another_home;
+use crate::lost::short;
+use weft_core::{ByteLen, ByteRange, FileOffset, LocalExtent, Nanos, Timestamp};
 use weft_env::Env;
-use weft_wire::data::DataRequest;
+use weft_wire::data::{DataRequest, DatafileMeta};
 use weft_wire::meta::{LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest};
 
 const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
@@ -58,7 +60,9 @@ impl<E: Env> Mover<'_, E> {
         self.seal(seal_s).await?;
         // From here on nothing of the file changes. What was changed before has been noted.
         self.poll().await?;
-        let found = self.client.core.survey(self.from.cap, &self.from.layout).await?;
+        let metas = self.client.core.all_lens(self.from.cap, &self.from.layout).await?;
+        self.check_for_loss(&metas).await?;
+        let found = settlement(&self.from.layout, &metas);
         self.copy_the_rest(found.size).await?;
         let (core, to) = (&self.client.core, &self.to);
         let boots = core.set_lens(to.data(), to.cap, &to.layout, FileOffset(found.size.0)).await?;
@@ -69,10 +73,32 @@ impl<E: Env> Mover<'_, E> {
         // Nothing of all this may come late, over what others write.
         core.fence(self.to.data(), last, &self.to.layout, last.expires_s).await?;
         self.sync(last).await?;
-        let moved = MetaRequest::Moved { handle, seal_s, size: found.size };
+        let lens = recorded(&self.client.core.all_lens(last, &self.to.layout).await?);
+        let moved = MetaRequest::Moved { handle, seal_s, size: found.size, lens };
         match self.client.call(Effect::Once, moved).await? {
             MetaReply::Done => Ok(found.size),
             _ => Err(odd_reply()),
+        }
+    }
+
+    /// Bytes that are lost must not become a hole of the new datafiles. `found` are the old ones, which are sealed: what was
+    /// recorded of them later than that, they had.
+    async fn check_for_loss(&self, found: &[DatafileMeta]) -> Result<()> {
+        let (core, layout, data) = (&self.client.core, &self.from.layout, self.from.data());
+        let handle = self.record.handle;
+        let reply = self.client.call(Effect::Repeatable, MetaRequest::Recorded { handle }).await?;
+        let MetaReply::Recorded { data: of, lens, .. } = reply else { return Err(odd_reply()) };
+        if of != data {
+            return Err(another_home());
+        }
+        let found: Vec<_> = layout.objects().map(|(object, _)| object).zip(found.iter().copied()).collect();
+        match short(layout, &lens, &found).first() {
+            Some(lost) => {
+                let start = layout.file_pieces(lost.object, LocalExtent::new(lost.held.0, 1)).next();
+                let start = start.map_or(FileOffset::ZERO, |piece| piece.offset);
+                Err(core.missing(data, layout, start, lost))
+            }
+            None => Ok(()),
         }
     }
 

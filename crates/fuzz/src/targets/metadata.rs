@@ -8,7 +8,9 @@ use crate::seeds::encoded;
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
 use weft_client::{HandleId, HandleToken, OpenFlags};
-use weft_core::{ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, TargetId, Timestamp};
+use weft_core::{
+    ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, RecordedLens, TargetId, Timestamp,
+};
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
     AllocatorRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations, Identity, Inode,
@@ -197,16 +199,19 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
         strips: Some(vec![(TargetId(1), ByteLen(2))]),
         ..LayoutChoice::default()
     };
-    let regular = |generations| Node::Regular {
+    let regular = |generations, recorded| Node::Regular {
         layout: layout.clone(),
         settled: false,
         touched: true,
         epoch: u32::MAX,
         generations,
+        recorded,
     };
+    let recorded = RecordedLens::new(vec![ByteLen(1 << 40)]);
     let nodes = [
-        regular(Generations::default()),
-        regular(Generations { now: 2, last: u16::MAX }),
+        regular(Generations::default(), RecordedLens::NONE),
+        regular(Generations { now: 2, last: u16::MAX }, RecordedLens::NONE),
+        regular(Generations { now: 2, last: 3 }, recorded),
         Node::Directory { entries: 5, default: Some(choice) },
         Node::Symlink { target: b"../a".to_vec() },
         Node::Special { kind: NodeKind::Fifo, rdev: 0 },

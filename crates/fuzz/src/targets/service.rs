@@ -141,11 +141,13 @@ pub fn meta_service_seeds() -> Vec<Vec<u8>> {
         (0, rename("d", "d/h/x", false)),
         (0, MetaRequest::Symlink { at: at("s"), target: b"d/../h".to_vec() }),
         (2, MetaRequest::Stat { at: at("s/g") }),
-        (0, MetaRequest::Truncate { at: at(""), handle: Some(HandleId(2)) }),
+        (0, MetaRequest::Truncate { at: at(""), handle: Some(HandleId(2)), size: ByteLen(5) }),
         (0, MetaRequest::Unlink { at: at("h/g") }),
         (0, MetaRequest::List { at: at(""), after: vec![], limit: u32::MAX, with_attr: true }),
         (0, MetaRequest::Rmdir { at: at("h") }),
         (2, MetaRequest::Close { handle: HandleId(1), summary: WriteSummary::default() }),
+        (0, MetaRequest::Record { handle: HandleId(2), written: WrittenLens::default() }),
+        (0, MetaRequest::Recorded { handle: HandleId(2) }),
         (0, MetaRequest::ScanInodes { after: FileId(0), limit: u32::MAX }),
     ];
     let part = |end, class: &str| ClassPart { end, stripes: vec![(class.into(), ByteLen(4096))] };

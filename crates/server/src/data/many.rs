@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use weft_core::{ByteLen, Integrity, TargetId};
 use weft_env::{Attachment, Env, Shared};
 use weft_store::datafile::DatafileKey;
-use weft_store::target::DATAFILE_LEN_MAX;
+use weft_store::target::{DATAFILE_LEN_MAX, Module};
 use weft_wire::data::{Damage, DataReply, DataRequest, DatafileId, DatafileMeta, SCRUB_LEN_MAX, Scrubbed};
 use weft_wire::{Capability, Errno, Incoming, Kind, Link, Rights, WireError};
 
@@ -126,12 +126,15 @@ impl<E: Env> DataService<E> {
             let meta = served.placed.meta(key(datafile)).await;
             let meta = self.unless_moved(served, &cap, meta)?;
             let cached = served.placed.cached(key(datafile)).unwrap_or_default();
-            found.push(meta.map_or_else(DatafileMeta::default, |meta| DatafileMeta {
+            let keeps_nothing = served.placed.target().module() == Module::Null;
+            let missing = DatafileMeta { keeps_nothing, ..DatafileMeta::default() };
+            found.push(meta.map_or(missing, |meta| DatafileMeta {
                 len: meta.len,
                 blocks_512: meta.blocks_512,
                 mtime: Some(meta.mtime),
                 ssd_dirty: cached.dirty,
                 ssd_clean: cached.clean,
+                keeps_nothing,
             }));
         }
         Ok(DataReply::Lens(found))

@@ -7,7 +7,7 @@ use super::rooms::Rooms;
 use super::tables::{add_entry, dentry, inode, path_of, put_inode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use weft_core::{ByteLen, FileId, TargetId};
+use weft_core::{ByteLen, FileId, RecordedLens, TargetId};
 use weft_store::metadata::{
     DentryRow, Inode, Node, NodeKind, ReapRow, Scan, Snapshot, Table, Transaction, Untrusted, dentry_key,
     file_key,
@@ -77,9 +77,10 @@ impl Op<'_> {
             let kind = file_type(inode.kind());
             let path = self.known_path(s, file, &inode)?;
             let data = inode.data(file);
-            let (layout, settled) = match inode.node {
-                Node::Regular { layout, settled, .. } => (Some(layout), settled),
-                _ => (None, true),
+            let epoch = self.core.epoch_of(&inode);
+            let (layout, settled, recorded) = match inode.node {
+                Node::Regular { layout, settled, recorded, .. } => (Some(layout), settled, recorded),
+                _ => (None, true, RecordedLens::NONE),
             };
             scanned.push(ScannedInode {
                 file: data,
@@ -89,6 +90,8 @@ impl Op<'_> {
                 layout,
                 doomed: inode.nlink == 0,
                 path,
+                recorded,
+                epoch,
             });
         }
         // Datafiles without an inode that are still to be removed, and those that are being filled: a page that ends before
@@ -101,6 +104,8 @@ impl Op<'_> {
             layout: Some(layout),
             doomed: true,
             path: Vec::new(),
+            recorded: RecordedLens::NONE,
+            epoch: 0,
         };
         let belongs = |data: FileId| is_later(data) && end.is_none_or(|end| order(data) <= order(end));
         let filled = being_filled(s)?.into_iter().filter(|(data, _)| belongs(*data));

@@ -11,7 +11,7 @@
 use super::fault::{Fault, Outcome};
 use super::op::{Core, Op};
 use super::open::Urgency;
-use super::opens::OpenEntry;
+use super::opens::{Cuts, OpenEntry};
 use super::permit::owns;
 use super::tables::{named_inode, path_of, put_inode, put_row, row};
 use super::walk::walk;
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
-use weft_core::{ByteLen, FileId, Layout, Nanos, Timestamp};
+use weft_core::{ByteLen, FileId, Layout, Nanos, RecordedLens, Timestamp};
 use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{Inode, MoveRow, Node, ReapRow, Scan, Snapshot, Table, Transaction, file_key};
 use weft_wire::hello::SessionId;
@@ -261,9 +261,23 @@ impl Op<'_> {
             }
         };
         put_row(t, Table::Moves, &file_key(file), &row);
-        let entry =
-            OpenEntry { file, read: true, write: false, readable: true, truncate: false, caching: false };
-        self.core.opens.lock().add(self.session, handle, entry, true, inode.nlink == 0);
+        let entry = OpenEntry {
+            file,
+            read: true,
+            write: false,
+            readable: true,
+            truncate: false,
+            caching: false,
+            cuts_before: None,
+        };
+        self.core.opens.lock().add(
+            self.session,
+            handle,
+            entry,
+            true,
+            inode.nlink == 0,
+            Cuts { begins: false, lost: true },
+        );
         self.core.moves.begins(file, self.session, self.now);
         told(self.moving(file, &inode, row, fence_s)?, Urgency::Durable)
     }
@@ -367,6 +381,7 @@ impl Op<'_> {
         handle: HandleId,
         seal_s: u64,
         size: ByteLen,
+        lens: RecordedLens,
     ) -> Outcome<MetaReply> {
         let (file, mut inode, row) = self.moved_file(t, handle)?;
         let data = inode.data(file);
@@ -374,7 +389,7 @@ impl Op<'_> {
             return Err(Fault::new(Errno::EAGAIN, "the last part of the move took too long"));
         }
         let known = inode.size;
-        let Node::Regular { layout, settled, touched, epoch, generations } = &mut inode.node else {
+        let Node::Regular { layout, settled, touched, epoch, generations, recorded } = &mut inode.node else {
             return Err(Errno::EINVAL.into());
         };
         if *touched || !*settled {
@@ -391,6 +406,7 @@ impl Op<'_> {
         }
         *layout = row.layout;
         generations.now = row.generation;
+        *recorded = lens;
         *touched = true;
         t.delete(Table::Moves, &file_key(file));
         put_inode(t, file, &inode);

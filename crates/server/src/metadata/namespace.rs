@@ -8,7 +8,7 @@ use super::rules;
 use super::tables::{add_entry, allocate, change_inode, path_of, put_inode, remove_entry};
 use super::walk::{Last, Walked, walk, walk_to_name};
 use weft_core::parts::RoomLeft;
-use weft_core::{ByteLen, FileId, Layout};
+use weft_core::{ByteLen, FileId, Layout, RecordedLens};
 use weft_store::metadata::{DentryRow, Generations, INTEGRITY_BITS, Inode, Node, NodeKind, Transaction};
 use weft_wire::Errno;
 use weft_wire::meta::{FileType, LayoutSpec, MetaReply, PATH_LEN_MAX, Place, ROOT};
@@ -171,7 +171,8 @@ impl Op<'_> {
         let directory = inherited(&spot.dir_inode);
         let layout = self.layout_of_new(t, spot, &Wish::from(wish), directory.as_ref(), file)?;
         let generations = Generations::default();
-        let node = Node::Regular { layout, settled, touched: false, epoch: 0, generations };
+        let recorded = RecordedLens::NONE;
+        let node = Node::Regular { layout, settled, touched: false, epoch: 0, generations, recorded };
         let made = self.make_as(t, spot, file, mode, node)?;
         self.core.opens.lock().begin_marking(file);
         Ok(made)

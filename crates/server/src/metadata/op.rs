@@ -276,13 +276,14 @@ impl Core {
             unsettled: None,
         };
         match &inode.node {
-            Node::Regular { layout, settled: false, epoch, .. } => {
+            Node::Regular { layout, settled: false, epoch, recorded, .. } => {
                 attr.unsettled = Some(Box::new(Unsettled {
                     layout: layout.clone(),
                     cap: self.grant(inode.data(file), Rights::LENGTH, now),
                     epoch: self.epoch(*epoch),
                     may_settle: !self.opens.lock().is_busy(file) && !self.ghosts.lock().haunt(file, now),
                     mtime_set_at: inode.mtime_set_at,
+                    recorded: recorded.clone(),
                 }));
             }
             Node::Regular { .. } => {}

@@ -3,14 +3,16 @@
 use super::attrs::later;
 use super::fault::{Fault, Outcome};
 use super::op::Op;
-use super::opens::{Ended, OpenEntry, Quiet};
+use super::opens::{Cuts, Ended, OpenEntry, Quiet};
 use super::permit::{READ, WRITE, allows, require, without_set_ids};
 use super::tables::{change_inode, inode, known_inode, put_inode, row};
 use super::walk::{Last, Walked, walk, walk_to_name};
-use weft_core::{ByteLen, FileId, Integrity};
+use weft_core::{ByteLen, FileId, Integrity, RecordedLens};
 use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, file_key};
-use weft_wire::meta::{HandleId, LayoutSpec, MetaReply, OpenFlags, Opened, Place, ReclaimOpen, WriteSummary};
+use weft_wire::meta::{
+    HandleId, LayoutSpec, MetaReply, OpenFlags, Opened, Place, ReclaimOpen, WriteSummary, WrittenLens,
+};
 use weft_wire::{Capability, Errno, Rights};
 
 /// What an open asks for.
@@ -27,11 +29,13 @@ pub(super) struct OpenRequest<'a> {
 
 /// Since when something is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+pub(super) enum Standing {
     /// Now.
     New,
     /// Before the service lost sight of it.
     Before,
+    /// Since another process opened it and handed it on: what that open had to cut is cut.
+    Shared,
 }
 
 /// What must happen before a reply may be sent.
@@ -88,12 +92,14 @@ impl Op<'_> {
         self.require_handle(ask.handle, Some(file))?;
         let privileged = self.who.is_root();
         let Inode { mode, size, blocks_512, mtime, ctime, mtime_set_at, node, .. } = &mut inode;
-        let Node::Regular { settled, touched, epoch, .. } = node else {
+        let Node::Regular { settled, touched, epoch, recorded, .. } = node else {
             return Ok((opened(file, &inode, false, false, true), Urgency::Lazy));
         };
         let known = *settled;
-        let mut cut = false;
+        let (mut cut, mut lowered) = (false, false);
         if ask.flags.truncate {
+            lowered = !recorded.is_empty();
+            *recorded = RecordedLens::NONE;
             cut = !*settled || *size > ByteLen(0);
             (*size, *blocks_512) = (ByteLen(0), 0);
             (*mtime, *ctime, *mtime_set_at) = (self.now, self.now, self.now);
@@ -109,6 +115,8 @@ impl Op<'_> {
         put_inode(t, file, &inode);
         let marks = ask.flags.write || cut;
         let urgency = if marks { self.core.mark(file, known) } else { Urgency::Durable };
+        // Before a datafile is cut: a record that came back after a crash would call the cut a loss.
+        let urgency = if lowered { Urgency::Durable } else { urgency };
         Ok((opened(file, &inode, false, cut, known), urgency))
     }
 
@@ -134,14 +142,16 @@ impl Op<'_> {
             put_inode(t, file, &inode);
         }
         let open = OpenEntry { caching: false, truncate: opened.must_truncate, ..self.entry(file, ask) };
+        let cuts = Cuts { begins: open.truncate, lost: self.core.ghosts.lock().may_cut(file, self.now) };
         let mut opens = self.core.opens.lock();
-        opens.add(self.session, ask.handle, open, known, inode.nlink == 0);
+        opens.add(self.session, ask.handle, open, known, inode.nlink == 0, cuts);
         opened.may_cache = false;
         opened.cached_elsewhere =
             self.core.is_cautious(self.now) || !opens.caching_elsewhere(file, self.session).is_empty();
         opened.cap = opened.cap.map(|cap| self.core.grant(inode.data(file), cap.rights, self.now));
-        if let Node::Regular { layout, .. } = &inode.node {
+        if let Node::Regular { layout, recorded, .. } = &inode.node {
             opened.layout = Some(layout.clone());
+            opened.recorded = recorded.clone();
         }
         opened.epoch = self.core.epoch_of(&inode);
         drop(opens);
@@ -197,7 +207,7 @@ impl Op<'_> {
 
     fn entry(&self, file: FileId, ask: &OpenRequest<'_>) -> OpenEntry {
         let OpenFlags { read, write, truncate, .. } = ask.flags;
-        OpenEntry { file, read, write, readable: read, truncate, caching: ask.cache }
+        OpenEntry { file, read, write, readable: read, truncate, caching: ask.cache, cuts_before: None }
     }
 
     #[expect(clippy::too_many_arguments, reason = "what the three ways to an open file know")]
@@ -228,26 +238,29 @@ impl Op<'_> {
         size_known: bool,
     ) -> Opened {
         let regular = matches!(inode.node, Node::Regular { .. });
+        let lost = self.core.ghosts.lock().may_cut(file, self.now);
         let mut opens = self.core.opens.lock();
         // Soon after a restart a writer or a mount that keeps pages may not have told of itself yet: nobody is allowed
         // to keep pages who did not before, and every writer must tell of its writes.
         let cautious = self.core.is_cautious(self.now);
         let allowed = match standing {
-            Standing::Before if cautious => true,
+            Standing::Before | Standing::Shared if cautious => true,
             Standing::New if cautious => false,
             _ => !opens.busy_elsewhere(file, self.session),
         };
         open.caching &= regular && allowed;
         open.write &= regular;
         open.readable |= allows(self.who, inode, READ);
-        open.truncate &= must_truncate || standing == Standing::Before;
-        opens.add(self.session, handle, open, size_known, inode.nlink == 0);
+        open.truncate &= must_truncate || standing != Standing::New;
+        let begins = open.truncate && standing != Standing::Shared;
+        let cuts = Cuts { begins, lost };
+        opens.add(self.session, handle, open, size_known, inode.nlink == 0, cuts);
         let cached_elsewhere =
             open.write && cautious || !opens.caching_elsewhere(file, self.session).is_empty();
         drop(opens);
-        let layout = match &inode.node {
-            Node::Regular { layout, .. } => Some(layout.clone()),
-            _ => None,
+        let (layout, recorded) = match &inode.node {
+            Node::Regular { layout, recorded, .. } => (Some(layout.clone()), recorded.clone()),
+            _ => (None, RecordedLens::NONE),
         };
         Opened {
             attr: self.attr(file, inode),
@@ -258,6 +271,7 @@ impl Op<'_> {
             cached_elsewhere,
             may_cache: open.caching,
             epoch: self.core.epoch_of(inode),
+            recorded,
         }
     }
 
@@ -289,7 +303,12 @@ impl Op<'_> {
     }
 
     /// Opens what another process, or this one before a restart of the service, had open. The capability proves it.
-    pub(super) fn adopt(&self, t: &mut dyn Transaction, open: &ReclaimOpen) -> Outcome<(MetaReply, Urgency)> {
+    pub(super) fn adopt(
+        &self,
+        t: &mut dyn Transaction,
+        standing: Standing,
+        open: &ReclaimOpen,
+    ) -> Outcome<(MetaReply, Urgency)> {
         let ReclaimOpen { handle, file, flags, cap, caching } = open;
         self.require_handle(*handle, Some(*file))?;
         let Some(mut inode) = inode(t, *file)? else { return Err(Errno::ESTALE.into()) };
@@ -330,8 +349,9 @@ impl Op<'_> {
             readable: flags.read,
             truncate: cuts,
             caching: *caching,
+            cuts_before: None,
         };
-        let opened = self.opened_as(Standing::Before, *file, &inode, *handle, entry, false, false, known);
+        let opened = self.opened_as(standing, *file, &inode, *handle, entry, false, false, known);
         Ok((MetaReply::Opened(Box::new(opened)), urgency))
     }
 
@@ -342,15 +362,15 @@ impl Op<'_> {
         handle: HandleId,
         summary: Option<WriteSummary>,
     ) -> Outcome<Option<Ended>> {
-        let told = summary.map(|summary| (summary, self.who.is_root()));
+        let told = summary.as_ref().map(|summary| (summary, self.who.is_root()));
         let ended = self.core.opens.lock().remove(self.session, handle, told);
         let Some(ended) = ended else { return Ok(None) };
         let file = ended.open.file;
         if told.is_none() && ended.open.changes() {
-            self.core.ghosts.lock().lose(file, self.now, self.core.granted_until(self.now));
+            self.core.ghosts.lock().lose(file, self.now, self.core.granted_until(self.now), ended.cut);
         }
         if let Some(quiet) = &ended.quiet {
-            self.quiet(t, file, quiet)?;
+            self.quiet(t, file, quiet, &ended.written)?;
         }
         if ended.forsaken {
             self.end_orphan(t, file)?;
@@ -359,12 +379,54 @@ impl Op<'_> {
     }
 
     /// The last writer of a file has gone: its inode knows its size again if all was told.
-    pub(super) fn quiet(&self, t: &mut dyn Transaction, file: FileId, quiet: &Quiet) -> Outcome<()> {
+    pub(super) fn quiet(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        quiet: &Quiet,
+        written: &WrittenLens,
+    ) -> Outcome<()> {
         if inode(t, file)?.is_none() {
             return Ok(());
         }
-        change_inode(t, file, |inode| settle(inode, quiet))?;
+        change_inode(t, file, |inode| {
+            record(inode, file, written);
+            settle(inode, quiet);
+        })?;
         Ok(())
+    }
+
+    /// Records where synced writes of an open file end, if nobody has begun to cut the file since it was opened.
+    pub(super) fn record(
+        &self,
+        t: &mut dyn Transaction,
+        handle: HandleId,
+        written: &WrittenLens,
+    ) -> Outcome<()> {
+        let (open, believed) = {
+            let opens = self.core.opens.lock();
+            (opens.get(self.session, handle).ok_or(Errno::EBADF)?, opens.believes(self.session, handle))
+        };
+        if !believed {
+            return Ok(());
+        }
+        if let Some(mut inode) = inode(t, open.file)?
+            && record(&mut inode, open.file, written)
+        {
+            put_inode(t, open.file, &inode);
+        }
+        Ok(())
+    }
+
+    /// Recorded lengths of the datafiles of an open file.
+    pub(super) fn recorded(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
+        let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
+        let inode = known_inode(s, open.file)?;
+        let (data, epoch) = (inode.data(open.file), self.core.epoch_of(&inode));
+        match inode.node {
+            Node::Regular { recorded: lens, .. } => Ok(MetaReply::Recorded { data, epoch, lens }),
+            _ => Err(Errno::EINVAL.into()),
+        }
     }
 
     /// Ends an inode without names that nobody has open any more.
@@ -378,6 +440,20 @@ impl Op<'_> {
             Some(inode) => self.core.destroy(t, file, &inode),
             None => Ok(()),
         }
+    }
+}
+
+/// Raises recorded lengths to where writes ended, if that is about the datafiles that the file has. Whether any was raised.
+fn record(inode: &mut Inode, file: FileId, written: &WrittenLens) -> bool {
+    let data = inode.data(file);
+    match &mut inode.node {
+        Node::Regular { layout, touched, recorded, .. }
+            if data == written.data && written.lens.of(layout).count() > 0 =>
+        {
+            *touched = true;
+            recorded.raise(&written.lens)
+        }
+        _ => false,
     }
 }
 

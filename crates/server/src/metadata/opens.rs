@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{ByteLen, FileId, Timestamp};
 use weft_wire::hello::SessionId;
-use weft_wire::meta::{HandleId, NO_EPOCH, WriteSummary};
+use weft_wire::meta::{HandleId, NO_EPOCH, WriteSummary, WrittenLens};
 
 /// One open file of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +18,9 @@ pub(super) struct OpenEntry {
     pub truncate: bool,
     /// The kernel of its session may keep pages.
     pub caching: bool,
+    /// Number of cuts that had begun when the file was opened; `None` when one of them may not be over. The ends of its
+    /// writes are believed while no other cut begins. [`Opens::add`] sets it.
+    pub cuts_before: Option<u64>,
 }
 
 impl OpenEntry {
@@ -25,6 +28,15 @@ impl OpenEntry {
     pub(super) fn changes(&self) -> bool {
         self.write || self.truncate
     }
+}
+
+/// Cuts of a file at the time of an open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cuts {
+    /// The open begins with one.
+    pub begins: bool,
+    /// A session that the service has lost sight of may be at one.
+    pub lost: bool,
 }
 
 /// What the writers of an epoch have told so far.
@@ -58,6 +70,10 @@ pub(super) struct FileEntry {
     /// Cuts by those who have it not open for writing, by the epochs under which they began, and whether what they find
     /// is to be believed.
     truncating: BTreeMap<(SessionId, u64), bool>,
+    /// Cuts that have begun.
+    cuts: u64,
+    /// Ends of the writes of closed opens, since the last cut began.
+    written: WrittenLens,
     /// The inode's size was known when the first writer came, and all that happened since has been told.
     pub sure: bool,
     pub told: Told,
@@ -71,6 +87,12 @@ impl FileEntry {
         !self.writers.is_empty() || !self.truncating.is_empty()
     }
 
+    /// Somebody begins to cut the file: a datafile may get shorter than anybody has told.
+    fn begin_cut(&mut self) {
+        self.cuts += 1;
+        self.written = WrittenLens::default();
+    }
+
     fn unused(&self) -> bool {
         self.opens == 0 && self.truncating.is_empty()
     }
@@ -82,6 +104,10 @@ pub(super) struct Ended {
     pub open: OpenEntry,
     /// The last writer has gone (and nobody cuts).
     pub quiet: Option<Quiet>,
+    /// With the last writer: ends of all writes that are believed.
+    pub written: WrittenLens,
+    /// A cut of the file has begun while the file was open.
+    pub cut: bool,
     /// Nobody has it open any more, and it has no name.
     pub forsaken: bool,
     /// This session has it open no more.
@@ -103,6 +129,15 @@ fn count_down(counts: &mut BTreeMap<SessionId, u32>, session: SessionId) {
         if *count == 0 {
             counts.remove(&session);
         }
+    }
+}
+
+/// Merges the ends of one writer into those of all. Of several generations the latest counts.
+fn merge(all: &mut WrittenLens, told: &WrittenLens) {
+    if all.data.generation() < told.data.generation() || all.lens.is_empty() {
+        all.clone_from(told);
+    } else if all.data == told.data {
+        all.lens.raise(&told.lens);
     }
 }
 
@@ -158,24 +193,31 @@ impl Opens {
         entry.into_iter().flat_map(|e| e.holders.keys().copied()).filter(|&other| other != session).collect()
     }
 
-    /// Adds an open. `size_known`: the inode knew the size until now. The same open again changes nothing.
+    /// Adds an open. `size_known`: the inode knew the size until now. `cuts`: what is known of cuts of the file. The same
+    /// open again changes nothing.
     pub(super) fn add(
         &mut self,
         session: SessionId,
         handle: HandleId,
-        open: OpenEntry,
+        mut open: OpenEntry,
         size_known: bool,
         orphan: bool,
+        cuts: Cuts,
     ) {
         if self.by_handle.contains_key(&(session, handle)) {
             return;
         }
-        self.by_handle.insert((session, handle), open);
         let entry = self.files.entry(open.file).or_default();
         entry.opens += 1;
         *entry.holders.entry(session).or_default() += 1;
         entry.orphan |= orphan;
         if open.changes() {
+            // While others have the file open for writing, a cut of theirs may have begun and not be over.
+            let meets_no_cut = !cuts.lost && (!entry.busy() || entry.cuts == 0);
+            if cuts.begins {
+                entry.begin_cut();
+            }
+            open.cuts_before = meets_no_cut.then_some(entry.cuts);
             if !entry.busy() {
                 entry.sure = size_known;
                 entry.told = Told::default();
@@ -188,12 +230,22 @@ impl Opens {
         if open.truncate {
             entry.sure = false;
         }
+        self.by_handle.insert((session, handle), open);
+    }
+
+    /// Whether it is believed where the writes through this open end: nobody has begun to cut the file since.
+    pub(super) fn believes(&self, session: SessionId, handle: HandleId) -> bool {
+        self.get(session, handle).is_some_and(|open| {
+            let cuts = self.files.get(&open.file).map(|entry| entry.cuts);
+            open.cuts_before.is_some() && open.cuts_before == cuts
+        })
     }
 
     /// The datafiles' lengths are changed past the writers' summaries.
     pub(super) fn unsure(&mut self, file: FileId) {
         if let Some(entry) = self.files.get_mut(&file) {
             entry.sure = false;
+            entry.begin_cut();
         }
     }
 
@@ -203,6 +255,7 @@ impl Opens {
         let entry = self.files.entry(file).or_default();
         entry.truncating.insert((session, epoch), alone && !entry.busy());
         entry.sure = false;
+        entry.begin_cut();
     }
 
     /// It is done with it: whether what it found is to be believed, if it was at it. Under [`NO_EPOCH`] one of its cuts
@@ -245,7 +298,7 @@ impl Opens {
         &mut self,
         session: SessionId,
         handle: HandleId,
-        summary: Option<(WriteSummary, bool)>,
+        summary: Option<(&WriteSummary, bool)>,
     ) -> Option<Ended> {
         let open = self.by_handle.remove(&(session, handle))?;
         let entry = self.files.get_mut(&open.file).expect("each open has its file's entry");
@@ -254,10 +307,15 @@ impl Opens {
         if open.caching {
             count_down(&mut entry.caching, session);
         }
-        let mut quiet = None;
+        let (mut quiet, mut written) = (None, WrittenLens::default());
         if open.changes() {
             count_down(&mut entry.writers, session);
             entry.told.end = entry.told.end.max(summary.map_or(ByteLen(0), |(summary, _)| summary.end));
+            if let Some((summary, _)) = summary
+                && open.cuts_before == Some(entry.cuts)
+            {
+                merge(&mut entry.written, &summary.written);
+            }
             match summary {
                 Some((summary, privileged)) if !summary.unsure => {
                     if summary.wrote {
@@ -275,15 +333,16 @@ impl Opens {
                     true => Quiet::Sure(entry.told.clone()),
                     false => Quiet::Unsure(entry.told.end),
                 });
+                written = std::mem::take(&mut entry.written);
             }
         }
-        let forsaken = entry.opens == 0 && entry.orphan;
+        let (forsaken, cut) = (entry.opens == 0 && entry.orphan, entry.cuts > 0);
         if entry.unused() {
             self.files.remove(&open.file);
         }
         let mut of_session = self.by_handle.range((session, HandleId(0))..=(session, HandleId(u64::MAX)));
         let last_of_session = !of_session.any(|(_, other)| other.file == open.file);
-        Some(Ended { open, quiet, forsaken, last_of_session })
+        Some(Ended { open, quiet, written, cut, forsaken, last_of_session })
     }
 
     /// Handles of a session.

@@ -4,9 +4,8 @@ use super::Service;
 use super::fault::{Fault, Outcome};
 use super::locking::{LockRequest, byte_range};
 use super::op::Op;
-
+use super::open::Standing;
 use super::serve::Call;
-
 use weft_env::Env;
 use weft_store::metadata::Transaction;
 use weft_wire::Errno;
@@ -22,7 +21,7 @@ impl<E: Env> Service<E> {
         let session = call.ctx.session;
         let (mut lost_opens, mut lost_locks, mut uncached) = (Vec::new(), Vec::new(), Vec::new());
         for open in opens {
-            let reopen = |t: &mut dyn Transaction, op: &Op<'_>| op.adopt(t, open);
+            let reopen = |t: &mut dyn Transaction, op: &Op<'_>| op.adopt(t, Standing::Before, open);
             match self.commit(call, reopen).await {
                 Ok(_) => {
                     let mut opens = self.core.opens.lock();

@@ -4,7 +4,7 @@ use super::fault::{Fault, Outcome};
 use super::locking::{LockRequest, byte_range};
 use super::moves::Begun;
 use super::op::Op;
-use super::open::{OpenRequest, Urgency};
+use super::open::{OpenRequest, Standing, Urgency};
 use super::tables::{allocator, row};
 use super::{ConnectionContext, Service};
 use std::sync::atomic::Ordering;
@@ -63,6 +63,14 @@ impl<E: Env> Service<E> {
             R::GetXattr { at, name } => self.look(call, |s, op| op.get_xattr(s, &at, &name)),
             R::ListXattr { at } => self.look(call, |s, op| op.list_xattr(s, &at)),
             R::GetLayout { at } => self.look(call, |s, op| op.get_layout(s, &at)),
+            R::Record { handle, written } => {
+                let record = |t: &mut dyn Transaction, op: &Op<'_>| {
+                    op.record(t, handle, &written).map(|()| ((), Urgency::Lazy))
+                };
+                self.commit(call, record).await?;
+                Ok(MetaReply::Done)
+            }
+            R::Recorded { handle } => self.look(call, |s, op| op.recorded(s, handle)),
             R::Renew { handle } => self.look(call, |s, op| op.renew(s, handle)),
 
             R::Mkdir { at, mode } => self.grow(call, |t, op| op.mkdir(t, &at, mode)).await,
@@ -123,13 +131,13 @@ impl<E: Env> Service<E> {
                 self.open(call, &ask).await
             }
             R::Adopt { open } => {
-                let reply = self.change_as_urgent(call, |t, op| op.adopt(t, &open)).await?;
+                let reply = self.change_as_urgent(call, |t, op| op.adopt(t, Standing::Shared, &open)).await?;
                 self.core.opens.lock().marked(open.file);
                 Ok(reply)
             }
             R::Close { handle, summary } => self.close(call, handle, summary).await,
-            R::Truncate { at, handle } => {
-                let reply = self.change_as_urgent(call, |t, op| op.truncate(t, &at, handle)).await?;
+            R::Truncate { at, handle, size } => {
+                let reply = self.change_as_urgent(call, |t, op| op.truncate(t, &at, handle, size)).await?;
                 if let MetaReply::Truncate { file, .. } = &reply {
                     self.core.opens.lock().marked(*file);
                 }
@@ -225,11 +233,11 @@ impl<E: Env> Service<E> {
             }
             R::MoveOver { handle } => self.look(call, |s, op| op.move_over(s, handle)),
             R::MoveBack { handle } => self.look(call, |s, op| op.move_back(s, handle)),
-            R::Moved { handle, seal_s, size } => {
+            R::Moved { handle, seal_s, size, lens } => {
                 self.core.moves.swaps.fetch_add(1, Ordering::SeqCst);
                 let is_done = std::cell::Cell::new(false);
                 let swap = |t: &mut dyn Transaction, op: &Op<'_>| {
-                    let reply = op.moved(t, handle, seal_s, size)?;
+                    let reply = op.moved(t, handle, seal_s, size, lens.clone())?;
                     is_done.set(true);
                     Ok(reply)
                 };
@@ -342,7 +350,7 @@ impl<E: Env> Service<E> {
             };
             self.commit(call, close).await?
         } else {
-            self.core.opens.lock().remove(session, handle, Some((summary, true)))
+            self.core.opens.lock().remove(session, handle, Some((&summary, true)))
         };
         let Some(ended) = ended else { return Err(Errno::EBADF.into()) };
         // Between the look and the end the file may have lost its last name.

@@ -80,7 +80,7 @@ impl<E: Env> Service<E> {
             let cut = self.core.opens.lock().truncations(ctx.session);
             for file in cut {
                 self.core.opens.lock().end_truncation(file, ctx.session, NO_EPOCH);
-                self.core.ghosts.lock().lose(file, wall, self.core.granted_until(wall));
+                self.core.ghosts.lock().lose(file, wall, self.core.granted_until(wall), true);
                 new_epoch(t, file)?;
             }
             if t.get(Table::Sessions, &session_key(ctx.session.0))?.is_some() {

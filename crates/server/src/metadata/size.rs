@@ -7,7 +7,7 @@ use super::open::Urgency;
 use super::permit::{WRITE, require, without_set_ids};
 use super::tables::{inode, named_inode, put_inode};
 use super::walk::walk;
-use weft_core::{ByteLen, FileId};
+use weft_core::{ByteLen, FileId, FileOffset};
 use weft_store::metadata::{Node, NodeKind, Transaction};
 use weft_wire::meta::{HandleId, MetaReply, Place, Settlement};
 use weft_wire::{Capability, Errno, Rights};
@@ -18,6 +18,7 @@ impl Op<'_> {
         t: &mut dyn Transaction,
         at: &Place,
         handle: Option<HandleId>,
+        size: ByteLen,
     ) -> Outcome<(MetaReply, Urgency)> {
         let (file, mut inode) = match handle {
             Some(handle) => {
@@ -38,12 +39,16 @@ impl Op<'_> {
             }
         };
         let (data, integrity) = (inode.data(file), inode.integrity());
-        let Node::Regular { layout, settled, touched, epoch, .. } = &mut inode.node else {
+        let Node::Regular { layout, settled, touched, epoch, recorded, .. } = &mut inode.node else {
             return Err(Errno::EINVAL.into());
         };
         let urgency = self.core.mark(file, *settled);
+        // Before a datafile is cut: a record that came back after a crash would call the cut a loss.
+        let lowered = recorded.lower(layout, FileOffset(size.0));
+        let urgency = if lowered { Urgency::Durable } else { urgency };
         (*settled, *touched, *epoch) = (false, true, epoch.wrapping_add(1));
-        let (layout, epoch) = (layout.clone(), self.core.epoch(*epoch));
+        let (layout, recorded) = (layout.clone(), recorded.clone());
+        let epoch = self.core.epoch(*epoch);
         // A cut that takes away no byte of any datafile leaves their times alone, and is a change all the same.
         (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
         if !self.who.is_root() {
@@ -63,7 +68,7 @@ impl Op<'_> {
         }
         let rights = Rights::WRITE.and(Rights::LENGTH).and(Rights::of_integrity(integrity));
         let cap = self.core.grant(data, rights, self.now);
-        Ok((MetaReply::Truncate { file, layout, cap, epoch }, urgency))
+        Ok((MetaReply::Truncate { file, layout, cap, epoch, recorded }, urgency))
     }
 
     /// Takes what a client found out about an unsettled file, if nothing can have changed since it asked. Whether the
@@ -88,14 +93,19 @@ impl Op<'_> {
         let Some(mut inode) = inode(t, file)? else { return Ok(ended) };
         // What was found about datafiles that are not the file's any more is not believed.
         let busy = busy || cap.file != inode.data(file);
-        let Node::Regular { settled, touched, epoch, .. } = &mut inode.node else { return Ok(ended) };
+        let Node::Regular { layout, settled, touched, epoch, recorded, .. } = &mut inode.node else {
+            return Ok(ended);
+        };
         if *settled || busy || self.core.epoch(*epoch) != told_epoch {
             return Ok(ended);
         }
         // What an SSD alone has, of a datafile that loss of power took from the disk, has bytes and no time.
         let is_there = found.mtime.is_some() || found.size > ByteLen(0);
         (*settled, *touched) = (true, *touched || is_there);
-        (inode.size, inode.blocks_512) = (found.size, found.blocks_512);
+        // A length that was found never lowers a record: only a cut does, and a loss is to be noticed.
+        recorded.raise(&found.lens);
+        let size = found.size.max(ByteLen(recorded.file_size(layout).0));
+        (inode.size, inode.blocks_512) = (size, found.blocks_512);
         if let Some(mtime) = found.mtime.filter(|mtime| *mtime > inode.mtime_set_at) {
             inode.mtime = mtime;
         }

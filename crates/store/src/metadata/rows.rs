@@ -20,7 +20,9 @@
 mod node;
 
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, ClassLayout, FileId, FileOffset, Integrity, Layout, Pattern, TargetId, Timestamp};
+use weft_core::{
+    ByteLen, ClassLayout, FileId, FileOffset, Integrity, Layout, Pattern, RecordedLens, TargetId, Timestamp,
+};
 
 /// What an inode is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -74,6 +76,8 @@ pub enum Node {
         epoch: u32,
         /// Which datafiles it has.
         generations: Generations,
+        /// Lower bounds for the lengths of the datafiles; empty in rows of earlier versions.
+        recorded: RecordedLens,
     },
     /// Names.
     Directory {
@@ -386,6 +390,7 @@ mod tests {
                 touched: false,
                 epoch: 9,
                 generations: Generations::default(),
+                recorded: RecordedLens::NONE,
             },
         };
         let bytes = postcard::to_allocvec(&inode).expect("encodes");
@@ -456,7 +461,14 @@ mod tests {
     fn a_file_that_was_moved_has_bytes_of_its_own_kind() {
         let generations = Generations { now: 3, last: 4 };
         let layout = Layout::single(TargetId(3));
-        let node = Node::Regular { layout, settled: true, touched: false, epoch: 9, generations };
+        let node = Node::Regular {
+            layout,
+            settled: true,
+            touched: false,
+            epoch: 9,
+            generations,
+            recorded: RecordedLens::NONE,
+        };
         let bytes = postcard::to_allocvec(&node).expect("encodes");
         assert_eq!(bytes, [4, 1, 0, 0, 1, 3, 0x80, 0x80, 0x40, 1, 0, 9, 3, 4]);
         assert_eq!(postcard::from_bytes::<Node>(&bytes), Ok(node));
@@ -467,6 +479,25 @@ mod tests {
         ] {
             let bytes = postcard::to_allocvec(&other).expect("encodes");
             assert_eq!(postcard::from_bytes::<Node>(&bytes), Ok(other));
+        }
+    }
+
+    #[test]
+    fn a_file_with_recorded_lengths_has_bytes_of_its_own_kind() {
+        for (generations, numbers) in
+            [(Generations::default(), [0, 0]), (Generations { now: 3, last: 4 }, [3, 4])]
+        {
+            let layout = Layout::single(TargetId(3));
+            let recorded = RecordedLens::new(vec![ByteLen(300)]);
+            let node =
+                Node::Regular { layout, settled: true, touched: true, epoch: 9, generations, recorded };
+            let bytes = postcard::to_allocvec(&node).expect("encodes");
+            let expected = [&[5, 1, 0, 0, 1, 3, 0x80, 0x80, 0x40, 1, 1, 9][..], &numbers, &[1, 0xac, 0x02]];
+            assert_eq!(bytes, expected.concat());
+            assert_eq!(postcard::from_bytes::<Node>(&bytes), Ok(node));
+            for cut in 0..bytes.len() {
+                assert!(postcard::from_bytes::<Node>(&bytes[..cut]).is_err(), "{cut}");
+            }
         }
     }
 

@@ -188,6 +188,11 @@ impl FileModel {
         }
     }
 
+    /// Whether bytes may be missing that were recorded: a machine with a part of it lost power, and not all was synced then.
+    pub fn may_miss_bytes(&self) -> bool {
+        self.lost_power_ever()
+    }
+
     /// Whether a machine lost power that had a part of it.
     pub fn lost_power_ever(&self) -> bool {
         !self.power_cuts.is_empty()

@@ -186,6 +186,17 @@ impl Judge {
         self.state.lock().ssd_may_have_failed && error.errno() == libc::EIO
     }
 
+    /// Whether `error` tells of bytes of a file that no sync had made safe before a machine lost power: what was written and
+    /// closed is recorded, and missed.
+    pub fn is_lost_with_power(&self, error: &Error) -> bool {
+        let Error::Missing(missing) = error else { return false };
+        let is_lost = self.file(missing.file.inode(), |model, _| model.may_miss_bytes());
+        if is_lost {
+            self.hit("read: bytes that power took");
+        }
+        is_lost
+    }
+
     /// Whether open files may have been lost.
     pub fn had_outage(&self) -> bool {
         self.state.lock().had_outage
@@ -304,6 +315,9 @@ impl Judge {
         });
         if self.is_lost_with_ssd(error) {
             self.hit("ssd: bytes that are lost");
+            return true;
+        }
+        if self.is_lost_with_power(error) {
             return true;
         }
         if legal.contains(&errno) || (self.in_trouble() && [libc::EIO, libc::ESTALE].contains(&errno)) {

@@ -26,6 +26,7 @@ pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
                 // Removed, or a part of it is lost.
                 Err(error) if [libc::ENOENT, libc::ESTALE].contains(&error.errno()) => {}
                 Err(error) if judge.is_lost_with_ssd(&error) => {}
+                Err(error) if judge.is_lost_with_power(&error) => {}
                 Err(error) => {
                     return judge.violated("everything proceeds after the faults", error.to_string());
                 }
@@ -47,6 +48,7 @@ pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
         };
         if let Err(error) = checked.await
             && !judge.is_lost_with_ssd(&error)
+            && !judge.is_lost_with_power(&error)
         {
             return judge.violated("everything proceeds after the faults", error.to_string());
         }

@@ -2,7 +2,7 @@
 
 use crate::capability::Capability;
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, FileId, Layout, Timestamp};
+use weft_core::{ByteLen, FileId, Layout, RecordedLens, Timestamp};
 
 /// What an inode is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -83,13 +83,15 @@ pub struct Unsettled {
     pub may_settle: bool,
     /// When somebody last set mtime by hand; a datafile changed after it decides instead of `Attr::mtime`.
     pub mtime_set_at: Timestamp,
+    /// Recorded lengths of the datafiles: the file is at least as long as they say.
+    pub recorded: RecordedLens,
 }
 
 /// The epoch of a settlement that says only that a cut is over: what came of it nobody knows.
 pub const NO_EPOCH: u64 = u64::MAX;
 
 /// What a client found out about an unsettled file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Settlement {
     /// Length.
     pub size: ByteLen,
@@ -97,6 +99,8 @@ pub struct Settlement {
     pub blocks_512: u64,
     /// Newest change among the datafiles, if any exists.
     pub mtime: Option<Timestamp>,
+    /// Length of each datafile.
+    pub lens: RecordedLens,
 }
 
 /// New values for attributes; `None` leaves one as it is.

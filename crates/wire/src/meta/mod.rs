@@ -19,7 +19,7 @@ pub use attributes::{Attr, FileType, NO_EPOCH, SetAttr, SetTime, Settlement, Uns
 pub use dump::{DUMP_ROWS_MAX, DUMPS_MAX, DumpBegun, DumpedRow};
 pub use locks::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, ReclaimLock};
 pub use moves::{MOVES_MAX, MoveState, MoverState, Moving};
-pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, WriteSummary};
+pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, WriteSummary, WrittenLens};
 pub use reply::{Entry, Event, MetaReply, NamespaceReport, ScannedInode};
 pub use request::MetaRequest;
 pub use rules::{Forget, RULED_MAX, RULES_MAX, Rule, RuledDirectory, TargetRoom};

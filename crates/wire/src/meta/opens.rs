@@ -3,7 +3,9 @@
 use super::{Attr, HandleId};
 use crate::capability::Capability;
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, ClassLayout, Component, FileId, FileOffset, Layout, TargetId, Timestamp};
+use weft_core::{
+    ByteLen, ClassLayout, Component, FileId, FileOffset, Layout, RecordedLens, TargetId, Timestamp,
+};
 
 /// How to open.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -85,10 +87,22 @@ pub struct Opened {
     /// Changes whenever anybody opens the file for writing or cuts it, as in [`Unsettled`](super::Unsettled): a mount
     /// whose kernel kept pages under the same epoch may go on using them.
     pub epoch: u64,
+    /// Recorded lengths of the datafiles: one that is shorter than its record has lost bytes, unless the file was cut
+    /// meanwhile ([`MetaRequest::Recorded`](super::MetaRequest::Recorded) tells).
+    pub recorded: RecordedLens,
+}
+
+/// Ends of what was written to the datafiles of a file through one open.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct WrittenLens {
+    /// The name of the datafiles ([`FileId::generation`]): of another generation than the file has they say nothing.
+    pub data: FileId,
+    /// One past the last byte written to each.
+    pub lens: RecordedLens,
 }
 
 /// What a writer says of its writes when it closes.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct WriteSummary {
     /// Whether it wrote anything.
     pub wrote: bool,
@@ -100,6 +114,8 @@ pub struct WriteSummary {
     pub unsure: bool,
     /// Its time of the last write, on the clock of the writer's node.
     pub mtime: Timestamp,
+    /// Where its writes ended in each datafile.
+    pub written: WrittenLens,
 }
 
 /// An open of a session, told again after a reconnection.

@@ -9,7 +9,7 @@ use crate::capability::Capability;
 use crate::error::WireError;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
-use weft_core::{ByteLen, FileId, Layout};
+use weft_core::{ByteLen, FileId, Layout, RecordedLens};
 
 /// One name in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -56,6 +56,10 @@ pub struct ScannedInode {
     /// A path that leads to it, as far as known.
     #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
+    /// Recorded lengths of the datafiles.
+    pub recorded: RecordedLens,
+    /// Changes whenever a writer opens the file or it is cut, as in [`Unsettled`](super::Unsettled).
+    pub epoch: u64,
 }
 
 /// What a check found, each a sentence with path or inode.
@@ -89,6 +93,8 @@ pub enum MetaReply {
         cap: Capability,
         /// For the `Settle` afterwards.
         epoch: u64,
+        /// Recorded lengths of the datafiles, lowered to the new length: one that is shorter has lost bytes.
+        recorded: RecordedLens,
     },
     /// A fresh capability.
     Capability(Capability),
@@ -196,4 +202,14 @@ pub enum MetaReply {
     DumpBegun(Box<DumpBegun>),
     /// Rows of a dump in the order of tables and keys, at most [`DUMP_ROWS_MAX`]; none at the end.
     Dumped(#[serde(deserialize_with = "bounded::vec::<_, _, DUMP_ROWS_MAX>")] Vec<DumpedRow>),
+    /// Recorded lengths of the datafiles of an open file.
+    Recorded {
+        /// The name of the datafiles.
+        data: FileId,
+        /// Changes whenever a writer opens the file or it is cut: between two replies with the same epoch nobody began to
+        /// cut it.
+        epoch: u64,
+        /// In the order of the file's layout.
+        lens: RecordedLens,
+    },
 }

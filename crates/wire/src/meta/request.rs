@@ -3,12 +3,13 @@
 use super::{
     AVERAGES_MAX, FileType, Forget, HandleId, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace,
     OpenFlags, Place, RULES_MAX, ReclaimLock, ReclaimOpen, Rule, SetAttr, Settlement, WriteSummary,
+    WrittenLens,
 };
 use crate::bounded;
 use crate::capability::Capability;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
-use weft_core::{ByteLen, FileId};
+use weft_core::{ByteLen, FileId, RecordedLens};
 
 /// What a client asks of the metadata service. Those marked M change something and carry a sequence number.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -64,6 +65,8 @@ pub enum MetaRequest {
         at: Place,
         /// Or of this open one, which needs no further permission than to have been opened for writing.
         handle: Option<HandleId>,
+        /// The length that it is to have: recorded lengths of datafiles are lowered to it before anything is cut.
+        size: ByteLen,
     },
     /// A fresh capability for an open handle. Reply: `Capability`, or `Relocated`.
     Renew {
@@ -367,6 +370,8 @@ pub enum MetaRequest {
         seal_s: u64,
         /// Length of the file.
         size: ByteLen,
+        /// Length of each of the new datafiles.
+        lens: RecordedLens,
     },
     /// Gives a move up, whosever it is: what was copied is removed. Owner and root only. Reply: `Done`.
     MoveNot {
@@ -393,5 +398,18 @@ pub enum MetaRequest {
     DumpEnd {
         /// This one.
         number: u64,
+    },
+    /// Records where synced writes end in the datafiles of an open file, so that bytes that go missing later are noticed.
+    /// Ignored when the file was cut meanwhile. Sent one-way. Reply: `Done`.
+    Record {
+        /// Through this open file.
+        handle: HandleId,
+        /// The ends.
+        written: WrittenLens,
+    },
+    /// Recorded lengths of the datafiles of an open file. Reply: `Recorded`.
+    Recorded {
+        /// This one.
+        handle: HandleId,
     },
 }

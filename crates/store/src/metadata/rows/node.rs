@@ -1,18 +1,47 @@
-//! How the kinds of inode are stored. Files that were never moved have the bytes that they had before files could be, and
-//! defaults of directories are read, too, that were set before there were tails.
+//! How the kinds of inode are stored. Files that were never moved have the bytes that they had before files could be, as
+//! have files without recorded lengths of datafiles, and defaults of directories are read, too, that were set before there were tails.
 
 use super::{Generations, LayoutChoice, Node, NodeKind};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use weft_core::{ByteLen, FileOffset, Layout, TargetId};
+use weft_core::{ByteLen, FileOffset, Layout, RecordedLens, TargetId};
 
 /// As stored. Their order is the format's.
 #[derive(Deserialize)]
 pub(super) enum Stored {
-    Regular { layout: Layout, settled: bool, touched: bool, epoch: u32 },
-    Directory { entries: u64, default: Option<StoredChoice> },
-    Symlink { target: Vec<u8> },
-    Special { kind: NodeKind, rdev: u64 },
-    Moved { layout: Layout, settled: bool, touched: bool, epoch: u32, now: u16, last: u16 },
+    Regular {
+        layout: Layout,
+        settled: bool,
+        touched: bool,
+        epoch: u32,
+    },
+    Directory {
+        entries: u64,
+        default: Option<StoredChoice>,
+    },
+    Symlink {
+        target: Vec<u8>,
+    },
+    Special {
+        kind: NodeKind,
+        rdev: u64,
+    },
+    Moved {
+        layout: Layout,
+        settled: bool,
+        touched: bool,
+        epoch: u32,
+        now: u16,
+        last: u16,
+    },
+    Recorded {
+        layout: Layout,
+        settled: bool,
+        touched: bool,
+        epoch: u32,
+        now: u16,
+        last: u16,
+        recorded: RecordedLens,
+    },
 }
 
 /// A directory's default, the last thing in its inode: one of before there were tails ends before them.
@@ -46,21 +75,57 @@ impl From<StoredChoice> for LayoutChoice {
 /// The same, borrowed.
 #[derive(Serialize)]
 enum Storing<'a> {
-    Regular { layout: &'a Layout, settled: bool, touched: bool, epoch: u32 },
-    Directory { entries: u64, default: &'a Option<LayoutChoice> },
-    Symlink { target: &'a [u8] },
-    Special { kind: NodeKind, rdev: u64 },
-    Moved { layout: &'a Layout, settled: bool, touched: bool, epoch: u32, now: u16, last: u16 },
+    Regular {
+        layout: &'a Layout,
+        settled: bool,
+        touched: bool,
+        epoch: u32,
+    },
+    Directory {
+        entries: u64,
+        default: &'a Option<LayoutChoice>,
+    },
+    Symlink {
+        target: &'a [u8],
+    },
+    Special {
+        kind: NodeKind,
+        rdev: u64,
+    },
+    Moved {
+        layout: &'a Layout,
+        settled: bool,
+        touched: bool,
+        epoch: u32,
+        now: u16,
+        last: u16,
+    },
+    Recorded {
+        layout: &'a Layout,
+        settled: bool,
+        touched: bool,
+        epoch: u32,
+        now: u16,
+        last: u16,
+        recorded: &'a RecordedLens,
+    },
 }
 
 impl From<Stored> for Node {
     fn from(stored: Stored) -> Self {
+        let regular = |layout, settled, touched, epoch, (now, last), recorded| {
+            let generations = Generations { now, last };
+            Self::Regular { layout, settled, touched, epoch, generations, recorded }
+        };
         match stored {
             Stored::Regular { layout, settled, touched, epoch } => {
-                Self::Regular { layout, settled, touched, epoch, generations: Generations::default() }
+                regular(layout, settled, touched, epoch, (0, 0), RecordedLens::NONE)
             }
             Stored::Moved { layout, settled, touched, epoch, now, last } => {
-                Self::Regular { layout, settled, touched, epoch, generations: Generations { now, last } }
+                regular(layout, settled, touched, epoch, (now, last), RecordedLens::NONE)
+            }
+            Stored::Recorded { layout, settled, touched, epoch, now, last, recorded } => {
+                regular(layout, settled, touched, epoch, (now, last), recorded)
             }
             Stored::Directory { entries, default } => {
                 Self::Directory { entries, default: default.map(LayoutChoice::from) }
@@ -80,7 +145,11 @@ impl Serialize for Node {
                 touched,
                 epoch,
                 generations: Generations { now, last },
+                ref recorded,
             } => match last {
+                _ if !recorded.is_empty() => {
+                    Storing::Recorded { layout, settled, touched, epoch, now, last, recorded }
+                }
                 0 => Storing::Regular { layout, settled, touched, epoch },
                 _ => Storing::Moved { layout, settled, touched, epoch, now, last },
             },
