@@ -55,7 +55,7 @@ start_targets() {
     for target in "$@"; do
         ready=$(mktemp -u "$dir/ready.XXXXXX")
         mkfifo "$ready"
-        "$weft" --cluster "$dir/cluster.toml" serve "s$id" --announce >"$ready" &
+        "$weft" --cluster "$dir/cluster.toml" serve "s$id" --format --announce >"$ready" &
         weft_servers+=($!)
         if ! grep -qm1 ready <"$ready"; then
             echo "server s$id of $dir does not start:" >&2

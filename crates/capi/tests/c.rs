@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use weft_config::{Cluster, EmbeddedOptions, Key};
 use weft_env::real::{RealEnv, block_on};
-use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_wire::ClusterSecret;
 
 /// An installation in a temporary directory.
@@ -174,11 +174,12 @@ impl Servers {
                     .metadata
                     .as_ref()
                     .map(|found| metadata::Config::new(found.path.clone(), cluster.map())),
-                metadata_server: None,
+                metadata_server: Some(cluster.map().server(cluster.map().metadata).clone()),
                 limits: Limits::default(),
                 checksums_remote: true,
                 idle_exit: None,
                 sample: None,
+                join: Join::Format,
                 hooks: Hooks { log: Arc::new(|line| eprintln!("{line}")), ..Hooks::none() },
             };
             block_on(Server::start(RealEnv::new(), config)).expect("a server")

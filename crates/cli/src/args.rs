@@ -91,6 +91,12 @@ pub enum Command {
     Meta(c::meta::Meta),
     /// Have what lies on SSDs beside disks written to the disks
     Flush(c::flush::Flush),
+    /// Show the targets on record; let them join and leave
+    Target(c::target::Target),
+    /// Let all targets of a server join, or leave
+    Server(c::server::Server),
+    /// Move data from full targets to empty ones
+    Rebalance(c::rebalance::Rebalance),
     /// Make keys
     Key(c::key::KeyArgs),
     /// Check, show or begin a cluster file

@@ -104,22 +104,40 @@ pub fn hold(cluster: &Cluster) -> Result<crate::commands::Held, Failure> {
 }
 
 fn start_missing(cluster: &Cluster) -> Result<(), Failure> {
+    let forming = cluster.embedded.as_ref().map(|state| weft_config::forming(state));
+    let format = forming.as_ref().is_some_and(|mark| mark.exists());
+    let missing = |has_metadata| {
+        let of_role = cluster.servers.iter().filter(move |server| server.metadata.is_some() == has_metadata);
+        of_role.filter(|server| pid(server).is_none())
+    };
+    // The others attach their targets with the metadata server before they serve.
+    for server in missing(true) {
+        wait_ready(server, start(cluster, server, format)?)?;
+    }
     // All at once, then each in turn: they come up side by side.
     let mut started = Vec::new();
-    for server in cluster.servers.iter().filter(|server| pid(server).is_none()) {
-        started.push((server, start(cluster, server)?));
+    for server in missing(false) {
+        started.push((server, start(cluster, server, format)?));
     }
     // Also after one has failed: who is told of it must not meet the others half started.
     let ended: Vec<_> = started.into_iter().map(|(server, child)| wait_ready(server, child)).collect();
-    ended.into_iter().collect()
+    ended.into_iter().collect::<Result<(), _>>()?;
+    if let Some(mark) = forming.filter(|_| format) {
+        std::fs::remove_file(&mark).map_err(|error| Failure::new(mark.display(), error))?;
+    }
+    Ok(())
 }
 
 /// Starts one server as a process of its own that outlives this one.
-fn start(cluster: &Cluster, server: &Server) -> Result<Child, Failure> {
+fn start(cluster: &Cluster, server: &Server, format: bool) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("starting server {}", server.name), error);
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
-    command.arg("serve").arg("--cluster").arg(&cluster.file).arg("--announce").arg("--").arg(&server.name);
+    command.arg("serve").arg("--cluster").arg(&cluster.file).arg("--announce");
+    if format {
+        command.arg("--format");
+    }
+    command.arg("--").arg(&server.name);
     command.current_dir("/").env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(Stdio::piped());
     match &server.log {
         // What it says before its log is open, a panic among it, comes to the same place.
@@ -256,7 +274,7 @@ fn empty(state: &Path) -> Result<(), Failure> {
             _ => {}
         }
     }
-    for name in ["cluster.toml", "cluster.key"] {
+    for name in ["cluster.toml", "cluster.key", weft_config::FORMING] {
         match std::fs::remove_file(state.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Failure::new(state.join(name).display(), error));

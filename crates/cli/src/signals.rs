@@ -72,6 +72,18 @@ impl Blocked {
     }
 }
 
+/// Whether a blocked signal to end this process is pending.
+pub fn end_is_pending() -> bool {
+    // SAFETY: the set is filled in by sigpending before it is read, and all pointers are to locals.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigpending(&raw mut set) == 0
+            && [libc::SIGTERM, libc::SIGINT]
+                .iter()
+                .any(|signal| libc::sigismember(&raw const set, *signal) == 1)
+    }
+}
+
 /// Lets a closed pipe end this process quietly.
 pub fn default_pipe() {
     // SAFETY: called at the start of main, when no other thread exists.

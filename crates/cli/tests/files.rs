@@ -154,24 +154,27 @@ fn fsck_finds_and_mends_what_does_not_fit() {
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let some = datafiles("hdd0").first().cloned().expect("a datafile");
-    let (dir, name) = some.rsplit_once('/').expect("a path");
-    let orphan = format!("{dir}/{}{}", "00000000deadbe", &name[14..]);
-    std::fs::copy(&some, &orphan).expect("copied");
-    // Datafiles lie in directories by their file id; the copy must lie where its name says.
+    let (_, name) = some.rsplit_once('/').expect("a path");
+    // That of a file which was removed: other ids may be those of another copy of the metadata.
+    cluster.weft(["touch", "/weft/gone"]);
+    let stat = cluster.weft(["stat", "/weft/gone"]);
+    let number =
+        stat.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a number");
+    let number: u64 = number.parse().expect("a number");
+    cluster.weft(["rm", "/weft/gone"]);
     cluster.weft(["stop"]);
-    let moved = cluster.state().join("targets/hdd0/objects").join(&orphan[dir.len() + 15..dir.len() + 17]);
-    let moved = moved.join(orphan.rsplit('/').next().expect("a name"));
-    std::fs::create_dir_all(moved.parent().expect("a directory")).expect("made");
-    if moved.as_os_str() != orphan.as_str() {
-        std::fs::rename(&orphan, &moved).expect("moved");
-    }
+    // Datafiles lie in directories by their file id.
+    let folder = cluster.state().join(format!("targets/hdd0/objects/{:02x}", number & 0xff));
+    let moved = folder.join(format!("{number:016x}{}", &name[16..]));
+    std::fs::copy(&some, &moved).expect("copied");
     std::fs::OpenOptions::new().write(true).open(&some).and_then(|file| file.set_len(5)).expect("cut");
     let output = cluster.command(["fsck"]).output().expect("weft starts");
     let text = common::shown(&output);
     assert_eq!(output.status.code(), Some(4), "{text}");
     assert!(text.contains("belongs to no file"), "{text}");
     assert!(moved.exists(), "nothing is changed without --repair");
-    let output = cluster.command(["fsck", "--repair", "--accept-loss"]).output().expect("weft starts");
+    let repair = ["fsck", "--repair", "--accept-loss", "--delete-orphans"];
+    let output = cluster.command(repair).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(1), "{}", common::shown(&output));
     assert!(!moved.exists(), "the orphan is removed");
     assert!(cluster.weft(["fsck"]).contains("0 problems"));

@@ -123,8 +123,9 @@ fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
     succeeded(common::undisturbed().args(["key", "make", key_text]));
 
     // `serve` without a name finds this host's server by its address.
-    let _servers: Vec<_> =
-        (0..2).map(|host| Server::start(hosts.command(host, &file, &["serve", "--announce"]))).collect();
+    let _servers: Vec<_> = (0..2)
+        .map(|host| Server::start(hosts.command(host, &file, &["serve", "--format", "--announce"])))
+        .collect();
     let status = succeeded(&mut hosts.command(1, &file, &["status"]));
     assert!(status.contains("node0") && status.contains("node1") && !status.contains("DOWN"), "{status}");
 
@@ -208,7 +209,7 @@ fn users_of_one_host_share_a_cluster_by_its_sockets() {
         command
     };
     succeeded(common::undisturbed().args(["key", "make"]).arg(dir.path().join("key")));
-    let mut serve = weft("0", &["serve", "--announce", "s0"]);
+    let mut serve = weft("0", &["serve", "--format", "--announce", "s0"]);
     let mut serve = serve.stdout(Stdio::piped()).spawn().expect("weft starts");
     let mut ready = [0; 5];
     serve.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("ready");

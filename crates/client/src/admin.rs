@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 use crate::server::Server;
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
-use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
+use weft_core::{ByteLen, ClusterId, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::{Conn, Env};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, SCRUB_LEN_MAX, Samples, Scrubbed};
-use weft_wire::meta::{MetaReply, MetaRequest, NamespaceReport, ScannedInode};
+use weft_wire::meta::{MetaReply, MetaRequest, NamespaceReport, ScannedInode, TargetChange, TargetRecord};
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
 use weft_wire::{Family, WireError};
 
@@ -168,6 +168,41 @@ impl<E: Env> Client<E> {
     pub async fn check_namespace(&self, repair: bool) -> Result<NamespaceReport> {
         match self.call(Effect::Once, MetaRequest::CheckNamespace { repair }).await? {
             MetaReply::Checked(report) => Ok(report),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// The cluster and the targets that its metadata server has on record, by rising numbers.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn targets(&self) -> Result<(ClusterId, Vec<TargetRecord>)> {
+        match self.call(Effect::Repeatable, MetaRequest::Targets).await? {
+            MetaReply::Targets { cluster, targets } => Ok((cluster, targets)),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Changes the state of a target on record; the record afterwards. Administrators only.
+    ///
+    /// # Errors
+    /// `EINVAL` for what cannot be; `EBUSY` while files have data there; `EPERM`; `Unreachable`.
+    pub async fn change_target(&self, target: TargetId, change: TargetChange) -> Result<Vec<TargetRecord>> {
+        match self.call(Effect::Once, MetaRequest::ChangeTarget { target, change }).await? {
+            MetaReply::Targets { targets, .. } => Ok(targets),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// For each file whether its id was given out by the metadata database that is in use, as opposed to another copy of
+    /// it. At most [`LINEAGE_MAX`](weft_wire::meta::LINEAGE_MAX) files. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn gave_out(&self, files: Vec<FileId>) -> Result<Vec<bool>> {
+        let count = files.len();
+        match self.call(Effect::Repeatable, MetaRequest::Lineage { files }).await? {
+            MetaReply::Lineage(own) if own.len() == count => Ok(own),
             _ => Err(odd_reply()),
         }
     }

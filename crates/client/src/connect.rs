@@ -259,6 +259,7 @@ async fn greet<E: Env>(
         role: core.credentials.role.clone(),
         client_nonce,
         checksums,
+        cluster_id: core.cluster_id.get().copied().unwrap_or_default(),
     };
     let mut link = Link::new(conn);
     let mut reply = say(&mut link, 1, &hello).await?;
@@ -305,6 +306,20 @@ async fn greet<E: Env>(
             server.entry().name
         );
         return Err(Failed::Refused(WireError::new(Errno::EPROTO, text)));
+    }
+    // Only the metadata server decides which cluster this is; the others have to agree.
+    let known = match server.id == core.map.metadata {
+        true => *core.cluster_id.get_or_init(|| welcome.cluster_id),
+        false => core.cluster_id.get().copied().unwrap_or_default(),
+    };
+    if welcome.cluster_id.is_other_than(known) {
+        let text = format!(
+            "server {} at {address} belongs to cluster {}, not to {known}, which has the same name: correct the address or \
+             the cluster file; a program that ran while the cluster was formatted anew has to start again",
+            server.entry().name,
+            welcome.cluster_id
+        );
+        return Err(Failed::Refused(WireError::new(Errno::EINVAL, text)));
     }
     server.greeted(welcome.incarnation);
     link.set_checksums(welcome.checksums);

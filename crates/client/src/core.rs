@@ -9,9 +9,9 @@ use crate::registry::Registry;
 use crate::server::Server;
 use crate::size::LastSizes;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use weft_core::{ServerId, TargetId};
+use std::sync::{Arc, OnceLock};
+use weft_core::{ClusterId, ServerId, TargetId};
 use weft_env::{Env, Notify, Processor};
 use weft_wire::hello::SessionId;
 use weft_wire::meta::{HandleId, MetaRequest};
@@ -24,6 +24,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) options: ClientOptions,
     pub(crate) credentials: Credentials,
     pub(crate) session: SessionId,
+    /// Identity of the cluster, learned from the metadata server.
+    pub(crate) cluster_id: OnceLock<ClusterId>,
     pub(crate) servers: Vec<Server<E>>,
     /// Connections to the metadata service.
     pub(crate) metadata: Pool<E>,
@@ -67,6 +69,7 @@ impl<E: Env> Core<E> {
             leases: Held::new(options.leases_max),
             counters: Arc::default(),
             sizes: LastSizes::default(),
+            cluster_id: OnceLock::new(),
             handles: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             abandoned: AtomicBool::new(false),

@@ -445,7 +445,8 @@ fn changes_happen_once_over_crashes_of_the_metadata_server() {
                 server = control.restart(&server);
                 world.start_server(&server, 0).await;
                 crashes += 1;
-                assert!(crashes < 2000, "seed {seed}: no end");
+                // A start attaches the target of the server, so it takes longer than most lives of it here.
+                assert!(crashes < 10_000, "seed {seed}: no end");
             }
             clients.iter().map(|client| client.counts().repeated).sum::<u64>()
         });

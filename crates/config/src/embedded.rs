@@ -15,6 +15,15 @@ const SOCKET_PATH_MAX: usize = 107;
 /// With this an embedded cluster's file begins.
 const MARK: &str = "# Written by `weft run`";
 
+/// Name of the file in the state directory that is there until all servers of a new cluster have served once: until then
+/// they may format blank directories.
+pub const FORMING: &str = "forming";
+
+/// Path of the mark of a new embedded cluster.
+pub fn forming(state: &Path) -> PathBuf {
+    state.join(FORMING)
+}
+
 /// The state directory of the embedded cluster whose file this is.
 pub(crate) fn state_of(file: &Path, text: &str) -> Option<PathBuf> {
     if !text.starts_with(MARK) {
@@ -146,6 +155,8 @@ pub fn write_embedded(options: &EmbeddedOptions) -> Result<Cluster, ConfigError>
         key.write_new(&key_file).map_err(|error| failed(&key_file, &error))?;
     }
     if !file.exists() {
+        let mark = forming(&options.state);
+        std::fs::write(&mark, "").map_err(|error| failed(&mark, &error))?;
         // Whole or not at all: a reader never sees half of it.
         let draft = options.state.join("cluster.toml.new");
         std::fs::write(&draft, embedded_toml(options)).map_err(|error| failed(&draft, &error))?;

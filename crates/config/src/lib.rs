@@ -23,7 +23,7 @@ mod model;
 mod quantity;
 mod section;
 
-pub use embedded::{EmbeddedOptions, default_state_dir, embedded_toml, write_embedded};
+pub use embedded::{EmbeddedOptions, FORMING, default_state_dir, embedded_toml, forming, write_embedded};
 pub use error::ConfigError;
 pub use key::{Key, KeyError, make_cluster_key, read_key};
 pub use model::{

@@ -6,6 +6,7 @@
 
 pub mod access;
 mod changed;
+mod cluster;
 pub mod escape;
 mod geometry;
 mod histogram;
@@ -26,6 +27,7 @@ pub mod units;
 
 pub use access::{Access, AccessHistory};
 pub use changed::Changed;
+pub use cluster::{AttachToken, ClusterId, TargetState, TargetUuid};
 pub use escape::{escaped, unescaped};
 pub use histogram::Histogram;
 pub use integrity::Integrity;

@@ -123,7 +123,9 @@ fn main() {
         metadata: ServerId(0),
     };
     let secret = ClusterSecret::new(&[1; 32]);
-    let config = Config::new(dir.path().into(), cluster);
+    let mut config = Config::new(dir.path().into(), cluster);
+    config.format = true;
+    config.options.without_registry = true;
     let started = Service::start_with(RealEnv::new(), config, secret, Hooks::none(), Nowhere);
     let service = block_on(started).expect("a service");
     let mut clients: Vec<Client> = (0..clients)

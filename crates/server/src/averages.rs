@@ -79,6 +79,7 @@ pub(crate) async fn exchange<E: Env>(shared: Arc<Shared<E>>, metadata: ServerEnt
         env: shared.env.clone(),
         server: config.server,
         cluster: config.cluster.clone(),
+        cluster_id: shared.cluster_id,
         secret: config.secret.clone(),
         timeout: TIMEOUT,
     };

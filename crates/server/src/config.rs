@@ -30,8 +30,7 @@ pub struct ServerConfig {
     pub targets: Vec<TargetConfig>,
     /// Present when it has the metadata role.
     pub metadata: Option<metadata::Config>,
-    /// Where the metadata service is; `None` where that is unknown or this server itself. Only targets with an SSD
-    /// beside them ask it.
+    /// Where the metadata service is; `None` with [`Join::No`], or where it is this server itself.
     pub metadata_server: Option<ServerEntry>,
     /// Bounds.
     pub limits: Limits,
@@ -43,8 +42,22 @@ pub struct ServerConfig {
     /// Of so many stretches of a client's time (a second each) the requests are kept as samples; `None` keeps
     /// none. With samples no descriptors are lent.
     pub sample: Option<NonZeroU32>,
+    /// How its targets, and its metadata, become part of the cluster.
+    pub join: Join,
     /// What the server cannot find out by itself in both worlds.
     pub hooks: Hooks,
+}
+
+/// How directories become part of a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Join {
+    /// Only those that did so before. Blank, missing and foreign directories are refused, unless the metadata server
+    /// expects a new disk.
+    Known,
+    /// Blank directories are formatted and join as well, where the metadata server has no disk on record.
+    Format,
+    /// The metadata server is not asked, and blank directories are formatted: for data servers without one.
+    No,
 }
 
 /// One target of a server.
@@ -54,7 +67,7 @@ pub struct TargetConfig {
     pub id: TargetId,
     /// Its class: `hdd`, `ssd`, `nvme` or any other name.
     pub class: String,
-    /// The directory that holds it, formatted at first use when it is empty.
+    /// The directory that holds it.
     pub path: PathBuf,
     /// How its datafiles are read and written.
     pub module: Module,
@@ -192,11 +205,13 @@ pub struct Hooks {
     pub pid: u32,
     /// The user that runs this server, who like root may administrate it.
     pub uid: u32,
+    /// Whether the process was told to end while the server was starting.
+    pub is_ended: fn() -> bool,
 }
 
 impl Hooks {
     /// Knows nothing, logs nowhere and trusts root only.
     pub fn none() -> Self {
-        Self { memory: || ByteLen(0), log: Arc::new(|_| ()), pid: 0, uid: 0 }
+        Self { memory: || ByteLen(0), log: Arc::new(|_| ()), pid: 0, uid: 0, is_ended: || false }
     }
 }

@@ -16,6 +16,7 @@ use samples::Sampler;
 use watches::Watches;
 
 use crate::admission::Admission;
+use crate::attach::{AttachError, Attached, Registrar};
 use crate::averages::Averages;
 use crate::config::{Hooks, Limits, ServerConfig};
 use crate::connection::answer;
@@ -30,10 +31,10 @@ use weft_core::{ByteLen, TargetId};
 use weft_env::plants::{Plant, planted};
 use weft_env::{Env, Notify};
 use weft_store::datafile::DatafileKey;
-use weft_store::error::{DatafileError, TargetError};
-use weft_store::target::{Target, TargetSpec};
+use weft_store::error::DatafileError;
+use weft_store::target::TargetSpec;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, Place};
-use weft_wire::status::TargetStatus;
+use weft_wire::status::{RefusedTarget, TargetStatus};
 use weft_wire::{Capability, ClusterSecret, Errno, Incoming, Link, Rights, WireError};
 
 /// The data service of one server.
@@ -44,6 +45,8 @@ pub struct DataService<E: Env> {
     limits: Limits,
     hooks: Hooks,
     targets: BTreeMap<TargetId, Arc<Served<E>>>,
+    /// Targets of this server that must not be used.
+    refused: BTreeMap<TargetId, Refused>,
     averages: Averages,
     leases: Leases<E>,
     /// Writes under way.
@@ -73,6 +76,16 @@ struct Served<E: Env> {
     counters: Counters,
 }
 
+/// A target that must not be used.
+struct Refused {
+    class: String,
+    path: String,
+    module: &'static str,
+    state: &'static str,
+    /// The reason and the remedy.
+    reason: String,
+}
+
 /// What was done on one target since the start.
 #[derive(Default)]
 struct Counters {
@@ -89,12 +102,16 @@ impl Counters {
 }
 
 impl<E: Env> DataService<E> {
-    /// Opens all targets.
+    /// Attaches and opens all targets. Those that must not be used stay closed: requests for them get the reason.
     ///
     /// # Errors
-    /// When one of them cannot be used.
-    pub async fn open(env: &E, config: &ServerConfig) -> Result<Arc<Self>, TargetError> {
-        let mut targets = BTreeMap::new();
+    /// When one of them cannot be opened for another reason than its identity.
+    pub(crate) async fn open(
+        env: &E,
+        config: &ServerConfig,
+        registrar: &mut Registrar<E>,
+    ) -> Result<Arc<Self>, AttachError> {
+        let (mut targets, mut refused) = (BTreeMap::new(), BTreeMap::new());
         let mut after_crash = false;
         let averages = Averages::new(config);
         for wanted in &config.targets {
@@ -107,7 +124,18 @@ impl<E: Env> DataService<E> {
                 emulate: wanted.emulate.clone(),
                 integrity: wanted.integrity,
             };
-            let target = Target::open(env, &spec).await?;
+            let target = match registrar.attach(&spec).await? {
+                Attached::Yes(target) => *target,
+                Attached::No(refusal) => {
+                    let path = wanted.path.display().to_string();
+                    let reason = refusal.told(wanted.id, &path, registrar.cluster_id().await?);
+                    (config.hooks.log)(&format!("{} is refused: {reason}", wanted.id));
+                    let (class, module) = (wanted.class.clone(), wanted.module.name());
+                    let entry = Refused { class, path, module, state: refusal.word(), reason };
+                    refused.insert(wanted.id, entry);
+                    continue;
+                }
+            };
             after_crash |= target.had_leases();
             let decider = averages.of(wanted.id);
             let served = Served {
@@ -127,6 +155,7 @@ impl<E: Env> DataService<E> {
             limits: config.limits.clone(),
             hooks: config.hooks.clone(),
             targets,
+            refused,
             averages,
             leases: Leases::new(env, after_crash),
             insiders: Insiders::default(),
@@ -332,13 +361,25 @@ impl<E: Env> DataService<E> {
                 unverified,
                 ibridge: served.placed.bridge().map(Bridge::status),
                 file_system: file_system(self.env.boot(), space.device),
+                refused: None,
             });
         }
+        all.extend(self.refused.iter().map(|(&id, refused)| refused.status(id)));
+        all.sort_by_key(|status| status.target);
         all
+    }
+
+    /// The targets that must not be used, and why.
+    pub(crate) fn refusals(&self) -> Vec<(TargetId, String)> {
+        self.refused.iter().map(|(id, refused)| (*id, refused.reason.clone())).collect()
     }
 
     fn served(&self, target: TargetId) -> Result<&Served<E>, WireError> {
         self.targets.get(&target).map(Arc::as_ref).ok_or_else(|| {
+            if let Some(refused) = self.refused.get(&target) {
+                let detail = format!("server {:?}: {target} is refused: {}", self.name, refused.reason);
+                return WireError::new(Errno::EIO, detail);
+            }
             let detail = format!(
                 "{target} is not on server {:?}: client and server disagree about the cluster file",
                 self.name
@@ -401,6 +442,30 @@ impl<E: Env> DataService<E> {
             (self.hooks.log)(&error.to_string());
         }
         WireError::new(Errno(error.errno()), format!("server {:?}: {error}", self.name))
+    }
+}
+
+impl Refused {
+    fn status(&self, target: TargetId) -> TargetStatus {
+        TargetStatus {
+            target,
+            class: self.class.clone(),
+            path: self.path.clone(),
+            module: self.module.to_owned(),
+            total: ByteLen(0),
+            free: ByteLen(0),
+            bytes_read: 0,
+            bytes_written: 0,
+            requests: 0,
+            fragments: 0,
+            queue: 0,
+            leases: 0,
+            ibridge: None,
+            file_system: 0,
+            damaged: 0,
+            unverified: 0,
+            refused: Some(RefusedTarget { state: self.state.to_owned(), reason: self.reason.clone() }),
+        }
     }
 }
 

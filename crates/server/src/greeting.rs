@@ -56,6 +56,7 @@ pub(crate) async fn greet<E: Env>(
                 boot: shared.boot,
                 idle_limit: weft_core::Nanos(0),
                 checksums,
+                cluster_id: shared.cluster_id,
             };
             say(link, request, &HelloReply::Welcome(welcome)).await?;
             link.set_checksums(checksums);
@@ -91,6 +92,14 @@ async fn admit<E: Env>(
             config.name,
             config.cluster,
             clip(&hello.cluster)
+        );
+        return Ok(Err(WireError::new(Errno::EINVAL, detail)));
+    }
+    if hello.cluster_id.is_other_than(shared.cluster_id) {
+        let detail = format!(
+            "server {:?} belongs to cluster {}, not to {}, which has the same name: correct the address or the cluster \
+             file; a program that ran while the cluster was formatted anew has to start again",
+            config.name, shared.cluster_id, hello.cluster_id
         );
         return Ok(Err(WireError::new(Errno::EINVAL, detail)));
     }

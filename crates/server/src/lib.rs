@@ -8,6 +8,7 @@
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
 mod admission;
+mod attach;
 mod averages;
 mod config;
 mod connection;
@@ -22,6 +23,7 @@ mod place;
 mod server;
 mod status;
 
-pub use config::{Hooks, IbridgeConfig, Limits, ServerConfig, TargetConfig};
+pub use attach::AttachError;
+pub use config::{Hooks, IbridgeConfig, Join, Limits, ServerConfig, TargetConfig};
 pub use data::DataService;
 pub use server::{Server, ServerHandle, ServerParts, StartError};

@@ -1,9 +1,9 @@
 //! A server's own connections to other servers of the cluster.
 
-use weft_core::{Nanos, ServerId};
+use weft_core::{ClusterId, Nanos, ServerId};
 use weft_env::{Conn, Env};
 use weft_wire::cluster::ServerEntry;
-use weft_wire::hello::{Hello, HelloReply, Proof, Role, SessionId, Side, proof_holds, prove};
+use weft_wire::hello::{Hello, HelloReply, Proof, Role, SessionId, Side, Welcome, proof_holds, prove};
 use weft_wire::{ClusterSecret, Family, Kind, Link};
 
 /// Who asks.
@@ -14,6 +14,8 @@ pub(crate) struct Asker<E: Env> {
     pub server: ServerId,
     /// Name of the cluster.
     pub cluster: String,
+    /// Identity of the cluster; [`ClusterId::NONE`] where it is to be learned.
+    pub cluster_id: ClusterId,
     pub secret: ClusterSecret,
     /// How long connecting to, sending to and receiving from a server may take, each.
     pub timeout: Nanos,
@@ -22,6 +24,11 @@ pub(crate) struct Asker<E: Env> {
 impl<E: Env> Asker<E> {
     /// Connects to a server at the first of its addresses that answers. The error is a sentence for the log.
     pub async fn connect(&self, entry: &ServerEntry) -> Result<Link<E::Conn>, String> {
+        Ok(self.connect_told(entry).await?.0)
+    }
+
+    /// Connects as [`connect`](Self::connect) does; the identity of the server's cluster, too.
+    pub async fn connect_told(&self, entry: &ServerEntry) -> Result<(Link<E::Conn>, ClusterId), String> {
         let mut last = format!("{} has no address", entry.name);
         for address in &entry.addresses {
             match self.env.connect(address, self.timeout).await {
@@ -35,7 +42,7 @@ impl<E: Env> Asker<E> {
         Err(last)
     }
 
-    async fn greet(&self, mut conn: E::Conn) -> Result<Link<E::Conn>, String> {
+    async fn greet(&self, mut conn: E::Conn) -> Result<(Link<E::Conn>, ClusterId), String> {
         conn.set_timeout(Some(self.timeout)).map_err(|error| error.to_string())?;
         let mut link = Link::new(conn);
         let (mut nonce, mut session) = ([0; 32], [0; 16]);
@@ -48,9 +55,10 @@ impl<E: Env> Asker<E> {
             role: Role::Server(self.server),
             client_nonce: nonce,
             checksums: false,
+            cluster_id: self.cluster_id,
         };
         match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &hello).await? {
-            HelloReply::Welcome(_) => Ok(link),
+            HelloReply::Welcome(welcome) => self.welcomed(link, &welcome),
             HelloReply::Refused(error) => Err(error.to_string()),
             HelloReply::Challenge(challenge) => {
                 let key = self.secret.server_key();
@@ -59,12 +67,25 @@ impl<E: Env> Asker<E> {
                 }
                 let proof = Proof { proof: prove(key, Side::Client, &hello, &challenge.server_nonce) };
                 match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &proof).await? {
-                    HelloReply::Welcome(_) => Ok(link),
+                    HelloReply::Welcome(welcome) => self.welcomed(link, &welcome),
                     HelloReply::Refused(error) => Err(error.to_string()),
                     HelloReply::Challenge(_) => Err("it challenges without end".into()),
                 }
             }
         }
+    }
+}
+
+impl<E: Env> Asker<E> {
+    fn welcomed(&self, link: Link<E::Conn>, welcome: &Welcome) -> Result<(Link<E::Conn>, ClusterId), String> {
+        let found = welcome.cluster_id;
+        if found.is_other_than(self.cluster_id) {
+            return Err(format!(
+                "it belongs to cluster {found}, this server to {}: correct the address or the cluster file",
+                self.cluster_id
+            ));
+        }
+        Ok((link, found))
     }
 }
 

@@ -1,7 +1,8 @@
 //! A server's start, its tasks and its orderly end.
 
+use crate::attach::{AttachError, Registrar};
 use crate::averages;
-use crate::config::ServerConfig;
+use crate::config::{Join, ServerConfig};
 use crate::connection;
 use crate::connections::Connections;
 use crate::data::DataService;
@@ -10,9 +11,11 @@ use crate::metadata;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use weft_core::ClusterId;
 use weft_core::Nanos;
 use weft_env::{Address, Closer, Env, Listener, Notify};
 use weft_store::error::TargetError;
+use weft_store::target::Target;
 
 /// How often the server looks after its connections, leases and memory.
 const TICK: Nanos = Nanos::from_s(1);
@@ -33,6 +36,9 @@ pub enum StartError {
     /// A target cannot be used.
     #[error("{0}")]
     Target(#[from] TargetError),
+    /// The targets could not be attached.
+    #[error("{0}")]
+    Attach(AttachError),
     /// The metadata database cannot be used.
     #[error("{0}")]
     Metadata(String),
@@ -55,6 +61,8 @@ pub struct ServerParts<E: Env> {
     pub data: Option<Arc<DataService<E>>>,
     /// The metadata service.
     pub metadata: Option<Arc<metadata::Service<E>>>,
+    /// Identity of the cluster; [`ClusterId::NONE`] for data servers without a metadata server.
+    pub cluster_id: ClusterId,
 }
 
 /// What all tasks of a server share.
@@ -65,6 +73,7 @@ pub struct Shared<E: Env> {
     pub(crate) metadata: Option<Arc<metadata::Service<E>>>,
     pub(crate) connections: Connections<E>,
     pub(crate) incarnation: u64,
+    pub(crate) cluster_id: ClusterId,
     /// Of its machine.
     pub(crate) boot: u64,
     pub(crate) started: Nanos,
@@ -127,19 +136,36 @@ impl Server {
     /// # Errors
     /// Whatever keeps it from starting, with the remedy.
     pub async fn start<E: Env>(env: E, config: ServerConfig) -> Result<ServerHandle<E>, StartError> {
-        let data = match config.targets.is_empty() {
-            true => None,
-            false => Some(DataService::open(&env, &config).await?),
-        };
         let metadata = match config.metadata.clone() {
-            Some(metadata) => Some(
-                metadata::Service::start(env.clone(), metadata, config.secret.clone(), config.hooks.clone())
-                    .await
-                    .map_err(StartError::Metadata)?,
-            ),
+            Some(metadata) => Some(start_metadata(&env, &config, metadata).await?),
             None => None,
         };
-        Self::start_with(env, config, ServerParts { data, metadata }).await
+        let mut registrar = Registrar::new(&env, &config, metadata.as_ref());
+        let opened = async {
+            let cluster_id = match &metadata {
+                Some(service) => service.cluster_id(),
+                None => registrar.cluster_id().await?,
+            };
+            let data = match config.targets.is_empty() {
+                true => None,
+                false => Some(DataService::open(&env, &config, &mut registrar).await?),
+            };
+            Ok((data, cluster_id))
+        };
+        match opened.await {
+            Ok((data, cluster_id)) => {
+                Self::start_with(env, config, ServerParts { data, metadata, cluster_id }).await
+            }
+            Err(error) => {
+                if let Some(service) = &metadata {
+                    service.shutdown().await;
+                }
+                Err(match error {
+                    AttachError::Target(error) => StartError::Target(error),
+                    other => StartError::Attach(other),
+                })
+            }
+        }
     }
 
     /// Listens and serves with services that are there already.
@@ -163,6 +189,7 @@ impl Server {
             connections: Connections::new(&env, config.limits.connections_max),
             data: parts.data,
             metadata: parts.metadata,
+            cluster_id: parts.cluster_id,
             incarnation: u64::from_le_bytes(incarnation),
             boot: env.boot(),
             started: now,
@@ -194,6 +221,34 @@ impl Server {
         spawned.map_err(StartError::Thread)?;
         Ok(ServerHandle { shared, addresses })
     }
+}
+
+/// Starts the metadata service. A blank directory is formatted if the configuration says so, but never while a target of
+/// this server belongs to a cluster.
+async fn start_metadata<E: Env>(
+    env: &E,
+    config: &ServerConfig,
+    metadata: metadata::Config,
+) -> Result<Arc<metadata::Service<E>>, StartError> {
+    let format = config.join != Join::Known;
+    if format && !metadata::is_formatted(env, &metadata).await {
+        for target in &config.targets {
+            if Target::has_identity(env, &target.path).await {
+                return Err(StartError::Metadata(format!(
+                    "metadata path {}: blank, but {} at {} belongs to a cluster, whose metadata this is not: mount the \
+                     disk of the metadata, or restore it from a copy; for a new cluster, give all targets blank \
+                     directories",
+                    metadata.path.display(),
+                    target.id,
+                    target.path.display()
+                )));
+            }
+        }
+    }
+    let metadata = metadata::Config { format, ..metadata };
+    let started =
+        metadata::Service::start(env.clone(), metadata, config.secret.clone(), config.hooks.clone());
+    started.await.map_err(StartError::Metadata)
 }
 
 /// A server that runs. It goes on when this is dropped.
@@ -242,6 +297,11 @@ impl<E: Env> ServerHandle<E> {
     pub async fn stop(&self) {
         self.request_stop();
         self.stopped().await;
+    }
+
+    /// The targets of this server that must not be used, with the reason and the remedy.
+    pub fn refused_targets(&self) -> Vec<(weft_core::TargetId, String)> {
+        self.shared.data.as_ref().map_or_else(Vec::new, |data| data.refusals())
     }
 
     /// Connections open now.

@@ -71,6 +71,7 @@ async fn status<E: Env>(shared: &Shared<E>) -> ServerStatus {
         uptime: shared.env.now().saturating_sub(shared.started),
         connections: shared.connections.count() as u32,
         memory: (config.hooks.memory)(),
+        cluster_id: shared.cluster_id,
         targets: match &shared.data {
             Some(service) => service.status().await,
             None => Vec::new(),

@@ -8,8 +8,8 @@ use weft_core::FileId;
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
 use weft_store::metadata::{
-    DentryRow, Engine, EngineError, Identity, Inode, Journal, JournalOptions, NodeKind, Snapshot, Table,
-    Transaction, dentry_key, file_key, seal,
+    DentryRow, Engine, EngineError, Inode, Journal, JournalOptions, NodeKind, Snapshot, Table, Transaction,
+    Wanted, dentry_key, file_key, seal,
 };
 use weft_wire::Errno;
 use weft_wire::meta::*;
@@ -18,8 +18,8 @@ use weft_wire::meta::*;
 async fn tamper(path: &Path, change: impl FnOnce(&mut dyn Transaction)) {
     let env = RealEnv::new();
     let dir = env.dir(path).await.expect("a directory");
-    let identity = Identity { cluster: "test".into() };
-    let journal = Journal::open(env, dir, "database", &identity, JournalOptions::default());
+    let wanted = Wanted::formatting("test");
+    let journal = Journal::open(env, dir, "database", &wanted, JournalOptions::default());
     let journal = journal.await.unwrap_or_else(|error| panic!("{error}"));
     let written = journal.write(|t| {
         change(t);
@@ -206,8 +206,8 @@ fn another_clusters_path_a_foreign_one_and_one_in_use_are_refused() {
     let open = async |cluster: &str, path: &Path| {
         let env = RealEnv::new();
         let dir = env.dir(path).await.expect("a directory");
-        let identity = Identity { cluster: cluster.into() };
-        Journal::open(env, dir, "database", &identity, JournalOptions::default()).await
+        let wanted = Wanted::formatting(cluster);
+        Journal::open(env, dir, "database", &wanted, JournalOptions::default()).await
     };
     block_on(async {
         let journal = open("mine", dir.path()).await.unwrap_or_else(|error| panic!("{error}"));

@@ -60,16 +60,20 @@ impl Seal {
         &self,
         bytes: &'a [u8],
     ) -> Result<(TargetId, u64, &'a [u8]), BadIdentity> {
-        let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| BadIdentity::Damaged("wrong length"))?;
-        if &bytes[0..8] != self.magic {
+        let Some((rest, crc)) = bytes.split_last_chunk::<4>().filter(|(rest, _)| rest.len() >= 24) else {
+            return Err(BadIdentity::Damaged("wrong length"));
+        };
+        if &rest[0..8] != self.magic {
             return Err(BadIdentity::Damaged("wrong magic bytes"));
         }
-        if crc32fast::hash(&bytes[..LEN - 4]) != u32_at(bytes, LEN - 4) {
+        if crc32fast::hash(rest) != u32::from_le_bytes(*crc) {
             return Err(BadIdentity::Damaged("wrong checksum"));
         }
-        if u32_at(bytes, 8) != self.version {
-            return Err(BadIdentity::Version(u32_at(bytes, 8)));
+        // Before the length: a later version may have another one.
+        if u32_at(rest, 8) != self.version {
+            return Err(BadIdentity::Version(u32_at(rest, 8)));
         }
+        let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| BadIdentity::Damaged("wrong length"))?;
         Ok((TargetId(u32_at(bytes, 12)), u64_at(bytes, 16), &bytes[24..LEN - 4]))
     }
 }

@@ -14,6 +14,7 @@ mod seals;
 use crate::datafile::{Datafile, DatafileKey, DirectParts, OpenDatafiles, fan_name};
 use crate::emulate::{self, Emulation, Emulator};
 use crate::error::{DatafileError, TargetError};
+use crate::identity::Identity;
 use crate::module_direct;
 use crate::module_null::NullModule;
 use crate::range_lock::{RangeGuard, RangeLocks};
@@ -122,11 +123,23 @@ pub struct Target<E: Env> {
 }
 
 impl<E: Env> Target<E> {
-    /// Opens the target, formatting it when its directory is empty.
+    /// Opens the target and formats it when its directory is blank, without asking a metadata server.
     ///
     /// # Errors
     /// When the directory is missing, another process's, somebody else's or damaged; each with the remedy.
     pub async fn open(env: &E, spec: &TargetSpec) -> Result<Self, TargetError> {
+        let mut unattached = Self::look(env, spec).await?;
+        if unattached.found.is_none() {
+            unattached.store(&Identity::new(&spec.cluster, spec.id)).await?;
+        }
+        unattached.open().await
+    }
+
+    /// Locks the target's directory and reads its identity; nothing is changed.
+    ///
+    /// # Errors
+    /// When the directory is missing, another process's, somebody else's or damaged; each with the remedy.
+    pub async fn look(env: &E, spec: &TargetSpec) -> Result<Unattached<E>, TargetError> {
         let path = spec.path.clone();
         let io = |doing| {
             let path = path.clone();
@@ -140,7 +153,62 @@ impl<E: Env> Target<E> {
             }
             Err(error) => return Err(io("lock the target")(error)),
         };
-        format::check_or_format(&dir, spec).await?;
+        let found = format::look(&dir, spec).await?;
+        Ok(Unattached { env: env.clone(), dir, lock, spec: spec.clone(), found })
+    }
+
+    /// Whether there is an identity file in the directory, which may be missing.
+    pub async fn has_identity(env: &E, path: &Path) -> bool {
+        match env.dir(path).await {
+            Ok(dir) => dir.meta(crate::identity::NAME).await.is_ok(),
+            Err(_) => false,
+        }
+    }
+}
+
+/// A target's directory, locked, before it is known whether the target may be used.
+pub struct Unattached<E: Env> {
+    env: E,
+    dir: E::Dir,
+    lock: Box<dyn Send + Sync>,
+    spec: TargetSpec,
+    found: Option<Identity>,
+}
+
+impl<E: Env> Unattached<E> {
+    /// The identity of the target; `None` when the directory is blank.
+    pub fn found(&self) -> Option<&Identity> {
+        self.found.as_ref()
+    }
+
+    /// Stores the identity, and makes the folders of a blank directory before. It survives loss of power.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub async fn store(&mut self, identity: &Identity) -> Result<(), TargetError> {
+        if self.found.is_none() {
+            format::make_folders(&self.dir, &self.spec).await?;
+        }
+        format::store(&self.dir, &self.spec.path, identity).await?;
+        self.found = Some(*identity);
+        Ok(())
+    }
+
+    /// Opens the target.
+    ///
+    /// # Errors
+    /// Of the file system.
+    ///
+    /// # Panics
+    /// When the directory is blank.
+    pub async fn open(self) -> Result<Target<E>, TargetError> {
+        assert!(self.found.is_some(), "a blank directory is no target");
+        let Self { env, dir, lock, spec, .. } = self;
+        let (env, spec, path) = (&env, &spec, spec.path.clone());
+        let io = |doing| {
+            let path = path.clone();
+            move |source| TargetError::Io { path, doing, source }
+        };
         if spec.module == Module::Direct {
             format::probe_direct(&dir, &spec.path).await?;
         }
@@ -155,7 +223,7 @@ impl<E: Env> Target<E> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(io("ask whether there are checksums")(error)),
         };
-        Ok(Self {
+        Ok(Target {
             env: env.clone(),
             dir,
             id: spec.id,
@@ -179,7 +247,9 @@ impl<E: Env> Target<E> {
             lock: Mutex::new(Some(lock)),
         })
     }
+}
 
+impl<E: Env> Target<E> {
     /// Lets another process have it. Nothing may be done with it from here on.
     pub fn give_up(&self) {
         drop(self.lock.lock().take());

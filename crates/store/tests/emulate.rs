@@ -10,7 +10,7 @@ use weft_env::{Dir, Env};
 use weft_models::Profile;
 use weft_store::datafile::DatafileKey;
 use weft_store::emulate::{Emulation, Emulator};
-use weft_store::metadata::{Engine, Identity, Journal, JournalOptions, Table};
+use weft_store::metadata::{Engine, Journal, JournalOptions, Table, Wanted};
 use weft_store::target::{Module, Target, TargetSpec};
 
 fn emulation(profile: &str) -> Emulation {
@@ -198,10 +198,10 @@ fn a_commit_on_an_emulated_disk_waits_for_the_platters() {
             let dir = env.dir(&PathBuf::from("/")).await.expect("directory");
             dir.sync("").await.expect("sync");
             let device = emulate.map(|emulate| Emulator::new(&env, &emulate));
-            let identity = Identity { cluster: "test".into() };
+            let wanted = Wanted::formatting("test");
             let options = JournalOptions::default();
             let journal =
-                Journal::open_emulated(env.clone(), dir, "/", &identity, options, device.clone()).await;
+                Journal::open_emulated(env.clone(), dir, "/", &wanted, options, device.clone()).await;
             let journal = journal.expect("opens");
             let start = env.now();
             for n in 0..20u8 {

@@ -6,8 +6,8 @@ use std::path::Path;
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
 use weft_store::metadata::{
-    Engine, EngineError, Identity, Journal, JournalOptions, OpenError, Snapshot, Table, Transaction,
-    log_bytes, seal,
+    Engine, EngineError, Journal, JournalOptions, OpenError, Snapshot, Table, Transaction, Wanted, log_bytes,
+    seal,
 };
 
 const ROWS: u32 = 50;
@@ -21,9 +21,9 @@ fn open_with(path: &Path, options: JournalOptions) -> Result<Journal<RealEnv>, O
     let name = path.display().to_string();
     block_on(async {
         let dir = env.dir(path).await?;
-        let identity = Identity { cluster: "test".into() };
+        let wanted = Wanted::formatting("test");
         let options = JournalOptions { log_len: weft_core::ByteLen::from_kib(256), ..options };
-        Journal::open(env, dir, &name, &identity, options).await
+        Journal::open(env, dir, &name, &wanted, options).await
     })
 }
 

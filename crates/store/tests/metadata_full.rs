@@ -7,7 +7,7 @@ use weft_core::{ByteLen, LocalOffset, Nanos};
 use weft_env::sim::{DiskFaults, Sim, SimEnv};
 use weft_env::{BlockingFile, Dir, Env, File, OpenMode};
 use weft_store::metadata::{
-    Engine, EngineError, Identity, Journal, JournalOptions, Scan, Snapshot, Table, Transaction, seal,
+    Engine, EngineError, Journal, JournalOptions, Scan, Snapshot, Table, Transaction, Wanted, seal,
 };
 
 const LOG_LEN: ByteLen = ByteLen::from_kib(64);
@@ -16,8 +16,8 @@ async fn open(env: &SimEnv) -> Journal<SimEnv> {
     let dir = env.dir(Path::new("/")).await.expect("dir");
     let options =
         JournalOptions { log_len: LOG_LEN, cache_len: ByteLen::from_mib(1), ..JournalOptions::default() };
-    let identity = Identity { cluster: "test".into() };
-    Journal::open(env.clone(), dir, "/", &identity, options).await.expect("opens")
+    let wanted = Wanted::formatting("test");
+    Journal::open(env.clone(), dir, "/", &wanted, options).await.expect("opens")
 }
 
 async fn put(journal: &Journal<SimEnv>, number: u32) -> Result<(), EngineError> {

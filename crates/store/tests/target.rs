@@ -74,11 +74,12 @@ fn a_damaged_or_lost_identity_is_noticed() {
         assert!(matches!(refusal(folder.path(), "mine", 3), TargetError::Damaged { .. }));
     }
     let mut later = good.clone();
-    later[8] = 2;
-    let crc = crc32fast::hash(&later[..32]).to_le_bytes();
-    later[32..].copy_from_slice(&crc);
+    later[8] = 3;
+    let end = later.len() - 4;
+    let crc = crc32fast::hash(&later[..end]).to_le_bytes();
+    later[end..].copy_from_slice(&crc);
     fs::write(&identity, &later).expect("another version");
-    assert!(matches!(refusal(folder.path(), "mine", 3), TargetError::Version { found: 2, .. }));
+    assert!(matches!(refusal(folder.path(), "mine", 3), TargetError::Version { found: 3, .. }));
     fs::remove_file(&identity).expect("lost");
     assert!(matches!(refusal(folder.path(), "mine", 3), TargetError::IdentityGone { .. }));
     fs::write(&identity, &good).expect("from the backup");

@@ -12,7 +12,9 @@ use weft_client::{Checksums, Client, ClientOptions, Credentials, Identity, Key};
 use weft_core::{ByteLen, FileOffset, LocalOffset, Nanos, ServerId, SplitPolicy, TargetId};
 use weft_env::sim::{Control, DiskFaults, SimEnv};
 use weft_env::{Address, Dir, Env, File, OpenMode};
-use weft_server::{Hooks, IbridgeConfig, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_server::{
+    Hooks, IbridgeConfig, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata,
+};
 use weft_wire::cluster::{ClusterMap, ServerEntry, TargetEntry};
 use weft_wire::{ClusterSecret, meta};
 use weft_workload::Size;
@@ -267,6 +269,7 @@ impl Cluster {
             checksums_remote: self.spec.client.checksums,
             idle_exit: None,
             sample: None,
+            join: Join::No,
             hooks: Hooks { uid: USER, ..Hooks::none() },
         }
     }
@@ -287,6 +290,7 @@ impl Cluster {
         };
         let mut config = metadata::Config::new(path.join("database"), (*self.map).clone());
         config.options.placement.stripe_size = ByteLen(self.spec.layout.stripe_size.0);
+        config.options.without_registry = true;
         config
     }
 

@@ -16,7 +16,7 @@
 use crate::bounded;
 use crate::error::WireError;
 use serde::{Deserialize, Serialize};
-use weft_core::{Nanos, ServerId};
+use weft_core::{ClusterId, Nanos, ServerId};
 
 /// The most body bytes of a message of this family: peers that are not yet known are given little room.
 pub const BODY_LEN_MAX: u32 = 4096;
@@ -82,6 +82,9 @@ pub struct Hello {
     pub client_nonce: [u8; 32],
     /// Whether payloads are to carry checksums.
     pub checksums: bool,
+    /// Identity of the cluster that the client means; [`ClusterId::NONE`] before it learned it from the metadata server.
+    /// A server of another cluster refuses the greeting.
+    pub cluster_id: ClusterId,
 }
 
 /// Server to client, when a proof is needed.
@@ -113,6 +116,8 @@ pub struct Welcome {
     pub idle_limit: Nanos,
     /// Whether payloads carry checksums on this connection.
     pub checksums: bool,
+    /// Identity of the server's cluster. [`ClusterId::NONE`] from a data server that runs without a metadata server.
+    pub cluster_id: ClusterId,
 }
 
 /// What a server says to `Hello` or `Proof`.
@@ -171,6 +176,7 @@ mod tests {
             role: Role::Client(Identity { uid: 1, gid: 2, groups: vec![] }),
             client_nonce: [3; 32],
             checksums: true,
+            cluster_id: ClusterId(4),
         };
         let (key, nonce) = ([1; 32], [2; 32]);
         let proof = prove(&key, Side::Client, &hello, &nonce);

@@ -1,8 +1,8 @@
 //! What a server says of itself to `weft status`, `df` and the tests.
 
-use crate::meta::TargetRoom;
+use crate::meta::{TargetRecord, TargetRoom};
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, Nanos, ServerId, TargetId};
+use weft_core::{ByteLen, ClusterId, Nanos, ServerId, TargetId};
 
 /// What anyone who may connect can ask of any server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -53,6 +53,8 @@ pub struct ServerStatus {
     pub targets: Vec<TargetStatus>,
     /// Its metadata service, if it has the role.
     pub metadata: Option<MetadataStatus>,
+    /// Identity of its cluster.
+    pub cluster_id: ClusterId,
 }
 
 /// The state of one target.
@@ -90,6 +92,17 @@ pub struct TargetStatus {
     pub ibridge: Option<IbridgeStatus>,
     /// Names the file system below it: targets with the same number share its room. 0 where that is not known.
     pub file_system: u64,
+    /// Why the server does not use it; the other figures are zero then.
+    pub refused: Option<RefusedTarget>,
+}
+
+/// Why a server does not use a target.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RefusedTarget {
+    /// In a word.
+    pub state: String,
+    /// The reason and the remedy.
+    pub reason: String,
 }
 
 /// The state of the SSD beside a target's disk. Counts are since the start.
@@ -173,4 +186,6 @@ pub struct MetadataStatus {
     pub rooms: Vec<TargetRoom>,
     /// Blocks of the database that were found damaged and are not mended; `weft fsck` names them.
     pub damaged_blocks: u64,
+    /// The targets on record, by rising numbers.
+    pub targets: Vec<TargetRecord>,
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use weft_core::{Nanos, ServerId};
+use weft_core::{ClusterId, Nanos, ServerId};
 use weft_wire::hello::{Challenge, Hello, HelloReply, Identity, Proof, Role, SessionId, Welcome};
 use weft_wire::{Errno, WireError};
 
@@ -15,6 +15,7 @@ fn hello() {
         role,
         client_nonce: [0x5a; 32],
         checksums: true,
+        cluster_id: ClusterId(0x0102),
     };
     support::check(
         "hello.txt",
@@ -42,6 +43,7 @@ fn hello_reply() {
                 boot: 0x0102_0304_0506_0708,
                 idle_limit: Nanos::from_s(600),
                 checksums: false,
+                cluster_id: ClusterId(0x0304),
             }),
             HelloReply::Refused(WireError::new(Errno::EACCES, "this is cluster \"physics\"")),
         ],

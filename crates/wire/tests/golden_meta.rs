@@ -4,8 +4,8 @@ mod support;
 
 use weft_core::ibridge::Report;
 use weft_core::{
-    ByteLen, ClassLayout, ClassPart, Component, FileId, FileOffset, Layout, Nanos, RecordedLens, Strip,
-    TargetId, Timestamp,
+    AttachToken, ByteLen, ClassLayout, ClassPart, ClusterId, Component, FileId, FileOffset, Layout, Nanos,
+    RecordedLens, Strip, TargetId, TargetState, TargetUuid, Timestamp,
 };
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::hello::Identity;
@@ -37,6 +37,10 @@ fn layout() -> Layout {
 
 fn recorded() -> RecordedLens {
     RecordedLens::new(vec![ByteLen(131_072), ByteLen(0), ByteLen(5)])
+}
+
+fn token(counter: u64) -> AttachToken {
+    AttachToken { counter, nonce: 0xabcd }
 }
 
 fn attr(unsettled: bool) -> Attr {
@@ -156,6 +160,11 @@ fn requests() {
         atime: Some(SetTime::Now),
         mtime: Some(SetTime::At(Timestamp::from_parts(-1, 0))),
     };
+    let claim = TargetClaim::Identity {
+        cluster: ClusterId(299),
+        uuid: TargetUuid(300),
+        tokens: [token(5), token(4)],
+    };
     let requests = [
         MetaRequest::Stat { at: at("a/b/c") },
         MetaRequest::Open { at: at("new"), flags, mode: 0o600, handle, layout: spec(), cache: true },
@@ -217,6 +226,20 @@ fn requests() {
         MetaRequest::DumpEnd { number: 300 },
         MetaRequest::Record { handle, written: summary.written },
         MetaRequest::Recorded { handle },
+        MetaRequest::JudgeTarget { target: TargetId(2), claim: TargetClaim::Blank, format: true },
+        MetaRequest::JudgeTarget { target: TargetId(2), claim: TargetClaim::Version1, format: false },
+        MetaRequest::JudgeTarget { target: TargetId(2), claim, format: false },
+        MetaRequest::AttachTarget {
+            target: TargetId(2),
+            uuid: TargetUuid(300),
+            from: Some(token(5)),
+            to: token(6),
+        },
+        MetaRequest::AttachTarget { target: TargetId(2), uuid: TargetUuid(300), from: None, to: token(1) },
+        MetaRequest::Targets,
+        MetaRequest::ChangeTarget { target: TargetId(2), change: TargetChange::Add },
+        MetaRequest::ChangeTarget { target: TargetId(2), change: TargetChange::Replace { data_lost: true } },
+        MetaRequest::Lineage { files: vec![FileId(300), FileId(1)] },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -329,6 +352,21 @@ fn replies() {
         MetaReply::Dumped(vec![DumpedRow { table: 2, key: b"key".to_vec(), value: b"value".to_vec() }]),
         MetaReply::Dumped(vec![]),
         MetaReply::Recorded { data: FileId(77).of_generation(3), epoch: 300, lens: recorded() },
+        MetaReply::TargetVerdict(TargetVerdict::Attach(token(5))),
+        MetaReply::TargetVerdict(TargetVerdict::Join),
+        MetaReply::TargetVerdict(TargetVerdict::Refused(TargetRefusal::Foreign { found: ClusterId(299) })),
+        MetaReply::TargetVerdict(TargetVerdict::Refused(TargetRefusal::Diverged)),
+        MetaReply::Targets {
+            cluster: ClusterId(299),
+            targets: vec![TargetRecord {
+                target: TargetId(2),
+                state: TargetState::Draining,
+                uuid: TargetUuid(300),
+                attaches: 6,
+                accepts: false,
+            }],
+        },
+        MetaReply::Lineage(vec![true, false]),
     ];
     support::check("meta_reply.txt", &replies);
 }

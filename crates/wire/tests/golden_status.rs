@@ -2,10 +2,11 @@
 
 mod support;
 
-use weft_core::{ByteLen, Nanos, ServerId, TargetId};
-use weft_wire::meta::TargetRoom;
+use weft_core::{ByteLen, ClusterId, Nanos, ServerId, TargetId, TargetState, TargetUuid};
+use weft_wire::meta::{TargetRecord, TargetRoom};
 use weft_wire::status::{
-    IbridgeClass, IbridgeStatus, MetadataStatus, ServerStatus, StatusReply, StatusRequest, TargetStatus,
+    IbridgeClass, IbridgeStatus, MetadataStatus, RefusedTarget, ServerStatus, StatusReply, StatusRequest,
+    TargetStatus,
 };
 use weft_wire::{Errno, WireError};
 
@@ -36,7 +37,10 @@ fn replies() {
         unverified: 300,
         ibridge: None,
         file_system: 7,
+        refused: None,
     };
+    let refused = RefusedTarget { state: "blank".into(), reason: "mount its disk".into() };
+    let refused = TargetStatus { refused: Some(refused), ..target.clone() };
     let class = IbridgeClass { bytes: ByteLen(1), quota: ByteLen(2), gain: -3, admitted: 4 };
     let bridged = TargetStatus {
         ibridge: Some(IbridgeStatus {
@@ -74,6 +78,13 @@ fn replies() {
         free: ByteLen(10),
         rooms: vec![TargetRoom { target: TargetId(2), room: ByteLen(11), promised: ByteLen(12) }],
         damaged_blocks: 13,
+        targets: vec![TargetRecord {
+            target: TargetId(7),
+            state: TargetState::Draining,
+            uuid: TargetUuid(13),
+            attaches: 14,
+            accepts: true,
+        }],
     };
     let status = ServerStatus {
         server: ServerId(1),
@@ -83,8 +94,9 @@ fn replies() {
         uptime: Nanos::from_s(60),
         connections: 12,
         memory: ByteLen::from_mib(20),
-        targets: vec![target, bridged],
+        targets: vec![target, bridged, refused],
         metadata: Some(metadata),
+        cluster_id: ClusterId(15),
     };
     support::check(
         "status_reply.txt",

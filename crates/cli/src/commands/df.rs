@@ -104,7 +104,8 @@ fn columns(total: u64, free: u64, size: impl Fn(u64) -> String) -> [String; 4] {
 pub fn nearly_full(server: &Server, told: &[TargetStatus]) -> String {
     let line = |target: &TargetStatus| {
         let reserve = server.targets.iter().find(|known| known.id == target.target)?.reserve;
-        reserve.is_reached(target.total, target.free).then(|| {
+        let is_full = target.refused.is_none() && reserve.is_reached(target.total, target.free);
+        is_full.then(|| {
             format!(
                 "target {} is nearly full: new files leave it alone ({} free, reserve {})\n",
                 target.target.0,

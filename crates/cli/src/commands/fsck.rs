@@ -13,7 +13,7 @@ use weft_core::{ByteLen, FileId, ObjectId, TargetId};
 use weft_env::real::block_on;
 use weft_wire::ClusterMap;
 use weft_wire::data::DatafileId;
-use weft_wire::meta::{FileType, Place, ScannedInode};
+use weft_wire::meta::{FileType, LINEAGE_MAX, Place, ScannedInode};
 
 /// Asked for at a time.
 const PAGE: u32 = 4096;
@@ -31,10 +31,13 @@ for datafiles that belong to no file (orphans) or lie where the file's layout do
 datafiles that are missing, or shorter than the metadata server has recorded; and for files whose length is not that of
 their datafiles. The cluster stays in use meanwhile: what is open or being removed is left alone.
 
-With --repair, orphans and strays are removed, files that are longer than recorded get their length, and the namespace is
-mended: inodes without a name get their last one again, or one in /lost+found. Nothing is changed without it. A file that
-has lost bytes stays as it is, and reads of them fail with EIO, until the disk is back, a copy is written over it, or
---repair --accept-loss turns what is lost into zeros.
+With --repair, orphans and strays without bytes are removed, files that are longer than recorded get their length, and the
+namespace is mended: inodes without a name get their last one again, or one in /lost+found. Nothing is changed without it. A
+file that has lost bytes stays as it is, and reads of them fail with EIO, until the disk is back, a copy is written over it,
+or --repair --accept-loss turns what is lost into zeros.
+
+Orphans and strays with bytes stay, unless --delete-orphans is given as well: they may be all that is left of a file. A
+datafile whose file id this metadata never gave out belongs to another copy of the metadata and is never removed.
 
 What could not be checked is listed last: targets whose server does not answer, and files with datafiles there.
 
@@ -54,6 +57,7 @@ Exit codes:
 Examples:
   weft fsck
   weft fsck --repair
+  weft fsck --repair --delete-orphans
   weft fsck --scrub --rate 200MiB";
 
 /// Checks the whole cluster, and repairs it when asked to.
@@ -72,6 +76,9 @@ pub struct Fsck {
     /// Verify at most so many bytes a second, such as 200MiB
     #[arg(long, value_name = "SIZE", value_parser = super::rate, requires = "scrub")]
     rate: Option<ByteLen>,
+    /// With --repair: remove orphans and strays that hold bytes, too
+    #[arg(long, requires = "repair")]
+    delete_orphans: bool,
     /// No progress on standard error
     #[arg(short = 'q', long)]
     quiet: bool,
@@ -85,6 +92,7 @@ struct Check<'a> {
     map: ClusterMap,
     repair: bool,
     accept_loss: bool,
+    delete_orphans: bool,
     bar: ProgressBar,
     found: u64,
     mended: u64,
@@ -115,6 +123,7 @@ impl Fsck {
             map: weft.cluster.map(),
             repair: self.repair,
             accept_loss: self.accept_loss,
+            delete_orphans: self.delete_orphans,
             bar,
             found: 0,
             mended: 0,
@@ -244,10 +253,11 @@ impl Check<'_> {
         }
         let layout = match (&inode.layout, inode.kind) {
             (Some(layout), FileType::Regular) => layout,
-            _ => return self.strays(inode.file, &name, own.into_keys().collect()),
+            _ => return self.strays(inode.file, &name, own.into_iter().collect()),
         };
         let places: BTreeSet<_> = layout.objects().collect();
-        let strays = own.keys().filter(|part| !places.contains(part)).copied().collect();
+        let strays = own.iter().filter(|(part, _)| !places.contains(part)).map(|(part, len)| (*part, *len));
+        let strays = strays.collect();
         self.strays(inode.file, &name, strays)?;
         let targets: BTreeSet<TargetId> = places.iter().map(|(_, target)| *target).collect();
         let unnamed: Vec<_> =
@@ -297,16 +307,32 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn strays(&mut self, file: FileId, name: &str, strays: Vec<(ObjectId, TargetId)>) -> Result<(), Failure> {
-        for (object, target) in strays {
-            let mended = self.remove(file, object, target)?;
+    fn strays(
+        &mut self,
+        file: FileId,
+        name: &str,
+        strays: Vec<((ObjectId, TargetId), ByteLen)>,
+    ) -> Result<(), Failure> {
+        for ((object, target), len) in strays {
+            let mended = self.remove(file, object, target, len)?;
             let part = format!("{}.{}", object.component, object.column);
-            self.problem(
-                &format!("{name}: datafile {part} on target {} is not of its layout", target.0),
-                mended,
+            let text = format!(
+                "{name}: datafile {part} of {} bytes on target {} is not of its layout{}",
+                len.0,
+                target.0,
+                self.kept(mended, len)
             );
+            self.problem(&text, mended);
         }
         Ok(())
+    }
+
+    /// Why a datafile was not removed though repair was asked for.
+    fn kept(&self, mended: bool, len: ByteLen) -> &'static str {
+        match self.repair && !mended && len.0 > 0 {
+            true => "; it holds bytes: --delete-orphans removes it",
+            false => "",
+        }
     }
 
     /// Datafiles without an inode, unless they have gone meanwhile.
@@ -320,21 +346,49 @@ impl Check<'_> {
                     there.push((file, object, len));
                 }
             })?;
-            for (file, object, len) in there {
-                let mended = self.remove(file, object, target)?;
-                let part = format!("{}.{}", object.component, object.column);
-                let text = format!(
-                    "target {}: datafile {:016x}.{part} of {} bytes belongs to no file",
-                    target.0, file.0, len.0
-                );
-                self.problem(&text, mended);
+            for part in there.chunks(LINEAGE_MAX) {
+                let files = part.iter().map(|(file, ..)| *file).collect();
+                let own =
+                    block_on(self.weft.client.gave_out(files)).map_err(|e| Failure::new("fsck", why(&e)))?;
+                for ((file, object, len), own) in part.iter().zip(own) {
+                    self.orphan((*file, *object, target), *len, own)?;
+                }
             }
         }
         Ok(())
     }
 
-    fn remove(&self, file: FileId, object: ObjectId, target: TargetId) -> Result<bool, Failure> {
-        if !self.repair {
+    /// A datafile without an inode. `own` says whether this metadata gave the file's id out.
+    fn orphan(
+        &mut self,
+        (file, object, target): (FileId, ObjectId, TargetId),
+        len: ByteLen,
+        own: bool,
+    ) -> Result<(), Failure> {
+        let mended = own && self.remove(file, object, target, len)?;
+        let text = format!(
+            "target {}: datafile {:016x}.{}.{} of {} bytes belongs to no file",
+            target.0, file.0, object.component, object.column, len.0
+        );
+        let more = match own {
+            true => self.kept(mended, len),
+            false => {
+                " of this metadata, which never gave its file id out: it is kept, as another copy of the metadata may own it; \
+                 restore that copy, or remove the datafile on its server"
+            }
+        };
+        self.problem(&format!("{text}{more}"), mended);
+        Ok(())
+    }
+
+    fn remove(
+        &self,
+        file: FileId,
+        object: ObjectId,
+        target: TargetId,
+        len: ByteLen,
+    ) -> Result<bool, Failure> {
+        if !self.repair || (len.0 > 0 && !self.delete_orphans) {
             return Ok(false);
         }
         block_on(self.weft.client.remove_datafiles(&[DatafileId { target, file, object }]))

@@ -26,12 +26,12 @@ use weft_planner::live::Renamed;
 use weft_wire::meta::{Attr, FileType, LayoutSpec};
 
 /// Exit code of a command that a signal stopped.
-const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 /// A move that takes longer gets a progress bar.
 const PROGRESS_AFTER: Duration = Duration::from_millis(500);
 
 /// Whether somebody wants it to stop.
-static STOP: AtomicBool = AtomicBool::new(false);
+pub static STOP: AtomicBool = AtomicBool::new(false);
 
 const AFTER: &str = "\
 Programs may have the files open, read, write, cut, rename and remove them all the time: they notice nothing but, at the
@@ -424,7 +424,7 @@ fn in_background(log: &Path) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn files(count: u64) -> String {
+pub fn files(count: u64) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
 
@@ -446,7 +446,7 @@ fn one_line(weft: &Weft, layout: Option<&Layout>) -> String {
 }
 
 /// The first signal has the move end at a good place, the second ends the process.
-fn stop_on_signals() {
+pub fn stop_on_signals() {
     let signals = Blocked::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
     std::thread::spawn(move || {
         signals.wait();
@@ -457,7 +457,7 @@ fn stop_on_signals() {
 }
 
 /// Hidden until a move has taken a while, and where nobody looks.
-fn bar(quiet: bool) -> ProgressBar {
+pub fn bar(quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

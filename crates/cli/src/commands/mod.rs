@@ -20,15 +20,19 @@ pub mod mount;
 pub mod names;
 pub mod plan;
 pub mod profile;
+pub mod rebalance;
+mod relayout;
 pub mod replay;
 pub mod run;
 pub mod scrub;
 pub mod serve;
+pub mod server;
 mod session;
 pub mod stat;
 pub mod status;
 pub mod stop;
 pub mod stripe;
+pub mod target;
 pub mod trace;
 pub mod tree;
 pub mod twin;
@@ -67,6 +71,9 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Fsck(command) => command.run(file),
         Command::Meta(command) => command.run(file),
         Command::Flush(command) => command.run(file),
+        Command::Target(command) => command.run(file),
+        Command::Server(command) => command.run(file),
+        Command::Rebalance(command) => command.run(file),
         Command::Key(command) => command.run(file),
         Command::Config(command) => command.run(file),
         Command::Bench(command) => command.run(file),

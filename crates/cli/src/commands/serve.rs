@@ -17,8 +17,9 @@ use weft_core::{ByteLen, Nanos, ServerId};
 use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
 use weft_models::Profile;
-use weft_server::{Hooks, IbridgeConfig, Limits, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_server::{Hooks, IbridgeConfig, Join, Limits, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_store::emulate::Emulation;
+use weft_store::target::Target;
 use weft_wire::ClusterSecret;
 
 /// How often the metadata server asks each data server whether it answers, and for its free space.
@@ -31,12 +32,17 @@ is this one, and those with Unix sockets alone.
 The process stays in the foreground and logs to the `log` file of each server, or to standard error. SIGTERM and
 SIGINT end it in order: what lies on SSDs beside disks is written to the disks first, unless a second signal says that
 it may stay there, as safe as it is. SIGHUP opens the log files again. What fsync promised survives SIGKILL at any
-moment. A directory of a target, of its log on an SSD or of the metadata is made when its parent is there; it is
-formatted at its first use and refused when it belongs to another target or cluster.
+moment.
+
+A directory of a target or of the metadata is used only if it is the one that joined the cluster: a blank or missing one,
+or one of another cluster, is refused with the remedy. --format begins: a blank metadata directory becomes a new cluster
+with an identity of its own, and blank directories of targets that no disk is on record for are made, formatted and join
+it. It is refused while a target of this host belongs to a cluster whose metadata is missing.
 
 Examples:
   weft serve                                      all servers of this host
   weft serve node0 --cluster /etc/weft/cluster.toml
+  weft serve --format                             the first start of a cluster
 
 As a service of systemd:
   [Service]
@@ -49,6 +55,9 @@ As a service of systemd:
 pub struct Serve {
     /// Its name in the cluster file
     server: Option<String>,
+    /// Begin a new cluster in a blank metadata directory, and let blank targets join
+    #[arg(long)]
+    format: bool,
     /// Print "ready" and close standard output when everything is served
     #[arg(long, hide = true)]
     announce: bool,
@@ -58,7 +67,7 @@ impl Serve {
     /// Serves until told to stop.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let cluster = super::load(file)?;
-        let chosen: Vec<(ServerId, &Server)> = match &self.server {
+        let mut chosen: Vec<(ServerId, &Server)> = match &self.server {
             Some(name) => vec![cluster.server(name).ok_or_else(|| unknown(&cluster, name))?],
             None => cluster.numbered().filter(|(_, server)| runs_here(server)).collect(),
         };
@@ -66,6 +75,12 @@ impl Serve {
             return Err(Failure::misuse(cluster.file.display(), "no server of it runs on this host")
                 .remedy("name one, or write the `host` of each"));
         }
+        // The other servers attach their targets with the metadata server.
+        chosen.sort_by_key(|(_, server)| server.metadata.is_none());
+        if self.format {
+            check_format(&cluster)?;
+        }
+        let join = if self.format { Join::Format } else { Join::Known };
         let secret = ClusterSecret::new(&secret(&cluster)?);
         more_files();
         // Threads inherit this: only the loop below sees these signals.
@@ -75,11 +90,14 @@ impl Serve {
         for (id, server) in chosen {
             let log = Log::open(&server.name, server.log.as_deref(), server.log_level)
                 .map_err(|error| Failure::new(format!("log of server {}", server.name), error))?;
-            let handle = start(&cluster, id, server, &secret, &log).inspect_err(|failure| {
+            let handle = start(&cluster, id, server, (&secret, join), &log).inspect_err(|failure| {
                 log.line(&format!("error: not started: {failure}"));
             })?;
             let addresses: Vec<_> = handle.addresses().iter().map(ToString::to_string).collect();
             log.line(&format!("serves cluster {} on {}", cluster.name, addresses.join(", ")));
+            for (target, why) in handle.refused_targets() {
+                eprintln!("weft: server {}: {target} is refused: {why}", server.name);
+            }
             logs.push(log);
             handles.push(handle);
         }
@@ -113,6 +131,26 @@ impl Serve {
     }
 }
 
+/// Refuses to begin a new cluster while a target of this host belongs to one: its metadata is missing, not new.
+fn check_format(cluster: &Cluster) -> Result<(), Failure> {
+    let env = RealEnv::new();
+    let here = || cluster.servers.iter().filter(|server| runs_here(server));
+    let Some(metadata) = here().find_map(|server| server.metadata.as_ref()) else { return Ok(()) };
+    if block_on(metadata::is_formatted(&env, &metadata::Config::new(metadata.path.clone(), cluster.map()))) {
+        return Ok(());
+    }
+    for target in here().flat_map(|server| &server.targets) {
+        if block_on(Target::has_identity(&env, &target.path)) {
+            let why = format!("blank, but {} at {} belongs to a cluster", target.id, target.path.display());
+            return Err(Failure::new(metadata.path.display(), why).remedy(
+                "mount the disk of the metadata, or restore it from a copy; for a new cluster, give all targets blank \
+                 directories",
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn unknown(cluster: &Cluster, name: &str) -> Failure {
     let names: Vec<_> = cluster.servers.iter().map(|server| server.name.as_str()).collect();
     Failure::misuse(format!("server {name:?}"), format!("{} does not name it", cluster.file.display()))
@@ -123,13 +161,15 @@ fn start(
     cluster: &Cluster,
     id: ServerId,
     server: &Server,
-    secret: &ClusterSecret,
+    (secret, join): (&ClusterSecret, Join),
     log: &Log,
 ) -> Result<ServerHandle<RealEnv>, Failure> {
     let targets = server.targets.iter().map(|target| target.path.as_path());
     let logs = server.targets.iter().filter_map(|target| Some(target.ibridge.as_ref()?.path.as_path()));
     let metadata = server.metadata.iter().map(|metadata| metadata.path.as_path());
-    for path in targets.chain(logs).chain(metadata) {
+    // A missing directory of a target or of the metadata may be that of a disk that is not mounted.
+    let blank = targets.chain(metadata).filter(|_| join == Join::Format);
+    for path in blank.chain(logs) {
         directory(path, 0o700)?;
     }
     for address in &server.addresses {
@@ -156,12 +196,14 @@ fn start(
         checksums_remote: cluster.client.checksums != weft_config::Checksums::Off,
         idle_exit: cluster.idle_exit,
         sample: server.sample,
+        join,
         hooks: Hooks {
             memory: resident_memory,
             log: Arc::new(move |line| sink.line(line)),
             pid: std::process::id(),
             // SAFETY: geteuid has no preconditions and cannot fail.
             uid: unsafe { libc::geteuid() },
+            is_ended: signals::end_is_pending,
         },
     };
     block_on(weft_server::Server::start(RealEnv::new(), config))

@@ -7,9 +7,10 @@ use crate::failure::{FAILED, Failure, without_numbers};
 use crate::table::{Table, human};
 use clap::Args;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weft_config::Server;
-use weft_core::{Nanos, ServerId};
+use weft_core::{Nanos, ServerId, TargetId, TargetState};
 use weft_env::real::block_on;
 use weft_wire::status::ServerStatus;
 
@@ -23,8 +24,8 @@ through a file's own descriptor is not among them. LOAD is requests that run or 
 why requests failed with EIO.
 
 Exit codes:
-  0  all servers answered
-  1  at least one is down
+  0  all servers answered and use all of their targets
+  1  a server is down, or a target is refused
   2  wrong arguments, cluster file or key
 
 Examples:
@@ -63,7 +64,11 @@ impl Status {
         // What the client would say of a server that is down stands in the table.
         weft_client::set_log(|_| ());
         let answers = ask(&weft);
-        let down = answers.iter().any(|answer| answer.status.is_err());
+        let is_unwell = |answer: &Answer<'_>| match &answer.status {
+            Ok(status) => status.targets.iter().any(|target| target.refused.is_some()),
+            Err(_) => true,
+        };
+        let down = answers.iter().any(is_unwell);
         let mounts: Vec<_> = mount::of(&weft.cluster)
             .into_iter()
             .map(|at| (mount::failed_requests(&at, PATIENCE.as_duration()), at))
@@ -130,10 +135,14 @@ fn one(weft: &Weft, id: ServerId) -> Result<ServerStatus, String> {
 fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
     let mut servers = Table::new(["SERVER", "STATE", "UP", "PID", "CLIENTS", "MEMORY", "ADDRESS"]);
     let mut targets = Table::new([
-        "TARGET", "CLASS", "SERVER", "MODULE", "SIZE", "FREE", "READ", "WRITTEN", "REQUESTS", "LOAD",
-        "LEASES",
+        "TARGET", "CLASS", "SERVER", "STATE", "MODULE", "SIZE", "FREE", "READ", "WRITTEN", "REQUESTS",
+        "LOAD", "LEASES",
     ]);
+    let records = answers.iter().filter_map(|answer| answer.status.as_ref().ok()?.metadata.as_ref());
+    let states: BTreeMap<TargetId, TargetState> =
+        records.flat_map(|found| &found.targets).map(|record| (record.target, record.state)).collect();
     let mut metadata = String::new();
+    let mut is_down = false;
     let mut troubles = String::new();
     for Answer { server, status } in answers {
         let address = server.addresses.first().map(ToString::to_string).unwrap_or_default();
@@ -149,10 +158,34 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
                     address,
                 ]);
                 for target in &status.targets {
+                    if let Some(refused) = &target.refused {
+                        let [size, free, read, written, requests, load, leases] =
+                            std::array::from_fn(|_| "-".into());
+                        targets.row([
+                            target.target.0.to_string(),
+                            target.class.clone(),
+                            server.name.clone(),
+                            refused.state.to_uppercase(),
+                            target.module.clone(),
+                            size,
+                            free,
+                            read,
+                            written,
+                            requests,
+                            load,
+                            leases,
+                        ]);
+                        troubles += &format!(
+                            "target {} on {} is refused: {}\n",
+                            target.target.0, server.name, refused.reason
+                        );
+                        continue;
+                    }
                     targets.row([
                         target.target.0.to_string(),
                         target.class.clone(),
                         server.name.clone(),
+                        states.get(&target.target).map_or("-", |state| state.word()).into(),
                         target.module.clone(),
                         human(target.total.0),
                         human(target.free.0),
@@ -194,6 +227,7 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
                         target.class.clone(),
                         server.name.clone(),
                         "DOWN".into(),
+                        "-".into(),
                         size,
                         free,
                         read,
@@ -203,6 +237,7 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
                         leases,
                     ]);
                 }
+                is_down = true;
                 troubles += &format!("server {} is down: {reason}\n", server.name);
             }
         }
@@ -210,6 +245,7 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
     if !troubles.is_empty() {
         troubles.insert(0, '\n');
         troubles += match weft.cluster.embedded {
+            _ if !is_down => "",
             Some(_) => {
                 "servers of an embedded cluster end when they are not used; `weft run -- PROGRAM` starts them\n"
             }
@@ -219,7 +255,9 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
     let devices = weft.cluster.emulated();
     let emulated =
         if devices.is_empty() { String::new() } else { format!("\nemulated: {}\n", devices.join(", ")) };
-    let head = format!("cluster {} ({})\n\n", weft.cluster.name, weft.cluster.file.display());
+    let ids = answers.iter().filter_map(|answer| Some(answer.status.as_ref().ok()?.cluster_id));
+    let id = ids.max().map_or_else(|| "id not known".into(), |id| id.to_string());
+    let head = format!("cluster {} {id} ({})\n\n", weft.cluster.name, weft.cluster.file.display());
     let (ssds, rooms) = (ssds(answers, verbose), rooms(answers));
     let told = answers.iter().filter_map(|answer| Some((answer.server, answer.status.as_ref().ok()?)));
     let mut full: String = told.map(|(server, status)| nearly_full(server, &status.targets)).collect();

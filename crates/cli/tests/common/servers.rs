@@ -67,7 +67,11 @@ key_file = \"{at}/key\"
         let mut servers = Self { dir, weft, running: (0..count).map(|_| None).collect() };
         succeeded(super::undisturbed().args(["key", "make"]).arg(servers.path("key")));
         for id in 0..count {
-            servers.start(id);
+            assert!(
+                servers.try_start_with(id, &["--format"]),
+                "server {id} does not start: {}",
+                servers.log(id)
+            );
         }
         servers
     }
@@ -95,7 +99,13 @@ key_file = \"{at}/key\"
 
     /// Starts one; whether it serves.
     pub fn try_start(&mut self, id: usize) -> bool {
+        self.try_start_with(id, &[])
+    }
+
+    /// Starts one with further arguments; whether it serves.
+    pub fn try_start_with(&mut self, id: usize, args: &[&str]) -> bool {
         let mut command = self.command(["serve", &format!("s{id}"), "--announce"]);
+        command.args(args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weft starts");
         let mut said = [0; 5];
         let serves = child.stdout.take().expect("piped").read_exact(&mut said).is_ok() && &said == b"ready";

@@ -16,7 +16,7 @@ use weft_client::{
 use weft_core::{ByteLen, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::real::RealEnv;
 use weft_env::{Address, Env};
-use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_store::target::Module;
 use weft_wire::ClusterSecret;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
@@ -106,11 +106,13 @@ impl Plan {
             checksums_remote: true,
             idle_exit: None,
             sample: None,
+            join: Join::Format,
             hooks: Hooks {
                 memory: || ByteLen(1),
                 log: Arc::new(|line| eprintln!("server: {line}")),
                 pid: 1,
                 uid: self.uid,
+                is_ended: || false,
             },
         }
     }

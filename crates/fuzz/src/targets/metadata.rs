@@ -9,13 +9,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
 use weft_client::{HandleId, HandleToken, OpenFlags};
 use weft_core::{
-    ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, RecordedLens, TargetId, Timestamp,
+    AttachToken, ByteLen, ClassLayout, ClassPart, ClusterId, FileId, FileOffset, Layout, RecordedLens,
+    TargetId, TargetState, TargetUuid, Timestamp,
 };
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
-    AllocatorRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations, Identity, Inode,
-    LayoutChoice, MoveRow, Node, NodeKind, ReapRow, ReplyRow, RoomRow, RuleRow, RulesRow, StartRow, Table,
-    Untrusted, seal, sums_bytes,
+    AllocatorRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations, Identity, IdsRow,
+    Inode, LayoutChoice, MoveRow, Node, NodeKind, ReapRow, ReplyRow, RoomRow, RuleRow, RulesRow, StartRow,
+    Table, TargetRow, Untrusted, seal, sums_bytes,
 };
 use weft_wire::{ClusterSecret, Rights};
 
@@ -32,6 +33,8 @@ pub fn metadata_row(data: &[u8]) -> Outcome {
         6 => row::<RulesRow>(Table::Rules, value),
         7 => row::<RoomRow>(Table::Rooms, value),
         8 => row::<MoveRow>(Table::Moves, value),
+        9 => row::<TargetRow>(Table::Targets, value),
+        10 => row::<IdsRow>(Table::Starts, value),
         _ => row::<StartRow>(Table::Counters, value),
     }
 }
@@ -178,6 +181,10 @@ pub fn metadata_identity(data: &[u8]) -> Outcome {
 fn identity(data: &[u8]) -> Outcome {
     let decoded = bounded(data.len(), 1, 64, || Identity::decode(data));
     match &decoded {
+        Ok(identity) if identity.id.is_none() => {
+            assert!(identity.was_version_1, "only version 1 has no identity of the cluster");
+            assert_eq!(Identity::decode(&identity.encode()).as_ref(), Ok(identity));
+        }
         Ok(identity) => assert_eq!(identity.encode(), data, "there is one way to write an identity"),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
@@ -256,6 +263,10 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
     };
     seeds.push(seed(6, encoded(&RulesRow { rules: vec![rule.clone(), RuleRow { by_class: None, ..rule }] })));
     seeds.push(seed(7, encoded(&RoomRow { promised: ByteLen(1 << 40) })));
+    let token = AttachToken { counter: 300, nonce: u64::MAX };
+    let target = TargetRow { uuid: TargetUuid(1 << 100), state: TargetState::Draining, token, accepts: true };
+    seeds.push(seed(9, encoded(&target)));
+    seeds.push(seed(10, encoded(&IdsRow { first: FileId(2), end: FileId(1 << 47), start_s: 1 << 31 })));
     seeds
 }
 
@@ -279,8 +290,8 @@ pub fn metadata_log_seeds() -> Vec<Vec<u8>> {
 }
 
 pub fn metadata_identity_seeds() -> Vec<Vec<u8>> {
-    let good = Identity { cluster: "physics".into() }.encode();
-    let empty = Identity { cluster: String::new() }.encode();
+    let good = Identity { cluster: "physics".into(), id: ClusterId(7), was_version_1: false }.encode();
+    let empty = Identity { cluster: String::new(), id: ClusterId(8), was_version_1: true }.encode();
     vec![good[1..].to_vec(), good, empty]
 }
 

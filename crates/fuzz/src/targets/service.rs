@@ -90,6 +90,8 @@ fn config() -> Config {
         metadata: ServerId(0),
     };
     let mut config = Config::new("/metadata".into(), cluster);
+    config.format = true;
+    config.options.without_registry = true;
     config.options.journal = JournalOptions {
         log_len: ByteLen::from_kib(256),
         cache_len: ByteLen::from_mib(4),

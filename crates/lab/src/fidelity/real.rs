@@ -11,7 +11,7 @@ use weft_env::Address;
 use weft_env::device::DeviceModel;
 use weft_env::real::{RealEnv, block_on};
 use weft_models::Profile;
-use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
 use weft_store::target::Module;
 use weft_twin::ClusterSpec;
 use weft_wire::ClusterSecret;
@@ -112,6 +112,7 @@ impl RealCluster {
             checksums_remote: false,
             idle_exit: None,
             sample: None,
+            join: Join::Format,
             hooks: Hooks { log, uid: self.ids.0, ..Hooks::none() },
         })
     }

@@ -1,7 +1,7 @@
 //! Two data servers and a metadata service, in both worlds.
 
 use super::*;
-use crate::config::{Hooks, IbridgeConfig, Limits, TargetConfig};
+use crate::config::{Hooks, IbridgeConfig, Join, Limits, TargetConfig};
 use crate::metadata;
 use crate::server::{Server, ServerHandle};
 use std::path::{Path, PathBuf};
@@ -72,12 +72,17 @@ impl<E: Env> Story<E> {
             addresses: self.map.server(ServerId(id)).addresses.clone(),
             secret: ClusterSecret::new(&[7; 32]),
             targets: if id == 0 { vec![] } else { vec![target] },
-            metadata: (id == 0).then(|| metadata::Config::new(folder.join("target"), self.map.clone())),
+            metadata: (id == 0).then(|| {
+                let mut config = metadata::Config::new(folder.join("target"), self.map.clone());
+                config.options.without_registry = true;
+                config
+            }),
             metadata_server: Some(self.map.server(ServerId(0)).clone()),
             limits: Limits::default(),
             checksums_remote: true,
             idle_exit: None,
             sample: None,
+            join: Join::No,
             hooks: Hooks { log: Arc::new(move |line| lines.lock().push(line.to_owned())), ..Hooks::none() },
         }
     }
@@ -158,6 +163,7 @@ impl<E: Env> Story<E> {
             env: self.worlds[1].clone(),
             server: ServerId(2),
             cluster: self.map.name.clone(),
+            cluster_id: weft_core::ClusterId::NONE,
             secret: ClusterSecret::new(&[7; 32]),
             timeout: TIMEOUT,
         };
@@ -220,7 +226,8 @@ fn a_client_does_not_tell_of_disks() {
             ["/".into(), "/".into(), "/".into()],
             addresses,
         );
-        let options = metadata::Config::new("/target".into(), story.map.clone());
+        let mut options = metadata::Config::new("/target".into(), story.map.clone());
+        options.format = true;
         let secret = ClusterSecret::new(&[7; 32]);
         let service = metadata::Service::start(env, options, secret, Hooks::none()).await.expect("starts");
         let identity = weft_wire::hello::Identity { uid: 0, gid: 0, groups: vec![] };

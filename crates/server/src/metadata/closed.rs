@@ -19,6 +19,10 @@ pub(super) enum Reason {
     },
     /// The target's server does not answer the metadata server.
     Down(Arc<Down>),
+    /// The target's server refuses to use its directory.
+    Refused(Arc<str>),
+    /// State of the target on record, as the rest of a sentence.
+    State(&'static str),
 }
 
 /// A data server that does not answer.
@@ -65,7 +69,7 @@ impl Closed {
         }
         let causes = Self(causes);
         // Space that a server which is down may have is not known to be missing.
-        let is_down = causes.0.values().any(|reason| matches!(reason, Reason::Down(_)));
+        let is_down = causes.0.values().any(|reason| matches!(reason, Reason::Down(_) | Reason::Refused(_)));
         Some(if is_down {
             let detail = format!(
                 "no target {admitted} takes a new file ({causes}): see which servers run with 'weft status' and start \
@@ -90,6 +94,8 @@ impl fmt::Display for Closed {
                 Reason::Full { free, reserve } => {
                     write!(f, "{comma}{target} has {free} bytes free and keeps {reserve}")?;
                 }
+                Reason::Refused(why) => write!(f, "{comma}{target} is refused: {why}")?,
+                Reason::State(why) => write!(f, "{comma}{target} {why}")?,
                 Reason::Down(down) => {
                     write!(f, "{comma}{target}: server {} does not answer: {}", down.server, down.cause)?;
                 }

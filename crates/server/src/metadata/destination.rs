@@ -52,7 +52,7 @@ impl Op<'_> {
             rule => rule?,
         };
         // A file is not moved because one of its servers is down: its bytes could not be read.
-        let mut closed = self.core.free.closed();
+        let mut closed = self.core.closed();
         closed.reopen_down(layout.objects().map(|(_, target)| target));
         Ok(Destination {
             core: self.core,

@@ -28,6 +28,14 @@ impl Fault {
         }
     }
 
+    /// The sentence for the log.
+    pub(super) fn told(&self) -> String {
+        match self {
+            Self::Failed(error) => error.detail.clone(),
+            Self::Elsewhere { .. } => "a symbolic link leads out of the namespace".into(),
+        }
+    }
+
     pub(super) fn into_reply(self) -> MetaReply {
         match self {
             Self::Failed(error) => MetaReply::Failed(error),

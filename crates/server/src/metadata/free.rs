@@ -41,6 +41,8 @@ pub(super) struct Free {
 struct Known {
     spaces: BTreeMap<TargetId, Space>,
     down: BTreeMap<ServerId, Arc<Down>>,
+    /// Targets that their servers do not use.
+    refused: BTreeMap<TargetId, Arc<str>>,
 }
 
 impl Free {
@@ -66,6 +68,7 @@ impl Free {
             reserve.is_reached(space.total, space.free).then_some((*target, full))
         });
         let mut closed = Closed(full.collect());
+        closed.0.extend(known.refused.iter().map(|(id, why)| (*id, Reason::Refused(Arc::clone(why)))));
         for (server, down) in &known.down {
             let targets = self.targets.get(server).into_iter().flatten();
             closed.0.extend(targets.map(|target| (*target, Reason::Down(Arc::clone(down)))));
@@ -81,6 +84,19 @@ impl Free {
                 *left = (*left).min(ByteLen(space.free.0.saturating_sub(reserve.of(space.total).0)));
             }
         }
+    }
+
+    /// A target must not be used, until its server says otherwise.
+    pub(super) fn refuse(&self, target: TargetId, why: &str) {
+        self.known.lock().refused.insert(target, Arc::from(why));
+    }
+
+    /// A server says which of its targets it does not use, and why.
+    fn refused(&self, server: ServerId, refused: impl IntoIterator<Item = (TargetId, Arc<str>)>) {
+        let mut known = self.known.lock();
+        let own = self.targets.get(&server).map_or(&[][..], Vec::as_slice);
+        known.refused.retain(|target, _| !own.contains(target));
+        known.refused.extend(refused);
     }
 
     /// A server has told of its targets; whether it was down.
@@ -105,6 +121,7 @@ impl<E: Env> Service<E> {
             env: self.env.clone(),
             server: self.cluster.metadata,
             cluster: self.cluster.name.clone(),
+            cluster_id: self.cluster_id(),
             secret,
             timeout: TIMEOUT,
         };
@@ -145,7 +162,15 @@ impl<E: Env> Service<E> {
         let space = |target: &weft_wire::status::TargetStatus| {
             (target.target, Space { total: target.total, free: target.free, device: 0 })
         };
-        if self.core.free.told(server, status.targets.iter().map(space)) {
+        let used = status.targets.iter().filter(|target| target.refused.is_none());
+        self.core.free.refused(
+            server,
+            status.targets.iter().filter_map(|target| {
+                let refused = target.refused.as_ref()?;
+                Some((target.target, Arc::from(refused.state.as_str())))
+            }),
+        );
+        if self.core.free.told(server, used.map(space)) {
             let name = &self.cluster.server(server).name;
             self.log(&format!("server {name} answers again: it gets new files"));
             self.server_returned.store(true, Ordering::SeqCst);

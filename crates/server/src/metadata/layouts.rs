@@ -1,6 +1,6 @@
 //! Which layout a new file gets, and how wishes about it are checked.
 
-use super::closed::Closed;
+use super::closed::{Closed, Reason};
 use super::fault::{Fault, Outcome};
 use std::num::NonZeroU16;
 use weft_core::parts::RoomLeft;
@@ -11,6 +11,9 @@ use weft_core::{
 use weft_store::metadata::LayoutChoice;
 use weft_wire::meta::LayoutSpec;
 use weft_wire::{ClusterMap, Errno};
+
+/// New files rotate over the targets by so many low bits of their ids.
+const ROTATED_IDS: u64 = 1 << 16;
 
 /// A target and its stripe size.
 type Strips = (TargetId, ByteLen);
@@ -46,6 +49,8 @@ impl Layouts {
         (left, closed): (&RoomLeft, &Closed),
         file: FileId,
     ) -> Outcome<Layout> {
+        // Ids grow with the clock from start to start; from file to file it is the low bits that count.
+        let file = FileId(file.0 % ROTATED_IDS);
         let candidates = self.cluster.candidates();
         let open: Vec<Candidate<'_>> =
             candidates.iter().filter(|candidate| !closed.has(candidate.target)).copied().collect();
@@ -64,7 +69,7 @@ impl Layouts {
         let below = rule.into_iter().chain(&directory);
         let Wish { choice: wish, by_class } = below.fold(wish.clone(), Wish::over);
         if let Some(strips) = &wish.strips {
-            return self.exactly(strips, &wish.tails);
+            return self.exactly(strips, &wish.tails, closed);
         }
         if let Some(by_class) = by_class {
             let placed = by_class.place(&open, left, file);
@@ -118,9 +123,18 @@ impl Layouts {
     }
 
     /// These strips, and from some offsets on others.
-    fn exactly(&self, strips: &[Strips], tails: &[(FileOffset, Vec<Strips>)]) -> Outcome<Layout> {
+    fn exactly(
+        &self,
+        strips: &[Strips],
+        tails: &[(FileOffset, Vec<Strips>)],
+        closed: &Closed,
+    ) -> Outcome<Layout> {
         for (target, _) in strips.iter().chain(tails.iter().flat_map(|(_, strips)| strips)) {
             self.require_target(*target)?;
+            if let Some(Reason::State(why)) = closed.0.get(target) {
+                let detail = format!("{target} {why}, so it takes no new files: name another one");
+                return Err(Fault::new(Errno::EINVAL, detail));
+            }
         }
         let part = |start, end, strips: &[Strips]| Component {
             start,
@@ -245,7 +259,7 @@ pub(super) fn stripes(layout: &Layout) -> (ByteLen, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::closed::{Down, Reason};
+    use crate::metadata::closed::Down;
     use std::sync::Arc;
     use weft_core::{ClassPart, ServerId};
     use weft_wire::cluster::TargetEntry;

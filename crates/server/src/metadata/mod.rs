@@ -14,6 +14,7 @@
 //! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
 //! free     which data servers answer and what space they have       closed   targets that take no new files, and why
 //! moves    files on their way to other layouts         dump    states of the database, read page by page
+//! targets  which disks joined the cluster, and may be used    lineage  which file ids are given out
 //! opens, sessions, locking, fences   what is in memory, pure        reaper  removal of datafiles
 //! ```
 
@@ -27,6 +28,7 @@ mod fences;
 mod free;
 mod ghosts;
 mod layouts;
+mod lineage;
 mod list;
 mod locking;
 mod moves;
@@ -48,6 +50,7 @@ mod size;
 mod start;
 mod step;
 mod tables;
+mod targets;
 mod tasks;
 mod waiting;
 mod walk;
@@ -80,14 +83,24 @@ pub struct Config {
     pub path: PathBuf,
     /// Where the targets and their servers are.
     pub cluster: ClusterMap,
+    /// Whether a blank directory is formatted: a new cluster begins there.
+    pub format: bool,
     /// What has a default.
     pub options: Options,
 }
 
 impl Config {
-    /// With the default options.
+    /// With the default options; a blank directory is refused.
     pub fn new(path: PathBuf, cluster: ClusterMap) -> Self {
-        Self { path, cluster, options: Options::default() }
+        Self { path, cluster, format: false, options: Options::default() }
+    }
+}
+
+/// Whether the directory of the database is there and has been formatted.
+pub async fn is_formatted<E: Env>(env: &E, config: &Config) -> bool {
+    match env.dir(&config.path).await {
+        Ok(dir) => weft_store::metadata::has_identity(&dir).await,
+        Err(_) => false,
     }
 }
 
@@ -113,6 +126,9 @@ pub struct Options {
     /// How often each data server is asked whether it answers, and for its free space; `None` never: then new files are
     /// placed as if all servers were well and empty.
     pub ask_every: Option<Nanos>,
+    /// All targets of the cluster file take new files, whether their servers attached them or not: for worlds whose data
+    /// servers do not attach ([`Join::No`](crate::Join)), and services without data servers.
+    pub without_registry: bool,
 }
 
 /// Owner, group and mode of the root directory when it is made.
@@ -138,6 +154,7 @@ impl Default for Options {
             rooms: BTreeMap::new(),
             reserves: BTreeMap::new(),
             ask_every: None,
+            without_registry: false,
         }
     }
 }
@@ -252,6 +269,7 @@ impl<E: Env> Service<E> {
             free: space.free,
             rooms,
             damaged_blocks: stats.damaged_blocks,
+            targets: self.core.registry.records(),
         }
     }
 

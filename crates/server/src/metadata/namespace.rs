@@ -192,7 +192,7 @@ impl Op<'_> {
         let rule = found.as_ref().map(|found| rules::wish(found.rule()));
         let by_class = [Some(wish), rule.as_ref()].into_iter().flatten().any(|wish| wish.by_class.is_some());
         let left = if by_class { self.core.left(t)? } else { RoomLeft::new() };
-        let space = (&left, &self.core.free.closed());
+        let space = (&left, &self.core.closed());
         let chosen = self.core.layouts.choose(wish, rule.as_ref(), directory, space, file);
         let layout = match (chosen, &found) {
             (Err(fault), Some(found)) if wish.is_open() => {

@@ -1,5 +1,6 @@
 //! What every operation needs beside the database: who asks, when, and what the service knows.
 
+use super::closed::Closed;
 use super::fault::Outcome;
 use super::fences::Fences;
 use super::free::Free;
@@ -10,6 +11,7 @@ use super::open::Urgency;
 use super::opens::Opens;
 use super::rooms::Rooms;
 use super::rules::Rules;
+use super::targets::Registry;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,6 +41,8 @@ pub(super) struct Core {
     pub capability_life_s: u64,
     /// State of the data servers, and free space of their targets.
     pub free: Free,
+    /// The targets on record.
+    pub registry: Registry,
     /// Of this start; the upper half of every epoch, so that none told before a restart fits after it.
     pub incarnation: u32,
     /// After a restart: until then not all mounts that keep pages have told so. Zero at the first start.
@@ -244,6 +248,13 @@ impl Core {
             self.rooms.give_back(t, layout)?;
         }
         Ok(())
+    }
+
+    /// The targets that take no new files.
+    pub(super) fn closed(&self) -> Closed {
+        let mut closed = self.free.closed();
+        self.registry.close(&mut closed);
+        closed
     }
 
     /// What layouts may still promise on each target with limited room.

@@ -5,7 +5,7 @@ use super::fault::Outcome;
 use crate::peer::{Asker, receive, send};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use weft_core::{FileId, Nanos, ServerId};
+use weft_core::{ClusterId, FileId, Nanos, ServerId};
 use weft_env::Env;
 use weft_store::metadata::{ReapRow, Scan, Snapshot, Table, file_key};
 use weft_wire::data::{DataReply, DataRequest, DatafileId};
@@ -27,6 +27,9 @@ pub trait Removal: Send + 'static {
     /// Removes these datafiles on these servers, on all at the same time; those that are missing are as good as
     /// removed. The servers that did not do it, each with a sentence for the log.
     async fn remove(&mut self, wanted: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String>;
+
+    /// Tells the identity of the cluster, before the first removal.
+    fn set_cluster(&mut self, _cluster: ClusterId) {}
 }
 
 /// A batch of files to remove.
@@ -71,7 +74,8 @@ impl<E: Env> LinkRemoval<E> {
     /// For the servers of `cluster`.
     pub fn new(env: E, cluster: ClusterMap, secret: ClusterSecret) -> Self {
         let (server, name) = (cluster.metadata, cluster.name.clone());
-        let asker = Asker { env, server, cluster: name, secret, timeout: TIMEOUT };
+        let cluster_id = ClusterId::NONE;
+        let asker = Asker { env, server, cluster: name, cluster_id, secret, timeout: TIMEOUT };
         Self { asker, cluster, links: BTreeMap::new(), requests: 0 }
     }
 }
@@ -108,6 +112,10 @@ impl<E: Env> LinkRemoval<E> {
 }
 
 impl<E: Env> Removal for LinkRemoval<E> {
+    fn set_cluster(&mut self, cluster: ClusterId) {
+        self.asker.cluster_id = cluster;
+    }
+
     async fn remove(&mut self, wanted: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String> {
         self.requests += 1;
         let mut asked = Vec::with_capacity(wanted.len());

@@ -1,6 +1,7 @@
 //! One request.
 
 use super::fault::{Fault, Outcome};
+use super::lineage;
 use super::locking::{LockRequest, byte_range};
 use super::moves::Begun;
 use super::op::Op;
@@ -16,7 +17,7 @@ use weft_wire::Errno;
 use weft_wire::hello::Identity;
 use weft_wire::meta::{
     HandleId, LockKind, LockOwner, LockRange, LockSpace, MetaCall, MetaReply, MetaRequest, NamespaceReport,
-    WriteSummary,
+    TargetVerdict, WriteSummary,
 };
 
 /// Problems in one reply to a check, at most.
@@ -250,6 +251,28 @@ impl<E: Env> Service<E> {
             }
             R::Moves { after } => self.look(call, |s, op| op.moves(s, after)),
             R::MoveNot { at } => self.change(call, |t, op| op.move_not(t, &at)).await,
+            R::JudgeTarget { target, claim, format } => {
+                self.require_server(call)?;
+                let reply = self.look(call, |s, op| op.judge_target(s, target, &claim, format))?;
+                if let MetaReply::TargetVerdict(TargetVerdict::Refused(refusal)) = &reply {
+                    // New files go elsewhere at once, before its server is asked again.
+                    self.core.free.refuse(target, refusal.word());
+                }
+                Ok(reply)
+            }
+            R::AttachTarget { target, uuid, from, to } => {
+                self.require_server(call)?;
+                self.change(call, |t, op| op.attach_target(t, target, uuid, from, to)).await
+            }
+            R::Targets => self.look(call, |_, op| Ok(op.targets())),
+            R::ChangeTarget { target, change } => {
+                self.require_administrator(call)?;
+                self.change_target_state(call, target, change).await
+            }
+            R::Lineage { files } => {
+                self.require_administrator(call)?;
+                self.look(call, |s, _| Ok(MetaReply::Lineage(lineage::gave_out(s, &files)?)))
+            }
             R::WaitEvents { done } => Ok(self.wait_events(call.ctx.session, done).await),
         }
     }
@@ -294,6 +317,13 @@ impl<E: Env> Service<E> {
         let (mut board, now) = (self.averages.lock(), self.env.now());
         board.take(&reports, now);
         board.reports(now)
+    }
+
+    fn require_server(&self, call: &Call<'_>) -> Outcome<()> {
+        if call.ctx.is_server {
+            return Ok(());
+        }
+        Err(Fault::new(Errno::EPERM, "only servers of the cluster may do this"))
     }
 
     fn require_administrator(&self, call: &Call<'_>) -> Outcome<()> {

@@ -5,6 +5,7 @@ use super::fences::Fences;
 use super::free::Free;
 use super::ghosts::Ghosts;
 use super::layouts::Layouts;
+use super::lineage;
 use super::locking::Locks;
 use super::moves::Moves;
 use super::op::Core;
@@ -14,10 +15,12 @@ use super::rooms::Rooms;
 use super::rules::Rules;
 use super::sessions::Sessions;
 use super::tables::{allocator, inode, put_allocator, put_inode, put_start_row, start_row};
+use super::targets::Registry;
 use super::{Config, LOCK_NOTIFIERS, Options, Service};
 use crate::config::Hooks;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -28,20 +31,17 @@ use weft_env::plants::{Plant, planted};
 use weft_store::emulate::Emulator;
 use weft_store::metadata::{
     AllocatorRow, Engine, EngineError, Identity, Inode, Journal, Node, Scan, Snapshot, Table, Transaction,
+    Wanted,
 };
-use weft_wire::ClusterSecret;
 use weft_wire::hello::SessionId;
 use weft_wire::meta::{PAGES_DROPPED_AFTER, ROOT};
+use weft_wire::{ClusterMap, ClusterSecret};
 
 /// Fences of one start and the next lie so far apart, in seconds: the capabilities that the one before gave behind its
 /// fences end before those of this one, however soon it follows.
 const FENCES_APART_S: u64 = 8;
 /// For so many starts; from then on they must be that far apart in time.
 const FENCES_APART_MAX: u32 = 450;
-
-/// After a crash so many file ids are not given: files whose making was lost had them, and somebody may hold on to them.
-/// Each that is lost was awaited by a connection, so there are fewer of them.
-const FILE_IDS_SKIPPED: u64 = 1 << 20;
 
 /// What the database says of the time before the start.
 struct Before {
@@ -57,10 +57,11 @@ struct Before {
     first_new: FileId,
     rooms: Rooms,
     rules: Rules,
+    registry: Registry,
 }
 
 impl<E: Env> Service<E> {
-    /// Opens the database, made when its directory is empty, and starts the service's own tasks.
+    /// Opens the database, made when its directory is blank and the configuration says so, and starts the service's own tasks.
     ///
     /// # Errors
     /// A sentence that names the path and the remedy.
@@ -91,22 +92,29 @@ impl<E: Env> Service<E> {
         config: Config,
         secret: ClusterSecret,
         hooks: Hooks,
-        removal: R,
+        mut removal: R,
     ) -> Result<Arc<Self>, String> {
-        let Config { path, cluster, options } = config;
+        let Config { path, cluster, format, options } = config;
         let name = path.display().to_string();
         let told = |error: &dyn std::fmt::Display| format!("metadata path {name}: {error}");
-        let dir = env.dir(&path).await.map_err(|error| told(&error))?;
-        let identity = Identity { cluster: cluster.name.clone() };
+        let dir = env.dir(&path).await.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => told(&format!(
+                "{error}: if its disk is not mounted, mount it and start the server again; a new cluster begins with \
+                 `weft serve --format`"
+            )),
+            _ => told(&error),
+        })?;
+        let wanted = Wanted { cluster: cluster.name.clone(), format };
         let device = options.emulate.as_ref().map(|emulation| Emulator::new(&env, emulation));
         let journal =
-            Journal::open_emulated(env.clone(), dir.clone(), &name, &identity, options.journal, device)
+            Journal::open_emulated(env.clone(), dir.clone(), &name, &wanted, options.journal, device)
                 .await
                 .map_err(|error| told(&error))?;
         let wall = env.wall();
         let (before, point) = journal
-            .write(|t| begin(t, &options, hooks.uid, wall))
-            .map_err(|fault: Fault| told(&format!("{fault:?}")))?;
+            .write(|t| begin(t, &options, journal.identity(), &cluster, hooks.uid, wall))
+            .map_err(|fault: Fault| told(&fault.told()))?;
+        removal.set_cluster(journal.identity().id);
         journal.durable(point).await.map_err(|error| told(&error))?;
         journal.pay().await;
 
@@ -123,6 +131,7 @@ impl<E: Env> Service<E> {
                 rooms: before.rooms,
                 free: Free::new(options.reserves, &cluster),
                 rules: Mutex::new(before.rules),
+                registry: before.registry,
                 secret,
                 capability_life_s: options.capability_life.0 / 1_000_000_000,
                 incarnation: before.incarnation,
@@ -191,7 +200,14 @@ impl<E: Env> Service<E> {
     }
 }
 
-fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -> Outcome<Before> {
+fn begin(
+    t: &mut dyn Transaction,
+    options: &Options,
+    identity: &Identity,
+    cluster: &ClusterMap,
+    uid: u32,
+    now: Timestamp,
+) -> Outcome<Before> {
     let mut start = start_row(t)?;
     let crashed = start.incarnation > 0 && !start.clean;
     start.incarnation += 1;
@@ -201,10 +217,10 @@ fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -
         put_inode(t, ROOT, &root(options, uid, now));
         put_allocator(t, &AllocatorRow { next: FileId(ROOT.0 + 1), inodes: 1 });
     }
-    if crashed && !planted(Plant::ReusedIds) {
-        let row = allocator(t)?;
-        put_allocator(t, &AllocatorRow { next: FileId(row.next.0 + FILE_IDS_SKIPPED), ..row });
+    if !planted(Plant::ReusedIds) {
+        lineage::begin(t, start.incarnation, crashed, now)?;
     }
+    let registry = Registry::begin(t, identity, cluster, options.without_registry)?;
     let mut replied = BTreeSet::new();
     t.scan(Table::Replies, Bound::Unbounded, &mut |key, _| {
         if let Some((session, _)) = key.split_first_chunk::<16>() {
@@ -231,6 +247,7 @@ fn begin(t: &mut dyn Transaction, options: &Options, uid: u32, now: Timestamp) -
         first_new: allocator(t)?.next,
         rooms,
         rules: Rules::load(t)?,
+        registry,
     })
 }
 

@@ -218,7 +218,7 @@ impl Op<'_> {
                 }
                 // What the old one promised is there for the new one.
                 self.core.rooms.give_back(t, layout)?;
-                let space = (&self.core.left(t)?, &self.core.free.closed());
+                let space = (&self.core.left(t)?, &self.core.closed());
                 *layout = self.core.layouts.choose(&wish, None, None, space, file)?;
                 self.core.rooms.take(t, layout)?;
             }

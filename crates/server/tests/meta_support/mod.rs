@@ -65,6 +65,8 @@ impl Removal for Removed {
 
 pub fn config(path: PathBuf) -> Config {
     let mut config = Config::new(path, cluster());
+    config.format = true;
+    config.options.without_registry = true;
     config.options.journal = JournalOptions {
         log_len: ByteLen::from_kib(256),
         cache_len: ByteLen::from_mib(4),

@@ -4,9 +4,9 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
+use weft_core::{ByteLen, ClusterId, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::{Address, Conn, Env};
-use weft_server::{Hooks, Limits, Server, ServerConfig, ServerHandle, TargetConfig};
+use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig};
 use weft_store::target::Module;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, IoHints, Place};
 use weft_wire::hello::{
@@ -58,11 +58,13 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         checksums_remote: true,
         idle_exit: None,
         sample: None,
+        join: Join::No,
         hooks: Hooks {
             memory: || ByteLen(1),
             log: Arc::new(|line| eprintln!("server: {line}")),
             pid: 1,
             uid: my_uid(),
+            is_ended: || false,
         },
     }
 }
@@ -89,6 +91,7 @@ pub fn hello(role: Role, session: u128) -> Hello {
         role,
         client_nonce: [5; 32],
         checksums: false,
+        cluster_id: ClusterId::NONE,
     }
 }
 

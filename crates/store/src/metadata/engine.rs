@@ -31,10 +31,14 @@ pub enum Table {
     Rooms = 9,
     /// File id -> the move to another layout that is under way or was left.
     Moves = 10,
+    /// Target -> its disk and state.
+    Targets = 11,
+    /// Number of a start -> the file ids that were given out from then to the next start.
+    Starts = 12,
 }
 
 /// Number of tables.
-pub const TABLES: usize = 11;
+pub const TABLES: usize = 13;
 
 impl Table {
     /// All of them, by number.
@@ -50,6 +54,8 @@ impl Table {
         Self::Rules,
         Self::Rooms,
         Self::Moves,
+        Self::Targets,
+        Self::Starts,
     ];
 
     /// Its name in the base and in messages.
@@ -66,6 +72,8 @@ impl Table {
             Self::Rules => "rules",
             Self::Rooms => "rooms",
             Self::Moves => "moves",
+            Self::Targets => "targets",
+            Self::Starts => "starts",
         }
     }
 

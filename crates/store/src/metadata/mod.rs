@@ -35,10 +35,13 @@ pub use engine::{
     BaseCheck, Engine, EngineError, EngineStats, Point, Scan, Snapshot, TABLES, Table, Transaction, Visit,
 };
 pub use identity::{Identity, IdentityError};
-pub use journal::{Journal, JournalOptions, OpenError, RestoreError, Restored, StoredSnapshot, restore};
+pub use journal::{
+    Journal, JournalOptions, OpenError, RestoreError, Restored, StoredSnapshot, Wanted, has_identity, restore,
+};
 pub use record::{Damaged, Untrusted, seal};
 pub use rows::{
-    ALLOCATOR_KEY, AllocatorRow, DentryRow, Generations, INTEGRITY_BITS, Inode, LayoutChoice, MoveRow, Node,
-    NodeKind, PERMISSION_BITS, RESTORED_KEY, ReapRow, ReplyRow, RestoredRow, RoomRow, RuleRow, RulesRow,
-    START_KEY, StartRow, dentry_key, file_key, reply_key, session_key, target_key, xattr_key,
+    ALLOCATOR_KEY, AllocatorRow, DentryRow, Generations, INTEGRITY_BITS, IdsRow, Inode, LayoutChoice,
+    MoveRow, Node, NodeKind, PERMISSION_BITS, RESTORED_KEY, ReapRow, ReplyRow, RestoredRow, RoomRow, RuleRow,
+    RulesRow, START_KEY, StartRow, TargetRow, dentry_key, file_key, reply_key, session_key, start_key,
+    target_key, xattr_key,
 };

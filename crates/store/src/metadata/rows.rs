@@ -3,7 +3,7 @@
 //!
 //! | table | key | row |
 //! | --- | --- | --- |
-//! | counters | `allocator`, `start`, `restored` | [`AllocatorRow`], [`StartRow`], [`RestoredRow`] |
+//! | counters | `allocator`, `start`, `restored`, `registry` | [`AllocatorRow`], [`StartRow`], [`RestoredRow`], nothing |
 //! | inodes | file id, 8 bytes big-endian | [`Inode`] |
 //! | dentries | directory's file id, then the name's bytes | [`DentryRow`] |
 //! | xattrs | file id, then the name's bytes | bytes |
@@ -14,14 +14,18 @@
 //! | rules | directory's file id | [`RulesRow`] |
 //! | rooms | target, 4 bytes big-endian | [`RoomRow`] |
 //! | moves | file id | [`MoveRow`] |
+//! | targets | target, 4 bytes big-endian | [`TargetRow`] |
+//! | starts | number of the start, 4 bytes big-endian | [`IdsRow`] |
 //!
-//! The last three tables are missing in databases of before there were rules and moves, which is the same as empty.
+//! The last five tables are missing in databases of before there were rules, moves and identities of targets, which is the
+//! same as empty. The row `registry` of the counters is there once the table of targets has been begun.
 
 mod node;
 
 use serde::{Deserialize, Serialize};
 use weft_core::{
-    ByteLen, ClassLayout, FileId, FileOffset, Integrity, Layout, Pattern, RecordedLens, TargetId, Timestamp,
+    AttachToken, ByteLen, ClassLayout, FileId, FileOffset, Integrity, Layout, Pattern, RecordedLens,
+    TargetId, TargetState, TargetUuid, Timestamp,
 };
 
 /// What an inode is.
@@ -322,6 +326,31 @@ pub const START_KEY: &[u8] = b"start";
 /// Key of [`RestoredRow`] in counters.
 pub const RESTORED_KEY: &[u8] = b"restored";
 
+/// A target on record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TargetRow {
+    /// Its disk. [`TargetUuid::NONE`]: none so far, or one in a format without identities. While the target is joining,
+    /// the disk that is being replaced.
+    pub uuid: TargetUuid,
+    /// Its state.
+    pub state: TargetState,
+    /// The latest attach.
+    pub token: AttachToken,
+    /// The next attach is accepted though target and record do not fit.
+    pub accepts: bool,
+}
+
+/// The file ids that the service gave out between a start and the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IdsRow {
+    /// The first.
+    pub first: FileId,
+    /// The one after the last; of the latest start the allocator says it.
+    pub end: FileId,
+    /// Wall clock at the start, in seconds since 1970.
+    pub start_s: u64,
+}
+
 /// Key of a file in inodes, orphans and reap.
 pub fn file_key(file: FileId) -> [u8; 8] {
     file.0.to_be_bytes()
@@ -355,6 +384,11 @@ pub fn reply_key(session: u128, slot: u32) -> [u8; 20] {
 /// Key of a target.
 pub fn target_key(target: TargetId) -> [u8; 4] {
     target.0.to_be_bytes()
+}
+
+/// Key of a start.
+pub fn start_key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
 }
 
 /// Key of a session.
@@ -419,6 +453,19 @@ mod tests {
             checked.set_integrity(None);
             assert_eq!(checked, inode);
         }
+    }
+
+    #[test]
+    fn golden_bytes_of_targets_and_starts() {
+        let token = AttachToken { counter: 300, nonce: 5 };
+        let row = TargetRow { uuid: TargetUuid(300), state: TargetState::Draining, token, accepts: true };
+        let bytes = postcard::to_allocvec(&row).expect("encodes");
+        assert_eq!(bytes, [0xac, 0x02, 2, 0xac, 0x02, 5, 1]);
+        assert_eq!(postcard::from_bytes::<TargetRow>(&bytes), Ok(row));
+        let row = IdsRow { first: FileId(300), end: FileId(301), start_s: 7 };
+        let bytes = postcard::to_allocvec(&row).expect("encodes");
+        assert_eq!(bytes, [0xac, 0x02, 0xad, 0x02, 7]);
+        assert_eq!(postcard::from_bytes::<IdsRow>(&bytes), Ok(row));
     }
 
     #[test]

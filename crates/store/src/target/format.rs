@@ -26,22 +26,28 @@ pub(super) const LEASED: &str = "leased";
 pub(super) const SUMS: &str = "sums";
 const IDENTITY_NEW: &str = "weft-target.new";
 const PROBE: &str = "probe";
+/// More than any version of the identity file has.
+const IDENTITY_LEN_MAX: usize = 4096;
 /// What a target may hold before its identity is there, because a formatting was cut short.
 const BEFORE_IDENTITY: [&str; 5] = [LOCK, OBJECTS, IDENTITY_NEW, PROBE, "lost+found"];
 
-/// Checks that the directory is this target; formats it when it is empty.
-pub(super) async fn check_or_format<D: Dir<File: File>>(
+/// Reads the identity of the target in the directory; `None` when the directory is blank.
+///
+/// # Errors
+/// When the directory holds something else, or is another target by number or cluster name.
+pub(super) async fn look<D: Dir<File: File>>(
     dir: &D,
     spec: &TargetSpec,
-) -> Result<(), TargetError> {
+) -> Result<Option<Identity>, TargetError> {
     let path = || spec.path.clone();
-    let wanted = Identity::new(&spec.cluster, spec.id);
     let file = match dir.open(identity::NAME, OpenMode::READ).await {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return format(dir, spec, wanted).await,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return check_blank(dir, spec).await.map(|()| None);
+        }
         Err(source) => return Err(TargetError::Io { path: path(), doing: "open its identity file", source }),
     };
-    let mut bytes = [0; identity::LEN + 1];
+    let mut bytes = [0; IDENTITY_LEN_MAX];
     let got = file
         .read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0))
         .await
@@ -50,8 +56,9 @@ pub(super) async fn check_or_format<D: Dir<File: File>>(
         BadIdentity::Damaged(why) => TargetError::Damaged { path: path(), identity: identity::NAME, why },
         BadIdentity::Version(found) => TargetError::Version { path: path(), found, known: identity::VERSION },
     })?;
-    if found == wanted {
-        return Ok(());
+    let wanted = Identity::new(&spec.cluster, spec.id);
+    if (found.target, found.cluster) == (wanted.target, wanted.cluster) {
+        return Ok(Some(found));
     }
     let found = match found.cluster == wanted.cluster {
         true => format!("{} of this cluster", found.target),
@@ -61,11 +68,8 @@ pub(super) async fn check_or_format<D: Dir<File: File>>(
     Err(TargetError::Foreign { path: path(), found, wanted })
 }
 
-async fn format<D: Dir<File: File>>(
-    dir: &D,
-    spec: &TargetSpec,
-    identity: Identity,
-) -> Result<(), TargetError> {
+/// Refuses a directory without an identity file that holds anything.
+async fn check_blank<D: Dir<File: File>>(dir: &D, spec: &TargetSpec) -> Result<(), TargetError> {
     let io = |doing| move |source| TargetError::Io { path: spec.path.clone(), doing, source };
     let there = dir.list("").await.map_err(io("list the target"))?;
     if let Some(found) = there.iter().find(|name| !BEFORE_IDENTITY.contains(&name.as_str())) {
@@ -79,13 +83,30 @@ async fn format<D: Dir<File: File>>(
             }
         }
     }
-    let formatting = async {
+    Ok(())
+}
+
+/// Makes the folders of a blank target. Its identity comes last ([`store`]).
+pub(super) async fn make_folders<D: Dir<File: File>>(dir: &D, spec: &TargetSpec) -> Result<(), TargetError> {
+    let making = async {
         dir.make_dir(OBJECTS).await?;
         for fan in 0..FAN_OUT {
             dir.make_dir(&fan_name(fan as u8)).await?;
         }
         dir.sync(OBJECTS).await?;
-        dir.sync("").await?;
+        dir.sync("").await
+    };
+    let failed = |source| TargetError::Io { path: spec.path.clone(), doing: "format the target", source };
+    making.await.map_err(failed)
+}
+
+/// Writes the identity file, whole or not at all; it survives loss of power.
+pub(super) async fn store<D: Dir<File: File>>(
+    dir: &D,
+    path: &Path,
+    identity: &Identity,
+) -> Result<(), TargetError> {
+    let storing = async {
         let file = dir.open(IDENTITY_NEW, OpenMode::CREATE).await?;
         file.set_len(weft_core::ByteLen(0)).await?;
         file.write_at(&[IoSlice::new(&identity.encode())], LocalOffset(0)).await?;
@@ -93,7 +114,8 @@ async fn format<D: Dir<File: File>>(
         dir.rename(IDENTITY_NEW, identity::NAME).await?;
         dir.sync("").await
     };
-    formatting.await.map_err(io("format the target"))
+    let failed = |source| TargetError::Io { path: path.to_owned(), doing: "write its identity file", source };
+    storing.await.map_err(failed)
 }
 
 /// Finds out whether the file system takes direct I/O.

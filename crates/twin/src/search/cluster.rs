@@ -11,7 +11,9 @@ use weft_core::{ByteLen, ClassLayout, ClassPart, Component, Layout, Nanos, Serve
 use weft_env::sim::{Control, Sim, SimEnv};
 use weft_env::{Address, Env};
 use weft_models::Profile;
-use weft_server::{Hooks, IbridgeConfig, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_server::{
+    Hooks, IbridgeConfig, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata,
+};
 use weft_wire::ClusterSecret;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
 
@@ -197,7 +199,8 @@ impl Cluster {
             checksums_remote: true,
             idle_exit: None,
             sample: None,
-            hooks: Hooks { memory: || ByteLen(1), log: Arc::new(log), pid: 1, uid: USER },
+            join: Join::Format,
+            hooks: Hooks { memory: || ByteLen(1), log: Arc::new(log), pid: 1, uid: USER, is_ended: || false },
         }
     }
 

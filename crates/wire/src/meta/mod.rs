@@ -13,6 +13,7 @@ mod opens;
 mod reply;
 mod request;
 mod rules;
+mod targets;
 mod waits;
 
 pub use attributes::{Attr, FileType, NO_EPOCH, SetAttr, SetTime, Settlement, Unsettled};
@@ -23,6 +24,7 @@ pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, WriteSummary, Writte
 pub use reply::{Entry, Event, MetaReply, NamespaceReport, ScannedInode};
 pub use request::MetaRequest;
 pub use rules::{Forget, RULED_MAX, RULES_MAX, Rule, RuledDirectory, TargetRoom};
+pub use targets::{LINEAGE_MAX, TargetChange, TargetClaim, TargetRecord, TargetRefusal, TargetVerdict};
 pub use waits::{EVENT_WAIT, FREED_WITHIN, LOCK_WAIT, PAGES_DROPPED_AFTER, PAGES_WAIT};
 
 use crate::hello::Identity;

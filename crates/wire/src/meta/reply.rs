@@ -1,15 +1,16 @@
 //! What the service answers.
 
 use super::{
-    AVERAGES_MAX, Attr, DUMP_ROWS_MAX, DumpBegun, DumpedRow, FileType, HandleId, HeldLock, LIST_LIMIT_MAX,
-    LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, RULED_MAX, ReclaimLock, RuledDirectory,
+    AVERAGES_MAX, Attr, DUMP_ROWS_MAX, DumpBegun, DumpedRow, FileType, HandleId, HeldLock, LINEAGE_MAX,
+    LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, RULED_MAX, ReclaimLock, RuledDirectory,
+    TargetRecord, TargetVerdict,
 };
 use crate::bounded;
 use crate::capability::Capability;
 use crate::error::WireError;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
-use weft_core::{ByteLen, FileId, Layout, RecordedLens};
+use weft_core::{ByteLen, ClusterId, FileId, Layout, RecordedLens};
 
 /// One name in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -212,4 +213,16 @@ pub enum MetaReply {
         /// In the order of the file's layout.
         lens: RecordedLens,
     },
+    /// To `JudgeTarget`.
+    TargetVerdict(TargetVerdict),
+    /// To `Targets` and `ChangeTarget`: the cluster and its targets by rising numbers.
+    Targets {
+        /// Identity of the cluster.
+        cluster: ClusterId,
+        /// All targets on record, at most [`AVERAGES_MAX`].
+        #[serde(deserialize_with = "bounded::vec::<_, _, AVERAGES_MAX>")]
+        targets: Vec<TargetRecord>,
+    },
+    /// To `Lineage`: for each file whether this database gave its id out.
+    Lineage(#[serde(deserialize_with = "bounded::vec::<_, _, LINEAGE_MAX>")] Vec<bool>),
 }

@@ -1,15 +1,15 @@
 //! What clients ask.
 
 use super::{
-    AVERAGES_MAX, FileType, Forget, HandleId, LayoutSpec, LockKind, LockOwner, LockRange, LockSpace,
-    OpenFlags, Place, RULES_MAX, ReclaimLock, ReclaimOpen, Rule, SetAttr, Settlement, WriteSummary,
-    WrittenLens,
+    AVERAGES_MAX, FileType, Forget, HandleId, LINEAGE_MAX, LayoutSpec, LockKind, LockOwner, LockRange,
+    LockSpace, OpenFlags, Place, RULES_MAX, ReclaimLock, ReclaimOpen, Rule, SetAttr, Settlement,
+    TargetChange, TargetClaim, WriteSummary, WrittenLens,
 };
 use crate::bounded;
 use crate::capability::Capability;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
-use weft_core::{ByteLen, FileId, RecordedLens};
+use weft_core::{AttachToken, ByteLen, FileId, RecordedLens, TargetId, TargetUuid};
 
 /// What a client asks of the metadata service. Those marked M change something and carry a sequence number.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -411,5 +411,41 @@ pub enum MetaRequest {
     Recorded {
         /// This one.
         handle: HandleId,
+    },
+    /// Asks whether a target's directory may be used; changes nothing. Servers only. Reply: `TargetVerdict`.
+    JudgeTarget {
+        /// Number of the target in the cluster file.
+        target: TargetId,
+        /// What the data server found in the target's directory.
+        claim: TargetClaim,
+        /// Whether the administrator allowed blank directories to join (`weft serve --format`).
+        format: bool,
+    },
+    /// Records that a target attached, after the target stored `to`. Servers only (M). Reply: `Done`.
+    AttachTarget {
+        /// Number of the target in the cluster file.
+        target: TargetId,
+        /// Its disk.
+        uuid: TargetUuid,
+        /// The token of the verdict; `None` when the target joins.
+        from: Option<AttachToken>,
+        /// The new token.
+        to: AttachToken,
+    },
+    /// Lists the targets that the metadata server has on record. Reply: `Targets`.
+    Targets,
+    /// Changes the state of a target. Administrators only (M). Reply: `Targets`.
+    ChangeTarget {
+        /// Number of the target.
+        target: TargetId,
+        /// What to do.
+        change: TargetChange,
+    },
+    /// Asks which file ids this database has given out itself, as opposed to another copy of it. Administrators only.
+    /// Reply: `Lineage`.
+    Lineage {
+        /// These, at most [`LINEAGE_MAX`]; generations do not matter.
+        #[serde(deserialize_with = "bounded::vec::<_, _, LINEAGE_MAX>")]
+        files: Vec<FileId>,
     },
 }

@@ -20,6 +20,7 @@ use super::log::{LogKey, append_change, start_frame};
 use crate::emulate::{Emulated, Emulator};
 use files::{
     BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, SUMS, check_empty, format, read_all, recover,
+    store_identity,
 };
 use parking_lot::{Mutex, RwLock};
 use reserve::Reserve;
@@ -28,7 +29,7 @@ pub use snapshot::StoredSnapshot;
 use std::io;
 use std::sync::Arc;
 use view::{Reader, Writer};
-use weft_core::{ByteLen, Nanos};
+use weft_core::{ByteLen, ClusterId, Nanos};
 use weft_env::{BlockingFile, Dir, Env, File, Notify, OpenMode};
 
 /// Changes that nobody waits for are written at once when there are more bytes of them than this.
@@ -145,6 +146,12 @@ pub enum OpenError {
     /// It holds something else.
     #[error("it holds {0:?}, which is not Weft's: give an empty directory")]
     Foreign(String),
+    /// It holds nothing.
+    #[error(
+        "it is blank: if its disk is not mounted, mount it and start the server again; if it is lost, restore a dump with \
+         `weft meta restore`; a new cluster begins with `weft serve --format`"
+    )]
+    Blank,
     /// It holds a database whose identity file is gone.
     #[error("it holds a database without its identity file; restore that from a copy of this path")]
     Unidentified,
@@ -159,8 +166,34 @@ pub enum OpenError {
     Io(#[from] io::Error),
 }
 
+/// Which database is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Whether a blank directory is formatted: a new cluster begins there.
+    pub format: bool,
+}
+
+impl Wanted {
+    /// A database of this cluster, formatted where the directory is blank.
+    pub fn formatting(cluster: &str) -> Self {
+        Self { cluster: cluster.to_owned(), format: true }
+    }
+}
+
+/// Whether there is an identity file in the directory, so that it is not blank.
+pub async fn has_identity<D: Dir>(dir: &D) -> bool {
+    dir.meta(IDENTITY).await.is_ok()
+}
+
 impl<E: Env> Journal<E> {
-    /// Opens the database in `dir`, or makes one when the directory is empty; `dir_name` is for messages. Starts a
+    /// Identity of the database.
+    pub fn identity(&self) -> &Identity {
+        &self.0.identity
+    }
+
+    /// Opens the database in `dir`, or makes one when the directory is blank and `wanted` says so; `dir_name` is for messages. Starts a
     /// task that brings the base up.
     ///
     /// # Errors
@@ -169,10 +202,10 @@ impl<E: Env> Journal<E> {
         env: E,
         dir: E::Dir,
         dir_name: &str,
-        identity: &Identity,
+        wanted: &Wanted,
         options: JournalOptions,
     ) -> Result<Self, OpenError> {
-        Self::open_emulated(env, dir, dir_name, identity, options, None).await
+        Self::open_emulated(env, dir, dir_name, wanted, options, None).await
     }
 
     /// The same on an emulated device: commits, and reads of the base, take its time. Making a database does not.
@@ -183,7 +216,7 @@ impl<E: Env> Journal<E> {
         env: E,
         dir: E::Dir,
         dir_name: &str,
-        identity: &Identity,
+        wanted: &Wanted,
         options: JournalOptions,
         device: Option<Emulator<E>>,
     ) -> Result<Self, OpenError> {
@@ -199,10 +232,19 @@ impl<E: Env> Journal<E> {
                 return Err(OpenError::Foreign(foreign.clone()));
             }
             check_empty(&dir, &names).await?;
-            format(&dir, identity, options).await?;
+            if !wanted.format {
+                return Err(OpenError::Blank);
+            }
+            let (cluster, id) = (wanted.cluster.clone(), random_id(&env));
+            format(&dir, &Identity { cluster, id, was_version_1: false }, options).await?;
         }
         let found = read_all(&dir.open(IDENTITY, OpenMode::READ).await?).await?;
-        identity.check(&Identity::decode(&found)?)?;
+        let mut identity = Identity::decode(&found)?;
+        identity.check(&wanted.cluster)?;
+        if identity.id.is_none() {
+            identity.id = random_id(&env);
+            store_identity(&dir, &identity.encode()).await?;
+        }
 
         let open = async |name, number| match dir.open(name, OpenMode::WRITE).await {
             Ok(file) => Ok(Emulated::new(file.blocking(), device.clone().map(|device| (device, number)))),
@@ -259,7 +301,7 @@ impl<E: Env> Journal<E> {
             key,
             reserve,
             dir_name: dir_name.to_owned(),
-            identity: identity.clone(),
+            identity,
             log_len: options.log_len.0,
             commit_delay: options.commit_delay,
             commit_changes_max: u64::from(options.commit_changes_max),
@@ -429,4 +471,10 @@ impl<E: Env> Engine for Journal<E> {
     fn check_base(&self, repair: bool) -> Result<BaseCheck, EngineError> {
         self.0.base.check(repair)
     }
+}
+
+fn random_id<E: Env>(env: &E) -> ClusterId {
+    let mut bytes = [0; 16];
+    env.random(&mut bytes);
+    ClusterId::from_random(bytes)
 }

@@ -8,7 +8,7 @@ use crate::metadata::engine::{EngineError, Table};
 use crate::metadata::identity::{Identity, IdentityError};
 use crate::metadata::log::LogKey;
 use crate::metadata::record::{Damaged, Untrusted, seal};
-use crate::metadata::rows::{Inode, Node, RESTORED_KEY, RestoredRow, START_KEY, StartRow};
+use crate::metadata::rows::{Inode, Node, RESTORED_KEY, RestoredRow, START_KEY, StartRow, TargetRow};
 use std::io;
 use weft_core::{FileId, Timestamp};
 use weft_env::{Dir, Env, File, OpenMode};
@@ -143,6 +143,11 @@ fn changed(row: DumpRow) -> Result<DumpRow, Damaged> {
             // It begins as after a crash.
             let incarnation = start.incarnation.saturating_add(STARTS_SKIPPED);
             seal(table, &key, &StartRow { incarnation, clean: false })
+        }
+        Table::Targets => {
+            // Targets attached after the dump: to restore it is to go on with them.
+            let row: TargetRow = Untrusted::new(value).open(table, &key)?;
+            seal(table, &key, &TargetRow { accepts: true, ..row })
         }
         Table::Inodes => {
             let mut inode: Inode = Untrusted::new(value).open(table, &key)?;
