@@ -76,6 +76,29 @@ key_file = \"{at}/key\"
         servers
     }
 
+    /// Names one more server in the cluster file, with one target; its number. The directory of the target is there, and blank.
+    pub fn named(&mut self, class: &str) -> usize {
+        let id = self.running.len();
+        let at = self.dir.path().display();
+        let mut text = std::fs::read_to_string(self.file()).expect("the cluster file");
+        let _ = writeln!(text, "[[server]]\nname = \"s{id}\"\naddress = \"unix:{at}/run{id}/socket\"");
+        let _ = writeln!(text, "log = \"{at}/log{id}\"");
+        let _ =
+            writeln!(text, "[[server.target]]\nid = {id}\nclass = \"{class}\"\npath = \"{at}/target{id}\"");
+        std::fs::write(self.file(), text).expect("written");
+        std::fs::create_dir(self.path(&format!("target{id}"))).expect("a mount point");
+        self.running.push(None);
+        id
+    }
+
+    /// The cluster file without one of its servers.
+    pub fn text_without(&self, id: usize) -> String {
+        let text = std::fs::read_to_string(self.file()).expect("the cluster file");
+        let name = format!("\nname = \"s{id}\"");
+        let parts = text.split("[[server]]").filter(|part| !part.starts_with(&name));
+        parts.collect::<Vec<_>>().join("[[server]]")
+    }
+
     /// A path among those of the cluster: `target0`, `ssd0`, `log0`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)

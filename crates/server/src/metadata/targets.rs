@@ -261,16 +261,27 @@ impl Op<'_> {
         MetaReply::Targets { cluster: registry.cluster, targets: registry.records() }
     }
 
-    /// Refuses to let a target go on which files have data.
-    pub(super) fn require_no_data(&self, s: &dyn Snapshot, target: TargetId) -> Outcome<()> {
+    /// Refuses to let a target go on which files have data, or had it when its disk was lost.
+    pub(super) fn require_no_data(
+        &self,
+        s: &dyn Snapshot,
+        target: TargetId,
+        state: TargetState,
+    ) -> Outcome<()> {
         if !targets_with_data(s)?.contains(&target) {
             return Ok(());
         }
-        let detail = format!(
-            "{target} holds data of files, or of files that are being removed: `weft target drain {}` first; \
-             `weft target drain` shows what is left",
-            target.0
-        );
+        let detail = match state {
+            TargetState::Joining => format!(
+                "{target} held data of files when its disk was given up: remove those files first, or mount a blank disk, \
+                 start its server and drain it; `weft fsck` names them"
+            ),
+            _ => format!(
+                "{target} holds data of files, or of files that are being removed: `weft target drain {}` first; \
+                 `weft target drain` shows what is left",
+                target.0
+            ),
+        };
         Err(Fault::new(Errno::EBUSY, detail))
     }
 
@@ -357,8 +368,12 @@ impl<E: Env> Service<E> {
                 );
                 return Err(Fault::new(Errno::EBUSY, detail));
             }
-            if row.is_some_and(|row| row.state == TargetState::Draining) {
-                self.look(call, |s, op| op.require_no_data(s, target))?;
+            let state = row.map(|row| row.state);
+            let is_given_up = state == Some(TargetState::Joining) && change == TargetChange::Remove;
+            if let Some(state) = state
+                && (state == TargetState::Draining || is_given_up)
+            {
+                self.look(call, |s, op| op.require_no_data(s, target, state))?;
             }
         }
         self.change(call, |t, op| op.change_target(t, target, change)).await
