@@ -273,8 +273,17 @@ fn a_new_target_joins_by_command_and_gets_its_share() {
     let whole = fs::read_to_string(servers.file()).expect("the cluster file");
 
     // A cluster file that omits it is refused.
-    fs::write(servers.file(), servers.text_without(id)).expect("written");
+    let without = servers.path("without.toml");
+    fs::write(&without, servers.text_without(id)).expect("written");
+    let check = ["config", "check", without.to_str().expect("text")];
+    let refused = servers.fails(2, check);
+    assert!(refused.contains("omits target 2") && refused.contains("weft target drain"), "{refused}");
+    let right = servers.weft(["config", "check"]);
+    assert!(right.contains("3 targets") && !right.contains("not compared"), "{right}");
+    fs::copy(&without, servers.file()).expect("written");
     servers.stop(0);
+    let unasked = servers.weft(check);
+    assert!(unasked.contains("2 targets") && unasked.contains("not compared with"), "{unasked}");
     assert!(!servers.try_start(0), "it starts without target 2");
     assert!(servers.log(0).contains("omits target 2"), "{}", servers.log(0));
     fs::write(servers.file(), &whole).expect("written");
@@ -285,7 +294,11 @@ fn a_new_target_joins_by_command_and_gets_its_share() {
     let refused = servers.fails(1, ["server", "remove", "s2"]);
     assert!(refused.contains("weft target drain 2"), "{refused}");
     servers.weft(["target", "drain", "-q", "2"]);
+    let refused = servers.fails(2, check);
+    assert!(refused.contains("omits target 2"), "{refused}");
     servers.weft(["server", "remove", "s2"]);
+    let right = servers.weft(check);
+    assert!(right.contains("2 targets") && !right.contains("not compared"), "{right}");
     servers.stop(id);
     fs::write(servers.file(), servers.text_without(id)).expect("written");
     servers.stop(0);

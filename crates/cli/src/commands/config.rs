@@ -1,12 +1,28 @@
 //! `weft config`.
 
+use super::session::{Weft, why};
 use crate::failure::Failure;
 use crate::table::Table;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 use weft_config::{Cluster, EXAMPLE};
+use weft_core::{Nanos, TargetState};
+use weft_env::real::block_on;
+use weft_wire::meta::TargetRecord;
+
+/// Longest wait for the metadata server's answer to a check.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
 const AFTER: &str = "\
+`check` also asks the metadata server that the file names for the targets on record, for at most 2 s. A file that omits a
+target which may hold data is refused. When the metadata server cannot be asked, the output says so.
+
+Exit codes:
+  0    the file can be used
+  2    it cannot be used, or wrong arguments
+
 Examples:
   weft config example > cluster.toml   a commented file to start from
   weft config check cluster.toml       refused with line and remedy, or said to be right
@@ -41,12 +57,69 @@ impl Config {
             Command::Check { file: named } => {
                 let cluster = super::load(named.or(file))?;
                 let targets = cluster.servers.iter().map(|server| server.targets.len()).sum::<usize>();
-                let (file, servers) = (cluster.file.display(), cluster.servers.len());
-                outln!("{file}: right: cluster {}, {servers} servers, {targets} targets", cluster.name);
+                let (file, servers) = (cluster.file.display().to_string(), cluster.servers.len());
+                let name = cluster.name.clone();
+                let unasked = compare(cluster)?;
+                outln!("{file}: right: cluster {name}, {servers} servers, {targets} targets");
+                if let Some(why) = unasked {
+                    outln!("not compared with the targets on record: {why}");
+                }
             }
             Command::Show => show(&super::load(file)?),
         }
         Ok(0)
+    }
+}
+
+/// Compares a cluster file with the targets on record; why not, where the metadata server cannot be asked.
+///
+/// # Errors
+/// When the file omits a target that may hold data.
+fn compare(cluster: Cluster) -> Result<Option<String>, Failure> {
+    let file = cluster.file.display().to_string();
+    let named: Vec<_> =
+        cluster.servers.iter().flat_map(|server| &server.targets).map(|target| target.id).collect();
+    let (sender, receiver) = mpsc::channel();
+    // Resolving a name has no time limit of its own.
+    std::thread::spawn(move || sender.send(records(cluster)));
+    let records = match receiver.recv_timeout(ASK_TIMEOUT) {
+        Ok(Ok(records)) => records,
+        Ok(Err(why)) => return Ok(Some(why)),
+        Err(_) => {
+            let limit = ASK_TIMEOUT.as_secs();
+            return Ok(Some(format!("the metadata server does not answer within {limit} s")));
+        }
+    };
+    let omitted = records.iter().filter(|record| may_hold_data(record) && !named.contains(&record.target));
+    let omitted: Vec<_> = omitted.map(|record| record.target.0.to_string()).collect();
+    if omitted.is_empty() {
+        return Ok(None);
+    }
+    let why = format!("it omits target {}, which joined this cluster and may hold data", omitted.join(", "));
+    let remedy =
+        "name it again; to take a target out, `weft target drain` and `weft target remove` come first";
+    Err(Failure::misuse(file, why).remedy(remedy))
+}
+
+/// The targets on record.
+fn records(cluster: Cluster) -> Result<Vec<TargetRecord>, String> {
+    weft_client::set_log(|_| ());
+    let limit = Nanos::from_s(ASK_TIMEOUT.as_secs());
+    let weft = Weft::of(cluster, |options| {
+        options.connect_timeout = options.connect_timeout.min(limit);
+        options.request_timeout = options.request_timeout.min(limit);
+        options.retry_for = Nanos(0);
+    });
+    let weft = weft.map_err(|failure| failure.text().to_owned())?;
+    Ok(block_on(weft.client.targets()).map_err(|error| why(&error))?.1)
+}
+
+/// Whether the metadata server refuses a cluster file without this target.
+fn may_hold_data(record: &TargetRecord) -> bool {
+    match record.state {
+        TargetState::Active | TargetState::Draining => true,
+        TargetState::Joining => !record.uuid.is_none(),
+        TargetState::Retired => false,
     }
 }
 

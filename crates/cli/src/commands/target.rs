@@ -120,7 +120,7 @@ impl Target {
                 for target in targets {
                     change(&weft, TargetId(target), TargetChange::Add)?;
                     outln!(
-                        "target {target} may join: start its server (again), which formats its blank directory"
+                        "target {target} may join: make its directory, and start its server (again), which formats it"
                     );
                 }
             }
