@@ -8,9 +8,9 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Two hosts with one network between them; removed with the test.
+/// Hosts with one network between them; removed with the test.
 struct Hosts {
-    names: [String; 2],
+    names: Vec<String>,
 }
 
 fn ip(args: &str) -> bool {
@@ -20,8 +20,8 @@ fn ip(args: &str) -> bool {
 }
 
 impl Hosts {
-    /// `None`, with the reason printed, where they may not be made.
-    fn new() -> Option<Self> {
+    /// `None`, with the reason printed, where they may not be made. Host 0 has the bridge to which the others are connected.
+    fn new(count: usize) -> Option<Self> {
         needs("ip");
         // SAFETY: geteuid has no preconditions.
         if unsafe { libc::geteuid() } != 0 {
@@ -29,24 +29,32 @@ impl Hosts {
             return None;
         }
         let id = std::process::id();
-        let hosts = Self { names: [format!("weft-{id}-a"), format!("weft-{id}-b")] };
-        let [a, b] = &hosts.names;
-        if !ip(&format!("netns add {a}")) {
+        let hosts = Self { names: (0..count).map(|host| format!("weft-{id}-{count}-{host}")).collect() };
+        let first = &hosts.names[0];
+        if !ip(&format!("netns add {first}")) {
             println!("SKIPPED: this system gives root no network namespaces (`ip netns add` failed)");
             return None;
         }
-        let made = ip(&format!("netns add {b}"))
-            && ip(&format!("link add veth0 netns {a} type veth peer name veth0 netns {b}"))
-            && ip(&format!("-n {a} addr add 10.77.0.1/24 dev veth0"))
-            && ip(&format!("-n {b} addr add 10.77.0.2/24 dev veth0"))
-            && [a, b]
-                .iter()
-                .all(|n| ip(&format!("-n {n} link set veth0 up")) && ip(&format!("-n {n} link set lo up")));
-        assert!(made, "the network between two namespaces could not be made");
+        let made = ip(&format!("-n {first} link add br0 type bridge"))
+            && ip(&format!("-n {first} addr add 10.77.0.1/24 dev br0"))
+            && ip(&format!("-n {first} link set br0 up"))
+            && ip(&format!("-n {first} link set lo up"))
+            && hosts.names.iter().enumerate().skip(1).all(|(host, name)| {
+                ip(&format!("netns add {name}"))
+                    && ip(&format!(
+                        "link add veth0 netns {name} type veth peer name port{host} netns {first}"
+                    ))
+                    && ip(&format!("-n {first} link set port{host} master br0"))
+                    && ip(&format!("-n {first} link set port{host} up"))
+                    && ip(&format!("-n {name} addr add 10.77.0.{}/24 dev veth0", host + 1))
+                    && ip(&format!("-n {name} link set veth0 up"))
+                    && ip(&format!("-n {name} link set lo up"))
+            });
+        assert!(made, "the network between the namespaces could not be made");
         Some(hosts)
     }
 
-    /// `weft ARGS` on host 0 or 1.
+    /// `weft ARGS` on a host.
     fn command(&self, host: usize, cluster: &Path, args: &[&str]) -> Command {
         let mut command = common::isolated("ip");
         command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin");
@@ -85,10 +93,11 @@ impl Drop for Server {
     }
 }
 
-fn cluster_toml(dir: &Path) -> String {
+/// A cluster file with the servers of these hosts; each has two targets, the first one the metadata, too.
+fn cluster_toml(dir: &Path, hosts: &[usize]) -> String {
     let dir = dir.display();
     let mut text = format!("[cluster]\nname = \"hosts\"\nkey_file = \"{dir}/cluster.key\"\n");
-    for host in 0..2 {
+    for &host in hosts {
         let address = format!("tcp:10.77.0.{}:7411", host + 1);
         let _ = write!(
             text,
@@ -114,10 +123,10 @@ fn fails(output: Output, code: i32, words: &str) {
 
 #[test]
 fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
-    let Some(hosts) = Hosts::new() else { return };
+    let Some(hosts) = Hosts::new(2) else { return };
     let dir = tempfile::Builder::new().prefix("weft-hosts-").tempdir().expect("a directory");
     let file = dir.path().join("cluster.toml");
-    std::fs::write(&file, cluster_toml(dir.path())).expect("written");
+    std::fs::write(&file, cluster_toml(dir.path(), &[0, 1])).expect("written");
     let key = dir.path().join("cluster.key");
     let key_text = key.to_str().expect("text");
     succeeded(common::undisturbed().args(["key", "make", key_text]));
@@ -179,6 +188,110 @@ fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
     fails(as_user(&["stop"]).output().expect("starts"), 1, "server node1");
     assert_eq!(succeeded(&mut hosts.command(1, &file, &["stop"])), "stopped node1\n");
     assert_eq!(succeeded(&mut hosts.command(0, &file, &["stop"])), "stopped node0\n");
+}
+
+/// Ends a server in order.
+fn stop(hosts: &Hosts, host: usize, file: &Path, mut server: Server) {
+    succeeded(&mut hosts.command(host, file, &["stop"]));
+    assert!(server.0.wait().expect("waited for").success());
+}
+
+#[test]
+fn a_host_joins_and_another_one_leaves_while_a_program_uses_the_files() {
+    const FILES: usize = 6;
+    let Some(hosts) = Hosts::new(3) else { return };
+    let dir = tempfile::Builder::new().prefix("weft-hosts-").tempdir().expect("a directory");
+    let file = dir.path().join("cluster.toml");
+    std::fs::write(&file, cluster_toml(dir.path(), &[0, 1])).expect("written");
+    let key = dir.path().join("cluster.key");
+    succeeded(common::undisturbed().args(["key", "make"]).arg(&key));
+    let start = |host: usize, args: &[&str]| {
+        Server::start(hosts.command(host, &file, &[&["serve", "--announce"], args].concat()))
+    };
+    let first = start(0, &["--format"]);
+    let leaving = start(1, &["--format"]);
+    for number in 0..FILES as u32 {
+        let local = dir.path().join(format!("file{number}"));
+        let words = (0..150_000 + number).flat_map(|word| (word ^ number << 24).to_le_bytes());
+        std::fs::write(&local, words.collect::<Vec<_>>()).expect("written");
+        let path = format!("/weft/file{number}");
+        succeeded(&mut hosts.command(1, &file, &["setstripe", "-S", "64K", "-c", "2", &path]));
+        succeeded(&mut hosts.command(0, &file, &["cp", local.to_str().expect("text"), &path]));
+    }
+    let hold = |host: usize| {
+        for number in 0..FILES {
+            let output = hosts.command(host, &file, &["cat", &format!("/weft/file{number}")]).output();
+            let output = output.expect("weft starts");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let wanted = std::fs::read(dir.path().join(format!("file{number}"))).expect("the local copy");
+            assert!(output.stdout == wanted, "file{number}: {} other bytes", output.stdout.len());
+        }
+    };
+
+    // The third host joins.
+    std::fs::write(&file, cluster_toml(dir.path(), &[0, 1, 2])).expect("written");
+    for target in [4, 5] {
+        std::fs::create_dir(dir.path().join(format!("target{target}"))).expect("a mount point");
+    }
+    stop(&hosts, 0, &file, first);
+    let first = start(0, &[]);
+    let added = succeeded(&mut hosts.command(1, &file, &["server", "add", "node2"]));
+    assert!(added.starts_with("2 targets"), "{added}");
+    let joined = start(2, &[]);
+    let moved = succeeded(&mut hosts.command(2, &file, &["rebalance"]));
+    assert!(moved.contains("moved ") && !moved.contains("moved 0 files"), "{moved}");
+    hold(2);
+
+    // The second host leaves while a program of the third one changes and compares files.
+    let program = "
+        i=0
+        while [ ! -e stop ]; do
+            i=$((i + 1)); n=$((i % 6))
+            for at in /weft/file$n file$n; do
+                echo $i | dd of=$at bs=4099 seek=$((i % 100)) conv=notrunc 2> dd || { cat dd; exit 1; }
+            done
+            cmp /weft/file$n file$n || exit 1
+            echo $i > rounds
+        done";
+    let mut user = hosts.command(2, &file, &["run", "--", "sh", "-c", program]);
+    user.current_dir(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let user = user.spawn().expect("weft starts");
+    let rounds = || {
+        let began = std::time::Instant::now();
+        while !dir.path().join("rounds").exists() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(60), "the program does not go on");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        std::fs::remove_file(dir.path().join("rounds")).expect("removed");
+    };
+    rounds();
+    let refused = hosts.command(0, &file, &["server", "remove", "node1"]).output().expect("starts");
+    fails(refused, 1, "weft target drain");
+    let drained = succeeded(&mut hosts.command(0, &file, &["target", "drain", "2", "3"]));
+    assert!(drained.contains("holds no data") && !drained.contains("moved 0 files"), "{drained}");
+    rounds();
+    rounds();
+    std::fs::write(dir.path().join("stop"), "").expect("written");
+    let user = user.wait_with_output().expect("waited for");
+    assert!(user.status.success(), "{}", shown(&user));
+    let smaller = dir.path().join("smaller.toml");
+    std::fs::write(&smaller, cluster_toml(dir.path(), &[0, 2])).expect("written");
+    let check = ["config", "check", smaller.to_str().expect("text")];
+    fails(hosts.command(2, &file, &check).output().expect("starts"), 2, "omits target 2, 3");
+    succeeded(&mut hosts.command(0, &file, &["server", "remove", "node1"]));
+    let right = succeeded(&mut hosts.command(2, &file, &check));
+    assert!(!right.contains("not compared"), "{right}");
+    // Servers behind it in the file get other numbers: all stop before the file changes.
+    for (host, server) in [(1, leaving), (2, joined), (0, first)] {
+        stop(&hosts, host, &file, server);
+    }
+    std::fs::copy(&smaller, &file).expect("written");
+    let _servers = [start(0, &[]), start(2, &[])];
+    hold(2);
+    let found = succeeded(&mut hosts.command(2, &file, &["fsck"]));
+    assert!(found.contains(" 0 problems"), "{found}");
+    let refused = hosts.command(0, &file, &["server", "remove", "node0"]).output().expect("starts");
+    fails(refused, 1, "metadata");
 }
 
 #[test]

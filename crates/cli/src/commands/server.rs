@@ -10,9 +10,9 @@ use weft_core::{TargetId, TargetState};
 use weft_wire::meta::TargetChange;
 
 const AFTER: &str = "\
-A server joins and leaves with its targets. To add one: name it and its targets in the cluster file on all hosts, start the
-metadata server again, `weft server add NAME`, and start the new server. To take one out: `weft target drain` its targets,
-`weft server remove NAME`, stop it, and take it out of the cluster file.
+A server joins and leaves with its targets. To add one: name it and its targets at the end of the cluster file on all hosts,
+start the metadata server again, `weft server add NAME`, and start the new server. To take one out: `weft target drain` its
+targets, `weft server remove NAME`, stop all servers, take it out of the cluster file on all hosts, and start the others.
 
 Examples:
   weft server add node3
@@ -68,7 +68,7 @@ impl Server {
         match change {
             TargetChange::Add => outln!("{done} targets of server {name} may join: start it (again)"),
             _ => outln!(
-                "{done} targets of server {name} are removed: take it out of the cluster file on all hosts"
+                "{done} targets of server {name} are removed: stop all servers, then take it out of the cluster file on all hosts"
             ),
         }
         Ok(0)
