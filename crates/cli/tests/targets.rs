@@ -242,6 +242,14 @@ fn a_target_that_was_given_up_is_not_removed_while_files_name_it() {
     let refused = servers.fails(1, ["target", "remove", "1"]);
     assert!(refused.contains("held data of files when its disk was given up"), "{refused}");
     assert_eq!(state(&servers, 1), "joining");
+    // Its server never returns, so its datafiles cannot be removed: they went with the disk.
+    servers.weft(["rm", "/weft/old0"]);
+    servers.weft(["target", "remove", "1"]);
+    fs::write(servers.file(), servers.text_without(1)).expect("written");
+    servers.stop(0);
+    servers.start(0);
+    assert!(servers.weft(["fsck"]).contains(" 0 problems"));
+    servers.weft(["touch", "/weft/new"]);
 }
 
 #[test]

@@ -144,6 +144,17 @@ fn rows(s: &dyn Snapshot) -> Outcome<BTreeMap<TargetId, TargetRow>> {
 
 /// All targets that layouts name, of files, of what is being moved, and of what is still to be removed.
 fn targets_with_data(s: &dyn Snapshot) -> Outcome<BTreeSet<TargetId>> {
+    let mut found = targets_of_files(s)?;
+    s.scan(Table::Reap, Bound::Unbounded, &mut |key, value| {
+        let row: ReapRow = value.open(Table::Reap, key)?;
+        found.extend(row.layout.objects().map(|(_, target)| target));
+        Ok(Scan::Next)
+    })?;
+    Ok(found)
+}
+
+/// All targets that layouts name, of files and of what is being moved.
+fn targets_of_files(s: &dyn Snapshot) -> Outcome<BTreeSet<TargetId>> {
     let mut found = BTreeSet::new();
     let mut add = |layout: &Layout| found.extend(layout.objects().map(|(_, target)| target));
     s.scan(Table::Inodes, Bound::Unbounded, &mut |key, value| {
@@ -151,10 +162,6 @@ fn targets_with_data(s: &dyn Snapshot) -> Outcome<BTreeSet<TargetId>> {
         if let Node::Regular { layout, .. } = &inode.node {
             add(layout);
         }
-        Ok(Scan::Next)
-    })?;
-    s.scan(Table::Reap, Bound::Unbounded, &mut |key, value| {
-        add(&value.open::<ReapRow>(Table::Reap, key)?.layout);
         Ok(Scan::Next)
     })?;
     being_filled(s)?.iter().for_each(|(_, layout)| add(layout));
@@ -268,7 +275,12 @@ impl Op<'_> {
         target: TargetId,
         state: TargetState,
     ) -> Outcome<()> {
-        if !targets_with_data(s)?.contains(&target) {
+        let found = match state {
+            // Datafiles that are still to be removed went with the disk.
+            TargetState::Joining => targets_of_files(s)?,
+            _ => targets_with_data(s)?,
+        };
+        if !found.contains(&target) {
             return Ok(());
         }
         let detail = match state {
