@@ -253,6 +253,18 @@ fn a_target_that_was_given_up_is_not_removed_while_files_name_it() {
 }
 
 #[test]
+fn the_last_target_of_a_class_is_not_drained() {
+    let servers = Servers::started(2, "", "", "");
+    with_files(&servers, 1, 400_000);
+    servers.weft(["target", "drain", "-q", "1"]);
+    let refused = servers.fails(1, ["target", "drain", "0"]);
+    assert!(refused.contains("/weft/old0: no other target of class hdd takes its data"), "{refused}");
+    hold(&servers, 1);
+    let refused = servers.fails(1, ["target", "remove", "0"]);
+    assert!(refused.contains("holds data"), "{refused}");
+}
+
+#[test]
 fn a_new_target_joins_by_command_and_gets_its_share() {
     const FILES: usize = 10;
     let mut servers = Servers::started(2, "", "", "");

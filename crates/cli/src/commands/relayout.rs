@@ -37,6 +37,14 @@ pub fn scan(weft: &Weft, mut each: impl FnMut(ScannedInode)) -> Result<(), Failu
     }
 }
 
+/// The path of a file; the number of its inode where it has none.
+pub fn shown(weft: &Weft, inode: &ScannedInode) -> String {
+    match inode.path.is_empty() {
+        true => format!("inode {}", inode.file.inode().0),
+        false => weft.shown(&super::bytes::text(&inode.path)),
+    }
+}
+
 /// Whether a layout names one of these targets.
 pub fn names(layout: &Layout, targets: &BTreeSet<TargetId>) -> bool {
     layout.objects().any(|(_, target)| targets.contains(&target))
@@ -117,10 +125,7 @@ impl<'a> Mover<'a> {
     /// Moves one file to this layout; whether it is there now. An error is told, and counted.
     pub fn file(&mut self, inode: &ScannedInode, layout: &Layout) -> bool {
         let weft = self.weft;
-        let name = match inode.path.is_empty() {
-            true => format!("inode {}", inode.file.inode().0),
-            false => weft.shown(&super::bytes::text(&inode.path)),
-        };
+        let name = shown(weft, inode);
         let nth = self.sum.files + self.sum.failed + 1;
         self.bar.set_message(format!("{nth}/{}: {name}", self.files.max(nth)));
         self.bar.set_position(0);

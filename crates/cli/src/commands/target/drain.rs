@@ -124,7 +124,7 @@ fn pass(
         let wanted = relayout::without(layout, leaving, &open, |target| class(&map, target), &load).map_err(
             |class| {
                 let why = format!("no other target of class {class} takes its data");
-                Failure::new(format!("inode {}", inode.file.inode().0), why)
+                Failure::new(relayout::shown(weft, &inode), why)
                     .remedy("add a target of that class, or move the file with `weft migrate --class`")
             },
         )?;
