@@ -144,6 +144,7 @@ def remove(root):
                 pass
         reap()
         time.sleep(0.01)
+    reap()  # those that have just ended
     for point in sorted((point for point in mounts() if point.startswith(f"{root}/")), reverse=True):
         if libc.umount2(point.encode(), MNT_DETACH) != 0:
             subprocess.run(["fusermount3", "-u", "-z", point], stderr=subprocess.DEVNULL, check=False)
@@ -191,12 +192,13 @@ def main():
     # A terminal interrupts the command as well; what it leaves is removed then, too.
     signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        child = subprocess.Popen(arguments, env=environment(root / "home", root / "tmp")).pid
+        # Kept: without a reference to it Python would collect the exit code of a command that has ended already.
+        command = subprocess.Popen(arguments, env=environment(root / "home", root / "tmp"))
     except OSError as error:
         remove(root)
         sys.exit(f"weft: {arguments[0]}: {error.strerror}")
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
-    code = wait_for(child)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(command.pid, signal.SIGTERM))
+    code = wait_for(command.pid)
     end = time.monotonic() + wait
     while (found := left(root, before, target)) and time.monotonic() < end:
         reap()

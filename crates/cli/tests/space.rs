@@ -8,6 +8,8 @@ use common::{Embedded, WEFT, shown};
 const SCRIPT: &str = r#"
     weft="$2 --cluster $1/state/cluster.toml"
     mount -t tmpfs -o size=16m none "$1/small" || exit 77
+    # The targets move there as they are: blank ones would be refused.
+    cp -a "$1/state/targets/ssd2" "$1/state/targets/ssd3" "$1/small/" || exit 1
     # Until the service has heard of it: it asks when files are made, but not always.
     until_ssds() {
         n=0

@@ -37,7 +37,7 @@ Exit codes:
   4  verify: the dump or the database is damaged, or names and inodes do not fit
 
 Examples:
-  weft meta dump /backup/weft-$(date +%F).dump
+  weft meta dump /backup/weft.dump
   weft meta dump - | zstd > /backup/weft.dump.zst
   weft meta verify /backup/weft-2026-11-23.dump
   weft meta verify                               the running cluster

@@ -304,7 +304,13 @@ impl Course<'_> {
         // What the plan gives it where there is room enough.
         let planned = spec.by_class.as_ref().filter(|_| asked.plan.is_some());
         let whole = planned.and_then(|planned| {
-            planned.place(&weft.cluster.map().candidates(), &RoomLeft::new(), attr.file).ok()
+            planned
+                .place(
+                    &weft.cluster.map().candidates(),
+                    &RoomLeft::new(),
+                    weft_server::metadata::placed_as(attr.file),
+                )
+                .ok()
         });
         let before = layout()?;
         let mut outcome = moved(weft, inside, &spec, asked, bar)?;

@@ -12,8 +12,13 @@ use weft_store::metadata::LayoutChoice;
 use weft_wire::meta::LayoutSpec;
 use weft_wire::{ClusterMap, Errno};
 
-/// New files rotate over the targets by so many low bits of their ids.
+/// Number of consecutive file ids after which the rotation of new files over the targets repeats.
 const ROTATED_IDS: u64 = 1 << 16;
+
+/// The id by which `file` is placed. Ids grow with the clock from start to start; from file to file the low bits count.
+pub fn placed_as(file: FileId) -> FileId {
+    FileId(file.0 % ROTATED_IDS)
+}
 
 /// A target and its stripe size.
 type Strips = (TargetId, ByteLen);
@@ -49,8 +54,7 @@ impl Layouts {
         (left, closed): (&RoomLeft, &Closed),
         file: FileId,
     ) -> Outcome<Layout> {
-        // Ids grow with the clock from start to start; from file to file it is the low bits that count.
-        let file = FileId(file.0 % ROTATED_IDS);
+        let file = placed_as(file);
         let candidates = self.cluster.candidates();
         let open: Vec<Candidate<'_>> =
             candidates.iter().filter(|candidate| !closed.has(candidate.target)).copied().collect();

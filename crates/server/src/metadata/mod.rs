@@ -57,6 +57,7 @@ mod walk;
 mod xattr;
 
 pub use check::NamespaceCheck;
+pub use layouts::placed_as;
 pub use reaper::{LinkRemoval, Removal};
 
 use crate::config::Hooks;

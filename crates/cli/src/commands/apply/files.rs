@@ -164,5 +164,6 @@ fn expected(
         let own = own.get(&room.target).map_or(0, |bytes| bytes.0);
         (room.target, ByteLen(room.room.0.saturating_sub(room.promised.0).saturating_add(own)))
     });
+    let file = weft_server::metadata::placed_as(file);
     planned.place(&weft.cluster.map().candidates(), &left.collect(), file).ok()
 }
