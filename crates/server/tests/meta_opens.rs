@@ -949,3 +949,31 @@ fn records_of_datafiles_grow_with_what_is_written_and_shrink_with_cuts_alone() {
         assert_eq!(recorded(&b, reader).await.0, lens(20));
     });
 }
+
+#[test]
+fn ends_of_an_open_that_is_told_again_are_not_recorded() {
+    with_service(async |env, service, _| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (handle, opened) = a.open("f", CREATE).await.expect("made");
+        let (file, cap) = (opened.attr.file, opened.cap);
+        let cut = MetaRequest::Truncate { at: at("f"), handle: Some(handle), size: ByteLen(7) };
+        assert!(matches!(a.change(cut).await, MetaReply::Truncate { .. }));
+        a.gone().await;
+        // Until after all that a lost session may do.
+        env.sleep(Nanos::from_s(7200)).await;
+        let a = Peer::new(&service, 1, user(0));
+        let open = ReclaimOpen { handle, file, flags: WRITE, cap, caching: false };
+        let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
+        assert!(
+            matches!(&reply, MetaReply::Reclaimed { lost_opens, .. } if lost_opens.is_empty()),
+            "{reply:?}"
+        );
+        // It wrote so far before it cut the file.
+        let written = WrittenLens { data: file, lens: RecordedLens::new(vec![ByteLen(50)]) };
+        done(a.ask(MetaRequest::Record { handle, written: written.clone() }).await).expect("heard");
+        let summary = WriteSummary { written, ..wrote(50, env.wall()) };
+        done(a.ask(MetaRequest::Close { handle, summary }).await).expect("heard");
+        let (_, opened) = b.open("f", READ).await.expect("there");
+        assert!(opened.recorded.is_empty(), "{:?}", opened.recorded);
+    });
+}

@@ -398,7 +398,11 @@ impl Op<'_> {
         } else {
             self.core.rooms.give_back(t, layout)?;
         }
-        if *settled && known != size {
+        // A cut that has begun, and was overtaken, reaches the new datafiles without another word: O_TRUNC does. Then nothing
+        // is recorded before somebody has looked.
+        let may_be_cut =
+            self.core.opens.lock().may_be_cut(file) || self.core.ghosts.lock().may_cut(file, self.now);
+        if *settled && (known != size || may_be_cut) {
             *settled = false;
         }
         if !*settled {
@@ -406,7 +410,7 @@ impl Op<'_> {
         }
         *layout = row.layout;
         generations.now = row.generation;
-        *recorded = lens;
+        *recorded = if may_be_cut { RecordedLens::NONE } else { lens };
         *touched = true;
         t.delete(Table::Moves, &file_key(file));
         put_inode(t, file, &inode);

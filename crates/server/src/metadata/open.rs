@@ -238,7 +238,8 @@ impl Op<'_> {
         size_known: bool,
     ) -> Opened {
         let regular = matches!(inode.node, Node::Regular { .. });
-        let lost = self.core.ghosts.lock().may_cut(file, self.now);
+        // An open that is told again may have written before a cut, its own among them, that nobody remembers.
+        let lost = standing == Standing::Before || self.core.ghosts.lock().may_cut(file, self.now);
         let mut opens = self.core.opens.lock();
         // Soon after a restart a writer or a mount that keeps pages may not have told of itself yet: nobody is allowed
         // to keep pages who did not before, and every writer must tell of its writes.

@@ -35,7 +35,7 @@ impl OpenEntry {
 pub(super) struct Cuts {
     /// The open begins with one.
     pub begins: bool,
-    /// A session that the service has lost sight of may be at one.
+    /// A session that the service has lost sight of may be at one, or the open has seen one that the service has forgotten.
     pub lost: bool,
 }
 
@@ -239,6 +239,11 @@ impl Opens {
             let cuts = self.files.get(&open.file).map(|entry| entry.cuts);
             open.cuts_before.is_some() && open.cuts_before == cuts
         })
+    }
+
+    /// Whether a cut has begun since the file was opened first by those who have it open: it may not be over.
+    pub(super) fn may_be_cut(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(|entry| entry.cuts > 0)
     }
 
     /// The datafiles' lengths are changed past the writers' summaries.
