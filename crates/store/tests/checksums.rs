@@ -210,15 +210,12 @@ fn a_damaged_checksum_file_never_makes_wrong_bytes_of_right_ones() {
 
 /// Contents of each datafile after all writes that have ended.
 type Versions = BTreeMap<DatafileKey, Vec<u8>>;
+/// Datafiles after all writes that have ended, and what the write under way makes of its datafile.
+type Model = Arc<Mutex<(Versions, Option<(DatafileKey, Vec<u8>)>)>>;
 
 /// Writes at random until it is killed; `model` has the datafiles as they are after all writes that have ended, and
 /// what the one under way makes of its datafile.
-async fn write_on(
-    env: SimEnv,
-    module: Module,
-    seed: u64,
-    model: Arc<Mutex<(Versions, Option<(DatafileKey, Vec<u8>)>)>>,
-) {
+async fn write_on(env: SimEnv, module: Module, seed: u64, model: Model) {
     let target = open(&env, module).await;
     let mut rng = Rng::new(seed);
     for _ in 0..200 {

@@ -258,6 +258,8 @@ impl<E: Env> Service<E> {
                     // New files go elsewhere at once, before its server is asked again.
                     self.core.free.refuse(target, refusal.word());
                 }
+                // The target writes the token down: no crash of this service may leave the target ahead of the record.
+                self.journal.durable(self.journal.now()).await?;
                 Ok(reply)
             }
             R::AttachTarget { target, uuid, from, to } => {
