@@ -25,7 +25,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::ibridge::Board;
-use weft_core::{ByteLen, FileId, Nanos, Timestamp};
+use weft_core::{ByteLen, ClusterId, FileId, Nanos, Timestamp};
 use weft_env::Env;
 use weft_env::plants::{Plant, planted};
 use weft_store::emulate::Emulator;
@@ -104,7 +104,9 @@ impl<E: Env> Service<E> {
             )),
             _ => told(&error),
         })?;
-        let wanted = Wanted { cluster: cluster.name.clone(), format };
+        // A simulated cluster without a registry needs no identity of its own, and keeps its course of events.
+        let new_id = if options.without_registry { ClusterId(1) } else { ClusterId::NONE };
+        let wanted = Wanted { cluster: cluster.name.clone(), format, new_id };
         let device = options.emulate.as_ref().map(|emulation| Emulator::new(&env, emulation));
         let journal =
             Journal::open_emulated(env.clone(), dir.clone(), &name, &wanted, options.journal, device)
@@ -218,7 +220,9 @@ fn begin(
         put_allocator(t, &AllocatorRow { next: FileId(ROOT.0 + 1), inodes: 1 });
     }
     if !planted(Plant::ReusedIds) {
-        lineage::begin(t, start.incarnation, crashed, now)?;
+        // Where ids may repeat after a restored copy, they are dense.
+        let clock = if options.without_registry { Timestamp(0) } else { now };
+        lineage::begin(t, start.incarnation, crashed, clock)?;
     }
     let registry = Registry::begin(t, identity, cluster, options.without_registry)?;
     let mut replied = BTreeSet::new();

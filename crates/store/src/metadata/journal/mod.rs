@@ -173,12 +173,14 @@ pub struct Wanted {
     pub cluster: String,
     /// Whether a blank directory is formatted: a new cluster begins there.
     pub format: bool,
+    /// Identity of a new cluster; [`ClusterId::NONE`] draws it at random.
+    pub new_id: ClusterId,
 }
 
 impl Wanted {
     /// A database of this cluster, formatted where the directory is blank.
     pub fn formatting(cluster: &str) -> Self {
-        Self { cluster: cluster.to_owned(), format: true }
+        Self { cluster: cluster.to_owned(), format: true, new_id: ClusterId::NONE }
     }
 }
 
@@ -235,7 +237,8 @@ impl<E: Env> Journal<E> {
             if !wanted.format {
                 return Err(OpenError::Blank);
             }
-            let (cluster, id) = (wanted.cluster.clone(), random_id(&env));
+            let id = if wanted.new_id.is_none() { random_id(&env) } else { wanted.new_id };
+            let cluster = wanted.cluster.clone();
             format(&dir, &Identity { cluster, id, was_version_1: false }, options).await?;
         }
         let found = read_all(&dir.open(IDENTITY, OpenMode::READ).await?).await?;
