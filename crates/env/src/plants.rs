@@ -66,8 +66,8 @@ pub enum Plant {
 }
 
 impl Plant {
-    /// Every bug that the faults of the search bring to light: [`Plant::LossAsHole`] takes datafiles that are lost below Weft.
-    pub const ALL: [Self; 27] = [
+    /// All of them.
+    pub const ALL: [Self; 28] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -95,6 +95,7 @@ impl Plant {
         Self::LessRoom,
         Self::EarlyMark,
         Self::StaleChecksum,
+        Self::LossAsHole,
     ];
 
     /// Its name on the command line.

@@ -25,6 +25,8 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         stops: Some(false),
         pairs: Some(false),
         holes: Some(false),
+        integrity: Some(false),
+        damage: Some(false),
         ..Options::default()
     };
     let ssds = Options { ibridge: Some(true), ..off };
@@ -52,6 +54,8 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         }
         Plant::KeptRoom => (0..SEEDS_MAX, Options { parts: Some(true), ..off }),
         Plant::UnloadedRules => (0..SEEDS_MAX, Options { rules: Some(true), ..off }),
+        Plant::StaleChecksum => (0..SEEDS_MAX, Options { integrity: Some(true), ..off }),
+        Plant::LossAsHole => (0..SEEDS_MAX, Options { damage: Some(true), ..off }),
         _ => (0..SEEDS_MAX, off),
     }
 }

@@ -148,6 +148,8 @@ const AS_DECIDED: Options = Options {
     stops: Some(false),
     pairs: Some(false),
     holes: Some(false),
+    integrity: Some(false),
+    damage: Some(false),
     verbose: false,
     steps_max: None,
     faults_max: None,
@@ -234,6 +236,7 @@ const FIRST_WITH_MOVES: u64 = 40;
 const FIRST_WITH_RULES: u64 = 40;
 const FIRST_WITH_PARTS: u64 = 40;
 const FIRST_WITH_STOPS: u64 = 40;
+const FIRST_WITH_INTEGRITY: u64 = 40;
 const FIRST_WITH_PAIRS: u64 = 30;
 const FIRST_WITH_HOLES: u64 = 40;
 
@@ -253,6 +256,8 @@ fn no_seed_breaks_a_promise() {
             stops: Some(false),
             pairs: Some(false),
             holes: Some(false),
+            integrity: Some(false),
+            damage: Some(false),
             ..Options::default()
         }
     };
@@ -269,6 +274,8 @@ fn no_seed_breaks_a_promise() {
     let with_pairs = Options { moves: on, pairs: on, ..Options::default() };
     let with_pairs = (5000..5000 + FIRST_WITH_PAIRS).map(|seed| (seed, "", with_pairs));
     let with_holes = Options { holes: on, ..Options::default() };
+    let with_integrity = Options { integrity: on, ..Options::default() };
+    let with_integrity = (8000..8000 + FIRST_WITH_INTEGRITY).map(|seed| (seed, "", with_integrity));
     let with_holes = (6000..6000 + FIRST_WITH_HOLES).map(|seed| (seed, "", with_holes));
     let found_with_moves_and_rules = [(
         2_304_591,
@@ -297,6 +304,7 @@ fn no_seed_breaks_a_promise() {
         .chain(with_stops)
         .chain(with_pairs)
         .chain(with_holes)
+        .chain(with_integrity)
     {
         let report = run(seed, options);
         coverage.merge(&report.coverage);
@@ -310,6 +318,8 @@ fn no_seed_breaks_a_promise() {
             ("stops", options.stops),
             ("pairs", options.pairs),
             ("holes", options.holes),
+            ("integrity", options.integrity),
+            ("damage", options.damage),
         ] {
             with += &is_on
                 .map_or(String::new(), |is_on| format!(" --{name} {}", if is_on { "on" } else { "off" }));

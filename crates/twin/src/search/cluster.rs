@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_client::{Client, ClientOptions, ClusterMap, Credentials, Key};
 use weft_core::ibridge::Thresholds;
-use weft_core::{ByteLen, ClassLayout, ClassPart, Component, Layout, Nanos, ServerId, Strip, TargetId};
+use weft_core::{
+    ByteLen, ClassLayout, ClassPart, Component, Integrity, Layout, Nanos, ServerId, Strip, TargetId,
+};
 use weft_env::sim::{Control, Sim, SimEnv};
 use weft_env::{Address, Env};
 use weft_models::Profile;
@@ -176,7 +178,7 @@ impl Cluster {
                     module: plan.modules[target],
                     queue_depth: plan.queue_depths[target],
                     leases: plan.leases,
-                    integrity: weft_core::Integrity::Off,
+                    integrity: if plan.integrity { Integrity::Crc32c } else { Integrity::Off },
                     emulate: None,
                     ibridge: plan.ssds[target].map(|ssd| ibridge(target, &ssd)),
                 })

@@ -193,6 +193,11 @@ impl FileModel {
         self.lost_power_ever()
     }
 
+    /// Whether everything that was written is surely recorded and on disks: synced by each open file that wrote.
+    pub fn is_safe(&self) -> bool {
+        self.unsynced.is_empty() && !self.lost_power_ever() && self.cuts == 0
+    }
+
     /// Whether a machine lost power that had a part of it.
     pub fn lost_power_ever(&self) -> bool {
         !self.power_cuts.is_empty()

@@ -7,7 +7,7 @@ use super::locks::{Held, Locks};
 use super::names::{Answer, Names, Request};
 use super::rules::Rules;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_client::Error;
 use weft_core::{FileId, Nanos, TargetId};
@@ -62,6 +62,8 @@ pub struct State {
     had_outage: bool,
     /// An SSD may have failed with bytes that no disk has.
     ssd_may_have_failed: bool,
+    /// Files of which a datafile was damaged below Weft.
+    damaged: BTreeSet<FileId>,
     /// What happened to connections to the metadata service so far, and what lasts.
     link_troubles: (u64, u32),
     /// The last operation that had begun when somebody was first told that the metadata log has failed.
@@ -96,6 +98,7 @@ impl Judge {
             trouble_until: Nanos::ZERO,
             had_outage: false,
             ssd_may_have_failed: false,
+            damaged: BTreeSet::new(),
             link_troubles: (0, 0),
             log_failed: None,
             longest: Nanos::ZERO,
@@ -195,6 +198,16 @@ impl Judge {
             self.hit("read: bytes that power took");
         }
         is_lost
+    }
+
+    /// A datafile of this file was damaged.
+    pub fn damaged(&self, file: FileId) {
+        self.state.lock().damaged.insert(file);
+    }
+
+    /// Files of which a datafile was damaged.
+    pub fn all_damaged(&self) -> BTreeSet<FileId> {
+        self.state.lock().damaged.clone()
     }
 
     /// Whether open files may have been lost.

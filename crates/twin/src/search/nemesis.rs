@@ -3,9 +3,10 @@
 use super::cluster::{Cluster, METADATA, ssd_path, target_path};
 use super::judge::Judge;
 use super::plan::{Fault, pick};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_core::Nanos;
+use weft_core::{FileId, Nanos};
 use weft_env::Env;
 use weft_env::sim::{DiskFaults, NetworkFaults, Rng, SimEnv};
 
@@ -134,6 +135,58 @@ impl Nemesis {
                 self.disk(server, DiskFaults { capacity_bytes, ..DiskFaults::default() });
             }
             _ => {}
+        }
+    }
+
+    /// Damages some datafiles while their servers are down. Only files of which everything is surely recorded are hit, so
+    /// that each loss can be known; others may have been shorter.
+    pub fn damage(&mut self) {
+        let mut dice = Rng::new(self.rng.clone().next_u64() ^ 0x000d_a4a6);
+        let cluster = Arc::clone(&self.cluster);
+        let safe: BTreeSet<FileId> = self.judge.now(|state, _| {
+            let safe = state.files.iter().filter(|(_, model)| model.is_safe());
+            safe.map(|(file, _)| *file).collect()
+        });
+        for target in 0..cluster.plan.targets() {
+            let server = cluster.plan.server_of(target);
+            let machine = &cluster.machines[cluster.plan.servers[server]];
+            let path = target_path(target);
+            let mut found: Vec<(FileId, String, u64)> = Vec::new();
+            for (name, len) in cluster.control.files_on(machine, &path) {
+                let of = name.strip_prefix("objects/").and_then(|name| name.split(['/', '.']).nth(1));
+                let Some(file) = of.and_then(|id| u64::from_str_radix(id, 16).ok()) else { continue };
+                let file = FileId(file).inode();
+                if safe.contains(&file) && len > 0 {
+                    found.push((file, name, len));
+                }
+            }
+            if found.is_empty() || dice.below(2) == 0 {
+                continue;
+            }
+            let (file, name, len) = &found[dice.below(found.len() as u64) as usize];
+            if !self.down[server] {
+                cluster.kill(server);
+                self.went_down(server);
+            }
+            let kinds = if cluster.plan.integrity { 3 } else { 2 };
+            let done = match dice.below(kinds) {
+                0 => {
+                    self.judge.hit("damage: a datafile removed");
+                    cluster.control.remove_file(machine, &path, name)
+                }
+                1 => {
+                    self.judge.hit("damage: a datafile cut");
+                    cluster.control.cut_file(machine, &path, name, dice.below(*len))
+                }
+                _ => {
+                    self.judge.hit("damage: a flipped bit");
+                    let mask = 1 << dice.below(8);
+                    cluster.control.flip_bits(machine, &path, name, dice.below(*len), mask)
+                }
+            };
+            done.expect("a datafile that was listed");
+            self.judge.say(|| format!("DAMAGE: {name} of target {target}, {len} bytes, of file {file}"));
+            self.judge.damaged(*file);
         }
     }
 

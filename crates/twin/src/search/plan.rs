@@ -108,6 +108,10 @@ pub struct Plan {
     pub churn: bool,
     /// Whether programs make holes in files.
     pub holes: bool,
+    /// Whether targets keep checksums of all bytes.
+    pub integrity: bool,
+    /// Whether datafiles are damaged in the end, below stopped servers.
+    pub damage: bool,
     /// The machine of each client.
     pub clients: Vec<usize>,
     /// Programs of each client that run at once.
@@ -193,6 +197,7 @@ impl Plan {
     /// What `rng` decides, as far as `options` leave it open.
     pub fn draw(rng: &mut Rng, options: Options) -> Self {
         let Options { profile, ibridge: ssds, moves, rules, churn, parts, stops, pairs, holes, .. } = options;
+        let Options { integrity, damage, .. } = options;
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
         let machines_with_servers = 1 + rng.below(count as u64) as usize;
@@ -239,6 +244,9 @@ impl Plan {
         let with_pairs = rng.clone().next_u64() >> 33 & 3 == 2;
         let with_holes = rng.clone().next_u64() >> 41 & 3 == 1;
         let holes = holes.unwrap_or(with_holes);
+        let with_integrity = rng.clone().next_u64() >> 45 & 3 == 2;
+        let integrity = integrity.unwrap_or(with_integrity);
+        let damage = damage.unwrap_or(false);
         let mut second = own.clone();
         let pairs = pairs.unwrap_or(with_pairs);
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
@@ -254,6 +262,8 @@ impl Plan {
             rooms,
             churn,
             holes,
+            integrity,
+            damage,
             leases: rng.below(4) > 0,
             transports,
             tasks: 1 + rng.below(2) as usize,

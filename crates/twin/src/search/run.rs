@@ -46,6 +46,11 @@ pub struct Options {
     pub pairs: Option<bool>,
     /// Whether programs make holes in files; each seed decides when missing.
     pub holes: Option<bool>,
+    /// Whether targets keep checksums of all bytes; each seed decides when missing.
+    pub integrity: Option<bool>,
+    /// Whether datafiles below stopped servers are removed, cut or, where there are checksums, get other bits; not when
+    /// missing.
+    pub damage: Option<bool>,
     /// Keep the history.
     pub verbose: bool,
     /// At most so many steps of each program.
@@ -207,6 +212,11 @@ impl Course {
         }
         self.living.clear();
         self.env.sleep(Nanos::from_s(60)).await;
+        if cluster.plan.damage {
+            nemesis.damage();
+            nemesis.mend_all(&self.env).await;
+            self.env.sleep(QUIET_AFTER).await;
+        }
         self.last_look().await;
     }
 

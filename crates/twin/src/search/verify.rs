@@ -19,6 +19,7 @@ const PAGE: u32 = 1000;
 pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
     actor.check_names().await;
     let files: Vec<FileId> = judge.now(|state, _| state.files.keys().copied().collect());
+    let damaged = judge.all_damaged();
     if cluster.plan.moves && cluster.plan.parts() {
         let wish = actor.some_classes();
         for &file in files.iter().rev().take(5) {
@@ -46,7 +47,19 @@ pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
             let size = actor.size_of(&handle).await?;
             actor.read_range(&handle, 0, size as usize + 1).await
         };
-        if let Err(error) = checked.await
+        let checked = checked.await;
+        if damaged.contains(&file) {
+            // Right bytes or an error, which `read_range` and the judge look after.
+            match checked {
+                Err(error) if error.errno() == libc::EIO => judge.hit("damage: told by a read"),
+                Err(error) => {
+                    return judge.violated("everything proceeds after the faults", error.to_string());
+                }
+                Ok(_) => judge.hit("damage: nothing that is read"),
+            }
+            continue;
+        }
+        if let Err(error) = checked
             && !judge.is_lost_with_ssd(&error)
             && !judge.is_lost_with_power(&error)
         {
@@ -72,6 +85,9 @@ pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
     }
     if let Err(error) = actor.client().flush().await {
         return judge.violated("everything proceeds after the faults", error.to_string());
+    }
+    if !damaged.is_empty() {
+        return;
     }
     match fsck(cluster, judge, actor.client()).await {
         Ok(problems) if problems.is_empty() => {}

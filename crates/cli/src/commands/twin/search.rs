@@ -93,6 +93,12 @@ pub struct Search {
     /// Whether programs make holes in files; without this each seed decides
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     holes: Option<bool>,
+    /// Whether targets keep checksums of all bytes; without this each seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    integrity: Option<bool>,
+    /// Whether datafiles are removed, cut or, with checksums, get other bits in the end; off without this
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    damage: Option<bool>,
     /// Plant this bug, which must be found
     #[cfg(feature = "plants")]
     #[arg(long, value_parser = plant)]
@@ -145,6 +151,8 @@ impl Search {
             stops: self.stops,
             pairs: self.pairs,
             holes: self.holes,
+            integrity: self.integrity,
+            damage: self.damage,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -242,6 +250,8 @@ impl Search {
             ("stops", options.stops),
             ("pairs", options.pairs),
             ("holes", options.holes),
+            ("integrity", options.integrity),
+            ("damage", options.damage),
         ];
         for (name, is_on) in switches {
             if let Some(is_on) = is_on {
