@@ -63,11 +63,15 @@ pub enum Plant {
     StaleChecksum,
     /// A datafile that is missing, or shorter than recorded, is read as a hole.
     LossAsHole,
+    /// A target attaches whatever its tokens say: older copies are taken.
+    UncheckedIdentity,
+    /// The metadata service takes file ids of other incarnations for its own, so that their datafiles are removed.
+    ForgottenLineage,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -96,6 +100,8 @@ impl Plant {
         Self::EarlyMark,
         Self::StaleChecksum,
         Self::LossAsHole,
+        Self::UncheckedIdentity,
+        Self::ForgottenLineage,
     ];
 
     /// Its name on the command line.

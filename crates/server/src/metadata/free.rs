@@ -91,6 +91,11 @@ impl Free {
         self.known.lock().refused.insert(target, Arc::from(why));
     }
 
+    /// A target is in use.
+    pub(super) fn attached(&self, target: TargetId) {
+        self.known.lock().refused.remove(&target);
+    }
+
     /// A server says which of its targets it does not use, and why.
     fn refused(&self, server: ServerId, refused: impl IntoIterator<Item = (TargetId, Arc<str>)>) {
         let mut known = self.known.lock();

@@ -8,6 +8,7 @@ use super::fault::Outcome;
 use super::tables::{allocator, put_allocator, put_row};
 use std::ops::Bound;
 use weft_core::{FileId, Timestamp};
+use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{AllocatorRow, IdsRow, Scan, Snapshot, Table, Transaction, start_key};
 use weft_wire::meta::ROOT;
 
@@ -71,7 +72,7 @@ pub(super) fn gave_out(s: &dyn Snapshot, files: &[FileId]) -> Outcome<Vec<bool>>
     let is_ours = |file: &FileId| {
         let file = file.inode();
         let after = ranges.partition_point(|range| range.first <= file);
-        after.checked_sub(1).is_some_and(|at| file < ranges[at].end)
+        planted(Plant::ForgottenLineage) || after.checked_sub(1).is_some_and(|at| file < ranges[at].end)
     };
     Ok(files.iter().map(is_ours).collect())
 }

@@ -54,6 +54,11 @@ impl<E: Env> Service<E> {
 
     async fn serve(&self, call: &Call<'_>, request: MetaRequest) -> Outcome<MetaReply> {
         use MetaRequest as R;
+        if let Some(outdated) = self.core.registry.outdated()
+            && !is_administration(&request)
+        {
+            return Err(outdated);
+        }
         match request {
             R::Stat { at } => self.look(call, |s, op| op.stat(s, &at)),
             R::Readlink { at } => self.look(call, |s, op| op.readlink(s, &at)),
@@ -264,7 +269,9 @@ impl<E: Env> Service<E> {
             }
             R::AttachTarget { target, uuid, from, to } => {
                 self.require_server(call)?;
-                self.change(call, |t, op| op.attach_target(t, target, uuid, from, to)).await
+                let reply = self.change(call, |t, op| op.attach_target(t, target, uuid, from, to)).await?;
+                self.core.free.attached(target);
+                Ok(reply)
             }
             R::Targets => self.look(call, |_, op| Ok(op.targets())),
             R::ChangeTarget { target, change } => {
@@ -408,4 +415,22 @@ impl<E: Env> Service<E> {
         }
         Ok(MetaReply::Done)
     }
+}
+
+/// Whether an administrator or a server needs this request while the metadata must not be used.
+fn is_administration(request: &MetaRequest) -> bool {
+    use MetaRequest as R;
+    matches!(
+        request,
+        R::JudgeTarget { .. }
+            | R::AttachTarget { .. }
+            | R::Targets
+            | R::ChangeTarget { .. }
+            | R::Lineage { .. }
+            | R::ScanInodes { .. }
+            | R::CheckNamespace { .. }
+            | R::Averages { .. }
+            | R::StatFs
+            | R::Flush
+    )
 }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use weft_core::{AttachToken, ClusterId, Layout, TargetId, TargetState, TargetUuid};
 use weft_env::Env;
+use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{
     Engine, Identity, Inode, Node, ReapRow, Scan, Snapshot, Table, TargetRow, Transaction, target_key,
 };
@@ -37,6 +38,8 @@ struct State {
     rows: BTreeMap<TargetId, TargetRow>,
     /// Targets of the cluster file that take no new files, and why.
     closed: BTreeMap<TargetId, &'static str>,
+    /// Targets that attached after the latest attach on record: this is an older copy of the metadata.
+    ahead: BTreeSet<TargetId>,
 }
 
 impl Registry {
@@ -102,7 +105,11 @@ impl Registry {
 
     fn put(&self, t: &mut dyn Transaction, target: TargetId, row: TargetRow) {
         put_row(t, Table::Targets, &target_key(target), &row);
-        self.state.lock().rows.insert(target, row);
+        {
+            let mut state = self.state.lock();
+            state.rows.insert(target, row);
+            state.ahead.remove(&target);
+        }
         self.judge_again();
     }
 
@@ -117,6 +124,18 @@ impl Registry {
         };
         let closed = self.named.iter().filter_map(|target| Some((*target, why(target)?))).collect();
         state.closed = closed;
+    }
+
+    /// Why this metadata must not be used: some target is ahead of it.
+    pub fn outdated(&self) -> Option<Fault> {
+        let target = self.state.lock().ahead.first().copied()?;
+        let detail = format!(
+            "the metadata is older than {target}: an older copy of it was restored, and files made since are unknown to it: \
+             restore the latest copy; to go on with this one, `weft target accept {}`, start that target's server again, \
+             then run `weft fsck`",
+            target.0
+        );
+        Some(Fault::new(Errno::EIO, detail))
     }
 
     /// The record of all targets.
@@ -197,7 +216,9 @@ fn judge(row: Option<&TargetRow>, claim: &TargetClaim, format: bool, own: Cluste
         TargetClaim::Identity { uuid, .. } if uuid != row.uuid => {
             Refused(R::OtherDisk { found: uuid, joined: row.uuid })
         }
-        TargetClaim::Identity { tokens, .. } if row.accepts || tokens.contains(&row.token) => {
+        TargetClaim::Identity { tokens, .. }
+            if row.accepts || tokens.contains(&row.token) || planted(Plant::UncheckedIdentity) =>
+        {
             Attach(row.token)
         }
         TargetClaim::Identity { tokens, .. } => {
@@ -230,7 +251,16 @@ impl Op<'_> {
             );
             return Err(Fault::new(Errno::EINVAL, detail));
         }
-        Ok(MetaReply::TargetVerdict(judge(row.as_ref(), claim, format, registry.cluster)))
+        let verdict = judge(row.as_ref(), claim, format, registry.cluster);
+        // An attach to metadata that must not be used would part the target from the latest copy.
+        let accepts = row.is_some_and(|row| row.accepts);
+        if !accepts && registry.outdated().is_some() && !matches!(verdict, TargetVerdict::Refused(_)) {
+            return Ok(MetaReply::TargetVerdict(TargetVerdict::Refused(TargetRefusal::OlderMetadata)));
+        }
+        if let TargetVerdict::Refused(TargetRefusal::OlderMetadata | TargetRefusal::Diverged) = verdict {
+            registry.state.lock().ahead.insert(target);
+        }
+        Ok(MetaReply::TargetVerdict(verdict))
     }
 
     pub(super) fn attach_target(
