@@ -27,6 +27,7 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         holes: Some(false),
         integrity: Some(false),
         damage: Some(false),
+        disks: Some(false),
         ..Options::default()
     };
     let ssds = Options { ibridge: Some(true), ..off };
@@ -56,6 +57,8 @@ fn where_to_look(plant: Plant) -> (Range<u64>, Options) {
         Plant::UnloadedRules => (0..SEEDS_MAX, Options { rules: Some(true), ..off }),
         Plant::StaleChecksum => (0..SEEDS_MAX, Options { integrity: Some(true), ..off }),
         Plant::LossAsHole => (0..SEEDS_MAX, Options { damage: Some(true), ..off }),
+        Plant::UncheckedIdentity => (0..SEEDS_MAX, Options { disks: Some(true), ..off }),
+        Plant::ForgottenLineage => (rare(360), Options { disks: Some(true), ..off }),
         _ => (0..SEEDS_MAX, off),
     }
 }

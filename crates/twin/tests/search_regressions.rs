@@ -150,6 +150,7 @@ const AS_DECIDED: Options = Options {
     holes: Some(false),
     integrity: Some(false),
     damage: Some(false),
+    disks: Some(false),
     verbose: false,
     steps_max: None,
     faults_max: None,
@@ -237,6 +238,7 @@ const FIRST_WITH_RULES: u64 = 40;
 const FIRST_WITH_PARTS: u64 = 40;
 const FIRST_WITH_STOPS: u64 = 40;
 const FIRST_WITH_INTEGRITY: u64 = 40;
+const FIRST_WITH_DISKS: u64 = 60;
 const FIRST_WITH_PAIRS: u64 = 30;
 const FIRST_WITH_HOLES: u64 = 40;
 
@@ -258,6 +260,7 @@ fn no_seed_breaks_a_promise() {
             holes: Some(false),
             integrity: Some(false),
             damage: Some(false),
+            disks: Some(false),
             ..Options::default()
         }
     };
@@ -276,6 +279,8 @@ fn no_seed_breaks_a_promise() {
     let with_holes = Options { holes: on, ..Options::default() };
     let with_integrity = Options { integrity: on, ..Options::default() };
     let with_integrity = (8000..8000 + FIRST_WITH_INTEGRITY).map(|seed| (seed, "", with_integrity));
+    let with_disks = Options { disks: on, ..Options::default() };
+    let with_disks = (7000..7000 + FIRST_WITH_DISKS).map(|seed| (seed, "", with_disks));
     let with_holes = (6000..6000 + FIRST_WITH_HOLES).map(|seed| (seed, "", with_holes));
     let found_with_moves_and_rules = [(
         2_304_591,
@@ -305,6 +310,7 @@ fn no_seed_breaks_a_promise() {
         .chain(with_pairs)
         .chain(with_holes)
         .chain(with_integrity)
+        .chain(with_disks)
     {
         let report = run(seed, options);
         coverage.merge(&report.coverage);
@@ -320,6 +326,7 @@ fn no_seed_breaks_a_promise() {
             ("holes", options.holes),
             ("integrity", options.integrity),
             ("damage", options.damage),
+            ("disks", options.disks),
         ] {
             with += &is_on
                 .map_or(String::new(), |is_on| format!(" --{name} {}", if is_on { "on" } else { "off" }));
@@ -368,6 +375,11 @@ fn no_seed_breaks_a_promise() {
         "op: move by class",
         "move: until done",
         "fault: SSD",
+        "fault: target emptied",
+        "fault: metadata emptied",
+        "fault: older copy of a target",
+        "fault: older copy of the metadata",
+        "swap: a disk was refused",
         "ssd: reads",
         "ssd: bytes written",
         "ssd: bytes written back",

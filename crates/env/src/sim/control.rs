@@ -119,7 +119,7 @@ impl Control {
     pub fn swap_disk(&self, env: &SimEnv, path: &Path, spare: SpareDisk) -> SpareDisk {
         let was = self.disk(env, path);
         was.unmount();
-        spare.0.take_place_of(&was);
+        spare.0.take_place_of(&self.world, &was);
         self.world.state().machine(env.machine()).disks.insert(path.to_owned(), spare.0);
         SpareDisk(was)
     }

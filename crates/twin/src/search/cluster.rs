@@ -27,6 +27,15 @@ const START_AGAIN: Nanos = Nanos::from_ms(300);
 /// What runs of a server, if it does.
 type Running = Arc<Mutex<Option<ServerHandle<SimEnv>>>>;
 
+/// What became of the starts of one server.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Starts {
+    /// The server came up.
+    pub done: u64,
+    /// The server refused a disk: it came up without a target, or not at all.
+    pub refused: u64,
+}
+
 struct Process {
     env: SimEnv,
     running: Running,
@@ -43,6 +52,7 @@ pub struct Cluster {
     /// One process for each machine that never runs anything: to name the machine by.
     pub machines: Vec<SimEnv>,
     servers: Mutex<Vec<Process>>,
+    starts: Arc<Mutex<Vec<Starts>>>,
 }
 
 fn secret() -> ClusterSecret {
@@ -119,7 +129,8 @@ impl Cluster {
             running: Running::default(),
         });
         let servers = Mutex::new(processes.collect());
-        Self { plan, control, judge, map, machines, servers }
+        let starts = Arc::new(Mutex::new(vec![Starts::default(); plan.servers.len()]));
+        Self { plan, control, judge, map, machines, servers, starts }
     }
 
     /// How many servers there are.
@@ -157,8 +168,12 @@ impl Cluster {
         let entry = &self.map.servers[id];
         let judge = self.judge.clone();
         let name = entry.name.clone();
+        let starts = Arc::clone(&self.starts);
         let log = move |line: &str| {
             judge.say(|| format!("server {name}: {line}"));
+            if line.contains("is refused: ") {
+                starts.lock()[id].refused += 1;
+            }
             if line.starts_with("a bug in the server") {
                 judge.violated("no panic", format!("server {name}: {line}"));
             }
@@ -201,7 +216,8 @@ impl Cluster {
             checksums_remote: true,
             idle_exit: None,
             sample: None,
-            join: Join::Format,
+            // As an administrator does: the first start makes the cluster.
+            join: if self.starts(id).done == 0 { Join::Format } else { Join::Known },
             hooks: Hooks { memory: || ByteLen(1), log: Arc::new(log), pid: 1, uid: USER, is_ended: || false },
         }
     }
@@ -214,6 +230,7 @@ impl Cluster {
         };
         let config = self.config(id);
         let judge = self.judge.clone();
+        let starts = Arc::clone(&self.starts);
         let starter = env.clone();
         let start = move || async move {
             loop {
@@ -221,11 +238,13 @@ impl Cluster {
                     Ok(handle) => {
                         judge.say(|| format!("server s{id} runs"));
                         *running.lock() = Some(handle);
+                        starts.lock()[id].done += 1;
                         return;
                     }
                     Err(error) => {
                         judge.say(|| format!("server s{id} does not start: {error}"));
                         judge.hit("fault: a server did not start at once");
+                        starts.lock()[id].refused += 1;
                         if !judge.in_trouble() {
                             judge.violated("a server starts", error.to_string());
                             return;
@@ -237,6 +256,11 @@ impl Cluster {
         };
         // A process that died meanwhile is started again by whoever sees that.
         let _ = env.spawn("start", start);
+    }
+
+    /// What became of the starts of a server so far.
+    pub fn starts(&self, id: usize) -> Starts {
+        self.starts.lock()[id]
     }
 
     /// Whether a server's process lives and its server runs.

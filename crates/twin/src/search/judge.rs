@@ -62,6 +62,8 @@ pub struct State {
     had_outage: bool,
     /// An SSD may have failed with bytes that no disk has.
     ssd_may_have_failed: bool,
+    /// A write to a target with checksums may have failed halfway.
+    blocks_may_be_torn: bool,
     /// Files of which a datafile was damaged below Weft.
     damaged: BTreeSet<FileId>,
     /// What happened to connections to the metadata service so far, and what lasts.
@@ -98,6 +100,7 @@ impl Judge {
             trouble_until: Nanos::ZERO,
             had_outage: false,
             ssd_may_have_failed: false,
+            blocks_may_be_torn: false,
             damaged: BTreeSet::new(),
             link_troubles: (0, 0),
             log_failed: None,
@@ -184,9 +187,17 @@ impl Judge {
         self.state.lock().ssd_may_have_failed = true;
     }
 
-    /// Whether `error` tells of bytes that are lost with a failed SSD.
+    /// Writes to a target with checksums fail, some of them halfway: such a block does not match its checksum until it is
+    /// written as a whole.
+    pub fn writes_fail_halfway(&self) {
+        self.state.lock().blocks_may_be_torn = true;
+    }
+
+    /// Whether `error` tells of bytes that are lost with a failed SSD, or by a write that failed halfway.
     pub fn is_lost_with_ssd(&self, error: &Error) -> bool {
-        self.state.lock().ssd_may_have_failed && error.errno() == libc::EIO
+        let state = self.state.lock();
+        let is_torn = || error.to_string().contains("do not match their checksums");
+        error.errno() == libc::EIO && (state.ssd_may_have_failed || state.blocks_may_be_torn && is_torn())
     }
 
     /// Whether `error` tells of bytes of a file that no sync had made safe before a machine lost power: what was written and

@@ -10,6 +10,7 @@
 //! actor    programs: random operations           verify   when all is mended and quiet
 //! judge    hears of everything                   bytes, sizes, file   what reads and looks may give
 //! names    what names there may be               locks    who holds which
+//! repair   fsck on the wrong metadata
 //! rules    what rules directories may have          coverage how often what was reached
 //! ```
 //!
@@ -25,6 +26,7 @@ mod locks;
 mod names;
 mod nemesis;
 mod plan;
+mod repair;
 mod rules;
 mod run;
 mod shrink;

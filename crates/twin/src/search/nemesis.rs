@@ -1,14 +1,16 @@
 //! What goes wrong, and how it is mended.
 
-use super::cluster::{Cluster, METADATA, ssd_path, target_path};
+use super::cluster::{Cluster, METADATA, Starts, ssd_path, target_path};
 use super::judge::Judge;
 use super::plan::{Fault, pick};
-use std::collections::BTreeSet;
+use super::repair;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weft_core::{FileId, Nanos};
 use weft_env::Env;
-use weft_env::sim::{DiskFaults, NetworkFaults, Rng, SimEnv};
+use weft_env::sim::{DiskFaults, NetworkFaults, Rng, SimEnv, SimpleDisk, SpareDisk};
 
 /// Something that is to end.
 enum Lasting {
@@ -17,6 +19,28 @@ enum Lasting {
     Network,
     Disk(usize, PathBuf),
     Armed(usize),
+    /// A wrong disk under a path of a server.
+    Swapped(Box<Swapped>),
+}
+
+/// A disk that was taken for another.
+struct Swapped {
+    server: usize,
+    path: PathBuf,
+    /// The disk that belongs there.
+    right: SpareDisk,
+    what: &'static str,
+    /// What became of the starts of all servers before the wrong disk came.
+    starts: Vec<Starts>,
+    /// The right disk is back.
+    is_over: Arc<AtomicBool>,
+}
+
+/// A backup of a disk, made while its server was down.
+struct Backup {
+    disk: SpareDisk,
+    /// How often the server had come up with the disk itself.
+    starts: u64,
 }
 
 /// Brings faults and takes them away.
@@ -31,13 +55,34 @@ pub struct Nemesis {
     armed: Vec<bool>,
     /// The metadata service must be started again: its disk has failed.
     metadata_is_broken: bool,
+    /// Decides about disks, so that seeds without mistakes are the same as ever.
+    swapper: Rng,
+    backups: BTreeMap<PathBuf, Backup>,
+    /// Servers of which some disk is a wrong one.
+    swapped: Vec<bool>,
+    /// How often each server came up while it had a wrong disk.
+    with_wrong_disk: Vec<u64>,
 }
 
 impl Nemesis {
     /// For a cluster.
     pub fn new(cluster: Arc<Cluster>, judge: Judge, rng: Rng) -> Self {
-        let (down, armed) = (vec![false; cluster.len()], vec![false; cluster.machines.len()]);
-        Self { cluster, judge, rng, lasting: Vec::new(), down, armed, metadata_is_broken: false }
+        let servers = cluster.len();
+        let (down, armed) = (vec![false; servers], vec![false; cluster.machines.len()]);
+        let swapper = Rng::new(rng.clone().next_u64() ^ 0x00d1_5c00);
+        Self {
+            cluster,
+            judge,
+            rng,
+            lasting: Vec::new(),
+            down,
+            armed,
+            metadata_is_broken: false,
+            swapper,
+            backups: BTreeMap::new(),
+            swapped: vec![false; servers],
+            with_wrong_disk: vec![0; servers],
+        }
     }
 
     fn elapsed(&self) -> Nanos {
@@ -53,6 +98,9 @@ impl Nemesis {
 
     /// One fault. `kill_client` ends a client.
     pub fn strike(&mut self, kill_client: impl FnOnce(&mut Rng)) {
+        if self.cluster.plan.disks && self.swapper.below(2) == 0 {
+            return self.mistake();
+        }
         let faults = self.cluster.plan.faults.clone();
         if faults.is_empty() {
             return;
@@ -190,6 +238,94 @@ impl Nemesis {
         }
     }
 
+    /// An administrator stops a server and makes backups of its disks, and perhaps a mistake: instead of a disk there is a
+    /// blank one, or an older backup.
+    fn mistake(&mut self) {
+        // The metadata as often as all targets together.
+        let of_metadata = self.swapper.below(2) == 0;
+        let server = if of_metadata { 0 } else { self.swapper.below(self.cluster.len() as u64) as usize };
+        let (which, wish) = (self.swapper.next_u64() as usize, self.swapper.below(4));
+        if self.swapped[server] {
+            return;
+        }
+        if !self.down[server] {
+            self.cluster.kill(server);
+            self.judge.say(|| format!("FAULT: server s{server} is stopped"));
+            self.went_down(server);
+        }
+        let cluster = Arc::clone(&self.cluster);
+        let machine = &cluster.machines[cluster.plan.servers[server]];
+        let model = || Box::new(SimpleDisk::default());
+        let starts = cluster.starts(server);
+        let own_starts = starts.done - self.with_wrong_disk[server];
+        let paths: Vec<PathBuf> = match of_metadata {
+            true => vec![METADATA.into()],
+            false => cluster.plan.targets_of(server).map(target_path).collect(),
+        };
+        // A backup is older only if the server came up with the disk since.
+        let is_older = |path: &&PathBuf| self.backups.get(*path).is_some_and(|it| it.starts < own_starts);
+        let older: Vec<PathBuf> = paths.iter().filter(is_older).cloned().collect();
+        let (path, spare, what) = match wish {
+            0 => (None, None, ""),
+            1 => (Some(&paths), Some(cluster.control.blank_disk(model())), "a blank disk"),
+            _ if older.is_empty() => (None, None, ""),
+            _ => (Some(&older), None, "an older copy"),
+        };
+        let path = path.map(|all| all[which % all.len()].clone());
+        let spare = spare.or_else(|| Some(self.backups.remove(path.as_ref()?)?.disk));
+        for path in paths {
+            let disk = cluster.control.copy_disk(machine, &path, model());
+            self.backups.insert(path, Backup { disk, starts: own_starts });
+        }
+        let (Some(path), Some(spare)) = (path, spare) else { return };
+        self.judge.say(|| format!("FAULT: {what} instead of {} of s{server}", path.display()));
+        let is_metadata = path.as_path() == std::path::Path::new(METADATA);
+        self.judge.hit(match (is_metadata, wish) {
+            (false, 1) => "fault: target emptied",
+            (false, _) => "fault: older copy of a target",
+            (true, 1) => "fault: metadata emptied",
+            (true, _) => "fault: older copy of the metadata",
+        });
+        let right = cluster.control.swap_disk(machine, &path, spare);
+        let is_over = Arc::new(AtomicBool::new(false));
+        if is_metadata {
+            repair::begin(&cluster, &self.judge, Arc::clone(&is_over));
+        }
+        self.swapped[server] = true;
+        let starts = (0..cluster.len()).map(|server| cluster.starts(server)).collect();
+        let swapped = Swapped { server, path, right, what, starts, is_over };
+        self.lasts(Lasting::Swapped(Box::new(swapped)), &[1_000, 8_000, 20_000]);
+    }
+
+    /// Puts the right disk back. A server that came up with the wrong one must have refused it.
+    fn put_back(&mut self, swapped: Swapped) {
+        let Swapped { server, path, right, what, starts, is_over } = swapped;
+        is_over.store(true, Ordering::SeqCst);
+        let cluster = Arc::clone(&self.cluster);
+        let now = cluster.starts(server);
+        if now.refused > starts[server].refused {
+            self.judge.hit("swap: a disk was refused");
+        } else if now.done > starts[server].done {
+            let told = format!("server s{server} took {what} for {}", path.display());
+            self.judge.violated("a wrong disk is refused", told);
+        }
+        self.judge.say(|| format!("MENDED: the right disk {} of s{server} is back", path.display()));
+        // Servers that were started beside the wrong metadata refuse targets until they are started again.
+        let concerned =
+            |other: &usize| *other == server || cluster.starts(*other).refused > starts[*other].refused;
+        let concerned: Vec<usize> = (0..cluster.len()).filter(concerned).collect();
+        let up: Vec<usize> = concerned.iter().copied().filter(|other| !self.down[*other]).collect();
+        up.iter().for_each(|other| cluster.kill(*other));
+        drop(cluster.control.swap_disk(&cluster.machines[cluster.plan.servers[server]], &path, right));
+        self.with_wrong_disk[server] += cluster.starts(server).done - starts[server].done;
+        self.swapped[server] = false;
+        if up.contains(&0) {
+            self.judge.power_lost(&[], true);
+            self.judge.outage();
+        }
+        up.into_iter().for_each(|other| cluster.restart(other));
+    }
+
     fn disk(&mut self, server: usize, faults: DiskFaults) {
         let of_server: Vec<usize> = self.cluster.plan.targets_of(server).collect();
         let target = if let [one] = of_server[..] { one } else { pick(&mut self.rng, &of_server) };
@@ -209,6 +345,9 @@ impl Nemesis {
             self.judge.hit("fault: metadata disk");
             self.metadata_is_broken = true;
             self.judge.outage();
+        }
+        if self.cluster.plan.integrity && faults.write_errors_per_million > 0 {
+            self.judge.writes_fail_halfway();
         }
         self.cluster.control.set_disk_faults(&self.cluster.machines[machine], &path, faults);
         self.lasts(Lasting::Disk(machine, path), &[500, 5_000]);
@@ -281,6 +420,7 @@ impl Nemesis {
                 self.judge.say(|| format!("MENDED: disk {} of m{machine}", path.display()));
                 cluster.control.set_disk_faults(&cluster.machines[machine], &path, DiskFaults::default());
             }
+            Lasting::Swapped(swapped) => self.put_back(*swapped),
             Lasting::Armed(machine) => {
                 self.armed[machine] = false;
                 cluster.control.power_cut_at_sync(&cluster.machines[machine], u64::MAX);

@@ -112,6 +112,8 @@ pub struct Plan {
     pub integrity: bool,
     /// Whether datafiles are damaged in the end, below stopped servers.
     pub damage: bool,
+    /// Whether an administrator takes disks of stopped servers for others, and puts the right ones back later.
+    pub disks: bool,
     /// The machine of each client.
     pub clients: Vec<usize>,
     /// Programs of each client that run at once.
@@ -196,8 +198,8 @@ impl Plan {
 
     /// What `rng` decides, as far as `options` leave it open.
     pub fn draw(rng: &mut Rng, options: Options) -> Self {
-        let Options { profile, ibridge: ssds, moves, rules, churn, parts, stops, pairs, holes, .. } = options;
-        let Options { integrity, damage, .. } = options;
+        let Options { profile, ibridge: ssds, moves, rules, churn, parts, stops, pairs, .. } = options;
+        let Options { holes, integrity, damage, disks, .. } = options;
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
         let machines_with_servers = 1 + rng.below(count as u64) as usize;
@@ -247,6 +249,8 @@ impl Plan {
         let with_integrity = rng.clone().next_u64() >> 45 & 3 == 2;
         let integrity = integrity.unwrap_or(with_integrity);
         let damage = damage.unwrap_or(false);
+        let with_disks = rng.clone().next_u64() >> 37 & 3 == 1;
+        let disks = disks.unwrap_or(with_disks);
         let mut second = own.clone();
         let pairs = pairs.unwrap_or(with_pairs);
         let stripes = (0..3).map(|_| pick(rng, &[1000, 4096, 4096, 47_008, 65_536, 1 << 20])).collect();
@@ -264,6 +268,7 @@ impl Plan {
             holes,
             integrity,
             damage,
+            disks,
             leases: rng.below(4) > 0,
             transports,
             tasks: 1 + rng.below(2) as usize,

@@ -51,6 +51,9 @@ pub struct Options {
     /// Whether datafiles below stopped servers are removed, cut or, where there are checksums, get other bits; not when
     /// missing.
     pub damage: Option<bool>,
+    /// Whether an administrator takes disks of stopped servers for others, and puts the right ones back later; each seed
+    /// decides when missing.
+    pub disks: Option<bool>,
     /// Keep the history.
     pub verbose: bool,
     /// At most so many steps of each program.

@@ -99,6 +99,10 @@ pub struct Search {
     /// Whether datafiles are removed, cut or, with checksums, get other bits in the end; off without this
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     damage: Option<bool>,
+    /// Whether disks of stopped servers are taken for others, blank ones and older copies, until the right ones are put
+    /// back; without this each seed decides
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    disks: Option<bool>,
     /// Plant this bug, which must be found
     #[cfg(feature = "plants")]
     #[arg(long, value_parser = plant)]
@@ -153,6 +157,7 @@ impl Search {
             holes: self.holes,
             integrity: self.integrity,
             damage: self.damage,
+            disks: self.disks,
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -252,6 +257,7 @@ impl Search {
             ("holes", options.holes),
             ("integrity", options.integrity),
             ("damage", options.damage),
+            ("disks", options.disks),
         ];
         for (name, is_on) in switches {
             if let Some(is_on) = is_on {

@@ -2,7 +2,7 @@
 
 use super::tree::Entry;
 use super::{Body, Device, DiskState, InodeState, Rng, SimDisk, SimInode, Tree};
-use crate::sim::world::DeviceId;
+use crate::sim::world::{DeviceId, World};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ impl SimDisk {
         }
     }
 
-    /// Takes over what is set for the place of a disk rather than for the disk: faults and room.
-    pub fn take_place_of(&self, other: &Self) {
+    /// Takes over what is set for the place of a disk rather than for the disk: faults, slowness and room.
+    pub fn take_place_of(&self, world: &World, other: &Self) {
         let (faults, hollow) = {
             let other = other.state.lock();
             (other.faults, other.hollow.clone())
         };
-        let mut state = self.state.lock();
-        (state.faults, state.hollow) = (faults, hollow);
+        self.set_faults(world, faults);
+        self.state.lock().hollow = hollow;
     }
 
     /// A copy of the disk as it lies unmounted, on another device.
