@@ -3,6 +3,7 @@
 # each figure beside the plain local directory on the same disk in the same round.
 #
 # usage: scripts/bench.sh [options of `weft bench`]      e.g. scripts/bench.sh --json --rounds 5
+#        scripts/bench.sh --integrity --transports auto,socket       files with checksums at rest beside files without
 set -euo pipefail
 cd "$(dirname "$0")/.."
 weft=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/weft
@@ -19,7 +20,11 @@ trap finish EXIT
 
 "$weft" run --state "$WEFT_STATE" --fresh --idle-exit "5 min" -- true
 echo "# $(nproc) processors, $(uname -sr), file system $(stat -f -c %T "$dir"), load $(cut -d' ' -f1 /proc/loadavg) at the start" >&2
-"$weft" bench --interfaces preload,library --transports descriptor,socket "$@"
+case " $* " in
+    *" --transports"*) ways=() ;;
+    *) ways=(--transports descriptor,socket) ;;
+esac
+"$weft" bench --interfaces preload,library "${ways[@]}" "$@"
 if [ -e /dev/fuse ]; then
     mkdir "$dir/mount"
     "$weft" mount "$dir/mount" >&2

@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
+use weft_core::Integrity;
 use weft_workload::{Access, Ior, IorLayout, MdPhase, Mdtest, Size, SyncWhen, WorkloadSpec};
 
 /// Everything that a measurement needs.
@@ -27,7 +28,7 @@ pub struct Bench<'a, W: Write> {
 
 /// The control among the sides.
 const CONTROL: usize = 0;
-/// The side that may have another interface than the client library.
+/// The side that may have another interface than the client library; with `--integrity` the control has its interface.
 const MEASURED: usize = 1;
 
 /// What one side has done in one pass.
@@ -99,12 +100,18 @@ impl<'a, W: Write> Bench<'a, W> {
         context: Option<&'a Context>,
         out: &'a mut W,
     ) -> io::Result<Self> {
-        let control = match &args.against {
-            Some(file) => Side::cluster(file)?,
-            None => Side::Plain(Plain::new(args.control.as_deref())?),
+        let control = match (&args.against, context) {
+            (Some(file), _) => Side::cluster(file)?,
+            (None, Some(context)) if args.integrity => {
+                Side::with_integrity(&context.cluster_file, Integrity::Off)?
+            }
+            (None, _) => Side::Plain(Plain::new(args.control.as_deref())?),
         };
         let measured = match (&args.path, context) {
             (Some(path), _) => Side::Plain(Plain::new(Some(path))?),
+            (None, Some(context)) if args.integrity => {
+                Side::with_integrity(&context.cluster_file, Integrity::Crc32c)?
+            }
             (None, Some(context)) => Side::cluster(&context.cluster_file)?,
             (None, None) => return Err(io::Error::other("neither a cluster nor a path to measure")),
         };
@@ -163,7 +170,9 @@ impl<'a, W: Write> Bench<'a, W> {
         for (number, side) in self.sides.iter().enumerate() {
             let fresh = side.fresh()?;
             let (ranks, dir) = match side {
-                _ if number == MEASURED => self.measured(interface, transport, ranks, &fresh)?,
+                _ if number == MEASURED || self.args.integrity => {
+                    self.measured(interface, transport, ranks, &fresh)?
+                }
                 Side::Plain(_) => (Ranks::start(ranks, &Reach::Calls, &[], self.args.spin)?, fresh.clone()),
                 Side::Cluster { file, .. } => (self.by_library(file, transport, ranks)?, fresh.clone()),
             };
@@ -171,7 +180,7 @@ impl<'a, W: Write> Bench<'a, W> {
         }
         let number = self.rounds_begun.get();
         self.rounds_begun.set(number + 1);
-        let first = if self.args.against.is_some() { number % self.sides.len() } else { CONTROL };
+        let first = if self.args.compares_weft() { number % self.sides.len() } else { CONTROL };
         Ok(Round { seats, first })
     }
 
@@ -217,7 +226,7 @@ impl<'a, W: Write> Bench<'a, W> {
             if sums.iter().all(is_enough) {
                 return Ok(sums);
             }
-            if self.args.against.is_some() {
+            if self.args.compares_weft() {
                 round.first = (round.first + 1) % self.sides.len();
             }
         }
@@ -385,7 +394,7 @@ impl<'a, W: Write> Bench<'a, W> {
         for (side, own) in series.iter().enumerate().skip(MEASURED) {
             let client_us = |series: &Series| series.per_op(series.sum.outcome.cpu_s * 1e6);
             let server_us = |series: &Series| series.per_op(series.sum.server.cpu_s * 1e6);
-            let against = self.args.against.is_some().then(|| Against {
+            let against = self.args.compares_weft().then(|| Against {
                 cluster: self.sides[side].name().to_owned(),
                 cpu_ratio: median_ratio(&own.cpu_us_per_op, &control.cpu_us_per_op),
                 seconds: median(&own.seconds),
@@ -422,7 +431,7 @@ impl<'a, W: Write> Bench<'a, W> {
                 if !self.emulated().is_empty() {
                     writeln!(self.out, "emulated devices: {}", self.emulated().join(", "))?;
                 }
-                table_head(self.out, self.args.against.is_some())?;
+                table_head(self.out, self.args.compares_weft())?;
                 self.head_done = true;
             }
             table_row(self.out, row)?;

@@ -5,19 +5,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_client::Client;
+use weft_core::Integrity;
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::FileType;
 
-/// Makes a new directory in Weft; its name below the root.
+/// Makes a new directory in Weft; its name below the root. Its files get checksums at rest as `integrity` says.
 ///
 /// # Errors
-/// Those of mkdir(2).
-pub fn fresh_in_weft(client: &Client<RealEnv>) -> io::Result<String> {
+/// Errors of mkdir(2) and setxattr(2).
+pub fn fresh_in_weft(client: &Client<RealEnv>, integrity: Option<Integrity>) -> io::Result<String> {
+    let failed = |error: weft_client::Error| io::Error::other(error.to_string());
     let name = format!("bench-{}-{}", std::process::id(), fresh_number());
-    match block_on(client.mkdir(&place(&name), 0o755)) {
-        Ok(_) => Ok(name),
-        Err(error) => Err(io::Error::other(error.to_string())),
+    block_on(client.mkdir(&place(&name), 0o755)).map_err(failed)?;
+    if let Some(integrity) = integrity {
+        let word = integrity.word().as_bytes();
+        block_on(client.set_xattr(&place(&name), "user.weft.integrity", word, false, false))
+            .map_err(failed)?;
     }
+    Ok(name)
 }
 
 /// Removes a directory of Weft and all that it holds, as far as that can be done.

@@ -41,7 +41,7 @@ pub struct Row {
 /// The same work on two clusters.
 #[derive(Clone, Debug, Serialize)]
 pub struct Against {
-    /// The name of the cluster whose figures these are.
+    /// The name of the cluster whose figures these are, or its setting of checksums at rest.
     pub cluster: String,
     /// Median over the rounds of its processor time per operation over the other's, ranks and servers together.
     pub cpu_ratio: f64,

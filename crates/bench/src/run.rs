@@ -30,6 +30,10 @@ pub struct BenchArgs {
     /// to that of `--against` shows what chance gives.
     #[arg(long, value_name = "CLUSTER.toml", requires = "against")]
     pub beside: Vec<PathBuf>,
+    /// Compare files with checksums at rest to files without, in turns on the same cluster, instead of Weft to the plain
+    /// local directory.
+    #[arg(long, conflicts_with_all = ["path", "against", "beside", "control"])]
+    pub integrity: bool,
     /// Transfers are repeated, all sides in turns, until each side has taken so many seconds in a round.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     pub at_least: f64,
@@ -164,6 +168,13 @@ fn pattern(text: &str) -> Result<Pattern, String> {
         "interleaved" => Ok(Pattern::Interleaved),
         "file-per-process" => Ok(Pattern::FilePerProcess),
         _ => Err(format!("unknown pattern {text:?}: use segmented, interleaved or file-per-process")),
+    }
+}
+
+impl BenchArgs {
+    /// Whether the control is Weft too, so that the side that goes first changes from round to round.
+    pub(crate) fn compares_weft(&self) -> bool {
+        self.against.is_some() || self.integrity
     }
 }
 

@@ -5,6 +5,7 @@ use crate::ground::{Plain, fresh_in_weft, remove_in_weft};
 use std::io;
 use std::path::{Path, PathBuf};
 use weft_client::Client;
+use weft_core::Integrity;
 use weft_env::real::RealEnv;
 
 /// One of those that do the same work in turns.
@@ -17,6 +18,8 @@ pub enum Side {
         file: PathBuf,
         /// For what is not measured.
         client: Client<RealEnv>,
+        /// Setting of checksums at rest of its directories; `None` leaves it to the cluster.
+        integrity: Option<Integrity>,
     },
 }
 
@@ -27,7 +30,16 @@ impl Side {
     /// A bad cluster file.
     pub fn cluster(file: &Path) -> io::Result<Self> {
         let client = connect(file, "auto").map_err(io::Error::other)?;
-        Ok(Self::Cluster { file: file.to_owned(), client })
+        Ok(Self::Cluster { file: file.to_owned(), client, integrity: None })
+    }
+
+    /// The cluster of `file`, in directories whose files have or lack checksums at rest.
+    ///
+    /// # Errors
+    /// A bad cluster file.
+    pub fn with_integrity(file: &Path, integrity: Integrity) -> io::Result<Self> {
+        let client = connect(file, "auto").map_err(io::Error::other)?;
+        Ok(Self::Cluster { file: file.to_owned(), client, integrity: Some(integrity) })
     }
 
     /// A new directory of it; its path, or its name below the root of a cluster.
@@ -37,7 +49,7 @@ impl Side {
     pub fn fresh(&self) -> io::Result<String> {
         match self {
             Self::Plain(plain) => plain.fresh(),
-            Self::Cluster { client, .. } => fresh_in_weft(client),
+            Self::Cluster { client, integrity, .. } => fresh_in_weft(client, *integrity),
         }
     }
 
@@ -63,8 +75,11 @@ impl Side {
         }
     }
 
-    /// A cluster's own name.
+    /// A cluster's own name, or the setting of checksums at rest by which sides on one cluster differ.
     pub fn name(&self) -> &str {
+        if let Self::Cluster { integrity: Some(integrity), .. } = self {
+            return integrity.word();
+        }
         self.client().map_or("", |client| &client.map().name)
     }
 

@@ -62,6 +62,26 @@ fn the_usual_cases_are_measured_and_compared() {
 }
 
 #[test]
+fn the_cost_of_checksums_at_rest_is_measured_in_turns() {
+    let cluster = Embedded::started();
+    let args = "bench --integrity --size 256KiB --transfers 47008 --patterns segmented --files 3 --rounds 2 --ranks 2 --sync";
+    let args: Vec<&str> =
+        args.split(' ').chain(["--interfaces", "preload", "--transports", "auto"]).collect();
+    let printed = cluster.weft(args.iter().chain(&["--json"]));
+    let got = rows(&printed);
+    let got: Vec<&str> = got.iter().map(|row| row.1.as_str()).collect();
+    assert_eq!(got, ["write", "write+sync", "read", "create", "stat", "remove"]);
+    for line in printed.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+        assert_eq!(row["cluster"], "crc32c", "{line}");
+        assert!(row["cpu_ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{line}");
+    }
+    let table = cluster.weft(&args[..]);
+    assert!(table.lines().any(|line| line.contains("ior-segmented") && line.ends_with("crc32c")), "{table}");
+    assert_eq!(cluster.weft(["ls"]), "");
+}
+
+#[test]
 fn another_file_system_needs_no_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let (path, control) = (dir.path().join("there"), dir.path().join("control"));

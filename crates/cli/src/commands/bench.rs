@@ -22,6 +22,10 @@ rounds' quotients of throughput and of processor time per operation. --beside ha
 two: one that is alike to the other shows what chance gives. With --flush a write has ended when it is synced and SSDs
 beside disks are written back.
 
+--integrity shows what checksums at rest cost: the same work on files with the setting crc32c (measured) and off
+(other), in turns on the same cluster, with the same columns. A file with checksums lends no descriptor, so the transport
+auto compares messages with descriptors where the other file lends them; socket compares messages with messages.
+
 --workload plays what a parallel program does to files: mpi-io-test, ior, hpio, mpi-tile-io, btio, flash-io, s3d-io,
 server-span, mdtest, mpi-md-test, or what a file describes (`weft workload list`, docs/workloads.md). A figure is
 printed for each of its phases; a last round compares every byte.
@@ -31,6 +35,7 @@ Examples:
   weft bench --interfaces preload --transfers 47008 --json
   weft bench --workload mpi-io-test --set size=65KiB --ranks 8
   weft bench --cluster on.toml --against off.toml --flush --writes-only --transfers 47008 --interfaces library
+  weft bench --integrity --transports socket --files 0    what checksums at rest cost
   weft bench --workload btio.toml --path /mnt/other       no Weft: another file system beside the local directory
   weft mount /mnt/w && weft bench --interfaces fuse --mount /mnt/w";
 
@@ -59,7 +64,7 @@ impl Bench {
         };
         embedded::revive(&cluster)?;
         let _held = embedded::hold(&cluster)?;
-        if self.args.control.is_none() && self.args.against.is_none() {
+        if self.args.control.is_none() && self.args.against.is_none() && !self.args.integrity {
             // On the device of the targets, or the comparison means nothing.
             self.args.control = cluster.embedded.as_ref().map(|state| state.join("bench-control"));
         }
