@@ -4,8 +4,14 @@ mod common;
 
 use common::servers::Servers;
 use std::fs;
+use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use weft_client::Client;
+use weft_config::Cluster;
+use weft_core::FileOffset;
+use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::{LayoutSpec, OpenFlags, Place as At, ROOT};
 
 /// Datafiles below a target, without their checksums.
 fn datafiles(target: &Path) -> Vec<PathBuf> {
@@ -19,7 +25,7 @@ fn datafiles(target: &Path) -> Vec<PathBuf> {
 }
 
 fn has_sums(datafile: &Path) -> bool {
-    PathBuf::from(format!("{}.sum", datafile.display())).exists()
+    sums(datafile).exists()
 }
 
 /// Flips a bit of a file on the disk.
@@ -65,12 +71,13 @@ fn damage_is_an_error_that_names_it_and_a_scrub_names_the_file_and_the_range() {
     damage(plain[0], 500_000);
     assert_eq!(fs::metadata(plain[0]).expect("there").len(), 1_000_000);
     let told = servers.fails(1, ["cat", "/weft/checked"]);
-    for word in ["499712 to 503808", "do not match their checksums", "target 0", "s0", "fsck --scrub"] {
+    let words =
+        ["/weft/checked", "bytes 499712 to 503808 of the file are damaged", "target 0", "s0", "fsck --scrub"];
+    for word in words {
         assert!(told.contains(word), "{word} in: {told}");
     }
-    let output = servers.command(["fsck", "--scrub"]).output().expect("weft starts");
-    let found = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(4), "{found}");
+    let (code, found) = scrub(&servers);
+    assert_eq!(code, Some(4), "{found}");
     assert!(found.contains("/weft/checked: bytes 499712 to 503808 are damaged"), "{found}");
     assert!(!found.contains("/weft/off/plain"), "{found}");
     // Without --scrub nothing is read.
@@ -83,6 +90,167 @@ fn damage_is_an_error_that_names_it_and_a_scrub_names_the_file_and_the_range() {
     assert!(servers.weft(["fsck", "--scrub"]).contains("0 problems"));
     servers.weft(["cat", "/weft/checked"]);
     servers.weft(["rm", "/weft/checked"]);
+}
+
+/// Exit code and output of `weft fsck --scrub`.
+fn scrub(servers: &Servers) -> (Option<i32>, String) {
+    let output = servers.command(["fsck", "--scrub"]).output().expect("weft starts");
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The bytes of a file, as `weft cat` prints them.
+fn cat(servers: &Servers, path: &str) -> Vec<u8> {
+    let output = servers.command(["cat", path]).output().expect("weft starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+fn sums(datafile: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.sum", datafile.display()))
+}
+
+#[test]
+fn the_range_in_the_file_is_named_where_it_is_striped() {
+    let servers = Servers::of_classes(&["hdd", "hdd"], "", "", "", "");
+    let source = servers.path("source");
+    fs::write(&source, vec![5; 400_000]).expect("written");
+    servers.weft(["setstripe", "--integrity", "crc32c", "-c", "2", "-S", "64K", "-i", "0", "/weft"]);
+    servers.weft(["cp", source.to_str().expect("text"), "/weft/striped"]);
+    let [datafile] = &datafiles(&servers.path("target1"))[..] else { panic!("one datafile") };
+    // The second stripe of the second datafile is the fourth of the file.
+    damage(datafile, 65_536 + 5000);
+    let told = servers.fails(1, ["cat", "/weft/striped"]);
+    for word in
+        ["bytes 200704 to 204800 of the file", "bytes 69632 to 73728 of this datafile on target 1", "s1"]
+    {
+        assert!(told.contains(word), "{word} in: {told}");
+    }
+    let (code, found) = scrub(&servers);
+    assert_eq!(code, Some(4), "{found}");
+    assert!(found.contains("/weft/striped: bytes 200704 to 204800 are damaged"), "{found}");
+}
+
+#[test]
+fn a_datafile_whose_checksums_are_missing_is_not_read_as_if_it_had_none() {
+    let mut servers = Servers::of_classes(&["hdd"], "", "", "", "");
+    let source = servers.path("source");
+    fs::write(&source, vec![9; 300_000]).expect("written");
+    let source = source.to_str().expect("text").to_owned();
+    servers.weft(["setstripe", "--integrity", "crc32c", "/weft"]);
+    servers.weft(["cp", &source, "/weft/checked"]);
+    let [datafile] = &datafiles(&servers.path("target0"))[..] else { panic!("one datafile") };
+    servers.stop(0);
+    let kept = fs::read(sums(datafile)).expect("checksums");
+    fs::remove_file(sums(datafile)).expect("removed");
+    servers.start(0);
+    let told = servers.fails(1, ["cat", "/weft/checked"]);
+    for word in ["/weft/checked", "are missing", "target 0", "s0", "restore the file from a backup"] {
+        assert!(told.contains(word), "{word} in: {told}");
+    }
+    let (code, found) = scrub(&servers);
+    assert_eq!(code, Some(4), "{found}");
+    assert!(found.contains("/weft/checked: the checksums of datafile"), "{found}");
+    assert!(found.contains("in 0 datafiles with checksums; 1 have none"), "{found}");
+    // One remedy: what was lost comes back.
+    servers.stop(0);
+    fs::write(sums(datafile), kept).expect("brought back");
+    servers.start(0);
+    assert!(cat(&servers, "/weft/checked") == vec![9; 300_000]);
+    assert_eq!(scrub(&servers).0, Some(0));
+    // The other: the file is replaced.
+    servers.stop(0);
+    fs::remove_file(sums(datafile)).expect("removed");
+    servers.start(0);
+    servers.weft(["cp", &source, "/weft/checked"]);
+    assert!(cat(&servers, "/weft/checked") == vec![9; 300_000]);
+    assert!(datafiles(&servers.path("target0")).iter().all(|path| has_sums(path)));
+    assert_eq!(scrub(&servers).0, Some(0));
+}
+
+#[test]
+fn a_moved_file_keeps_its_checksums() {
+    let servers = Servers::of_classes(&["hdd", "hdd"], "", "", "", "");
+    let source = servers.path("source");
+    let bytes: Vec<u8> = (0..500_000_u32).map(|at| (at % 253) as u8).collect();
+    fs::write(&source, &bytes).expect("written");
+    servers.weft(["setstripe", "--integrity", "crc32c", "-c", "1", "-i", "0", "/weft"]);
+    servers.weft(["cp", source.to_str().expect("text"), "/weft/moved"]);
+    servers.weft(["migrate", "--verify", "-c", "2", "-S", "64K", "/weft/moved"]);
+    assert!(servers.weft(["getstripe", "/weft/moved"]).contains("integrity: crc32c"));
+    assert!(cat(&servers, "/weft/moved") == bytes);
+    let [datafile] = &datafiles(&servers.path("target1"))[..] else { panic!("one datafile") };
+    assert!(has_sums(datafile));
+    damage(datafile, 10);
+    let told = servers.fails(1, ["cat", "/weft/moved"]);
+    assert!(told.contains("do not match their checksums"), "{told}");
+    let (code, found) = scrub(&servers);
+    assert_eq!(code, Some(4), "{found}");
+    assert!(found.contains("/weft/moved: bytes "), "{found}");
+    // Damaged bytes are not moved on as if they were good.
+    let told = servers.fails(1, ["migrate", "-c", "1", "-S", "64K", "/weft/moved"]);
+    assert!(told.contains("do not match their checksums"), "{told}");
+}
+
+#[test]
+fn damage_below_an_ssd_is_found() {
+    let ssd =
+        "size = \"32 MiB\"\npolicy = \"threshold\"\nfragments_below = \"64 KiB\"\nrandom_below = \"64 KiB\"
+idle = \"1 h\"\ndirty_high = \"32 MiB\"\ndirty_low = \"32 MiB\"";
+    let servers = Servers::of_classes(&["hdd"], "", "", ssd, "[client]\nfragment_threshold = \"64 KiB\"");
+    let dirty = || servers.ssds()[0]["dirty"].as_u64().expect("a number");
+    let source = servers.path("source");
+    let mut bytes: Vec<u8> = (0..300_000_u32).map(|at| (at % 247) as u8).collect();
+    fs::write(&source, &bytes).expect("written");
+    servers.weft(["setstripe", "--integrity", "crc32c", "/weft"]);
+    servers.weft(["cp", source.to_str().expect("text"), "/weft/file"]);
+    servers.weft(["flush"]);
+    assert_eq!(dirty(), 0);
+    let [datafile] = &datafiles(&servers.path("target0"))[..] else { panic!("one datafile") };
+    assert!(has_sums(datafile));
+    // Newer bytes on the SSD, in the middle of a block of the disk and behind its end.
+    for offset in [100_500, 299_000] {
+        let newer = vec![0xa5; 2000];
+        bytes.resize(bytes.len().max(offset + newer.len()), 0);
+        bytes[offset..offset + newer.len()].copy_from_slice(&newer);
+        patch(&servers, "file", offset as u64, &newer);
+    }
+    assert!(dirty() >= 4000, "{}", dirty());
+    assert!(cat(&servers, "/weft/file") == bytes);
+    // Damage of the disk beside what the SSD has, and in a block of which it has a part.
+    for at in [200_000, 100_000] {
+        damage(datafile, at);
+        let told = servers.fails(1, ["cat", "/weft/file"]);
+        assert!(told.contains("of the file are damaged"), "{told}");
+        let (code, found) = scrub(&servers);
+        assert_eq!(code, Some(4), "{found}");
+        let start = at - at % 4096;
+        assert!(
+            found.contains(&format!("/weft/file: bytes {start} to {} are damaged", start + 4096)),
+            "{found}"
+        );
+        damage(datafile, at);
+        assert!(cat(&servers, "/weft/file") == bytes);
+    }
+    servers.weft(["flush"]);
+    assert_eq!(dirty(), 0);
+    assert!(cat(&servers, "/weft/file") == bytes);
+    let (code, found) = scrub(&servers);
+    assert_eq!(code, Some(0), "{found}");
+    damage(datafile, 100_600);
+    assert!(servers.fails(1, ["cat", "/weft/file"]).contains("of the file are damaged"));
+}
+
+/// Writes bytes of a file that is there.
+fn patch(servers: &Servers, name: &str, offset: u64, bytes: &[u8]) {
+    let cluster = Cluster::load(&servers.file()).expect("a cluster file");
+    let credentials = cluster.credentials().expect("a key");
+    let client = Client::new(RealEnv::new(), cluster.map(), cluster.client_options(), credentials);
+    let place = At { base: ROOT, path: name.as_bytes().to_vec(), follow: true };
+    let flags = OpenFlags { write: true, ..OpenFlags::default() };
+    let file = block_on(client.open(&place, flags, 0o644, &LayoutSpec::default())).expect("opened");
+    let wrote = block_on(file.write_at(&[IoSlice::new(bytes)], FileOffset(offset))).expect("written");
+    assert_eq!(wrote, bytes.len());
+    block_on(file.sync()).expect("synced");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::gather::{pick, pick_mut};
 use crate::lease::attach_shared;
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
-use weft_core::{ByteLen, FileId, LocalOffset, ObjectId, SubRequest};
+use weft_core::{ByteLen, FileId, LocalExtent, LocalOffset, ObjectId, SubRequest};
 use weft_env::plants::{self, Plant, planted};
 use weft_env::{Env, Shared};
 use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, Place, SIBLINGS_MAX};
@@ -30,11 +30,13 @@ pub(crate) struct Part {
     pub(crate) ended: bool,
     /// Where in the connection's shared area the bytes under way are to lie.
     shared_at: Option<u32>,
+    /// Bytes of the datafile that its server found damaged.
+    pub(crate) damaged: Option<LocalExtent>,
 }
 
 impl Part {
     pub(crate) fn new(sub: SubRequest) -> Self {
-        Self { sub, done: 0, asked: 0, datafile_len: None, ended: false, shared_at: None }
+        Self { sub, done: 0, asked: 0, datafile_len: None, ended: false, shared_at: None, damaged: None }
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -148,6 +150,12 @@ impl<E: Env> Traffic<E> for Reads<'_, '_> {
             }
             DataReply::Failed(error) => {
                 wire.link.skip_payload(u64::from(header.payload_len)).await?;
+                return Ok(Err(error));
+            }
+            DataReply::Damaged { start, end, error } => {
+                wire.link.skip_payload(u64::from(header.payload_len)).await?;
+                let len = ByteLen(end.saturating_sub(start));
+                part.damaged = Some(LocalExtent { offset: LocalOffset(start), len });
                 return Ok(Err(error));
             }
             _ => return Err(unexpected()),

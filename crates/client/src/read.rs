@@ -9,11 +9,14 @@ use crate::under::{Under, unfinished};
 use crate::write::expired;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
-use weft_core::{Access, ByteLen, Extent, FileOffset, ObjectId, Piece, SubRequest};
+use weft_core::{Access, ByteLen, Extent, FileOffset, Layout, ObjectId, Piece, SubRequest};
 use weft_env::plants::{Plant, planted};
 use weft_env::{Env, File};
 use weft_wire::Errno;
 use weft_wire::data::DatafileMeta;
+
+/// Most damaged ranges of a file that an error names: a block of 4 KiB is in several with stripes below that.
+const DAMAGED_RANGES_MAX: usize = 8;
 
 /// The largest offset of a file.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -179,7 +182,8 @@ impl<E: Env> State<E> {
                 area_used: 0,
             };
             exchange(core, &mut items, &mut reads).await;
-            under.after(self, items).await?;
+            let done = under.after(self, items).await;
+            done.map_err(|error| with_damage(&home.layout, parts, error))?;
         }
     }
 
@@ -350,4 +354,19 @@ impl<E: Env> State<E> {
             errno: Errno(error.raw_os_error().unwrap_or(Errno::EIO.0)),
         }))
     }
+}
+
+/// Adds the damaged bytes of the file to the refusal of a read, which names those of a datafile.
+#[cold]
+fn with_damage(layout: &Layout, parts: &[Part], mut error: Error) -> Error {
+    let damaged = parts.iter().find_map(|part| Some((part.sub.object, part.damaged?)));
+    let (Error::Refused(refused), Some((object, local))) = (&mut error, damaged) else { return error };
+    let pieces = layout.file_pieces(object, local);
+    let ranges = pieces.map(|piece| format!("{} to {}", piece.offset.0, piece.offset.0 + piece.len.0));
+    let ranges: Vec<String> = ranges.take(DAMAGED_RANGES_MAX).collect();
+    if !ranges.is_empty() {
+        let detail = std::mem::take(&mut refused.error.detail);
+        refused.error.detail = format!("bytes {} of the file are damaged: {detail}", ranges.join(", "));
+    }
+    error
 }

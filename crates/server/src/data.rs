@@ -428,6 +428,22 @@ impl<E: Env> DataService<E> {
         found.map_err(|error| self.failed(error))
     }
 
+    /// Reply to a read that failed with `error`.
+    fn read_failed(&self, served: &Served<E>, cap: &Capability, error: DatafileError) -> DataReply {
+        if let Err(moved) = self.check_seal(served, cap) {
+            return DataReply::Failed(moved);
+        }
+        let range = match &error {
+            DatafileError::Damaged { start, end, .. } => Some((*start, *end)),
+            _ => None,
+        };
+        let error = self.failed(error);
+        match range {
+            Some((start, end)) => DataReply::Damaged { start, end, error },
+            None => DataReply::Failed(error),
+        }
+    }
+
     fn note_stuck(&self, stuck: usize) {
         if stuck > 0 {
             (self.hooks.log)(&format!(
@@ -438,7 +454,10 @@ impl<E: Env> DataService<E> {
 
     /// As it goes to the client, whose log it ends in; broken devices are also this server's concern.
     fn failed(&self, error: DatafileError) -> WireError {
-        if let DatafileError::Device { .. } | DatafileError::Damaged { .. } = &error {
+        if let DatafileError::Device { .. }
+        | DatafileError::Damaged { .. }
+        | DatafileError::ChecksumsMissing { .. } = &error
+        {
             (self.hooks.log)(&error.to_string());
         }
         WireError::new(Errno(error.errno()), format!("server {:?}: {error}", self.name))

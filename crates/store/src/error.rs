@@ -44,6 +44,20 @@ pub enum DatafileError {
         /// One past their last byte.
         end: u64,
     },
+    /// The file asks for checksums at rest, and this datafile holds bytes without any.
+    #[error(
+        "{path}: {doing}: the checksums of this datafile on {target} are missing, so its bytes cannot be verified: restore \
+         the file from a backup, or bring the file {path}{suffix} back, and look at the disk's health",
+        suffix = crate::integrity::SUFFIX
+    )]
+    ChecksumsMissing {
+        /// The datafile.
+        path: String,
+        /// The target that it lies on.
+        target: TargetId,
+        /// The operation.
+        doing: &'static str,
+    },
     /// An earlier sync failed, and what was written before it may be lost.
     #[error(
         "{path}: sync: an earlier sync of it failed, and the system does not say which bytes were lost: \
@@ -90,7 +104,11 @@ impl DatafileError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::NoSpace { .. } => ENOSPC,
-            Self::Device { .. } | Self::Damaged { .. } | Self::Unsafe { .. } | Self::Log(_) => EIO,
+            Self::Device { .. }
+            | Self::Damaged { .. }
+            | Self::ChecksumsMissing { .. }
+            | Self::Unsafe { .. }
+            | Self::Log(_) => EIO,
             Self::Removed { .. } => ESTALE,
             Self::Other { source, .. } => source.raw_os_error().unwrap_or(EIO),
         }

@@ -434,7 +434,7 @@ fn a_scrub_names_all_damage_and_goes_on_where_it_stopped() {
                 steps += 1;
                 verified += step.verified.0;
                 checked += step.checked;
-                unchecked += step.unchecked;
+                unchecked += step.unchecked.len();
                 damaged
                     .extend(step.damaged.iter().map(|damage| (damage.key.file.0, damage.start, damage.end)));
                 from = step.next;
@@ -449,6 +449,52 @@ fn a_scrub_names_all_damage_and_goes_on_where_it_stopped() {
         }
         assert_eq!(target.damage().0, 4);
     });
+}
+
+#[test]
+fn a_datafile_without_the_checksums_that_its_file_asks_for_is_never_read() {
+    let wish = Some(Integrity::Crc32c);
+    for module in MODULES {
+        let mut sim = Sim::with_seed(1);
+        let env = sim.node("node");
+        let world = env.clone();
+        sim.block_on(&env, async move {
+            let target = Target::open(&world, &spec(module, Integrity::Off)).await.expect("target");
+            target.require_sums(key(1), wish).await.expect("a missing one has no bytes");
+            target.prepare(key(1), wish).await.expect("prepare");
+            target.require_sums(key(1), wish).await.expect("an empty one");
+            target.write(key(1), LocalOffset(0), &[7; 10_000]).await.expect("write");
+            target.sync_sums_name(key(1)).await.expect("synced");
+            target.require_sums(key(1), wish).await.expect("checksums are there");
+            drop(target);
+            let dir = world.dir(Path::new("/")).await.expect("dir");
+            dir.remove(&(key(1).name() + ".sum")).await.expect("removed");
+            for marker in [true, false] {
+                if !marker {
+                    dir.remove("sums").await.expect("removed");
+                }
+                let target = Target::open(&world, &spec(module, Integrity::Off)).await.expect("target");
+                let refused = target.require_sums(key(1), wish).await.expect_err("nothing to verify with");
+                assert!(matches!(refused, DatafileError::ChecksumsMissing { .. }), "{refused}");
+                assert!(refused.to_string().contains("target 4"), "{refused}");
+                assert_eq!(refused.errno(), 5);
+                let step = target.scrub(None, ByteLen(1 << 30)).await.expect("scrub");
+                assert_eq!((step.checked, step.unchecked), (0, vec![key(1)]));
+                for wish in [None, Some(Integrity::Off)] {
+                    target.require_sums(key(1), wish).await.expect("the target decides");
+                }
+            }
+            let target = Target::open(&world, &spec(module, Integrity::Off)).await.expect("target");
+            let refused = target.prepare(key(1), wish).await.expect_err("no checksums of unknown bytes");
+            assert!(matches!(refused, DatafileError::ChecksumsMissing { .. }), "{refused}");
+            // After a cut to zero bytes the next write creates checksums.
+            target.set_len(key(1), ByteLen(0)).await.expect("cut");
+            target.prepare(key(1), wish).await.expect("prepare");
+            target.write(key(1), LocalOffset(0), &[8; 5000]).await.expect("write");
+            target.require_sums(key(1), wish).await.expect("checksums are there");
+            assert!(target.is_checked(key(1)).await.expect("asked"));
+        });
+    }
 }
 
 #[test]

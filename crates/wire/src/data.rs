@@ -283,6 +283,9 @@ pub const SCRUB_LEN_MAX: u32 = 16 << 20;
 /// The most damaged ranges in one [`DataReply::Scrubbed`]: every other block of what one request verifies.
 pub const SCRUB_DAMAGES_MAX: usize = (SCRUB_LEN_MAX / 4096) as usize + 1024;
 
+/// The most datafiles without checksums in one [`DataReply::Scrubbed`].
+pub const SCRUB_UNCHECKED_MAX: usize = 1024;
+
 /// Bytes of a datafile that do not match their checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Damage {
@@ -305,8 +308,9 @@ pub struct Scrubbed {
     pub verified: ByteLen,
     /// Datafiles with checksums that were read to their end.
     pub checked: u64,
-    /// Datafiles without checksums that were passed over.
-    pub unchecked: u64,
+    /// Datafiles that hold bytes without checksums, which were passed over.
+    #[serde(deserialize_with = "bounded::vec::<_, _, SCRUB_UNCHECKED_MAX>")]
+    pub unchecked: Vec<(FileId, ObjectId)>,
     /// Damaged ranges.
     #[serde(deserialize_with = "bounded::vec::<_, _, SCRUB_DAMAGES_MAX>")]
     pub damaged: Vec<Damage>,
@@ -461,6 +465,15 @@ pub enum DataReply {
     Sought(Vec<Option<LocalOffset>>),
     /// To `Scrub`.
     Scrubbed(Scrubbed),
+    /// To a read of bytes that do not match their checksums.
+    Damaged {
+        /// First damaged byte of the datafile.
+        start: u64,
+        /// One past the last one.
+        end: u64,
+        /// As in `Failed`.
+        error: WireError,
+    },
 }
 
 /// The lease page: shared memory in which a server tells a client which descriptors it may still use.

@@ -159,7 +159,7 @@ fn replies() {
                 next: None,
                 verified: ByteLen(300),
                 checked: 2,
-                unchecked: 1,
+                unchecked: vec![(FileId(4), ObjectId { component: 1, column: 2 })],
                 damaged: vec![Damage {
                     file: FileId(3),
                     object: ObjectId::default(),
@@ -167,6 +167,7 @@ fn replies() {
                     end: 8192,
                 }],
             }),
+            DataReply::Damaged { start: 4096, end: 8192, error: WireError::new(Errno::EIO, "disk") },
         ],
     );
 }

@@ -4,8 +4,8 @@ mod support;
 
 use weft_core::ibridge::Report;
 use weft_core::{
-    AttachToken, ByteLen, ClassLayout, ClassPart, ClusterId, Component, FileId, FileOffset, Layout, Nanos,
-    RecordedLens, Strip, TargetId, TargetState, TargetUuid, Timestamp,
+    AttachToken, ByteLen, ClassLayout, ClassPart, ClusterId, Component, FileId, FileOffset, Integrity,
+    Layout, Nanos, RecordedLens, Strip, TargetId, TargetState, TargetUuid, Timestamp,
 };
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::hello::Identity;
@@ -294,6 +294,7 @@ fn replies() {
         path: b"a/b".to_vec(),
         recorded: recorded(),
         epoch: 300,
+        integrity: Some(Integrity::Crc32c),
     };
     let replies = [
         MetaReply::Attr(attr(false)),

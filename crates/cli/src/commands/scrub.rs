@@ -5,11 +5,12 @@ use super::session::{Weft, why};
 use crate::failure::Failure;
 use crate::table::human;
 use indicatif::ProgressBar;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use weft_core::{ByteLen, FileId, LocalExtent, LocalOffset, TargetId};
+use weft_core::{ByteLen, Extent, FileId, Integrity, LocalExtent, LocalOffset, ObjectId, TargetId};
 use weft_env::real::block_on;
 use weft_wire::data::Damage;
+use weft_wire::meta::{FileType, ScannedInode};
 
 /// Bytes that a server verifies for one request.
 const STEP: ByteLen = ByteLen(8 << 20);
@@ -23,9 +24,9 @@ pub struct Report {
     pub verified: u64,
     /// Datafiles with checksums.
     pub checked: u64,
-    /// Datafiles without checksums.
+    /// Datafiles that hold bytes without checksums.
     pub unchecked: u64,
-    /// One sentence for each damaged range of a datafile.
+    /// One sentence for each damaged range of a datafile, and for each datafile whose checksums are missing.
     pub problems: Vec<String>,
 }
 
@@ -40,7 +41,9 @@ impl Report {
 /// Verifies all targets, at most `rate` bytes a second on each server in turn.
 pub fn all(weft: &Weft, rate: Option<ByteLen>, bar: &ProgressBar) -> Result<Report, Failure> {
     let mut report = Report::default();
-    let mut damaged: BTreeMap<FileId, Vec<(TargetId, Damage)>> = BTreeMap::new();
+    let mut found: BTreeMap<FileId, Vec<(TargetId, Finding)>> = BTreeMap::new();
+    // Datafiles without checksums may be very many: of those, only the ones of these files are kept.
+    let asking = files_that_ask(weft)?;
     for target in weft.cluster.map().targets {
         bar.set_message(format!("MiB verified, target {}", target.id.0));
         let mut pace = Pace::new(rate);
@@ -51,10 +54,13 @@ pub fn all(weft: &Weft, rate: Option<ByteLen>, bar: &ProgressBar) -> Result<Repo
                 .map_err(|error| Failure::new(format!("target {}", target.id.0), why(&error)))?;
             report.verified += done.verified.0;
             report.checked += done.checked;
-            report.unchecked += done.unchecked;
+            report.unchecked += done.unchecked.len() as u64;
             bar.set_position(report.verified >> 20);
             for damage in done.damaged {
-                damaged.entry(damage.file).or_default().push((target.id, damage));
+                found.entry(damage.file).or_default().push((target.id, Finding::Damaged(damage)));
+            }
+            for (file, object) in done.unchecked.into_iter().filter(|(file, _)| asking.contains(file)) {
+                found.entry(file).or_default().push((target.id, Finding::Unchecked(object)));
             }
             from = done.next;
             if from.is_none() {
@@ -63,59 +69,99 @@ pub fn all(weft: &Weft, rate: Option<ByteLen>, bar: &ProgressBar) -> Result<Repo
             pace.wait(done.verified);
         }
     }
-    if !damaged.is_empty() {
-        name(weft, damaged, &mut report.problems)?;
+    if !found.is_empty() {
+        name(weft, found, &mut report.problems)?;
     }
     Ok(report)
 }
 
-/// Says of each damaged range which file it belongs to.
-fn name(
-    weft: &Weft,
-    mut damaged: BTreeMap<FileId, Vec<(TargetId, Damage)>>,
-    problems: &mut Vec<String>,
-) -> Result<(), Failure> {
+/// Problem that a scrub found in a datafile.
+enum Finding {
+    /// Bytes do not match their checksums.
+    Damaged(Damage),
+    /// There are bytes without checksums, although the file asks for them.
+    Unchecked(ObjectId),
+}
+
+/// Calls `each` for all inodes.
+fn each_inode(weft: &Weft, mut each: impl FnMut(ScannedInode)) -> Result<(), Failure> {
     let mut after = FileId(0);
     loop {
         let page = block_on(weft.client.scan_inodes(after, PAGE))
             .map_err(|error| Failure::new("fsck --scrub", why(&error)))?;
-        let Some(last) = page.last() else { break };
+        let Some(last) = page.last() else { return Ok(()) };
         after = last.file;
-        for inode in page {
-            let Some(ranges) = damaged.remove(&inode.file) else { continue };
-            let name = match inode.path.is_empty() {
-                true => format!("inode {}", inode.file.inode().0),
-                false => weft.shown(&bytes::text(&inode.path)),
-            };
-            for (target, damage) in ranges {
-                let len = ByteLen(damage.end - damage.start);
-                let local = LocalExtent { offset: LocalOffset(damage.start), len };
-                let pieces = inode.layout.iter().flat_map(|layout| layout.file_pieces(damage.object, local));
-                let pieces = pieces.filter(|piece| piece.offset.0 < inode.size.0.max(1));
-                let ranges: Vec<String> = pieces
-                    .map(|piece| format!("{} to {}", piece.offset.0, piece.offset.0 + piece.len.0))
-                    .collect();
-                let of_file = match ranges.as_slice() {
-                    [] => "bytes behind its end".to_owned(),
-                    some => format!("bytes {}", some.join(", ")),
-                };
-                problems.push(format!("{name}: {of_file} are damaged ({})", place(target, &damage)));
-            }
-        }
+        page.into_iter().for_each(&mut each);
     }
-    for (target, damage) in damaged.into_values().flatten() {
-        problems.push(format!("a file that is gone, or being removed or moved: {}", place(target, &damage)));
+}
+
+/// Files whose own setting is to have checksums at rest.
+fn files_that_ask(weft: &Weft) -> Result<BTreeSet<FileId>, Failure> {
+    let mut files = BTreeSet::new();
+    each_inode(weft, |inode| {
+        if inode.kind == FileType::Regular && inode.integrity == Some(Integrity::Crc32c) {
+            files.insert(inode.file);
+        }
+    })?;
+    Ok(files)
+}
+
+/// Says of each finding which file it belongs to.
+fn name(
+    weft: &Weft,
+    mut found: BTreeMap<FileId, Vec<(TargetId, Finding)>>,
+    problems: &mut Vec<String>,
+) -> Result<(), Failure> {
+    each_inode(weft, |inode| {
+        let name = match inode.path.is_empty() {
+            true => format!("inode {}", inode.file.inode().0),
+            false => weft.shown(&bytes::text(&inode.path)),
+        };
+        for (target, finding) in found.remove(&inode.file).into_iter().flatten() {
+            problems.push(match finding {
+                Finding::Damaged(damage) => damaged_file(&name, &inode, target, &damage),
+                Finding::Unchecked(object) => format!(
+                    "{name}: the checksums of {} are missing, so its bytes cannot be verified",
+                    datafile(inode.file, object, target)
+                ),
+            });
+        }
+    })?;
+    for (target, finding) in found.into_values().flatten() {
+        // A datafile without checksums of a file that is gone is nothing that anybody reads.
+        if let Finding::Damaged(damage) = finding {
+            problems
+                .push(format!("a file that is gone, or being removed or moved: {}", place(target, &damage)));
+        }
     }
     Ok(())
 }
 
+/// Sentence about damaged bytes of a file.
+fn damaged_file(name: &str, inode: &ScannedInode, target: TargetId, damage: &Damage) -> String {
+    let len = ByteLen(damage.end - damage.start);
+    let local = LocalExtent { offset: LocalOffset(damage.start), len };
+    let pieces = inode.layout.iter().flat_map(|layout| layout.file_pieces(damage.object, local));
+    // The size of an inode is not up to date while the file is open.
+    let is_inside = |piece: &Extent| !inode.settled || piece.offset.0 < inode.size.0;
+    let pieces = pieces.filter(is_inside);
+    let ranges: Vec<String> =
+        pieces.map(|piece| format!("{} to {}", piece.offset.0, piece.offset.0 + piece.len.0)).collect();
+    let of_file = match ranges.as_slice() {
+        [] => "bytes behind its end".to_owned(),
+        some => format!("bytes {}", some.join(", ")),
+    };
+    format!("{name}: {of_file} are damaged ({})", place(target, damage))
+}
+
 fn place(target: TargetId, damage: &Damage) -> String {
     let Damage { file, object, start, end } = damage;
+    format!("{}, bytes {start} to {end}, does not match its checksums", datafile(*file, *object, target))
+}
+
+fn datafile(file: FileId, object: ObjectId, target: TargetId) -> String {
     let (component, column) = (object.component, object.column);
-    format!(
-        "datafile {:016x}.{component}.{column} on target {}, bytes {start} to {end}, does not match its checksums",
-        file.0, target.0
-    )
+    format!("datafile {:016x}.{component}.{column} on target {}", file.0, target.0)
 }
 
 /// Holds a rate: no request is longer than a tenth of a second of it.

@@ -87,6 +87,10 @@ impl<E: Env> DataService<E> {
         let (family, kind) = (Family::Data, Kind::Reply);
         let key = key(datafile);
         let gate = Gate { admission: &served.admission, session: connection.session };
+        if let Err(error) = served.placed.target().require_sums(key, read.cap.rights.integrity()).await {
+            let reply = self.read_failed(served, &read.cap, error);
+            return answer(link, entry, incoming, &reply).await;
+        }
         let mut plan = served.placed.plan_read(key, offset, read.len, &read.hints);
         if served.placed.target().sends_files() && !link.checksums() && plan.is_of_disk() {
             let permit = served.placed.enter(gate).await;
@@ -118,9 +122,12 @@ impl<E: Env> DataService<E> {
         }
         let mut buf = self.pool.borrow(read.len as usize).await;
         let got = served.placed.read(&mut plan, key, offset, &mut buf, gate).await;
-        let (len, datafile_len) = match self.unless_moved(served, &read.cap, got) {
+        let got = got.map_err(|error| self.read_failed(served, &read.cap, error));
+        let got =
+            got.and_then(|got| self.check_seal(served, &read.cap).map_err(DataReply::Failed).map(|()| got));
+        let (len, datafile_len) = match got {
             Ok(got) => got,
-            Err(error) => return answer(link, entry, incoming, &DataReply::Failed(error)).await,
+            Err(reply) => return answer(link, entry, incoming, &reply).await,
         };
         if incoming.header.kind == Kind::Request {
             Counters::add(&served.counters.bytes_read, len as u64);
@@ -154,9 +161,16 @@ impl<E: Env> DataService<E> {
         let area = shared_part(connection, to, len)?;
         let (key, offset) = (key(read.datafile), read.offset);
         let gate = Gate { admission: &served.admission, session: connection.session };
+        if let Err(error) = served.placed.target().require_sums(key, read.cap.rights.integrity()).await {
+            return Ok(self.read_failed(served, &read.cap, error));
+        }
         let mut plan = served.placed.plan_read(key, offset, read.len, &read.hints);
         let got = served.placed.read_shared(&mut plan, key, offset, (area, to, len), gate).await;
-        if let Some((count, datafile_len)) = got.map_err(|error| self.failed(error))? {
+        let got = match got {
+            Ok(got) => got,
+            Err(error) => return Ok(self.read_failed(served, &read.cap, error)),
+        };
+        if let Some((count, datafile_len)) = got {
             Counters::add(&served.counters.bytes_read, count as u64);
             if let ReadPlan::Copy(miss) = &plan {
                 served.placed.keep_later(miss, key, offset, count);
@@ -165,7 +179,10 @@ impl<E: Env> DataService<E> {
         }
         let mut buf = self.pool.borrow(len).await;
         let got = served.placed.read(&mut plan, key, offset, &mut buf, gate).await;
-        let (count, datafile_len) = self.unless_moved(served, &read.cap, got)?;
+        let (count, datafile_len) = match got {
+            Ok(got) => self.check_seal(served, &read.cap).map(|()| got)?,
+            Err(error) => return Ok(self.read_failed(served, &read.cap, error)),
+        };
         area.copy_in(to, &buf[..count]);
         Counters::add(&served.counters.bytes_read, count as u64);
         if let ReadPlan::Copy(miss) = &plan {
@@ -226,7 +243,7 @@ impl<E: Env> DataService<E> {
         let _changing = self.changing(&write);
         let gate = Gate { admission: &served.admission, session: connection.session };
         let (key, source) = (key(write.datafile), Source::Bytes(&buf));
-        if let Err(error) = served.placed.target().prepare(key, write.cap.rights.integrity()).await {
+        if let Err(error) = served.placed.prepare(key, write.cap.rights.integrity()).await {
             return Ok(Err(self.failed(error)));
         }
         let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;
@@ -257,7 +274,7 @@ impl<E: Env> DataService<E> {
         let area = shared_part(connection, from, len)?;
         let gate = Gate { admission: &served.admission, session: connection.session };
         let (key, source) = (key(write.datafile), Source::Shared(area, from, len));
-        let prepared = served.placed.target().prepare(key, write.cap.rights.integrity()).await;
+        let prepared = served.placed.prepare(key, write.cap.rights.integrity()).await;
         prepared.map_err(|error| self.failed(error))?;
         let written = served.placed.write(key, write.offset, source, &write.hints, gate).await;
         Counters::add(&served.counters.bytes_written, write.len.into());

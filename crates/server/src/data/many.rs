@@ -160,7 +160,7 @@ impl<E: Env> DataService<E> {
             Counters::add(&served.counters.requests, 1);
             let gate = Gate { admission: &served.admission, session: connection.session };
             if len.0 > 0 {
-                let prepared = served.placed.target().prepare(key(datafile), cap.rights.integrity()).await;
+                let prepared = served.placed.prepare(key(datafile), cap.rights.integrity()).await;
                 prepared.map_err(|error| self.failed(error))?;
             }
             served.placed.set_len(key(datafile), len, gate).await.map_err(|error| self.failed(error))?;
@@ -317,7 +317,7 @@ impl<E: Env> DataService<E> {
             next: step.next.map(|(key, at)| (key.file, key.object, at)),
             verified: step.verified,
             checked: step.checked,
-            unchecked: step.unchecked,
+            unchecked: step.unchecked.iter().map(|key| (key.file, key.object)).collect(),
             damaged: damaged.collect(),
         }))
     }

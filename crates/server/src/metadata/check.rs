@@ -78,6 +78,7 @@ impl Op<'_> {
             let path = self.known_path(s, file, &inode)?;
             let data = inode.data(file);
             let epoch = self.core.epoch_of(&inode);
+            let integrity = inode.integrity();
             let (layout, settled, recorded) = match inode.node {
                 Node::Regular { layout, settled, recorded, .. } => (Some(layout), settled, recorded),
                 _ => (None, true, RecordedLens::NONE),
@@ -92,6 +93,7 @@ impl Op<'_> {
                 path,
                 recorded,
                 epoch,
+                integrity,
             });
         }
         // Datafiles without an inode that are still to be removed, and those that are being filled: a page that ends before
@@ -106,6 +108,7 @@ impl Op<'_> {
             path: Vec::new(),
             recorded: RecordedLens::NONE,
             epoch: 0,
+            integrity: None,
         };
         let belongs = |data: FileId| is_later(data) && end.is_none_or(|end| order(data) <= order(end));
         let filled = being_filled(s)?.into_iter().filter(|(data, _)| belongs(*data));

@@ -37,7 +37,10 @@ pub(crate) use source::Source;
 
 use crate::admission::{Admission, Permit};
 use std::sync::atomic::Ordering;
+use weft_core::Integrity;
 use weft_env::Env;
+use weft_store::datafile::DatafileKey;
+use weft_store::error::DatafileError;
 use weft_store::target::Target;
 use weft_wire::hello::SessionId;
 
@@ -73,6 +76,22 @@ impl<E: Env> Placed<E> {
     /// The target, for what concerns no bytes.
     pub fn target(&self) -> &Target<E> {
         &self.target
+    }
+
+    /// [`Target::prepare`] before a write. With an SSD the names of datafile and checksums are on the disk before bytes go
+    /// into the log, which may outlive them.
+    ///
+    /// # Errors
+    /// Those of [`Target::prepare`].
+    #[inline]
+    pub async fn prepare(&self, key: DatafileKey, wish: Option<Integrity>) -> Result<(), DatafileError> {
+        self.target.prepare(key, wish).await?;
+        match &self.bridge {
+            Some(_) if self.target.integrity_of(wish) != Integrity::Off => {
+                self.target.sync_sums_name(key).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The SSD beside it.

@@ -73,11 +73,10 @@ impl From<io::Error> for Unverified {
 
 impl<E: Env> Target<E> {
     /// Makes a datafile that is missing, with or without checksums: as `wish` says, else as the target's setting says.
-    /// A datafile that is there keeps what it has, except that one whose checksums are missing gets them when `wish` asks
-    /// for them. Called before the first write; without checksums it does nothing.
+    /// A datafile that holds bytes keeps what it has. Called before each write; without checksums it does nothing.
     ///
     /// # Errors
-    /// Of the device.
+    /// Of the device; [`DatafileError::ChecksumsMissing`].
     #[inline]
     pub async fn prepare(&self, key: DatafileKey, wish: Option<Integrity>) -> Result<(), DatafileError> {
         match self.integrity_of(wish) {
@@ -111,6 +110,7 @@ impl<E: Env> Target<E> {
         if self.open.get(key).is_some_and(|datafile| datafile.sums.is_some()) {
             return Ok(());
         }
+        let mut is_missing = false;
         let adding: Result<(), io::Error> = async {
             let datafile = self.open_file(key, Create::No).await?;
             if datafile.sums.is_some() {
@@ -118,8 +118,9 @@ impl<E: Env> Target<E> {
                 return Ok(());
             }
             let len = datafile.file.meta().await?.len;
-            if len.0 > 0 && !is_asked_for {
-                return Ok(()); // made when the target had another setting
+            if len.0 > 0 {
+                is_missing = is_asked_for;
+                return Ok(()); // made when the target had another setting, unless the file itself asks for checksums
             }
             let sums = self.open_sums(key, Create::IfMissing, len).await?;
             self.open.replace(Datafile { sums: Some(sums), ..datafile });
@@ -127,11 +128,59 @@ impl<E: Env> Target<E> {
         }
         .await;
         match adding {
+            Ok(()) if is_missing => Err(self.checksums_missing(key, "write")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(DatafileError::Removed { path: self.path.join(key.name()).display().to_string() })
             }
             added => added.map_err(|error| self.error(key, "make its checksums", error)),
         }
+    }
+
+    /// Refuses to read a datafile that holds bytes without checksums although its file asks for them. Without such a `wish`
+    /// it does nothing.
+    ///
+    /// # Errors
+    /// Of the device; [`DatafileError::ChecksumsMissing`].
+    #[inline]
+    pub async fn require_sums(&self, key: DatafileKey, wish: Option<Integrity>) -> Result<(), DatafileError> {
+        match wish {
+            Some(Integrity::Crc32c) if self.module != Module::Null => self.look_for_sums(key).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn look_for_sums(&self, key: DatafileKey) -> Result<(), DatafileError> {
+        let Some(datafile) = self.existing(key).await? else { return Ok(()) };
+        if datafile.sums.is_some() {
+            return Ok(());
+        }
+        let meta = datafile.file.meta().await.map_err(|error| self.error(key, "read", error))?;
+        // The first write may have made the checksums since the look above, before its bytes.
+        if meta.len == ByteLen(0) || self.is_checked(key).await? {
+            return Ok(());
+        }
+        Err(self.checksums_missing(key, "read"))
+    }
+
+    fn checksums_missing(&self, key: DatafileKey, doing: &'static str) -> DatafileError {
+        let path = self.path.join(key.name()).display().to_string();
+        DatafileError::ChecksumsMissing { path, target: self.id, doing }
+    }
+
+    /// Makes the names of a datafile with checksums and of its checksum file survive a loss of power, so that bytes which
+    /// another device keeps for it cannot come back to a datafile without checksums.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub async fn sync_sums_name(&self, key: DatafileKey) -> Result<(), DatafileError> {
+        let Some(datafile) = self.existing(key).await? else { return Ok(()) };
+        if datafile.sums.is_none() || datafile.name_synced.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let synced = self.dir.sync(&crate::datafile::fan_name(key.fan())).await;
+        synced.map_err(|error| self.error(key, "sync the name of its checksums", error))?;
+        datafile.name_synced.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Checksums of an open datafile, if it has any.

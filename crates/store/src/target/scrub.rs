@@ -40,8 +40,8 @@ pub struct ScrubStep {
     pub verified: ByteLen,
     /// Datafiles with checksums that this step came to the end of.
     pub checked: u64,
-    /// Datafiles without checksums that this step passed over.
-    pub unchecked: u64,
+    /// Datafiles that hold bytes without checksums, which this step passed over.
+    pub unchecked: Vec<DatafileKey>,
     /// Damaged ranges.
     pub damaged: Vec<Damage>,
 }
@@ -58,9 +58,10 @@ impl<E: Env> Target<E> {
         budget: ByteLen,
     ) -> Result<ScrubStep, DatafileError> {
         let mut step = ScrubStep::default();
-        if self.module == Module::Null || !self.has_sums.load(Ordering::Acquire) {
+        if self.module == Module::Null {
             return Ok(step);
         }
+        let has_sums = self.has_sums.load(Ordering::Acquire);
         let mut first = 0;
         let mut keys = Vec::new();
         let mut after = None;
@@ -77,9 +78,13 @@ impl<E: Env> Target<E> {
                 return Ok(step);
             }
             let first = std::mem::take(&mut first);
+            if !has_sums {
+                self.note_unchecked(&mut step, key).await?;
+                continue;
+            }
             let Some(datafile) = self.existing_or_removed(key).await? else { continue };
             let Some(sums) = &datafile.sums else {
-                step.unchecked += 1;
+                self.note_unchecked(&mut step, key).await?;
                 continue;
             };
             if first == 0 {
@@ -109,6 +114,17 @@ impl<E: Env> Target<E> {
             step.next = self.list(Some(last), 1).await?.first().map(|(key, _)| (*key, LocalOffset(0)));
         }
         Ok(step)
+    }
+
+    async fn note_unchecked(&self, step: &mut ScrubStep, key: DatafileKey) -> Result<(), DatafileError> {
+        let meta = match self.meta(key).await {
+            Err(DatafileError::Removed { .. }) => None,
+            meta => meta?,
+        };
+        if meta.is_some_and(|meta| meta.len > ByteLen(0)) {
+            step.unchecked.push(key);
+        }
+        Ok(())
     }
 
     /// Seals datafiles that have been idle for [`SEAL_IDLE`], or were not sealed for [`SEAL_AFTER`]; how many. To be called

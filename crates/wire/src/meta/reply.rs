@@ -10,7 +10,7 @@ use crate::capability::Capability;
 use crate::error::WireError;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
-use weft_core::{ByteLen, ClusterId, FileId, Layout, RecordedLens};
+use weft_core::{ByteLen, ClusterId, FileId, Integrity, Layout, RecordedLens};
 
 /// One name in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -61,6 +61,8 @@ pub struct ScannedInode {
     pub recorded: RecordedLens,
     /// Changes whenever a writer opens the file or it is cut, as in [`Unsettled`](super::Unsettled).
     pub epoch: u64,
+    /// The file's own setting of checksums at rest; `None` leaves it to the targets.
+    pub integrity: Option<Integrity>,
 }
 
 /// What a check found, each a sentence with path or inode.
