@@ -576,27 +576,3 @@ fn a_target_without_checksums_has_none_and_a_file_may_ask_for_them() {
         assert!(read(&target, key(2), 0, 9).await.is_err());
     });
 }
-
-#[test]
-fn lost_checksums_of_a_file_that_asks_for_them_are_made_anew() {
-    let mut sim = Sim::with_seed(1);
-    let env = sim.node("node");
-    let world = env.clone();
-    sim.block_on(&env, async move {
-        let bytes = vec![7; 10_000];
-        let target = open(&world, Module::Buffered).await;
-        target.prepare(key(1), Some(Integrity::Crc32c)).await.expect("prepare");
-        target.write(key(1), LocalOffset(0), &bytes).await.expect("write");
-        target.give_up();
-        let dir = world.dir(Path::new("/")).await.expect("dir");
-        dir.remove(&(key(1).name() + ".sum")).await.expect("remove");
-        let target = open(&world, Module::Buffered).await;
-        target.prepare(key(1), Some(Integrity::Crc32c)).await.expect("prepare");
-        assert!(read(&target, key(1), 0, LEN_MAX).await.expect("read") == bytes);
-        assert_eq!(target.damage(), (0, 3), "three blocks were taken unverified");
-        flip(&world, &key(1).name(), 9).await;
-        assert!(target.seal_sums(key(1)).await.expect("seal"), "not sealed yet: taken as it is");
-        flip(&world, &key(1).name(), 9).await;
-        assert!(read(&target, key(1), 0, LEN_MAX).await.is_err());
-    });
-}
