@@ -103,7 +103,10 @@ impl TargetRefusal {
         let accept = format!("`weft target accept {number}`, start the server again, then run `weft fsck`");
         match self {
             Self::Blank => format!("{path}: blank, but {target} has joined with another disk: {mount}"),
-            Self::Missing => format!("{path}: there is no such directory: {mount}"),
+            Self::Missing => format!(
+                "{path}: there is no such directory: {mount}; for a target that has never joined, create the directory, then \
+                 `weft target add {number}`"
+            ),
             Self::Unusable(why) => why.clone(),
             Self::Foreign { found } if found.is_none() => format!(
                 "{path}: formatted before clusters had identities, for another cluster than {cluster}: correct the \
