@@ -193,7 +193,12 @@ def main():
     signal.signal(signal.SIGINT, lambda *_: None)
     try:
         # Kept: without a reference to it Python would collect the exit code of a command that has ended already.
-        command = subprocess.Popen(arguments, env=environment(root / "home", root / "tmp"))
+        command = subprocess.Popen(
+            arguments,
+            env=environment(root / "home", root / "tmp"),
+            # Ignored under nohup, where it would end no program of a test.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        )
     except OSError as error:
         remove(root)
         sys.exit(f"weft: {arguments[0]}: {error.strerror}")
