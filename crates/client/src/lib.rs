@@ -66,7 +66,7 @@ pub use lend::Loan;
 pub use locks::Wait;
 pub use log::set_log;
 pub use migrate::{GoOn, MoveOptions, MoveOutcome, MoveProgress, MoveReport};
-pub use options::{Checksums, ClientOptions, Credentials, Key, Transport};
+pub use options::{Checksums, ClientOptions, Credentials, IssuedKey, Key, Transport};
 pub use size::LastKnown;
 pub use token::HandleToken;
 pub use weft_wire::ClusterMap;

@@ -1,8 +1,8 @@
 //! How a client behaves and who it is.
 
 use weft_core::{Nanos, ServerId, SplitPolicy};
-use weft_wire::ClusterSecret;
 use weft_wire::hello::{Identity, Role};
+use weft_wire::{ClusterSecret, KeyClaims};
 
 /// How bytes travel.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -99,10 +99,27 @@ impl Default for ClientOptions {
 pub enum Key {
     /// None: only servers of this node can be reached.
     None,
-    /// The key of the identity alone, as `weft key` gives it to a user.
+    /// The key of the identity alone, without an id.
     Identity([u8; 32]),
-    /// The cluster's secret, with which any identity can be proven.
+    /// The cluster's secret: that of servers, and of administrators.
     Cluster(Box<ClusterSecret>),
+    /// A key that `weft key` issued.
+    Issued(Box<IssuedKey>),
+}
+
+/// A key with what it stands for.
+#[derive(Clone, PartialEq, Eq)]
+pub struct IssuedKey {
+    /// What it stands for, told in clear.
+    pub claims: KeyClaims,
+    /// By which that is proven.
+    pub secret: [u8; 32],
+}
+
+impl std::fmt::Debug for IssuedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IssuedKey").field("claims", &self.claims).finish_non_exhaustive() // secrets are never printed
+    }
 }
 
 /// Who a client is.
@@ -135,13 +152,25 @@ impl Credentials {
         Self { role: Role::Server(server), key: Key::Cluster(Box::new(secret)) }
     }
 
+    /// The key that a greeting names and proves: one that was issued, or the cluster secret's own for this role; `None`
+    /// without a key. Whoever holds the cluster's secret is an administrator.
+    pub fn greeting_key(&self) -> Option<IssuedKey> {
+        let (claims, secret) = match (&self.key, &self.role) {
+            (Key::None | Key::Identity(_), _) => return None,
+            (Key::Issued(key), _) => return Some(IssuedKey::clone(key)),
+            (Key::Cluster(secret), Role::Client(_)) => secret.own_administrator_key(),
+            (Key::Cluster(secret), Role::Server(_)) => secret.own_server_key(),
+        };
+        Some(IssuedKey { claims, secret })
+    }
+
     /// The 32 bytes with which the role is proven; `None` when there is no key for it.
     pub(crate) fn proving_key(&self) -> Option<[u8; 32]> {
         match (&self.key, &self.role) {
-            (Key::None, _) | (Key::Identity(_), Role::Server(_)) => None,
+            (Key::None | Key::Issued(_), _) | (Key::Identity(_), Role::Server(_)) => None,
             (Key::Identity(key), Role::Client(_)) => Some(*key),
             (Key::Cluster(secret), Role::Client(identity)) => Some(secret.identity_key(identity)),
-            (Key::Cluster(secret), Role::Server(_)) => Some(*secret.server_key()),
+            (Key::Cluster(secret), Role::Server(_)) => Some(secret.server_key()),
         }
     }
 }

@@ -230,11 +230,49 @@ impl Timestamp {
     pub const fn parts(self) -> (i64, u32) {
         (self.0.div_euclid(1_000_000_000) as i64, self.0.rem_euclid(1_000_000_000) as u32)
     }
+
+    /// Date and time in UTC to the second, as `2026-11-23T05:48:33Z`.
+    pub fn utc(self) -> String {
+        let (seconds, _) = self.parts();
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
+fn civil(days: i64) -> (i64, i64, i64) {
+    // Years begin on March 1 here, so that the leap day is the last of its year; 400 years have 146,097 days.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let of_month = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + i64::from(month <= 2), month, of_month)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn civil_time_is_that_of_the_calendar() {
+        for (seconds, told) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_800_000_000, "2027-01-15T08:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(Timestamp::from_parts(seconds, 5).utc(), told);
+        }
+        assert!(!Timestamp::from_parts(i64::MIN, 0).utc().is_empty(), "no arithmetic overflows");
+        assert!(!Timestamp::from_parts(i64::MAX, 0).utc().is_empty());
+    }
 
     #[test]
     fn timestamps_before_1970_keep_their_parts() {

@@ -107,11 +107,11 @@ async fn admit<E: Env>(
     let (key, identity) = match (&hello.role, &peer) {
         (Role::Server(_), Peer::Local { uid, gid, groups, .. }) => {
             let identity = Identity { uid: *uid, gid: *gid, groups: groups.clone() };
-            (Some(*config.secret.server_key()), identity)
+            (Some(config.secret.server_key()), identity)
         }
         (Role::Server(_), Peer::Remote { .. }) => {
             // The cluster key makes anybody, and what needs an identity here is done as root.
-            (Some(*config.secret.server_key()), Identity { uid: 0, gid: 0, groups: Vec::new() })
+            (Some(config.secret.server_key()), Identity { uid: 0, gid: 0, groups: Vec::new() })
         }
         (Role::Client(_), Peer::Local { uid, gid, groups, .. }) => {
             (None, Identity { uid: *uid, gid: *gid, groups: groups.clone() })

@@ -61,7 +61,7 @@ impl<E: Env> Asker<E> {
             HelloReply::Welcome(welcome) => self.welcomed(link, &welcome),
             HelloReply::Refused(error) => Err(error.to_string()),
             HelloReply::Challenge(challenge) => {
-                let key = self.secret.server_key();
+                let key = &self.secret.server_key();
                 if !proof_holds(key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
                     return Err("it does not hold the key of this cluster".into());
                 }

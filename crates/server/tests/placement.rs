@@ -145,7 +145,7 @@ impl Asker {
     async fn connect(env: &SimEnv, session: u64, as_server: bool) -> Self {
         let user = Identity { uid: 1000, gid: 1000, groups: vec![] };
         let (role, key) = match as_server {
-            true => (Role::Server(ServerId(1)), *secret().server_key()),
+            true => (Role::Server(ServerId(1)), secret().server_key()),
             false => (Role::Client(user.clone()), secret().identity_key(&user)),
         };
         let client = Client::connect_as(env, &address(), hello(role, session.into()), key).await;

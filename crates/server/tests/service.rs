@@ -241,7 +241,7 @@ fn only_servers_and_administrators_remove_and_list() {
             &env,
             &unix,
             hello(Role::Server(weft_core::ServerId(1)), 3),
-            *secret().server_key(),
+            secret().server_key(),
         )
         .await;
         for file in 1..=600 {

@@ -107,7 +107,7 @@ fn an_idle_server_ends_itself_and_a_used_one_does_not() {
         drop(client);
         // Another server keeps its connection, as the one that removes datafiles does.
         let hello = hello(Role::Server(ServerId(1)), 9);
-        let _kept = Client::connect_as(&env, &socket(), hello, *secret().server_key()).await;
+        let _kept = Client::connect_as(&env, &socket(), hello, secret().server_key()).await;
         server.stopped().await;
         let idle_s = control.elapsed().saturating_sub(idle_from).0 / 1_000_000_000;
         assert!((59..63).contains(&idle_s), "ended after {idle_s} s");
@@ -155,7 +155,7 @@ fn a_restarted_server_waits_out_the_leases_of_the_killed_one() {
         let removed_at = sim.block_on(&storage, async move {
             start(&env, sim_config()).await;
             let hello = hello(Role::Server(ServerId(1)), 9);
-            let mut reaper = Client::connect_as(&env, &socket(), hello, *secret().server_key()).await;
+            let mut reaper = Client::connect_as(&env, &socket(), hello, secret().server_key()).await;
             let remove = DataRequest::Remove { datafiles: vec![datafile(0, 8, 0)] };
             assert_eq!(reaper.call(&remove, &[]).await.0, DataReply::Done);
             env.now().0
@@ -187,7 +187,7 @@ fn a_dead_client_holds_no_lease() {
     let env = storage.clone();
     sim.block_on(&storage, async move {
         let hello = hello(Role::Server(ServerId(1)), 9);
-        let mut admin = Client::connect_as(&env, &socket(), hello, *secret().server_key()).await;
+        let mut admin = Client::connect_as(&env, &socket(), hello, secret().server_key()).await;
         let before = env.now();
         let revoke = DataRequest::RevokeLeases { target: weft_core::TargetId(0) };
         assert_eq!(admin.call(&revoke, &[]).await.0, DataReply::Done);

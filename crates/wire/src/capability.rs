@@ -3,6 +3,7 @@
 //! Knowing a file id opens nothing: every data request carries a capability whose MAC only the servers of the
 //! cluster can make.
 
+use crate::keys::ClusterSecret;
 use serde::{Deserialize, Serialize};
 use weft_core::{FileId, Integrity, Timestamp};
 
@@ -71,70 +72,32 @@ pub struct Capability {
     pub mac: [u8; 16],
 }
 
-/// The secret that all servers of a cluster share, from which every key is derived.
-#[derive(Clone)]
-pub struct ClusterSecret {
-    capability_key: [u8; 32],
-    identity_root: [u8; 32],
-    server_key: [u8; 32],
-}
-
-impl std::fmt::Debug for ClusterSecret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ClusterSecret(..)") // never printed
-    }
-}
+/// Separates MACs of capabilities from others.
+const CONTEXT: &str = "weft 2026 capability";
 
 impl ClusterSecret {
-    /// From the 32 bytes of the key file.
-    pub fn new(key: &[u8; 32]) -> Self {
-        Self {
-            capability_key: blake3::derive_key("weft 2026 capability", key),
-            identity_root: blake3::derive_key("weft 2026 identity", key),
-            server_key: blake3::derive_key("weft 2026 server", key),
-        }
-    }
-
     /// Makes a capability.
     pub fn grant(&self, file: FileId, rights: Rights, expires_s: u64) -> Capability {
-        Capability { file, rights, expires_s, mac: self.mac(file, rights, expires_s) }
+        let mac = self.mac(CONTEXT, &covered(file, rights, expires_s));
+        Capability { file, rights, expires_s, mac }
     }
 
     /// Whether `cap` was made with this secret, is for `file`, allows `needed` and has not expired at `now`.
     pub fn verify(&self, cap: &Capability, file: FileId, needed: Rights, now: Timestamp) -> bool {
-        // blake3::Hash compares in constant time; a plain array would not.
-        let made = blake3::Hash::from(widen(self.mac(cap.file, cap.rights, cap.expires_s)));
-        made == blake3::Hash::from(widen(cap.mac))
+        self.mac_holds(CONTEXT, &covered(cap.file, cap.rights, cap.expires_s), &cap.mac)
             && cap.file == file
             && cap.rights.allow(needed)
             && i128::from(cap.expires_s) * 1_000_000_000 > now.0
     }
-
-    /// The key by which a user proves who he is; see [`crate::hello`].
-    pub fn identity_key(&self, identity: &crate::hello::Identity) -> [u8; 32] {
-        let bytes = postcard::to_allocvec(identity).expect("an identity always encodes");
-        *blake3::keyed_hash(&self.identity_root, &bytes).as_bytes()
-    }
-
-    /// The key by which servers prove themselves to each other and to holders of the cluster key.
-    pub fn server_key(&self) -> &[u8; 32] {
-        &self.server_key
-    }
-
-    fn mac(&self, file: FileId, rights: Rights, expires_s: u64) -> [u8; 16] {
-        let mut bytes = [0; 17];
-        bytes[0..8].copy_from_slice(&file.0.to_le_bytes());
-        bytes[8] = rights.0;
-        bytes[9..17].copy_from_slice(&expires_s.to_le_bytes());
-        let hash = blake3::keyed_hash(&self.capability_key, &bytes);
-        hash.as_bytes()[..16].try_into().expect("sixteen bytes")
-    }
 }
 
-fn widen(mac: [u8; 16]) -> [u8; 32] {
-    let mut out = [0; 32];
-    out[..16].copy_from_slice(&mac);
-    out
+/// What the MAC covers.
+fn covered(file: FileId, rights: Rights, expires_s: u64) -> [u8; 17] {
+    let mut bytes = [0; 17];
+    bytes[0..8].copy_from_slice(&file.0.to_le_bytes());
+    bytes[8] = rights.0;
+    bytes[9..17].copy_from_slice(&expires_s.to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]

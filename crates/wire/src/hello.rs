@@ -46,6 +46,11 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The superuser.
+    pub fn root() -> Self {
+        Self { uid: 0, gid: 0, groups: Vec::new() }
+    }
+
     /// Whether permission checks do not hold this one back.
     pub fn is_root(&self) -> bool {
         self.uid == 0

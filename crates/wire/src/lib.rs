@@ -20,13 +20,15 @@ pub mod data;
 pub mod error;
 pub mod header;
 pub mod hello;
+pub mod keys;
 pub mod link;
 pub mod meta;
 pub mod status;
 pub mod watch;
 
-pub use capability::{Capability, ClusterSecret, Rights};
+pub use capability::{Capability, Rights};
 pub use cluster::ClusterMap;
 pub use error::{Errno, WireError};
 pub use header::{Family, HEADER_LEN, Header, Kind, Malformed};
+pub use keys::{ClusterSecret, KeyClaims, KeyId};
 pub use link::{Incoming, Link};

@@ -5,6 +5,7 @@ mod capability;
 mod config;
 mod fragments;
 mod header;
+mod keys;
 mod layout;
 mod link;
 mod metadata;
@@ -47,6 +48,8 @@ targets! {
     header = header, header::seeds, Shape::Binary;
     /// `Hello` and, over the same bytes, `Proof`.
     hello_request = bodies, bodies::hello_request_seeds, Shape::Binary;
+    /// Claims of keys, and whom they admit.
+    key_claims = keys, keys::key_claims_seeds, Shape::Binary;
     /// `HelloReply`.
     hello_reply = bodies, bodies::hello_reply_seeds, Shape::Binary;
     /// `DataRequest`.

@@ -1,0 +1,693 @@
+//! Keys by which clients and servers prove themselves on the network, and the root secrets they are derived from.
+//!
+//! A key is a secret of 32 bytes and the [`KeyClaims`] it stands for: an id, its holder, an end. The secret is derived
+//! from a root secret of the cluster and the encoded claims:
+//!
+//! ```text
+//! secret = BLAKE3_keyed(BLAKE3_derive_key("weft 2026 issued key", root secret), postcard(claims))
+//! ```
+//!
+//! Servers hold the root secrets, so they need no database of keys: whoever changes a claim needs another secret. Only
+//! revoked ids are kept. A cluster may accept several generations of the root secret while keys are rotated; one of them
+//! is in use for new keys and MACs.
+//!
+//! The first message of a greeting names the claims in clear. [`ClusterSecret::admit`] decides whether they may play the
+//! role that the greeting asks for, and hands out the secret that the peer has to prove.
+
+use crate::bounded;
+use crate::error::{Errno, WireError};
+use crate::hello::{GROUPS_MAX, Identity, Role};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use weft_core::Timestamp;
+
+/// User and group that stand for root of a host whose key squashes root.
+pub const NOBODY: u32 = 65_534;
+/// Most bytes in the name of a host.
+pub const HOST_NAME_LEN_MAX: usize = 64;
+/// Most revoked keys that a cluster keeps; a rotation of the root secret ends them all.
+pub const REVOKED_MAX: usize = 16_384;
+/// Most generations of the root secret that are accepted at a time.
+pub const GENERATIONS_MAX: usize = 8;
+
+const CLAIMS_CONTEXT: &str = "weft 2026 issued key";
+
+/// Number of a key, random; 0 is the key that servers derive for themselves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeyId(pub u64);
+
+impl KeyId {
+    /// The key of holders of a root secret themselves.
+    pub const ROOT: Self = Self(0);
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for KeyId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+        id.map(Self).ok_or("a key's id has 16 hexadecimal digits")
+    }
+}
+
+/// Whom a key was made for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Holder {
+    /// Servers of the cluster.
+    Server,
+    /// An administrator, who may act for any user.
+    Administrator,
+    /// One user with these groups.
+    User(Identity),
+    /// A host whose mount acts for several users, without administrator rights.
+    Host {
+        /// Name of the host, for people.
+        name: String,
+        /// First user that the host may act for.
+        first_uid: u32,
+        /// Last user that the host may act for.
+        last_uid: u32,
+        /// Whether root of the host is [`NOBODY`].
+        squash_root: bool,
+    },
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server => f.write_str("servers"),
+            Self::Administrator => f.write_str("an administrator"),
+            Self::User(identity) => write!(f, "user {}, group {}", identity.uid, identity.gid),
+            Self::Host { name, first_uid, last_uid, squash_root } => {
+                let root = if *squash_root { "root squashed" } else { "root as root" };
+                write!(f, "host {name}, users {first_uid} to {last_uid}, {root}")
+            }
+        }
+    }
+}
+
+/// What a key stands for. Travels in clear; a changed claim needs another secret.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct KeyClaims {
+    /// Its number.
+    pub id: KeyId,
+    /// Generation of the root secret that its secret is derived from.
+    pub root: u32,
+    /// Whom it was made for.
+    pub holder: Holder,
+    /// Until this time, in seconds since 1970; 0 for ever.
+    pub expires_s: u64,
+}
+
+impl KeyClaims {
+    /// Refuses claims that no key has.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn check(&self) -> Result<(), WireError> {
+        let refuse = |why: String| Err(WireError::new(Errno::EINVAL, format!("key {}: {why}", self.id)));
+        match &self.holder {
+            Holder::Server | Holder::Administrator => Ok(()),
+            Holder::User(identity) => check_groups(identity),
+            Holder::Host { name, .. } if !is_host_name(name) => refuse(format!(
+                "the name of a host has 1 to {HOST_NAME_LEN_MAX} letters, digits, '.', '-' and '_'"
+            )),
+            Holder::Host { first_uid, last_uid, .. } if first_uid > last_uid => {
+                refuse(format!("the range of users {first_uid} to {last_uid} is empty"))
+            }
+            Holder::Host { first_uid: 0, squash_root: true, .. } => {
+                refuse("its range of users begins with root, which it squashes".into())
+            }
+            Holder::Host { .. } => Ok(()),
+        }
+    }
+
+    /// Whether the key's time is over.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_s != 0 && i128::from(self.expires_s) * 1_000_000_000 <= now.0
+    }
+
+    /// Who the holder of this key is in this role.
+    ///
+    /// # Errors
+    /// `EACCES` when the key is not for this role or user; `EINVAL` for an identity that is none.
+    pub fn principal(&self, role: &Role) -> Result<Principal, WireError> {
+        let refuse = |why: String| Err(WireError::new(Errno::EACCES, format!("key {}: {why}", self.id)));
+        let of = |identity: Identity, acting| Principal {
+            identity,
+            is_server: false,
+            is_administrator: false,
+            key: Some(self.id),
+            acting,
+        };
+        match (role, &self.holder) {
+            (Role::Server(_), Holder::Server) => {
+                Ok(Principal { is_server: true, ..of(Identity::root(), Acting::Itself) })
+            }
+            (Role::Server(_), holder) => refuse(format!(
+                "it is for {holder}, not for servers: servers need the cluster key, key_file in the cluster file"
+            )),
+            (Role::Client(_), Holder::Server) => refuse(
+                "it is for servers, not for clients: make a key for this client with `weft key`".to_owned(),
+            ),
+            (Role::Client(asked), Holder::Administrator) => {
+                check_groups(asked)?;
+                Ok(Principal { is_administrator: true, ..of(asked.clone(), Acting::Anyone) })
+            }
+            (Role::Client(asked), Holder::User(own)) if asked == own => Ok(of(own.clone(), Acting::Itself)),
+            (Role::Client(asked), Holder::User(own)) => refuse(format!(
+                "it is for user {} with group {}, not for user {} with group {}: get one for that user from the \
+                 administrator (`weft key user`)",
+                own.uid, own.gid, asked.uid, asked.gid
+            )),
+            (Role::Client(asked), Holder::Host { name, first_uid, last_uid, squash_root }) => {
+                check_groups(asked)?;
+                let users = Users {
+                    key: self.id,
+                    host: name.clone(),
+                    first_uid: *first_uid,
+                    last_uid: *last_uid,
+                    squash_root: *squash_root,
+                };
+                let identity = users.admit(asked.clone())?;
+                Ok(of(identity, Acting::Users(Arc::new(users))))
+            }
+        }
+    }
+}
+
+fn is_host_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    (1..=HOST_NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+fn check_groups(identity: &Identity) -> Result<(), WireError> {
+    if identity.groups.len() <= GROUPS_MAX && identity.groups.is_sorted() {
+        return Ok(());
+    }
+    let detail = format!("an identity has at most {GROUPS_MAX} supplementary groups, sorted");
+    Err(WireError::new(Errno::EINVAL, detail))
+}
+
+/// A peer that has proven itself, or whose socket's credentials say who it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Principal {
+    /// The user that its own requests are for.
+    pub identity: Identity,
+    /// A server of the cluster.
+    pub is_server: bool,
+    /// May administrate.
+    pub is_administrator: bool,
+    /// The key that it proved, if one was needed.
+    pub key: Option<KeyId>,
+    /// Whom it may act for.
+    pub acting: Acting,
+}
+
+impl Principal {
+    /// A process of this node. Root may act for anyone.
+    pub fn local(identity: Identity, is_administrator: bool) -> Self {
+        let acting = if identity.is_root() { Acting::Anyone } else { Acting::Itself };
+        Self { identity, is_server: false, is_administrator, key: None, acting }
+    }
+
+    /// The identity of a request that names `on_behalf`. Who may act for itself only is itself.
+    ///
+    /// # Errors
+    /// `EACCES` for a user that the peer may not act for.
+    pub fn acting_for(&self, on_behalf: Option<Identity>) -> Result<Identity, WireError> {
+        match (&self.acting, on_behalf) {
+            (Acting::Itself, _) | (_, None) => Ok(self.identity.clone()),
+            (Acting::Anyone, Some(who)) => Ok(who),
+            (Acting::Users(users), Some(who)) => users.admit(who),
+        }
+    }
+}
+
+/// Whom a peer may act for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Acting {
+    /// Itself alone.
+    Itself,
+    /// Anyone.
+    Anyone,
+    /// The users of a host.
+    Users(Arc<Users>),
+}
+
+/// The users that a host key acts for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Users {
+    key: KeyId,
+    host: String,
+    first_uid: u32,
+    last_uid: u32,
+    squash_root: bool,
+}
+
+impl Users {
+    /// The identity as which the host acts for `who`: [`NOBODY`] for root where it is squashed, and never in group 0 then.
+    fn admit(&self, mut who: Identity) -> Result<Identity, WireError> {
+        if self.squash_root {
+            who.groups.retain(|group| *group != 0);
+            if who.gid == 0 {
+                who.gid = NOBODY;
+            }
+            if who.uid == 0 {
+                return Ok(Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() });
+            }
+        } else if who.uid == 0 {
+            return Ok(who);
+        }
+        if (self.first_uid..=self.last_uid).contains(&who.uid) {
+            return Ok(who);
+        }
+        let detail = format!(
+            "key {}: host {} acts for users {} to {}, not for user {}: make a key for a wider range with `weft key host`",
+            self.key, self.host, self.first_uid, self.last_uid, who.uid
+        );
+        Err(WireError::new(Errno::EACCES, detail))
+    }
+}
+
+/// One generation of the root secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RootSecret {
+    /// Its number, which claims name.
+    pub generation: u32,
+    /// The secret.
+    pub secret: [u8; 32],
+}
+
+impl fmt::Debug for RootSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RootSecret({}, ..)", self.generation) // secrets are never printed
+    }
+}
+
+/// The secret that all servers of a cluster share, with the revoked keys: from it every key and MAC is derived.
+///
+/// Clones share what they hold, so that a server takes up a new generation or a revoked key everywhere at once.
+#[derive(Clone)]
+pub struct ClusterSecret {
+    ring: Arc<RwLock<Ring>>,
+}
+
+struct Ring {
+    /// Generations that are accepted, the one in use first.
+    roots: Vec<RootSecret>,
+    revoked: BTreeSet<KeyId>,
+}
+
+impl fmt::Debug for ClusterSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterSecret(..)") // never printed
+    }
+}
+
+impl ClusterSecret {
+    /// One generation, number 0, with this secret.
+    pub fn new(secret: &[u8; 32]) -> Self {
+        Self::of(vec![RootSecret { generation: 0, secret: *secret }])
+    }
+
+    /// These generations, the one in use first.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn of(roots: Vec<RootSecret>) -> Self {
+        assert!(!roots.is_empty(), "a cluster has a root secret");
+        Self { ring: Arc::new(RwLock::new(Ring { roots, revoked: BTreeSet::new() })) }
+    }
+
+    /// Accepts these generations from now on, the one in use first; whether that is a change.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn replace(&self, roots: Vec<RootSecret>) -> bool {
+        assert!(!roots.is_empty(), "a cluster has a root secret");
+        let mut ring = self.ring.write();
+        let is_new = ring.roots != roots;
+        ring.roots = roots;
+        is_new
+    }
+
+    /// The generation that new keys and MACs are made with.
+    pub fn generation(&self) -> u32 {
+        self.ring.read().roots[0].generation
+    }
+
+    /// The generations that are accepted, the one in use first.
+    pub fn generations(&self) -> Vec<u32> {
+        self.ring.read().roots.iter().map(|root| root.generation).collect()
+    }
+
+    /// Refuses these keys from now on, besides those refused already; whether there is a new one among them.
+    pub fn revoke(&self, keys: impl IntoIterator<Item = KeyId>) -> bool {
+        let mut ring = self.ring.write();
+        let before = ring.revoked.len();
+        ring.revoked.extend(keys);
+        ring.revoked.len() > before
+    }
+
+    /// The keys that are refused, by rising ids.
+    pub fn revoked(&self) -> Vec<KeyId> {
+        self.ring.read().revoked.iter().copied().collect()
+    }
+
+    /// Number of the keys that are refused.
+    pub fn revoked_count(&self) -> usize {
+        self.ring.read().revoked.len()
+    }
+
+    /// The secret of the key with these claims; `None` when their generation is not accepted.
+    pub fn key_of(&self, claims: &KeyClaims) -> Option<[u8; 32]> {
+        let ring = self.ring.read();
+        let root = ring.roots.iter().find(|root| root.generation == claims.root)?;
+        Some(derive(&root.secret, claims))
+    }
+
+    /// The key with which a holder of the root secret greets as a server.
+    pub fn own_server_key(&self) -> (KeyClaims, [u8; 32]) {
+        self.own_key(Holder::Server)
+    }
+
+    /// The key with which a holder of the root secret greets as an administrator.
+    pub fn own_administrator_key(&self) -> (KeyClaims, [u8; 32]) {
+        self.own_key(Holder::Administrator)
+    }
+
+    fn own_key(&self, holder: Holder) -> (KeyClaims, [u8; 32]) {
+        let ring = self.ring.read();
+        let root = &ring.roots[0];
+        let claims = KeyClaims { id: KeyId::ROOT, root: root.generation, holder, expires_s: 0 };
+        let key = derive(&root.secret, &claims);
+        (claims, key)
+    }
+
+    /// The key of `identity` without an id and an end, as greetings before version 9 prove it.
+    pub fn identity_key(&self, identity: &Identity) -> [u8; 32] {
+        let ring = self.ring.read();
+        let bytes = postcard::to_allocvec(identity).expect("an identity always encodes");
+        *blake3::keyed_hash(&blake3::derive_key("weft 2026 identity", &ring.roots[0].secret), &bytes)
+            .as_bytes()
+    }
+
+    /// The key of servers without an id, as greetings before version 9 prove it.
+    pub fn server_key(&self) -> [u8; 32] {
+        blake3::derive_key("weft 2026 server", &self.ring.read().roots[0].secret)
+    }
+
+    /// Whether the key with these claims may be used now.
+    ///
+    /// # Errors
+    /// `EACCES` for keys that have expired, are revoked or belong to a generation that is not accepted; `EINVAL` for claims
+    /// that no key has.
+    pub fn check_key(&self, claims: &KeyClaims, now: Timestamp) -> Result<(), WireError> {
+        claims.check()?;
+        let refuse = |why: String| Err(WireError::new(Errno::EACCES, format!("key {}: {why}", claims.id)));
+        if claims.has_expired(now) {
+            let when = Timestamp(i128::from(claims.expires_s) * 1_000_000_000).utc();
+            return refuse(format!(
+                "it expired at {when}: get a new one from the administrator (`weft key`)"
+            ));
+        }
+        let ring = self.ring.read();
+        if claims.id != KeyId::ROOT && ring.revoked.contains(&claims.id) {
+            return refuse("it was revoked: get a new one from the administrator (`weft key`)".into());
+        }
+        if !ring.roots.iter().any(|root| root.generation == claims.root) {
+            let accepted: Vec<_> = ring.roots.iter().map(|root| root.generation.to_string()).collect();
+            return refuse(format!(
+                "it is of generation {} of the cluster's secret, and only {} is accepted: get a new one from the \
+                 administrator (`weft key`)",
+                claims.root,
+                accepted.join(", ")
+            ));
+        }
+        Ok(())
+    }
+
+    /// The secret that a peer with these claims has to prove, and who it is in this role once it has.
+    ///
+    /// # Errors
+    /// As [`check_key`](Self::check_key) and [`KeyClaims::principal`].
+    pub fn admit(
+        &self,
+        claims: &KeyClaims,
+        role: &Role,
+        now: Timestamp,
+    ) -> Result<([u8; 32], Principal), WireError> {
+        self.check_key(claims, now)?;
+        let principal = claims.principal(role)?;
+        // A rotation may have ended the generation since the check.
+        let key = self.key_of(claims).ok_or(Errno::EACCES)?;
+        Ok((key, principal))
+    }
+
+    /// The first 16 bytes of a MAC over `bytes`, by the generation in use. `context` separates uses from each other.
+    pub fn mac(&self, context: &'static str, bytes: &[u8]) -> [u8; 16] {
+        short_mac(&self.ring.read().roots[0].secret, context, bytes)
+    }
+
+    /// Whether `mac` was made over `bytes` by a generation that is accepted. Compares in constant time.
+    pub fn mac_holds(&self, context: &'static str, bytes: &[u8], mac: &[u8; 16]) -> bool {
+        let found = blake3::Hash::from(widen(*mac));
+        let ring = self.ring.read();
+        ring.roots.iter().any(|root| {
+            // blake3::Hash compares in constant time; a plain array would not.
+            blake3::Hash::from(widen(short_mac(&root.secret, context, bytes))) == found
+        })
+    }
+}
+
+fn derive(root: &[u8; 32], claims: &KeyClaims) -> [u8; 32] {
+    let bytes = postcard::to_allocvec(claims).expect("claims always encode");
+    *blake3::keyed_hash(&blake3::derive_key(CLAIMS_CONTEXT, root), &bytes).as_bytes()
+}
+
+fn short_mac(root: &[u8; 32], context: &str, bytes: &[u8]) -> [u8; 16] {
+    let hash = blake3::keyed_hash(&blake3::derive_key(context, root), bytes);
+    hash.as_bytes()[..16].try_into().expect("sixteen bytes")
+}
+
+fn widen(mac: [u8; 16]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out[..16].copy_from_slice(&mac);
+    out
+}
+
+/// The revoked keys, as servers tell each other.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Revoked {
+    /// Their ids, by rising numbers.
+    #[serde(deserialize_with = "bounded::vec::<_, _, REVOKED_MAX>")]
+    pub keys: Vec<KeyId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::ServerId;
+
+    const HOUR: u64 = 1_800_003_600;
+
+    fn now() -> Timestamp {
+        Timestamp::from_parts(1_800_000_000, 0)
+    }
+
+    fn user(uid: u32) -> Identity {
+        Identity { uid, gid: 100, groups: vec![4, 24] }
+    }
+
+    fn claims(holder: Holder) -> KeyClaims {
+        KeyClaims { id: KeyId(7), root: 0, holder, expires_s: HOUR }
+    }
+
+    fn host(squash_root: bool) -> Holder {
+        Holder::Host { name: "node17".into(), first_uid: 1000, last_uid: 60_000, squash_root }
+    }
+
+    fn refusal(secret: &ClusterSecret, claims: &KeyClaims, role: &Role) -> String {
+        let error = secret.admit(claims, role, now()).expect_err("refused");
+        assert!(matches!(error.errno, Errno::EACCES | Errno::EINVAL), "{error:?}");
+        error.detail
+    }
+
+    #[test]
+    fn each_key_admits_to_its_own_role() {
+        let secret = ClusterSecret::new(&[7; 32]);
+        let server = Role::Server(ServerId(3));
+        let client = |uid| Role::Client(user(uid));
+        let admitted = |holder: Holder, role: &Role| secret.admit(&claims(holder), role, now());
+
+        let (_, principal) = admitted(Holder::Server, &server).expect("a server");
+        assert!(principal.is_server && !principal.is_administrator);
+        let (_, principal) = admitted(Holder::Administrator, &client(1000)).expect("an administrator");
+        assert!(principal.is_administrator && !principal.is_server);
+        assert_eq!(principal.acting_for(Some(user(5))), Ok(user(5)));
+        let (_, principal) = admitted(Holder::User(user(1000)), &client(1000)).expect("a user");
+        assert!(!principal.is_administrator && !principal.is_server);
+        assert_eq!(principal.acting_for(Some(user(5))), Ok(user(1000)), "a user acts for itself");
+
+        for (holder, role) in [
+            (Holder::Administrator, server.clone()),
+            (Holder::User(user(0)), server.clone()),
+            (host(false), server),
+            (Holder::Server, client(0)),
+            (Holder::User(user(1000)), client(1001)),
+            (host(true), client(999)),
+            (host(true), client(60_001)),
+        ] {
+            assert!(!refusal(&secret, &claims(holder), &role).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_user_key_of_root_is_no_administrators() {
+        let secret = ClusterSecret::new(&[7; 32]);
+        let key = claims(Holder::User(user(0)));
+        let (_, principal) = secret.admit(&key, &Role::Client(user(0)), now()).expect("a user");
+        assert!(!principal.is_administrator);
+        assert_eq!(principal.acting_for(Some(user(5))), Ok(user(0)));
+    }
+
+    #[test]
+    fn a_host_acts_for_its_users_and_squashes_root() {
+        let secret = ClusterSecret::new(&[7; 32]);
+        let root = Identity { uid: 0, gid: 0, groups: vec![0, 4] };
+        let nobody = Identity { uid: NOBODY, gid: NOBODY, groups: vec![] };
+        let (_, squashed) =
+            secret.admit(&claims(host(true)), &Role::Client(root.clone()), now()).expect("a host");
+        assert_eq!(squashed.identity, nobody);
+        assert!(!squashed.is_administrator && !squashed.is_server);
+        assert_eq!(squashed.acting_for(None), Ok(nobody.clone()));
+        assert_eq!(squashed.acting_for(Some(root.clone())), Ok(nobody));
+        assert_eq!(squashed.acting_for(Some(user(1000))), Ok(user(1000)));
+        let in_wheel = Identity { uid: 60_000, gid: 0, groups: vec![0, 4] };
+        let out = Identity { uid: 60_000, gid: NOBODY, groups: vec![4] };
+        assert_eq!(squashed.acting_for(Some(in_wheel.clone())), Ok(out), "group 0 is root's");
+        for uid in [1, 999, 60_001, NOBODY, u32::MAX] {
+            let error = squashed.acting_for(Some(user(uid))).expect_err("out of range");
+            assert_eq!(error.errno, Errno::EACCES);
+        }
+
+        let (_, trusted) =
+            secret.admit(&claims(host(false)), &Role::Client(root.clone()), now()).expect("a host");
+        assert_eq!(trusted.identity, root);
+        assert!(!trusted.is_administrator, "root of a host is no administrator");
+        assert_eq!(trusted.acting_for(Some(in_wheel.clone())), Ok(in_wheel));
+        assert!(trusted.acting_for(Some(user(999))).is_err());
+    }
+
+    #[test]
+    fn every_changed_claim_needs_another_secret() {
+        let secret = ClusterSecret::new(&[7; 32]);
+        let given = claims(host(true));
+        let key = secret.key_of(&given).expect("its generation is accepted");
+        let wider = Holder::Host { name: "node17".into(), first_uid: 1, last_uid: 60_000, squash_root: true };
+        for changed in [
+            KeyClaims { id: KeyId(8), ..given.clone() },
+            KeyClaims { expires_s: 0, ..given.clone() },
+            KeyClaims { expires_s: HOUR + 1, ..given.clone() },
+            KeyClaims { holder: wider, ..given.clone() },
+            KeyClaims { holder: host(false), ..given.clone() },
+            KeyClaims { holder: Holder::Administrator, ..given.clone() },
+            KeyClaims { holder: Holder::Server, ..given.clone() },
+            KeyClaims { holder: Holder::User(user(0)), ..given.clone() },
+        ] {
+            assert_ne!(secret.key_of(&changed), Some(key), "{changed:?}");
+        }
+        assert_ne!(ClusterSecret::new(&[8; 32]).key_of(&given), Some(key), "another cluster");
+        assert_eq!(secret.key_of(&KeyClaims { root: 1, ..given }), None);
+    }
+
+    #[test]
+    fn expired_and_revoked_keys_are_refused() {
+        let secret = ClusterSecret::new(&[7; 32]);
+        let (role, key) = (Role::Client(user(1000)), claims(Holder::User(user(1000))));
+        assert!(secret.admit(&key, &role, now()).is_ok());
+        let expired = KeyClaims { expires_s: 1_800_000_000, ..key.clone() };
+        assert!(refusal(&secret, &expired, &role).contains("expired at 2027-01-15T08:00:00Z"));
+        assert!(secret.clone().revoke([KeyId(7)]), "clones share the list");
+        assert!(!secret.revoke([KeyId(7)]), "it is there already");
+        assert!(refusal(&secret, &key, &role).contains("revoked"));
+        assert!(secret.admit(&KeyClaims { id: KeyId(8), ..key }, &role, now()).is_ok());
+        assert_eq!((secret.revoked(), secret.revoked_count()), (vec![KeyId(7)], 1));
+        // The keys of the root secret end with it alone.
+        secret.revoke([KeyId::ROOT]);
+        let (own, _) = secret.own_server_key();
+        assert!(secret.admit(&own, &Role::Server(ServerId(0)), now()).is_ok());
+    }
+
+    #[test]
+    fn a_rotation_keeps_keys_and_macs_of_both_generations() {
+        let root = |generation| RootSecret { generation, secret: [generation as u8 + 7; 32] };
+        let (role, old) = (Role::Client(user(1000)), claims(Holder::User(user(1000))));
+        let secret = ClusterSecret::of(vec![root(0)]);
+        let mac = secret.mac("test", b"bytes");
+        let new = KeyClaims { root: 1, ..old.clone() };
+        assert!(refusal(&secret, &new, &role).contains("generation 1"));
+        assert!(secret.replace(vec![root(0), root(1)]) && !secret.replace(vec![root(0), root(1)]));
+        assert_eq!((secret.generation(), secret.generations()), (0, vec![0, 1]));
+        assert!(secret.admit(&new, &role, now()).is_ok() && secret.admit(&old, &role, now()).is_ok());
+        assert!(secret.replace(vec![root(1), root(0)]));
+        assert_eq!(secret.generation(), 1);
+        assert!(secret.mac_holds("test", b"bytes", &mac), "made by the former generation");
+        assert!(secret.admit(&old, &role, now()).is_ok());
+        let newer = secret.mac("test", b"bytes");
+        assert_ne!(newer, mac);
+        assert!(secret.replace(vec![root(1)]));
+        assert!(!secret.mac_holds("test", b"bytes", &mac) && secret.mac_holds("test", b"bytes", &newer));
+        assert!(!secret.mac_holds("other", b"bytes", &newer) && !secret.mac_holds("test", b"byte", &newer));
+        assert!(refusal(&secret, &old, &role).contains("generation 0"));
+    }
+
+    #[test]
+    fn claims_that_no_key_has_are_refused() {
+        let named =
+            |name: &str| Holder::Host { name: name.into(), first_uid: 1, last_uid: 2, squash_root: true };
+        let unsorted = Identity { uid: 1, gid: 1, groups: vec![2, 1] };
+        let range = |first_uid, last_uid, squash_root| Holder::Host {
+            name: "n".into(),
+            first_uid,
+            last_uid,
+            squash_root,
+        };
+        for holder in [
+            named(""),
+            named("two words"),
+            named(&"n".repeat(65)),
+            range(2, 1, true),
+            range(0, 1, true),
+            Holder::User(unsorted),
+        ] {
+            let error = claims(holder.clone()).check().expect_err("refused");
+            assert_eq!(error.errno, Errno::EINVAL, "{holder:?}");
+        }
+        assert_eq!(claims(named(&"n".repeat(64))).check(), Ok(()));
+        assert_eq!(claims(range(0, u32::MAX, false)).check(), Ok(()));
+    }
+
+    #[test]
+    fn ids_read_back() {
+        for id in [0, 7, u64::MAX] {
+            assert_eq!(KeyId(id).to_string().parse(), Ok(KeyId(id)));
+        }
+        for text in ["", "7", "+000000000000007", "00000000000000007", "000000000000000g"] {
+            assert!(text.parse::<KeyId>().is_err(), "{text}");
+        }
+    }
+}
