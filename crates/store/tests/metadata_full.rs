@@ -198,3 +198,57 @@ fn a_start_on_a_full_device_takes_what_was_set_aside() {
         delete(&journal, 0).await.expect("removed");
     });
 }
+
+#[test]
+fn failed_writes_of_the_base_are_no_damage() {
+    let mut failures = 0;
+    for seed in 0..60 {
+        let mut sim = Sim::with_seed(seed);
+        let env = sim.node("node");
+        let control = sim.control();
+        let world = env.clone();
+        let journal = sim.block_on(&env, async move { open(&world).await });
+        let writer = journal.clone();
+        sim.block_on(&env, async move {
+            for number in 0..300 {
+                put(&writer, number).await.expect("nothing fails yet");
+            }
+        });
+        // Some writes of a checkpoint are done, and some fail.
+        let faults = DiskFaults {
+            write_errors_per_million: 200_000,
+            sync_errors_per_million: if seed % 2 == 0 { 0 } else { 100_000 },
+            ..DiskFaults::default()
+        };
+        control.set_disk_faults(&env, Path::new("/"), faults);
+        let (world, writer) = (env.clone(), journal.clone());
+        let acknowledged = sim.block_on(&env, async move {
+            let mut number = 300;
+            while put(&writer, number).await.is_ok() && number < 2000 {
+                number += 1;
+            }
+            world.sleep(Nanos::from_s(5)).await;
+            number
+        });
+        failures += u32::from(acknowledged < 2000);
+        control.set_disk_faults(&env, Path::new("/"), DiskFaults::default());
+        let world = env.clone();
+        let again = sim.block_on(&env, async move {
+            // A log that has failed takes nothing more; the next start does.
+            let _ = journal.shutdown().await;
+            drop(journal);
+            open(&world).await
+        });
+        let found = numbers(&again);
+        assert_eq!(found[..acknowledged as usize], (0..acknowledged).collect::<Vec<_>>(), "seed {seed}");
+        let checker = again.clone();
+        sim.block_on(&env, async move {
+            for number in 3000..3400 {
+                put(&checker, number).await.expect("the device is well again");
+            }
+        });
+        let check = again.check_base(false).expect("checked");
+        assert_eq!(check.damaged, [], "seed {seed}: {} blocks", check.blocks);
+    }
+    assert!(failures > 20, "only {failures} logs failed");
+}

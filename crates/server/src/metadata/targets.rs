@@ -130,8 +130,8 @@ impl Registry {
     pub fn outdated(&self) -> Option<Fault> {
         let target = self.state.lock().ahead.first().copied()?;
         let detail = format!(
-            "the metadata is older than {target}: an older copy of it was restored, and files made since are unknown to it: \
-             restore the latest copy; to go on with this one, `weft target accept {}`, start that target's server again, \
+            "the metadata is older than {target}: an older copy of the metadata was restored, and files made since are \
+             unknown to it: restore the latest copy; to go on with this one, `weft target accept {}`, start that target's server again, \
              then run `weft fsck`",
             target.0
         );

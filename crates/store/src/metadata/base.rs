@@ -65,7 +65,7 @@ impl<B: BlockingFile> Base<B> {
         let mut db = self.db.lock();
         // The old one ends before the new one begins, so that only one of them writes.
         *db = None;
-        self.file.forget_pending();
+        self.file.forget_pending().map_err(|error| refusal(&self.path, redb::Error::Io(error)))?;
         *db = Some(open_db(&self.file, &self.path, self.cache_bytes, false)?);
         Ok(())
     }

@@ -173,9 +173,18 @@ impl<B: BlockingFile> Checked<B> {
         &self.sums
     }
 
-    /// Forgets what was not written, as a crash does.
-    pub(super) fn forget_pending(&self) {
-        self.state.lock().pending.clear();
+    /// Forgets what was not written, as a crash does, and ends a write of block 0 that failed.
+    pub(super) fn forget_pending(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.pending.clear();
+        let mut found = [0; BLOCK_LEN];
+        read_block(&self.file, 0, &mut found)?;
+        if *state.block_0 != found {
+            self.file.write_at(&state.block_0[..], LocalOffset(0))?;
+            self.file.sync()?;
+            state.damaged.remove(&0);
+        }
+        Ok(())
     }
 
     /// Number of blocks that were found damaged since the start and are not mended.
@@ -245,6 +254,21 @@ impl<B: BlockingFile> Checked<B> {
             return Ok(());
         }
         self.write_slot(state)?;
+        if let Err(error) = self.write_runs(state, &blocks) {
+            // Any of them may be on the disk. No commit refers to them.
+            blocks.iter().for_each(|block| state.set(*block, Sum::IN_FLUX));
+            return Err(error);
+        }
+        for block in blocks {
+            let bytes = state.pending.remove(&block).expect("pending until now");
+            state.set(block, Sum::of(&bytes[..]));
+            state.damaged.remove(&block);
+        }
+        Ok(())
+    }
+
+    /// Writes `blocks`, which are pending, and syncs.
+    fn write_runs(&self, state: &State, blocks: &[u64]) -> io::Result<()> {
         let mut run = Vec::new();
         for (at, block) in blocks.iter().enumerate() {
             run.extend_from_slice(&state.pending[block][..]);
@@ -254,13 +278,7 @@ impl<B: BlockingFile> Checked<B> {
                 run.clear();
             }
         }
-        self.file.sync()?;
-        for block in blocks {
-            let bytes = state.pending.remove(&block).expect("pending until now");
-            state.set(block, Sum::of(&bytes[..]));
-            state.damaged.remove(&block);
-        }
-        Ok(())
+        self.file.sync()
     }
 
     fn write_parts(&self, state: &mut State) -> io::Result<()> {
@@ -414,8 +432,8 @@ impl<B: BlockingFile> redb::StorageBackend for Backend<B> {
         state.pending.retain(|block, _| *block < blocks);
         state.damaged.retain(|block, _| *block < blocks);
         let before = state.sums.len();
-        state.sums.resize(blocks as usize, Sum::UNWRITTEN);
         this.file.set_len(ByteLen(len))?;
+        state.sums.resize(blocks as usize, Sum::UNWRITTEN);
         // Blocks behind the end have no sum, should the file grow again. They must be gone before their sums are.
         if before > blocks as usize {
             let parts = blocks as usize / SUMS_PER_PART..before.div_ceil(SUMS_PER_PART);

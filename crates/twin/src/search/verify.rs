@@ -28,6 +28,9 @@ pub async fn verify(cluster: &Cluster, judge: &Judge, actor: &mut Actor) {
                 Err(error) if [libc::ENOENT, libc::ESTALE].contains(&error.errno()) => {}
                 Err(error) if judge.is_lost_with_ssd(&error) => {}
                 Err(error) if judge.is_lost_with_power(&error) => {}
+                Err(error) if damaged.contains(&file) && error.errno() == libc::EIO => {
+                    judge.hit("damage: told by a move");
+                }
                 Err(error) => {
                     return judge.violated("everything proceeds after the faults", error.to_string());
                 }
