@@ -294,3 +294,108 @@ impl BaseRow<'_> {
         self.value.value()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use weft_core::LocalOffset;
+
+    /// A file in memory whose `fails_at`-th change fails, as do all until it is well again.
+    #[derive(Clone, Default, Debug)]
+    struct Failing {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        changes: Arc<Mutex<(u64, Option<u64>)>>,
+    }
+
+    impl Failing {
+        fn beside(other: &Self) -> Self {
+            Self { bytes: Arc::default(), changes: Arc::clone(&other.changes) }
+        }
+
+        fn change(&self) -> io::Result<()> {
+            let mut changes = self.changes.lock();
+            changes.0 += 1;
+            match changes.1 {
+                Some(fails_at) if changes.0 >= fails_at => Err(io::Error::from_raw_os_error(5)),
+                _ => Ok(()),
+            }
+        }
+
+        /// Every change from the `fails_at`-th from now on fails; with `None` all succeed.
+        fn fail(&self, fails_at: Option<u64>) {
+            *self.changes.lock() = (0, fails_at);
+        }
+    }
+
+    impl BlockingFile for Failing {
+        fn read_at(&self, buf: &mut [u8], offset: LocalOffset) -> io::Result<()> {
+            let bytes = self.bytes.lock();
+            let from = bytes.get(offset.0 as usize..).and_then(|from| from.get(..buf.len()));
+            buf.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        }
+
+        fn write_at(&self, buf: &[u8], offset: LocalOffset) -> io::Result<()> {
+            self.change()?;
+            let (mut bytes, end) = (self.bytes.lock(), offset.0 as usize + buf.len());
+            if bytes.len() < end {
+                bytes.resize(end, 0);
+            }
+            bytes[offset.0 as usize..end].copy_from_slice(buf);
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.change()
+        }
+
+        fn len(&self) -> io::Result<ByteLen> {
+            Ok(ByteLen(self.bytes.lock().len() as u64))
+        }
+
+        fn set_len(&self, len: ByteLen) -> io::Result<()> {
+            self.change()?;
+            self.bytes.lock().resize(len.0 as usize, 0);
+            Ok(())
+        }
+    }
+
+    fn put(base: &Base<Failing>, numbers: std::ops::Range<u32>, value: &[u8]) -> Result<(), EngineError> {
+        let keys: Vec<_> = numbers.map(u32::to_be_bytes).collect();
+        let rows: Vec<Row<'_>> = keys.iter().map(|key| (Table::Inodes, &key[..], Some(value))).collect();
+        base.apply_part(&rows)
+    }
+
+    #[test]
+    fn a_write_that_failed_is_no_damage_and_undoes_nothing() {
+        let mut failures = 0;
+        for fails_at in 1.. {
+            let file = Failing::default();
+            let sums = Failing::beside(&file);
+            let base = Base::open(file.clone(), sums, "base".into(), 1 << 20).expect("opens");
+            put(&base, 0..200, &[1; 100]).expect("nothing fails yet");
+            file.fail(Some(fails_at));
+            let failed = put(&base, 100..300, &[2; 100]).is_err();
+            file.fail(None);
+            if !failed {
+                break;
+            }
+            failures += 1;
+            base.reopen().expect("the device is well again");
+            let check = base.check(false).expect("checked");
+            assert_eq!(check.damaged, [], "after failure {fails_at}");
+            put(&base, 400..420, &[3; 100]).expect("the device is well again");
+            let check = base.check(false).expect("checked");
+            assert_eq!(check.damaged, [], "after failure {fails_at} and another change");
+            let snapshot = base.snapshot().expect("readable");
+            let rows = (0..420u32).filter(|number| {
+                snapshot.get(Table::Inodes, &number.to_be_bytes()).expect("readable").is_some()
+            });
+            // The failed change took place as a whole, or not at all.
+            let rows = rows.count();
+            assert!(rows == 220 || rows == 320, "after failure {fails_at}: {rows} rows");
+        }
+        assert!(failures > 5, "a change of the base has only {failures} steps");
+    }
+}
