@@ -977,3 +977,31 @@ fn ends_of_an_open_that_is_told_again_are_not_recorded() {
         assert!(opened.recorded.is_empty(), "{:?}", opened.recorded);
     });
 }
+
+#[test]
+fn an_open_that_is_told_again_beside_other_writers_does_not_know_the_size() {
+    with_service(async |env, service, _| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (handle, opened) = a.open("f", CREATE).await.expect("made");
+        let (file, cap) = (opened.attr.file, opened.cap);
+        a.gone().await;
+        // Until after all that a lost session may do.
+        env.sleep(Nanos::from_s(7200)).await;
+        let cut = truncate(&mut b, "f").await;
+        done(b.ask(cut).await).expect("heard");
+        let (writer, _) = b.open("f", WRITE).await.expect("there");
+        let a = Peer::new(&service, 1, user(0));
+        let open = ReclaimOpen { handle, file, flags: WRITE, cap, caching: false };
+        let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
+        assert!(
+            matches!(&reply, MetaReply::Reclaimed { lost_opens, .. } if lost_opens.is_empty()),
+            "{reply:?}"
+        );
+        // It wrote so far before the cut.
+        let summary = wrote(50, env.wall());
+        done(a.ask(MetaRequest::Close { handle, summary }).await).expect("heard");
+        b.close(writer, wrote(9, env.wall())).await.expect("open");
+        let attr = b.stat("f").await.expect("there");
+        assert!(attr.unsettled.is_some(), "the datafiles are not asked: {} bytes", attr.size);
+    });
+}

@@ -221,6 +221,9 @@ impl Opens {
             if !entry.busy() {
                 entry.sure = size_known;
                 entry.told = Told::default();
+            } else if cuts.lost {
+                // Where it wrote before may lie behind the end that a cut gave the file, which the others have met.
+                entry.sure = false;
             }
             *entry.writers.entry(session).or_default() += 1;
         }

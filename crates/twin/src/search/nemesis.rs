@@ -245,7 +245,8 @@ impl Nemesis {
         let of_metadata = self.swapper.below(2) == 0;
         let server = if of_metadata { 0 } else { self.swapper.below(self.cluster.len() as u64) as usize };
         let (which, wish) = (self.swapper.next_u64() as usize, self.swapper.below(4));
-        if self.swapped[server] {
+        // One at a time: a target that was refused beside the wrong metadata has not changed since its backup.
+        if self.swapped.iter().any(|is_swapped| *is_swapped) {
             return;
         }
         if !self.down[server] {
@@ -317,7 +318,11 @@ impl Nemesis {
         let up: Vec<usize> = concerned.iter().copied().filter(|other| !self.down[*other]).collect();
         up.iter().for_each(|other| cluster.kill(*other));
         drop(cluster.control.swap_disk(&cluster.machines[cluster.plan.servers[server]], &path, right));
-        self.with_wrong_disk[server] += cluster.starts(server).done - starts[server].done;
+        // Beside the wrong metadata no server came up with its disks.
+        let is_metadata = path.as_path() == std::path::Path::new(METADATA);
+        for other in (0..cluster.len()).filter(|other| *other == server || is_metadata) {
+            self.with_wrong_disk[other] += cluster.starts(other).done - starts[other].done;
+        }
         self.swapped[server] = false;
         if up.contains(&0) {
             self.judge.power_lost(&[], true);
