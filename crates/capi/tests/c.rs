@@ -176,7 +176,7 @@ impl Servers {
                     .map(|found| metadata::Config::new(found.path.clone(), cluster.map())),
                 metadata_server: Some(cluster.map().server(cluster.map().metadata).clone()),
                 limits: Limits::default(),
-                checksums_remote: true,
+                security: weft_wire::hello::Security::Mac,
                 idle_exit: None,
                 sample: None,
                 join: Join::Format,

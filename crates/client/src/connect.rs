@@ -11,7 +11,8 @@ use serde::de::DeserializeOwned;
 use std::io::{self, IoSlice};
 use weft_core::Nanos;
 use weft_env::{Address, Conn, Env, Peer};
-use weft_wire::hello::{Hello, HelloReply, Proof, Side, Welcome, proof_holds, prove};
+use weft_wire::greeting::{Caller, NotWelcome};
+use weft_wire::hello::{Names, Opening};
 use weft_wire::{Errno, Family, Incoming, Kind, Link, Malformed, WireError};
 
 /// First pause between attempts to connect; it doubles up to the last.
@@ -213,12 +214,6 @@ impl From<io::Error> for Failed {
     }
 }
 
-impl From<Malformed> for Failed {
-    fn from(error: Malformed) -> Self {
-        Self::Io(error.into())
-    }
-}
-
 /// One attempt to connect and greet, at the first of the server's addresses that takes the connection, within `limit`.
 async fn attempt<E: Env>(
     core: &Core<E>,
@@ -250,54 +245,47 @@ async fn greet<E: Env>(
         Checksums::On => true,
         Checksums::Off => false,
     };
-    let mut client_nonce = [0; 32];
-    core.env.random(&mut client_nonce);
-    let hello = Hello {
-        cluster: core.map.name.clone(),
-        session: core.session,
-        slot: number,
-        role: core.credentials.role.clone(),
-        client_nonce,
-        checksums,
-        cluster_id: core.cluster_id.get().copied().unwrap_or_default(),
+    let mut random = [0; 32];
+    core.env.random(&mut random);
+    let caller = Caller {
+        names: Names {
+            cluster: core.map.name.clone(),
+            cluster_id: core.cluster_id.get().copied().unwrap_or_default(),
+            server: server.entry().name.clone(),
+            role: core.credentials.role.clone(),
+        },
+        opening: Opening { session: core.session, slot: number, checksums, security: core.options.security },
+        key: core.credentials.proving_key(),
+        random,
+        lengths_only: core.env.hollow(0).is_some(),
     };
     let mut link = Link::new(conn);
-    let mut reply = say(&mut link, 1, &hello).await?;
-    let mut proven = local;
-    if let HelloReply::Challenge(challenge) = &reply {
-        let Some(key) = core.credentials.proving_key() else {
+    let greeted =
+        weft_wire::greeting::greet(&mut link, caller, |link| allowance.limit(&core.env, link)).await;
+    let welcome = match greeted {
+        Ok(welcome) => welcome,
+        Err(NotWelcome::Io(error)) => return Err(Failed::Io(error)),
+        Err(NotWelcome::NoKey) => {
             let text = format!(
                 "server {} at {address} wants a key: give the cluster file's key_file or a user's key from 'weft key'",
                 server.entry().name
             );
             return Err(Failed::Refused(WireError::new(Errno::EACCES, text)));
-        };
-        if !proof_holds(&key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
+        }
+        Err(NotWelcome::Unproven) => {
             let text = format!(
-                "server {} at {address} has another cluster key: compare the key files of both sides",
-                server.entry().name
+                "{address} did not prove to be server {} of cluster {}: compare the key files of both sides, and the \
+                 addresses in the cluster file",
+                server.entry().name,
+                core.map.name
             );
             return Err(Failed::Refused(WireError::new(Errno::EACCES, text)));
         }
-        proven = true;
-        allowance.limit(&core.env, &mut link)?;
-        let proof = Proof { proof: prove(&key, Side::Client, &hello, &challenge.server_nonce) };
-        reply = say(&mut link, 2, &proof).await?;
-    }
-    let welcome: Welcome = match reply {
-        HelloReply::Welcome(welcome) if proven => welcome,
-        // Somebody who does not prove to hold the key is not a server of the cluster.
-        HelloReply::Welcome(_) => {
-            let text =
-                format!("who answers at {address} did not prove to be a server of cluster {}", core.map.name);
-            return Err(Failed::Refused(WireError::new(Errno::EACCES, text)));
-        }
         // It has too much to do or is about to end: worth another attempt.
-        HelloReply::Refused(error) if matches!(error.errno, Errno::EAGAIN | Errno::EBUSY) => {
+        Err(NotWelcome::Refused(error)) if matches!(error.errno, Errno::EAGAIN | Errno::EBUSY) => {
             return Err(Failed::Io(io::Error::other(error)));
         }
-        HelloReply::Refused(error) => return Err(Failed::Refused(error)),
-        HelloReply::Challenge(_) => return Err(Malformed::Field("challenge").into()),
+        Err(NotWelcome::Refused(error)) => return Err(Failed::Refused(error)),
     };
     if welcome.server != server.id {
         let text = format!(
@@ -322,7 +310,6 @@ async fn greet<E: Env>(
         return Err(Failed::Refused(WireError::new(Errno::EINVAL, text)));
     }
     server.greeted(welcome.incarnation);
-    link.set_checksums(welcome.checksums);
     link.conn().set_timeout(Some(core.options.request_timeout))?;
     Ok(Wire {
         link,
@@ -334,16 +321,6 @@ async fn greet<E: Env>(
         next_request: 2,
         last_answered: 2,
     })
-}
-
-async fn say<C: Conn, M: Serialize>(
-    link: &mut Link<C>,
-    request: u64,
-    message: &M,
-) -> Result<HelloReply, Failed> {
-    link.send(Kind::Request, Family::Hello, request, message, &[]).await?;
-    let incoming = link.recv().await?.ok_or(io::ErrorKind::UnexpectedEof).map_err(io::Error::from)?;
-    Ok(link.decode(&incoming)?)
 }
 
 #[cfg(test)]

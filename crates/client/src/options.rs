@@ -1,7 +1,7 @@
 //! How a client behaves and who it is.
 
 use weft_core::{Nanos, ServerId, SplitPolicy};
-use weft_wire::hello::{Identity, Role};
+use weft_wire::hello::{Identity, Role, Security};
 use weft_wire::{ClusterSecret, KeyClaims};
 
 /// How bytes travel.
@@ -48,8 +48,11 @@ pub struct ClientOptions {
     pub metadata_connections_max: u32,
     /// Which sub-requests are flagged as fragments.
     pub split: SplitPolicy,
-    /// Whether payloads carry checksums.
+    /// Whether payloads carry checksums on connections whose messages carry no MAC.
     pub checksums: Checksums,
+    /// The least protection of connections over the network; [`Security::None`] counts as [`Security::Mac`]. A server may
+    /// ask for more.
+    pub security: Security,
     /// Reads and writes of at least this many bytes go through shared memory on connections of one node.
     pub shared_payload_min: u32,
     /// Those of more than this many bytes do not; also the size of a connection's area. 0 turns it off.
@@ -82,6 +85,7 @@ impl Default for ClientOptions {
             metadata_connections_max: 64,
             split: SplitPolicy::default(),
             checksums: Checksums::Auto,
+            security: Security::Mac,
             shared_payload_min: 16 << 10,
             shared_payload_max: 512 << 10,
             same_processor: true,

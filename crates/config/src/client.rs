@@ -33,6 +33,7 @@ impl Cluster {
                 model::Checksums::On => weft_client::Checksums::On,
                 model::Checksums::Off => weft_client::Checksums::Off,
             },
+            security: self.security,
             pid: std::process::id(),
             ..ClientOptions::default()
         }

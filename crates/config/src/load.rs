@@ -14,6 +14,7 @@ use toml::de::DeTable;
 use weft_core::placement::{ClassFilter, Factor, Start};
 use weft_core::{ByteLen, Integrity, Nanos, Placement, Reserve, TargetId};
 use weft_env::Address;
+use weft_wire::hello::Security;
 
 const MEMORY: RangeInclusive<ByteLen> = ByteLen::from_mib(1)..=ByteLen(1 << 40);
 const STRIPE: RangeInclusive<ByteLen> = ByteLen(1)..=weft_core::layout::STRIPE_SIZE_MAX;
@@ -63,6 +64,7 @@ impl Cluster {
             "make one with `weft key make /etc/weft/cluster.key` and write key_file = \"/etc/weft/cluster.key\"",
         )?;
         let idle_exit = head.duration("idle_exit", Nanos::from_ms(100)..=Nanos::from_s(365 * 86_400))?;
+        let security = head.choice("security", &[("mac", Security::Mac), ("encrypt", Security::Encrypt)])?;
         head.finish()?;
 
         let servers = root.tables("server", "[[server]]")?;
@@ -84,6 +86,7 @@ impl Cluster {
             mount: mount.map_or_else(|| "/weft".into(), |mount| mount.value),
             key_file: key_file.value,
             idle_exit,
+            security: security.unwrap_or_default(),
             servers: servers.into_iter().map(Placed::into_server).collect(),
             placement,
             client,

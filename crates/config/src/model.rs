@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use weft_core::ibridge::{Policy, Weight};
 use weft_core::{ByteLen, Integrity, Nanos, Placement, Reserve, TargetId};
 use weft_env::Address;
+use weft_wire::hello::Security;
 
 /// One cluster, as its file describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,6 +20,8 @@ pub struct Cluster {
     pub key_file: PathBuf,
     /// Servers end after this time without connections; `None` never.
     pub idle_exit: Option<Nanos>,
+    /// Protection of messages between hosts: a MAC on each, or encryption as well.
+    pub security: Security,
     /// All servers; a `ServerId` is an index here.
     pub servers: Vec<Server>,
     /// Layout of new files where neither the directory nor the program asks for another.

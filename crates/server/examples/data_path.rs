@@ -14,7 +14,7 @@ use weft_core::LocalOffset;
 use weft_env::real::{RealEnv, block_on};
 use weft_env::{Address, Conn, Shared};
 use weft_wire::data::{DataReply, DataRequest, IoHints, Place};
-use weft_wire::hello::Role;
+use weft_wire::hello::{Role, Security};
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -133,7 +133,9 @@ fn serve(folder: &str) {
     block_on(async {
         let tcp = Address::Tcp("127.0.0.1".into(), 0);
         let mut config = config(folder, vec![unix(folder), tcp], false);
-        config.checksums_remote = std::env::var_os("WEFT_CHECKSUMS").is_some();
+        if std::env::var_os("WEFT_ENCRYPT").is_some() {
+            config.security = Security::Encrypt;
+        }
         make_folders(&config);
         let server = start(&RealEnv::new(), config).await;
         let mut stdout = std::io::stdout();

@@ -12,6 +12,7 @@ use weft_store::fragments::LogSpec;
 use weft_store::target::Module;
 use weft_wire::ClusterSecret;
 use weft_wire::cluster::ServerEntry;
+use weft_wire::hello::Security;
 
 /// All that a server is told at its start.
 #[derive(Clone)]
@@ -34,9 +35,8 @@ pub struct ServerConfig {
     pub metadata_server: Option<ServerEntry>,
     /// Bounds.
     pub limits: Limits,
-    /// Whether payloads carry checksums on connections that come over the network, even when the client does not
-    /// ask for it.
-    pub checksums_remote: bool,
+    /// The least protection of connections that come over the network; [`Security::None`] counts as [`Security::Mac`].
+    pub security: Security,
     /// The server ends itself when no connection was open for this long; `None` stays.
     pub idle_exit: Option<Nanos>,
     /// Of so many stretches of a client's time (a second each) the requests are kept as samples; `None` keeps

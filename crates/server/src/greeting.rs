@@ -4,9 +4,10 @@ use crate::server::Shared;
 use std::io;
 use weft_env::{Conn, Env, Peer};
 use weft_wire::hello::{
-    BODY_LEN_MAX, Challenge, GROUPS_MAX, Hello, HelloReply, Identity, Proof, Role, SessionId, Side, Welcome,
-    proof_holds, prove,
+    BODY_LEN_MAX, GROUPS_MAX, Hello, HelloReply, Identity, Means, Names, Opening, Role, Security, SessionId,
+    Welcome,
 };
+use weft_wire::secure::{Handshake, Sealing};
 use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, WireError};
 
 /// Who the peer has shown to be.
@@ -46,10 +47,14 @@ pub(crate) async fn greet<E: Env>(
     link.limit_bodies(BODY_LEN_MAX);
     let first = next(link).await?;
     let hello: Hello = link.decode(&first).map_err(io::Error::from)?;
-    let request = first.header.request;
-    match admit(shared, link, &hello, &first.header, over_limit).await? {
-        Ok(greeted) => {
-            let checksums = hello.checksums || (!greeted.local && shared.config.checksums_remote);
+    let mut request = first.header.request;
+    match admit(shared, link, hello, &mut request, over_limit).await? {
+        Ok((greeted, opening)) => {
+            let security = match greeted.local {
+                true => Security::None,
+                false => opening.security.max(shared.config.security).max(Security::Mac),
+            };
+            let checksums = opening.checksums && security == Security::None;
             let welcome = Welcome {
                 server: shared.config.server,
                 incarnation: shared.incarnation,
@@ -57,8 +62,10 @@ pub(crate) async fn greet<E: Env>(
                 idle_limit: weft_core::Nanos(0),
                 checksums,
                 cluster_id: shared.cluster_id,
+                security,
             };
             say(link, request, &HelloReply::Welcome(welcome)).await?;
+            link.agree(security);
             link.set_checksums(checksums);
             link.limit_bodies(u32::MAX);
             Ok(greeted)
@@ -70,14 +77,16 @@ pub(crate) async fn greet<E: Env>(
     }
 }
 
+/// Finds out who the peer is and what it wants of the connection. `request` is the number of its latest message.
 async fn admit<E: Env>(
     shared: &Shared<E>,
     link: &mut Link<E::Conn>,
-    hello: &Hello,
-    header: &Header,
+    hello: Hello,
+    request: &mut u64,
     over_limit: bool,
-) -> io::Result<Result<Greeted, WireError>> {
+) -> io::Result<Result<(Greeted, Opening), WireError>> {
     let config = &shared.config;
+    let Hello { names, means } = hello;
     if over_limit {
         let limit = config.limits.connections_max;
         let detail = format!(
@@ -86,79 +95,103 @@ async fn admit<E: Env>(
         );
         return Ok(Err(WireError::new(Errno::EAGAIN, detail)));
     }
-    if hello.cluster != config.cluster {
-        let detail = format!(
-            "server {:?} belongs to cluster {:?}, not to {:?}: correct the address or the cluster file",
-            config.name,
-            config.cluster,
-            clip(&hello.cluster)
-        );
-        return Ok(Err(WireError::new(Errno::EINVAL, detail)));
-    }
-    if hello.cluster_id.is_other_than(shared.cluster_id) {
-        let detail = format!(
-            "server {:?} belongs to cluster {}, not to {}, which has the same name: correct the address or the cluster \
-             file; a program that ran while the cluster was formatted anew has to start again",
-            config.name, shared.cluster_id, hello.cluster_id
-        );
-        return Ok(Err(WireError::new(Errno::EINVAL, detail)));
+    if let Err(error) = check_names(shared, &names) {
+        return Ok(Err(error));
     }
     let peer = link.conn().peer().clone();
-    let (key, identity) = match (&hello.role, &peer) {
-        (Role::Server(_), Peer::Local { uid, gid, groups, .. }) => {
-            let identity = Identity { uid: *uid, gid: *gid, groups: groups.clone() };
-            (Some(config.secret.server_key()), identity)
+    let identity = match (&names.role, &peer) {
+        (Role::Server(_) | Role::Client(_), Peer::Local { uid, gid, groups, .. }) => {
+            Identity { uid: *uid, gid: *gid, groups: groups.clone() }
         }
-        (Role::Server(_), Peer::Remote { .. }) => {
-            // The cluster key makes anybody, and what needs an identity here is done as root.
-            (Some(config.secret.server_key()), Identity { uid: 0, gid: 0, groups: Vec::new() })
-        }
-        (Role::Client(_), Peer::Local { uid, gid, groups, .. }) => {
-            (None, Identity { uid: *uid, gid: *gid, groups: groups.clone() })
-        }
+        // The cluster key makes anybody, and what needs an identity here is done as root.
+        (Role::Server(_), Peer::Remote { .. }) => Identity { uid: 0, gid: 0, groups: Vec::new() },
         (Role::Client(identity), Peer::Remote { .. }) => {
             if identity.groups.len() > GROUPS_MAX || !identity.groups.is_sorted() {
                 let detail = format!("an identity has at most {GROUPS_MAX} supplementary groups, sorted");
                 return Ok(Err(WireError::new(Errno::EINVAL, detail)));
             }
-            (Some(config.secret.identity_key(identity)), identity.clone())
+            identity.clone()
         }
     };
-    if let Some(key) = key
-        && !challenge(shared, link, hello, header.request, &key).await?
-    {
-        let detail = match hello.role {
-            Role::Server(_) => "the peer does not hold this cluster's key".to_owned(),
-            Role::Client(_) => format!(
-                "the key is not that of user {} with group {} in cluster {:?}: get one by `weft key`",
-                identity.uid, identity.gid, config.cluster
-            ),
-        };
-        return Ok(Err(WireError::new(Errno::EACCES, detail)));
-    }
+    let has_credentials = matches!((&names.role, &peer), (Role::Client(_), Peer::Local { .. }));
+    let opening = match means {
+        Means::Credentials(opening) if has_credentials => opening,
+        Means::Key(first) if !has_credentials => {
+            let mut random = [0; 32];
+            shared.env.random(&mut random);
+            let key = key_of(shared, &names.role);
+            let Ok((keys, second)) = Handshake::answer(&key, &names, &first, random) else {
+                let detail = match &names.role {
+                    Role::Server(_) => "the peer does not hold this cluster's key".to_owned(),
+                    Role::Client(_) => format!(
+                        "the key is not that of user {} with group {} in cluster {:?}: get one by `weft key`",
+                        identity.uid, identity.gid, config.cluster
+                    ),
+                };
+                return Ok(Err(WireError::new(Errno::EACCES, detail)));
+            };
+            say(link, *request, &HelloReply::Challenge(second)).await?;
+            link.seal(Sealing::new(keys, true), shared.env.hollow(0).is_some());
+            // Only who holds the key can have made the next message.
+            let answer = next(link).await?;
+            *request = answer.header.request;
+            link.decode(&answer)?
+        }
+        Means::Credentials(_) => {
+            let detail = format!("server {:?} wants a key here: get one by `weft key`", config.name);
+            return Ok(Err(WireError::new(Errno::EACCES, detail)));
+        }
+        Means::Key(_) => {
+            let detail = "on a Unix socket the credentials of a client's process are its key".to_owned();
+            return Ok(Err(WireError::new(Errno::EPROTO, detail)));
+        }
+    };
     let (local, pid) = match peer {
         Peer::Local { pid, .. } => (true, pid),
         Peer::Remote { .. } => (false, 0),
     };
-    let is_server = matches!(hello.role, Role::Server(_));
-    Ok(Ok(Greeted { session: hello.session, slot: hello.slot, identity, pid, is_server, local }))
+    let is_server = matches!(names.role, Role::Server(_));
+    let Opening { session, slot, .. } = opening;
+    Ok(Ok((Greeted { session, slot, identity, pid, is_server, local }, opening)))
 }
 
-/// Proves to the peer that this server holds `key` and has the peer prove the same.
-async fn challenge<E: Env>(
-    shared: &Shared<E>,
-    link: &mut Link<E::Conn>,
-    hello: &Hello,
-    request: u64,
-    key: &[u8; 32],
-) -> io::Result<bool> {
-    let mut server_nonce = [0; 32];
-    shared.env.random(&mut server_nonce);
-    let proof = prove(key, Side::Server, hello, &server_nonce);
-    say(link, request, &HelloReply::Challenge(Challenge { server_nonce, proof })).await?;
-    let answer = next(link).await?;
-    let Proof { proof } = link.decode(&answer)?;
-    Ok(proof_holds(key, Side::Client, hello, &server_nonce, &proof))
+/// Whether the peer means this server and its cluster.
+fn check_names<E: Env>(shared: &Shared<E>, names: &Names) -> Result<(), WireError> {
+    let config = &shared.config;
+    if names.cluster != config.cluster {
+        let detail = format!(
+            "server {:?} belongs to cluster {:?}, not to {:?}: correct the address or the cluster file",
+            config.name,
+            config.cluster,
+            clip(&names.cluster)
+        );
+        return Err(WireError::new(Errno::EINVAL, detail));
+    }
+    if names.cluster_id.is_other_than(shared.cluster_id) {
+        let detail = format!(
+            "server {:?} belongs to cluster {}, not to {}, which has the same name: correct the address or the cluster \
+             file; a program that ran while the cluster was formatted anew has to start again",
+            config.name, shared.cluster_id, names.cluster_id
+        );
+        return Err(WireError::new(Errno::EINVAL, detail));
+    }
+    if names.server != config.name {
+        let detail = format!(
+            "server {:?} answers at an address of {:?}: check the addresses in the cluster file",
+            config.name,
+            clip(&names.server)
+        );
+        return Err(WireError::new(Errno::EPROTO, detail));
+    }
+    Ok(())
+}
+
+/// The key that a peer of `role` has to hold.
+fn key_of<E: Env>(shared: &Shared<E>, role: &Role) -> [u8; 32] {
+    match role {
+        Role::Server(_) => shared.config.secret.server_key(),
+        Role::Client(identity) => shared.config.secret.identity_key(identity),
+    }
 }
 
 async fn next<C: Conn>(link: &mut Link<C>) -> io::Result<Incoming> {

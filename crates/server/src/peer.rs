@@ -3,7 +3,8 @@
 use weft_core::{ClusterId, Nanos, ServerId};
 use weft_env::{Conn, Env};
 use weft_wire::cluster::ServerEntry;
-use weft_wire::hello::{Hello, HelloReply, Proof, Role, SessionId, Side, Welcome, proof_holds, prove};
+use weft_wire::greeting::{Caller, NotWelcome, greet};
+use weft_wire::hello::{Names, Opening, Role, Security, SessionId, Welcome};
 use weft_wire::{ClusterSecret, Family, Kind, Link};
 
 /// Who asks.
@@ -32,7 +33,7 @@ impl<E: Env> Asker<E> {
         let mut last = format!("{} has no address", entry.name);
         for address in &entry.addresses {
             match self.env.connect(address, self.timeout).await {
-                Ok(conn) => match self.greet(conn).await {
+                Ok(conn) => match self.greet(entry, conn).await {
                     Ok(link) => return Ok(link),
                     Err(error) => last = format!("{} at {address}: {error}", entry.name),
                 },
@@ -42,35 +43,39 @@ impl<E: Env> Asker<E> {
         Err(last)
     }
 
-    async fn greet(&self, mut conn: E::Conn) -> Result<(Link<E::Conn>, ClusterId), String> {
+    async fn greet(
+        &self,
+        entry: &ServerEntry,
+        mut conn: E::Conn,
+    ) -> Result<(Link<E::Conn>, ClusterId), String> {
         conn.set_timeout(Some(self.timeout)).map_err(|error| error.to_string())?;
         let mut link = Link::new(conn);
-        let (mut nonce, mut session) = ([0; 32], [0; 16]);
-        self.env.random(&mut nonce);
+        let (mut random, mut session) = ([0; 32], [0; 16]);
+        self.env.random(&mut random);
         self.env.random(&mut session);
-        let hello = Hello {
-            cluster: self.cluster.clone(),
-            session: SessionId(u128::from_le_bytes(session)),
-            slot: 0,
-            role: Role::Server(self.server),
-            client_nonce: nonce,
-            checksums: false,
-            cluster_id: self.cluster_id,
+        let caller = Caller {
+            names: Names {
+                cluster: self.cluster.clone(),
+                cluster_id: self.cluster_id,
+                server: entry.name.clone(),
+                role: Role::Server(self.server),
+            },
+            opening: Opening {
+                session: SessionId(u128::from_le_bytes(session)),
+                slot: 0,
+                checksums: false,
+                security: Security::None,
+            },
+            key: Some(self.secret.server_key()),
+            random,
+            lengths_only: self.env.hollow(0).is_some(),
         };
-        match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &hello).await? {
-            HelloReply::Welcome(welcome) => self.welcomed(link, &welcome),
-            HelloReply::Refused(error) => Err(error.to_string()),
-            HelloReply::Challenge(challenge) => {
-                let key = &self.secret.server_key();
-                if !proof_holds(key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
-                    return Err("it does not hold the key of this cluster".into());
-                }
-                let proof = Proof { proof: prove(key, Side::Client, &hello, &challenge.server_nonce) };
-                match ask::<_, _, HelloReply>(&mut link, Family::Hello, 0, &proof).await? {
-                    HelloReply::Welcome(welcome) => self.welcomed(link, &welcome),
-                    HelloReply::Refused(error) => Err(error.to_string()),
-                    HelloReply::Challenge(_) => Err("it challenges without end".into()),
-                }
+        match greet(&mut link, caller, |_| Ok(())).await {
+            Ok(welcome) => self.welcomed(link, &welcome),
+            Err(NotWelcome::Io(error)) => Err(error.to_string()),
+            Err(NotWelcome::Refused(error)) => Err(error.to_string()),
+            Err(NotWelcome::Unproven | NotWelcome::NoKey) => {
+                Err("it does not hold the key of this cluster".into())
             }
         }
     }

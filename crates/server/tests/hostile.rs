@@ -14,7 +14,7 @@ use weft_env::{Address, Conn, Processor, Shared};
 use weft_server::{ServerConfig, ServerHandle};
 use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, Place, lease};
 use weft_wire::header::encode_message;
-use weft_wire::hello::{Hello, HelloReply, Identity, Proof, Role, Side, prove};
+use weft_wire::hello::{Exchange, Hello, HelloReply, Identity, Means, Role};
 use weft_wire::status::StatusRequest;
 use weft_wire::{Errno, Family, HEADER_LEN, Header, Kind};
 
@@ -83,6 +83,7 @@ fn garbage_ends_one_connection_and_reserves_nothing() {
                         body_crc: 0,
                         payload_len: [0, PAYLOAD_LEN_MAX, u32::MAX][round % 3],
                         payload_check: None,
+                        is_sealed: round % 5 == 0,
                         attachments: [0, 8, 255][round % 3],
                         waits_on: [None, Some(Processor(0)), Some(Processor(9_999))][round % 3],
                     };
@@ -134,40 +135,37 @@ fn who_has_not_the_key_is_nobody() {
             ];
             for (name, address, role, key) in cases {
                 let mut client = Client::bare(&stage.env, address).await;
-                let hello = hello(role, 1);
-                let HelloReply::Challenge(challenge) = client.call_hello(&hello).await else {
-                    panic!("{name}")
-                };
-                let proof = Proof { proof: prove(&key, Side::Client, &hello, &challenge.server_nonce) };
-                let HelloReply::Refused(why) = client.call_hello(&proof).await else {
-                    panic!("{name} came in")
-                };
-                assert_eq!(why.errno, Errno::EACCES);
+                let why = client.greet(hello(role, 1), Some(key)).await.expect_err(name);
+                assert_eq!(why.errno, Errno::EACCES, "{name}");
                 assert!(client.is_ended().await);
             }
-            // What a good client said cannot be said again.
-            let key = secret().identity_key(&me());
-            let hello = hello(Role::Client(me()), 1);
-            let mut good = Client::bare(&stage.env, &stage.tcp).await;
-            let HelloReply::Challenge(challenge) = good.call_hello(&hello).await else {
-                panic!("no challenge")
-            };
-            let proof = Proof { proof: prove(&key, Side::Client, &hello, &challenge.server_nonce) };
-            assert!(matches!(good.call_hello(&proof).await, HelloReply::Welcome(_)));
-            let mut replayer = Client::bare(&stage.env, &stage.tcp).await;
-            let HelloReply::Challenge(_) = replayer.call_hello(&hello).await else { panic!("no challenge") };
-            assert!(matches!(replayer.call_hello(&proof).await, HelloReply::Refused(_)));
-            // A server's proof cannot be turned back on it.
-            let mut reflector = Client::bare(&stage.env, &stage.tcp).await;
-            let HelloReply::Challenge(challenge) = reflector.call_hello(&hello).await else {
-                panic!("no challenge")
-            };
-            let proof = Proof { proof: challenge.proof };
-            assert!(matches!(reflector.call_hello(&proof).await, HelloReply::Refused(_)));
+            // On the network credentials are nothing, and on a Unix socket a client's key is nothing.
+            let opening = hello(Role::Client(me()), 1).opening;
+            let cases = [
+                (&stage.tcp, Means::Credentials(opening), Errno::EACCES),
+                (&stage.unix, Means::Key(Exchange { ephemeral: [9; 32], tag: [1; 16] }), Errno::EPROTO),
+            ];
+            for (address, means, errno) in cases {
+                let mut client = Client::bare(&stage.env, address).await;
+                let names = hello(Role::Client(me()), 1).names;
+                let HelloReply::Refused(why) =
+                    client.call_hello(&Hello { names, means: means.clone() }).await
+                else {
+                    panic!("{means:?} came in")
+                };
+                assert_eq!(why.errno, errno);
+                assert!(client.is_ended().await);
+            }
             let mut lost = Client::bare(&stage.env, &stage.unix).await;
-            let other = Hello { cluster: "other".into(), ..hello };
+            let mut other = hello(Role::Client(me()), 1);
+            other.names.cluster = "other".into();
             let why = lost.greet(other, None).await.expect_err("another cluster");
             assert!(why.detail.contains("\"test\"") && why.detail.contains("\"other\""), "{why}");
+            let mut lost = Client::bare(&stage.env, &stage.unix).await;
+            let mut other = hello(Role::Client(me()), 1);
+            other.names.server = "beta".into();
+            let why = lost.greet(other, None).await.expect_err("another server");
+            assert!(why.detail.contains("\"alpha\"") && why.detail.contains("\"beta\""), "{why}");
         },
     );
 }
@@ -239,9 +237,11 @@ fn a_damaged_payload_is_told_and_not_written() {
     stage(
         |_| (),
         async |stage| {
-            let key = secret().identity_key(&me());
-            let mut client =
-                Client::connect_as(&stage.env, &stage.tcp, hello(Role::Client(me()), 2), key).await;
+            let mut greeting = hello(Role::Client(me()), 2);
+            greeting.opening.checksums = true;
+            let mut client = Client::bare(&stage.env, &stage.unix).await;
+            client.greet(greeting, None).await.expect("welcome");
+            assert!(client.welcome.as_ref().is_some_and(|welcome| welcome.checksums));
             let part = datafile(0, 5, 0);
             assert_eq!(client.write(part, 0, b"sound bytes").await, DataReply::Written);
             let mut message = Vec::new();

@@ -7,7 +7,7 @@ use weft_core::{ByteLen, LocalOffset, Nanos, TargetId};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::{Address, Conn, Env, File, Processor, Shared};
 use weft_wire::data::{DataReply, DataRequest, IoHints, Place, ProbeWork, lease};
-use weft_wire::hello::Role;
+use weft_wire::hello::{Role, Security};
 use weft_wire::status::{StatusReply, StatusRequest};
 use weft_wire::{Errno, Rights};
 
@@ -36,7 +36,8 @@ fn bytes_come_back_through_every_module_and_transport() {
         let local = Client::connect(&env, &unix).await;
         let key = secret().identity_key(&me());
         let remote = Client::connect_as(&env, &tcp, hello(Role::Client(me()), 2), key).await;
-        assert!(remote.link.checksums() && !local.link.checksums());
+        assert_eq!((remote.link.security(), local.link.security()), (Security::Mac, Security::None));
+        assert!(!remote.link.sends_files() && local.link.sends_files());
         for (salt, mut client) in [(1, local), (2, remote)] {
             for target in [0, 1] {
                 let part = datafile(target, 40 + salt, 3);

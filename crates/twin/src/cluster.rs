@@ -16,6 +16,7 @@ use weft_server::{
     Hooks, IbridgeConfig, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata,
 };
 use weft_wire::cluster::{ClusterMap, ServerEntry, TargetEntry};
+use weft_wire::hello::Security;
 use weft_wire::{ClusterSecret, meta};
 use weft_workload::Size;
 
@@ -266,7 +267,7 @@ impl Cluster {
                     ..limits
                 },
             },
-            checksums_remote: self.spec.client.checksums,
+            security: Security::Mac,
             idle_exit: None,
             sample: None,
             join: Join::No,

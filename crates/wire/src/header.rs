@@ -3,10 +3,11 @@
 //! ```text
 //! offset size field
 //!      0    4 magic        "WEFT"
-//!      4    1 version      8
+//!      4    1 version      9
 //!      5    1 kind         0 request, 1 reply, 2 one-way (no reply follows)
 //!      6    1 family       0 hello, 1 data, 2 metadata, 3 status
 //!      7    1 flags        bit 0: payload_check holds the payload's XXH3-64
+//!                         bit 1: sealed, see crate::secure; then bit 0, payload_check and body_crc are zero
 //!      8    8 request      number chosen by the client, repeated in the reply
 //!     16    4 body_len     at most BODY_LEN_MAX
 //!     20    4 payload_len  at most PAYLOAD_LEN_MAX
@@ -14,12 +15,13 @@
 //!     32    1 attachments  descriptors that travel with this message, at most 8
 //!     33    2 waits_on     1 + the processor that the sender waits on, 0 when it says none
 //!     35    5 reserved     zero
-//!     40    4 body_crc     CRC-32 of the body
+//!     40    4 body_crc     CRC-32 of the body, zero in a sealed message
 //!     44    4 header_crc   CRC-32 of bytes 0 to 43
 //! ```
 //! Numbers are little-endian.
 
 use crate::data::PAYLOAD_LEN_MAX;
+use crate::secure::TAG_LEN;
 use serde::{Serialize, de::DeserializeOwned};
 use weft_env::Processor;
 
@@ -32,8 +34,9 @@ pub const ATTACHMENTS_MAX: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"WEFT";
 /// Version of the protocol; both sides must have the same.
-pub const VERSION: u8 = 8;
+pub const VERSION: u8 = 9;
 const FLAG_CHECK: u8 = 1;
+const FLAG_SEALED: u8 = 2;
 
 /// Which way a message goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +79,8 @@ pub struct Header {
     pub payload_len: u32,
     /// XXH3-64 of the payload, where the sender gave it.
     pub payload_check: Option<u64>,
+    /// Whether MACs follow; see [`secure`](crate::secure).
+    pub is_sealed: bool,
     /// Descriptors that travel with it.
     pub attachments: u8,
     /// Of a request between processes of one machine: the processor on which its sender waits for this reply and for
@@ -103,6 +108,9 @@ pub enum Malformed {
     /// The payload was damaged on the way.
     #[error("message payload damaged on the wire (checksum)")]
     PayloadCheck,
+    /// The message is not the next one of the peer that greeted.
+    #[error("message changed, repeated, reordered or injected on the way (MAC)")]
+    Forged,
     /// A field has a value that it cannot have.
     #[error("message field {0} out of range")]
     Field(&'static str),
@@ -128,6 +136,7 @@ impl Header {
             body_crc: 0,
             payload_len: 0,
             payload_check: None,
+            is_sealed: false,
             attachments: 0,
             waits_on: None,
         }
@@ -150,6 +159,7 @@ impl Header {
             Family::Status => 3,
         };
         out[7] = if self.payload_check.is_some() { FLAG_CHECK } else { 0 };
+        out[7] |= if self.is_sealed { FLAG_SEALED } else { 0 };
         out[8..16].copy_from_slice(&self.request.to_le_bytes());
         out[16..20].copy_from_slice(&self.body_len.to_le_bytes());
         out[20..24].copy_from_slice(&self.payload_len.to_le_bytes());
@@ -192,8 +202,12 @@ impl Header {
             3 => Family::Status,
             _ => return Err(Malformed::Field("family")),
         };
-        if bytes[7] & !FLAG_CHECK != 0 {
+        let is_sealed = bytes[7] & FLAG_SEALED != 0;
+        if bytes[7] & !(FLAG_CHECK | FLAG_SEALED) != 0 || bytes[7] == FLAG_CHECK | FLAG_SEALED {
             return Err(Malformed::Field("flags"));
+        }
+        if is_sealed && u32_at(40) != 0 {
+            return Err(Malformed::Field("body_crc"));
         }
         if bytes[7] & FLAG_CHECK == 0 && u64_at(24) != 0 {
             return Err(Malformed::Field("payload_check"));
@@ -209,6 +223,7 @@ impl Header {
             body_crc: u32_at(40),
             payload_len: u32_at(20),
             payload_check: (bytes[7] & FLAG_CHECK != 0).then(|| u64_at(24)),
+            is_sealed,
             attachments: bytes[32],
             waits_on: u16::from_le_bytes([bytes[33], bytes[34]]).checked_sub(1).map(Processor),
         };
@@ -224,12 +239,14 @@ impl Header {
         Ok(header)
     }
 
-    /// Checks `body` against this header and decodes it as a message of type `M`.
+    /// Checks `body` against this header and decodes it as a message of type `M`. The MAC of a sealed message has been
+    /// checked before, and stands for the checksum.
     ///
     /// # Errors
     /// `BodyCrc` or `Body`; a body with bytes left over is `Body` too.
     pub fn decode_body<M: DeserializeOwned>(&self, body: &[u8]) -> Result<M, Malformed> {
-        if body.len() != self.body_len as usize || crc32fast::hash(body) != self.body_crc {
+        let is_whole = || self.is_sealed || crc32fast::hash(body) == self.body_crc;
+        if body.len() != self.body_len as usize || !is_whole() {
             return Err(Malformed::BodyCrc);
         }
         match postcard::take_from_bytes(body) {
@@ -240,19 +257,20 @@ impl Header {
 }
 
 /// Writes header and body of a message to `out` (cleared first); the payload is sent after them by the caller.
-/// Length and checksum of the body replace those in `header`.
+/// Length and checksum of the body replace those in `header`. A sealed message has room for its MAC between the two.
 ///
 /// # Panics
 /// When the body is longer than [`BODY_LEN_MAX`] or the payload than [`PAYLOAD_LEN_MAX`]: the caller pages.
 pub fn encode_message<M: Serialize>(out: &mut Vec<u8>, header: &Header, message: &M) {
+    let head_len = if header.is_sealed { HEADER_LEN + TAG_LEN } else { HEADER_LEN };
     out.clear();
-    out.resize(HEADER_LEN, 0);
+    out.resize(head_len, 0);
     let taken = std::mem::take(out);
     *out = postcard::to_extend(message, taken).expect("messages always encode");
-    let body_len = out.len() - HEADER_LEN;
+    let body_len = out.len() - head_len;
     assert!(body_len <= BODY_LEN_MAX as usize, "a message body of {body_len} bytes");
     assert!(header.payload_len <= PAYLOAD_LEN_MAX, "a payload of {} bytes", header.payload_len);
-    let body_crc = crc32fast::hash(&out[HEADER_LEN..]);
+    let body_crc = if header.is_sealed { 0 } else { crc32fast::hash(&out[head_len..]) };
     let header = Header { body_len: body_len as u32, body_crc, ..*header };
     out[..HEADER_LEN].copy_from_slice(&header.encode());
 }
@@ -279,6 +297,7 @@ mod tests {
             body_crc: 0xaabb_ccdd,
             payload_len: 65_536,
             payload_check: Some(0x1122_3344_5566_7788),
+            is_sealed: false,
             attachments: 1,
             waits_on: Some(Processor(0x0202)),
         }
@@ -287,7 +306,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x08\x01\x01\x01");
+        expected.extend_from_slice(b"WEFT\x09\x01\x01\x01");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
@@ -295,6 +314,39 @@ mod tests {
         let crc = crc32fast::hash(&expected);
         expected.extend_from_slice(&crc.to_le_bytes());
         assert_eq!(sample().encode().as_slice(), expected);
+    }
+
+    fn sealed() -> Header {
+        Header { body_crc: 0, payload_check: None, is_sealed: true, ..sample() }
+    }
+
+    #[test]
+    fn golden_bytes_of_a_sealed_message() {
+        let mut expected = Vec::new();
+        expected.extend_from_slice(b"WEFT\x09\x01\x01\x02");
+        expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
+        expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
+        expected.extend_from_slice(&[0; 8]);
+        expected.extend_from_slice(&[1, 3, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let crc = crc32fast::hash(&expected);
+        expected.extend_from_slice(&crc.to_le_bytes());
+        assert_eq!(sealed().encode().as_slice(), expected);
+        assert_eq!(Header::decode(&sealed().encode()), Ok(sealed()));
+    }
+
+    #[test]
+    fn a_sealed_message_has_no_checksums() {
+        let resealed = |change: &dyn Fn(&mut [u8; HEADER_LEN])| {
+            let mut bytes = sealed().encode();
+            change(&mut bytes);
+            let crc = crc32fast::hash(&bytes[..44]);
+            bytes[44..].copy_from_slice(&crc.to_le_bytes());
+            Header::decode(&bytes)
+        };
+        assert_eq!(resealed(&|bytes| bytes[7] = 3), Err(Malformed::Field("flags")));
+        assert_eq!(resealed(&|bytes| bytes[7] = 4), Err(Malformed::Field("flags")));
+        assert_eq!(resealed(&|bytes| bytes[40] = 1), Err(Malformed::Field("body_crc")));
+        assert_eq!(resealed(&|bytes| bytes[24] = 1), Err(Malformed::Field("payload_check")));
     }
 
     #[test]

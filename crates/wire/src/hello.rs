@@ -1,17 +1,22 @@
 //! Greeting and authentication: the first messages on every connection, before any other is served.
 //!
-//! On a Unix socket the operating system says who the peer is, and `Hello` / `Welcome` suffice (`proof` is empty).
-//! On the network both sides prove that they hold a key without sending it:
+//! On a Unix socket the operating system says who a client is, and `Hello` / `Welcome` suffice. On the network both sides
+//! prove that they hold a key without sending it, and agree on keys for this one connection:
 //!
 //! ```text
-//! client -> server  Hello    { identity or server, client_nonce, ... }
-//! server -> client  Challenge{ server_nonce, proof = MAC(key, "server" | transcript) }
-//! client -> server  Proof    { proof = MAC(key, "client" | transcript) }
-//! server -> client  Welcome
+//! client -> server  Hello    { names, Keyed(first Noise message) }
+//! server -> client  Challenge(second Noise message)
+//! client -> server  Opening  encrypted
+//! server -> client  Welcome  encrypted
 //! ```
-//! where the transcript is both nonces and the encoded `Hello`. The key of an [`Identity`] is derived from the
-//! cluster key, so that a user who has only his own key can be nobody else, and a holder of the cluster key
-//! (servers, the administrator) can be anybody. User and groups come from what was proven, never from a request.
+//! The [`Names`] travel in clear and are the prologue of the handshake: a change to any of them makes it fail. Everything
+//! else, the session's id among it, travels encrypted under the fresh keys. From then on every message carries a MAC; see
+//! [`secure`](crate::secure).
+//!
+//! The key of an [`Identity`] is derived from the cluster key, so that a user who has only the key of that identity can be
+//! no other, and a holder of the cluster key (servers, the administrator) can be anybody. User and groups come from what
+//! was proven, never from a request. A peer that claims to be a server proves it on a Unix socket too; there the messages
+//! after the greeting carry no MAC.
 
 use crate::bounded;
 use crate::error::WireError;
@@ -71,41 +76,71 @@ pub enum Role {
     Server(ServerId),
 }
 
+/// Protection of the messages on a connection, from the least to the most.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+pub enum Security {
+    /// None: the operating system keeps others away from the connection, as it does with Unix sockets.
+    None,
+    /// Every message carries a MAC; its contents can be read on the way.
+    #[default]
+    Mac,
+    /// Bodies and payloads are encrypted as well.
+    Encrypt,
+}
+
+/// Both ends of a connection as the client means them. Sent in clear; the handshake fails if a name is changed on the way.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Names {
+    /// Name of the cluster that the client means.
+    pub cluster: String,
+    /// Identity of the cluster that the client means; [`ClusterId::NONE`] before it learned it from the metadata server.
+    /// A server of another cluster refuses the greeting.
+    pub cluster_id: ClusterId,
+    /// Name of the server that the client means. Another server refuses the greeting.
+    pub server: String,
+    /// The client.
+    pub role: Role,
+}
+
 /// Client to server, first.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// Name of the cluster that the client means.
-    pub cluster: String,
+    /// Both ends.
+    pub names: Names,
+    /// How the client is authenticated.
+    pub means: Means,
+}
+
+/// How a client is authenticated.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Means {
+    /// By the credentials of its Unix socket.
+    Credentials(Opening),
+    /// By the key of its role. The opening follows when server and client have proven that they hold it.
+    Key(Exchange),
+}
+
+/// One message of the Noise handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Exchange {
+    /// Public key for this one connection.
+    pub ephemeral: [u8; 32],
+    /// Proof that the sender holds the key and means the same names.
+    pub tag: [u8; 16],
+}
+
+/// Client to server: the session that a connection belongs to, and how messages are to travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Opening {
     /// The client process.
     pub session: SessionId,
     /// Number of this connection within the session; a reconnection keeps it. Names the slot in which the metadata
     /// service remembers the last reply.
     pub slot: u32,
-    /// Who.
-    pub role: Role,
-    /// Fresh random bytes.
-    pub client_nonce: [u8; 32],
-    /// Whether payloads are to carry checksums.
+    /// Whether payloads are to carry checksums. A MAC takes their place.
     pub checksums: bool,
-    /// Identity of the cluster that the client means; [`ClusterId::NONE`] before it learned it from the metadata server.
-    /// A server of another cluster refuses the greeting.
-    pub cluster_id: ClusterId,
-}
-
-/// Server to client, when a proof is needed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Challenge {
-    /// Fresh random bytes.
-    pub server_nonce: [u8; 32],
-    /// That the server holds the key.
-    pub proof: [u8; 32],
-}
-
-/// Client to server, when challenged.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Proof {
-    /// That the client holds the key.
-    pub proof: [u8; 32],
+    /// The least protection that the client accepts.
+    pub security: Security,
 }
 
 /// Server to client, last: from here on requests are served.
@@ -123,73 +158,17 @@ pub struct Welcome {
     pub checksums: bool,
     /// Identity of the server's cluster. [`ClusterId::NONE`] from a data server that runs without a metadata server.
     pub cluster_id: ClusterId,
+    /// How messages are protected from here on: the client's wish or the server's setting, whichever is more.
+    pub security: Security,
 }
 
-/// What a server says to `Hello` or `Proof`.
+/// What a server says to `Hello` or `Opening`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum HelloReply {
-    /// Prove it.
-    Challenge(Challenge),
+    /// The second message of the handshake.
+    Challenge(Exchange),
     /// Come in.
     Welcome(Welcome),
     /// Go away; the reason tells which key or cluster was expected.
     Refused(WireError),
-}
-
-/// Which side proves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
-    /// The one that connected.
-    Client,
-    /// The one that listened.
-    Server,
-}
-
-/// The proof of one side that it holds `key`.
-pub fn prove(key: &[u8; 32], side: Side, hello: &Hello, server_nonce: &[u8; 32]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new_keyed(key);
-    hasher.update(match side {
-        Side::Client => b"client".as_slice(),
-        Side::Server => b"server".as_slice(),
-    });
-    hasher.update(server_nonce);
-    hasher.update(&postcard::to_allocvec(hello).expect("a greeting always encodes"));
-    *hasher.finalize().as_bytes()
-}
-
-/// Whether `proof` is that of `side`; compares in constant time.
-pub fn proof_holds(
-    key: &[u8; 32],
-    side: Side,
-    hello: &Hello,
-    server_nonce: &[u8; 32],
-    proof: &[u8; 32],
-) -> bool {
-    blake3::Hash::from(prove(key, side, hello, server_nonce)) == blake3::Hash::from(*proof)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_proof_holds_only_for_its_key_side_and_transcript() {
-        let hello = Hello {
-            cluster: "c".into(),
-            session: SessionId(1),
-            slot: 0,
-            role: Role::Client(Identity { uid: 1, gid: 2, groups: vec![] }),
-            client_nonce: [3; 32],
-            checksums: true,
-            cluster_id: ClusterId(4),
-        };
-        let (key, nonce) = ([1; 32], [2; 32]);
-        let proof = prove(&key, Side::Client, &hello, &nonce);
-        assert!(proof_holds(&key, Side::Client, &hello, &nonce, &proof));
-        assert!(!proof_holds(&[9; 32], Side::Client, &hello, &nonce, &proof));
-        assert!(!proof_holds(&key, Side::Server, &hello, &nonce, &proof), "no reflection");
-        assert!(!proof_holds(&key, Side::Client, &hello, &[9; 32], &proof), "no replay");
-        let other = Hello { role: Role::Client(Identity { uid: 0, gid: 0, groups: vec![] }), ..hello };
-        assert!(!proof_holds(&key, Side::Client, &other, &nonce, &proof), "no other identity");
-    }
 }

@@ -18,11 +18,13 @@ pub mod capability;
 pub mod cluster;
 pub mod data;
 pub mod error;
+pub mod greeting;
 pub mod header;
 pub mod hello;
 pub mod keys;
 pub mod link;
 pub mod meta;
+pub mod secure;
 pub mod status;
 pub mod watch;
 

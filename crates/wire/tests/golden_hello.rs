@@ -3,32 +3,39 @@
 mod support;
 
 use weft_core::{ClusterId, Nanos, ServerId};
-use weft_wire::hello::{Challenge, Hello, HelloReply, Identity, Proof, Role, SessionId, Welcome};
+use weft_wire::hello::{
+    Exchange, Hello, HelloReply, Identity, Means, Names, Opening, Role, Security, SessionId, Welcome,
+};
 use weft_wire::{Errno, WireError};
+
+const EXCHANGE: Exchange = Exchange { ephemeral: [0x5a; 32], tag: [0xa5; 16] };
+
+fn opening(security: Security) -> Opening {
+    let session = SessionId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+    Opening { session, slot: 3, checksums: true, security }
+}
 
 #[test]
 fn hello() {
-    let hello = |role| Hello {
+    let names = |role| Names {
         cluster: "physics".into(),
-        session: SessionId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
-        slot: 3,
-        role,
-        client_nonce: [0x5a; 32],
-        checksums: true,
         cluster_id: ClusterId(0x0102),
+        server: "node7".into(),
+        role,
     };
+    let user = Role::Client(Identity { uid: 1000, gid: 100, groups: vec![4, 24, 65_534] });
     support::check(
         "hello.txt",
         &[
-            hello(Role::Client(Identity { uid: 1000, gid: 100, groups: vec![4, 24, 65_534] })),
-            hello(Role::Server(ServerId(2))),
+            Hello { names: names(user), means: Means::Credentials(opening(Security::None)) },
+            Hello { names: names(Role::Server(ServerId(2))), means: Means::Key(EXCHANGE) },
         ],
     );
 }
 
 #[test]
-fn proof() {
-    support::check("proof.txt", &[Proof { proof: [0xa5; 32] }]);
+fn opening_of_a_session() {
+    support::check("opening.txt", &[opening(Security::Mac), opening(Security::Encrypt)]);
 }
 
 #[test]
@@ -36,7 +43,7 @@ fn hello_reply() {
     support::check(
         "hello_reply.txt",
         &[
-            HelloReply::Challenge(Challenge { server_nonce: [1; 32], proof: [2; 32] }),
+            HelloReply::Challenge(EXCHANGE),
             HelloReply::Welcome(Welcome {
                 server: ServerId(1),
                 incarnation: 1 << 40,
@@ -44,6 +51,7 @@ fn hello_reply() {
                 idle_limit: Nanos::from_s(600),
                 checksums: false,
                 cluster_id: ClusterId(0x0304),
+                security: Security::Encrypt,
             }),
             HelloReply::Refused(WireError::new(Errno::EACCES, "this is cluster \"physics\"")),
         ],

@@ -193,7 +193,7 @@ fn start(
             payload_memory_max: server.payload_memory,
             ..Limits::default()
         },
-        checksums_remote: cluster.client.checksums != weft_config::Checksums::Off,
+        security: cluster.security,
         idle_exit: cluster.idle_exit,
         sample: server.sample,
         join,

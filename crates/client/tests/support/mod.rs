@@ -103,7 +103,7 @@ impl Plan {
             }),
             metadata_server: Some(self.map.server(self.map.metadata).clone()),
             limits: Limits::default(),
-            checksums_remote: true,
+            security: weft_wire::hello::Security::Mac,
             idle_exit: None,
             sample: None,
             join: Join::Format,

@@ -8,8 +8,9 @@ use std::fmt::Debug;
 use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId, Timestamp};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta, SAMPLES_MAX, Sample, Samples};
 use weft_wire::header::BODY_LEN_MAX;
-use weft_wire::hello::{Hello, HelloReply, Proof, Side, prove};
+use weft_wire::hello::{Hello, HelloReply, Means, Opening};
 use weft_wire::meta::{Entry, FileType, MetaCall, MetaReply, MetaRequest, ROOT};
+use weft_wire::secure::Handshake;
 use weft_wire::status::{StatusReply, StatusRequest};
 use weft_wire::{ClusterSecret, Family, Header, Kind, Malformed, Rights};
 
@@ -58,11 +59,13 @@ fn outcome<M>(decoded: Option<M>) -> Outcome {
 }
 
 pub fn hello_request(data: &[u8]) -> Outcome {
-    let proof = body::<Proof>(Family::Hello, data);
-    let Some(hello) = body::<Hello>(Family::Hello, data) else { return outcome(proof) };
+    let opening = body::<Opening>(Family::Hello, data);
+    let Some(hello) = body::<Hello>(Family::Hello, data) else { return outcome(opening) };
     // What a server does with it before it knows whom it talks to.
-    let made = prove(&[1; 32], Side::Server, &hello, &[2; 32]);
-    assert_ne!(made, prove(&[1; 32], Side::Client, &hello, &[2; 32]), "a proof cannot be sent back");
+    if let Means::Key(first) = &hello.means {
+        let answered = Handshake::answer(&[1; 32], &hello.names, first, [2; 32]);
+        assert!(answered.is_err(), "only who holds the key makes a tag");
+    }
     Outcome::Accepted
 }
 
@@ -103,7 +106,7 @@ pub fn status_reply(data: &[u8]) -> Outcome {
 
 pub fn hello_request_seeds() -> Vec<Vec<u8>> {
     let mut seeds = golden!("hello.txt");
-    seeds.extend(golden!("proof.txt"));
+    seeds.extend(golden!("opening.txt"));
     seeds
 }
 

@@ -50,6 +50,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         body_crc: 0x1234_5678,
         payload_len: 65_536,
         payload_check: Some(0x1122_3344_5566_7788),
+        is_sealed: false,
         attachments: 0,
         waits_on: Some(Processor(3)),
     };
@@ -62,14 +63,27 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ..header
     };
     let one_way = Header { kind: Kind::OneWay, payload_len: 0, family: Family::Hello, ..plain };
+    let sealed = Header { is_sealed: true, payload_len: 9, ..one_way };
     let bad = |at: usize, value: u8| {
         let mut bytes = header.encode();
         bytes[at] = value;
         reseal(&mut bytes);
         bytes.to_vec()
     };
-    let mut seeds: Vec<_> = [header, plain, one_way].iter().map(|header| header.encode().to_vec()).collect();
-    seeds.extend([bad(5, 3), bad(6, 9), bad(7, 2), bad(32, 9), bad(39, 1), bad(19, 255), bad(23, 255)]);
-    assert_eq!(Header::decode(seeds[3][..].try_into().expect("48 bytes")), Err(Malformed::Field("kind")));
+    let mut seeds: Vec<_> = [header, plain, one_way, Header { body_crc: 0, ..sealed }]
+        .iter()
+        .map(|header| header.encode().to_vec())
+        .collect();
+    seeds.extend([
+        bad(5, 3),
+        bad(6, 9),
+        bad(7, 3),
+        bad(7, 4),
+        bad(32, 9),
+        bad(39, 1),
+        bad(19, 255),
+        bad(23, 255),
+    ]);
+    assert_eq!(Header::decode(seeds[4][..].try_into().expect("48 bytes")), Err(Malformed::Field("kind")));
     seeds
 }

@@ -43,7 +43,7 @@ enum End {
 fn compare(stream: &[u8], script: u64) -> Outcome {
     let small = script & 1 == 1;
     let body_len_max = if small { hello::BODY_LEN_MAX } else { weft_wire::header::BODY_LEN_MAX };
-    let mut link = Link::new(Pieces { stream: stream.to_vec(), at: 0, rng: Rng(script) });
+    let mut link = Link::new(Pieces::new(stream.to_vec(), script));
     link.limit_bodies(body_len_max);
     let mut choose = Rng(script ^ 0xc0ff_ee00);
     let mut left = stream;
@@ -88,7 +88,7 @@ fn next_message(left: &mut &[u8], body_len_max: u32) -> (Option<End>, Option<Hea
     }
     let Some((bytes, rest)) = left.split_first_chunk::<HEADER_LEN>() else { return (Some(End::Cut), None) };
     let Ok(header) = Header::decode(bytes) else { return (Some(End::Invalid), None) };
-    if header.body_len > body_len_max {
+    if header.is_sealed || header.body_len > body_len_max {
         return (Some(End::Invalid), None);
     }
     let Some(rest) = rest.get(header.body_len as usize..) else { return (Some(End::Cut), None) };
@@ -230,13 +230,17 @@ impl serde::Serialize for Raw<'_> {
 }
 
 /// A connection that gives a stream in pieces and takes nothing.
-struct Pieces {
+pub struct Pieces {
     stream: Vec<u8>,
     at: usize,
     rng: Rng,
 }
 
 impl Pieces {
+    pub fn new(stream: Vec<u8>, script: u64) -> Self {
+        Self { stream, at: 0, rng: Rng(script) }
+    }
+
     fn nothing_else() -> io::Error {
         unreachable!("a link that only receives")
     }

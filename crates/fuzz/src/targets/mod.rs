@@ -10,6 +10,7 @@ mod layout;
 mod link;
 mod metadata;
 mod planner;
+mod sealed;
 mod service;
 mod store;
 mod text;
@@ -66,6 +67,8 @@ targets! {
     status_reply = bodies, bodies::status_reply_seeds, Shape::Binary;
     /// A byte stream in any pieces, against a reader that has all of it at once.
     link = link, link::seeds, Shape::Binary;
+    /// A sealed byte stream that was tampered with.
+    sealed = sealed, sealed::seeds, Shape::Binary;
     /// A layout, and lookups in it.
     layout = layout, layout::seeds, Shape::Binary;
     /// Capabilities and their verification.

@@ -109,7 +109,7 @@ impl RealCluster {
             metadata,
             metadata_server: Some(self.map.server(self.map.metadata).clone()),
             limits: Limits::default(),
-            checksums_remote: false,
+            security: weft_wire::hello::Security::Mac,
             idle_exit: None,
             sample: None,
             join: Join::Format,

@@ -79,7 +79,7 @@ impl<E: Env> Story<E> {
             }),
             metadata_server: Some(self.map.server(ServerId(0)).clone()),
             limits: Limits::default(),
-            checksums_remote: true,
+            security: weft_wire::hello::Security::Mac,
             idle_exit: None,
             sample: None,
             join: Join::No,

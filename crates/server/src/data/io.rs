@@ -92,7 +92,7 @@ impl<E: Env> DataService<E> {
             return answer(link, entry, incoming, &reply).await;
         }
         let mut plan = served.placed.plan_read(key, offset, read.len, &read.hints);
-        if served.placed.target().sends_files() && !link.checksums() && plan.is_of_disk() {
+        if served.placed.target().sends_files() && link.sends_files() && plan.is_of_disk() {
             let permit = served.placed.enter(gate).await;
             match served.placed.file_to_send(&plan, key, offset, read.len).await {
                 Ok(Sending::Bytes) => drop(permit),

@@ -9,9 +9,8 @@ use weft_env::{Address, Conn, Env};
 use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig};
 use weft_store::target::Module;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, IoHints, Place};
-use weft_wire::hello::{
-    Hello, HelloReply, Identity, Proof, Role, SessionId, Side, Welcome, proof_holds, prove,
-};
+use weft_wire::greeting::{Caller, NotWelcome, greet};
+use weft_wire::hello::{HelloReply, Identity, Names, Opening, Role, Security, SessionId, Welcome};
 use weft_wire::status::{StatusReply, StatusRequest};
 use weft_wire::{Capability, ClusterSecret, Errno, Family, Incoming, Kind, Link, Rights, WireError};
 
@@ -55,7 +54,7 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         metadata: None,
         metadata_server: None,
         limits: Limits::default(),
-        checksums_remote: true,
+        security: Security::Mac,
         idle_exit: None,
         sample: None,
         join: Join::No,
@@ -83,15 +82,14 @@ pub async fn start<E: Env>(env: &E, config: ServerConfig) -> ServerHandle<E> {
     Server::start(env.clone(), config).await.expect("the server starts")
 }
 
-pub fn hello(role: Role, session: u128) -> Hello {
-    Hello {
-        cluster: CLUSTER.into(),
-        session: SessionId(session),
-        slot: 0,
-        role,
-        client_nonce: [5; 32],
-        checksums: false,
-        cluster_id: ClusterId::NONE,
+/// A greeting without a key.
+pub fn hello(role: Role, session: u128) -> Caller {
+    Caller {
+        names: Names { cluster: CLUSTER.into(), cluster_id: ClusterId::NONE, server: "alpha".into(), role },
+        opening: Opening { session: SessionId(session), slot: 0, checksums: false, security: Security::None },
+        key: None,
+        random: [5; 32],
+        lengths_only: false,
     }
 }
 
@@ -114,7 +112,7 @@ impl<E: Env> Client<E> {
         client
     }
 
-    pub async fn connect_as(env: &E, address: &Address, hello: Hello, key: [u8; 32]) -> Self {
+    pub async fn connect_as(env: &E, address: &Address, hello: Caller, key: [u8; 32]) -> Self {
         let mut client = Self::bare(env, address).await;
         client.greet(hello, Some(key)).await.expect("welcome");
         client
@@ -125,24 +123,15 @@ impl<E: Env> Client<E> {
         Self { link: Link::new(conn), secret: secret(), welcome: None, request: 0 }
     }
 
-    pub async fn greet(&mut self, hello: Hello, key: Option<[u8; 32]>) -> Result<(), WireError> {
-        let mut reply: HelloReply = self.call_hello(&hello).await;
-        if let HelloReply::Challenge(challenge) = &reply {
-            let key = key.expect("the server asks for a key");
-            if !proof_holds(&key, Side::Server, &hello, &challenge.server_nonce, &challenge.proof) {
-                return Err(WireError::new(Errno::EACCES, "the server has another key"));
-            }
-            let proof = Proof { proof: prove(&key, Side::Client, &hello, &challenge.server_nonce) };
-            reply = self.call_hello(&proof).await;
-        }
-        match reply {
-            HelloReply::Welcome(welcome) => {
-                self.link.set_checksums(welcome.checksums);
+    /// Greets; an error that is not the server's refusal becomes `ECONNREFUSED`.
+    pub async fn greet(&mut self, hello: Caller, key: Option<[u8; 32]>) -> Result<(), WireError> {
+        match greet(&mut self.link, Caller { key, ..hello }, |_| Ok(())).await {
+            Ok(welcome) => {
                 self.welcome = Some(welcome);
                 Ok(())
             }
-            HelloReply::Refused(why) => Err(why),
-            HelloReply::Challenge(_) => panic!("a second challenge"),
+            Err(NotWelcome::Refused(why)) => Err(why),
+            Err(other) => Err(WireError::new(Errno::ECONNREFUSED, format!("{other:?}"))),
         }
     }
 

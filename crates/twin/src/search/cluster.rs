@@ -18,6 +18,7 @@ use weft_server::{
 };
 use weft_wire::ClusterSecret;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
+use weft_wire::hello::Security;
 
 /// The user who runs everything.
 const USER: u32 = 1000;
@@ -213,7 +214,7 @@ impl Cluster {
                 payload_memory_max: ByteLen::from_mib(4),
                 ..Limits::default()
             },
-            checksums_remote: true,
+            security: Security::Mac,
             idle_exit: None,
             sample: None,
             // As an administrator does: the first start makes the cluster.

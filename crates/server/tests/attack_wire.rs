@@ -1,0 +1,623 @@
+//! An attacker on the network between real clients and real servers: it relays greetings, and changes, repeats, reorders,
+//! drops, injects and sends back messages. Nothing of what it does is acted on.
+
+mod support;
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use support::*;
+use weft_core::{ClusterId, Nanos, ServerId};
+use weft_env::real::{RealEnv, block_on};
+use weft_env::{Address, Env};
+use weft_server::{Join, Server, ServerConfig, ServerHandle, metadata};
+use weft_wire::cluster::{ClusterMap, ServerEntry};
+use weft_wire::data::{DataReply, DataRequest};
+use weft_wire::greeting::{Caller, NotWelcome, greet};
+use weft_wire::header::encode_message;
+use weft_wire::hello::{Hello, HelloReply, Identity, Means, Role, Security, SessionId, Welcome};
+use weft_wire::secure::{TAG_LEN, segments};
+use weft_wire::status::{StatusReply, StatusRequest};
+use weft_wire::{Errno, Family, HEADER_LEN, Header, Kind, Link};
+
+/// Messages of a greeting in either direction.
+const GREETING: usize = 2;
+const SOUND: &[u8] = b"sound bytes";
+
+struct Stage {
+    env: RealEnv,
+    server: ServerHandle<RealEnv>,
+    tcp: Address,
+}
+
+impl Stage {
+    /// What is in the datafile, asked over a connection that nobody meddles with.
+    async fn content(&self) -> Vec<u8> {
+        let mut client = self.direct().await;
+        client.read(datafile(0, 5, 0), 0, 100).await.1
+    }
+
+    async fn direct(&self) -> Client<RealEnv> {
+        let role = Role::Server(ServerId(1));
+        Client::connect_as(&self.env, &self.tcp, hello(role, 7), secret().server_key()).await
+    }
+
+    /// A client with a server's rights, through a relay.
+    async fn through(&self, relay: &Relay) -> Client<RealEnv> {
+        let role = Role::Server(ServerId(1));
+        Client::connect_as(&self.env, &relay.address, hello(role, 8), secret().server_key()).await
+    }
+}
+
+fn stage<F: AsyncFnOnce(&Stage)>(change: impl FnOnce(&mut ServerConfig), test: F) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = RealEnv::new();
+    block_on(async {
+        let tcp = Address::Tcp("127.0.0.1".into(), 0);
+        let mut config = config(folder.path(), vec![tcp], false);
+        change(&mut config);
+        make_folders(&config);
+        let server = start(&env, config).await;
+        let tcp = server.addresses()[0].clone();
+        let stage = Stage { env, server, tcp };
+        test(&stage).await;
+        assert_eq!(stage.server.panics(), 0);
+        stage.server.stop().await;
+    });
+}
+
+/// Where a relay sends a message on to.
+enum To {
+    Server(Vec<u8>),
+    Client(Vec<u8>),
+}
+
+/// What a relay makes of message `n` in one direction.
+type Meddle = Box<dyn FnMut(usize, Vec<u8>) -> Vec<To> + Send>;
+
+/// Passes one connection on to a server.
+struct Relay {
+    address: Address,
+    /// All bytes that it saw, in both directions.
+    seen: Arc<Mutex<Vec<u8>>>,
+}
+
+fn socket(address: &Address) -> String {
+    let Address::Tcp(host, port) = address else { unreachable!("a network address") };
+    format!("{host}:{port}")
+}
+
+fn honest(to: fn(Vec<u8>) -> To) -> Meddle {
+    Box::new(move |_, message| vec![to(message)])
+}
+
+fn relay(server: &Address, mut to_server: Meddle, mut to_client: Meddle) -> Relay {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = Address::Tcp("127.0.0.1".into(), listener.local_addr().expect("bound").port());
+    let (server, seen) = (socket(server), Arc::new(Mutex::new(Vec::new())));
+    let relay = Relay { address, seen: Arc::clone(&seen) };
+    std::thread::spawn(move || {
+        let (client, _) = listener.accept().expect("a client");
+        let server = TcpStream::connect(server).expect("the server listens");
+        let pass = |from: &TcpStream, meddle: &mut Meddle| {
+            let mut number = 0;
+            while let Ok(message) = next_message(&mut &*from) {
+                seen.lock().expect("no panic").extend_from_slice(&message);
+                for to in meddle(number, message) {
+                    let sent = match to {
+                        To::Server(bytes) => (&server).write_all(&bytes),
+                        To::Client(bytes) => (&client).write_all(&bytes),
+                    };
+                    if sent.is_err() {
+                        break;
+                    }
+                }
+                number += 1;
+            }
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| pass(&client, &mut to_server));
+            pass(&server, &mut to_client);
+        });
+    });
+    relay
+}
+
+/// The bytes of the next message, as anybody on the way sees where it ends.
+fn next_message(from: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut message = vec![0; HEADER_LEN];
+    from.read_exact(&mut message)?;
+    let header = Header::decode(message[..].try_into().expect("a header")).expect("a sound header");
+    let payload_len = header.payload_len as usize;
+    let tags = if header.is_sealed { TAG_LEN * (1 + segments(payload_len).count()) } else { 0 };
+    let rest = header.body_len as usize + payload_len + tags;
+    message.resize(HEADER_LEN + rest, 0);
+    from.read_exact(&mut message[HEADER_LEN..])?;
+    Ok(message)
+}
+
+/// Gives a header that was changed the checksum that fits.
+fn reseal(message: &mut [u8]) {
+    let crc = crc32fast::hash(&message[..44]);
+    message[44..48].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A write whose connection may end.
+async fn write(client: &mut Client<RealEnv>, request: u64, bytes: &[u8]) -> io::Result<DataReply> {
+    send_write(client, request, bytes).await?;
+    reply(client).await
+}
+
+async fn send_write(client: &mut Client<RealEnv>, request: u64, bytes: &[u8]) -> io::Result<()> {
+    let message = write_request(datafile(0, 5, 0), client.cap(5), 0, bytes.len() as u32);
+    client.link.send(Kind::Request, Family::Data, request, &message, &[IoSlice::new(bytes)]).await
+}
+
+async fn reply(client: &mut Client<RealEnv>) -> io::Result<DataReply> {
+    let incoming = client.link.recv().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let reply = client.link.decode(&incoming)?;
+    let mut payload = vec![0; incoming.header.payload_len as usize];
+    client.link.recv_payload(&incoming.header, &mut [IoSliceMut::new(&mut payload)]).await?;
+    Ok(reply)
+}
+
+const SECURITIES: [Security; 2] = [Security::Mac, Security::Encrypt];
+
+#[test]
+fn a_changed_message_ends_the_connection_and_does_nothing() {
+    type Change = fn(&mut Vec<u8>);
+    let len = |message: &[u8]| message.len();
+    let _ = len;
+    let changes: [(&str, Change); 9] = [
+        ("number of the request", |message| message[8] ^= 1),
+        ("family", |message| message[6] = 3),
+        ("tag of the head", |message| message[HEADER_LEN] ^= 0x80),
+        ("first byte of the body", |message| message[HEADER_LEN + TAG_LEN] ^= 1),
+        ("last byte of the payload, whose checksum would fit", |message| {
+            let at = message.len() - TAG_LEN - 1;
+            message[at] ^= 1;
+        }),
+        ("tag of the payload", |message| {
+            let at = message.len() - 1;
+            message[at] ^= 1;
+        }),
+        ("sealed no more", |message| {
+            message[7] = 0;
+            let body_len = u32::from_le_bytes(message[16..20].try_into().expect("four")) as usize;
+            let body = HEADER_LEN + TAG_LEN..HEADER_LEN + TAG_LEN + body_len;
+            let crc = crc32fast::hash(&message[body.clone()]);
+            message[40..44].copy_from_slice(&crc.to_le_bytes());
+            message.drain(HEADER_LEN..HEADER_LEN + TAG_LEN);
+            message.truncate(message.len() - TAG_LEN);
+        }),
+        ("no payload", |message| {
+            message[20..24].fill(0);
+            message.truncate(message.len() - TAG_LEN - b"other bytes".len());
+        }),
+        ("a shorter body", |message| {
+            let body_len = u32::from_le_bytes(message[16..20].try_into().expect("four")) - 1;
+            message[16..20].copy_from_slice(&body_len.to_le_bytes());
+        }),
+    ];
+    for security in SECURITIES {
+        stage(
+            |config| config.security = security,
+            async |stage| {
+                for (name, change) in changes {
+                    let meddle = move |number, mut message: Vec<u8>| {
+                        if number == GREETING + 1 {
+                            change(&mut message);
+                            reseal(&mut message);
+                        }
+                        vec![To::Server(message)]
+                    };
+                    let relay = relay(&stage.tcp, Box::new(meddle), honest(To::Client));
+                    let mut client = stage.through(&relay).await;
+                    assert_eq!(client.link.security(), security);
+                    // What the relay leaves alone works.
+                    assert_eq!(write(&mut client, 1, SOUND).await.expect("left alone"), DataReply::Written);
+                    let changed = write(&mut client, 2, b"other bytes").await;
+                    assert!(changed.is_err(), "{security:?}, {name}: {changed:?}");
+                    assert_eq!(stage.content().await, SOUND, "{security:?}, {name}");
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn repeated_reordered_left_out_and_injected_requests_do_nothing() {
+    /// What the relay does with the two writes behind the greeting, the second of which it meets with the first in hand.
+    type Play = fn(&[Vec<u8>]) -> Vec<To>;
+    fn to_server(messages: &[&Vec<u8>]) -> Vec<To> {
+        messages.iter().map(|message| To::Server((*message).clone())).collect()
+    }
+    fn removal(is_sealed: bool) -> Vec<u8> {
+        let request = DataRequest::Remove { datafiles: vec![datafile(0, 5, 0)] };
+        let mut message = Vec::new();
+        let header = Header { is_sealed, ..Header::new(Kind::Request, Family::Data, 3) };
+        encode_message(&mut message, &header, &request);
+        message
+    }
+    let plays: [(&str, Play, &[u8]); 7] = [
+        ("the first again", |m| to_server(&[&m[0], &m[1], &m[0]]), b"write two"),
+        ("the second again", |m| to_server(&[&m[0], &m[1], &m[1]]), b"write two"),
+        ("the other way round", |m| to_server(&[&m[1], &m[0]]), SOUND),
+        ("the first left out", |m| to_server(&[&m[1]]), SOUND),
+        ("a removal without a tag", |m| to_server(&[&m[0], &removal(false), &m[1]]), b"write one"),
+        ("a removal with a made-up tag", |m| to_server(&[&m[0], &removal(true), &m[1]]), b"write one"),
+        (
+            "the client's own requests, and nothing to the server",
+            |m| m.iter().map(|message| To::Client(message.clone())).collect(),
+            SOUND,
+        ),
+    ];
+    for security in SECURITIES {
+        stage(
+            |config| config.security = security,
+            async |stage| {
+                for (name, play, left) in plays {
+                    let mut direct = stage.direct().await;
+                    assert_eq!(direct.write(datafile(0, 5, 0), 0, SOUND).await, DataReply::Written);
+                    let mut held = Vec::new();
+                    let meddle = move |number, message: Vec<u8>| match number {
+                        0 | 1 => vec![To::Server(message)],
+                        2 => {
+                            held.push(message);
+                            Vec::new()
+                        }
+                        3 => {
+                            held.push(message);
+                            play(&held)
+                        }
+                        _ => vec![To::Server(message)],
+                    };
+                    let relay = relay(&stage.tcp, Box::new(meddle), honest(To::Client));
+                    let mut client = stage.through(&relay).await;
+                    send_write(&mut client, 1, b"write one").await.expect("sent");
+                    send_write(&mut client, 2, b"write two").await.expect("sent");
+                    let mut replies = 0;
+                    while replies < 2 && reply(&mut client).await.is_ok() {
+                        replies += 1;
+                    }
+                    if replies == 2 {
+                        // Both were served before the attack; the connection has ended since.
+                        assert!(client.is_ended().await, "{security:?}, {name}");
+                    }
+                    let mut wanted = SOUND.to_vec();
+                    wanted[..left.len()].copy_from_slice(left);
+                    assert_eq!(stage.content().await, wanted, "{security:?}, {name}");
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn no_reply_but_the_servers_own_next_one_is_believed() {
+    type Play = fn(&[Vec<u8>]) -> Vec<To>;
+    let plays: [(&str, Play); 5] = [
+        ("the first reply for the second", |m| vec![To::Client(m[0].clone()), To::Client(m[0].clone())]),
+        ("the first left out", |m| vec![To::Client(m[1].clone())]),
+        ("other bytes", |m| {
+            let mut changed = m[0].clone();
+            let at = changed.len() - TAG_LEN - 1;
+            changed[at] ^= 1;
+            vec![To::Client(changed)]
+        }),
+        ("a reply without a tag", |_| {
+            let mut message = Vec::new();
+            let header = Header::new(Kind::Reply, Family::Data, 1);
+            encode_message(&mut message, &header, &DataReply::Written);
+            vec![To::Client(message)]
+        }),
+        // Both directions have the same bytes on their way, and keys of their own.
+        ("the server's replies back to it", |m| vec![To::Server(m[0].clone()), To::Server(m[1].clone())]),
+    ];
+    for security in SECURITIES {
+        stage(
+            |config| config.security = security,
+            async |stage| {
+                let mut direct = stage.direct().await;
+                assert_eq!(direct.write(datafile(0, 5, 0), 0, SOUND).await, DataReply::Written);
+                for (name, play) in plays {
+                    let mut held = Vec::new();
+                    let meddle = move |number, message: Vec<u8>| {
+                        if number < GREETING {
+                            return vec![To::Client(message)];
+                        }
+                        held.push(message);
+                        if held.len() == 2 { play(&held) } else { Vec::new() }
+                    };
+                    let relay = relay(&stage.tcp, honest(To::Server), Box::new(meddle));
+                    let mut client = stage.through(&relay).await;
+                    let read = read_request(datafile(0, 5, 0), client.cap(5), 0, 100);
+                    for request in [1, 2] {
+                        client
+                            .link
+                            .send(Kind::Request, Family::Data, request, &read, &[])
+                            .await
+                            .expect("sent");
+                    }
+                    let mut replies = 0;
+                    while reply(&mut client).await.is_ok() {
+                        replies += 1;
+                    }
+                    assert!(replies < 2, "{security:?}, {name}");
+                    assert_eq!(stage.content().await, SOUND, "{security:?}, {name}");
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn a_greeting_cannot_be_bent_to_other_names_or_less_protection() {
+    let user = Identity { uid: 4321, gid: 4321, groups: vec![] };
+    type Bend = fn(&mut Hello);
+    let bends: [(&str, Bend); 4] = [
+        ("another identity", |hello| {
+            hello.names.role = Role::Client(Identity { uid: 0, gid: 0, groups: vec![] });
+        }),
+        ("a server", |hello| hello.names.role = Role::Server(ServerId(1))),
+        ("another cluster id", |hello| hello.names.cluster_id = ClusterId(9)),
+        ("credentials for the key", |hello| {
+            hello.means = Means::Credentials(support::hello(hello.names.role.clone(), 1).opening);
+        }),
+    ];
+    stage(
+        |_| (),
+        async |stage| {
+            for (name, bend) in bends {
+                let meddle = move |number, mut message: Vec<u8>| {
+                    if number == 0 {
+                        let header = Header::decode(message[..HEADER_LEN].try_into().expect("48"));
+                        let header = header.expect("a header");
+                        let mut hello: Hello =
+                            header.decode_body(&message[HEADER_LEN..]).expect("a greeting");
+                        bend(&mut hello);
+                        encode_message(&mut message, &header, &hello);
+                    }
+                    vec![To::Server(message)]
+                };
+                let relay = relay(&stage.tcp, Box::new(meddle), honest(To::Client));
+                let mut client = Client::bare(&stage.env, &relay.address).await;
+                let key = secret().identity_key(&user);
+                let why =
+                    client.greet(hello(Role::Client(user.clone()), 3), Some(key)).await.expect_err(name);
+                assert_eq!(why.errno, Errno::EACCES, "{name}: {why}");
+            }
+            // The server's second message, changed.
+            for number in 0..GREETING {
+                let meddle = move |at, mut message: Vec<u8>| {
+                    if at == number {
+                        let last = message.len() - 1;
+                        message[last] ^= 1;
+                        if number == 0 {
+                            let crc = crc32fast::hash(&message[HEADER_LEN..]);
+                            message[40..44].copy_from_slice(&crc.to_le_bytes());
+                            reseal(&mut message);
+                        }
+                    }
+                    vec![To::Client(message)]
+                };
+                let relay = relay(&stage.tcp, honest(To::Server), Box::new(meddle));
+                let mut client = Client::bare(&stage.env, &relay.address).await;
+                let key = secret().identity_key(&user);
+                let greeting = hello(Role::Client(user.clone()), 3);
+                client.greet(greeting, Some(key)).await.expect_err("a changed answer");
+            }
+        },
+    );
+    // Whoever asks for less than the server's setting gets the setting, and whoever asks for more gets more.
+    for (server, client, agreed) in [
+        (Security::Encrypt, Security::None, Security::Encrypt),
+        (Security::Encrypt, Security::Mac, Security::Encrypt),
+        (Security::Mac, Security::None, Security::Mac),
+        (Security::None, Security::None, Security::Mac),
+        (Security::Mac, Security::Encrypt, Security::Encrypt),
+    ] {
+        stage(
+            |config| config.security = server,
+            async |stage| {
+                let role = Role::Client(me());
+                let mut greeting = hello(role, 3);
+                greeting.opening.security = client;
+                let key = secret().identity_key(&me());
+                let mut client = Client::connect_as(&stage.env, &stage.tcp, greeting, key).await;
+                assert_eq!(client.link.security(), agreed);
+                assert_eq!(client.write(datafile(0, 6, 0), 0, SOUND).await, DataReply::Written);
+                assert_eq!(client.read(datafile(0, 6, 0), 0, 100).await.1, SOUND);
+            },
+        );
+    }
+}
+
+#[test]
+fn session_ids_do_not_travel_in_clear_and_contents_only_where_nothing_is_encrypted() {
+    let session = SessionId(0x0123_4567_89ab_cdef_1122_3344_5566_7788);
+    let forms = [
+        session.0.to_le_bytes().to_vec(),
+        session.0.to_be_bytes().to_vec(),
+        // As messages have it.
+        postcard::to_allocvec(&session).expect("encodes"),
+    ];
+    let holds = |seen: &[u8], what: &[u8]| seen.windows(what.len()).any(|window| window == what);
+    // The search finds it where it is: in the greeting on a Unix socket.
+    let mut plain = hello(Role::Client(me()), 0);
+    plain.opening.session = session;
+    let plain = Hello { names: plain.names, means: Means::Credentials(plain.opening) };
+    assert!(holds(&postcard::to_allocvec(&plain).expect("encodes"), &forms[2]));
+    for security in SECURITIES {
+        stage(
+            |config| config.security = security,
+            async |stage| {
+                let relay = relay(&stage.tcp, honest(To::Server), honest(To::Client));
+                let greeting = hello(Role::Client(me()), session.0);
+                let key = secret().identity_key(&me());
+                let mut client = Client::connect_as(&stage.env, &relay.address, greeting, key).await;
+                assert_eq!(client.write(datafile(0, 6, 0), 0, SOUND).await, DataReply::Written);
+                assert_eq!(client.read(datafile(0, 6, 0), 0, 100).await.1, SOUND);
+                assert!(matches!(client.status(StatusRequest::Status).await, StatusReply::Status(_)));
+                let seen = relay.seen.lock().expect("no panic").clone();
+                for form in &forms {
+                    assert!(!holds(&seen, form), "{security:?}");
+                }
+                assert_eq!(holds(&seen, SOUND), security == Security::Mac);
+                // Names of both ends are no secret.
+                assert!(holds(&seen, b"alpha"));
+            },
+        );
+    }
+}
+
+/// Takes connections, answers greetings as `answer` says, and keeps what it was told.
+struct Impostor {
+    address: Address,
+    told: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+fn impostor(answer: fn(&Hello) -> HelloReply) -> Impostor {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = Address::Tcp("127.0.0.1".into(), listener.local_addr().expect("bound").port());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let impostor = Impostor { address, told: Arc::clone(&told) };
+    std::thread::spawn(move || {
+        while let Ok((mut peer, _)) = listener.accept() {
+            let told = Arc::clone(&told);
+            std::thread::spawn(move || {
+                let first = next_message(&mut peer).expect("a greeting");
+                let header = Header::decode(first[..HEADER_LEN].try_into().expect("48")).expect("a header");
+                let hello: Hello = header.decode_body(&first[HEADER_LEN..]).expect("a greeting");
+                told.lock().expect("no panic").push(first);
+                let mut reply = Vec::new();
+                encode_message(
+                    &mut reply,
+                    &Header::new(Kind::Reply, Family::Hello, header.request),
+                    &answer(&hello),
+                );
+                peer.write_all(&reply).expect("answered");
+                let mut rest = Vec::new();
+                let _ = peer.read_to_end(&mut rest);
+                if !rest.is_empty() {
+                    told.lock().expect("no panic").push(rest);
+                }
+            });
+        }
+    });
+    impostor
+}
+
+fn welcome() -> Welcome {
+    Welcome {
+        server: ServerId(1),
+        incarnation: 1,
+        boot: 1,
+        idle_limit: Nanos(0),
+        checksums: false,
+        cluster_id: ClusterId::NONE,
+        security: Security::None,
+    }
+}
+
+/// Without the key: all that an impostor can try.
+const POSES: [fn(&Hello) -> HelloReply; 3] = [
+    |_| HelloReply::Welcome(welcome()),
+    // What the caller sent, back at it.
+    |hello| match hello.means {
+        Means::Key(first) => HelloReply::Challenge(first),
+        Means::Credentials(_) => HelloReply::Welcome(welcome()),
+    },
+    // A handshake under a key of its own.
+    |hello| {
+        let Means::Key(_) = hello.means else { return HelloReply::Welcome(welcome()) };
+        let (_, made_up) = weft_wire::secure::Handshake::begin(&[9; 32], &hello.names, [1; 32]);
+        HelloReply::Challenge(made_up)
+    },
+];
+
+#[test]
+fn an_impostor_is_told_nothing_by_clients() {
+    block_on(async {
+        for pose in POSES {
+            let impostor = impostor(pose);
+            for (role, key) in [
+                (Role::Client(me()), secret().identity_key(&me())),
+                (Role::Server(ServerId(0)), secret().server_key()),
+            ] {
+                let env = RealEnv::new();
+                let conn = env.connect(&impostor.address, TIMEOUT).await.expect("it listens");
+                let mut link = Link::new(conn);
+                let caller = Caller { key: Some(key), ..hello(role, 3) };
+                let result = greet(&mut link, caller, |_| Ok(())).await;
+                assert!(matches!(result, Err(NotWelcome::Unproven)), "{result:?}");
+            }
+            assert_eq!(impostor.told.lock().expect("no panic").len(), 2, "two greetings and nothing else");
+        }
+    });
+}
+
+#[test]
+fn an_impostor_on_the_port_of_a_stopped_server_is_told_nothing_by_other_servers() {
+    for pose in POSES {
+        let folder = tempfile::tempdir().expect("a folder");
+        let impostor = impostor(pose);
+        let env = RealEnv::new();
+        block_on(async {
+            let tcp = || Address::Tcp("127.0.0.1".into(), 0);
+            // Server b as it should be, to see that the metadata server does speak to data servers.
+            let mut honest = config(&folder.path().join("b"), vec![tcp()], false);
+            (honest.server, honest.name) = (ServerId(2), "c".into());
+            make_folders(&honest);
+            let honest = start(&env, honest).await;
+            let entry = |name: &str, address: &Address| ServerEntry {
+                name: name.into(),
+                addresses: vec![address.clone()],
+            };
+            let map = ClusterMap {
+                name: CLUSTER.into(),
+                servers: vec![
+                    ServerEntry { name: "alpha".into(), addresses: vec![] },
+                    entry("b", &impostor.address),
+                    entry("c", &honest.addresses()[0]),
+                ],
+                targets: [(1, 1), (0, 2)]
+                    .map(|(server, target)| weft_wire::cluster::TargetEntry {
+                        id: weft_core::TargetId(target),
+                        server: ServerId(if server == 1 { 1 } else { 2 }),
+                        class: "ssd".into(),
+                    })
+                    .to_vec(),
+                metadata: ServerId(0),
+            };
+            let mut own = config(&folder.path().join("a"), vec![tcp()], false);
+            own.targets.clear();
+            own.join = Join::Format;
+            let path = folder.path().join("metadata");
+            std::fs::create_dir_all(&path).expect("a folder");
+            let mut metadata = metadata::Config::new(path, map);
+            metadata.options.ask_every = Some(Nanos::from_ms(20));
+            own.metadata = Some(metadata);
+            let asked = Arc::new(Mutex::new(Vec::new()));
+            let lines = Arc::clone(&asked);
+            own.hooks.log = Arc::new(move |line| lines.lock().expect("no panic").push(line.to_owned()));
+            let server = Server::start(env.clone(), own).await.expect("the metadata server starts");
+            let until = Instant::now() + Duration::from_secs(20);
+            // It asks the honest server, and comes to the impostor again and again.
+            while impostor.told.lock().expect("no panic").len() < 3 || honest.connections() == 0 {
+                assert!(Instant::now() < until, "the metadata server does not ask");
+                std::thread::yield_now();
+            }
+            server.stop().await;
+            honest.stop().await;
+            for told in impostor.told.lock().expect("no panic").iter() {
+                let header = Header::decode(told[..HEADER_LEN].try_into().expect("48")).expect("a header");
+                assert_eq!(header.family, Family::Hello, "an impostor was told more than a greeting");
+                assert!(header.decode_body::<Hello>(&told[HEADER_LEN..]).is_ok(), "one message and no more");
+            }
+        });
+    }
+}
