@@ -154,6 +154,7 @@ fn server(source: &Source<'_>, section: Section<'_>) -> Result<Placed, ConfigErr
         ],
     )?;
     let connections = section.number("connections_max", 16..=1_000_000)?;
+    let greetings = section.number("greetings_max", 4..=65_536)?;
     let memory = section.size("payload_memory", ByteLen::from_mib(8)..=ByteLen(1 << 40))?;
     let sample = section.parsed("sample", "1/64", sample)?;
     let metadata = section.table("metadata", "[server.metadata]")?.map(metadata).transpose()?;
@@ -175,6 +176,7 @@ fn server(source: &Source<'_>, section: Section<'_>) -> Result<Placed, ConfigErr
             log: log.map(|item| item.value),
             log_level: level.unwrap_or(LogLevel::Info),
             connections_max: connections.map_or(8192, |item| item.value as u32),
+            greetings_max: greetings.map_or(64, |item| item.value as u32),
             payload_memory: memory.unwrap_or(ByteLen::from_mib(256)),
             sample: sample.and_then(|item| item.value),
         },

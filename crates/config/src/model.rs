@@ -51,6 +51,8 @@ pub struct Server {
     pub log_level: LogLevel,
     /// Most connections at a time.
     pub connections_max: u32,
+    /// Most connections that authenticate themselves at a time.
+    pub greetings_max: u32,
     /// Most memory for payloads on their way, over all connections.
     pub payload_memory: ByteLen,
     /// Of so many stretches of a client's time the requests are kept as samples; `None` keeps none.

@@ -1,6 +1,7 @@
 //! What a server is told at its start: a plain structure; the command line maps `cluster.toml` onto it.
 
 use crate::metadata;
+use crate::pending::Quota;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -155,8 +156,11 @@ impl IbridgeConfig {
 /// Bounds of a server's memory and patience.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most connections at once; more are refused with a sentence that says so.
+    /// Most connections of authenticated peers at once; more are refused with a sentence that says so.
     pub connections_max: u32,
+    /// Most connections that authenticate themselves at once, apart from those; a quarter of them from one address or user.
+    /// Others wait.
+    pub greetings_max: u32,
     /// Most memory for payloads of all connections.
     pub payload_memory_max: ByteLen,
     /// Most memory for one connection's shared payload area.
@@ -177,10 +181,25 @@ pub struct Limits {
     pub shutdown_timeout: Nanos,
 }
 
+impl Limits {
+    /// Bounds of connections whose peers have not authenticated themselves.
+    pub(crate) fn quota(&self) -> Quota {
+        let (greetings, connections) = (self.greetings_max as usize, self.connections_max as usize);
+        Quota {
+            greeting_max: greetings.max(1),
+            greeting_per_source_max: (greetings / 4).max(1),
+            waiting_max: connections / 2,
+            waiting_per_source_max: connections / 8,
+            patience: self.greeting_timeout,
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 8192,
+            greetings_max: 64,
             payload_memory_max: ByteLen::from_mib(256),
             shared_payload_max: ByteLen::from_mib(1),
             shared_memory_max: ByteLen::from_mib(256),

@@ -4,7 +4,8 @@ use crate::connections::Entry;
 use crate::data::DataConnection;
 use crate::greeting::{Greeted, NotGreeted, greet};
 use crate::metadata::{self, ConnectionContext};
-use crate::server::Shared;
+use crate::pending::Turn;
+use crate::server::{Shared, begin};
 use crate::status;
 use std::future::Future;
 use std::io;
@@ -18,14 +19,31 @@ use weft_wire::status::StatusReply;
 use weft_wire::{Errno, Family, Incoming, Kind, Link, WireError};
 
 /// Serves a connection until it ends. Whatever happens on the way, what others count on is given back.
-pub(crate) async fn run<E: Env>(shared: Arc<Shared<E>>, entry: Arc<Entry>, conn: E::Conn) {
+pub(crate) async fn run<E: Env>(shared: Arc<Shared<E>>, entry: Arc<Entry>, turn: Turn<E::Conn>) {
     let _registered = Registered { shared: &shared, id: entry.id };
-    let mut link = Link::new(conn);
-    match caught(E::apart(greet(&shared, &mut link, entry.refused))).await {
+    let place = Place { shared: &shared, id: turn.id };
+    let mut link = Link::new(turn.conn);
+    let greeted = caught(E::apart(greet(&shared, &mut link, &entry))).await;
+    drop(place);
+    match greeted {
         Some(Ok(greeted)) => serve(&shared, &entry, &mut link, greeted).await,
         Some(Err(NotGreeted::Refused(why))) => shared.log(&format!("refused a connection: {why}")),
         Some(Err(NotGreeted::Gone)) => {} // a peer that left, or a scan of the port: not worth a line
         None => shared.panicked("greeting"),
+    }
+}
+
+/// The place of a connection that greets. Those that wait for it begin when it is given back, in a panic too.
+struct Place<'a, E: Env> {
+    shared: &'a Arc<Shared<E>>,
+    id: u64,
+}
+
+impl<E: Env> Drop for Place<'_, E> {
+    fn drop(&mut self) {
+        let turns = self.shared.pending.leave(self.id, self.shared.env.now());
+        // The log has what went wrong.
+        let _ = begin(self.shared, turns);
     }
 }
 

@@ -7,9 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{Nanos, TargetId};
 use weft_env::{Closer, Env, Notify};
 
-/// More than the limit are accepted up to this many, only to be told so.
-const REFUSED_MAX: usize = 32;
-
 /// All connections of a server.
 pub(crate) struct Connections<E: Env> {
     limit: usize,
@@ -21,6 +18,8 @@ pub(crate) struct Connections<E: Env> {
 struct Inner {
     next: u64,
     open: BTreeMap<u64, Arc<Entry>>,
+    /// Of those, the ones whose peers have authenticated themselves.
+    admitted: usize,
     /// The last time at which the server was seen in use.
     last_used: Nanos,
 }
@@ -28,10 +27,10 @@ struct Inner {
 /// One connection, as its own task and others share it.
 pub(crate) struct Entry {
     pub id: u64,
-    /// Above the limit: it is to be told and ended.
-    pub refused: bool,
     pub closer: Arc<dyn Closer>,
     busy: AtomicBool,
+    /// Counted among those that have authenticated themselves.
+    is_admitted: AtomicBool,
     /// Another server of the cluster is at the other end.
     of_server: AtomicBool,
     /// When a stalling peer is given up, on the clock of the environment; 0 while nothing is expected of it.
@@ -89,27 +88,24 @@ impl Entry {
 
 impl<E: Env> Connections<E> {
     pub fn new(env: &E, limit: u32) -> Self {
-        let inner = Inner { next: 0, open: BTreeMap::new(), last_used: env.now() };
+        let inner = Inner { next: 0, open: BTreeMap::new(), admitted: 0, last_used: env.now() };
         Self { limit: limit as usize, inner: Mutex::new(inner), ended: env.notify() }
     }
 
-    /// Adds one; `None` when it must be dropped without a word.
+    /// Adds one whose peer may greet.
     pub fn add(
         &self,
         closer: Box<dyn Closer>,
         clock: &Arc<AtomicU64>,
         greeting_timeout: Nanos,
-    ) -> Option<Arc<Entry>> {
+    ) -> Arc<Entry> {
         let mut inner = self.inner.lock();
-        if inner.open.len() >= self.limit + REFUSED_MAX {
-            return None;
-        }
         inner.next += 1;
         let entry = Arc::new(Entry {
             id: inner.next,
-            refused: inner.open.len() >= self.limit,
             closer: Arc::from(closer),
             busy: AtomicBool::new(false),
+            is_admitted: AtomicBool::new(false),
             of_server: AtomicBool::new(false),
             deadline: AtomicU64::new(clock.load(Ordering::Relaxed) + greeting_timeout.0),
             patience: AtomicU64::new(greeting_timeout.0),
@@ -117,12 +113,26 @@ impl<E: Env> Connections<E> {
             clock: Arc::clone(clock),
         });
         inner.open.insert(entry.id, Arc::clone(&entry));
-        Some(entry)
+        entry
+    }
+
+    /// The peer of `entry` has authenticated itself: whether there is room for one more.
+    pub fn admit(&self, entry: &Entry) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.admitted >= self.limit {
+            return false;
+        }
+        let was_admitted = entry.is_admitted.swap(true, Ordering::Relaxed);
+        assert!(!was_admitted, "a connection is greeted once");
+        inner.admitted += 1;
+        true
     }
 
     pub fn remove(&self, id: u64, now: Nanos) {
         let mut inner = self.inner.lock();
-        inner.open.remove(&id);
+        if inner.open.remove(&id).is_some_and(|entry| entry.is_admitted.load(Ordering::Relaxed)) {
+            inner.admitted -= 1;
+        }
         inner.last_used = now;
         drop(inner);
         self.ended.notify_all();

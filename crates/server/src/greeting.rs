@@ -1,5 +1,6 @@
 //! Who is at the other end: the first messages on a connection, before any request is served.
 
+use crate::connections::Entry;
 use crate::server::Shared;
 use std::io;
 use weft_env::{Conn, Env, Peer};
@@ -42,13 +43,14 @@ impl From<io::Error> for NotGreeted {
 pub(crate) async fn greet<E: Env>(
     shared: &Shared<E>,
     link: &mut Link<E::Conn>,
-    over_limit: bool,
+    entry: &Entry,
 ) -> Result<Greeted, NotGreeted> {
     link.limit_bodies(BODY_LEN_MAX);
     let first = next(link).await?;
     let hello: Hello = link.decode(&first).map_err(io::Error::from)?;
     let mut request = first.header.request;
-    match admit(shared, link, hello, &mut request, over_limit).await? {
+    let admitted = admit(shared, link, hello, &mut request).await?;
+    match admitted.and_then(|admitted| has_room(shared, entry).map(|()| admitted)) {
         Ok((greeted, opening)) => {
             let security = match greeted.local {
                 true => Security::None,
@@ -83,18 +85,9 @@ async fn admit<E: Env>(
     link: &mut Link<E::Conn>,
     hello: Hello,
     request: &mut u64,
-    over_limit: bool,
 ) -> io::Result<Result<(Greeted, Opening), WireError>> {
     let config = &shared.config;
     let Hello { names, means } = hello;
-    if over_limit {
-        let limit = config.limits.connections_max;
-        let detail = format!(
-            "server {:?} has all of its {limit} connections in use: raise connections_max, or open fewer",
-            config.name
-        );
-        return Ok(Err(WireError::new(Errno::EAGAIN, detail)));
-    }
     if let Err(error) = check_names(shared, &names) {
         return Ok(Err(error));
     }
@@ -153,6 +146,19 @@ async fn admit<E: Env>(
     let is_server = matches!(names.role, Role::Server(_));
     let Opening { session, slot, .. } = opening;
     Ok(Ok((Greeted { session, slot, identity, pid, is_server, local }, opening)))
+}
+
+/// Counts a connection whose peer has authenticated itself, if there is room for it.
+fn has_room<E: Env>(shared: &Shared<E>, entry: &Entry) -> Result<(), WireError> {
+    if shared.connections.admit(entry) {
+        return Ok(());
+    }
+    let limit = shared.config.limits.connections_max;
+    let detail = format!(
+        "server {:?} has all of its {limit} connections in use: raise connections_max, or open fewer",
+        shared.config.name
+    );
+    Err(WireError::new(Errno::EAGAIN, detail))
 }
 
 /// Whether the peer means this server and its cluster.

@@ -19,6 +19,7 @@ mod lease;
 pub mod metadata;
 mod payload;
 mod peer;
+mod pending;
 mod place;
 mod server;
 mod status;

@@ -8,6 +8,7 @@ use crate::connections::Connections;
 use crate::data::DataService;
 use crate::greeting::Greeted;
 use crate::metadata;
+use crate::pending::{Pending, Turn};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -72,6 +73,7 @@ pub struct Shared<E: Env> {
     pub(crate) data: Option<Arc<DataService<E>>>,
     pub(crate) metadata: Option<Arc<metadata::Service<E>>>,
     pub(crate) connections: Connections<E>,
+    pub(crate) pending: Pending<E::Conn>,
     pub(crate) incarnation: u64,
     pub(crate) cluster_id: ClusterId,
     /// Of its machine.
@@ -187,6 +189,7 @@ impl Server {
         let now = env.now();
         let shared = Arc::new(Shared {
             connections: Connections::new(&env, config.limits.connections_max),
+            pending: Pending::new(config.limits.quota()),
             data: parts.data,
             metadata: parts.metadata,
             cluster_id: parts.cluster_id,
@@ -362,19 +365,40 @@ async fn accept_all<E: Env>(shared: &Arc<Shared<E>>, listener: &mut E::Listener)
         if shared.stopping.load(Ordering::SeqCst) {
             return;
         }
-        let closer = weft_env::Conn::closer(&conn);
-        let timeout = shared.config.limits.greeting_timeout;
-        let Some(entry) = shared.connections.add(closer, &shared.clock, timeout) else { continue };
-        let (id, served) = (entry.id, Arc::clone(shared));
-        let spawned = shared.env.spawn("weft conn", move || connection::run(served, entry, conn));
-        if let Err(error) = spawned {
-            shared.connections.remove(id, shared.env.now());
-            shared.log(&format!(
-                "cannot serve a connection: {error}: raise the limit of processes and threads"
-            ));
+        let turn = shared.pending.arrive(conn, shared.env.now());
+        if begin(shared, turn).is_err() {
             shared.env.sleep(ACCEPT_PAUSE).await;
         }
     }
+}
+
+/// Lets peers greet whose turn it is, each in a task of its own.
+///
+/// # Errors
+/// When there is no room for a task; the log has been told.
+pub(crate) fn begin<E: Env>(
+    shared: &Arc<Shared<E>>,
+    turns: impl IntoIterator<Item = Turn<E::Conn>>,
+) -> io::Result<()> {
+    let mut result = Ok(());
+    let mut turns: Vec<_> = turns.into_iter().collect();
+    while let Some(turn) = turns.pop() {
+        let closer = weft_env::Conn::closer(&turn.conn);
+        let timeout = shared.config.limits.greeting_timeout;
+        let entry = shared.connections.add(closer, &shared.clock, timeout);
+        let (id, place, served) = (entry.id, turn.id, Arc::clone(shared));
+        let spawned = shared.env.spawn("weft conn", move || connection::run(served, entry, turn));
+        if let Err(error) = spawned {
+            let now = shared.env.now();
+            shared.connections.remove(id, now);
+            turns.extend(shared.pending.leave(place, now));
+            shared.log(&format!(
+                "cannot serve a connection: {error}: raise the limit of processes and threads"
+            ));
+            result = Err(error);
+        }
+    }
+    result
 }
 
 /// Looks after connections, leases and memory until the server ends, and ends it.
@@ -405,6 +429,7 @@ async fn watch<E: Env>(shared: &Shared<E>) {
                 data.take_turn_back(target);
             }
         }
+        shared.pending.tick(now);
         let overdue = shared.connections.close_overdue(now);
         if overdue > 0 {
             shared.log(&format!("ended {overdue} connections whose peers had stalled"));
@@ -426,6 +451,7 @@ async fn end<E: Env>(shared: &Shared<E>) {
     if let Some(metadata) = &shared.metadata {
         metadata.begin_shutdown();
     }
+    shared.pending.close();
     shared.connections.close(false);
     let deadline = shared.env.now().saturating_add(limits.shutdown_timeout);
     loop {

@@ -249,7 +249,7 @@ impl Cluster {
             emulate: None,
             ibridge: self.ibridge_config(spec, id),
         });
-        let limits = Limits { connections_max: u32::MAX, ..Limits::default() };
+        let limits = Limits { connections_max: u32::MAX, greetings_max: u32::MAX, ..Limits::default() };
         ServerConfig {
             server: ServerId(id),
             name: self.map.servers[id as usize].name.clone(),

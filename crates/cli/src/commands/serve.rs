@@ -190,6 +190,7 @@ fn start(
         metadata_server: Some(map.server(map.metadata).clone()),
         limits: Limits {
             connections_max: server.connections_max,
+            greetings_max: server.greetings_max,
             payload_memory_max: server.payload_memory,
             ..Limits::default()
         },
