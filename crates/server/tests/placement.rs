@@ -788,6 +788,39 @@ fn what_a_failed_ssd_had_survives_loss_of_power_until_newer_bytes_do() {
 }
 
 #[test]
+fn a_hole_leaves_the_length_that_a_failed_ssd_gave_a_datafile() {
+    for seed in 700..720 {
+        let plan = Plan { policy: Policy::Threshold, module: Module::Buffered, size: ByteLen(2 << 20) };
+        let mut world = World::new(seed, plan);
+        let _server = world.start();
+        let (env, storage, control) = (world.compute.clone(), world.storage.clone(), world.control.clone());
+        world.sim.block_on(&world.compute, async move {
+            let mut asker = Asker::connect(&env, 1, true).await;
+            let part = datafile(0, 1, 0);
+            // On the disk, and on the SSD behind that.
+            for (offset, bytes) in [(0, [1; 60_000].as_slice()), (60_000, &[2; 5_000])] {
+                assert!(matches!(asker.write(part, offset, bytes).await, Ok(DataReply::Written)));
+            }
+            let faults = DiskFaults { write_errors_per_million: 1_000_000, ..DiskFaults::default() };
+            control.set_disk_faults(&storage, Path::new("/ssd"), faults);
+            // From before the dirty bytes, or in the middle of them, to behind their end.
+            let from = [59_000, 60_000, 62_000][seed as usize % 3];
+            let cap = asker.client.cap(1);
+            let punch = DataRequest::Punch { cap, extents: vec![(part, LocalOffset(from), ByteLen(90_000))] };
+            assert!(matches!(asker.ask(&punch, &[]).await, Ok((DataReply::Done, _))));
+            let lens = DataRequest::GetLens { cap, datafiles: vec![part] };
+            let Ok((DataReply::Lens(lens), _)) = asker.ask(&lens, &[]).await else { panic!("no lengths") };
+            assert_eq!(lens[0].len, ByteLen(65_000), "seed {seed}");
+            let Ok((DataReply::Read { .. }, seen)) = asker.read(part, from, 10_000).await else {
+                panic!("no bytes");
+            };
+            assert_eq!(seen.len() as u64, 65_000 - from);
+            assert!(seen.iter().all(|&byte| byte == 0), "seed {seed}: older bytes in the hole");
+        });
+    }
+}
+
+#[test]
 fn a_datafile_that_is_being_removed_is_as_long_as_it_was_or_gone() {
     let (mut whole, mut refused) = (0, 0);
     for seed in 600..640 {

@@ -270,9 +270,29 @@ impl<E: Env> Bridge<E> {
             // Not before the disk has the newer ones for good: it may have no room for them, and with a loss of power the
             // note that these here count no more might stay where the newer ones do not.
             if overlap.dirty {
+                if matches!(bytes.source, Source::Hole(_)) {
+                    self.reach(target, bytes.key, range).await?;
+                }
                 target.sync(bytes.key).await?;
             }
             self.log.give_up(bytes.key, range).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the disk's datafile as long as the dirty bytes of `range` in the log make it: a hole on the disk does not, and
+    /// these bytes are given up. The range is the caller's, and reads as zeros.
+    async fn reach(
+        &self,
+        target: &Target<E>,
+        key: DatafileKey,
+        range: ByteRange,
+    ) -> Result<(), DatafileError> {
+        let dirty = self.log.find(key, range).into_iter().filter(Piece::is_dirty);
+        let Some(end) = dirty.map(|piece| piece.extent().end()).max() else { return Ok(()) };
+        let len = target.meta(key).await?.map_or(ByteLen(0), |meta| meta.len);
+        if len.0 < end {
+            target.write(key, LocalOffset(end - 1), &[0]).await?;
         }
         Ok(())
     }
