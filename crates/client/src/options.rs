@@ -19,10 +19,11 @@ pub enum Transport {
 /// Whether payloads carry checksums on their way.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Checksums {
-    /// On the network yes, between processes of one node no.
+    /// Where nothing else covers them and bytes can be damaged on the way: nowhere, since connections over the network have
+    /// MACs.
     #[default]
     Auto,
-    /// Always.
+    /// On every connection whose messages carry no MAC.
     On,
     /// Never (a server may still ask for them).
     Off,

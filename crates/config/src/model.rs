@@ -241,9 +241,9 @@ pub enum TransportChoice {
 /// Whether payloads carry checksums on their way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checksums {
-    /// On the network yes, between processes of one node no.
+    /// Between processes of one node no; between nodes MACs cover all bytes.
     Auto,
-    /// Always.
+    /// Between processes of one node, too.
     On,
     /// Never.
     Off,

@@ -169,8 +169,6 @@ const SECURITIES: [Security; 2] = [Security::Mac, Security::Encrypt];
 #[test]
 fn a_changed_message_ends_the_connection_and_does_nothing() {
     type Change = fn(&mut Vec<u8>);
-    let len = |message: &[u8]| message.len();
-    let _ = len;
     let changes: [(&str, Change); 9] = [
         ("number of the request", |message| message[8] ^= 1),
         ("family", |message| message[6] = 3),
@@ -561,6 +559,47 @@ fn an_impostor_is_told_nothing_by_clients() {
 }
 
 #[test]
+fn a_server_takes_nobody_on_a_unix_socket_for_a_server_without_a_proof() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let impostor = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().expect("a peer");
+        let first = next_message(&mut peer).expect("a greeting");
+        let header = Header::decode(first[..HEADER_LEN].try_into().expect("48")).expect("a header");
+        let mut reply = Vec::new();
+        let header = Header::new(Kind::Reply, Family::Hello, header.request);
+        encode_message(&mut reply, &header, &HelloReply::Welcome(welcome()));
+        peer.write_all(&reply).expect("answered");
+        let mut rest = Vec::new();
+        peer.read_to_end(&mut rest).expect("the peer leaves");
+        rest
+    });
+    block_on(async {
+        let env = RealEnv::new();
+        let conn = env.connect(&Address::Unix(path), TIMEOUT).await.expect("it listens");
+        let mut link = Link::new(conn);
+        let caller = Caller { key: Some(secret().server_key()), ..hello(Role::Server(ServerId(0)), 3) };
+        let result = greet(&mut link, caller, |_| Ok(())).await;
+        assert!(matches!(result, Err(NotWelcome::Unproven)), "{result:?}");
+    });
+    assert_eq!(impostor.join().expect("no panic"), [], "nothing behind the greeting");
+    // A real server proves itself there, and then both do without tags.
+    block_on(async {
+        let env = RealEnv::new();
+        let config = config(folder.path(), vec![Address::Unix(folder.path().join("real"))], false);
+        make_folders(&config);
+        let server = start(&env, config).await;
+        let role = Role::Server(ServerId(1));
+        let mut peer =
+            Client::connect_as(&env, &server.addresses()[0], hello(role, 7), secret().server_key()).await;
+        assert_eq!(peer.link.security(), Security::None);
+        assert_eq!(peer.write(datafile(0, 5, 0), 0, SOUND).await, DataReply::Written);
+        server.stop().await;
+    });
+}
+
+#[test]
 fn an_impostor_on_the_port_of_a_stopped_server_is_told_nothing_by_other_servers() {
     for pose in POSES {
         let folder = tempfile::tempdir().expect("a folder");
@@ -604,7 +643,7 @@ fn an_impostor_on_the_port_of_a_stopped_server_is_told_nothing_by_other_servers(
             let asked = Arc::new(Mutex::new(Vec::new()));
             let lines = Arc::clone(&asked);
             own.hooks.log = Arc::new(move |line| lines.lock().expect("no panic").push(line.to_owned()));
-            let server = Server::start(env.clone(), own).await.expect("the metadata server starts");
+            let server = Server::start(env, own).await.expect("the metadata server starts");
             let until = Instant::now() + Duration::from_secs(20);
             // It asks the honest server, and comes to the impostor again and again.
             while impostor.told.lock().expect("no panic").len() < 3 || honest.connections() == 0 {

@@ -72,8 +72,11 @@ pub fn sealed(data: &[u8]) -> Outcome {
     if is_whole { Outcome::Accepted } else { Outcome::Refused }
 }
 
-/// Receives one message: body, and payload unless it was skipped.
-fn receive(link: &mut Link<Pieces>, choose: &mut Rng) -> io::Result<Option<(Vec<u8>, Option<Vec<u8>>)>> {
+/// Body of a received message, and its payload unless that was skipped.
+type Received = (Vec<u8>, Option<Vec<u8>>);
+
+/// Receives one message.
+fn receive(link: &mut Link<Pieces>, choose: &mut Rng) -> io::Result<Option<Received>> {
     let Some(incoming) = block_on(link.recv())? else { return Ok(None) };
     let body_len = incoming.header.body_len as usize;
     let body = link.body(&incoming).to_vec();

@@ -196,3 +196,153 @@ impl Suite {
         mac
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::{Family, Header, Kind, encode_message};
+
+    fn keys() -> SessionKeys {
+        SessionKeys { to_server: [1; 32], to_client: [2; 32] }
+    }
+
+    fn pair(security: Security) -> (Sealing, Sealing) {
+        let (mut client, mut server) = (Sealing::new(keys(), false), Sealing::new(keys(), true));
+        client.agree(security);
+        server.agree(security);
+        (client, server)
+    }
+
+    fn message() -> Vec<u8> {
+        let mut out = Vec::new();
+        let header =
+            Header { is_sealed: true, payload_len: 5, ..Header::new(Kind::Request, Family::Data, 7) };
+        encode_message(&mut out, &header, &(0x1122_u16, 0x33_u8));
+        out
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    const BOTH: [Security; 2] = [Security::Mac, Security::Encrypt];
+
+    /// A difference means that programs built before and after the change do not understand each other: raise
+    /// `header::VERSION`.
+    #[test]
+    fn golden_bytes() {
+        let (mut client, _) = pair(Security::Mac);
+        let mut sealed = message();
+        client.seal_head(&mut sealed);
+        assert_eq!(hex(&sealed), GOLDEN_MAC);
+        assert_eq!(
+            hex(&client.tag_of_segment(0, [b"he".as_slice(), b"llo"].into_iter())),
+            GOLDEN_MAC_SEGMENT
+        );
+        let (mut client, _) = pair(Security::Encrypt);
+        let mut sealed = message();
+        client.seal_head(&mut sealed);
+        assert_eq!(hex(&sealed), GOLDEN_ENCRYPT);
+        let mut segment = *b"hello";
+        let tag = client.seal_segment(0, &mut segment);
+        assert_eq!(hex(&segment) + &hex(&tag), GOLDEN_ENCRYPT_SEGMENT);
+        // The greeting's.
+        let mut client = Sealing::new(keys(), false);
+        let mut sealed = message();
+        client.seal_head(&mut sealed);
+        assert_eq!(hex(&sealed), GOLDEN_GREETING);
+    }
+
+    const GOLDEN_MAC: &str = "5745465409000102070000000000000003000000050000000000000000000000000000000000000000000000e08fa2a1f49e\
+        8b58304f56a94d48c17d7f130e43a22233";
+    const GOLDEN_MAC_SEGMENT: &str = "036127ab6c380b995198075a06f87c5b";
+    const GOLDEN_ENCRYPT: &str = "5745465409000102070000000000000003000000050000000000000000000000000000000000000000000000e08fa2a16708\
+        cc65c54a31166f54090bdeb66defa82872";
+    const GOLDEN_ENCRYPT_SEGMENT: &str = "981e61e095a90a23e6a3c8ad77f378331b1c8d2a47";
+    const GOLDEN_GREETING: &str = "5745465409000102070000000000000003000000050000000000000000000000000000000000000000000000e08fa2a1f49b\
+        26d03df115fc961bfbd18462cd64eccbbd";
+
+    #[test]
+    fn what_is_sealed_opens_at_the_other_end_and_nowhere_else() {
+        for security in BOTH {
+            let (mut client, mut server) = pair(security);
+            let plain = message();
+            for _ in 0..3 {
+                let mut sealed = plain.clone();
+                client.seal_head(&mut sealed);
+                assert!(client.open_head(&mut sealed.clone()).is_err(), "sent back");
+                server.open_head(&mut sealed).expect("the next message");
+                assert_eq!(sealed[HEADER_LEN + TAG_LEN..], plain[HEADER_LEN + TAG_LEN..]);
+                assert!(server.open_head(&mut sealed.clone()).is_err(), "again");
+            }
+            let mut answer = message();
+            server.seal_head(&mut answer);
+            client.open_head(&mut answer).expect("the other direction");
+            // Protection that was not agreed, and the greeting's keys.
+            let mut sealed = message();
+            client.seal_head(&mut sealed);
+            let (_, mut other) = pair(BOTH[usize::from(security == Security::Mac)]);
+            other.receive.next = server.receive.next;
+            assert!(other.open_head(&mut sealed.clone()).is_err());
+            let mut greeting = Sealing::new(keys(), true);
+            greeting.receive.next = server.receive.next;
+            assert!(greeting.open_head(&mut sealed.clone()).is_err());
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        for security in BOTH {
+            let (mut client, mut server) = pair(security);
+            let mut sealed = message();
+            client.seal_head(&mut sealed);
+            for bit in 0..sealed.len() * 8 {
+                let mut bad = sealed.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(server.open_head(&mut bad), Err(Malformed::Forged), "{security:?}, bit {bit}");
+            }
+            server.open_head(&mut sealed).expect("nothing was opened before");
+            let mut segment = *b"some bytes";
+            let tag = match security {
+                Security::Encrypt => client.seal_segment(3, &mut segment),
+                _ => client.tag_of_segment(3, std::iter::once(segment.as_slice())),
+            };
+            let open = |index, mut bytes: [u8; 10], tag: [u8; TAG_LEN]| match security {
+                Security::Encrypt => server.open_segment(index, &mut bytes, &tag),
+                _ => server.verify_segment(index, std::iter::once(bytes.as_slice()), &tag),
+            };
+            assert_eq!(open(3, segment, tag), Ok(()));
+            assert_eq!(open(2, segment, tag), Err(Malformed::Forged), "another place");
+            for bit in 0..(segment.len() + TAG_LEN) * 8 {
+                let (mut bytes, mut tag) = (segment, tag);
+                match bit / 8 {
+                    at if at < bytes.len() => bytes[at] ^= 1 << (bit % 8),
+                    at => tag[at - bytes.len()] ^= 1 << (bit % 8),
+                }
+                assert_eq!(open(3, bytes, tag), Err(Malformed::Forged), "{security:?}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_make_no_difference() {
+        let (mut client, _) = pair(Security::Mac);
+        client.seal_head(&mut message());
+        let bytes: Vec<u8> = (0..1000_u32).map(|at| at as u8).collect();
+        let whole = client.tag_of_segment(0, std::iter::once(bytes.as_slice()));
+        for at in [0, 1, 31, 64, 999, 1000] {
+            let (one, other) = bytes.split_at(at);
+            assert_eq!(client.tag_of_segment(0, [one, other].into_iter()), whole, "{at}");
+        }
+    }
+
+    #[test]
+    fn segments_cover_a_payload_once() {
+        for len in [0, 1, SEGMENT_LEN - 1, SEGMENT_LEN, SEGMENT_LEN + 1, 4 << 20] {
+            let all: Vec<_> = segments(len).collect();
+            assert_eq!(all.len(), len.div_ceil(SEGMENT_LEN));
+            assert_eq!(all.iter().map(|range| range.len()).sum::<usize>(), len);
+            assert!(all.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].len() == SEGMENT_LEN));
+        }
+    }
+}
