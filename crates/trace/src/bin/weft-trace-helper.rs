@@ -14,6 +14,7 @@ fn main() -> ExitCode {
             Some(mode) => ExitCode::from(serve(mode, Path::new(path))),
             None => ExitCode::from(2),
         },
+        (Some("sandbox"), Some(log), Some(other)) => sandboxed(Path::new(log), Path::new(other)),
         (Some("replay-worker"), Some(spec), None) => match weft_trace::replay::serve(spec) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -24,6 +25,51 @@ fn main() -> ExitCode {
         (Some("replay"), Some(trace), Some(place)) => replay(Path::new(trace), Path::new(place)),
         _ => ExitCode::from(2),
     }
+}
+
+/// Enters the sandbox of the reader of Darshan logs and tries what a log must not bring the library to: a line for each
+/// attempt with its error number, 0 where it went through.
+fn sandboxed(log: &Path, other: &Path) -> ExitCode {
+    use std::os::unix::ffi::OsStrExt;
+    use weft_trace::darshan::sandbox;
+    let path = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes()).expect("no zero byte");
+    let (log_path, other_path) = (path(log), path(other));
+    let new_path = path(&other.with_extension("new"));
+    let missing = sandbox::enter(&sandbox::Log::at(log).expect("a log"));
+    println!("missing {}", missing.join(" / "));
+    let tried = |what: &str, result: i64| {
+        let errno = if result < 0 { std::io::Error::last_os_error().raw_os_error().unwrap_or(-1) } else { 0 };
+        println!("{what} {errno}");
+    };
+    let args = [c"true".as_ptr(), std::ptr::null()];
+    // SAFETY: all strings end with zero and live through the calls; what is opened or mapped is used by nobody; a child that
+    // would be there after all ends at once.
+    unsafe {
+        tried("read-log", libc::open(log_path.as_ptr(), libc::O_RDONLY).into());
+        tried("write-log", libc::open(log_path.as_ptr(), libc::O_WRONLY).into());
+        tried("read-other", libc::open(other_path.as_ptr(), libc::O_RDONLY).into());
+        tried("read-passwd", libc::open(c"/etc/passwd".as_ptr(), libc::O_RDONLY).into());
+        tried("list", libc::open(c"/".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY).into());
+        tried("create", libc::open(new_path.as_ptr(), libc::O_WRONLY | libc::O_CREAT, 0o600).into());
+        tried("remove", libc::unlink(other_path.as_ptr()).into());
+        tried("rename", libc::rename(other_path.as_ptr(), new_path.as_ptr()).into());
+        tried("tcp-socket", libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0).into());
+        tried("unix-socket", libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0).into());
+        tried("exec", libc::execv(c"/bin/true".as_ptr(), args.as_ptr()).into());
+        let child = libc::fork();
+        if child == 0 {
+            libc::_exit(0);
+        }
+        tried("fork", child.into());
+        tried("signal", libc::kill(libc::getppid(), 0).into());
+        tried("trace", libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0));
+        let (none, flags) = (std::ptr::null_mut(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let code = libc::mmap(none, 4096, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0);
+        tried("map-code", if code == libc::MAP_FAILED { -1 } else { 0 });
+        let memory = libc::mmap(none, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        tried("map-memory", if memory == libc::MAP_FAILED { -1 } else { 0 });
+    }
+    ExitCode::SUCCESS
 }
 
 /// A replay with the pauses of the trace, for tests that end it early.

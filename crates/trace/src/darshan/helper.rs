@@ -1,7 +1,7 @@
 //! The parent's side: starts the process that reads a log, and makes whatever becomes of it a record or an error.
 
 use super::counters::LogSummary;
-use super::serve::{Mode, PREFIX, Refusal};
+use super::serve::{Mode, NOTICE, PREFIX, Refusal};
 use crate::error::{Result, TraceError};
 use crate::names::Names;
 use crate::open::{AnyStream, OpenOptions};
@@ -14,6 +14,7 @@ use std::io::{BufReader, Read, Seek};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A program that calls [`super::serve`] with the mode and the path that it is given after its arguments.
 #[derive(Clone, Debug)]
@@ -56,6 +57,20 @@ impl Helper {
     }
 }
 
+/// Says once in this process's life which parts of the sandbox were missing.
+fn tell_of_sandbox(path: &Path, said: &str) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    for missing in said.lines().filter_map(|line| line.strip_prefix(NOTICE)) {
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            eprintln!(
+                "weft: {}: Darshan's library read this log without a whole sandbox: {missing}; read logs that you do not \
+                 trust on a newer kernel",
+                path.display()
+            );
+        }
+    }
+}
+
 struct Running {
     path: PathBuf,
     child: Child,
@@ -69,16 +84,18 @@ impl Running {
     fn end(&mut self) -> Result<()> {
         self.ended = true;
         let status = self.child.wait().map_err(|error| TraceError::io(&self.path, error))?;
-        if status.success() {
-            return Ok(());
-        }
         let mut text = Vec::new();
         // What it said is a word for people: if it cannot be had, the status alone must do.
         let _ = self.said.rewind();
         let _ = (&mut self.said).take(1 << 20).read_to_end(&mut text);
         let text = String::from_utf8_lossy(&text);
+        tell_of_sandbox(&self.path, &text);
+        if status.success() {
+            return Ok(());
+        }
         let refusal = text.lines().rev().find_map(|line| line.strip_prefix(PREFIX));
-        let library = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with(PREFIX));
+        let is_own = |line: &str| line.starts_with(PREFIX) || line.starts_with(NOTICE);
+        let library = text.lines().find(|line| !line.trim().is_empty() && !is_own(line));
         let library = library.map(|line| format!(" (libdarshan-util: {})", line.trim())).unwrap_or_default();
         let path = self.path.clone();
         Err(match refusal.and_then(|json| serde_json::from_str(json).ok()) {

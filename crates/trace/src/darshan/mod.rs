@@ -5,6 +5,7 @@ pub mod dxt;
 mod helper;
 mod library;
 mod reconstruct;
+pub mod sandbox;
 mod serve;
 
 pub use counters::{Counters, FILES_MAX, FileCounters, LogSummary, ModuleInfo, SIZE_CLASSES};

@@ -3,7 +3,7 @@
 use super::counters::{Counters, FILES_MAX, FileCounters, LogSummary, ModuleInfo, Record as CounterRecord};
 use super::dxt::{self, Decoder, Format, Item};
 use super::library::{Library, Log, Module};
-use super::{reconstruct, swapped};
+use super::{reconstruct, sandbox, swapped};
 use crate::error::{Result, TraceError};
 use crate::names::{FileId, HostId};
 use crate::record::{Level, Operation, Rank, Record};
@@ -47,6 +47,9 @@ impl Mode {
 /// How the process says on standard error what went wrong; a line of JSON after this.
 pub(super) const PREFIX: &str = "weft-darshan: ";
 
+/// How the process says on standard error which part of its sandbox the kernel does not have; a sentence after this.
+pub(super) const NOTICE: &str = "weft-darshan-notice: ";
+
 /// What went wrong.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Refusal {
@@ -59,10 +62,14 @@ pub(super) enum Refusal {
 /// in a form that the parent understands.
 pub fn serve(mode: Mode, path: &Path) -> u8 {
     // A damaged log must not bring the machine down with it.
-    let done = limit(path).and_then(|()| match mode {
-        Mode::Summary => summary(path),
-        Mode::Dxt => operations(path),
-        Mode::Reconstruct => reconstructed(path),
+    let log = sandbox::Log::at(path).map_err(|error| TraceError::io(path, error));
+    let done = log.and_then(|log| {
+        limit(path)?;
+        match mode {
+            Mode::Summary => summary(path, &log),
+            Mode::Dxt => operations(path, &log),
+            Mode::Reconstruct => reconstructed(path, &log),
+        }
     });
     let refusal = match done {
         Ok(()) => return 0,
@@ -74,6 +81,15 @@ pub fn serve(mode: Mode, path: &Path) -> u8 {
     };
     eprintln!("\n{PREFIX}{}", serde_json::to_string(&refusal).expect("plain data becomes JSON"));
     1
+}
+
+/// Darshan's library, loaded. From here on the process is confined to the log.
+fn library(log: &sandbox::Log) -> Result<Library> {
+    let library = Library::find()?;
+    for missing in sandbox::enter(log) {
+        eprintln!("{NOTICE}{missing}");
+    }
+    Ok(library)
 }
 
 fn limit(path: &Path) -> Result<()> {
@@ -98,18 +114,20 @@ fn limit(path: &Path) -> Result<()> {
 struct Reading<'a> {
     library: &'a Library,
     path: &'a Path,
+    /// Where to open it.
+    opened: &'a Path,
     swapped: bool,
     modules: Vec<Module>,
     summary: LogSummary,
 }
 
 impl<'a> Reading<'a> {
-    fn open(library: &'a Library, path: &'a Path) -> Result<Self> {
+    fn open(library: &'a Library, path: &'a Path, opened: &'a Path) -> Result<Self> {
         let mut begin = Vec::new();
-        let file = std::fs::File::open(path).map_err(|error| TraceError::io(path, error))?;
+        let file = std::fs::File::open(opened).map_err(|error| TraceError::io(path, error))?;
         file.take(16).read_to_end(&mut begin).map_err(|error| TraceError::io(path, error))?;
         let swapped = swapped(&begin).ok_or_else(|| refused(path, "no log of Darshan 3"))?;
-        let log = library.open(path).ok_or_else(|| refused(path, "the library refuses it"))?;
+        let log = library.open(opened).ok_or_else(|| refused(path, "the library refuses it"))?;
         let job = log.job().ok_or_else(|| refused(path, "the job's description cannot be read"))?;
         let program = log.program().unwrap_or_default();
         let modules = log.modules();
@@ -131,13 +149,13 @@ impl<'a> Reading<'a> {
             modules: modules.iter().map(info).collect(),
             counters: Vec::new(),
         };
-        Ok(Self { library, path, swapped, modules, summary })
+        Ok(Self { library, path, opened, swapped, modules, summary })
     }
 
     /// A descriptor of its own for each module: the library keeps the state of its decompression when a module is
     /// left before its end.
     fn log(&self) -> Result<Log<'_>> {
-        self.library.open(self.path).ok_or_else(|| refused(self.path, "the library refuses it"))
+        self.library.open(self.opened).ok_or_else(|| refused(self.path, "the library refuses it"))
     }
 
     fn module(&self, name: &str) -> Option<&Module> {
@@ -201,9 +219,9 @@ fn counter_tables(module: &str) -> Option<(&'static str, &'static CStr, &'static
     }
 }
 
-fn summary(path: &Path) -> Result<()> {
-    let library = Library::find()?;
-    let mut reading = Reading::open(&library, path)?;
+fn summary(path: &Path, log: &sandbox::Log) -> Result<()> {
+    let library = library(log)?;
+    let mut reading = Reading::open(&library, path, log.path())?;
     let names = reading.names()?;
     let mut all = Vec::new();
     for module in &reading.modules {
@@ -241,9 +259,9 @@ struct Collective {
     writes: bool,
 }
 
-fn operations(path: &Path) -> Result<()> {
-    let library = Library::find()?;
-    let reading = Reading::open(&library, path)?;
+fn operations(path: &Path, log: &sandbox::Log) -> Result<()> {
+    let library = library(log)?;
+    let reading = Reading::open(&library, path, log.path())?;
     let modules: Vec<_> = [("DXT_MPIIO", Level::MpiIo), ("DXT_POSIX", Level::Posix)]
         .into_iter()
         .filter_map(|(name, level)| Some((reading.module(name)?, level)))
@@ -361,9 +379,9 @@ fn each_item(
     Ok(())
 }
 
-fn reconstructed(path: &Path) -> Result<()> {
-    let library = Library::find()?;
-    let reading = Reading::open(&library, path)?;
+fn reconstructed(path: &Path, log: &sandbox::Log) -> Result<()> {
+    let library = library(log)?;
+    let reading = Reading::open(&library, path, log.path())?;
     let Some(module) = reading.module("POSIX") else {
         let names: Vec<&str> = reading.modules.iter().map(|module| &*module.name).collect();
         let what = format!("it has no POSIX counters either, only {}", names.join(", "));
