@@ -5,6 +5,7 @@ use crate::signals;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,7 @@ fn without_dots(path: &Path) -> std::io::Result<PathBuf> {
 /// Makes the embedded cluster under `state` where it is missing, starts its servers that do not run, and waits until
 /// they serve. Two that do so at once wait for each other.
 pub fn ensure(state: &Path, fresh: bool, idle_exit: Option<Nanos>) -> Result<Cluster, Failure> {
+    weft_config::check_private_dir(state)?;
     let file = state.join("cluster.toml");
     if fresh && file.exists() {
         let cluster = Cluster::load(&file)?;
@@ -64,7 +66,7 @@ pub fn ensure(state: &Path, fresh: bool, idle_exit: Option<Nanos>) -> Result<Clu
     }
     let mut options = EmbeddedOptions::new(state.to_owned());
     options.idle_exit = idle_exit.unwrap_or(options.idle_exit);
-    std::fs::create_dir_all(state).map_err(|error| {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(|error| {
         Failure::new(state.display(), error).remedy("choose another place with --state DIR or WEFT_STATE")
     })?;
     let _lock = lock(state)?;
@@ -81,6 +83,7 @@ pub fn runs(cluster: &Cluster) -> bool {
 /// Starts the servers of an embedded cluster that do not run.
 pub fn revive(cluster: &Cluster) -> Result<(), Failure> {
     let Some(state) = &cluster.embedded else { return Ok(()) };
+    weft_config::check_private_dir(state)?;
     if runs(cluster) {
         return Ok(());
     }
@@ -142,7 +145,7 @@ fn start(cluster: &Cluster, server: &Server, format: bool) -> Result<Child, Fail
     match &server.log {
         // What it says before its log is open, a panic among it, comes to the same place.
         Some(log) => {
-            command.stderr(OpenOptions::new().append(true).create(true).open(log).map_err(failed)?);
+            command.stderr(crate::logging::append(log).map_err(failed)?);
         }
         None => {
             command.stderr(Stdio::inherit());

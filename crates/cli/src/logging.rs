@@ -1,11 +1,15 @@
 //! The log of a server process: one line per event, to standard error or appended to a file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use weft_config::LogLevel;
+
+/// Widest permissions of a log.
+const LOG_MODE: u32 = 0o640;
 
 /// Takes lines. A line that begins with `error`, `warn`, `info` or `debug` and a colon has that level, others are
 /// `info`.
@@ -24,7 +28,7 @@ impl Log {
     /// When the file cannot be opened.
     pub fn open(name: &str, file: Option<&Path>, level: LogLevel) -> io::Result<Self> {
         if let Some(dir) = file.and_then(Path::parent) {
-            std::fs::create_dir_all(dir)?;
+            std::fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
         }
         let opened = file.map(append).transpose()?;
         Ok(Self { path: file.map(Arc::from), out: Arc::new(Mutex::new(opened)), level, name: name.into() })
@@ -60,8 +64,16 @@ impl Log {
     }
 }
 
-fn append(file: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(file)
+/// Opens a log for appending. Its lines name paths and users, so that only the owner and the group may read it.
+pub fn append(file: &Path) -> io::Result<File> {
+    let opened = OpenOptions::new().append(true).create(true).mode(LOG_MODE).open(file)?;
+    let meta = opened.metadata()?;
+    let mode = meta.permissions().mode() & 0o7777;
+    // An earlier version left logs readable by all. Devices and pipes keep their permissions.
+    if meta.is_file() && mode & !LOG_MODE != 0 {
+        opened.set_permissions(Permissions::from_mode(mode & LOG_MODE))?;
+    }
+    Ok(opened)
 }
 
 fn split(line: &str) -> (LogLevel, &str) {
@@ -104,6 +116,24 @@ mod tests {
         assert_eq!(utc(0), "1970-01-01T00:00:00Z");
         assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(utc(1_767_225_599), "2025-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn a_log_is_closed_to_others_also_when_it_was_open_before() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("s0.log");
+        let mode = || std::fs::metadata(&file).expect("the log").permissions().mode() & 0o7777;
+        for (before, after) in [(0o644, 0o640), (0o666, 0o640), (0o600, 0o600), (0o755, 0o640)] {
+            std::fs::write(&file, "old\n").expect("written");
+            std::fs::set_permissions(&file, Permissions::from_mode(before)).expect("set");
+            Log::open("s0", Some(&file), LogLevel::Info).expect("a log").line("new");
+            assert_eq!(mode(), after, "{before:o}");
+            assert!(std::fs::read_to_string(&file).expect("the log").starts_with("old\n"));
+        }
+        std::fs::remove_file(&file).expect("removed");
+        Log::open("s0", Some(&file), LogLevel::Info).expect("a log");
+        assert_eq!(mode() & !LOG_MODE, 0, "{:o}", mode());
+        append(Path::new("/dev/null")).expect("is no file");
     }
 
     #[test]

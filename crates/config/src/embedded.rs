@@ -149,6 +149,7 @@ pub fn write_embedded(options: &EmbeddedOptions) -> Result<Cluster, ConfigError>
             .map_err(|error| failed(dir, &error))
     };
     make(&options.state)?;
+    crate::check_private_dir(&options.state)?;
     let key_file = options.state.join("cluster.key");
     if !key_file.exists() {
         let key = make_cluster_key().map_err(|error| failed(&key_file, &error))?;

@@ -20,6 +20,7 @@ mod key;
 mod load;
 mod map;
 mod model;
+mod private;
 mod quantity;
 mod section;
 
@@ -30,6 +31,7 @@ pub use model::{
     Checksums, Client, Cluster, Emulate, Ibridge, LogLevel, Metadata, Module, Server, TakesMeasured, Target,
     TransportChoice,
 };
+pub use private::check_private_dir;
 pub use quantity::{format_duration, format_size, parse_duration, parse_size};
 
 /// The whole cluster file with comments; `weft config example` prints it.

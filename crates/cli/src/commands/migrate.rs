@@ -397,7 +397,7 @@ fn gets_more(weft: &Weft, inside: &str, spec: &LayoutSpec, whole: Option<&Layout
 /// Starts the same command again, apart from this terminal.
 fn in_background(log: &Path) -> Result<u8, Failure> {
     let failed = |error: std::io::Error| Failure::new(log.display(), error);
-    let out = std::fs::OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
+    let out = crate::logging::append(log).map_err(failed)?;
     let error = out.try_clone().map_err(failed)?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     let mut arguments = std::env::args_os().skip(1);

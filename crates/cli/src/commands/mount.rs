@@ -110,6 +110,11 @@ impl Mount {
     fn open_log(&self) -> Result<(), Failure> {
         let Some(file) = &self.log else { return Ok(()) };
         let name = self.dir.display().to_string();
+        if default_log(&self.dir).as_deref() == Some(file.as_path())
+            && let Some(dir) = file.parent()
+        {
+            weft_config::check_private_dir(dir)?;
+        }
         let log = Log::open(&name, Some(file), weft_config::LogLevel::Info);
         let log =
             log.map_err(|error| Failure::new(file.display(), error).remedy("name another file with --log"))?;

@@ -168,13 +168,18 @@ fn start(
     let logs = server.targets.iter().filter_map(|target| Some(target.ibridge.as_ref()?.path.as_path()));
     let metadata = server.metadata.iter().map(|metadata| metadata.path.as_path());
     // A missing directory of a target or of the metadata may be that of a disk that is not mounted.
-    let blank = targets.chain(metadata).filter(|_| join == Join::Format);
-    for path in blank.chain(logs) {
+    let blank = targets.clone().chain(metadata.clone()).filter(|_| join == Join::Format);
+    for path in blank.chain(logs.clone()) {
         directory(path, 0o700)?;
+    }
+    for path in targets.chain(logs).chain(metadata) {
+        weft_config::check_private_dir(path)?;
     }
     for address in &server.addresses {
         if let Address::Unix(socket) = address {
-            directory(socket.parent().unwrap_or(Path::new("/")), 0o755)?;
+            let dir = socket.parent().unwrap_or(Path::new("/"));
+            directory(dir, 0o755)?;
+            weft_config::check_private_dir(dir)?;
         }
     }
     let sink = log.clone();
