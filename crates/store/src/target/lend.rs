@@ -11,6 +11,10 @@ impl<E: Env> Target<E> {
     /// The descriptor to lend to a co-located client; `None` when the module or the checksums have to see every access, or when only
     /// reading is wanted and there is nothing yet.
     ///
+    /// Each call opens the datafile anew. The client gets an open file description that nothing else uses, so its status flags
+    /// (`O_APPEND`, `O_DIRECT`, `O_NONBLOCK`), its offset and its `flock` locks have no effect on the server or on other leases.
+    /// Without `write` the description is read-only.
+    ///
     /// # Errors
     /// Of the device.
     pub async fn file_to_lend(
@@ -29,11 +33,14 @@ impl<E: Env> Target<E> {
             marked.map_err(|error| self.error(key, "note that descriptors are lent", error))?;
             self.leases_marked.store(true, Ordering::Release);
         }
-        if write {
-            return Ok(Some(self.made(key).await?.file.clone()));
-        }
-        // Our own descriptor could be written through.
-        match self.dir.open(&key.name(), OpenMode::READ).await {
+        let mode = if write {
+            self.made(key).await?;
+            OpenMode::WRITE
+        } else {
+            OpenMode::READ
+        };
+        // A datafile that was removed meanwhile is not lent.
+        match self.dir.open(&key.name(), mode).await {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.error(key, "open", error)),
