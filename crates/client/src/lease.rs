@@ -360,8 +360,9 @@ pub(crate) async fn attach_shared<E: Env>(
 pub(crate) fn no_descriptor() -> Error {
     Error::misuse(
         Errno::EIO,
-        "transport = \"descriptor\" is set, but the server gives no descriptor of this datafile (another node, \
-         direct or null module, leases off, or taken back); use transport = \"auto\"",
+        "transport = \"descriptor\" is set, but the server gives no descriptor of this datafile (another node, direct or null \
+         module, leases off, taken back, or for writing to another user than the one who runs the server, see writable_leases); \
+         use transport = \"auto\"",
     )
 }
 

@@ -28,8 +28,8 @@ pub use embedded::{EmbeddedOptions, FORMING, default_state_dir, embedded_toml, f
 pub use error::ConfigError;
 pub use key::{Key, KeyError, make_cluster_key, read_key};
 pub use model::{
-    Checksums, Client, Cluster, Emulate, Ibridge, LogLevel, Metadata, Module, Server, TakesMeasured, Target,
-    TransportChoice,
+    Checksums, Client, Cluster, Emulate, Ibridge, Limits, LogLevel, Metadata, Module, Server, TakesMeasured,
+    Target, TransportChoice, WritableLeases,
 };
 pub use private::check_private_dir;
 pub use quantity::{format_duration, format_size, parse_duration, parse_size};

@@ -4,7 +4,8 @@ use crate::check::{self, Placed};
 use crate::error::ConfigError;
 use crate::ibridge::ibridge;
 use crate::model::{
-    Checksums, Client, Cluster, Emulate, LogLevel, Metadata, Module, Server, Target, TransportChoice,
+    Checksums, Client, Cluster, Emulate, Limits, LogLevel, Metadata, Module, Server, Target, TransportChoice,
+    WritableLeases,
 };
 use crate::section::{Item, Section, Source};
 use std::num::{NonZeroU16, NonZeroU32};
@@ -74,6 +75,7 @@ impl Cluster {
             Some(section) => layout(section)?,
             None => Default::default(),
         };
+        let limits = root.table("limits", "[limits]")?.map(limits).transpose()?.unwrap_or_default();
         let client = root.table("client", "[client]")?.map(client).transpose()?.unwrap_or_default();
         root.finish()?;
 
@@ -89,6 +91,7 @@ impl Cluster {
             security: security.unwrap_or_default(),
             servers: servers.into_iter().map(Placed::into_server).collect(),
             placement,
+            limits,
             client,
             embedded: crate::embedded::state_of(file, text),
         })
@@ -293,6 +296,27 @@ pub(crate) fn emulated(text: &str) -> Result<Emulate, String> {
         );
     }
     Ok(Emulate::File(path))
+}
+
+/// Shares of one user.
+fn limits(section: Section<'_>) -> Result<Limits, ConfigError> {
+    let default = Limits::default();
+    let leases =
+        section.choice("writable_leases", &[("own", WritableLeases::Own), ("all", WritableLeases::All)])?;
+    let connections = section.number("user_connections", 1..=1_000_000)?;
+    let payload = section.size("user_payload", ByteLen::from_mib(4)..=ByteLen(1 << 40))?;
+    let opens = section.number("user_opens", 16..=u64::from(u32::MAX))?;
+    let locks = section.number("user_locks", 1..=u64::from(u32::MAX))?;
+    let inodes = section.number("user_inodes", 1..=u64::MAX)?;
+    section.finish()?;
+    Ok(Limits {
+        writable_leases: leases.unwrap_or(default.writable_leases),
+        user_connections: connections.map(|item| item.value as u32),
+        user_payload: payload,
+        user_opens: opens.map_or(default.user_opens, |item| item.value as u32),
+        user_locks: locks.map_or(default.user_locks, |item| item.value as u32),
+        user_inodes: inodes.map_or(default.user_inodes, |item| item.value),
+    })
 }
 
 /// The placement, and where its classes stand.

@@ -26,6 +26,8 @@ pub struct Cluster {
     pub servers: Vec<Server>,
     /// Layout of new files where neither the directory nor the program asks for another.
     pub placement: Placement,
+    /// Shares of one user.
+    pub limits: Limits,
     /// How clients behave.
     pub client: Client,
     /// The state directory, when `weft run` made this cluster; its servers may be started by whoever uses it.
@@ -290,6 +292,45 @@ impl Module {
             Self::Null => "null",
         }
     }
+}
+
+/// Shares of one user. They do not bound root, servers of the cluster and the user who runs the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Users who get descriptors of datafiles for writing.
+    pub writable_leases: WritableLeases,
+    /// Most connections to each server; `None` half of the server's.
+    pub user_connections: Option<u32>,
+    /// Most payload memory of each server; `None` half of the server's.
+    pub user_payload: Option<ByteLen>,
+    /// Most open files.
+    pub user_opens: u32,
+    /// Most locked ranges, and places in queues for locks.
+    pub user_locks: u32,
+    /// Most inodes.
+    pub user_inodes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            writable_leases: WritableLeases::Own,
+            user_connections: None,
+            user_payload: None,
+            user_opens: 262_144,
+            user_locks: 65_536,
+            user_inodes: 10_000_000,
+        }
+    }
+}
+
+/// Users who get descriptors of datafiles for writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WritableLeases {
+    /// Root and the user who runs the server.
+    Own,
+    /// Everybody who may write the file.
+    All,
 }
 
 impl Default for Client {

@@ -83,6 +83,10 @@ fn the_example_loads_and_names_every_default_truly() {
     let mut told = parse(&all).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(told.idle_exit, Some(Nanos::from_s(600)), "the lines were taken in");
     told.idle_exit = None; // its default is never
+    // Half of what the server has for all.
+    let half = (told.servers[0].connections_max / 2, ByteLen(told.servers[0].payload_memory.0 / 2));
+    let limits = &mut told.limits;
+    assert_eq!((limits.user_connections.take(), limits.user_payload.take()), (Some(half.0), Some(half.1)));
     told.servers[0].host = None; // as derived
     // Nothing is emulated unless it is asked for.
     let emulated = ["metadata of node0: hdd-7200", "target 0: hdd-7200", "log beside target 0: sata-ssd"];

@@ -153,6 +153,32 @@ impl IbridgeConfig {
     }
 }
 
+/// Users who get descriptors of datafiles for writing. Every user who may read a file gets one for reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WritableLeases {
+    /// Root and the user who runs the server. Both can write the datafiles without Weft as well.
+    Own,
+    /// Every user who may write the file. A holder can keep the descriptor and write after it has lost the right to.
+    All,
+}
+
+impl Limits {
+    /// Most connections of one user.
+    pub(crate) fn connections_of_user(&self) -> u32 {
+        self.user_connections.unwrap_or(self.connections_max / 2).max(1)
+    }
+
+    /// Most bytes of payload memory of one user.
+    pub(crate) fn payload_of_user(&self) -> ByteLen {
+        self.user_payload.unwrap_or(ByteLen(self.payload_memory_max.0 / 2))
+    }
+
+    /// Most bytes of shared payload areas of one user.
+    pub(crate) fn shared_of_user(&self) -> ByteLen {
+        self.user_payload.unwrap_or(ByteLen(self.shared_memory_max.0 / 2))
+    }
+}
+
 /// Bounds of a server's memory and patience.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -161,8 +187,15 @@ pub struct Limits {
     /// Most connections that authenticate themselves at once, apart from those; a quarter of them from one address or user.
     /// Others wait.
     pub greetings_max: u32,
+    /// Most connections of one user at once; `None` half of all. Servers of the cluster, root and the user who runs the
+    /// server have no such bound.
+    pub user_connections: Option<u32>,
     /// Most memory for payloads of all connections.
     pub payload_memory_max: ByteLen,
+    /// Most memory for payloads, and for shared payload areas, of one user; `None` half of all. With the same exceptions.
+    pub user_payload: Option<ByteLen>,
+    /// Users who get descriptors of datafiles for writing.
+    pub writable_leases: WritableLeases,
     /// Most memory for one connection's shared payload area.
     pub shared_payload_max: ByteLen,
     /// Most memory for all shared payload areas.
@@ -175,6 +208,8 @@ pub struct Limits {
     pub greeting_timeout: Nanos,
     /// How long a peer may stall in the middle of a message before its connection is ended.
     pub stall_timeout: Nanos,
+    /// Time after which a stalled peer that holds payload memory loses its connection while other requests wait for memory.
+    pub short_stall_timeout: Nanos,
     /// How long a revocation waits for a client's operations in flight before the client's connection is ended.
     pub revoke_timeout: Nanos,
     /// How long an orderly end waits for requests that run.
@@ -200,13 +235,17 @@ impl Default for Limits {
         Self {
             connections_max: 8192,
             greetings_max: 64,
+            user_connections: None,
             payload_memory_max: ByteLen::from_mib(256),
+            user_payload: None,
+            writable_leases: WritableLeases::Own,
             shared_payload_max: ByteLen::from_mib(1),
             shared_memory_max: ByteLen::from_mib(256),
             open_datafiles_max: 1024,
             samples_max: 65_536,
             greeting_timeout: Nanos::from_s(10),
             stall_timeout: Nanos::from_s(30),
+            short_stall_timeout: Nanos::from_s(5),
             revoke_timeout: Nanos::from_s(5),
             shutdown_timeout: Nanos::from_s(10),
         }

@@ -66,7 +66,7 @@ async fn serve<E: Env>(shared: &Shared<E>, entry: &Entry, link: &mut Link<E::Con
         (service, service.connected(session, slot, identity.clone(), pid, is_server))
     });
     let context = metadata.as_ref().map(|(_, context)| context);
-    let mut data = DataConnection::new(entry.id, &greeted, shared.is_administrator(&greeted));
+    let mut data = DataConnection::new(entry.id, &greeted, shared.rights_of(&greeted));
     match caught(E::apart(requests(shared, entry, link, &mut data, context))).await {
         Some(Ok(())) => {}
         Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {

@@ -7,6 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{Nanos, TargetId};
 use weft_env::{Closer, Env, Notify};
 
+/// A user has as many connections as one user may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OverShare {
+    /// How many that is.
+    pub max: u32,
+}
+
 /// All connections of a server.
 pub(crate) struct Connections<E: Env> {
     limit: usize,
@@ -20,6 +27,8 @@ struct Inner {
     open: BTreeMap<u64, Arc<Entry>>,
     /// Of those, the ones whose peers have authenticated themselves.
     admitted: usize,
+    /// Connections of each user who has any, those of servers left out.
+    by_user: BTreeMap<u32, u32>,
     /// The last time at which the server was seen in use.
     last_used: Nanos,
 }
@@ -33,6 +42,10 @@ pub(crate) struct Entry {
     is_admitted: AtomicBool,
     /// Another server of the cluster is at the other end.
     of_server: AtomicBool,
+    /// The user at the other end, plus one; 0 before the greeting is over.
+    user: AtomicU64,
+    /// Payload memory is kept for bytes that the peer has still to send or to take.
+    holds_memory: AtomicBool,
     /// When a stalling peer is given up, on the clock of the environment; 0 while nothing is expected of it.
     deadline: AtomicU64,
     /// How long a peer may stall.
@@ -48,6 +61,11 @@ impl Entry {
     pub fn expect_peer(&self) {
         let until = self.clock.load(Ordering::Relaxed) + self.patience.load(Ordering::Relaxed);
         self.deadline.store(until, Ordering::Relaxed);
+    }
+
+    /// From here on, or no longer, payload memory waits for the peer.
+    pub fn set_holds_memory(&self, holds: bool) {
+        self.holds_memory.store(holds, Ordering::Relaxed);
     }
 
     /// From here to [`take_lent`](Self::take_lent) it has a turn of this target that may be taken back.
@@ -88,7 +106,13 @@ impl Entry {
 
 impl<E: Env> Connections<E> {
     pub fn new(env: &E, limit: u32) -> Self {
-        let inner = Inner { next: 0, open: BTreeMap::new(), admitted: 0, last_used: env.now() };
+        let inner = Inner {
+            next: 0,
+            open: BTreeMap::new(),
+            admitted: 0,
+            by_user: BTreeMap::new(),
+            last_used: env.now(),
+        };
         Self { limit: limit as usize, inner: Mutex::new(inner), ended: env.notify() }
     }
 
@@ -107,6 +131,8 @@ impl<E: Env> Connections<E> {
             busy: AtomicBool::new(false),
             is_admitted: AtomicBool::new(false),
             of_server: AtomicBool::new(false),
+            user: AtomicU64::new(0),
+            holds_memory: AtomicBool::new(false),
             deadline: AtomicU64::new(clock.load(Ordering::Relaxed) + greeting_timeout.0),
             patience: AtomicU64::new(greeting_timeout.0),
             lent: AtomicU64::new(0),
@@ -130,12 +156,44 @@ impl<E: Env> Connections<E> {
 
     pub fn remove(&self, id: u64, now: Nanos) {
         let mut inner = self.inner.lock();
-        if inner.open.remove(&id).is_some_and(|entry| entry.is_admitted.load(Ordering::Relaxed)) {
-            inner.admitted -= 1;
+        if let Some(entry) = inner.open.remove(&id) {
+            if entry.is_admitted.load(Ordering::Relaxed) {
+                inner.admitted -= 1;
+            }
+            let user = entry.user.load(Ordering::Relaxed);
+            if let Some(uid) = user.checked_sub(1).map(|uid| uid as u32)
+                && let Some(count) = inner.by_user.get_mut(&uid)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    inner.by_user.remove(&uid);
+                }
+            }
         }
         inner.last_used = now;
         drop(inner);
         self.ended.notify_all();
+    }
+
+    /// Counts a connection as one of `uid` until it ends.
+    ///
+    /// # Errors
+    /// When the user has `max` connections already: it is not counted then.
+    pub fn count_for(&self, entry: &Entry, uid: u32, max: Option<u32>) -> Result<(), OverShare> {
+        let mut inner = self.inner.lock();
+        let count = inner.by_user.get(&uid).copied().unwrap_or(0);
+        if let Some(max) = max.filter(|max| count >= *max) {
+            return Err(OverShare { max });
+        }
+        let before = entry.user.swap(u64::from(uid) + 1, Ordering::Relaxed);
+        assert_eq!(before, 0, "a connection is greeted once");
+        inner.by_user.insert(uid, count + 1);
+        Ok(())
+    }
+
+    /// Connections of each user who has any.
+    pub fn by_user(&self) -> BTreeMap<u32, u32> {
+        self.inner.lock().by_user.clone()
     }
 
     pub fn count(&self) -> usize {
@@ -163,6 +221,15 @@ impl<E: Env> Connections<E> {
         let inner = self.inner.lock();
         let overdue = inner.open.values().filter(overdue);
         overdue.map(|entry| entry.closer.close()).count()
+    }
+
+    /// Ends those for which payload memory has waited for longer than `patience`; the number of them.
+    pub fn close_holders(&self, patience: Nanos, now: Nanos) -> usize {
+        let inner = self.inner.lock();
+        let holds = |entry: &&Arc<Entry>| {
+            entry.holds_memory.load(Ordering::Relaxed) && entry.has_stalled_for(patience, now)
+        };
+        inner.open.values().filter(holds).map(|entry| entry.closer.close()).count()
     }
 
     /// Takes back the turns of those whose peers are slow to take what they read; the targets, one for each.

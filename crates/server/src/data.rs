@@ -10,7 +10,7 @@ mod probe;
 mod samples;
 mod watches;
 
-pub(crate) use connection::DataConnection;
+pub(crate) use connection::{ConnectionRights, DataConnection};
 use inside::Insiders;
 use samples::Sampler;
 use watches::Watches;
@@ -24,6 +24,7 @@ use crate::connections::Entry;
 use crate::lease::Leases;
 use crate::payload::PayloadPool;
 use crate::place::{self, Bridge, Placed};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -58,6 +59,8 @@ pub struct DataService<E: Env> {
     pool: PayloadPool<E>,
     /// Bytes of all shared payload areas.
     shared_memory: AtomicUsize,
+    /// Bytes of shared payload areas of each user who has any, where users have bounds.
+    shared_by_user: Mutex<BTreeMap<u32, usize>>,
     /// What lies on SSDs alone is to stay there when the server ends.
     hurry: AtomicBool,
     /// A task seals datafiles.
@@ -161,8 +164,9 @@ impl<E: Env> DataService<E> {
             insiders: Insiders::default(),
             watches: Watches::default(),
             sampler: config.sample.map(|one_in| Sampler::new(env, one_in, config.limits.samples_max)),
-            pool: PayloadPool::new(env, config.limits.payload_memory_max),
+            pool: PayloadPool::new(env, config.limits.payload_memory_max, config.limits.payload_of_user()),
             shared_memory: AtomicUsize::new(0),
+            shared_by_user: Mutex::default(),
             hurry: AtomicBool::new(false),
             sealing: AtomicBool::new(false),
             looking_after: AtomicUsize::new(0),
@@ -329,6 +333,28 @@ impl<E: Env> DataService<E> {
         self.leases.disconnected(connection.id());
         self.insiders.remove(connection.id());
         self.shared_memory.fetch_sub(connection.shared_len(), Ordering::Relaxed);
+        if let (Some(uid), 1..) = (connection.user, connection.shared_len()) {
+            let mut by_user = self.shared_by_user.lock();
+            let used = by_user.entry(uid).or_default();
+            *used = used.saturating_sub(connection.shared_len());
+            if *used == 0 {
+                by_user.remove(&uid);
+            }
+        }
+    }
+
+    /// Whether requests wait for payload memory.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        self.pool.is_short()
+    }
+
+    /// Bytes of payload memory and of shared payload areas of each user who has any.
+    pub(crate) fn memory_by_user(&self) -> BTreeMap<u32, usize> {
+        let mut all = self.pool.by_user();
+        for (uid, shared) in self.shared_by_user.lock().iter() {
+            *all.entry(*uid).or_default() += shared;
+        }
+        all
     }
 
     /// The state of all targets.

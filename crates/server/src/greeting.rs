@@ -50,7 +50,12 @@ pub(crate) async fn greet<E: Env>(
     let hello: Hello = link.decode(&first).map_err(io::Error::from)?;
     let mut request = first.header.request;
     let admitted = admit(shared, link, hello, &mut request).await?;
-    match admitted.and_then(|admitted| has_room(shared, entry).map(|()| admitted)) {
+    let counted = |(greeted, opening): (Greeted, Opening)| {
+        shared.count_connection(entry, &greeted)?;
+        has_room(shared, entry)?;
+        Ok((greeted, opening))
+    };
+    match admitted.and_then(counted) {
         Ok((greeted, opening)) => {
             let security = match greeted.local {
                 true => Security::None,

@@ -25,6 +25,6 @@ mod server;
 mod status;
 
 pub use attach::AttachError;
-pub use config::{Hooks, IbridgeConfig, Join, Limits, ServerConfig, TargetConfig};
+pub use config::{Hooks, IbridgeConfig, Join, Limits, ServerConfig, TargetConfig, WritableLeases};
 pub use data::DataService;
 pub use server::{Server, ServerHandle, ServerParts, StartError};

@@ -2,10 +2,10 @@
 
 use crate::attach::{AttachError, Registrar};
 use crate::averages;
-use crate::config::{Join, ServerConfig};
+use crate::config::{Join, ServerConfig, WritableLeases};
 use crate::connection;
-use crate::connections::Connections;
-use crate::data::DataService;
+use crate::connections::{Connections, Entry, OverShare};
+use crate::data::{ConnectionRights, DataService};
 use crate::greeting::Greeted;
 use crate::metadata;
 use crate::pending::{Pending, Turn};
@@ -17,6 +17,7 @@ use weft_core::Nanos;
 use weft_env::{Address, Closer, Env, Listener, Notify};
 use weft_store::error::TargetError;
 use weft_store::target::Target;
+use weft_wire::{Errno, WireError};
 
 /// How often the server looks after its connections, leases and memory.
 const TICK: Nanos = Nanos::from_s(1);
@@ -121,6 +122,34 @@ impl<E: Env> Shared<E> {
     pub(crate) fn request_stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.stop.notify_all();
+    }
+
+    /// Rights of the peer of a connection.
+    pub(crate) fn rights_of(&self, who: &Greeted) -> ConnectionRights {
+        let uid = who.identity.uid;
+        let is_own = who.identity.is_root() || uid == self.config.hooks.uid;
+        ConnectionRights {
+            is_administrator: self.is_administrator(who),
+            is_unbounded: is_own || who.is_server,
+            leases_writable: is_own || self.config.limits.writable_leases == WritableLeases::All,
+        }
+    }
+
+    /// Counts a connection for the user at the other end.
+    ///
+    /// # Errors
+    /// `EAGAIN` when the user has the whole share of one user.
+    pub(crate) fn count_connection(&self, entry: &Entry, who: &Greeted) -> Result<(), WireError> {
+        let max = self.config.limits.connections_of_user();
+        let max = (!self.rights_of(who).is_unbounded).then_some(max);
+        self.connections.count_for(entry, who.identity.uid, max).map_err(|OverShare { max }| {
+            let detail = format!(
+                "server {:?}: user {} has {max} connections, as many as one user may have: close some, or raise \
+                 user_connections under [limits] in the cluster file and restart the server",
+                self.config.name, who.identity.uid
+            );
+            WireError::new(Errno::EAGAIN, detail)
+        })
     }
 
     /// May end the server and look at everything: who holds the cluster key, root, and the user who runs it.
@@ -433,6 +462,17 @@ async fn watch<E: Env>(shared: &Shared<E>) {
         let overdue = shared.connections.close_overdue(now);
         if overdue > 0 {
             shared.log(&format!("ended {overdue} connections whose peers had stalled"));
+        }
+        if shared.data.as_ref().is_some_and(|data| data.is_short_of_memory()) {
+            let patience = shared.config.limits.short_stall_timeout;
+            let ended = shared.connections.close_holders(patience, now);
+            if ended > 0 {
+                shared.log(&format!(
+                    "ended {ended} connections whose peers had stalled for more than {} s in a message while other \
+                     requests waited for payload memory",
+                    patience.0 / 1_000_000_000
+                ));
+            }
         }
         let idle = shared.connections.idle_for(now);
         if shared.config.idle_exit.is_some_and(|limit| idle >= limit) {

@@ -3,10 +3,12 @@
 use crate::connection::malformed;
 use crate::data::DataConnection;
 use crate::server::Shared;
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
+use weft_core::ByteLen;
 use weft_env::Env;
 use weft_wire::data::PAYLOAD_LEN_MAX;
-use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
+use weft_wire::status::{ServerStatus, StatusReply, StatusRequest, USERS_MAX, UserStatus};
 use weft_wire::{Errno, Incoming, Link, WireError};
 
 /// What a reply is made of.
@@ -48,7 +50,7 @@ pub(crate) async fn reply<E: Env>(
         Ok(StatusRequest::Echo { .. }) => {
             StatusReply::Failed(WireError::new(Errno::EINVAL, "a payload cannot be so long"))
         }
-        Ok(StatusRequest::Status) => StatusReply::Status(Box::new(status(shared).await)),
+        Ok(StatusRequest::Status) => StatusReply::Status(Box::new(status(shared, connection).await)),
         Ok(StatusRequest::Shutdown) if connection.is_administrator() => {
             shared.request_stop();
             StatusReply::ShuttingDown
@@ -61,7 +63,7 @@ pub(crate) async fn reply<E: Env>(
     }))
 }
 
-async fn status<E: Env>(shared: &Shared<E>) -> ServerStatus {
+async fn status<E: Env>(shared: &Shared<E>, connection: &DataConnection<E>) -> ServerStatus {
     let config = &shared.config;
     ServerStatus {
         server: config.server,
@@ -72,6 +74,8 @@ async fn status<E: Env>(shared: &Shared<E>) -> ServerStatus {
         connections: shared.connections.count() as u32,
         memory: (config.hooks.memory)(),
         cluster_id: shared.cluster_id,
+        users: users(shared, connection),
+        bounds: bounds(shared),
         targets: match &shared.data {
             Some(service) => service.status().await,
             None => Vec::new(),
@@ -80,5 +84,60 @@ async fn status<E: Env>(shared: &Shared<E>) -> ServerStatus {
             Some(service) => Some(service.status().await),
             None => None,
         },
+    }
+}
+
+/// Accounts of users. With more than [`USERS_MAX`] users, those closest to a bound.
+fn users<E: Env>(shared: &Shared<E>, connection: &DataConnection<E>) -> Vec<UserStatus> {
+    let mut users: BTreeMap<u32, UserStatus> = BTreeMap::new();
+    fn of(users: &mut BTreeMap<u32, UserStatus>, uid: u32) -> &mut UserStatus {
+        users.entry(uid).or_insert(UserStatus { uid, ..UserStatus::default() })
+    }
+    for (uid, connections) in shared.connections.by_user() {
+        of(&mut users, uid).connections = connections;
+    }
+    if let Some(data) = &shared.data {
+        for (uid, bytes) in data.memory_by_user() {
+            of(&mut users, uid).payload = ByteLen(bytes as u64);
+        }
+    }
+    if let Some(metadata) = &shared.metadata {
+        metadata.add_users(&mut users);
+    }
+    let mut users: Vec<UserStatus> = users.into_values().collect();
+    if !connection.is_administrator() {
+        users.retain(|user| user.uid == connection.uid);
+    }
+    if users.len() > USERS_MAX {
+        let bounds = bounds(shared);
+        let part = |has: u64, most: u64| has.saturating_mul(1 << 10) / most.max(1);
+        let largest = |user: &UserStatus| {
+            let parts = [
+                part(user.connections.into(), bounds.connections.into()),
+                part(user.payload.0, bounds.payload.0),
+                part(user.opens.into(), bounds.opens.into()),
+                part(user.locks.into(), bounds.locks.into()),
+                part(user.inodes, bounds.inodes),
+            ];
+            parts.into_iter().max()
+        };
+        users.sort_by_key(|user| std::cmp::Reverse(largest(user)));
+        users.truncate(USERS_MAX);
+        users.sort_by_key(|user| user.uid);
+    }
+    users
+}
+
+/// Shares of one user.
+fn bounds<E: Env>(shared: &Shared<E>) -> UserStatus {
+    let limits = &shared.config.limits;
+    let user = shared.config.metadata.as_ref().map(|metadata| metadata.options.user);
+    UserStatus {
+        uid: 0,
+        connections: limits.connections_of_user(),
+        payload: limits.payload_of_user(),
+        opens: user.map_or(0, |user| user.opens),
+        locks: user.map_or(0, |user| user.locks),
+        inodes: user.map_or(0, |user| user.inodes),
     }
 }

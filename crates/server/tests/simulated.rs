@@ -19,7 +19,10 @@ fn socket() -> Address {
 }
 
 fn sim_config() -> ServerConfig {
-    config(Path::new("/"), vec![socket(), Address::Tcp("storage".into(), 4000)], true)
+    let mut config = config(Path::new("/"), vec![socket(), Address::Tcp("storage".into(), 4000)], true);
+    // The clients here are the user's who runs the server, and get descriptors for writing.
+    config.hooks.uid = 1000;
+    config
 }
 
 async fn make_sim_folders(env: &SimEnv) {

@@ -55,6 +55,31 @@ pub struct ServerStatus {
     pub metadata: Option<MetadataStatus>,
     /// Identity of its cluster.
     pub cluster_id: ClusterId,
+    /// Accounts of users, by rising user ids. Administrators see at most [`USERS_MAX`] users, other users only their own
+    /// account.
+    pub users: Vec<UserStatus>,
+    /// Shares of one user.
+    pub bounds: UserStatus,
+}
+
+/// Most users in one status.
+pub const USERS_MAX: usize = 256;
+
+/// Account of one user on a server, or the shares of one user.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct UserStatus {
+    /// The user; 0 where these are bounds.
+    pub uid: u32,
+    /// Connections.
+    pub connections: u32,
+    /// Memory for payloads on their way, shared areas among it.
+    pub payload: ByteLen,
+    /// Open files, and files that are being cut; 0 on a server without metadata.
+    pub opens: u32,
+    /// Locked ranges and places in queues for locks.
+    pub locks: u32,
+    /// Inodes.
+    pub inodes: u64,
 }
 
 /// The state of one target.

@@ -6,7 +6,7 @@ use weft_core::{ByteLen, ClusterId, Nanos, ServerId, TargetId, TargetState, Targ
 use weft_wire::meta::{TargetRecord, TargetRoom};
 use weft_wire::status::{
     IbridgeClass, IbridgeStatus, MetadataStatus, RefusedTarget, ServerStatus, StatusReply, StatusRequest,
-    TargetStatus,
+    TargetStatus, UserStatus,
 };
 use weft_wire::{Errno, WireError};
 
@@ -97,6 +97,15 @@ fn replies() {
         targets: vec![target, bridged, refused],
         metadata: Some(metadata),
         cluster_id: ClusterId(15),
+        users: vec![UserStatus {
+            uid: 1000,
+            connections: 16,
+            payload: ByteLen(17),
+            opens: 18,
+            locks: 19,
+            inodes: 300,
+        }],
+        bounds: UserStatus { connections: 4096, ..UserStatus::default() },
     };
     support::check(
         "status_reply.txt",

@@ -17,7 +17,9 @@ use weft_core::{ByteLen, Nanos, ServerId};
 use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
 use weft_models::Profile;
-use weft_server::{Hooks, IbridgeConfig, Join, Limits, ServerConfig, ServerHandle, TargetConfig, metadata};
+use weft_server::{
+    Hooks, IbridgeConfig, Join, Limits, ServerConfig, ServerHandle, TargetConfig, WritableLeases, metadata,
+};
 use weft_store::emulate::Emulation;
 use weft_store::target::Target;
 use weft_wire::ClusterSecret;
@@ -196,7 +198,13 @@ fn start(
         limits: Limits {
             connections_max: server.connections_max,
             greetings_max: server.greetings_max,
+            user_connections: cluster.limits.user_connections,
             payload_memory_max: server.payload_memory,
+            user_payload: cluster.limits.user_payload,
+            writable_leases: match cluster.limits.writable_leases {
+                weft_config::WritableLeases::Own => WritableLeases::Own,
+                weft_config::WritableLeases::All => WritableLeases::All,
+            },
             ..Limits::default()
         },
         security: cluster.security,
@@ -222,6 +230,9 @@ fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> Result<m
     options.placement = cluster.placement.clone();
     options.grace = found.grace;
     options.rooms = cluster.rooms();
+    let weft_config::Limits { user_opens: opens, user_locks: locks, user_inodes: inodes, .. } =
+        cluster.limits;
+    options.user = metadata::UserBounds { opens, locks, inodes };
     options.reserves = cluster.reserves();
     options.ask_every = Some(ASK_EVERY);
     options.journal.cache_len = found.cache;

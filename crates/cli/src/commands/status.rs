@@ -30,7 +30,7 @@ Exit codes:
 
 Examples:
   weft status
-  weft status -v                    with what lies on SSDs beside disks, by class
+  weft status -v                    with what lies on SSDs beside disks, by class, and what users have of each server
   weft status --json | jq '.servers[] | select(.up == false) | .name'";
 
 /// Shows servers, targets, space and load.
@@ -40,7 +40,7 @@ pub struct Status {
     /// One JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// More about SSDs beside disks
+    /// More about SSDs beside disks, and what users have of each server
     #[arg(short = 'v', long)]
     verbose: bool,
 }
@@ -259,6 +259,7 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
     let id = ids.max().map_or_else(|| "id not known".into(), |id| id.to_string());
     let head = format!("cluster {} {id} ({})\n\n", weft.cluster.name, weft.cluster.file.display());
     let (ssds, rooms) = (ssds(answers, verbose), rooms(answers));
+    let users = if verbose { users(answers) } else { String::new() };
     let told = answers.iter().filter_map(|answer| Some((answer.server, answer.status.as_ref().ok()?)));
     let mut full: String = told.map(|(server, status)| nearly_full(server, &status.targets)).collect();
     let told = answers.iter().filter_map(|answer| Some((answer.server, answer.status.as_ref().ok()?)));
@@ -267,7 +268,7 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
         full.insert(0, '\n');
     }
     format!(
-        "{head}{}\n{}{full}{ssds}{rooms}{metadata}{emulated}{troubles}",
+        "{head}{}\n{}{full}{ssds}{rooms}{users}{metadata}{emulated}{troubles}",
         servers.render(),
         targets.render()
     )
@@ -307,6 +308,32 @@ fn rooms(answers: &[Answer<'_>]) -> String {
         table.row([room.target.0.to_string(), human(room.room.0), human(room.promised.0), left]);
     }
     format!("\n{}", table.render())
+}
+
+/// Accounts of users on each server, and the shares of one user.
+fn users(answers: &[Answer<'_>]) -> String {
+    let mut table = Table::new(["USER", "SERVER", "CONNECTIONS", "MEMORY", "OPENS", "LOCKS", "INODES"]);
+    let mut is_any = false;
+    for Answer { server, status } in answers {
+        let Ok(status) = status else { continue };
+        let with_metadata = |count: String| if status.metadata.is_some() { count } else { "-".into() };
+        let most = (!status.users.is_empty()).then_some(&status.bounds);
+        for (is_bound, user) in
+            status.users.iter().map(|user| (false, user)).chain(most.map(|bounds| (true, bounds)))
+        {
+            is_any = true;
+            table.row([
+                if is_bound { "at most".into() } else { user.uid.to_string() },
+                server.name.clone(),
+                user.connections.to_string(),
+                human(user.payload.0),
+                with_metadata(user.opens.to_string()),
+                with_metadata(user.locks.to_string()),
+                with_metadata(user.inodes.to_string()),
+            ]);
+        }
+    }
+    if is_any { format!("\n{}", table.render()) } else { String::new() }
 }
 
 /// The SSDs beside disks, if there are any.

@@ -88,6 +88,8 @@ pub struct LockTable<F, O> {
     /// Tickets by owner: the nodes of the waits-for graph.
     waiting: BTreeMap<O, BTreeSet<Ticket>>,
     next: u64,
+    /// Ranges held over all files.
+    ranges: usize,
     limits: LockLimits,
 }
 
@@ -100,7 +102,14 @@ impl<F: Ord + Clone, O: Ord + Clone> Default for LockTable<F, O> {
 impl<F: Ord + Clone, O: Ord + Clone> LockTable<F, O> {
     /// A table without locks.
     pub fn new(limits: LockLimits) -> Self {
-        Self { files: BTreeMap::new(), tickets: BTreeMap::new(), waiting: BTreeMap::new(), next: 0, limits }
+        Self {
+            files: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            next: 0,
+            ranges: 0,
+            limits,
+        }
     }
 
     /// Asks for a lock, converting what the owner holds on these bytes. What it held stays until the new lock is
@@ -163,7 +172,9 @@ impl<F: Ord + Clone, O: Ord + Clone> LockTable<F, O> {
         if locks.held.count() >= self.limits.ranges_per_file_max && locks.held.clear_splits(owner, range) {
             return Err(LockTableFull);
         }
+        let before = locks.held.count();
         locks.held.clear(owner, range);
+        self.ranges = self.ranges + locks.held.count() - before;
         self.tidy(file);
         Ok(self.has_waiters(file))
     }
@@ -172,7 +183,9 @@ impl<F: Ord + Clone, O: Ord + Clone> LockTable<F, O> {
     /// waits on that file and should ask again.
     pub fn release(&mut self, file: &F, owner: &O) -> bool {
         let Some(locks) = self.files.get_mut(file) else { return false };
+        let before = locks.held.count();
         let changed = locks.held.remove_owner(owner);
+        self.ranges = self.ranges + locks.held.count() - before;
         self.tidy(file);
         changed && self.has_waiters(file)
     }
@@ -185,7 +198,9 @@ impl<F: Ord + Clone, O: Ord + Clone> LockTable<F, O> {
             changed.extend(self.dequeue(ticket).map(|request| request.file));
         }
         for (file, locks) in &mut self.files {
+            let before = locks.held.count();
             if locks.held.remove_owner(owner) {
+                self.ranges = self.ranges + locks.held.count() - before;
                 changed.insert(file.clone());
             }
         }
@@ -199,7 +214,9 @@ impl<F: Ord + Clone, O: Ord + Clone> LockTable<F, O> {
         for ticket in locks.queue.clone() {
             self.dequeue(ticket);
         }
-        self.files.remove(file);
+        if let Some(locks) = self.files.remove(file) {
+            self.ranges -= locks.held.count();
+        }
     }
 
     /// The lock that would stand in the way (F_GETLK): the one with the lowest start.
@@ -224,7 +241,7 @@ impl<F: Ord + Clone, O: Ord + Clone> LockTable<F, O> {
 
     /// Ranges held over all files.
     pub fn range_count(&self) -> usize {
-        self.files.values().map(|locks| locks.held.count()).sum()
+        self.ranges
     }
 
     /// Tickets over all files.
@@ -240,7 +257,9 @@ impl<F: Ord + Clone, O: Ord + Clone> LockTable<F, O> {
             self.tidy(file);
             return Acquire::Full;
         }
+        let before = locks.held.count();
         locks.held.set(owner, *range, *mode);
+        self.ranges = self.ranges + locks.held.count() - before;
         Acquire::Granted
     }
 

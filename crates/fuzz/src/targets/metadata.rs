@@ -15,8 +15,8 @@ use weft_core::{
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
     AllocatorRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations, Identity, IdsRow,
-    Inode, LayoutChoice, MoveRow, Node, NodeKind, ReapRow, ReplyRow, RoomRow, RuleRow, RulesRow, StartRow,
-    Table, TargetRow, Untrusted, seal, sums_bytes,
+    Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, ReapRow, ReplyRow, RoomRow, RuleRow, RulesRow,
+    StartRow, Table, TargetRow, Untrusted, seal, sums_bytes,
 };
 use weft_wire::{ClusterSecret, Rights};
 
@@ -24,7 +24,7 @@ const KEY: &[u8] = b"\0\0\0\0\0\0\0\x07";
 
 pub fn metadata_row(data: &[u8]) -> Outcome {
     let Some((&kind, value)) = data.split_first() else { return Outcome::Refused };
-    match kind % 9 {
+    match kind % 12 {
         0 => row::<Inode>(Table::Inodes, value),
         1 => row::<DentryRow>(Table::Dentries, value),
         2 => row::<ReapRow>(Table::Reap, value),
@@ -35,6 +35,7 @@ pub fn metadata_row(data: &[u8]) -> Outcome {
         8 => row::<MoveRow>(Table::Moves, value),
         9 => row::<TargetRow>(Table::Targets, value),
         10 => row::<IdsRow>(Table::Starts, value),
+        11 => row::<OwnerRow>(Table::Owners, value),
         _ => row::<StartRow>(Table::Counters, value),
     }
 }
@@ -250,7 +251,7 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
         copied: ByteLen(1 << 30),
         epoch: Some(7),
     };
-    seeds.push(seed(6, encoded(&moving)));
+    seeds.push(seed(8, encoded(&moving)));
     seeds.push(seed(2, encoded(&ReapRow { layout })));
     seeds.push(seed(3, encoded(&ReplyRow { seq: 9, reply: vec![1; 300] })));
     seeds.push(seed(4, encoded(&AllocatorRow { next: FileId(1 << 33), inodes: 77 })));
@@ -263,6 +264,7 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
     };
     seeds.push(seed(6, encoded(&RulesRow { rules: vec![rule.clone(), RuleRow { by_class: None, ..rule }] })));
     seeds.push(seed(7, encoded(&RoomRow { promised: ByteLen(1 << 40) })));
+    seeds.push(seed(11, encoded(&OwnerRow { inodes: 1 << 33 })));
     let token = AttachToken { counter: 300, nonce: u64::MAX };
     let target = TargetRow { uuid: TargetUuid(1 << 100), state: TargetState::Draining, token, accepts: true };
     seeds.push(seed(9, encoded(&target)));

@@ -13,6 +13,17 @@ use weft_wire::{Capability, ClusterSecret, Errno, Rights, WireError};
 /// Capabilities of a connection that have been verified, so that the next request need not.
 const CAPS_KEPT: usize = 8;
 
+/// Rights of a connection, by the peer's identity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionRights {
+    /// Whether the peer may end the server and take leases back.
+    pub is_administrator: bool,
+    /// Whether the shares of one user do not bound the peer.
+    pub is_unbounded: bool,
+    /// Whether the peer gets descriptors of datafiles for writing.
+    pub leases_writable: bool,
+}
+
 /// The data service's side of one connection.
 pub(crate) struct DataConnection<E: Env> {
     id: u64,
@@ -20,6 +31,12 @@ pub(crate) struct DataConnection<E: Env> {
     pub(super) local: bool,
     pub(super) is_server: bool,
     is_administrator: bool,
+    /// The user at the other end.
+    pub(crate) uid: u32,
+    /// The user whose share of memory it takes; `None` where there is no bound.
+    pub(super) user: Option<u32>,
+    /// Whether the peer gets descriptors of datafiles for writing.
+    pub(super) leases_writable: bool,
     /// The shared payload area, if one was asked for and given.
     pub(super) payload_area: Option<E::Shared>,
     /// Whether the shared areas were handed out.
@@ -36,13 +53,16 @@ pub(crate) struct DataConnection<E: Env> {
 
 impl<E: Env> DataConnection<E> {
     /// Of a peer that has greeted.
-    pub fn new(id: u64, greeted: &Greeted, is_administrator: bool) -> Self {
+    pub fn new(id: u64, greeted: &Greeted, rights: ConnectionRights) -> Self {
         Self {
             id,
             session: greeted.session,
             local: greeted.local,
             is_server: greeted.is_server,
-            is_administrator,
+            is_administrator: rights.is_administrator,
+            uid: greeted.identity.uid,
+            user: (!rights.is_unbounded).then_some(greeted.identity.uid),
+            leases_writable: rights.leases_writable,
             payload_area: None,
             attached: false,
             probed: BTreeSet::new(),

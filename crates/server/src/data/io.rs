@@ -120,7 +120,7 @@ impl<E: Env> DataService<E> {
                 }
             }
         }
-        let mut buf = self.pool.borrow(read.len as usize).await;
+        let mut buf = self.pool.borrow(read.len as usize, connection.user).await;
         let got = served.placed.read(&mut plan, key, offset, &mut buf, gate).await;
         let got = got.map_err(|error| self.read_failed(served, &read.cap, error));
         let got =
@@ -134,7 +134,10 @@ impl<E: Env> DataService<E> {
             entry.expect_peer();
             let reply = DataReply::Read { datafile_len };
             let payload = [IoSlice::new(&buf[..len])];
-            link.send(kind, family, request, &reply, if len > 0 { &payload } else { &[] }).await?;
+            entry.set_holds_memory(true);
+            let sent = link.send(kind, family, request, &reply, if len > 0 { &payload } else { &[] }).await;
+            entry.set_holds_memory(false);
+            sent?;
         }
         if let ReadPlan::Copy(miss) = &plan {
             entry.at_ease();
@@ -177,7 +180,7 @@ impl<E: Env> DataService<E> {
             }
             return Ok(DataReply::ReadShared { len: count as u32, datafile_len });
         }
-        let mut buf = self.pool.borrow(len).await;
+        let mut buf = self.pool.borrow(len, connection.user).await;
         let got = served.placed.read(&mut plan, key, offset, &mut buf, gate).await;
         let (count, datafile_len) = match got {
             Ok(got) => self.check_seal(served, &read.cap).map(|()| got)?,
@@ -220,9 +223,11 @@ impl<E: Env> DataService<E> {
             return Ok(Ok(()));
         }
         entry.at_ease(); // waiting for memory is not the peer's fault
-        let mut buf = self.pool.borrow(payload_len as usize).await;
+        let mut buf = self.pool.borrow(payload_len as usize, connection.user).await;
         entry.expect_peer();
+        entry.set_holds_memory(true);
         let received = link.recv_payload(&incoming.header, &mut [IoSliceMut::new(&mut buf)]).await;
+        entry.set_holds_memory(false);
         entry.at_ease();
         if let Err(error) = received {
             if is_damage(&error) {

@@ -372,20 +372,33 @@ impl<E: Env> DataService<E> {
         }
         let len = u64::from(wanted).min(self.limits.shared_payload_max.0) as usize;
         if len > 0 {
-            connection.payload_area = self.payload_area(len);
+            connection.payload_area = self.payload_area(len, connection.user);
         }
         let leases = self.leases.attach(connection.id(), Arc::clone(&entry.closer))?;
         Ok((connection.payload_area.clone(), leases))
     }
 
-    fn payload_area(&self, len: usize) -> Option<E::Shared> {
+    /// A payload area of `len` bytes, where there is memory for it within the share of `user`.
+    fn payload_area(&self, len: usize, user: Option<u32>) -> Option<E::Shared> {
+        let share = self.limits.shared_of_user().0;
+        let mut by_user = user.map(|uid| (uid, self.shared_by_user.lock()));
+        if let Some((uid, by_user)) = &by_user
+            && (by_user.get(uid).copied().unwrap_or(0) + len) as u64 > share
+        {
+            return None;
+        }
         let max = self.limits.shared_memory_max.0;
         let fits = |used: usize| Some(used + len).filter(|&used| used as u64 <= max);
         self.shared_memory.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
         let area = self.env.shared(len).ok();
         // The area is rounded up to whole pages.
-        let rounding = area.as_ref().map_or(0, Shared::len).wrapping_sub(len);
-        self.shared_memory.fetch_add(rounding, Ordering::Relaxed);
+        let area_len = area.as_ref().map_or(0, Shared::len);
+        self.shared_memory.fetch_add(area_len.wrapping_sub(len), Ordering::Relaxed);
+        if let Some((uid, by_user)) = &mut by_user
+            && area_len > 0
+        {
+            *by_user.entry(*uid).or_default() += area_len;
+        }
         area
     }
 
@@ -431,6 +444,10 @@ impl<E: Env> DataService<E> {
         // What goes past the server is in no sample.
         let lends = served.leases && served.placed.bridge().is_none() && self.sampler.is_none();
         if !lends || !connection.local || !connection.attached || !readable {
+            return Ok(None);
+        }
+        // Nothing takes a descriptor back from a process that keeps it: see `WritableLeases`.
+        if write && !connection.leases_writable {
             return Ok(None);
         }
         let target = served.placed.target();

@@ -96,7 +96,7 @@ impl<E: Env> DataService<E> {
             ProbeWork::WritePast => Some(target.past(key).await.map_err(|error| self.failed(error))?),
             _ => None,
         };
-        let mut buf = self.pool.borrow(len as usize).await;
+        let mut buf = self.pool.borrow(len as usize, connection.user).await;
         if is_write && self.env.hollow(1).is_none() {
             // Not all zeros, which some devices do not store.
             for (index, word) in buf.chunks_exact_mut(8).enumerate() {

@@ -2,6 +2,7 @@
 
 use super::fault::Outcome;
 use super::op::Op;
+use super::owners;
 use super::permit::{MODE_MASK, READ, SET_GID, WRITE, allows, owns, require, without_set_ids};
 use super::tables::put_inode;
 use super::walk::walk;
@@ -43,7 +44,12 @@ impl Op<'_> {
         self.require_time_change(&inode, set)?;
 
         if set.uid.is_some() || set.gid.is_some() {
-            inode.uid = set.uid.unwrap_or(inode.uid);
+            if let Some(uid) = set.uid.filter(|uid| *uid != inode.uid) {
+                owners::remove(t, inode.uid)?;
+                // Only root gives files away, and may give a user more than the user may make.
+                owners::add(t, uid, None)?;
+                inode.uid = uid;
+            }
             inode.gid = set.gid.unwrap_or(inode.gid);
             if !inode.is_dir() {
                 inode.mode = without_set_ids(inode.mode);

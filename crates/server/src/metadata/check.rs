@@ -3,6 +3,7 @@
 use super::fault::Outcome;
 use super::moves::being_filled;
 use super::op::{Op, file_type};
+use super::owners;
 use super::rooms::Rooms;
 use super::tables::{add_entry, dentry, inode, path_of, put_inode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,7 @@ struct Seen {
     nlink: u32,
     entries: u64,
     parent: FileId,
+    uid: u32,
 }
 
 /// The whole namespace as found.
@@ -176,6 +178,9 @@ impl Op<'_> {
         for (target, _, promised) in &plan.rooms {
             Rooms::mend(t, *target, *promised);
         }
+        for (uid, _, counted) in &plan.owners {
+            owners::put(t, *uid, *counted);
+        }
         for dir in &plan.ruled {
             t.delete(Table::Rules, &file_key(*dir));
             self.core.rules.lock().forget(*dir);
@@ -215,13 +220,19 @@ impl Op<'_> {
         Ok(MetaReply::Checked(plan.report(&found, mended)))
     }
 
-    /// Accounts of room that are wrong, and rules of directories that are not there.
+    /// Accounts of room and of inodes that are wrong, and rules of directories that are not there.
     fn check_layouts(&self, s: &dyn Snapshot, found: &Found, plan: &mut Plan) -> Outcome<()> {
         plan.rooms = self.core.rooms.wrong(s)?;
         for (target, has, right) in plan.rooms.clone() {
             plan.problem(format!(
                 "{target}: the account of its room has {has} bytes, layouts promise {right}"
             ));
+        }
+        let mut counted = owners::Counts::new();
+        found.inodes.values().for_each(|seen| *counted.entry(seen.uid).or_default() += 1);
+        plan.owners = owners::wrong(s, &counted)?;
+        for (uid, has, counted) in plan.owners.clone() {
+            plan.problem(format!("the account of user {uid} has {has} inodes, and the user owns {counted}"));
         }
         s.scan(Table::Rules, Bound::Unbounded, &mut |key, _| {
             if !found.inodes.get(&id(key)).is_some_and(|seen| seen.kind == NodeKind::Directory) {
@@ -244,7 +255,7 @@ impl Op<'_> {
         while dentry(t, ROOT, &name)?.is_some() {
             name.push(b'_');
         }
-        let file = super::tables::allocate(t)?;
+        let file = super::tables::allocate(t, 0, None)?;
         let inode = Inode {
             mode: 0o700,
             uid: 0,
@@ -320,7 +331,8 @@ impl Found {
                     Node::Directory { entries, .. } => entries,
                     _ => 0,
                 };
-                let seen = Seen { kind: inode.kind(), nlink: inode.nlink, entries, parent: inode.parent };
+                let Inode { nlink, parent, uid, .. } = inode;
+                let seen = Seen { kind: inode.kind(), nlink, entries, parent, uid };
                 self.inodes.insert(id(key), seen);
             }
             Table::Dentries => {
@@ -343,7 +355,7 @@ impl Found {
                 let name = String::from_utf8_lossy(key.get(8..).unwrap_or_default());
                 format!("entry {name:?} of directory {}", id(key))
             }
-            Table::Replies | Table::Sessions | Table::Rooms | Table::Counters => {
+            Table::Replies | Table::Sessions | Table::Rooms | Table::Counters | Table::Owners => {
                 let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
                 format!("row {key} of table {}", table.name())
             }
@@ -426,6 +438,8 @@ struct Plan {
     parents: BTreeMap<FileId, (FileId, Vec<u8>)>,
     /// Accounts of room that are wrong: the target, what it has, what is right.
     rooms: Vec<(TargetId, ByteLen, ByteLen)>,
+    /// Accounts of inodes that are wrong: the user, what the account says, what was counted.
+    owners: Vec<(u32, u64, u64)>,
     /// Rules of directories that are not there.
     ruled: Vec<FileId>,
 }

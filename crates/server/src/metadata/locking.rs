@@ -1,5 +1,6 @@
 //! Locks: the pure table of `weft-core` with sessions, handles and bounded waiting around it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::locks::{Acquire, LockMode, LockTable, Ticket, Wait};
 use weft_core::{ByteRange, FileId, Nanos};
@@ -29,6 +30,10 @@ pub(super) struct LockRequest {
     pub kind: LockKind,
     pub range: ByteRange,
     pub pid: u32,
+    /// The user on whose behalf the request is.
+    pub uid: u32,
+    /// Bound of the user's ranges and places in queues, if there is one.
+    pub user_max: Option<u32>,
 }
 
 /// What came of it.
@@ -37,6 +42,8 @@ pub(super) enum LockAnswer {
     Granted,
     Wait(u64),
     Refused(Errno),
+    /// The user has as many locks as one user may have.
+    OverShare,
 }
 
 pub(super) fn byte_range(range: LockRange) -> Result<ByteRange, Errno> {
@@ -82,20 +89,53 @@ impl Past {
     }
 }
 
+/// The process and the user behind an owner of locks.
+#[derive(Clone, Copy)]
+struct Behind {
+    pid: u32,
+    uid: u32,
+}
+
+/// The latest request of a ticket.
+#[derive(Clone, Copy)]
+struct Asked {
+    session: SessionId,
+    uid: u32,
+    at: Nanos,
+}
+
+/// Locks and owners of one user.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct UserLocks {
+    /// Ranges held and places in queues.
+    pub held: usize,
+    /// Owners that have asked for something: each takes memory until its handle or session ends.
+    pub owners: usize,
+}
+
 /// All locks of the service.
 #[derive(Default)]
 pub(super) struct Locks {
     table: LockTable<Key, Owner>,
     past: Past,
-    /// Owners that have asked for something, with the process behind each.
-    owners: BTreeMap<SessionId, BTreeMap<LockOwner, u32>>,
-    /// When each ticket was last asked for.
-    asked: BTreeMap<Ticket, (SessionId, Nanos)>,
+    /// Owners that have asked for something, with the process and the user behind each.
+    owners: BTreeMap<SessionId, BTreeMap<LockOwner, Behind>>,
+    /// Session, user and time of the latest request of each ticket.
+    asked: BTreeMap<Ticket, Asked>,
+    /// Locks and owners by user; a user without any has no entry.
+    by_user: BTreeMap<u32, UserLocks>,
     /// Who has the append lock of which file, and since when.
     appending: BTreeMap<FileId, (Owner, Nanos)>,
     /// Sessions that had locks when the service started, or have had some since: of others nobody can say who had theirs
     /// meanwhile.
     known: BTreeSet<SessionId>,
+}
+
+impl UserLocks {
+    /// Whether the user has as much as one may have.
+    fn is_at(self, max: usize) -> bool {
+        self.held >= max || self.owners >= max
+    }
 }
 
 impl Locks {
@@ -116,18 +156,37 @@ impl Locks {
     /// Asks for a lock: anew with `ticket` 0, or again.
     pub(super) fn ask(&mut self, request: LockRequest, wait: bool, ticket: u64, now: Nanos) -> LockAnswer {
         self.drop_stale_tickets(now);
-        let LockRequest { session, file, space, owner, kind, range, pid } = request;
-        self.owners.entry(session).or_default().insert(owner, pid);
+        let LockRequest { session, file, space, owner, kind, range, pid, uid, user_max } = request;
         let ticket = ticket.checked_sub(1).map(Ticket);
         // Only the session that got a ticket may ask with it.
-        let mine = ticket.filter(|ticket| self.asked.get(ticket).is_some_and(|(of, _)| *of == session));
-        let answer = mine.and_then(|ticket| self.table.retry(ticket)).unwrap_or_else(|| {
-            let wait = if wait { Wait::Queue } else { Wait::No };
-            self.table.acquire((file, space), (session, owner), range, mode(kind), wait)
-        });
-        if let Some(ticket) = mine {
-            self.asked.remove(&ticket);
+        let mine =
+            ticket.filter(|ticket| self.asked.get(ticket).is_some_and(|asked| asked.session == session));
+        // The share does not bound append locks: a file has at most one, and no program asks for it.
+        let is_bounded = space != LockSpace::Append && mine.is_none();
+        if is_bounded && user_max.is_some_and(|max| self.of_user(uid).is_at(max as usize)) {
+            return LockAnswer::OverShare;
         }
+        // The user of the first request stays, so that the release is taken off the same account.
+        let behind = match self.owners.entry(session).or_default().entry(owner) {
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().pid = pid;
+                entry.get().uid
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(Behind { pid, uid });
+                self.change_user(uid, |user| user.owners += 1);
+                uid
+            }
+        };
+        if let Some(asked) = mine.and_then(|ticket| self.asked.remove(&ticket)) {
+            self.change_user(asked.uid, |user| user.held = user.held.saturating_sub(1));
+        }
+        let answer = self.counted(behind, |table| {
+            mine.and_then(|ticket| table.retry(ticket)).unwrap_or_else(|| {
+                let wait = if wait { Wait::Queue } else { Wait::No };
+                table.acquire((file, space), (session, owner), range, mode(kind), wait)
+            })
+        });
         match answer {
             Acquire::Granted => {
                 match space {
@@ -140,7 +199,8 @@ impl Locks {
                 LockAnswer::Granted
             }
             Acquire::Queued(ticket) => {
-                self.asked.insert(ticket, (session, now));
+                self.asked.insert(ticket, Asked { session, uid, at: now });
+                self.change_user(uid, |user| user.held += 1);
                 LockAnswer::Wait(ticket.0 + 1)
             }
             Acquire::Busy(_) => LockAnswer::Refused(Errno::EAGAIN),
@@ -167,21 +227,59 @@ impl Locks {
     fn drop_stale_tickets(&mut self, now: Nanos) {
         let stale = |asked: Nanos| asked.saturating_add(TICKET_LIFE) < now;
         let tickets: Vec<Ticket> =
-            self.asked.iter().filter(|(_, (_, asked))| stale(*asked)).map(|(ticket, _)| *ticket).collect();
+            self.asked.iter().filter(|(_, asked)| stale(asked.at)).map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {
-            self.asked.remove(&ticket);
-            self.table.cancel(ticket);
+            self.take_place(ticket);
         }
+    }
+
+    /// Takes a place in a queue away. Whether others should ask again.
+    fn take_place(&mut self, ticket: Ticket) -> bool {
+        if let Some(asked) = self.asked.remove(&ticket) {
+            self.change_user(asked.uid, |user| user.held = user.held.saturating_sub(1));
+        }
+        self.table.cancel(ticket)
+    }
+
+    /// Locks and owners of `uid`.
+    pub(super) fn of_user(&self, uid: u32) -> UserLocks {
+        self.by_user.get(&uid).copied().unwrap_or_default()
+    }
+
+    /// Locks and owners by user; a user without any has no entry.
+    pub(super) fn by_user(&self) -> &BTreeMap<u32, UserLocks> {
+        &self.by_user
+    }
+
+    fn change_user(&mut self, uid: u32, change: impl FnOnce(&mut UserLocks)) {
+        let user = self.by_user.entry(uid).or_default();
+        change(user);
+        if *user == UserLocks::default() {
+            self.by_user.remove(&uid);
+        }
+    }
+
+    /// Changes ranges of an owner and the count of the user behind the owner.
+    fn counted<T>(&mut self, uid: u32, change: impl FnOnce(&mut LockTable<Key, Owner>) -> T) -> T {
+        let before = self.table.range_count();
+        let changed = change(&mut self.table);
+        let after = self.table.range_count();
+        self.change_user(uid, |user| user.held = (user.held + after).saturating_sub(before));
+        changed
+    }
+
+    /// The user behind an owner.
+    fn user_of(&self, (session, owner): Owner) -> Option<u32> {
+        Some(self.owners.get(&session)?.get(&owner)?.uid)
     }
 
     /// Gives up a place in a queue. Whether others should ask again.
     pub(super) fn cancel(&mut self, session: SessionId, ticket: u64) -> bool {
         let Some(ticket) = ticket.checked_sub(1).map(Ticket) else { return false };
-        if self.asked.get(&ticket).is_none_or(|(of, _)| *of != session) {
+        if self.asked.get(&ticket).is_none_or(|asked| asked.session != session) {
             return false;
         }
-        self.asked.remove(&ticket);
-        self.table.cancel(ticket)
+        self.take_place(ticket)
     }
 
     /// Whether somebody else than who asks has had the append lock for too long.
@@ -195,8 +293,8 @@ impl Locks {
     /// Takes the append lock of a file from whoever has it. Whether others should ask again.
     pub(super) fn relieve(&mut self, file: FileId) -> bool {
         let Some((holder, _)) = self.appending.remove(&file) else { return false };
-        self.forget(holder);
-        self.table.release(&(file, LockSpace::Append), &holder)
+        let uid = self.forget(holder).unwrap_or(0);
+        self.counted(uid, |table| table.release(&(file, LockSpace::Append), &holder))
     }
 
     /// Whether a session has the append lock of a file: as this owner, or as any.
@@ -211,23 +309,26 @@ impl Locks {
         own.map(|(file, _)| *file).collect()
     }
 
-    /// Each append is an owner of its own, which does not come again.
-    fn forget(&mut self, (session, owner): Owner) {
-        if let Some(owners) = self.owners.get_mut(&session) {
-            owners.remove(&owner);
-        }
+    /// Each append is an owner of its own, which does not come again. The user behind it.
+    fn forget(&mut self, (session, owner): Owner) -> Option<u32> {
+        let uid = self.owners.get_mut(&session)?.remove(&owner)?.uid;
+        self.change_user(uid, |user| user.owners = user.owners.saturating_sub(1));
+        Some(uid)
     }
 
     /// Gives up a range. Whether others should ask again.
     pub(super) fn unlock(&mut self, request: &LockRequest) -> Result<bool, Errno> {
-        let LockRequest { session, file, space, owner, range, .. } = *request;
+        let LockRequest { session, file, space, owner, range, uid, .. } = *request;
+        let uid = self.user_of((session, owner)).unwrap_or(uid);
         if space == LockSpace::Append {
             if self.appends(session, file, Some(owner)) {
                 self.appending.remove(&file);
             }
             self.forget((session, owner));
         }
-        self.table.unlock(&(file, space), &(session, owner), range).map_err(|_| Errno::ENOLCK)
+        let unlock =
+            |table: &mut LockTable<Key, Owner>| table.unlock(&(file, space), &(session, owner), range);
+        self.counted(uid, unlock).map_err(|_| Errno::ENOLCK)
     }
 
     pub(super) fn test(&self, request: &LockRequest) -> Option<HeldLock> {
@@ -239,7 +340,7 @@ impl Locks {
             LockMode::Exclusive => LockKind::Exclusive,
         };
         let range = LockRange { start: held.range.start(), end: held.range.end() };
-        let pid = self.owners.get(&holder).and_then(|owners| owners.get(&of)).copied().unwrap_or(0);
+        let pid = self.owners.get(&holder).and_then(|owners| owners.get(&of)).map_or(0, |behind| behind.pid);
         Some(HeldLock { kind, range, pid })
     }
 
@@ -248,13 +349,15 @@ impl Locks {
     pub(super) fn closed(&mut self, session: SessionId, file: FileId, handle: HandleId, last: bool) -> bool {
         let Some(owners) = self.owners.get_mut(&session) else { return false };
         let of_handle = LockOwner::Handle(handle);
-        let going: BTreeSet<LockOwner> =
-            owners.keys().copied().filter(|owner| last || *owner == of_handle).collect();
-        owners.remove(&of_handle);
+        let of = owners.iter().filter(|(owner, _)| last || **owner == of_handle);
+        let going: Vec<(LockOwner, u32)> = of.map(|(owner, behind)| (*owner, behind.uid)).collect();
+        if let Some(Behind { uid, .. }) = owners.remove(&of_handle) {
+            self.change_user(uid, |user| user.owners = user.owners.saturating_sub(1));
+        }
         let mut wake = false;
-        for owner in going {
+        for (owner, uid) in going {
             for space in SPACES {
-                wake |= self.table.release(&(file, space), &(session, owner));
+                wake |= self.counted(uid, |table| table.release(&(file, space), &(session, owner)));
             }
         }
         wake
@@ -264,17 +367,17 @@ impl Locks {
     pub(super) fn ended(&mut self, session: SessionId) -> bool {
         // Owners that are forgotten may have places in queues still: of an append that was given up, of a handle that is
         // closed.
-        let of_session = self.asked.iter().filter(|(_, (of, _))| *of == session);
+        let of_session = self.asked.iter().filter(|(_, asked)| asked.session == session);
         let places: Vec<Ticket> = of_session.map(|(ticket, _)| *ticket).collect();
         let mut wake = false;
         for place in places {
-            self.asked.remove(&place);
-            wake |= self.table.cancel(place);
+            wake |= self.take_place(place);
         }
-        let owners = self.owners.remove(&session).unwrap_or_default();
-        owners
-            .into_keys()
-            .fold(wake, |wake, owner| !self.table.remove_owner(&(session, owner)).is_empty() | wake)
+        for (owner, Behind { uid, .. }) in self.owners.remove(&session).unwrap_or_default() {
+            wake |= !self.counted(uid, |table| table.remove_owner(&(session, owner))).is_empty();
+            self.change_user(uid, |user| user.owners = user.owners.saturating_sub(1));
+        }
+        wake
     }
 }
 
@@ -291,6 +394,8 @@ mod tests {
             kind: LockKind::Exclusive,
             range: ByteRange::new(start, end).expect("not empty"),
             pid: handle as u32,
+            uid: session as u32,
+            user_max: Some(3),
         }
     }
 
@@ -307,6 +412,46 @@ mod tests {
         let LockAnswer::Wait(_) = locks.ask(a, true, 0, Nanos(1)) else { panic!("queued") };
         assert!(locks.ended(SessionId(2)));
         assert_eq!(locks.count(), 0);
+    }
+
+    #[test]
+    fn a_user_has_a_bounded_number_of_locks_and_places_over_all_sessions() {
+        let mut locks = Locks::default();
+        let of = |uid, session, handle, start| LockRequest {
+            uid,
+            user_max: Some(3),
+            ..request(session, handle, start, start + 1)
+        };
+        assert_eq!(locks.ask(of(7, 1, 1, 0), false, 0, Nanos(0)), LockAnswer::Granted);
+        assert_eq!(locks.ask(of(7, 2, 1, 10), false, 0, Nanos(0)), LockAnswer::Granted);
+        let LockAnswer::Wait(place) = locks.ask(of(7, 2, 1, 0), true, 0, Nanos(0)) else { panic!("queued") };
+        assert_eq!(locks.of_user(7), UserLocks { held: 3, owners: 2 });
+        assert_eq!(locks.ask(of(7, 3, 1, 50), false, 0, Nanos(0)), LockAnswer::OverShare);
+        assert_eq!(locks.ask(of(8, 4, 1, 50), false, 0, Nanos(0)), LockAnswer::Granted, "another user");
+        let unbounded = LockRequest { user_max: None, ..of(7, 3, 1, 60) };
+        assert_eq!(locks.ask(unbounded, false, 0, Nanos(0)), LockAnswer::Granted);
+        assert_eq!(locks.of_user(7).held, 4);
+        // A retry with a ticket takes no further room; the granted range takes the place of the ticket.
+        let LockAnswer::Wait(_) = locks.ask(of(7, 2, 1, 0), true, place, Nanos(1)) else { panic!("queued") };
+        assert_eq!(locks.of_user(7).held, 4);
+        assert!(locks.ended(SessionId(1)), "its place is still there");
+        assert_eq!(locks.ask(of(7, 2, 1, 0), true, place, Nanos(2)), LockAnswer::Granted);
+        assert_eq!(locks.of_user(7), UserLocks { held: 3, owners: 2 });
+        // The middle of a range makes two of it, and all go with the handle.
+        let wide = LockRequest { user_max: None, ..request(9, 9, 0, 100) };
+        let wide = LockRequest { uid: 7, file: FileId(6), ..wide };
+        assert_eq!(locks.ask(wide, false, 0, Nanos(2)), LockAnswer::Granted);
+        let middle = LockRequest { range: ByteRange::new(40, 50).expect("not empty"), ..wide };
+        assert_eq!(locks.unlock(&middle), Ok(false));
+        assert_eq!(locks.of_user(7), UserLocks { held: 5, owners: 3 });
+        locks.closed(SessionId(9), FileId(6), HandleId(9), true);
+        assert_eq!(locks.of_user(7), UserLocks { held: 3, owners: 2 });
+        for session in [2, 3, 4] {
+            locks.ended(SessionId(session));
+        }
+        assert!(locks.by_user().values().all(|user| user.held == 0), "{:?}", locks.by_user());
+        locks.ended(SessionId(9));
+        assert!(locks.by_user().is_empty(), "{:?}", locks.by_user());
     }
 
     fn append(session: u128, handle: u64) -> LockRequest {

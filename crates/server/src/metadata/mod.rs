@@ -15,6 +15,7 @@
 //! free     which data servers answer and what space they have       closed   targets that take no new files, and why
 //! moves    files on their way to other layouts         dump    states of the database, read page by page
 //! targets  which disks joined the cluster, and may be used    lineage  which file ids are given out
+//! owners   how many inodes each user owns, and may own
 //! opens, sessions, locking, fences   what is in memory, pure        reaper  removal of datafiles
 //! ```
 
@@ -36,6 +37,7 @@ mod namespace;
 mod op;
 mod open;
 mod opens;
+mod owners;
 mod pages;
 mod permit;
 mod reaper;
@@ -75,7 +77,7 @@ use weft_store::emulate::Emulation;
 use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
 use weft_wire::ClusterMap;
 use weft_wire::hello::{Identity, SessionId};
-use weft_wire::status::MetadataStatus;
+use weft_wire::status::{MetadataStatus, UserStatus};
 
 /// What the metadata service is told at its start.
 #[derive(Clone, Debug)]
@@ -122,6 +124,8 @@ pub struct Options {
     pub emulate: Option<Emulation>,
     /// What layouts may promise on targets with limited room.
     pub rooms: BTreeMap<TargetId, ByteLen>,
+    /// Shares of one user. They do not bound root and the user who runs the server.
+    pub user: UserBounds,
     /// What new files leave free on targets.
     pub reserves: BTreeMap<TargetId, Reserve>,
     /// How often each data server is asked whether it answers, and for its free space; `None` never: then new files are
@@ -130,6 +134,23 @@ pub struct Options {
     /// All targets of the cluster file take new files, whether their servers attached them or not: for worlds whose data
     /// servers do not attach ([`Join::No`](crate::Join)), and services without data servers.
     pub without_registry: bool,
+}
+
+/// Shares of one user in the metadata service, over all connections and mounts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UserBounds {
+    /// Most open files, and files that are being cut.
+    pub opens: u32,
+    /// Most locked ranges and places in queues for locks.
+    pub locks: u32,
+    /// Most inodes.
+    pub inodes: u64,
+}
+
+impl Default for UserBounds {
+    fn default() -> Self {
+        Self { opens: 262_144, locks: 65_536, inodes: 10_000_000 }
+    }
 }
 
 /// Owner, group and mode of the root directory when it is made.
@@ -153,6 +174,7 @@ impl Default for Options {
             root: RootOptions { uid: None, gid: 0, mode: 0o755 },
             emulate: None,
             rooms: BTreeMap::new(),
+            user: UserBounds::default(),
             reserves: BTreeMap::new(),
             ask_every: None,
             without_registry: false,
@@ -271,6 +293,23 @@ impl<E: Env> Service<E> {
             rooms,
             damaged_blocks: stats.damaged_blocks,
             targets: self.core.registry.records(),
+        }
+    }
+
+    /// Adds opens, locks and inodes of each user.
+    pub(crate) fn add_users(&self, users: &mut BTreeMap<u32, UserStatus>) {
+        fn of(users: &mut BTreeMap<u32, UserStatus>, uid: u32) -> &mut UserStatus {
+            users.entry(uid).or_insert(UserStatus { uid, ..UserStatus::default() })
+        }
+        // `weft fsck` reports accounts that cannot be read.
+        for (uid, inodes) in self.journal.read(|s| owners::all(s)).unwrap_or_default() {
+            of(users, uid).inodes = inodes;
+        }
+        for (uid, opens) in self.core.opens.lock().by_user() {
+            of(users, *uid).opens = *opens;
+        }
+        for (uid, locks) in self.locks.lock().by_user() {
+            of(users, *uid).locks = locks.held as u32;
         }
     }
 

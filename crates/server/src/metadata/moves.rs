@@ -263,6 +263,7 @@ impl Op<'_> {
         put_row(t, Table::Moves, &file_key(file), &row);
         let entry = OpenEntry {
             file,
+            uid: self.who.uid,
             read: true,
             write: false,
             readable: true,

@@ -153,7 +153,7 @@ impl Op<'_> {
         node: Node,
     ) -> Outcome<(FileId, Inode)> {
         self.require_change(&spot.dir_inode)?;
-        let file = allocate(t)?;
+        let file = allocate(t, self.who.uid, self.bounds().map(|bounds| bounds.inodes))?;
         self.make_as(t, spot, file, mode, node)
     }
 
@@ -167,7 +167,7 @@ impl Op<'_> {
         settled: bool,
     ) -> Outcome<(FileId, Inode)> {
         self.require_change(&spot.dir_inode)?;
-        let file = allocate(t)?;
+        let file = allocate(t, self.who.uid, self.bounds().map(|bounds| bounds.inodes))?;
         let directory = inherited(&spot.dir_inode);
         let layout = self.layout_of_new(t, spot, &Wish::from(wish), directory.as_ref(), file)?;
         let generations = Generations::default();

@@ -1,5 +1,6 @@
 //! What every operation needs beside the database: who asks, when, and what the service knows.
 
+use super::UserBounds;
 use super::closed::Closed;
 use super::fault::Outcome;
 use super::fences::Fences;
@@ -37,6 +38,10 @@ pub(super) struct Core {
     /// Locked after the database's own lock where both are.
     pub rules: Mutex<Rules>,
     pub secret: ClusterSecret,
+    /// Shares of one user. They do not bound root and `owner_uid`.
+    pub bounds: UserBounds,
+    /// The user who runs the server.
+    pub owner_uid: u32,
     /// How long a capability holds.
     pub capability_life_s: u64,
     /// State of the data servers, and free space of their targets.
@@ -120,6 +125,11 @@ fn seconds(time: Timestamp) -> u64 {
 }
 
 impl Core {
+    /// Bounds of a user; `None` for root and the user who runs the server.
+    pub(super) fn bounds_of(&self, who: &Identity) -> Option<&UserBounds> {
+        (!who.is_root() && who.uid != self.owner_uid).then_some(&self.bounds)
+    }
+
     /// A right to the datafiles named `data`, from `now` on.
     pub(super) fn grant(&self, data: FileId, rights: Rights, now: Timestamp) -> Capability {
         let now_s = seconds(now);
@@ -309,6 +319,11 @@ impl Core {
 }
 
 impl Op<'_> {
+    /// Bounds of the user on whose behalf the request is; `None` for root and the user who runs the server.
+    pub(super) fn bounds(&self) -> Option<&UserBounds> {
+        self.core.bounds_of(self.who)
+    }
+
     pub(super) fn attr(&self, file: FileId, inode: &Inode) -> Attr {
         self.core.attr(file, inode, self.now)
     }

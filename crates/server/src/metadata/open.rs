@@ -60,6 +60,7 @@ impl Op<'_> {
         };
         self.require_openable(&inode, ask)?;
         self.require_handle(ask.handle, Some(file))?;
+        self.require_open_share(Some(ask.handle))?;
         if matches!(inode.node, Node::Regular { .. }) && (ask.flags.write || ask.flags.truncate) {
             return Ok(None);
         }
@@ -84,12 +85,14 @@ impl Op<'_> {
                 return Err(Errno::EISDIR.into());
             }
             self.require_handle(ask.handle, None)?;
+            self.require_open_share(Some(ask.handle))?;
             let settled = !ask.flags.write;
             let (file, inode) = self.make_regular(t, &walked, ask.mode, ask.layout, settled)?;
             return Ok((opened(file, &inode, true, false, true), Urgency::Durable));
         };
         self.require_openable(&inode, ask)?;
         self.require_handle(ask.handle, Some(file))?;
+        self.require_open_share(Some(ask.handle))?;
         let privileged = self.who.is_root();
         let Inode { mode, size, blocks_512, mtime, ctime, mtime_set_at, node, .. } = &mut inode;
         let Node::Regular { settled, touched, epoch, recorded, .. } = node else {
@@ -189,6 +192,25 @@ impl Op<'_> {
         }
     }
 
+    /// That the user may open or cut one file more; the same open again is none.
+    ///
+    /// # Errors
+    /// `ENFILE`.
+    pub(super) fn require_open_share(&self, handle: Option<HandleId>) -> Outcome<()> {
+        let Some(bounds) = self.bounds() else { return Ok(()) };
+        let (uid, opens) = (self.who.uid, self.core.opens.lock());
+        let held = opens.of_user(uid);
+        if held < bounds.opens || handle.is_some_and(|handle| opens.get(self.session, handle).is_some()) {
+            return Ok(());
+        }
+        let detail = format!(
+            "user {uid} has {held} files open, of at most {}: close some, or raise user_opens under [limits] in the cluster \
+             file and restart the metadata server",
+            bounds.opens
+        );
+        Err(Fault::new(Errno::ENFILE, detail))
+    }
+
     fn require_openable(&self, inode: &Inode, ask: &OpenRequest<'_>) -> Outcome<()> {
         let OpenFlags { read, write, create, truncate, directory, .. } = ask.flags;
         match inode.kind() {
@@ -207,7 +229,8 @@ impl Op<'_> {
 
     fn entry(&self, file: FileId, ask: &OpenRequest<'_>) -> OpenEntry {
         let OpenFlags { read, write, truncate, .. } = ask.flags;
-        OpenEntry { file, read, write, readable: read, truncate, caching: ask.cache, cuts_before: None }
+        let (uid, caching) = (self.who.uid, ask.cache);
+        OpenEntry { file, uid, read, write, readable: read, truncate, caching, cuts_before: None }
     }
 
     #[expect(clippy::too_many_arguments, reason = "what the three ways to an open file know")]
@@ -312,6 +335,10 @@ impl Op<'_> {
     ) -> Outcome<(MetaReply, Urgency)> {
         let ReclaimOpen { handle, file, flags, cap, caching } = open;
         self.require_handle(*handle, Some(*file))?;
+        // What was open before the service was lost sight of goes on.
+        if standing == Standing::Shared {
+            self.require_open_share(Some(*handle))?;
+        }
         let Some(mut inode) = inode(t, *file)? else { return Err(Errno::ESTALE.into()) };
         let mut urgency = Urgency::Lazy;
         let mut known = true;
@@ -345,6 +372,7 @@ impl Op<'_> {
         }
         let entry = OpenEntry {
             file: *file,
+            uid: self.who.uid,
             read: flags.read,
             write: flags.write,
             readable: flags.read,

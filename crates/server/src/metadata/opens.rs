@@ -9,6 +9,8 @@ use weft_wire::meta::{HandleId, NO_EPOCH, WriteSummary, WrittenLens};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct OpenEntry {
     pub file: FileId,
+    /// The user for whom it was opened.
+    pub uid: u32,
     pub read: bool,
     pub write: bool,
     /// Whoever opened it might have opened it for reading too: its capability says so, because a descriptor of a
@@ -59,6 +61,15 @@ pub(super) enum Quiet {
     Unsure(ByteLen),
 }
 
+/// A cut by a session that has the file not open for writing.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// Whether the lengths that it finds are believed.
+    believed: bool,
+    /// The user for whom it is made.
+    uid: u32,
+}
+
 /// One file that somebody has open or is cutting.
 #[derive(Debug, Default)]
 pub(super) struct FileEntry {
@@ -67,9 +78,8 @@ pub(super) struct FileEntry {
     holders: BTreeMap<SessionId, u32>,
     writers: BTreeMap<SessionId, u32>,
     caching: BTreeMap<SessionId, u32>,
-    /// Cuts by those who have it not open for writing, by the epochs under which they began, and whether what they find
-    /// is to be believed.
-    truncating: BTreeMap<(SessionId, u64), bool>,
+    /// Cuts by those who have it not open for writing, by the epochs under which they began.
+    truncating: BTreeMap<(SessionId, u64), Cut>,
     /// Cuts that have begun.
     cuts: u64,
     /// Ends of the writes of closed opens, since the last cut began.
@@ -121,6 +131,8 @@ pub(super) struct Opens {
     files: BTreeMap<FileId, FileEntry>,
     /// Files of which it is not durable yet that they were made, or that their size is not what the inode says.
     fresh: BTreeSet<FileId>,
+    /// Opens and cuts of each user who has any.
+    by_user: BTreeMap<u32, u32>,
 }
 
 fn count_down(counts: &mut BTreeMap<SessionId, u32>, session: SessionId) {
@@ -142,6 +154,29 @@ fn merge(all: &mut WrittenLens, told: &WrittenLens) {
 }
 
 impl Opens {
+    /// Opens and cuts of a user.
+    pub(super) fn of_user(&self, uid: u32) -> u32 {
+        self.by_user.get(&uid).copied().unwrap_or(0)
+    }
+
+    /// Opens and cuts of each user who has any.
+    pub(super) fn by_user(&self) -> &BTreeMap<u32, u32> {
+        &self.by_user
+    }
+
+    fn count_up(&mut self, uid: u32) {
+        *self.by_user.entry(uid).or_default() += 1;
+    }
+
+    fn take_off(&mut self, uid: u32) {
+        if let Some(count) = self.by_user.get_mut(&uid) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_user.remove(&uid);
+            }
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_handle.len()
     }
@@ -234,6 +269,7 @@ impl Opens {
             entry.sure = false;
         }
         self.by_handle.insert((session, handle), open);
+        self.count_up(open.uid);
     }
 
     /// Whether it is believed where the writes through this open end: nobody has begun to cut the file since.
@@ -259,28 +295,43 @@ impl Opens {
 
     /// `session` begins under `epoch` to set the lengths of a file that it has not open for writing. What it then finds
     /// is to be believed if it is `alone`.
-    pub(super) fn begin_truncation(&mut self, file: FileId, session: SessionId, epoch: u64, alone: bool) {
+    pub(super) fn begin_truncation(
+        &mut self,
+        file: FileId,
+        session: SessionId,
+        epoch: u64,
+        alone: bool,
+        uid: u32,
+    ) {
         let entry = self.files.entry(file).or_default();
-        entry.truncating.insert((session, epoch), alone && !entry.busy());
+        let cut = Cut { believed: alone && !entry.busy(), uid };
+        let before = entry.truncating.insert((session, epoch), cut);
         entry.sure = false;
         entry.begin_cut();
+        self.count_up(uid);
+        if let Some(before) = before {
+            self.take_off(before.uid);
+        }
     }
 
     /// It is done with it: whether what it found is to be believed, if it was at it. Under [`NO_EPOCH`] one of its cuts
     /// is over, and it found nothing.
     pub(super) fn end_truncation(&mut self, file: FileId, session: SessionId, epoch: u64) -> Option<bool> {
         let entry = self.files.get_mut(&file)?;
-        let believed = match epoch {
+        let ended = match epoch {
             NO_EPOCH => {
                 let oldest = *entry.truncating.range((session, 0)..=(session, NO_EPOCH)).next()?.0;
-                entry.truncating.remove(&oldest).map(|_| false)
+                entry.truncating.remove(&oldest).map(|cut| Cut { believed: false, ..cut })
             }
             epoch => entry.truncating.remove(&(session, epoch)),
         };
         if entry.unused() {
             self.files.remove(&file);
         }
-        believed
+        if let Some(cut) = &ended {
+            self.take_off(cut.uid);
+        }
+        ended.map(|cut| cut.believed)
     }
 
     /// The file has lost its last name; whether somebody has it open.
@@ -348,6 +399,7 @@ impl Opens {
         if entry.unused() {
             self.files.remove(&open.file);
         }
+        self.take_off(open.uid);
         let mut of_session = self.by_handle.range((session, HandleId(0))..=(session, HandleId(u64::MAX)));
         let last_of_session = !of_session.any(|(_, other)| other.file == open.file);
         Some(Ended { open, quiet, written, cut, forsaken, last_of_session })

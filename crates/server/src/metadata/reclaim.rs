@@ -50,6 +50,8 @@ impl<E: Env> Service<E> {
                     kind: *kind,
                     range,
                     pid: call.ctx.pid,
+                    uid: call.who.uid,
+                    user_max: None,
                 };
                 self.locks.lock().get_back(request, self.env.now())
             };

@@ -177,15 +177,18 @@ impl<E: Env> Service<E> {
                     LockSpace::Record | LockSpace::Flock => (kind, range),
                 };
                 let range = byte_range(range)?;
-                let request = LockRequest { session, file, space, owner, kind, range, pid };
+                let bounds = self.core.bounds_of(&call.who);
+                let (uid, user_max) = (call.who.uid, bounds.map(|bounds| bounds.locks));
+                let request = LockRequest { session, file, space, owner, kind, range, pid, uid, user_max };
                 self.lock(call, handle, request, wait, ticket).await
             }
             R::Unlock { handle, space, owner, range } => {
                 let session = call.ctx.session;
                 let file = self.lockable(session, handle, space, None)?;
                 let range = if space == LockSpace::Append { WHOLE } else { range };
-                let (range, kind, pid) = (byte_range(range)?, LockKind::Shared, 0);
-                let request = LockRequest { session, file, space, owner, kind, range, pid };
+                let (range, kind, uid) = (byte_range(range)?, LockKind::Shared, call.who.uid);
+                let request =
+                    LockRequest { session, file, space, owner, kind, range, pid: 0, uid, user_max: None };
                 if self.locks.lock().unlock(&request)? {
                     self.wake_lockers(file);
                 }
@@ -203,8 +206,9 @@ impl<E: Env> Service<E> {
             R::TestLock { handle, space, owner, kind, range } => {
                 let session = call.ctx.session;
                 let file = self.lockable(session, handle, space, None)?;
+                let (range, uid) = (byte_range(range)?, call.who.uid);
                 let request =
-                    LockRequest { session, file, space, owner, kind, range: byte_range(range)?, pid: 0 };
+                    LockRequest { session, file, space, owner, kind, range, pid: 0, uid, user_max: None };
                 Ok(MetaReply::Holder(self.locks.lock().test(&request)))
             }
             R::CancelLock { ticket } => {

@@ -29,6 +29,7 @@ impl Op<'_> {
                 (open.file, named_inode(t, open.file)?)
             }
             None => {
+                self.require_open_share(None)?;
                 let (file, inode) = walk(t, self.who, at)?.existing()?;
                 match inode.kind() {
                     NodeKind::Directory => return Err(Errno::EISDIR.into()),
@@ -62,7 +63,7 @@ impl Op<'_> {
                 // Who wrote before, and has gone when the cut is over, may have written behind it.
                 None => {
                     let alone = !self.core.ghosts.lock().haunt(file, self.now);
-                    opens.begin_truncation(file, self.session, epoch, alone);
+                    opens.begin_truncation(file, self.session, epoch, alone, self.who.uid);
                 }
             }
         }

@@ -135,6 +135,8 @@ impl<E: Env> Service<E> {
                 rules: Mutex::new(before.rules),
                 registry: before.registry,
                 secret,
+                bounds: options.user,
+                owner_uid: hooks.uid,
                 capability_life_s: options.capability_life.0 / 1_000_000_000,
                 incarnation: before.incarnation,
                 cautious_until: if restarted {
@@ -241,6 +243,7 @@ fn begin(
     })?;
     let rooms = Rooms::new(options.rooms.clone());
     rooms.begin(t)?;
+    super::owners::begin(t)?;
     let expected = !locked.is_empty() || count(t, Table::Orphans, 1)? > 0;
     Ok(Before {
         incarnation: start.incarnation,

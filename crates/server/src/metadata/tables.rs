@@ -1,6 +1,7 @@
 //! Rows of the database by what they are, and the small changes that every operation is made of.
 
 use super::fault::Outcome;
+use super::owners;
 use serde::de::DeserializeOwned;
 use weft_core::{FileId, Timestamp};
 use weft_store::metadata::{
@@ -107,8 +108,9 @@ pub(super) fn put_allocator(t: &mut dyn Transaction, row: &AllocatorRow) {
     put_row(t, Table::Counters, ALLOCATOR_KEY, row);
 }
 
-/// A file id that was never used.
-pub(super) fn allocate(t: &mut dyn Transaction) -> Outcome<FileId> {
+/// A file id that was never used, for an inode of `uid`, who may own `max`.
+pub(super) fn allocate(t: &mut dyn Transaction, uid: u32, max: Option<u64>) -> Outcome<FileId> {
+    owners::add(t, uid, max)?;
     let mut row = allocator(t)?;
     let file = row.next;
     if file.0 >= FileId::INODES_END {
@@ -153,6 +155,7 @@ pub(super) fn destroy(t: &mut dyn Transaction, file: FileId, inode: &Inode) -> O
         }
     }
     t.delete(Table::Inodes, &file_key(file));
+    owners::remove(t, inode.uid)?;
     let mut row = allocator(t)?;
     row.inodes = row.inodes.saturating_sub(1);
     put_allocator(t, &row);

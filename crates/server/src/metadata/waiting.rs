@@ -1,6 +1,6 @@
 //! Locks that are waited for.
 
-use super::fault::Outcome;
+use super::fault::{Fault, Outcome};
 use super::locking::{LockAnswer, LockRequest, Locks};
 use super::op::Op;
 use super::open::Urgency;
@@ -100,6 +100,14 @@ impl<E: Env> Service<E> {
                 }
                 LockAnswer::Granted => return Ok(MetaReply::Locked),
                 LockAnswer::Refused(errno) => return Err(errno.into()),
+                LockAnswer::OverShare => {
+                    let (uid, most) = (request.uid, request.user_max.unwrap_or_default());
+                    let detail = format!(
+                        "user {uid} has as many locks as one user may have ({most}): release some, or raise user_locks \
+                         under [limits] in the cluster file and restart the metadata server"
+                    );
+                    return Err(Fault::new(Errno::ENOLCK, detail));
+                }
                 LockAnswer::Wait(place) => ticket = place,
             }
             if now >= until || self.is_stopping() {

@@ -244,3 +244,34 @@ pub fn pattern(len: usize, salt: u64) -> Vec<u8> {
 fn one_part() -> IoHints {
     IoHints { siblings: 1, ..IoHints::default() }
 }
+
+/// Whether this process may act as other users, which tests of several users on one host need.
+pub fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Connects to a Unix socket as user `uid`: the kernel tells the server who connected. The connection belongs to this process
+/// afterwards.
+pub async fn connect_as_user(
+    env: &weft_env::real::RealEnv,
+    address: &Address,
+    uid: u32,
+    hello: Caller,
+) -> Result<Client<weft_env::real::RealEnv>, WireError> {
+    let become_user = |uid: u32| {
+        // SAFETY: the calls take numbers alone. As system calls they change this thread and no other one.
+        let done = unsafe { libc::syscall(libc::SYS_setresuid, u32::MAX, uid, u32::MAX) };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    };
+    become_user(uid);
+    let mut client = Client::bare(env, address).await;
+    become_user(0);
+    client.greet(hello, None).await.map(|()| client)
+}
+
+/// Lets every user reach a socket in `folder`.
+pub fn open_to_all(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).expect("set");
+}

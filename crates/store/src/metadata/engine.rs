@@ -35,10 +35,12 @@ pub enum Table {
     Targets = 11,
     /// Number of a start -> the file ids that were given out from then to the next start.
     Starts = 12,
+    /// User id -> number of inodes that the user owns.
+    Owners = 13,
 }
 
 /// Number of tables.
-pub const TABLES: usize = 13;
+pub const TABLES: usize = 14;
 
 impl Table {
     /// All of them, by number.
@@ -56,6 +58,7 @@ impl Table {
         Self::Moves,
         Self::Targets,
         Self::Starts,
+        Self::Owners,
     ];
 
     /// Its name in the base and in messages.
@@ -74,6 +77,7 @@ impl Table {
             Self::Moves => "moves",
             Self::Targets => "targets",
             Self::Starts => "starts",
+            Self::Owners => "owners",
         }
     }
 

@@ -16,9 +16,10 @@
 //! | moves | file id | [`MoveRow`] |
 //! | targets | target, 4 bytes big-endian | [`TargetRow`] |
 //! | starts | number of the start, 4 bytes big-endian | [`IdsRow`] |
+//! | owners | user id, 4 bytes big-endian | [`OwnerRow`] |
 //!
-//! The last five tables are missing in databases of before there were rules, moves and identities of targets, which is the
-//! same as empty. The row `registry` of the counters is there once the table of targets has been begun.
+//! The last six tables are missing in databases of before there were rules, moves, identities of targets and accounts of
+//! inodes, which is the same as empty. The row `registry` of the counters is there once the table of targets has been begun.
 
 mod node;
 
@@ -265,6 +266,14 @@ pub struct RoomRow {
     pub promised: ByteLen,
 }
 
+/// The account of a user: every user who owns an inode has one, and nobody else. A database without any is of before there
+/// were accounts; it is counted at the next start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct OwnerRow {
+    /// Inodes that the user owns, those without a name that are still open among them.
+    pub inodes: u64,
+}
+
 /// A move of a file to another layout, under way or left.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MoveRow {
@@ -386,6 +395,11 @@ pub fn target_key(target: TargetId) -> [u8; 4] {
     target.0.to_be_bytes()
 }
 
+/// Key of a user.
+pub fn owner_key(uid: u32) -> [u8; 4] {
+    uid.to_be_bytes()
+}
+
 /// Key of a start.
 pub fn start_key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
@@ -466,6 +480,11 @@ mod tests {
         let bytes = postcard::to_allocvec(&row).expect("encodes");
         assert_eq!(bytes, [0xac, 0x02, 0xad, 0x02, 7]);
         assert_eq!(postcard::from_bytes::<IdsRow>(&bytes), Ok(row));
+        let row = OwnerRow { inodes: 300 };
+        let bytes = postcard::to_allocvec(&row).expect("encodes");
+        assert_eq!(bytes, [0xac, 0x02]);
+        assert_eq!(postcard::from_bytes::<OwnerRow>(&bytes), Ok(row));
+        assert_eq!(owner_key(1000), [0, 0, 3, 0xe8]);
     }
 
     #[test]
