@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use weft_client::{Client, OpenFile};
 use weft_core::{ByteLen, FileOffset};
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{LayoutSpec, OpenFlags, Place, ROOT};
+use weft_wire::meta::{LayoutSpec, OpenFlags, Place};
 
 /// A way to reach files.
 pub enum Target {
@@ -26,7 +26,7 @@ pub enum OpenData {
 
 /// How the library names a path.
 pub fn place(path: &str) -> Place {
-    Place { base: ROOT, path: path.as_bytes().to_vec(), follow: true }
+    Place::from_root(path.as_bytes().to_vec(), true)
 }
 
 impl Target {

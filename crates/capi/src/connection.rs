@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
-use weft_client::{Client, Error, Place, ROOT};
+use weft_client::{Client, Error, Place};
 use weft_config::Cluster;
 use weft_env::real::{RealEnv, block_on};
 
@@ -34,7 +34,7 @@ impl Connection {
             cluster.credentials().map_err(|error| Fail::new(libc::EACCES, error.to_string()))?;
         let client = Client::new(RealEnv::new(), cluster.map(), cluster.client_options(), credentials);
         // Nothing was asked of a server yet: a cluster that does not run is told of here, not at the first open.
-        block_on(client.stat(&Place { base: ROOT, path: Vec::new(), follow: true }))?;
+        block_on(client.stat(&Place::from_root(Vec::new(), true)))?;
         let device = cluster.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -60,7 +60,7 @@ impl Connection {
         }
         let mut inside = self.below(path).unwrap_or(path).to_vec();
         for _ in 0..LINKS_MAX {
-            match ask(client, &Place { base: ROOT, path: inside, follow }) {
+            match ask(client, &Place::from_root(inside, follow)) {
                 Err(Error::Elsewhere { from, target, rest }) => match self.below(&target) {
                     Some(below) if rest.is_empty() => inside = below.to_vec(),
                     Some(below) => inside = [below, b"/", &rest].concat(),
@@ -80,7 +80,7 @@ impl Connection {
 
     /// A path as a place in the namespace, for calls that do not follow a link at its end.
     pub fn place(&self, path: &[u8]) -> Place {
-        Place { base: ROOT, path: self.below(path).unwrap_or(path).to_vec(), follow: false }
+        Place::from_root(self.below(path).unwrap_or(path).to_vec(), false)
     }
 }
 

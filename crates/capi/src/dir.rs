@@ -7,7 +7,6 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 use weft_client::{Entry, FileType, Place};
-use weft_core::FileId;
 use weft_env::real::block_on;
 use weft_wire::meta::NAME_LEN_MAX;
 
@@ -17,7 +16,7 @@ const PAGE: u32 = 1024;
 /// What `weft_dir_t` points to.
 pub struct Dir {
     connection: Arc<Connection>,
-    base: FileId,
+    place: Place,
     /// Names that were asked for and not yet given, the next one last.
     page: Vec<Entry>,
     after: Vec<u8>,
@@ -36,9 +35,8 @@ pub struct Dirent {
 impl Dir {
     fn next(&mut self) -> Res<Option<&Dirent>> {
         if self.page.is_empty() && self.more {
-            let place = Place { base: self.base, path: Vec::new(), follow: false };
             let client = self.connection.client()?;
-            (self.page, self.more) = block_on(client.list(&place, &self.after, PAGE, false))?;
+            (self.page, self.more) = block_on(client.list(&self.place, &self.after, PAGE, false))?;
             self.page.reverse();
         }
         let Some(Entry { name, file, kind, .. }) = self.page.pop() else { return Ok(None) };
@@ -73,15 +71,14 @@ exported! {
         }
         let mut dir = Dir {
             connection: Arc::clone(weft),
-            base: attr.file,
+            place: Place::at_inode(attr.file, attr.proof),
             page: Vec::new(),
             after: Vec::new(),
             more: true,
             entry: Dirent { ino: 0, kind: libc::DT_UNKNOWN, name: [0; NAME_LEN_MAX + 1] },
         };
         // The first page now, so that a directory that may not be read is refused here.
-        let place = Place { base: dir.base, path: Vec::new(), follow: false };
-        (dir.page, dir.more) = block_on(weft.client()?.list(&place, b"", PAGE, false))?;
+        (dir.page, dir.more) = block_on(weft.client()?.list(&dir.place, b"", PAGE, false))?;
         dir.page.reverse();
         Ok(Box::into_raw(Box::new(dir)))
     }

@@ -49,7 +49,7 @@ fn settled(weft: &Connection, path: &[u8]) -> Res<Place> {
     let Some(last) = whole.path.iter().rposition(|byte| *byte != b'/') else { return Ok(whole) };
     let Some(slash) = whole.path[..last].iter().rposition(|byte| *byte == b'/') else { return Ok(whole) };
     let parent = weft.at(&whole.path[..=slash], true, |client, place| block_on(client.stat(place)))?;
-    Ok(Place { base: parent.file, path: whole.path[slash + 1..].to_vec(), follow: false })
+    Ok(Place { path: whole.path[slash + 1..].to_vec(), ..Place::at_inode(parent.file, parent.proof) })
 }
 
 /// Does something with two names; only when a link leads out of the namespace and back are they walked one by one.

@@ -15,7 +15,7 @@ use weft_client::{Client, OpenFile};
 use weft_config::Cluster;
 use weft_core::{ByteLen, Extent, FileOffset};
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{LayoutSpec, OpenFlags, Place, ROOT};
+use weft_wire::meta::{LayoutSpec, OpenFlags, Place};
 
 const STEPS: u64 = 600;
 const LEN_MAX: u64 = 300_000;
@@ -30,7 +30,7 @@ fn open(file: &Path, stripe_size: u64) -> OpenFile<RealEnv> {
     let client = Client::new(RealEnv::new(), config.map(), config.client_options(), credentials);
     let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
     let spec = LayoutSpec { stripe_size: Some(ByteLen(stripe_size)), ..LayoutSpec::default() };
-    let at = Place { base: ROOT, path: b"file".to_vec(), follow: false };
+    let at = Place::from_root(b"file".to_vec(), false);
     block_on(client.open(&at, flags, 0o600, &spec)).expect("opened")
 }
 

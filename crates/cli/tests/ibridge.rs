@@ -12,7 +12,7 @@ use weft_client::Client;
 use weft_config::Cluster;
 use weft_core::{ByteLen, FileOffset};
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{LayoutSpec, OpenFlags, Place, ROOT};
+use weft_wire::meta::{LayoutSpec, OpenFlags, Place};
 
 const CLIENTS: u64 = 3;
 const KILLS: u64 = 6;
@@ -131,7 +131,7 @@ impl Session {
     fn open(&self, name: &str) -> Result<weft_client::OpenFile<RealEnv>, String> {
         let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
         let spec = LayoutSpec { stripe_size: Some(ByteLen::from_kib(64)), ..LayoutSpec::default() };
-        let at = Place { base: ROOT, path: name.as_bytes().to_vec(), follow: false };
+        let at = Place::from_root(name.as_bytes().to_vec(), false);
         block_on(self.0.open(&at, flags, 0o600, &spec)).map_err(|error| error.to_string())
     }
 

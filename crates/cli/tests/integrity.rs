@@ -11,7 +11,7 @@ use weft_client::Client;
 use weft_config::Cluster;
 use weft_core::FileOffset;
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{LayoutSpec, OpenFlags, Place as At, ROOT};
+use weft_wire::meta::{LayoutSpec, OpenFlags, Place as At};
 
 /// Datafiles below a target, without their checksums.
 fn datafiles(target: &Path) -> Vec<PathBuf> {
@@ -245,7 +245,7 @@ fn patch(servers: &Servers, name: &str, offset: u64, bytes: &[u8]) {
     let cluster = Cluster::load(&servers.file()).expect("a cluster file");
     let credentials = cluster.credentials().expect("a key");
     let client = Client::new(RealEnv::new(), cluster.map(), cluster.client_options(), credentials);
-    let place = At { base: ROOT, path: name.as_bytes().to_vec(), follow: true };
+    let place = At::from_root(name, true);
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
     let file = block_on(client.open(&place, flags, 0o644, &LayoutSpec::default())).expect("opened");
     let wrote = block_on(file.write_at(&[IoSlice::new(bytes)], FileOffset(offset))).expect("written");

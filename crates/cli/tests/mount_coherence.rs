@@ -14,7 +14,7 @@ use weft_client::{Client, OpenFile};
 use weft_config::Cluster;
 use weft_core::{ByteLen, FileOffset};
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{LayoutSpec, OpenFlags, Place, ROOT};
+use weft_wire::meta::{LayoutSpec, OpenFlags, Place};
 
 const STEPS: u64 = 1500;
 const KILLS: u64 = 2;
@@ -27,7 +27,7 @@ enum Way {
 }
 
 fn place() -> Place {
-    Place { base: ROOT, path: b"file".to_vec(), follow: false }
+    Place::from_root(b"file".to_vec(), false)
 }
 
 impl Way {

@@ -18,7 +18,7 @@ use weft_env::real::{RealEnv, block_on};
 use weft_planner::Plan;
 use weft_planner::watch::Seen;
 use weft_planner::watch::asked::requests;
-use weft_wire::meta::{LayoutSpec, OpenFlags, Place, ROOT};
+use weft_wire::meta::{LayoutSpec, OpenFlags, Place};
 
 const MIB: u64 = 1 << 20;
 /// So long that nobody comes to the end while he is watched.
@@ -99,7 +99,7 @@ fn client(file: &Path) -> Client<RealEnv> {
 
 fn open(client: &Client<RealEnv>, path: &str) -> OpenFile<RealEnv> {
     let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
-    let at = Place { base: ROOT, path: path.into(), follow: true };
+    let at = Place::from_root(path, true);
     block_on(client.open(&at, flags, 0o644, &LayoutSpec::default())).expect("opens")
 }
 
@@ -289,7 +289,7 @@ fn a_directory_that_is_renamed_and_made_anew_is_planned_for_anew() {
         scope.spawn(move || {
             let client = client(&cluster);
             let mut chance = Random::new(5);
-            let at = Place { base: ROOT, path: "data/run1/field".into(), follow: true };
+            let at = Place::from_root("data/run1/field", true);
             while !stop.load(Ordering::Relaxed) {
                 let flags = OpenFlags { read: true, ..OpenFlags::default() };
                 // It is not there for a moment.

@@ -148,15 +148,16 @@ impl<E: Env> Client<E> {
         }
     }
 
-    /// Opens again what another process had open: after fork and exec.
+    /// Opens again what another process of the same user had open: after fork and exec.
     ///
     /// # Errors
-    /// `ESTALE` when the file is gone, `EACCES` when the token does not prove the right; `Unreachable`.
+    /// `ESTALE` when the file is gone; `EACCES` when the token is another user's, or the caller neither owns the file nor
+    /// may open it so any more; `Unreachable`.
     pub async fn adopt(&self, token: &HandleToken) -> Result<OpenFile<E>> {
         let handle = self.core.new_handle();
-        let open =
-            ReclaimOpen { handle, file: token.file, flags: token.flags, cap: token.cap, caching: false };
-        let reply = self.call(Effect::Repeatable, MetaRequest::Adopt { open }).await;
+        let HandleToken { file, flags, proof, session: parent, .. } = *token;
+        let open = ReclaimOpen { handle, file, flags, proof: Some(proof), cap: None, caching: false };
+        let reply = self.call(Effect::Repeatable, MetaRequest::Adopt { open, parent }).await;
         self.opened(reply.map_err(|e| e.about(&token.path))?, handle, token.flags, &token.path).await
     }
 

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weft_core::FileId;
-use weft_wire::Capability;
 use weft_wire::meta::{HandleId, LockOwner, LockRange, LockSpace, OpenFlags, ReclaimLock, ReclaimOpen};
+use weft_wire::{Capability, WalkProof};
 
 /// One open.
 #[derive(Debug)]
 pub(crate) struct OpenRecord {
     pub(crate) handle: HandleId,
     pub(crate) file: FileId,
+    /// That this session reached the file.
+    pub(crate) proof: WalkProof,
     pub(crate) flags: OpenFlags,
     pub(crate) cap: RwLock<Option<Capability>>,
     /// The file was gone when the open was told again.
@@ -27,6 +29,7 @@ impl OpenRecord {
             handle: self.handle,
             file: self.file,
             flags: self.flags,
+            proof: Some(self.proof),
             cap: *self.cap.read(),
             caching: self.caching.load(Relaxed),
         }

@@ -244,7 +244,7 @@ impl<E: Env> Client<E> {
 
     /// Asks for those attributes again that change with the bytes. The rest is of the moment of the first answer.
     async fn stat_again(&self, attr: Attr) -> Result<Attr> {
-        let at = Place { base: attr.file, path: Vec::new(), follow: false };
+        let at = Place::at_inode(attr.file, attr.proof);
         match self.call(Effect::Repeatable, MetaRequest::Stat { at }).await? {
             MetaReply::Attr(Attr { size, blocks_512, mtime, ctime, unsettled, .. }) => {
                 Ok(Attr { size, blocks_512, mtime, ctime, unsettled, ..attr })

@@ -4,8 +4,8 @@ use crate::file::OpenFile;
 use serde::{Deserialize, Serialize};
 use weft_core::FileId;
 use weft_env::Env;
-use weft_wire::Capability;
 use weft_wire::meta::OpenFlags;
+use weft_wire::{SessionName, WalkProof};
 
 /// An open file in a form that can be handed to another process; see [`crate::Client::adopt`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -14,8 +14,10 @@ pub struct HandleToken {
     pub file: FileId,
     /// How it was opened.
     pub flags: OpenFlags,
-    /// Proves that it was.
-    pub cap: Option<Capability>,
+    /// That the session in which it is open reached it.
+    pub proof: WalkProof,
+    /// That session.
+    pub session: SessionName,
     /// For messages.
     #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
@@ -43,7 +45,8 @@ impl<E: Env> OpenFile<E> {
         HandleToken {
             file: record.file,
             flags: record.flags,
-            cap: *record.cap.read(),
+            proof: record.proof,
+            session: self.state.client.core.session.name(),
             path: self.state.path.clone(),
         }
     }
@@ -58,7 +61,8 @@ mod tests {
         let token = HandleToken {
             file: FileId(7),
             flags: OpenFlags { read: true, ..OpenFlags::default() },
-            cap: None,
+            proof: WalkProof([7; 16]),
+            session: SessionName(9),
             path: b"a/b".to_vec(),
         };
         let bytes = token.encode();

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::world::World;
 use support::{SERVERS, at, model, pattern, read, write};
 use weft_client::{
-    Client, Counts, Error, LockKind, LockOwner, LockRange, LockSpace, OpenFile, Place, ROOT, SetAttr,
-    Transport, Wait,
+    Client, Counts, Error, LockKind, LockOwner, LockRange, LockSpace, OpenFile, Place, SetAttr, Transport,
+    Wait,
 };
 use weft_core::{ByteLen, ClassLayout, ClassPart, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::Env;
@@ -309,7 +309,7 @@ fn names_and_attributes_work_on_every_file_while_a_server_is_down() {
             assert_eq!(files[0].require_size().await.expect_err("not known").errno(), 5);
             assert_eq!(files[0].size().await.expect_err("not known").errno(), 5);
             // A listing has all names, and marks those whose size is the last known one.
-            let root = Place { base: ROOT, path: Vec::new(), follow: true };
+            let root = Place::from_root(Vec::new(), true);
             let (entries, more) = other.list(&root, b"", 100, true).await.expect("listed");
             let attrs: Vec<_> =
                 entries.iter().map(|entry| entry.attr.as_ref().expect("attributes")).collect();

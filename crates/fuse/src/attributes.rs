@@ -1,7 +1,7 @@
 //! Attributes, extended ones too, and the room there is.
 
 use crate::answer::Answer;
-use crate::convert::{inode, set_time};
+use crate::convert::set_time;
 use crate::failures;
 use crate::filesystem::WeftFilesystem;
 use crate::open::SET_IDS;
@@ -33,7 +33,7 @@ impl WeftFilesystem {
     pub fn attributes_of(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>) -> Answer<Attr> {
         match fh.and_then(|fh| self.files.get(fh.0)) {
             Some(handle) => Ok(block_on(handle.file.attr())?),
-            None => Ok(block_on(self.client(request).stat_last_known(&inode(ino)))?.attr),
+            None => Ok(block_on(self.client(request).stat_last_known(&self.reached.inode(ino)))?.attr),
         }
     }
 
@@ -46,7 +46,7 @@ impl WeftFilesystem {
         changes: Changes,
     ) -> Answer<Attr> {
         let client = self.client(request);
-        let at = inode(ino);
+        let at = self.reached.inode(ino);
         if let Some(size) = changes.size {
             match fh.and_then(|fh| self.files.get(fh.0)) {
                 Some(handle) => block_on(handle.file.truncate(ByteLen(size)))?,
@@ -85,7 +85,7 @@ impl WeftFilesystem {
     ) -> Answer<()> {
         let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
         let (client, name) = (self.client(request), text(name)?);
-        Ok(block_on(client.set_xattr(&inode(ino), name, value, create, replace))?)
+        Ok(block_on(client.set_xattr(&self.reached.inode(ino), name, value, create, replace))?)
     }
 
     /// The value of an extended attribute.
@@ -97,18 +97,18 @@ impl WeftFilesystem {
         if ino == INodeNo::ROOT && name == failures::ATTRIBUTE {
             return Ok(failures::report().into_bytes());
         }
-        Ok(block_on(self.client(request).get_xattr(&inode(ino), text(name)?))?)
+        Ok(block_on(self.client(request).get_xattr(&self.reached.inode(ino), text(name)?))?)
     }
 
     /// The names of all extended attributes, each with a zero byte behind it.
     pub fn xattr_names(&self, request: &Request, ino: INodeNo) -> Answer<Vec<u8>> {
-        let names = block_on(self.client(request).list_xattr(&inode(ino)))?;
+        let names = block_on(self.client(request).list_xattr(&self.reached.inode(ino)))?;
         Ok(names.iter().flat_map(|name| name.bytes().chain([0])).collect())
     }
 
     /// Takes an extended attribute away.
     pub fn remove_xattr(&self, request: &Request, ino: INodeNo, name: &OsStr) -> Answer<()> {
-        Ok(block_on(self.client(request).remove_xattr(&inode(ino), text(name)?))?)
+        Ok(block_on(self.client(request).remove_xattr(&self.reached.inode(ino), text(name)?))?)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime};
-use weft_core::{FileId, Timestamp};
-use weft_wire::meta::{Attr, FileType, OpenFlags, Place, SetTime};
+use weft_core::Timestamp;
+use weft_wire::meta::{Attr, FileType, OpenFlags, SetTime};
 
 /// The preferred size of transfers that `stat` reports, in bytes.
 const BLOCK_SIZE: u32 = 1 << 20;
@@ -75,17 +75,6 @@ pub fn attr(attr: &Attr) -> FileAttr {
 
 pub fn errno(error: &weft_client::Error) -> Errno {
     Errno::from_i32(error.errno())
-}
-
-/// An inode itself.
-pub fn inode(ino: INodeNo) -> Place {
-    Place { base: FileId(ino.0), path: Vec::new(), follow: false }
-}
-
-/// A name in a directory; the kernel follows symbolic links itself.
-pub fn child(parent: INodeNo, name: &std::ffi::OsStr) -> Place {
-    use std::os::unix::ffi::OsStrExt;
-    Place { base: FileId(parent.0), path: name.as_bytes().to_vec(), follow: false }
 }
 
 /// The part of `open`'s flags that the metadata service looks at.

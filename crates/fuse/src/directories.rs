@@ -5,7 +5,7 @@
 //! which it began: going on is exact however many names were removed meanwhile, and going back is possible.
 
 use crate::answer::Answer;
-use crate::convert::{inode, kind};
+use crate::convert::kind;
 use crate::filesystem::WeftFilesystem;
 use fuser::{Errno, FileHandle, FileType, INodeNo, ReplyDirectory, Request};
 use parking_lot::Mutex;
@@ -21,6 +21,8 @@ const PAGE: u32 = 1024;
 /// An open directory.
 pub struct Listing {
     at: Place,
+    /// In the name of the user who opened it, where the mount itself may not read it.
+    opener: Client<RealEnv>,
     /// First entry number and the name before it, of each page seen so far.
     marks: Vec<(u64, Vec<u8>)>,
     page: Vec<Entry>,
@@ -31,8 +33,8 @@ pub struct Listing {
 
 impl Listing {
     /// Of this directory.
-    pub fn new(at: Place) -> Self {
-        Self { at, marks: vec![(0, Vec::new())], page: Vec::new(), held: None, more: true }
+    pub fn new(at: Place, opener: Client<RealEnv>) -> Self {
+        Self { at, opener, marks: vec![(0, Vec::new())], page: Vec::new(), held: None, more: true }
     }
 
     /// The entry with number `index` from 0, if there are that many.
@@ -49,7 +51,13 @@ impl Listing {
             let mark = self.marks.partition_point(|(first, _)| *first <= index) - 1;
             if self.held != Some(mark) {
                 let after = &self.marks[mark].1;
-                let (entries, more) = block_on(client.list(&self.at, after, PAGE, false))?;
+                let page = match block_on(client.list(&self.at, after, PAGE, false)) {
+                    Err(error) if error.errno() == libc::EACCES => {
+                        block_on(self.opener.list(&self.at, after, PAGE, false))
+                    }
+                    page => page,
+                };
+                let (entries, more) = page?;
                 self.page = entries;
                 self.more = more;
                 self.held = Some(mark);
@@ -78,9 +86,10 @@ impl Listing {
 impl WeftFilesystem {
     /// Opens a directory for the caller, if he may read it.
     pub fn open_directory(&self, request: &Request, ino: INodeNo) -> Answer<FileHandle> {
-        let at = inode(ino);
-        block_on(self.client(request).access(&at, libc::R_OK as u32))?;
-        Ok(FileHandle(self.directories.insert(Mutex::new(Listing::new(at)))))
+        let at = self.reached.inode(ino);
+        let opener = self.client(request);
+        block_on(opener.access(&at, libc::R_OK as u32))?;
+        Ok(FileHandle(self.directories.insert(Mutex::new(Listing::new(at, opener)))))
     }
 
     /// Adds entries from number `first` on until the kernel has no more room.

@@ -7,13 +7,14 @@ use crate::MountOptions;
 use crate::answer::{self, Answer, Refusal, done};
 use crate::attributes::{self, Changes};
 use crate::caller::identity;
-use crate::convert::{attr, child, inode, kind_of_mode};
+use crate::convert::{attr, kind_of_mode};
 use crate::directories::Listing;
 use crate::handles::Handles;
 use crate::locks::LockCall;
 use crate::names::Names;
 use crate::open::OpenHandle;
 use crate::pages::Pages;
+use crate::reached::Reached;
 use crate::splice::Splicer;
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -49,6 +50,7 @@ pub struct WeftFilesystem {
     /// For messages.
     pub names: Names,
     pub pages: Arc<Pages>,
+    pub reached: Reached,
     /// Waits for locks that go on.
     pub lock_waits: Arc<AtomicU32>,
 }
@@ -69,6 +71,7 @@ impl WeftFilesystem {
             files: Handles::new(),
             directories: Handles::new(),
             names: Names::default(),
+            reached: Reached::default(),
             lock_waits: Arc::default(),
         }
     }
@@ -82,7 +85,11 @@ impl WeftFilesystem {
         self.options.attribute_ttl
     }
 
+    /// Tells the kernel of a name, and with it of an inode that it may use from then on.
     fn entry(&self, result: Result<Attr, Error>, reply: ReplyEntry) {
+        if let Ok(found) = &result {
+            self.reached.learn(found);
+        }
         answer::entry(result.map_err(Refusal::from), self.ttl(), reply);
     }
 
@@ -126,11 +133,15 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = block_on(self.client(request).stat_last_known(&child(parent, name)));
+        let found = block_on(self.client(request).stat_last_known(&self.reached.child(parent, name)));
         if let Ok(known) = &found {
             self.names.learn(known.attr.file.0, parent.0, name.as_bytes());
         }
         self.entry(found.map(|known| known.attr), reply);
+    }
+
+    fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
+        self.reached.forget(ino.0, nlookup);
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
@@ -160,7 +171,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
-        match block_on(self.client(request).readlink(&inode(ino))) {
+        match block_on(self.client(request).readlink(&self.reached.inode(ino))) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(Refusal::from(error).0),
         }
@@ -179,7 +190,10 @@ impl Filesystem for WeftFilesystem {
         let Some(kind) = kind_of_mode(mode) else { return reply.error(Errno::EINVAL) };
         let mode = mode & 0o7777 & !umask;
         let client = self.client(request);
-        self.entry(block_on(client.mknod(&child(parent, name), kind, mode, u64::from(rdev))), reply);
+        self.entry(
+            block_on(client.mknod(&self.reached.child(parent, name), kind, mode, u64::from(rdev))),
+            reply,
+        );
     }
 
     fn mkdir(
@@ -192,15 +206,15 @@ impl Filesystem for WeftFilesystem {
         reply: ReplyEntry,
     ) {
         let mode = mode & 0o7777 & !umask;
-        self.entry(block_on(self.client(request).mkdir(&child(parent, name), mode)), reply);
+        self.entry(block_on(self.client(request).mkdir(&self.reached.child(parent, name), mode)), reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        finished(block_on(self.client(request).unlink(&child(parent, name))), reply);
+        finished(block_on(self.client(request).unlink(&self.reached.child(parent, name))), reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        finished(block_on(self.client(request).rmdir(&child(parent, name))), reply);
+        finished(block_on(self.client(request).rmdir(&self.reached.child(parent, name))), reply);
     }
 
     fn symlink(
@@ -212,7 +226,10 @@ impl Filesystem for WeftFilesystem {
         reply: ReplyEntry,
     ) {
         let target = target.as_os_str().as_bytes();
-        self.entry(block_on(self.client(request).symlink(&child(parent, link_name), target)), reply);
+        self.entry(
+            block_on(self.client(request).symlink(&self.reached.child(parent, link_name), target)),
+            reply,
+        );
     }
 
     fn rename(
@@ -231,18 +248,23 @@ impl Filesystem for WeftFilesystem {
         let no_replace = flags.contains(RenameFlags::RENAME_NOREPLACE);
         let exchange = flags.contains(RenameFlags::RENAME_EXCHANGE);
         let client = self.client(request);
-        let (from, to) = (child(parent, name), child(newparent, newname));
+        let (from, to) = (self.reached.child(parent, name), self.reached.child(newparent, newname));
         finished(block_on(client.rename(&from, &to, no_replace, exchange)), reply);
     }
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        self.entry(block_on(self.client(request).link(&inode(ino), &child(newparent, newname))), reply);
+        self.entry(
+            block_on(
+                self.client(request).link(&self.reached.inode(ino), &self.reached.child(newparent, newname)),
+            ),
+            reply,
+        );
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         // The kernel has made and, with its own setattr, cut the file already.
         let flags = flags.0 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
-        let opened = self.open_at(request, &inode(ino), flags, 0).and_then(|file| {
+        let opened = self.open_at(request, &self.reached.inode(ino), flags, 0).and_then(|file| {
             let file = file.named(self.names.path(ino.0));
             if flags & libc::O_ACCMODE == libc::O_RDONLY {
                 block_on(file.require_size())?;
@@ -270,9 +292,10 @@ impl Filesystem for WeftFilesystem {
     ) {
         let mode = mode & 0o7777 & !umask;
         let flags = flags | libc::O_CREAT;
-        match self.open_at(request, &child(parent, name), flags, mode) {
+        match self.open_at(request, &self.reached.child(parent, name), flags, mode) {
             Ok(file) => {
                 let found = file.attr_at_open().clone();
+                self.reached.learn(&found);
                 self.names.learn(found.file.0, parent.0, name.as_bytes());
                 let file = file.named(self.names.path(found.file.0));
                 let (fh, kernel) = self.keep(file, flags);
@@ -434,7 +457,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        finished(block_on(self.client(request).access(&inode(ino), mask.bits() as u32)), reply);
+        finished(block_on(self.client(request).access(&self.reached.inode(ino), mask.bits() as u32)), reply);
     }
 
     fn getlk(

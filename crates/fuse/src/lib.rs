@@ -20,6 +20,7 @@ mod locks;
 mod names;
 mod open;
 mod pages;
+mod reached;
 mod splice;
 
 use filesystem::{TRANSFER_LEN_MAX, WeftFilesystem};

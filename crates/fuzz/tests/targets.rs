@@ -20,7 +20,7 @@ macro_rules! run {
 
 run! {
     header hello_request key_claims hello_reply data_request data_reply meta_request meta_reply status_request status_reply
-    link sealed layout capability cluster_file embedded_file key_file quantity pattern address target_identity datafile_name
+    link sealed layout capability walk_proof cluster_file embedded_file key_file quantity pattern address target_identity datafile_name
     checksum_header checksum_slot metadata_row metadata_log metadata_dump metadata_sums metadata_identity
     fragments_journal fragments_identity handle_token wtrace trace_tail trace_csv darshan_dxt figures_file plan_file meta_service
 }

@@ -8,6 +8,16 @@ use crate::{guard, sys, table};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_wire::WalkProof;
+
+/// An inode at which a walk begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Base {
+    /// Its number.
+    pub inode: u64,
+    /// That this process reached it.
+    pub proof: WalkProof,
+}
 
 /// A file of ours by name.
 #[derive(Clone, Debug)]
@@ -15,7 +25,7 @@ pub struct Spot {
     /// The path from the root of the mount: begins with a slash, tidy.
     pub text: Vec<u8>,
     /// The inode at which the walk begins, and where in `text` what is walked from it starts.
-    pub base: Option<(u64, usize)>,
+    pub base: Option<(Base, usize)>,
     /// The path ended in a way that only a directory may.
     pub must_dir: bool,
 }
@@ -185,10 +195,10 @@ unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
     };
     let mut spot = Spot { text, base: None, must_dir: pathname::wants_directory(bytes) };
     // A walk from the directory's inode survives its being renamed.
-    if let Some(inode) = open.directory_base()
+    if let Some(base) = open.directory_base()
         && spot.text.starts_with(&dir_text)
     {
-        spot.base = Some((inode, dir_text.len()));
+        spot.base = Some((base, dir_text.len()));
     }
     Route::Ours(spot)
 }

@@ -52,7 +52,7 @@ impl Client {
 
     fn place(&self, file: u64) -> Place {
         let path = format!("d/client{}.file{file:07}", self.number).into_bytes();
-        Place { base: ROOT, path, follow: true }
+        Place::from_root(path, true)
     }
 
     fn create(&mut self, file: u64) {
@@ -95,7 +95,7 @@ fn phase(name: &str, clients: &mut [Client], files: u64, body: fn(&mut Client, u
 fn list(client: &Client) -> usize {
     let (mut count, mut after) = (0, Vec::new());
     loop {
-        let at = Place { base: ROOT, path: b"d".to_vec(), follow: true };
+        let at = Place::from_root(b"d".to_vec(), true);
         let request = MetaRequest::List { at, after, limit: LIST_LIMIT_MAX, with_attr: true };
         let MetaReply::Entries { entries, more } = client.ask(0, request) else { panic!("no entries") };
         count += entries.len();
@@ -135,10 +135,7 @@ fn main() {
             Client { service: service.clone(), ctx, seq: 0, number }
         })
         .collect();
-    clients[0].change(MetaRequest::Mkdir {
-        at: Place { base: ROOT, path: b"d".to_vec(), follow: true },
-        mode: 0o755,
-    });
+    clients[0].change(MetaRequest::Mkdir { at: Place::from_root(b"d".to_vec(), true), mode: 0o755 });
     if rules > 0 {
         let rule = |number: u64| {
             let other = format!("/run{{n}}/out{number}.*.h5");
@@ -146,7 +143,7 @@ fn main() {
             let layout = LayoutSpec { stripe_count: Some(2), ..LayoutSpec::default() };
             Rule { pattern: pattern.parse().expect("a pattern"), layout }
         };
-        let at = Place { base: ROOT, path: Vec::new(), follow: true };
+        let at = Place::from_root(Vec::new(), true);
         let add = (0..rules).map(rule).collect();
         clients[0].change(MetaRequest::ChangeRules { at, forget: Forget::All, add });
     }

@@ -9,7 +9,7 @@ use weft_wire::hello::{
     Welcome,
 };
 use weft_wire::secure::{Handshake, Sealing};
-use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, WireError};
+use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, SessionOwner, WireError};
 
 /// Who the peer has shown to be.
 #[derive(Debug)]
@@ -23,6 +23,13 @@ pub(crate) struct Greeted {
     pub is_server: bool,
     /// On this node, so that descriptors can be passed.
     pub local: bool,
+}
+
+impl Greeted {
+    /// The owner of the session.
+    pub fn owner(&self) -> SessionOwner {
+        SessionOwner { uid: self.identity.uid, is_server: self.is_server }
+    }
 }
 
 /// Why there was no greeting.

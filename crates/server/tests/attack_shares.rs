@@ -92,7 +92,7 @@ fn stage<F: AsyncFnOnce(&Stage)>(change: impl FnOnce(&mut ServerConfig), test: F
 }
 
 fn at(name: &str) -> Place {
-    Place { base: ROOT, path: name.as_bytes().to_vec(), follow: true }
+    Place::from_root(name, true)
 }
 
 async fn meta(client: &mut Peer, request: MetaRequest) -> MetaReply {

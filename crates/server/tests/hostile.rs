@@ -390,12 +390,10 @@ fn mutated_messages_are_survived() {
             let flag = Arc::new(AtomicBool::new(false));
             let mut rng = Rng::new(5);
             let part = datafile(0, 5, 0);
+            let cap = Client::connect(&stage.env, &stage.unix).await.grant(5, weft_wire::Rights(7), 1 << 40);
             let requests = [
-                write_request(part, secret().grant(part.file, weft_wire::Rights(7), 1 << 40), 0, 300),
-                DataRequest::GetLens {
-                    cap: secret().grant(part.file, weft_wire::Rights(7), 1 << 40),
-                    datafiles: vec![part; 30],
-                },
+                write_request(part, cap, 0, 300),
+                DataRequest::GetLens { cap, datafiles: vec![part; 30] },
                 DataRequest::Release { slots: (0..50).collect() },
             ];
             for round in 0..600 {

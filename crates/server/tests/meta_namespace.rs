@@ -27,7 +27,13 @@ fn the_minimal_path() {
         assert!(opened.created && !opened.must_truncate);
         assert_eq!(opened.layout.as_ref().map(|layout| layout.objects().count()), Some(4));
         let cap = opened.cap.expect("a right");
-        assert!(secret().verify(&cap, opened.attr.file, weft_wire::Rights::WRITE, opened.attr.ctime));
+        assert!(secret().verify(
+            root.ctx.session,
+            &cap,
+            opened.attr.file,
+            weft_wire::Rights::WRITE,
+            opened.attr.ctime
+        ));
         let unsettled = root.stat("d/f").await.expect("there").unsettled.expect("being written");
         assert!(!unsettled.may_settle);
         let end = weft_core::ByteLen(5000);

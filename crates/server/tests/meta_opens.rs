@@ -10,6 +10,7 @@ use weft_core::{ByteLen, LocalOffset, Nanos, RecordedLens, ServerId, Timestamp};
 use weft_env::sim::{DiskFaults, Sim, SimEnv};
 use weft_env::{Dir, Env, File, OpenMode};
 use weft_wire::Errno;
+use weft_wire::hello::SessionId;
 use weft_wire::meta::*;
 
 /// Runs `body` with a service in the simulated world, where waiting takes no time.
@@ -43,7 +44,9 @@ async fn settle(peer: &Peer<SimEnv>, attr: &Attr, size: u64) {
     let unsettled = attr.unsettled.as_ref().expect("unsettled");
     let (file, epoch, cap) = (attr.file, unsettled.epoch, unsettled.cap);
     let request = MetaRequest::Settle { file, epoch, cap, found: found(size) };
-    done(peer.ask(request).await).expect("taken or not");
+    // Taken or not; refused when its capability has ended.
+    let told = done(peer.ask(request).await);
+    assert!(matches!(told, Ok(()) | Err(Errno::EACCES)), "{told:?}");
 }
 
 async fn truncate(peer: &mut Peer<SimEnv>, path: &str) -> MetaRequest {
@@ -292,7 +295,7 @@ fn an_unlinked_file_lives_until_its_last_close_and_is_then_removed() {
         let (_, _) = b.open("f", READ).await.expect("there");
         a.unlink("f").await.expect("removed");
         let file = opened.attr.file;
-        let by_number = MetaRequest::Stat { at: Place { base: file, path: vec![], follow: false } };
+        let by_number = MetaRequest::Stat { at: Place::at_inode(file, opened.attr.proof) };
         assert_eq!(attr(a.ask(by_number.clone()).await).expect("open").nlink, 0);
         a.close(handle, wrote(9, env.wall())).await.expect("open");
         env.sleep(Nanos::from_s(20)).await;
@@ -546,12 +549,14 @@ fn after_a_crash_clients_get_back_what_they_had_before_others_get_it() {
             handle: *handle,
             file: opened.attr.file,
             flags: WRITE,
+            proof: Some(opened.attr.proof),
             cap: opened.cap,
             caching: false,
         };
         let mut forged = reopen(&held);
         forged.handle = HandleId(99);
         forged.cap.as_mut().expect("given").mac[0] ^= 1;
+        forged.proof.as_mut().expect("given").0[0] ^= 1;
         let opens = vec![reopen(&held), reopen(&orphan), forged];
         let locks = vec![ReclaimLock {
             file: held.1.attr.file,
@@ -580,7 +585,14 @@ fn after_a_crash_clients_get_back_what_they_had_before_others_get_it() {
 
 /// `Reclaim` of one file and the lock of [`lock`] on it, by the session that had both.
 fn reclaim_locked(handle: HandleId, opened: &Opened) -> MetaRequest {
-    let open = ReclaimOpen { handle, file: opened.attr.file, flags: WRITE, cap: opened.cap, caching: false };
+    let open = ReclaimOpen {
+        handle,
+        file: opened.attr.file,
+        flags: WRITE,
+        proof: Some(opened.attr.proof),
+        cap: opened.cap,
+        caching: false,
+    };
     let lock = ReclaimLock {
         file: opened.attr.file,
         space: LockSpace::Record,
@@ -939,8 +951,9 @@ fn records_of_datafiles_grow_with_what_is_written_and_shrink_with_cuts_alone() {
         record(&a, emptied, written(data, 20)).await;
         assert_eq!(recorded(&b, reader).await.0, lens(20));
         // One who shares its open file with it, too; not so when they are lost in the middle of a cut.
-        let open = ReclaimOpen { handle: HandleId(77), file: data, flags, cap: opened.cap, caching: false };
-        let reply = b.ask(MetaRequest::Adopt { open }).await;
+        let proof = Some(opened.attr.proof);
+        let open = ReclaimOpen { handle: HandleId(77), file: data, flags, proof, cap: None, caching: false };
+        let reply = b.ask(MetaRequest::Adopt { open, parent: SessionId(1).name() }).await;
         assert!(matches!(reply, MetaReply::Opened(_)), "{reply:?}");
         a.gone().await;
         let mut c = Peer::new(&service, 3, user(0));
@@ -955,14 +968,14 @@ fn ends_of_an_open_that_is_told_again_are_not_recorded() {
     with_service(async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, opened) = a.open("f", CREATE).await.expect("made");
-        let (file, cap) = (opened.attr.file, opened.cap);
+        let (file, proof, cap) = (opened.attr.file, Some(opened.attr.proof), opened.cap);
         let cut = MetaRequest::Truncate { at: at("f"), handle: Some(handle), size: ByteLen(7) };
         assert!(matches!(a.change(cut).await, MetaReply::Truncate { .. }));
         a.gone().await;
         // Until after all that a lost session may do.
         env.sleep(Nanos::from_s(7200)).await;
         let a = Peer::new(&service, 1, user(0));
-        let open = ReclaimOpen { handle, file, flags: WRITE, cap, caching: false };
+        let open = ReclaimOpen { handle, file, flags: WRITE, proof, cap, caching: false };
         let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
         assert!(
             matches!(&reply, MetaReply::Reclaimed { lost_opens, .. } if lost_opens.is_empty()),
@@ -983,7 +996,7 @@ fn an_open_that_is_told_again_beside_other_writers_does_not_know_the_size() {
     with_service(async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, opened) = a.open("f", CREATE).await.expect("made");
-        let (file, cap) = (opened.attr.file, opened.cap);
+        let (file, proof, cap) = (opened.attr.file, Some(opened.attr.proof), opened.cap);
         a.gone().await;
         // Until after all that a lost session may do.
         env.sleep(Nanos::from_s(7200)).await;
@@ -991,7 +1004,7 @@ fn an_open_that_is_told_again_beside_other_writers_does_not_know_the_size() {
         done(b.ask(cut).await).expect("heard");
         let (writer, _) = b.open("f", WRITE).await.expect("there");
         let a = Peer::new(&service, 1, user(0));
-        let open = ReclaimOpen { handle, file, flags: WRITE, cap, caching: false };
+        let open = ReclaimOpen { handle, file, flags: WRITE, proof, cap, caching: false };
         let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
         assert!(
             matches!(&reply, MetaReply::Reclaimed { lost_opens, .. } if lost_opens.is_empty()),

@@ -60,7 +60,7 @@ fn what_was_asked_for_stands_in_the_samples() {
         let copy = DataRequest::Read { datafile: part, cap, offset: LocalOffset(0), len: 100, hints };
         one.call(&copy, &[]).await;
         // Who may not is not in there, and what is no request for bytes neither.
-        let reader = secret().grant(part.file, Rights::READ, 1 << 40);
+        let reader = one.grant(part.file.0, Rights::READ, 1 << 40);
         let refused = one.call(&write_request(part, reader, 0, 4), b"evil").await.0;
         assert_eq!(errno(&refused), Some(Errno::EACCES));
         one.call(&DataRequest::Sync { cap, datafiles: vec![part] }, &[]).await;

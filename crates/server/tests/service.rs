@@ -7,9 +7,9 @@ use weft_core::{ByteLen, LocalOffset, Nanos, TargetId};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::{Address, Conn, Env, File, Processor, Shared};
 use weft_wire::data::{DataReply, DataRequest, IoHints, Place, ProbeWork, lease};
-use weft_wire::hello::{Role, Security};
+use weft_wire::hello::{Role, Security, SessionId};
 use weft_wire::status::{StatusReply, StatusRequest};
-use weft_wire::{Errno, Rights};
+use weft_wire::{Errno, Rights, SessionOwner};
 
 fn with_server<F>(direct: bool, test: F)
 where
@@ -85,7 +85,7 @@ fn a_fence_keeps_older_capabilities_from_writing_over_a_restart() {
             let server = start(&env, config.clone()).await;
             let mut client = Client::connect(&env, &server.addresses()[0]).await;
             let old = client.cap(12);
-            let new = secret().grant(old.file, old.rights, old.expires_s + 5);
+            let new = client.grant(12, old.rights, old.expires_s + 5);
             let mut write = async |cap| {
                 let request = write_request(part, cap, 0, 4);
                 client.call(&request, b"ever").await.0
@@ -209,8 +209,11 @@ fn what_a_capability_does_not_allow_is_refused() {
         let part = datafile(0, 5, 0);
         let good = client.cap(5);
         assert_eq!(client.write(part, 0, b"secret").await, DataReply::Written);
-        let grant = |rights, until| secret().grant(part.file, rights, until);
-        let foreign = weft_wire::ClusterSecret::new(&[8; 32]).grant(part.file, Rights::READ, 1 << 40);
+        let (own, owner) = (client.bound, SessionOwner { uid: my_uid(), is_server: false });
+        let grant = |rights, until| secret().grant(own, part.file, rights, until);
+        let granted_to = |session| secret().grant(session, part.file, Rights::READ, 1 << 40);
+        let foreign = weft_wire::ClusterSecret::new(&[8; 32]).grant(own, part.file, Rights::READ, 1 << 40);
+        let other_user = SessionOwner { uid: owner.uid + 1, ..owner };
         let cases = [
             ("another file's", client.cap(6), Errno::EACCES),
             ("write only", grant(Rights::WRITE, 1 << 40), Errno::EACCES),
@@ -218,6 +221,8 @@ fn what_a_capability_does_not_allow_is_refused() {
             ("forged", weft_wire::Capability { mac: [0; 16], ..good }, Errno::EACCES),
             ("prolonged", weft_wire::Capability { expires_s: 1 << 50, ..good }, Errno::EACCES),
             ("another cluster's", foreign, Errno::EACCES),
+            ("another session's", granted_to(SessionId(2).bound_to(owner)), Errno::EACCES),
+            ("another user's", granted_to(SessionId(1).bound_to(other_user)), Errno::EACCES),
         ];
         for (name, cap, expected) in cases {
             for _ in 0..2 {

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IoSlice, IoSliceMut};
 use std::rc::Rc;
-use weft_client::{Client, Error, OpenFile, OpenFlags, Place, ROOT};
+use weft_client::{Client, Error, OpenFile, OpenFlags, Place};
 use weft_core::{ByteLen, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::device::DeviceCounters;
 use weft_env::sim::{self, Control, DiskFaults, Sim, SimConfig, SimEnv, SimNotify};
@@ -458,7 +458,7 @@ impl<'w> Drive<'w> {
 const READ_WRITE_CREATE: OpenFlags = OpenFlags { write: true, create: true, ..OpenFlags::READ };
 
 fn place(path: String) -> Place {
-    Place { base: ROOT, path: path.into(), follow: true }
+    Place::from_root(path, true)
 }
 
 /// Why an operation was not done.

@@ -1,9 +1,11 @@
 //! Capabilities: what the metadata service lets a client do with one file, as data servers can verify it.
 //!
 //! Knowing a file id opens nothing: every data request carries a capability whose MAC only the servers of the
-//! cluster can make.
+//! cluster can make. The MAC covers the session for which the capability was made, and with it the session's owner
+//! ([`BoundSession`]): sent by another session, or by the same session of another identity, it is refused.
 
 use crate::keys::ClusterSecret;
+use crate::session::BoundSession;
 use serde::{Deserialize, Serialize};
 use weft_core::{FileId, Integrity, Timestamp};
 
@@ -47,6 +49,9 @@ impl Rights {
         }
     }
 
+    /// What was found of the file's size and times may be settled ([`crate::meta::MetaRequest::Settle`]).
+    pub const SETTLE: Self = Self(64);
+
     /// Both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -59,7 +64,7 @@ impl Rights {
     }
 }
 
-/// A right to one file until a time, with a MAC over all of it.
+/// A right of one session to one file until a time, with a MAC over all of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Capability {
     /// On this file, as the generation of its datafiles that the file has at the time.
@@ -68,7 +73,7 @@ pub struct Capability {
     pub rights: Rights,
     /// Until this time of the servers' clocks, in seconds since 1970.
     pub expires_s: u64,
-    /// First 16 bytes of BLAKE3, keyed, over the fields above.
+    /// First 16 bytes of BLAKE3, keyed, over the fields above and the session.
     pub mac: [u8; 16],
 }
 
@@ -76,15 +81,22 @@ pub struct Capability {
 const CONTEXT: &str = "weft 2026 capability";
 
 impl ClusterSecret {
-    /// Makes a capability.
-    pub fn grant(&self, file: FileId, rights: Rights, expires_s: u64) -> Capability {
-        let mac = self.mac(CONTEXT, &covered(file, rights, expires_s));
+    /// Makes a capability of `session`.
+    pub fn grant(&self, session: BoundSession, file: FileId, rights: Rights, expires_s: u64) -> Capability {
+        let mac = self.mac(CONTEXT, &covered(session, file, rights, expires_s));
         Capability { file, rights, expires_s, mac }
     }
 
-    /// Whether `cap` was made with this secret, is for `file`, allows `needed` and has not expired at `now`.
-    pub fn verify(&self, cap: &Capability, file: FileId, needed: Rights, now: Timestamp) -> bool {
-        self.mac_holds(CONTEXT, &covered(cap.file, cap.rights, cap.expires_s), &cap.mac)
+    /// Whether `cap` was made with this secret for `session`, is for `file`, allows `needed` and has not expired at `now`.
+    pub fn verify(
+        &self,
+        session: BoundSession,
+        cap: &Capability,
+        file: FileId,
+        needed: Rights,
+        now: Timestamp,
+    ) -> bool {
+        self.mac_holds(CONTEXT, &covered(session, cap.file, cap.rights, cap.expires_s), &cap.mac)
             && cap.file == file
             && cap.rights.allow(needed)
             && i128::from(cap.expires_s) * 1_000_000_000 > now.0
@@ -92,17 +104,20 @@ impl ClusterSecret {
 }
 
 /// What the MAC covers.
-fn covered(file: FileId, rights: Rights, expires_s: u64) -> [u8; 17] {
-    let mut bytes = [0; 17];
+fn covered(session: BoundSession, file: FileId, rights: Rights, expires_s: u64) -> [u8; 33] {
+    let mut bytes = [0; 33];
     bytes[0..8].copy_from_slice(&file.0.to_le_bytes());
     bytes[8] = rights.0;
     bytes[9..17].copy_from_slice(&expires_s.to_le_bytes());
+    bytes[17..33].copy_from_slice(&session.0.to_le_bytes());
     bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SESSION: BoundSession = BoundSession(3);
 
     #[test]
     fn integrity_is_told_by_the_rights() {
@@ -114,23 +129,25 @@ mod tests {
     }
 
     #[test]
-    fn only_the_granted_file_rights_and_time_pass() {
+    fn only_the_granted_session_file_rights_and_time_pass() {
         let secret = ClusterSecret::new(&[7; 32]);
-        let cap = secret.grant(FileId(5), Rights::READ, 100);
+        let cap = secret.grant(SESSION, FileId(5), Rights::READ, 100);
         let at = |s: i64| Timestamp::from_parts(s, 0);
-        assert!(secret.verify(&cap, FileId(5), Rights::READ, at(99)));
-        assert!(!secret.verify(&cap, FileId(6), Rights::READ, at(99)), "another file");
-        assert!(!secret.verify(&cap, FileId(5), Rights::WRITE, at(99)), "another right");
-        assert!(!secret.verify(&cap, FileId(5), Rights::READ, at(100)), "expired");
+        assert!(secret.verify(SESSION, &cap, FileId(5), Rights::READ, at(99)));
+        assert!(!secret.verify(SESSION, &cap, FileId(6), Rights::READ, at(99)), "another file");
+        assert!(!secret.verify(SESSION, &cap, FileId(5), Rights::WRITE, at(99)), "another right");
+        assert!(!secret.verify(SESSION, &cap, FileId(5), Rights::READ, at(100)), "expired");
         assert!(
-            !ClusterSecret::new(&[8; 32]).verify(&cap, FileId(5), Rights::READ, at(99)),
+            !ClusterSecret::new(&[8; 32]).verify(SESSION, &cap, FileId(5), Rights::READ, at(99)),
             "another cluster"
         );
+        let other = BoundSession(SESSION.0 ^ 1 << 127);
+        assert!(!secret.verify(other, &cap, FileId(5), Rights::READ, at(99)), "another session");
         let forged = Capability { rights: Rights::READ.and(Rights::WRITE), ..cap };
-        assert!(!secret.verify(&forged, FileId(5), Rights::WRITE, at(99)), "widened");
+        assert!(!secret.verify(SESSION, &forged, FileId(5), Rights::WRITE, at(99)), "widened");
         let forged = Capability { rights: Rights::READ.and(Rights::UNCHECKED), ..cap };
-        assert!(!secret.verify(&forged, FileId(5), Rights::READ, at(99)), "another integrity");
+        assert!(!secret.verify(SESSION, &forged, FileId(5), Rights::READ, at(99)), "another integrity");
         let forged = Capability { expires_s: 1000, ..cap };
-        assert!(!secret.verify(&forged, FileId(5), Rights::READ, at(99)), "prolonged");
+        assert!(!secret.verify(SESSION, &forged, FileId(5), Rights::READ, at(99)), "prolonged");
     }
 }

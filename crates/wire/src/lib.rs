@@ -25,6 +25,7 @@ pub mod keys;
 pub mod link;
 pub mod meta;
 pub mod secure;
+pub mod session;
 pub mod status;
 pub mod watch;
 
@@ -34,3 +35,4 @@ pub use error::{Errno, WireError};
 pub use header::{Family, HEADER_LEN, Header, Kind, Malformed};
 pub use keys::{ClusterSecret, KeyClaims, KeyId};
 pub use link::{Incoming, Link};
+pub use session::{BoundSession, SessionName, SessionOwner, WalkProof};

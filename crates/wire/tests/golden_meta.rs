@@ -10,11 +10,13 @@ use weft_core::{
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::hello::Identity;
 use weft_wire::meta::*;
-use weft_wire::{Errno, WireError};
+use weft_wire::{Errno, SessionName, WalkProof, WireError};
 
 fn at(path: &str) -> Place {
-    Place { base: ROOT, path: path.into(), follow: true }
+    Place::from_root(path, true)
 }
+
+const PROOF: WalkProof = WalkProof([0xab; 16]);
 
 fn cap() -> Capability {
     Capability { file: FileId(77), rights: Rights::LENGTH, expires_s: 1_800_000_000, mac: [0xcd; 16] }
@@ -47,6 +49,7 @@ fn attr(unsettled: bool) -> Attr {
     let time = |s| Timestamp::from_parts(s, 999_999_999);
     Attr {
         file: FileId(77),
+        proof: PROOF,
         kind: FileType::Regular,
         mode: 0o644,
         uid: 1000,
@@ -116,6 +119,7 @@ fn reclaim_open() -> ReclaimOpen {
         handle: HandleId(5),
         file: FileId(77),
         flags: OpenFlags { read: true, ..OpenFlags::default() },
+        proof: Some(PROOF),
         cap: Some(cap()),
         caching: true,
     }
@@ -167,8 +171,9 @@ fn requests() {
     };
     let requests = [
         MetaRequest::Stat { at: at("a/b/c") },
+        MetaRequest::Stat { at: Place { path: b"c".to_vec(), ..Place::at_inode(FileId(77), PROOF) } },
         MetaRequest::Open { at: at("new"), flags, mode: 0o600, handle, layout: spec(), cache: true },
-        MetaRequest::Adopt { open: reclaim_open() },
+        MetaRequest::Adopt { open: reclaim_open(), parent: SessionName(300) },
         MetaRequest::Close { handle, summary: summary.clone() },
         MetaRequest::Settle { file: FileId(77), epoch: 9, cap: cap(), found },
         MetaRequest::Truncate { at: at(""), handle: Some(handle), size: ByteLen(300) },
@@ -275,6 +280,7 @@ fn replies() {
     };
     let moving = Moving {
         file: FileId(77),
+        proof: PROOF,
         from: cap(),
         from_layout: layout(),
         to: Capability { file: FileId(77).of_generation(3), ..cap() },
@@ -286,6 +292,7 @@ fn replies() {
     };
     let scanned = ScannedInode {
         file: FileId(77),
+        proof: PROOF,
         kind: FileType::Regular,
         size: ByteLen(5),
         settled: true,

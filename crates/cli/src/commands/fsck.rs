@@ -105,7 +105,7 @@ struct Check<'a> {
 }
 
 fn place(inode: &ScannedInode) -> Place {
-    Place { base: inode.file.inode(), path: Vec::new(), follow: false }
+    Place::at_inode(inode.file.inode(), inode.proof)
 }
 
 impl Fsck {

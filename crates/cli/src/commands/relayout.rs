@@ -129,7 +129,7 @@ impl<'a> Mover<'a> {
         let nth = self.sum.files + self.sum.failed + 1;
         self.bar.set_message(format!("{nth}/{}: {name}", self.files.max(nth)));
         self.bar.set_position(0);
-        let place = Place { base: inode.file.inode(), path: Vec::new(), follow: false };
+        let place = Place::at_inode(inode.file.inode(), inode.proof);
         let bar = &self.bar;
         let mut go_on = |at: MoveProgress| {
             bar.set_length(at.of.0);

@@ -9,7 +9,7 @@ use weft_client::{Client, ClientOptions, Error, LastKnown};
 use weft_config::Cluster;
 use weft_core::Nanos;
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{Attr, Entry, FileType, Place, ROOT};
+use weft_wire::meta::{Attr, Entry, FileType, Place};
 
 /// Entries asked for at a time.
 const PAGE: u32 = 1000;
@@ -95,7 +95,7 @@ impl Weft {
     ) -> Result<T, Failure> {
         let mut path = bytes::bytes(inside);
         for _ in 0..LINKS_MAX {
-            match ask(&Place { base: ROOT, path, follow }) {
+            match ask(&Place::from_root(path, follow)) {
                 Err(Error::Elsewhere { target, rest, .. }) => {
                     let target = bytes::text(&target);
                     let Some(below) = self.strip(&target) else {
@@ -127,7 +127,7 @@ impl Weft {
 
     /// Attributes as in [`Weft::known`], or `None` when nothing is there.
     pub fn look(&self, inside: &str, follow: bool) -> Result<Option<LastKnown>, Failure> {
-        let place = Place { base: ROOT, path: bytes::bytes(inside), follow };
+        let place = Place::from_root(bytes::bytes(inside), follow);
         match block_on(self.client.stat_last_known(&place)) {
             Ok(known) => Ok(Some(known)),
             Err(error) if error.errno() == libc::ENOENT => Ok(None),

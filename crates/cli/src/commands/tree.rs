@@ -7,7 +7,7 @@ use clap::Args;
 use std::path::PathBuf;
 use weft_client::Error;
 use weft_env::real::block_on;
-use weft_wire::meta::{FileType, LayoutSpec, OpenFlags, Place, ROOT, SetAttr, SetTime};
+use weft_wire::meta::{FileType, LayoutSpec, OpenFlags, Place, SetAttr, SetTime};
 
 /// Renames or moves within Weft.
 #[derive(Args)]
@@ -241,7 +241,7 @@ impl Ln {
 
 /// The name itself: a link at the end is not followed.
 fn plain(inside: &str) -> Place {
-    Place { base: ROOT, path: bytes::bytes(inside), follow: false }
+    Place::from_root(bytes::bytes(inside), false)
 }
 
 /// The permission bits that this process takes off.

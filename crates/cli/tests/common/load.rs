@@ -10,7 +10,7 @@ use weft_client::{Client, OpenFile};
 use weft_config::Cluster;
 use weft_core::{ByteLen, FileOffset};
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{LayoutSpec, OpenFlags, Place, ROOT};
+use weft_wire::meta::{LayoutSpec, OpenFlags, Place};
 
 const FILES_MAX: usize = 6;
 const LEN_MAX: u64 = 3 << 20;
@@ -61,7 +61,7 @@ pub struct Worker<'a> {
 }
 
 fn place(path: &str) -> Place {
-    Place { base: ROOT, path: path.as_bytes().to_vec(), follow: false }
+    Place::from_root(path.as_bytes().to_vec(), false)
 }
 
 const WRITE: OpenFlags =

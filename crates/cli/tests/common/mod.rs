@@ -166,7 +166,7 @@ pub fn succeeded(command: &mut Command) -> String {
 }
 
 /// The preload library stands beside the command; `cargo test -p weft-cli` alone does not build it.
-fn built() {
+pub fn built() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let mut cargo = Command::new(env!("CARGO"));

@@ -164,6 +164,7 @@ impl<E: Env> OpenFile<E> {
         let record = Arc::new(OpenRecord {
             handle,
             file: attr.file,
+            proof: attr.proof,
             flags,
             cap: RwLock::new(cap),
             lost: AtomicBool::new(false),
@@ -298,7 +299,7 @@ impl<E: Env> OpenFile<E> {
 
     /// A place that names this file by its inode.
     pub fn place(&self) -> Place {
-        Place { base: self.file(), path: Vec::new(), follow: false }
+        Place::at_inode(self.file(), self.state.record.proof)
     }
 
     /// The client that opened it.

@@ -122,6 +122,7 @@ impl<E: Env> Client<E> {
         let record = Arc::new(OpenRecord {
             handle,
             file: moving.file,
+            proof: moving.proof,
             flags: OpenFlags::READ,
             cap: RwLock::new(Some(moving.from)),
             lost: AtomicBool::new(false),

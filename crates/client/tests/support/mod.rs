@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use weft_client::{
-    Client, ClientOptions, ClusterMap, Credentials, Key, LayoutSpec, OpenFile, OpenFlags, Place, ROOT,
-    Transport,
+    Client, ClientOptions, ClusterMap, Credentials, Key, LayoutSpec, OpenFile, OpenFlags, Place, Transport,
 };
 use weft_core::{ByteLen, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::real::RealEnv;
@@ -222,7 +221,7 @@ pub fn options(transport: Transport) -> ClientOptions {
 }
 
 pub fn at(path: &str) -> Place {
-    Place { base: ROOT, path: path.into(), follow: true }
+    Place::from_root(path, true)
 }
 
 pub const READ_WRITE: OpenFlags =

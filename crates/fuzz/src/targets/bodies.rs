@@ -9,10 +9,10 @@ use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId, Timesta
 use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta, SAMPLES_MAX, Sample, Samples};
 use weft_wire::header::BODY_LEN_MAX;
 use weft_wire::hello::{Hello, HelloReply, Means, Opening};
-use weft_wire::meta::{Entry, FileType, MetaCall, MetaReply, MetaRequest, ROOT};
+use weft_wire::meta::{Entry, FileType, MetaCall, MetaReply, MetaRequest};
 use weft_wire::secure::Handshake;
 use weft_wire::status::{StatusReply, StatusRequest};
-use weft_wire::{ClusterSecret, Family, Header, Kind, Malformed, Rights};
+use weft_wire::{BoundSession, ClusterSecret, Family, Header, Kind, Malformed, Rights};
 
 /// Bytes reserved for a byte of body, at most: an empty string is one byte on the wire, 24 in memory, and a vector
 /// grows by doubling.
@@ -120,7 +120,8 @@ pub fn data_request_seeds() -> Vec<Vec<u8>> {
         file: FileId(1 << 40),
         object: ObjectId { component: 0, column: n as u16 },
     };
-    let cap = ClusterSecret::new(&[7; 32]).grant(FileId(1 << 40), Rights::WRITE, 1 << 31);
+    let session = BoundSession(9);
+    let cap = ClusterSecret::new(&[7; 32]).grant(session, FileId(1 << 40), Rights::WRITE, 1 << 31);
     let datafiles: Vec<_> = (0..20_000u32).map(datafile).collect();
     let lens = datafiles.iter().take(5_000).map(|&id| (id, ByteLen(1 << 50))).collect();
     let mut seeds = golden!("data_request.txt");
@@ -159,7 +160,7 @@ pub fn meta_request_seeds() -> Vec<Vec<u8>> {
     let mut seeds = golden!("meta_call.txt");
     // A bare request with a call's two fields before it.
     seeds.extend(golden!("meta_request.txt").into_iter().map(|request| [&[5, 0], &request[..]].concat()));
-    let at = weft_wire::meta::Place { base: ROOT, path: b"dir/".repeat(1000), follow: true };
+    let at = weft_wire::meta::Place::from_root(b"dir/".repeat(1000), true);
     let value = vec![0x80; weft_wire::meta::XATTR_LEN_MAX];
     let request = MetaRequest::SetXattr { at, name: "user.long".into(), value, create: true, replace: false };
     seeds.push(encoded(&MetaCall { seq: 1, on_behalf: None, request }));

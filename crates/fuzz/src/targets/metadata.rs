@@ -18,7 +18,8 @@ use weft_store::metadata::{
     Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, ReapRow, ReplyRow, RoomRow, RuleRow, RulesRow,
     StartRow, Table, TargetRow, Untrusted, seal, sums_bytes,
 };
-use weft_wire::{ClusterSecret, Rights};
+use weft_wire::hello::SessionId;
+use weft_wire::{ClusterSecret, SessionOwner};
 
 const KEY: &[u8] = b"\0\0\0\0\0\0\0\x07";
 
@@ -298,9 +299,11 @@ pub fn metadata_identity_seeds() -> Vec<Vec<u8>> {
 }
 
 pub fn handle_token_seeds() -> Vec<Vec<u8>> {
-    let cap = ClusterSecret::new(&[7; 32]).grant(FileId(7), Rights::READ, 1 << 31);
+    let session = SessionId(7).bound_to(SessionOwner { uid: 1000, is_server: false });
+    let proof = ClusterSecret::new(&[7; 32]).prove_walk(FileId(7), session);
     let flags = OpenFlags { read: true, ..OpenFlags::default() };
-    let token = HandleToken { file: FileId(7), flags, cap: Some(cap), path: b"a/b".to_vec() };
-    let bare = HandleToken { cap: None, path: vec![], ..token.clone() };
+    let session = SessionId(7).name();
+    let token = HandleToken { file: FileId(7), flags, proof, session, path: b"a/b".to_vec() };
+    let bare = HandleToken { path: vec![], ..token.clone() };
     vec![token.encode(), bare.encode(), encoded(&HandleId(1))]
 }

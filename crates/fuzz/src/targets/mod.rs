@@ -73,6 +73,8 @@ targets! {
     layout = layout, layout::seeds, Shape::Binary;
     /// Capabilities and their verification.
     capability = capability, capability::seeds, Shape::Binary;
+    /// Walk proofs and their verification, and the places that carry them.
+    walk_proof = capability, capability::walk_proof_seeds, Shape::Binary;
     /// The cluster file.
     cluster_file = config, config::cluster_file_seeds, Shape::Text(config::WORDS);
     /// The cluster file that is written for an embedded cluster under any path.

@@ -104,7 +104,7 @@ fn config() -> Config {
 }
 
 pub fn meta_service_seeds() -> Vec<Vec<u8>> {
-    let at = |path: &str| Place { base: ROOT, path: path.into(), follow: true };
+    let at = |path: &str| Place::from_root(path, true);
     let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
     let open = |path: &str, handle| MetaRequest::Open {
         at: at(path),

@@ -5,7 +5,7 @@ use super::real::RealCluster;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weft_client::{Place, ROOT};
+use weft_client::Place;
 use weft_core::Nanos;
 use weft_env::real::{RealEnv, block_on};
 use weft_env::{Env, Notify};
@@ -40,7 +40,7 @@ impl Transport {
         let failed = |error: io::Error| format!("servers for the ping: {error}");
         let mut cluster = RealCluster::start(below, servers, None).map_err(failed)?;
         let client = cluster.client();
-        let root = Place { base: ROOT, path: Vec::new(), follow: true };
+        let root = Place::from_root(Vec::new(), true);
         let ping = |count: u32| -> Result<Duration, String> {
             let begin = Instant::now();
             for _ in 0..count {

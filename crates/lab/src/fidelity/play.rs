@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use weft_client::{Client, Error, OpenFile, OpenFlags, Place, ROOT};
+use weft_client::{Client, Error, OpenFile, OpenFlags, Place};
 use weft_core::{ByteLen, FileOffset};
 use weft_env::real::{RealEnv, block_on};
 use weft_workload::{FileRef, Op, Workload};
@@ -15,7 +15,7 @@ const FOLDER: &str = "workload";
 const PIECE: u64 = 1 << 20;
 
 fn place(path: String) -> Place {
-    Place { base: ROOT, path: path.into(), follow: true }
+    Place::from_root(path, true)
 }
 
 /// Makes what is there before, then plays; how long that took from the first operation to the last end.

@@ -3,7 +3,7 @@
 use crate::errno::{Fail, Res};
 use crate::open::parts;
 use crate::pathname;
-use crate::route::{self, Spot};
+use crate::route::{self, Base, Spot};
 use weft_client::{Attr, Error, FileType, Place, ROOT};
 use weft_core::FileId;
 
@@ -35,12 +35,17 @@ fn elsewhere(from: &[u8], target: &[u8], rest: &[u8]) -> Vec<u8> {
 }
 
 pub fn place(at: &Spot, follow: bool) -> Place {
-    let (base, path) = match at.base {
-        Some((inode, start)) => (FileId(inode), &at.text[start..]),
-        None => (ROOT, &at.text[..]),
+    let (base, proof, path) = match at.base {
+        Some((base, start)) => (FileId(base.inode), Some(base.proof), &at.text[start..]),
+        None => (ROOT, None, &at.text[..]),
     };
     let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
-    Place { base, path, follow: follow || at.must_dir }
+    Place { base, proof, path, follow: follow || at.must_dir }
+}
+
+/// An inode from which names are walked.
+pub fn base_of(attr: &Attr) -> Base {
+    Base { inode: attr.file.0, proof: attr.proof }
 }
 
 pub fn kind_of(mode: u32) -> Res<FileType> {

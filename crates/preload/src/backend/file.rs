@@ -1,10 +1,10 @@
 //! What is asked of an open file.
 
 use super::Interrupted;
-use super::convert::stat_of;
+use super::convert::{base_of, stat_of};
 use crate::errno::Res;
 use crate::pathname;
-use crate::route::Spot;
+use crate::route::{Base, Spot};
 use std::io::{IoSlice, IoSliceMut};
 use weft_client::{FileType, HeldLock, LockKind, LockOwner, LockRange, LockSpace, OpenFile, Wait};
 use weft_core::{ByteLen, Extent, FileOffset};
@@ -88,7 +88,12 @@ impl File {
         // The inode alone; the text serves messages only.
         let text = pathname::join(b"/", self.0.path());
         let start = text.len();
-        Spot { text, base: Some((self.0.file().0, start)), must_dir: false }
+        Spot { text, base: Some((self.base(), start)), must_dir: false }
+    }
+
+    /// Its inode, from which names are walked.
+    pub fn base(&self) -> Base {
+        base_of(self.0.attr_at_open())
     }
 
     /// Its inode number.

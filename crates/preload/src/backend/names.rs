@@ -1,10 +1,10 @@
 //! What is asked by a path.
 
 use super::connect::client;
-use super::convert::{kind_of, place, stat_of};
+use super::convert::{base_of, kind_of, place, stat_of};
 use super::{Backend, File, How, Name};
 use crate::errno::Res;
-use crate::route::Spot;
+use crate::route::{Base, Spot};
 use weft_client::{Client, FileType, HandleToken, Place, SetAttr};
 use weft_core::{ByteLen, Layout};
 use weft_env::real::{RealEnv, block_on};
@@ -18,6 +18,12 @@ const MAGIC: i64 = 0x7765_6674;
 impl Backend {
     pub fn stat(&self, at: &Spot, follow: bool) -> Res<libc::stat> {
         Ok(stat_of(&block_on(self.client.stat_last_known(&place(at, follow)))?.attr))
+    }
+
+    /// Attributes, and the inode from which names in it are walked.
+    pub fn stat_base(&self, at: &Spot, follow: bool) -> Res<(libc::stat, Base)> {
+        let attr = block_on(self.client.stat_last_known(&place(at, follow)))?.attr;
+        Ok((stat_of(&attr), base_of(&attr)))
     }
 
     pub fn open(&self, at: &Spot, how: &How) -> Res<File> {

@@ -27,20 +27,20 @@ pub fn path_now(open: &Open) -> Res<Vec<u8>> {
     if backend.stat(&Spot::at(open.path()), true).is_ok_and(|st| st.st_ino == own) {
         return super::attrs::resolved(&Spot::at(open.path()));
     }
-    let by_inode = |inode, rest: &[u8]| Spot { text: rest.to_vec(), base: Some((inode, 0)), must_dir: false };
+    let by_inode = |base, rest: &[u8]| Spot { text: rest.to_vec(), base: Some((base, 0)), must_dir: false };
     let root = backend.stat(&Spot::at(b"/".to_vec()), true)?.st_ino;
-    let mut at = own;
+    let mut at = open.directory_base().ok_or(libc::ENOTDIR)?;
     let mut path = Vec::new();
     // A path has at most 4,096 bytes, so at most 2,048 names.
     for _ in 0..2048 {
-        if at == root {
+        if at.inode == root {
             return Ok(if path.is_empty() { b"/".to_vec() } else { path });
         }
-        let parent = backend.stat(&by_inode(at, b"/.."), true)?.st_ino;
+        let (_, parent) = backend.stat_base(&by_inode(at, b"/.."), true)?;
         let mut after = Vec::new();
         let name = loop {
             let (names, more) = backend.list(&by_inode(parent, b"/"), &after)?;
-            if let Some(found) = names.iter().find(|name| name.inode == at) {
+            if let Some(found) = names.iter().find(|name| name.inode == at.inode) {
                 break found.name.clone();
             }
             match names.last() {

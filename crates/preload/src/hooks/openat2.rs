@@ -7,7 +7,7 @@ use crate::backend::{Backend, backend};
 use crate::errno::{Fail, Res};
 use crate::open;
 use crate::pathname;
-use crate::route::{self, Route, Spot};
+use crate::route::{self, Base, Route, Spot};
 use crate::serve::answer;
 use crate::table;
 use libc::{AT_FDCWD, c_char, c_int, size_t};
@@ -89,8 +89,8 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
                 return Err(libc::EXDEV.into());
             }
             let root = Spot::at(b"/".to_vec());
-            let inode = backend.stat(&root, true)?.st_ino;
-            let mut found = walk.go((inode, root.text), &spot.text)?;
+            let (_, base) = backend.stat_base(&root, true)?;
+            let mut found = walk.go((base, root.text), &spot.text)?;
             found.must_dir = spot.must_dir;
             found
         };
@@ -100,16 +100,16 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
 }
 
 /// The directory at which a relative path begins: its inode and its path from the root of the mount.
-fn start(backend: &Backend, dir: c_int) -> Res<(u64, Vec<u8>)> {
+fn start(backend: &Backend, dir: c_int) -> Res<(Base, Vec<u8>)> {
     if dir == AT_FDCWD {
         let text = route::cwd().ok_or(libc::ENOENT)?;
-        return Ok((backend.stat(&Spot::at(text.clone()), true)?.st_ino, text));
+        return Ok((backend.stat_base(&Spot::at(text.clone()), true)?.1, text));
     }
     let open = table::get(dir).ok_or(libc::EBADF)?;
     if !open.is_directory() {
         return Err(libc::ENOTDIR.into());
     }
-    Ok((open.stat()?.st_ino, open.path()))
+    Ok((open.directory_base().ok_or(libc::EBADF)?, open.path()))
 }
 
 struct Walk<'a> {
@@ -124,7 +124,7 @@ impl Walk<'_> {
     }
 
     /// The directory and the last name to which `path` leads from `from`.
-    fn go(&self, from: (u64, Vec<u8>), path: &[u8]) -> Res<Spot> {
+    fn go(&self, from: (Base, Vec<u8>), path: &[u8]) -> Res<Spot> {
         let must_dir = pathname::wants_directory(path);
         let mut dirs = vec![from];
         let mut todo: Vec<Vec<u8>> = Vec::new();
@@ -139,12 +139,12 @@ impl Walk<'_> {
                 self.up(&mut dirs)?;
                 continue;
             }
-            let (inode, text) = dirs.last().ok_or(libc::ENOENT)?;
-            let spot = below(*inode, text, &name);
+            let (base, text) = dirs.last().ok_or(libc::ENOENT)?;
+            let spot = below(*base, text, &name);
             let is_last = todo.is_empty();
             let kept = is_last && !must_dir;
-            let st = match self.backend.stat(&spot, false) {
-                Ok(st) => st,
+            let (st, found) = match self.backend.stat_base(&spot, false) {
+                Ok(known) => known,
                 Err(Fail::Errno(libc::ENOENT)) if is_last => return Ok(Spot { must_dir, ..spot }),
                 Err(fail) => return Err(fail),
             };
@@ -163,19 +163,19 @@ impl Walk<'_> {
             } else if is_last {
                 return Ok(Spot { must_dir, ..spot });
             } else if st.st_mode & libc::S_IFMT == libc::S_IFDIR {
-                dirs.push((st.st_ino, spot.text));
+                dirs.push((found, spot.text));
             } else {
                 return Err(libc::ENOTDIR.into());
             }
         }
         // The path is that of a directory already found.
-        let (inode, text) = dirs.pop().ok_or(libc::ENOENT)?;
+        let (base, text) = dirs.pop().ok_or(libc::ENOENT)?;
         let len = text.len();
-        Ok(Spot { text, base: Some((inode, len)), must_dir: true })
+        Ok(Spot { text, base: Some((base, len)), must_dir: true })
     }
 
     /// `..`
-    fn up(&self, dirs: &mut Vec<(u64, Vec<u8>)>) -> Res<()> {
+    fn up(&self, dirs: &mut Vec<(Base, Vec<u8>)>) -> Res<()> {
         if dirs.len() > 1 {
             dirs.pop();
             return Ok(());
@@ -183,20 +183,20 @@ impl Walk<'_> {
         if self.has(libc::RESOLVE_IN_ROOT) {
             return Ok(());
         }
-        let Some((inode, text)) = dirs.pop().filter(|_| !self.has(libc::RESOLVE_BENEATH)) else {
+        let Some((base, text)) = dirs.pop().filter(|_| !self.has(libc::RESOLVE_BENEATH)) else {
             return Err(libc::EXDEV.into());
         };
         let root = self.backend.stat(&Spot::at(b"/".to_vec()), true)?.st_ino;
-        if inode == root {
+        if base.inode == root {
             return Err(libc::EXDEV.into());
         }
-        let parent = Spot { text: b"/..".to_vec(), base: Some((inode, 0)), must_dir: false };
-        dirs.push((self.backend.stat(&parent, true)?.st_ino, pathname::split(&text).0.to_vec()));
+        let parent = Spot { text: b"/..".to_vec(), base: Some((base, 0)), must_dir: false };
+        dirs.push((self.backend.stat_base(&parent, true)?.1, pathname::split(&text).0.to_vec()));
         Ok(())
     }
 
     /// Where the target of a link goes on: an absolute one from a root, another one from where the walk is.
-    fn restart<'t>(&self, dirs: &mut Vec<(u64, Vec<u8>)>, target: &'t [u8]) -> Res<&'t [u8]> {
+    fn restart<'t>(&self, dirs: &mut Vec<(Base, Vec<u8>)>, target: &'t [u8]) -> Res<&'t [u8]> {
         if !target.starts_with(b"/") {
             return Ok(target);
         }
@@ -209,13 +209,13 @@ impl Walk<'_> {
             return Err(libc::EXDEV.into());
         };
         let root = Spot::at(b"/".to_vec());
-        *dirs = vec![(self.backend.stat(&root, true)?.st_ino, root.text)];
+        *dirs = vec![(self.backend.stat_base(&root, true)?.1, root.text)];
         Ok(rest)
     }
 }
 
-/// `name` in the directory `inode`, whose path is `text`.
-fn below(inode: u64, text: &[u8], name: &[u8]) -> Spot {
+/// `name` in the directory `base`, whose path is `text`.
+fn below(base: Base, text: &[u8], name: &[u8]) -> Spot {
     let start = if text == b"/" { 0 } else { text.len() };
-    Spot { text: pathname::join(text, name), base: Some((inode, start)), must_dir: false }
+    Spot { text: pathname::join(text, name), base: Some((base, start)), must_dir: false }
 }

@@ -13,7 +13,7 @@ pub use record_locks::{give_up_locks, has_record_locks, note_lock};
 use crate::backend::{self, File, backend};
 use crate::errno::Res;
 use crate::lock::Lock;
-use crate::route::Spot;
+use crate::route::{Base, Spot};
 use crate::{guard, limits, sys};
 use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
@@ -131,9 +131,9 @@ impl Open {
     }
 
     /// The inode from which relative paths are walked, for a directory.
-    pub fn directory_base(&self) -> Option<u64> {
+    pub fn directory_base(&self) -> Option<Base> {
         let _inside = guard::enter();
-        if self.directory { self.file().ok().map(File::inode) } else { None }
+        if self.directory { self.file().ok().map(File::base) } else { None }
     }
 
     pub fn is_directory(&self) -> bool {

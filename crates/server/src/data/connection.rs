@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weft_core::{FileId, TargetId, Timestamp};
 use weft_env::{Env, Shared};
 use weft_wire::hello::SessionId;
-use weft_wire::{Capability, ClusterSecret, Errno, Rights, WireError};
+use weft_wire::{BoundSession, Capability, ClusterSecret, Errno, Rights, WireError};
 
 /// Capabilities of a connection that have been verified, so that the next request need not.
 const CAPS_KEPT: usize = 8;
@@ -28,6 +28,8 @@ pub(crate) struct ConnectionRights {
 pub(crate) struct DataConnection<E: Env> {
     id: u64,
     pub(super) session: SessionId,
+    /// The session bound to who the peer is: capabilities that were made for it hold on this connection.
+    bound: BoundSession,
     pub(super) local: bool,
     pub(super) is_server: bool,
     is_administrator: bool,
@@ -57,6 +59,7 @@ impl<E: Env> DataConnection<E> {
         Self {
             id,
             session: greeted.session,
+            bound: greeted.session.bound_to(greeted.owner()),
             local: greeted.local,
             is_server: greeted.is_server,
             is_administrator: rights.is_administrator,
@@ -117,8 +120,8 @@ impl<E: Env> DataConnection<E> {
         }
         if !self.caps.contains(cap) {
             // Any time before its end will do here: the time is checked below.
-            if !secret.verify(cap, file, Rights::default(), Timestamp(i128::MIN)) {
-                return refuse(Errno::EACCES, "it was not made by this cluster");
+            if !secret.verify(self.bound, cap, file, Rights::default(), Timestamp(i128::MIN)) {
+                return refuse(Errno::EACCES, "it was not made by this cluster for this session and user");
             }
             match self.caps.get_mut(self.next) {
                 Some(oldest) => *oldest = *cap,

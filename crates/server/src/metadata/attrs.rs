@@ -13,12 +13,12 @@ use weft_wire::meta::{MetaReply, Place, SetAttr, SetTime};
 
 impl Op<'_> {
     pub(super) fn stat(&self, s: &dyn Snapshot, at: &Place) -> Outcome<MetaReply> {
-        let (file, inode) = walk(s, self.who, at)?.existing()?;
+        let (file, inode) = walk(s, self, at)?.existing()?;
         Ok(MetaReply::Attr(self.attr(file, &inode)))
     }
 
     pub(super) fn readlink(&self, s: &dyn Snapshot, at: &Place) -> Outcome<MetaReply> {
-        let (_, inode) = walk(s, self.who, at)?.existing()?;
+        let (_, inode) = walk(s, self, at)?.existing()?;
         match inode.node {
             Node::Symlink { target } => Ok(MetaReply::Target(target)),
             _ => Err(Errno::EINVAL.into()),
@@ -29,13 +29,13 @@ impl Op<'_> {
         if mask & !7 != 0 {
             return Err(Errno::EINVAL.into());
         }
-        let (_, inode) = walk(s, self.who, at)?.existing()?;
+        let (_, inode) = walk(s, self, at)?.existing()?;
         require(self.who, &inode, mask)?;
         Ok(MetaReply::Done)
     }
 
     pub(super) fn set_attr(&self, t: &mut dyn Transaction, at: &Place, set: &SetAttr) -> Outcome<MetaReply> {
-        let (file, mut inode) = walk(t, self.who, at)?.existing()?;
+        let (file, mut inode) = walk(t, self, at)?.existing()?;
         // Checked all together before anything changes.
         self.require_owner_change(&inode, set)?;
         if set.mode.is_some() && !owns(self.who, &inode) {

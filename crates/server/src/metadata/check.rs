@@ -87,6 +87,7 @@ impl Op<'_> {
             };
             scanned.push(ScannedInode {
                 file: data,
+                proof: self.core.secret.prove_walk(data, self.session),
                 kind,
                 size: inode.size,
                 settled,
@@ -102,6 +103,7 @@ impl Op<'_> {
         // the last inode takes those up to its end.
         let doomed = |data: FileId, layout| ScannedInode {
             file: data,
+            proof: self.core.secret.prove_walk(data, self.session),
             kind: FileType::Regular,
             size: ByteLen(0),
             settled: false,

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use weft_core::Nanos;
 use weft_env::Env;
 use weft_store::metadata::{Scan, Snapshot, StoredSnapshot, Table};
+use weft_wire::BoundSession;
 use weft_wire::Errno;
-use weft_wire::hello::SessionId;
 use weft_wire::meta::{DUMP_ROWS_MAX, DUMPS_MAX, DumpBegun, DumpedRow, MetaReply};
 
 /// About how many bytes a page may fill.
@@ -33,7 +33,7 @@ struct State {
 }
 
 struct Dump {
-    session: SessionId,
+    session: BoundSession,
     snapshot: Arc<StoredSnapshot>,
     last_used: Nanos,
 }
@@ -46,7 +46,7 @@ impl Dumps {
         state.dumps.len() < DUMPS_MAX
     }
 
-    fn add(&self, session: SessionId, snapshot: StoredSnapshot, now: Nanos) -> u64 {
+    fn add(&self, session: BoundSession, snapshot: StoredSnapshot, now: Nanos) -> u64 {
         let mut state = self.0.lock();
         state.last_number += 1;
         let number = state.last_number;
@@ -54,19 +54,19 @@ impl Dumps {
         number
     }
 
-    fn get(&self, session: SessionId, number: u64, now: Nanos) -> Option<Arc<StoredSnapshot>> {
+    fn get(&self, session: BoundSession, number: u64, now: Nanos) -> Option<Arc<StoredSnapshot>> {
         let mut state = self.0.lock();
         let dump = state.dumps.get_mut(&number).filter(|dump| dump.session == session)?;
         dump.last_used = now;
         Some(Arc::clone(&dump.snapshot))
     }
 
-    fn end(&self, session: SessionId, number: u64) {
+    fn end(&self, session: BoundSession, number: u64) {
         self.0.lock().dumps.retain(|found, dump| *found != number || dump.session != session);
     }
 
     /// A session has ended, and its dumps with it.
-    pub(super) fn session_ended(&self, session: SessionId) {
+    pub(super) fn session_ended(&self, session: BoundSession) {
         self.0.lock().dumps.retain(|_, dump| dump.session != session);
     }
 

@@ -2,6 +2,7 @@
 
 use super::fault::{Fault, Outcome};
 use super::op::{Op, file_type};
+use super::permit::{EXECUTE, allows};
 use super::tables::inode;
 use super::walk::walk;
 use std::ops::Bound;
@@ -27,12 +28,14 @@ impl Op<'_> {
         limit: u32,
         with_attr: bool,
     ) -> Outcome<MetaReply> {
-        let (dir, dir_inode) = walk(s, self.who, at)?.existing()?;
+        let (dir, dir_inode) = walk(s, self, at)?.existing()?;
         if !dir_inode.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }
         self.require_read(&dir_inode)?;
         let (found, mut more) = names(s, dir, after, limit.clamp(1, LIST_LIMIT_MAX) as usize, with_attr)?;
+        // Whoever may read a directory learns the names; what they lead to is reached by searching it.
+        let with_attr = with_attr && allows(self.who, &dir_inode, EXECUTE);
         let mut entries = Vec::with_capacity(found.len());
         let mut layouts = 0;
         for (name, row) in found {

@@ -4,8 +4,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::locks::{Acquire, LockMode, LockTable, Ticket, Wait};
 use weft_core::{ByteRange, FileId, Nanos};
+use weft_wire::BoundSession;
 use weft_wire::Errno;
-use weft_wire::hello::SessionId;
 use weft_wire::meta::{HandleId, HeldLock, LockKind, LockOwner, LockRange, LockSpace};
 
 /// A place in a queue is given up when nobody asked for it for this long: its client was interrupted.
@@ -18,12 +18,12 @@ const APPEND_TERM: Nanos = Nanos::from_s(15);
 const SPACES: [LockSpace; 3] = [LockSpace::Record, LockSpace::Flock, LockSpace::Append];
 
 type Key = (FileId, LockSpace);
-type Owner = (SessionId, LockOwner);
+type Owner = (BoundSession, LockOwner);
 
 /// A request for a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockRequest {
-    pub session: SessionId,
+    pub session: BoundSession,
     pub file: FileId,
     pub space: LockSpace,
     pub owner: LockOwner,
@@ -64,13 +64,13 @@ const REMEMBERED_MAX: usize = 65_536;
 #[derive(Default)]
 struct Past {
     /// `None`: several sessions.
-    files: BTreeMap<FileId, Option<SessionId>>,
+    files: BTreeMap<FileId, Option<BoundSession>>,
     /// There were more files than are remembered.
     overflowed: bool,
 }
 
 impl Past {
-    fn note(&mut self, file: FileId, session: SessionId) {
+    fn note(&mut self, file: FileId, session: BoundSession) {
         if self.files.len() >= REMEMBERED_MAX && !self.files.contains_key(&file) {
             self.overflowed = true;
             return;
@@ -81,7 +81,7 @@ impl Past {
         }
     }
 
-    fn others_had(&self, file: FileId, session: SessionId) -> bool {
+    fn others_had(&self, file: FileId, session: BoundSession) -> bool {
         match self.files.get(&file) {
             Some(only) => *only != Some(session),
             None => self.overflowed,
@@ -99,7 +99,7 @@ struct Behind {
 /// The latest request of a ticket.
 #[derive(Clone, Copy)]
 struct Asked {
-    session: SessionId,
+    session: BoundSession,
     uid: u32,
     at: Nanos,
 }
@@ -119,7 +119,7 @@ pub(super) struct Locks {
     table: LockTable<Key, Owner>,
     past: Past,
     /// Owners that have asked for something, with the process and the user behind each.
-    owners: BTreeMap<SessionId, BTreeMap<LockOwner, Behind>>,
+    owners: BTreeMap<BoundSession, BTreeMap<LockOwner, Behind>>,
     /// Session, user and time of the latest request of each ticket.
     asked: BTreeMap<Ticket, Asked>,
     /// Locks and owners by user; a user without any has no entry.
@@ -128,7 +128,7 @@ pub(super) struct Locks {
     appending: BTreeMap<FileId, (Owner, Nanos)>,
     /// Sessions that had locks when the service started, or have had some since: of others nobody can say who had theirs
     /// meanwhile.
-    known: BTreeSet<SessionId>,
+    known: BTreeSet<BoundSession>,
 }
 
 impl UserLocks {
@@ -140,12 +140,12 @@ impl UserLocks {
 
 impl Locks {
     /// None; of these sessions it is known that they had some when the service before this one ended.
-    pub(super) fn of_before(known: BTreeSet<SessionId>) -> Self {
+    pub(super) fn of_before(known: BTreeSet<BoundSession>) -> Self {
         Self { known, ..Self::default() }
     }
 
     /// A session will not come back.
-    pub(super) fn forget_session(&mut self, session: SessionId) {
+    pub(super) fn forget_session(&mut self, session: BoundSession) {
         self.known.remove(&session);
     }
 
@@ -274,7 +274,7 @@ impl Locks {
     }
 
     /// Gives up a place in a queue. Whether others should ask again.
-    pub(super) fn cancel(&mut self, session: SessionId, ticket: u64) -> bool {
+    pub(super) fn cancel(&mut self, session: BoundSession, ticket: u64) -> bool {
         let Some(ticket) = ticket.checked_sub(1).map(Ticket) else { return false };
         if self.asked.get(&ticket).is_none_or(|asked| asked.session != session) {
             return false;
@@ -298,13 +298,13 @@ impl Locks {
     }
 
     /// Whether a session has the append lock of a file: as this owner, or as any.
-    pub(super) fn appends(&self, session: SessionId, file: FileId, owner: Option<LockOwner>) -> bool {
+    pub(super) fn appends(&self, session: BoundSession, file: FileId, owner: Option<LockOwner>) -> bool {
         let holder = self.appending.get(&file).map(|(holder, _)| *holder);
         holder.is_some_and(|(of, holder)| of == session && owner.is_none_or(|owner| owner == holder))
     }
 
     /// The files of which a session has the append lock.
-    pub(super) fn appends_of(&self, session: SessionId) -> Vec<FileId> {
+    pub(super) fn appends_of(&self, session: BoundSession) -> Vec<FileId> {
         let own = self.appending.iter().filter(|(_, ((of, _), _))| *of == session);
         own.map(|(file, _)| *file).collect()
     }
@@ -346,7 +346,13 @@ impl Locks {
 
     /// A handle has been closed: its own locks go, and the session's all when it was its last of the file. Whether
     /// others should ask again.
-    pub(super) fn closed(&mut self, session: SessionId, file: FileId, handle: HandleId, last: bool) -> bool {
+    pub(super) fn closed(
+        &mut self,
+        session: BoundSession,
+        file: FileId,
+        handle: HandleId,
+        last: bool,
+    ) -> bool {
         let Some(owners) = self.owners.get_mut(&session) else { return false };
         let of_handle = LockOwner::Handle(handle);
         let of = owners.iter().filter(|(owner, _)| last || **owner == of_handle);
@@ -364,7 +370,7 @@ impl Locks {
     }
 
     /// A session has ended. Whether others should ask again.
-    pub(super) fn ended(&mut self, session: SessionId) -> bool {
+    pub(super) fn ended(&mut self, session: BoundSession) -> bool {
         // Owners that are forgotten may have places in queues still: of an append that was given up, of a handle that is
         // closed.
         let of_session = self.asked.iter().filter(|(_, asked)| asked.session == session);
@@ -387,7 +393,7 @@ mod tests {
 
     fn request(session: u128, handle: u64, start: u64, end: u64) -> LockRequest {
         LockRequest {
-            session: SessionId(session),
+            session: BoundSession(session),
             file: FileId(5),
             space: LockSpace::Flock,
             owner: LockOwner::Handle(HandleId(handle)),
@@ -407,10 +413,10 @@ mod tests {
         assert_eq!(locks.ask(b, false, 0, Nanos(0)), LockAnswer::Refused(Errno::EAGAIN));
         let LockAnswer::Wait(ticket) = locks.ask(b, true, 0, Nanos(0)) else { panic!("queued") };
         assert_eq!(locks.test(&b).map(|held| held.pid), Some(1));
-        assert!(locks.closed(SessionId(1), FileId(5), HandleId(1), true), "somebody waits");
+        assert!(locks.closed(BoundSession(1), FileId(5), HandleId(1), true), "somebody waits");
         assert_eq!(locks.ask(b, true, ticket, Nanos(1)), LockAnswer::Granted);
         let LockAnswer::Wait(_) = locks.ask(a, true, 0, Nanos(1)) else { panic!("queued") };
-        assert!(locks.ended(SessionId(2)));
+        assert!(locks.ended(BoundSession(2)));
         assert_eq!(locks.count(), 0);
     }
 
@@ -434,7 +440,7 @@ mod tests {
         // A retry with a ticket takes no further room; the granted range takes the place of the ticket.
         let LockAnswer::Wait(_) = locks.ask(of(7, 2, 1, 0), true, place, Nanos(1)) else { panic!("queued") };
         assert_eq!(locks.of_user(7).held, 4);
-        assert!(locks.ended(SessionId(1)), "its place is still there");
+        assert!(locks.ended(BoundSession(1)), "its place is still there");
         assert_eq!(locks.ask(of(7, 2, 1, 0), true, place, Nanos(2)), LockAnswer::Granted);
         assert_eq!(locks.of_user(7), UserLocks { held: 3, owners: 2 });
         // The middle of a range makes two of it, and all go with the handle.
@@ -444,13 +450,13 @@ mod tests {
         let middle = LockRequest { range: ByteRange::new(40, 50).expect("not empty"), ..wide };
         assert_eq!(locks.unlock(&middle), Ok(false));
         assert_eq!(locks.of_user(7), UserLocks { held: 5, owners: 3 });
-        locks.closed(SessionId(9), FileId(6), HandleId(9), true);
+        locks.closed(BoundSession(9), FileId(6), HandleId(9), true);
         assert_eq!(locks.of_user(7), UserLocks { held: 3, owners: 2 });
         for session in [2, 3, 4] {
-            locks.ended(SessionId(session));
+            locks.ended(BoundSession(session));
         }
         assert!(locks.by_user().values().all(|user| user.held == 0), "{:?}", locks.by_user());
-        locks.ended(SessionId(9));
+        locks.ended(BoundSession(9));
         assert!(locks.by_user().is_empty(), "{:?}", locks.by_user());
     }
 
@@ -487,29 +493,35 @@ mod tests {
         let LockAnswer::Wait(ticket) = locks.ask(b, true, 0, Nanos(1)) else { panic!("queued") };
         assert!(!locks.is_overdue(&b, Nanos(APPEND_TERM.0 - 1)) && !locks.is_overdue(&a, APPEND_TERM));
         assert!(locks.is_overdue(&b, APPEND_TERM));
-        assert!(locks.appends(SessionId(1), file, None) && !locks.appends(SessionId(1), file, Some(b.owner)));
+        assert!(
+            locks.appends(BoundSession(1), file, None)
+                && !locks.appends(BoundSession(1), file, Some(b.owner))
+        );
         assert!(locks.relieve(file), "somebody waits");
         assert_eq!(locks.ask(b, true, ticket, APPEND_TERM), LockAnswer::Granted);
         assert_eq!(locks.unlock(&a), Ok(false), "too late");
         assert!(!locks.is_overdue(&a, Nanos(2 * APPEND_TERM.0 - 1)), "its time begins anew");
-        assert_eq!((locks.appends_of(SessionId(1)), locks.appends_of(SessionId(2))), (vec![], vec![file]));
+        assert_eq!(
+            (locks.appends_of(BoundSession(1)), locks.appends_of(BoundSession(2))),
+            (vec![], vec![file])
+        );
         assert_eq!(locks.unlock(&b), Ok(false));
-        assert!(locks.appends_of(SessionId(2)).is_empty() && !locks.relieve(file));
+        assert!(locks.appends_of(BoundSession(2)).is_empty() && !locks.relieve(file));
     }
 
     #[test]
     fn what_another_session_has_had_meanwhile_is_not_given_back() {
-        let mut locks = Locks::of_before(BTreeSet::from([SessionId(1), SessionId(2)]));
+        let mut locks = Locks::of_before(BTreeSet::from([BoundSession(1), BoundSession(2)]));
         let (a, b) = (request(1, 1, 0, 10), request(2, 2, 0, 10));
         assert!(!locks.get_back(request(3, 1, 0, 10), Nanos(0)), "its session had ended before the start");
         assert!(locks.get_back(a, Nanos(0)), "nobody had it");
         assert!(locks.get_back(a, Nanos(0)), "it has it");
         assert!(!locks.get_back(b, Nanos(0)));
-        locks.ended(SessionId(1));
+        locks.ended(BoundSession(1));
         assert!(locks.get_back(a, Nanos(0)), "nobody had it in between");
-        locks.ended(SessionId(1));
+        locks.ended(BoundSession(1));
         assert_eq!(locks.ask(b, false, 0, Nanos(0)), LockAnswer::Granted);
-        locks.ended(SessionId(2));
+        locks.ended(BoundSession(2));
         assert!(!locks.get_back(a, Nanos(0)), "free, but it has been another's");
         assert_eq!(locks.ask(a, false, 0, Nanos(0)), LockAnswer::Granted, "asked for as a new one");
         assert!(locks.get_back(a, Nanos(0)), "still has it");
@@ -519,10 +531,10 @@ mod tests {
     fn beyond_what_is_remembered_nothing_is_given_back() {
         let mut past = Past::default();
         for file in 0..=REMEMBERED_MAX as u64 {
-            past.note(FileId(file), SessionId(1));
+            past.note(FileId(file), BoundSession(1));
         }
-        assert!(!past.others_had(FileId(5), SessionId(1)) && past.others_had(FileId(5), SessionId(2)));
-        assert!(past.others_had(FileId(REMEMBERED_MAX as u64), SessionId(1)), "who knows");
+        assert!(!past.others_had(FileId(5), BoundSession(1)) && past.others_had(FileId(5), BoundSession(2)));
+        assert!(past.others_had(FileId(REMEMBERED_MAX as u64), BoundSession(1)), "who knows");
     }
 
     #[test]
@@ -532,7 +544,7 @@ mod tests {
         let LockAnswer::Wait(ticket) = locks.ask(request(2, 2, 0, 10), true, 0, Nanos(0)) else {
             panic!("queued")
         };
-        assert!(!locks.cancel(SessionId(3), ticket));
+        assert!(!locks.cancel(BoundSession(3), ticket));
         let shared = LockRequest { kind: LockKind::Shared, ..request(3, 3, 0, 10) };
         let LockAnswer::Wait(_) = locks.ask(shared, true, ticket, Nanos(1)) else { panic!("its own place") };
         locks.ask(request(4, 4, 20, 30), false, 0, TICKET_LIFE.saturating_add(Nanos(2)));

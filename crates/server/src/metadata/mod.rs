@@ -75,9 +75,9 @@ use weft_core::{ByteLen, Nanos, Placement, Reserve, TargetId};
 use weft_env::{Dir, Env};
 use weft_store::emulate::Emulation;
 use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
-use weft_wire::ClusterMap;
-use weft_wire::hello::{Identity, SessionId};
+use weft_wire::hello::Identity;
 use weft_wire::status::{MetadataStatus, UserStatus};
+use weft_wire::{BoundSession, ClusterMap, SessionOwner};
 
 /// What the metadata service is told at its start.
 #[derive(Clone, Debug)]
@@ -185,8 +185,8 @@ impl Default for Options {
 /// What the service knows of one connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionContext {
-    /// The client process.
-    pub session: SessionId,
+    /// The client process, bound to who it is: the same id from another identity is another session.
+    pub session: BoundSession,
     /// Number of the connection in it.
     slot: u32,
     /// Who it is.
@@ -195,6 +195,18 @@ pub struct ConnectionContext {
     pid: u32,
     /// A server of the cluster or a holder of its key.
     is_server: bool,
+}
+
+impl ConnectionContext {
+    /// The owner of the session.
+    fn owner(&self) -> SessionOwner {
+        SessionOwner { uid: self.identity.uid, is_server: self.is_server }
+    }
+
+    /// Whether the peer acts for others and names inodes by their numbers: permission does not hold it back anyway.
+    fn is_trusted(&self) -> bool {
+        self.is_server || self.identity.is_root()
+    }
 }
 
 /// How long the service remembers what a data server told of its disks. Those who ask for it may want it fresher.

@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 use weft_core::{ByteLen, FileId, Layout, Nanos, RecordedLens, Timestamp};
 use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{Inode, MoveRow, Node, ReapRow, Scan, Snapshot, Table, Transaction, file_key};
-use weft_wire::hello::SessionId;
+use weft_wire::BoundSession;
 use weft_wire::meta::{HandleId, LayoutSpec, MOVES_MAX, MetaReply, MoveState, MoverState, Moving, Place};
 use weft_wire::{Errno, Rights};
 
@@ -44,7 +44,7 @@ pub(super) struct Moves {
 #[derive(Debug, Default)]
 struct Inner {
     /// Who may take the append lock though it does not write, and how far it is.
-    movers: BTreeMap<FileId, (SessionId, MoverState)>,
+    movers: BTreeMap<FileId, (BoundSession, MoverState)>,
     /// By the name of the datafiles.
     seals: BTreeMap<FileId, Seal>,
 }
@@ -68,7 +68,7 @@ struct Seal {
     /// Until then.
     until: Timestamp,
     /// Who is about to put others in their place; `None` when that is done.
-    by: Option<SessionId>,
+    by: Option<BoundSession>,
 }
 
 fn after(now: Timestamp, time: Nanos) -> Timestamp {
@@ -91,19 +91,19 @@ impl Moves {
     }
 
     /// Whether `session` moves the file.
-    pub(super) fn is_moved_by(&self, file: FileId, session: SessionId) -> bool {
+    pub(super) fn is_moved_by(&self, file: FileId, session: BoundSession) -> bool {
         self.inner.lock().movers.get(&file).is_some_and(|(by, _)| *by == session)
     }
 
     /// A session has ended: what it was about to do it does not do.
-    pub(super) fn ended(&self, session: SessionId) {
+    pub(super) fn ended(&self, session: BoundSession) {
         let mut inner = self.inner.lock();
         inner.movers.retain(|_, (by, _)| *by != session);
         inner.seals.retain(|_, seal| seal.by != Some(session));
     }
 
     /// A session is at a file; what it told before stays if it was before.
-    fn begins(&self, file: FileId, session: SessionId, now: Timestamp) {
+    fn begins(&self, file: FileId, session: BoundSession, now: Timestamp) {
         let new = MoverState { since: now, told: now, done: ByteLen(0), left: ByteLen(0) };
         let mut inner = self.inner.lock();
         let known = inner.movers.entry(file).or_insert((session, new));
@@ -131,7 +131,7 @@ impl Moves {
     fn over(
         &self,
         (data, to): (FileId, FileId),
-        session: SessionId,
+        session: BoundSession,
         now: Timestamp,
         fence: impl Fn(FileId) -> u64,
     ) {
@@ -142,13 +142,13 @@ impl Moves {
     }
 
     /// The seal that `session` has put before `data`: its time, and that of the fence before the other datafiles.
-    fn seal_by(&self, data: FileId, session: SessionId) -> Option<(u64, u64)> {
+    fn seal_by(&self, data: FileId, session: BoundSession) -> Option<(u64, u64)> {
         let inner = self.inner.lock();
         inner.seals.get(&data).filter(|seal| seal.by == Some(session)).map(|seal| (seal.seal_s, seal.last_s))
     }
 
     /// Takes it back.
-    fn back(&self, data: FileId, session: SessionId) {
+    fn back(&self, data: FileId, session: BoundSession) {
         self.inner.lock().seals.retain(|sealed, seal| *sealed != data || seal.by != Some(session));
     }
 
@@ -208,7 +208,7 @@ impl Op<'_> {
         only_tell: bool,
     ) -> Outcome<(Begun, Urgency)> {
         let told = |reply, urgency| Ok((Begun::Told(reply), urgency));
-        let mut walked = walk(t, self.who, at)?;
+        let mut walked = walk(t, self, at)?;
         let (file, mut inode) = walked.found.take().ok_or(Errno::ENOENT)?;
         if inode.is_dir() {
             return Err(Errno::EISDIR.into());
@@ -220,7 +220,7 @@ impl Op<'_> {
         let left = move_row(t, file)?;
         if let Some(row) = &left
             && !self.is_mine(row, handle)
-            && self.core.opens.lock().get(SessionId(row.session), HandleId(row.handle)).is_some()
+            && self.core.opens.lock().get(BoundSession(row.session), HandleId(row.handle)).is_some()
         {
             return Err(Fault::new(Errno::EBUSY, "somebody else moves the file at the moment"));
         }
@@ -315,17 +315,18 @@ impl Op<'_> {
         let from_rights = Rights::READ.and(Rights::LENGTH).and(Rights::MOVE).and(integrity);
         let to_rights = from_rights.and(Rights::WRITE);
         let seal = self.core.moves.seal_by(data, self.session);
-        let to_cap = self.core.grant(to, to_rights, self.now);
+        let to_cap = self.grant(to, to_rights);
         let (from, to, last) = match seal {
-            None => (self.core.grant(data, from_rights, self.now), to_cap, None),
+            None => (self.grant(data, from_rights), to_cap, None),
             Some((seal_s, last_s)) => (
-                self.core.grant_until(data, from_rights, seal_s),
-                self.core.grant_until(to, to_rights, to_cap.expires_s.min(last_s - 1)),
-                Some(self.core.grant_until(to, to_rights, last_s)),
+                self.grant_until(data, from_rights, seal_s),
+                self.grant_until(to, to_rights, to_cap.expires_s.min(last_s - 1)),
+                Some(self.grant_until(to, to_rights, last_s)),
             ),
         };
         let moving = Moving {
             file,
+            proof: self.core.secret.prove_walk(file, self.session),
             from,
             from_layout: layout.clone(),
             to,
@@ -457,7 +458,7 @@ impl Op<'_> {
     }
 
     pub(super) fn move_not(&self, t: &mut dyn Transaction, at: &Place) -> Outcome<MetaReply> {
-        let (file, inode) = walk(t, self.who, at)?.existing()?;
+        let (file, inode) = walk(t, self, at)?.existing()?;
         if !owns(self.who, &inode) {
             return Err(Fault::new(Errno::EPERM, "only its owner and root may give up a file's move"));
         }

@@ -3,7 +3,7 @@
 use super::fault::Outcome;
 use super::layouts::Wish;
 use super::op::Op;
-use super::permit::{EXECUTE, MODE_MASK, SET_GID, WRITE, require, require_unstuck};
+use super::permit::{EXECUTE, MODE_MASK, SET_GID, WRITE, require, require_linkable, require_unstuck};
 use super::rules;
 use super::tables::{add_entry, allocate, change_inode, path_of, put_inode, remove_entry};
 use super::walk::{Last, Walked, walk, walk_to_name};
@@ -18,7 +18,7 @@ pub(super) const LINKS_MAX: u32 = 65_000;
 
 impl Op<'_> {
     pub(super) fn mkdir(&self, t: &mut dyn Transaction, at: &Place, mode: u32) -> Outcome<MetaReply> {
-        let spot = walk_to_name(t, self.who, at)?;
+        let spot = walk_to_name(t, self, at)?;
         self.require_free(&spot)?;
         let node = Node::Directory { entries: 0, default: inherited(&spot.dir_inode) };
         let (file, inode) = self.make(t, &spot, mode & !SET_GID, node)?;
@@ -33,7 +33,7 @@ impl Op<'_> {
         mode: u32,
         rdev: u64,
     ) -> Outcome<MetaReply> {
-        let spot = walk_to_name(t, self.who, at)?;
+        let spot = walk_to_name(t, self, at)?;
         self.require_free(&spot)?;
         if spot.slash {
             return Err(Errno::ENOENT.into());
@@ -68,7 +68,7 @@ impl Op<'_> {
         if target.contains(&0) {
             return Err(Errno::EINVAL.into());
         }
-        let spot = walk_to_name(t, self.who, at)?;
+        let spot = walk_to_name(t, self, at)?;
         self.require_free(&spot)?;
         if spot.slash {
             return Err(Errno::ENOENT.into());
@@ -78,8 +78,9 @@ impl Op<'_> {
     }
 
     pub(super) fn link(&self, t: &mut dyn Transaction, from: &Place, to: &Place) -> Outcome<MetaReply> {
-        let (file, inode) = walk(t, self.who, from)?.existing()?;
-        let spot = walk_to_name(t, self.who, to)?;
+        let (file, inode) = walk(t, self, from)?.existing()?;
+        require_linkable(self.who, &inode)?;
+        let spot = walk_to_name(t, self, to)?;
         self.require_free(&spot)?;
         if spot.slash {
             return Err(Errno::ENOENT.into());
@@ -104,7 +105,7 @@ impl Op<'_> {
     }
 
     pub(super) fn unlink(&self, t: &mut dyn Transaction, at: &Place) -> Outcome<MetaReply> {
-        let spot = walk_to_name(t, self.who, at)?;
+        let spot = walk_to_name(t, self, at)?;
         if spot.last != Last::Name {
             return Err(Errno::EISDIR.into());
         }
@@ -123,7 +124,7 @@ impl Op<'_> {
     }
 
     pub(super) fn rmdir(&self, t: &mut dyn Transaction, at: &Place) -> Outcome<MetaReply> {
-        let spot = walk_to_name(t, self.who, at)?;
+        let spot = walk_to_name(t, self, at)?;
         match spot.last {
             Last::Dot => return Err(Errno::EINVAL.into()),
             Last::DotDot => return Err(Errno::ENOTEMPTY.into()),

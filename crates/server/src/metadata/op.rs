@@ -2,7 +2,7 @@
 
 use super::UserBounds;
 use super::closed::Closed;
-use super::fault::Outcome;
+use super::fault::{Fault, Outcome};
 use super::fences::Fences;
 use super::free::Free;
 use super::ghosts::Ghosts;
@@ -10,6 +10,7 @@ use super::layouts::Layouts;
 use super::moves::Moves;
 use super::open::Urgency;
 use super::opens::Opens;
+use super::permit::{WRITE, allows, owns};
 use super::rooms::Rooms;
 use super::rules::Rules;
 use super::targets::Registry;
@@ -20,9 +21,10 @@ use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, FileId, Timestamp};
 use weft_env::plants::{Plant, planted};
 use weft_store::metadata::{Inode, Node, NodeKind, PERMISSION_BITS, Snapshot, Table, Transaction, file_key};
-use weft_wire::hello::{Identity, SessionId};
-use weft_wire::meta::{Attr, FileType, Unsettled};
-use weft_wire::{Capability, ClusterSecret, Rights};
+use weft_wire::BoundSession;
+use weft_wire::hello::Identity;
+use weft_wire::meta::{Attr, FileType, ROOT, Unsettled};
+use weft_wire::{Capability, ClusterSecret, Errno, Rights, WalkProof};
 
 /// Nominal length of a directory.
 const DIRECTORY_LEN: ByteLen = ByteLen(4096);
@@ -104,7 +106,9 @@ impl Freeing {
 pub(super) struct Op<'a> {
     pub core: &'a Core,
     pub who: &'a Identity,
-    pub session: SessionId,
+    pub session: BoundSession,
+    /// The connection is a server's or the root user's: it may name inodes by their numbers alone.
+    pub trusted: bool,
     pub now: Timestamp,
 }
 
@@ -130,8 +134,8 @@ impl Core {
         (!who.is_root() && who.uid != self.owner_uid).then_some(&self.bounds)
     }
 
-    /// A right to the datafiles named `data`, from `now` on.
-    pub(super) fn grant(&self, data: FileId, rights: Rights, now: Timestamp) -> Capability {
+    /// A right of `session` to the datafiles named `data`, from `now` on.
+    fn grant(&self, session: BoundSession, data: FileId, rights: Rights, now: Timestamp) -> Capability {
         let now_s = seconds(now);
         // Of what is or may be sealed nobody gets a capability that passes the seal.
         let expires_s = self.moves.end_of(data, now, || {
@@ -139,12 +143,7 @@ impl Core {
             self.granted_latest_s.fetch_max(usual_s, Ordering::Relaxed);
             usual_s.max(self.fence_of(data.inode(), now)).max(self.data_fences.lock().of(data, now_s))
         });
-        self.secret.grant(data, rights, expires_s)
-    }
-
-    /// A right that passes the seal of `data` at `seal_s`, for whoever moves it.
-    pub(super) fn grant_until(&self, data: FileId, rights: Rights, expires_s: u64) -> Capability {
-        self.secret.grant(data, rights, expires_s)
+        self.secret.grant(session, data, rights, expires_s)
     }
 
     /// Somebody loses the append lock of `file` who may be writing still: nobody may get it without being told.
@@ -199,11 +198,6 @@ impl Core {
             opens.begin_marking(file);
         }
         if known || opens.is_fresh(file) { Urgency::Durable } else { Urgency::Lazy }
-    }
-
-    /// Whether the service made `cap` for any datafiles of `file` with these rights, at any time.
-    pub(super) fn made(&self, cap: &Capability, file: FileId, rights: Rights) -> bool {
-        cap.file.inode() == file && self.secret.verify(cap, cap.file, rights, Timestamp(0))
     }
 
     /// Whether mounts that keep pages may exist that this start does not know yet.
@@ -280,9 +274,12 @@ impl Core {
         self.reap_wanted.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn attr(&self, file: FileId, inode: &Inode, now: Timestamp) -> Attr {
+    /// Attributes for the caller of `op`.
+    fn attr(&self, op: &Op<'_>, file: FileId, inode: &Inode) -> Attr {
+        let now = op.now;
         let mut attr = Attr {
             file,
+            proof: self.secret.prove_walk(file, op.session),
             kind: file_type(inode.kind()),
             mode: inode.mode & PERMISSION_BITS,
             uid: inode.uid,
@@ -298,11 +295,15 @@ impl Core {
         };
         match &inode.node {
             Node::Regular { layout, settled: false, epoch, recorded, .. } => {
+                // Whoever could cut the file to any length may tell what its length is.
+                let settles = owns(op.who, inode) || allows(op.who, inode, WRITE);
+                let rights = if settles { Rights::LENGTH.and(Rights::SETTLE) } else { Rights::LENGTH };
+                let is_quiet = !self.opens.lock().is_busy(file) && !self.ghosts.lock().haunt(file, now);
                 attr.unsettled = Some(Box::new(Unsettled {
                     layout: layout.clone(),
-                    cap: self.grant(inode.data(file), Rights::LENGTH, now),
+                    cap: self.grant(op.session, inode.data(file), rights, now),
                     epoch: self.epoch(*epoch),
-                    may_settle: !self.opens.lock().is_busy(file) && !self.ghosts.lock().haunt(file, now),
+                    may_settle: settles && is_quiet,
                     mtime_set_at: inode.mtime_set_at,
                     recorded: recorded.clone(),
                 }));
@@ -325,6 +326,40 @@ impl Op<'_> {
     }
 
     pub(super) fn attr(&self, file: FileId, inode: &Inode) -> Attr {
-        self.core.attr(file, inode, self.now)
+        self.core.attr(self, file, inode)
+    }
+
+    /// A right of the caller's session to the datafiles named `data`.
+    pub(super) fn grant(&self, data: FileId, rights: Rights) -> Capability {
+        self.core.grant(self.session, data, rights, self.now)
+    }
+
+    /// A right that passes the seal of `data` at `expires_s`, for whoever moves it.
+    pub(super) fn grant_until(&self, data: FileId, rights: Rights, expires_s: u64) -> Capability {
+        self.core.secret.grant(self.session, data, rights, expires_s)
+    }
+
+    /// Whether `cap` was made for the caller's session and any datafiles of `file`, with these rights, and has not expired.
+    pub(super) fn holds(&self, cap: &Capability, file: FileId, rights: Rights) -> bool {
+        cap.file.inode() == file && self.core.secret.verify(self.session, cap, cap.file, rights, self.now)
+    }
+
+    /// That `session` has reached `file` by a permitted walk. Servers and root need no proof, but none may be wrong.
+    pub(super) fn require_reached(
+        &self,
+        session: BoundSession,
+        file: FileId,
+        proof: Option<&WalkProof>,
+    ) -> Outcome<()> {
+        let holds = match proof {
+            Some(proof) => self.core.secret.walk_holds(proof, file, session),
+            None => self.trusted || file == ROOT,
+        };
+        if holds {
+            return Ok(());
+        }
+        let detail =
+            format!("inode {file}: this session has not reached it by a path: walk to it from the root");
+        Err(Fault::new(Errno::EACCES, detail))
     }
 }

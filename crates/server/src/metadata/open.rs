@@ -4,8 +4,8 @@ use super::attrs::later;
 use super::fault::{Fault, Outcome};
 use super::op::Op;
 use super::opens::{Cuts, Ended, OpenEntry, Quiet};
-use super::permit::{READ, WRITE, allows, require, without_set_ids};
-use super::tables::{change_inode, inode, known_inode, put_inode, row};
+use super::permit::{READ, WRITE, allows, owns, require, without_set_ids};
+use super::tables::{change_inode, inode, known_inode, named_inode, put_inode, row};
 use super::walk::{Last, Walked, walk, walk_to_name};
 use weft_core::{ByteLen, FileId, Integrity, RecordedLens};
 use weft_env::plants::{Plant, planted};
@@ -13,7 +13,7 @@ use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, 
 use weft_wire::meta::{
     HandleId, LayoutSpec, MetaReply, OpenFlags, Opened, Place, ReclaimOpen, WriteSummary, WrittenLens,
 };
-use weft_wire::{Capability, Errno, Rights};
+use weft_wire::{BoundSession, Capability, Errno, Rights};
 
 /// What an open asks for.
 pub(super) struct OpenRequest<'a> {
@@ -34,8 +34,8 @@ pub(super) enum Standing {
     New,
     /// Before the service lost sight of it.
     Before,
-    /// Since another process opened it and handed it on: what that open had to cut is cut.
-    Shared,
+    /// Since another session opened it and handed it on: what that open had to cut is cut.
+    Shared(BoundSession),
 }
 
 /// What must happen before a reply may be sent.
@@ -107,9 +107,11 @@ impl Op<'_> {
             (*size, *blocks_512) = (ByteLen(0), 0);
             (*mtime, *ctime, *mtime_set_at) = (self.now, self.now, self.now);
             *touched |= cut;
-            if !privileged {
-                *mode = without_set_ids(*mode);
-            }
+        }
+        // From here on the client may write without another word to this service.
+        if (ask.flags.write || ask.flags.truncate) && !privileged && without_set_ids(*mode) != *mode {
+            *mode = without_set_ids(*mode);
+            *ctime = self.now;
         }
         if ask.flags.write || cut {
             *settled = false;
@@ -151,7 +153,7 @@ impl Op<'_> {
         opened.may_cache = false;
         opened.cached_elsewhere =
             self.core.is_cautious(self.now) || !opens.caching_elsewhere(file, self.session).is_empty();
-        opened.cap = opened.cap.map(|cap| self.core.grant(inode.data(file), cap.rights, self.now));
+        opened.cap = opened.cap.map(|cap| self.grant(inode.data(file), cap.rights));
         if let Node::Regular { layout, recorded, .. } = &inode.node {
             opened.layout = Some(layout.clone());
             opened.recorded = recorded.clone();
@@ -163,7 +165,7 @@ impl Op<'_> {
 
     fn find(&self, s: &dyn Snapshot, ask: &OpenRequest<'_>) -> Outcome<Walked> {
         let exclusive = ask.flags.create && ask.flags.exclusive;
-        let walked = if exclusive { walk_to_name(s, self.who, ask.at)? } else { walk(s, self.who, ask.at)? };
+        let walked = if exclusive { walk_to_name(s, self, ask.at)? } else { walk(s, self, ask.at)? };
         if exclusive && walked.found.is_some() {
             return Err(Errno::EEXIST.into());
         }
@@ -268,7 +270,7 @@ impl Op<'_> {
         // to keep pages who did not before, and every writer must tell of its writes.
         let cautious = self.core.is_cautious(self.now);
         let allowed = match standing {
-            Standing::Before | Standing::Shared if cautious => true,
+            Standing::Before | Standing::Shared(_) if cautious => true,
             Standing::New if cautious => false,
             _ => !opens.busy_elsewhere(file, self.session),
         };
@@ -276,7 +278,7 @@ impl Op<'_> {
         open.write &= regular;
         open.readable |= allows(self.who, inode, READ);
         open.truncate &= must_truncate || standing != Standing::New;
-        let begins = open.truncate && standing != Standing::Shared;
+        let begins = open.truncate && !matches!(standing, Standing::Shared(_));
         let cuts = Cuts { begins, lost };
         opens.add(self.session, handle, open, size_known, inode.nlink == 0, cuts);
         let cached_elsewhere =
@@ -312,7 +314,7 @@ impl Op<'_> {
         if open.write || open.truncate {
             rights = rights.and(Rights::WRITE);
         }
-        self.core.grant(data, rights, self.now)
+        self.grant(data, rights)
     }
 
     pub(super) fn renew(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
@@ -326,49 +328,37 @@ impl Op<'_> {
         }
     }
 
-    /// Opens what another process, or this one before a restart of the service, had open. The capability proves it.
+    /// Opens what another session of the same owner, or this one before the service lost it, had open.
     pub(super) fn adopt(
         &self,
         t: &mut dyn Transaction,
         standing: Standing,
         open: &ReclaimOpen,
     ) -> Outcome<(MetaReply, Urgency)> {
-        let ReclaimOpen { handle, file, flags, cap, caching } = open;
+        let ReclaimOpen { handle, file, flags, caching, .. } = open;
         self.require_handle(*handle, Some(*file))?;
         // What was open before the service was lost sight of goes on.
-        if standing == Standing::Shared {
+        if matches!(standing, Standing::Shared(_)) {
             self.require_open_share(Some(*handle))?;
         }
-        let Some(mut inode) = inode(t, *file)? else { return Err(Errno::ESTALE.into()) };
+        let cuts = self.require_adoptable(t, standing, open)?;
+        let mut inode = named_inode(t, *file)?;
         let mut urgency = Urgency::Lazy;
         let mut known = true;
-        // Whoever cuts the file at its open may be at it still, though he never writes.
-        let cuts = flags.truncate && cap.is_some_and(|cap| cap.rights.allow(Rights::WRITE));
         let changes = flags.write || cuts;
-        if let Node::Regular { settled, epoch, .. } = &mut inode.node {
-            let mut rights = Rights(0);
-            if flags.read {
-                rights = rights.and(Rights::READ);
+        if let Node::Regular { settled, epoch, .. } = &mut inode.node
+            && changes
+        {
+            // What it will tell at its close is about all that it ever wrote, and others may have cut the file while it was
+            // cut off: the datafiles keep the word.
+            known = false;
+            urgency = self.core.mark(*file, *settled);
+            *settled = false;
+            *epoch = epoch.wrapping_add(1);
+            if !self.who.is_root() {
+                inode.mode = without_set_ids(inode.mode);
             }
-            if changes {
-                rights = rights.and(Rights::WRITE);
-            }
-            if !cap.is_some_and(|cap| self.core.made(&cap, *file, rights)) {
-                let detail = format!("inode {file}: the capability does not prove that it was open");
-                return Err(Fault::new(Errno::EACCES, detail));
-            }
-            if changes {
-                // What it will tell at its close is about all that it ever wrote, and others may have cut the file
-                // while it was cut off: the datafiles keep the word.
-                known = false;
-                urgency = self.core.mark(*file, *settled);
-                *settled = false;
-                *epoch = epoch.wrapping_add(1);
-                put_inode(t, *file, &inode);
-            }
-        } else {
-            let mask = if flags.read { READ } else { 0 } | if flags.write { WRITE } else { 0 };
-            require(self.who, &inode, mask)?;
+            put_inode(t, *file, &inode);
         }
         let entry = OpenEntry {
             file: *file,
@@ -382,6 +372,47 @@ impl Op<'_> {
         };
         let opened = self.opened_as(standing, *file, &inode, *handle, entry, false, false, known);
         Ok((MetaReply::Opened(Box::new(opened)), urgency))
+    }
+
+    /// That the caller may have `open` again, and whether it may be cutting the file at its open still, though perhaps it
+    /// never writes.
+    ///
+    /// A session that comes back has it open still, or shows soon after a start of the service the capability that it was
+    /// given. Any other has reached the file, and permission is checked again: not that of the directories above, nor that
+    /// of an owner, who could give it to himself.
+    fn require_adoptable(&self, s: &dyn Snapshot, standing: Standing, open: &ReclaimOpen) -> Outcome<bool> {
+        let ReclaimOpen { handle, file, flags, proof, cap, .. } = open;
+        let rights = |read, write| {
+            let read = if read { Rights::READ } else { Rights(0) };
+            read.and(if write { Rights::WRITE } else { Rights(0) })
+        };
+        let session = match standing {
+            Standing::Shared(parent) => parent,
+            Standing::New | Standing::Before => {
+                let there = self.core.opens.lock().get(self.session, *handle);
+                if let Some(there) = there
+                    && (there.read || !flags.read)
+                    && (there.write || !flags.write)
+                {
+                    return Ok(flags.truncate && there.truncate);
+                }
+                if let Some(cap) = cap
+                    && self.core.is_cautious(self.now)
+                    && self.holds(cap, *file, rights(flags.read, flags.write))
+                {
+                    return Ok(flags.truncate && cap.rights.allow(Rights::WRITE));
+                }
+                self.session
+            }
+        };
+        self.require_reached(session, *file, proof.as_ref())?;
+        let inode = named_inode(s, *file)?;
+        let may_write = owns(self.who, &inode) || allows(self.who, &inode, WRITE);
+        if !owns(self.who, &inode) {
+            let mask = if flags.read { READ } else { 0 } | if flags.write { WRITE } else { 0 };
+            require(self.who, &inode, mask)?;
+        }
+        Ok(flags.truncate && may_write && matches!(inode.node, Node::Regular { .. }))
     }
 
     /// Ends an open whose end changes the database; see [`super::opens::Opens::close_matters`].

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{ByteLen, FileId, Timestamp};
-use weft_wire::hello::SessionId;
+use weft_wire::BoundSession;
 use weft_wire::meta::{HandleId, NO_EPOCH, WriteSummary, WrittenLens};
 
 /// One open file of a session.
@@ -75,11 +75,11 @@ struct Cut {
 pub(super) struct FileEntry {
     opens: u32,
     /// Sessions that have it open, with the number of their opens.
-    holders: BTreeMap<SessionId, u32>,
-    writers: BTreeMap<SessionId, u32>,
-    caching: BTreeMap<SessionId, u32>,
+    holders: BTreeMap<BoundSession, u32>,
+    writers: BTreeMap<BoundSession, u32>,
+    caching: BTreeMap<BoundSession, u32>,
     /// Cuts by those who have it not open for writing, by the epochs under which they began.
-    truncating: BTreeMap<(SessionId, u64), Cut>,
+    truncating: BTreeMap<(BoundSession, u64), Cut>,
     /// Cuts that have begun.
     cuts: u64,
     /// Ends of the writes of closed opens, since the last cut began.
@@ -127,7 +127,7 @@ pub(super) struct Ended {
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Opens {
-    by_handle: BTreeMap<(SessionId, HandleId), OpenEntry>,
+    by_handle: BTreeMap<(BoundSession, HandleId), OpenEntry>,
     files: BTreeMap<FileId, FileEntry>,
     /// Files of which it is not durable yet that they were made, or that their size is not what the inode says.
     fresh: BTreeSet<FileId>,
@@ -135,7 +135,7 @@ pub(super) struct Opens {
     by_user: BTreeMap<u32, u32>,
 }
 
-fn count_down(counts: &mut BTreeMap<SessionId, u32>, session: SessionId) {
+fn count_down(counts: &mut BTreeMap<BoundSession, u32>, session: BoundSession) {
     if let Some(count) = counts.get_mut(&session) {
         *count -= 1;
         if *count == 0 {
@@ -181,7 +181,7 @@ impl Opens {
         self.by_handle.len()
     }
 
-    pub(super) fn get(&self, session: SessionId, handle: HandleId) -> Option<OpenEntry> {
+    pub(super) fn get(&self, session: BoundSession, handle: HandleId) -> Option<OpenEntry> {
         self.by_handle.get(&(session, handle)).copied()
     }
 
@@ -204,12 +204,17 @@ impl Opens {
         self.files.get(&file).is_some_and(|entry| entry.opens > 0)
     }
 
+    /// Whether `session` has the file open.
+    pub(super) fn is_held_by(&self, file: FileId, session: BoundSession) -> bool {
+        self.files.get(&file).is_some_and(|entry| entry.holders.contains_key(&session))
+    }
+
     pub(super) fn is_busy(&self, file: FileId) -> bool {
         self.files.get(&file).is_some_and(FileEntry::busy)
     }
 
     /// Whether a session other than `session` writes or cuts the file.
-    pub(super) fn busy_elsewhere(&self, file: FileId, session: SessionId) -> bool {
+    pub(super) fn busy_elsewhere(&self, file: FileId, session: BoundSession) -> bool {
         self.files.get(&file).is_some_and(|entry| {
             let truncating = entry.truncating.keys().map(|(session, _)| session);
             entry.writers.keys().chain(truncating).any(|&other| other != session)
@@ -217,13 +222,13 @@ impl Opens {
     }
 
     /// Sessions other than `session` whose kernels may keep pages of the file.
-    pub(super) fn caching_elsewhere(&self, file: FileId, session: SessionId) -> Vec<SessionId> {
+    pub(super) fn caching_elsewhere(&self, file: FileId, session: BoundSession) -> Vec<BoundSession> {
         let entry = self.files.get(&file);
         entry.into_iter().flat_map(|e| e.caching.keys().copied()).filter(|&other| other != session).collect()
     }
 
     /// Sessions other than `session` that have the file open.
-    pub(super) fn held_elsewhere(&self, file: FileId, session: SessionId) -> Vec<SessionId> {
+    pub(super) fn held_elsewhere(&self, file: FileId, session: BoundSession) -> Vec<BoundSession> {
         let entry = self.files.get(&file);
         entry.into_iter().flat_map(|e| e.holders.keys().copied()).filter(|&other| other != session).collect()
     }
@@ -232,7 +237,7 @@ impl Opens {
     /// open again changes nothing.
     pub(super) fn add(
         &mut self,
-        session: SessionId,
+        session: BoundSession,
         handle: HandleId,
         mut open: OpenEntry,
         size_known: bool,
@@ -273,7 +278,7 @@ impl Opens {
     }
 
     /// Whether it is believed where the writes through this open end: nobody has begun to cut the file since.
-    pub(super) fn believes(&self, session: SessionId, handle: HandleId) -> bool {
+    pub(super) fn believes(&self, session: BoundSession, handle: HandleId) -> bool {
         self.get(session, handle).is_some_and(|open| {
             let cuts = self.files.get(&open.file).map(|entry| entry.cuts);
             open.cuts_before.is_some() && open.cuts_before == cuts
@@ -298,7 +303,7 @@ impl Opens {
     pub(super) fn begin_truncation(
         &mut self,
         file: FileId,
-        session: SessionId,
+        session: BoundSession,
         epoch: u64,
         alone: bool,
         uid: u32,
@@ -316,7 +321,7 @@ impl Opens {
 
     /// It is done with it: whether what it found is to be believed, if it was at it. Under [`NO_EPOCH`] one of its cuts
     /// is over, and it found nothing.
-    pub(super) fn end_truncation(&mut self, file: FileId, session: SessionId, epoch: u64) -> Option<bool> {
+    pub(super) fn end_truncation(&mut self, file: FileId, session: BoundSession, epoch: u64) -> Option<bool> {
         let entry = self.files.get_mut(&file)?;
         let ended = match epoch {
             NO_EPOCH => {
@@ -346,7 +351,7 @@ impl Opens {
     }
 
     /// Whether closing needs a change of the database.
-    pub(super) fn close_matters(&self, session: SessionId, handle: HandleId) -> bool {
+    pub(super) fn close_matters(&self, session: BoundSession, handle: HandleId) -> bool {
         self.get(session, handle).is_some_and(|open| {
             open.changes() || self.files.get(&open.file).is_some_and(|entry| entry.orphan)
         })
@@ -355,7 +360,7 @@ impl Opens {
     /// Ends an open. Without a summary (its session died) nobody knows what was written.
     pub(super) fn remove(
         &mut self,
-        session: SessionId,
+        session: BoundSession,
         handle: HandleId,
         summary: Option<(&WriteSummary, bool)>,
     ) -> Option<Ended> {
@@ -406,13 +411,13 @@ impl Opens {
     }
 
     /// Handles of a session.
-    pub(super) fn handles(&self, session: SessionId) -> Vec<HandleId> {
+    pub(super) fn handles(&self, session: BoundSession) -> Vec<HandleId> {
         let range = (session, HandleId(0))..=(session, HandleId(u64::MAX));
         self.by_handle.range(range).map(|((_, handle), _)| *handle).collect()
     }
 
     /// Files that a session is cutting, once for each cut.
-    pub(super) fn truncations(&self, session: SessionId) -> Vec<FileId> {
+    pub(super) fn truncations(&self, session: BoundSession) -> Vec<FileId> {
         let of_session =
             |entry: &FileEntry| entry.truncating.range((session, 0)..=(session, NO_EPOCH)).count();
         self.files.iter().flat_map(|(file, entry)| std::iter::repeat_n(*file, of_session(entry))).collect()

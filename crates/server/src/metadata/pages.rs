@@ -5,8 +5,8 @@ use super::fault::Outcome;
 use super::serve::Call;
 use weft_core::{FileId, Nanos};
 use weft_env::{Env, Notify};
+use weft_wire::BoundSession;
 use weft_wire::Errno;
-use weft_wire::hello::SessionId;
 use weft_wire::meta::{EVENT_WAIT, HandleId, MetaReply, PAGES_WAIT};
 
 impl<E: Env> Service<E> {
@@ -15,11 +15,11 @@ impl<E: Env> Service<E> {
     /// map files through opens that keep no pages, too.
     pub(super) fn tell_others(
         &self,
-        session: SessionId,
+        session: BoundSession,
         file: FileId,
         start: u64,
         end: u64,
-    ) -> Vec<(SessionId, u64)> {
+    ) -> Vec<(BoundSession, u64)> {
         let (caching, held) = {
             let opens = self.core.opens.lock();
             (opens.caching_elsewhere(file, session), opens.held_elsewhere(file, session))
@@ -63,7 +63,7 @@ impl<E: Env> Service<E> {
     }
 
     /// Has other mounts drop their pages of a file that a writer has closed, for maps that see only by that what it wrote.
-    pub(super) async fn closed_by_writer(&self, session: SessionId, file: FileId) {
+    pub(super) async fn closed_by_writer(&self, session: BoundSession, file: FileId) {
         let told = self.tell_others(session, file, 0, u64::MAX);
         if !told.is_empty() {
             self.until_dropped(file, &told).await;
@@ -71,7 +71,7 @@ impl<E: Env> Service<E> {
     }
 
     /// Waits until mounts have dropped pages, [`PAGES_WAIT`] at the longest.
-    async fn until_dropped(&self, file: FileId, told: &[(SessionId, u64)]) {
+    async fn until_dropped(&self, file: FileId, told: &[(BoundSession, u64)]) {
         let until = self.env.now().saturating_add(PAGES_WAIT);
         loop {
             let epoch = self.event_changed.epoch();
@@ -90,7 +90,7 @@ impl<E: Env> Service<E> {
         }
     }
 
-    pub(super) async fn wait_events(&self, session: SessionId, done: u64) -> MetaReply {
+    pub(super) async fn wait_events(&self, session: BoundSession, done: u64) -> MetaReply {
         self.sessions.lock().acknowledge(session, done);
         self.event_changed.notify_all();
         let until = self.env.now().saturating_add(EVENT_WAIT);

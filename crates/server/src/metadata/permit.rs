@@ -1,7 +1,7 @@
 //! Permission: who may do what with an inode.
 
 use super::fault::Outcome;
-use weft_store::metadata::Inode;
+use weft_store::metadata::{Inode, NodeKind};
 use weft_wire::Errno;
 use weft_wire::hello::Identity;
 
@@ -47,6 +47,17 @@ pub(super) fn require_unstuck(who: &Identity, dir: &Inode, victim: &Inode) -> Ou
     Err(Errno::EPERM.into())
 }
 
+/// What a further name asks of somebody who does not own the file, as Linux does with `protected_hardlinks`: a regular
+/// file without set-id bits that he may read and write. Another name keeps a file that its owner means to remove, and lies
+/// where permission is checked by other directories.
+pub(super) fn require_linkable(who: &Identity, inode: &Inode) -> Outcome<()> {
+    let is_plain = inode.kind() == NodeKind::Regular && without_set_ids(inode.mode) == inode.mode;
+    if owns(who, inode) || (is_plain && allows(who, inode, READ | WRITE)) {
+        return Ok(());
+    }
+    Err(Errno::EPERM.into())
+}
+
 /// The mode after somebody without privilege changed the contents: set-id bits go.
 pub(super) fn without_set_ids(mode: u32) -> u32 {
     let keep_gid = mode & 0o010 == 0; // without group execution the bit means something else
@@ -57,7 +68,7 @@ pub(super) fn without_set_ids(mode: u32) -> u32 {
 mod tests {
     use super::*;
     use weft_core::{ByteLen, FileId, Timestamp};
-    use weft_store::metadata::{Node, NodeKind};
+    use weft_store::metadata::Node;
 
     fn inode(mode: u32) -> Inode {
         let time = Timestamp(0);
@@ -87,6 +98,31 @@ mod tests {
         assert!(allows(&who(11, 1, &[]), &inode(0o007), READ | WRITE | EXECUTE));
         assert!(allows(&who(0, 0, &[]), &inode(0), READ | WRITE));
         assert!(!allows(&who(0, 0, &[]), &inode(0o666), EXECUTE), "root executes what anybody may");
+    }
+
+    #[test]
+    fn another_name_takes_ownership_or_permission_to_read_and_write_a_plain_file() {
+        let who = |uid| Identity { uid, gid: 1, groups: vec![] };
+        let file = |mode| Inode {
+            node: Node::Regular {
+                layout: weft_core::Layout::single(weft_core::TargetId(0)),
+                settled: true,
+                touched: false,
+                epoch: 0,
+                generations: weft_store::metadata::Generations::default(),
+                recorded: weft_core::RecordedLens::NONE,
+            },
+            ..inode(mode)
+        };
+        for uid in [0, 10] {
+            assert!(require_linkable(&who(uid), &file(0o4000)).is_ok(), "owner and root");
+        }
+        assert!(require_linkable(&who(11), &file(0o666)).is_ok());
+        assert!(require_linkable(&who(11), &file(0o644)).is_err(), "may not write it");
+        assert!(require_linkable(&who(11), &file(0o662)).is_err(), "may not read it");
+        assert!(require_linkable(&who(11), &file(0o4666)).is_err(), "set-user-id");
+        assert!(require_linkable(&who(11), &file(0o2676)).is_err(), "set-group-id");
+        assert!(require_linkable(&who(11), &inode(0o666)).is_err(), "a pipe");
     }
 
     #[test]

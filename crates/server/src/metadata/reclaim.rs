@@ -38,7 +38,7 @@ impl<E: Env> Service<E> {
         }
         for lock in locks {
             let ReclaimLock { file, space, owner, kind, range } = lock;
-            let is_open = self.core.opens.lock().is_open(*file);
+            let is_open = self.core.opens.lock().is_held_by(*file, session);
             // Of the append lock nobody is told again: who has it next has been told of this one's loss.
             let got = is_open && *space != LockSpace::Append && {
                 let range = byte_range(*range)?;

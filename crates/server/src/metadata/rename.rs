@@ -22,8 +22,8 @@ impl Op<'_> {
         if no_replace && exchange {
             return Err(Errno::EINVAL.into());
         }
-        let from = walk_to_name(t, self.who, from)?;
-        let to = walk_to_name(t, self.who, to)?;
+        let from = walk_to_name(t, self, from)?;
+        let to = walk_to_name(t, self, to)?;
         if from.last != Last::Name || to.last != Last::Name {
             return Err(if no_replace && to.last != Last::Name { Errno::EEXIST } else { Errno::EBUSY }.into());
         }

@@ -112,7 +112,7 @@ impl Op<'_> {
     }
 
     pub(super) fn rules(&self, s: &dyn Snapshot, at: &Place) -> Outcome<MetaReply> {
-        let (mut dir, mut inode) = walk(s, self.who, at)?.existing()?;
+        let (mut dir, mut inode) = walk(s, self, at)?.existing()?;
         if !inode.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }
@@ -142,7 +142,7 @@ impl Op<'_> {
         forget: &Forget,
         add: &[Rule],
     ) -> Outcome<MetaReply> {
-        let (dir, mut inode) = walk(t, self.who, at)?.existing()?;
+        let (dir, mut inode) = walk(t, self, at)?.existing()?;
         if !inode.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }

@@ -37,8 +37,7 @@ impl<E: Env> Service<E> {
     pub async fn call(&self, ctx: &ConnectionContext, call: MetaCall) -> MetaReply {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let MetaCall { seq, on_behalf, request } = call;
-        let trusted = ctx.is_server || ctx.identity.is_root();
-        let who = on_behalf.filter(|_| trusted).unwrap_or_else(|| ctx.identity.clone());
+        let who = on_behalf.filter(|_| ctx.is_trusted()).unwrap_or_else(|| ctx.identity.clone());
         let call = Call { ctx, who, seq };
         let mut reply = self.serve(&call, request).await;
         // Who is told of a file's new datafiles writes there: they must not be somebody's idea after a crash.
@@ -136,8 +135,9 @@ impl<E: Env> Service<E> {
                 let ask = OpenRequest { at: &at, flags, mode, handle, layout: &layout, cache, room };
                 self.open(call, &ask).await
             }
-            R::Adopt { open } => {
-                let reply = self.change_as_urgent(call, |t, op| op.adopt(t, Standing::Shared, &open)).await?;
+            R::Adopt { open, parent } => {
+                let standing = Standing::Shared(parent.bound_to(call.ctx.owner()));
+                let reply = self.change_as_urgent(call, |t, op| op.adopt(t, standing, &open)).await?;
                 self.core.opens.lock().marked(open.file);
                 Ok(reply)
             }

@@ -15,6 +15,7 @@ use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, Node, Point, Scan, Table, Transaction, session_key};
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::meta::{HandleId, NO_EPOCH};
+use weft_wire::{BoundSession, SessionOwner};
 
 impl<E: Env> Service<E> {
     /// A connection has authenticated itself.
@@ -26,6 +27,7 @@ impl<E: Env> Service<E> {
         pid: u32,
         is_server: bool,
     ) -> ConnectionContext {
+        let session = session.bound_to(SessionOwner { uid: identity.uid, is_server });
         self.sessions.lock().connected(session);
         ConnectionContext { session, slot, identity, pid, is_server }
     }
@@ -64,7 +66,8 @@ impl<E: Env> Service<E> {
             return None; // it may come back to the next start, for what it had
         }
         let wall = self.env.wall();
-        let op = Op { core: &self.core, who: &ctx.identity, session: ctx.session, now: wall };
+        let (who, session, trusted) = (&ctx.identity, ctx.session, ctx.is_trusted());
+        let op = Op { core: &self.core, who, session, trusted, now: wall };
         let (handles, changed) = {
             let opens = self.core.opens.lock();
             let handles = opens.handles(ctx.session);
@@ -128,7 +131,7 @@ impl<E: Env> Service<E> {
         let mut rows = Vec::new();
         t.scan(Table::Sessions, Bound::Unbounded, &mut |key, _| {
             if let Ok(session) = key.try_into() {
-                rows.push(SessionId(u128::from_be_bytes(session)));
+                rows.push(BoundSession(u128::from_be_bytes(session)));
             }
             Ok(Scan::Next)
         })?;
@@ -138,7 +141,7 @@ impl<E: Env> Service<E> {
     }
 
     /// The locks of a session go; what others wait for may be free.
-    fn end_locks(&self, locks: &mut Locks, session: SessionId) {
+    fn end_locks(&self, locks: &mut Locks, session: BoundSession) {
         let had_locks = !planted(Plant::StuckLock) && {
             for file in locks.appends_of(session) {
                 self.relieve(locks, file);
@@ -200,7 +203,7 @@ fn new_epoch(t: &mut dyn Transaction, file: FileId) -> Outcome<()> {
     Ok(())
 }
 
-fn forget_replies(t: &mut dyn Transaction, session: SessionId) -> Outcome<()> {
+fn forget_replies(t: &mut dyn Transaction, session: BoundSession) -> Outcome<()> {
     let prefix = session_key(session.0);
     let mut keys = Vec::new();
     t.scan(Table::Replies, Bound::Included(&prefix), &mut |key, _| {

@@ -1,7 +1,7 @@
 //! Lengths of files: what the service believes about them, and when.
 
 use super::attrs::later;
-use super::fault::Outcome;
+use super::fault::{Fault, Outcome};
 use super::op::Op;
 use super::open::Urgency;
 use super::permit::{WRITE, require, without_set_ids};
@@ -30,7 +30,7 @@ impl Op<'_> {
             }
             None => {
                 self.require_open_share(None)?;
-                let (file, inode) = walk(t, self.who, at)?.existing()?;
+                let (file, inode) = walk(t, self, at)?.existing()?;
                 match inode.kind() {
                     NodeKind::Directory => return Err(Errno::EISDIR.into()),
                     NodeKind::Regular => require(self.who, &inode, WRITE)?,
@@ -67,8 +67,9 @@ impl Op<'_> {
                 }
             }
         }
-        let rights = Rights::WRITE.and(Rights::LENGTH).and(Rights::of_integrity(integrity));
-        let cap = self.core.grant(data, rights, self.now);
+        let rights =
+            Rights::WRITE.and(Rights::LENGTH).and(Rights::SETTLE).and(Rights::of_integrity(integrity));
+        let cap = self.grant(data, rights);
         Ok((MetaReply::Truncate { file, layout, cap, epoch, recorded }, urgency))
     }
 
@@ -82,15 +83,18 @@ impl Op<'_> {
         cap: &Capability,
         found: &Settlement,
     ) -> Outcome<bool> {
-        if !self.core.made(cap, file, Rights::LENGTH) {
-            return Err(Errno::EACCES.into());
-        }
+        let may_settle = self.holds(cap, file, Rights::LENGTH.and(Rights::SETTLE));
         let (ended, busy) = {
             let mut opens = self.core.opens.lock();
             let cut = opens.end_truncation(file, self.session, told_epoch);
             let busy = opens.is_busy(file) || self.core.ghosts.lock().haunt(file, self.now);
             (cut.is_some(), busy || cut == Some(false))
         };
+        // A cut that took longer than its capability holds is over all the same; what it found is not believed.
+        if !may_settle {
+            let detail = format!("inode {file}: only a session that may write the file settles its size");
+            return if ended { Ok(true) } else { Err(Fault::new(Errno::EACCES, detail)) };
+        }
         let Some(mut inode) = inode(t, file)? else { return Ok(ended) };
         // What was found about datafiles that are not the file's any more is not believed.
         let busy = busy || cap.file != inode.data(file);

@@ -33,7 +33,7 @@ use weft_store::metadata::{
     AllocatorRow, Engine, EngineError, Identity, Inode, Journal, Node, Scan, Snapshot, Table, Transaction,
     Wanted,
 };
-use weft_wire::hello::SessionId;
+use weft_wire::BoundSession;
 use weft_wire::meta::{PAGES_DROPPED_AFTER, ROOT};
 use weft_wire::{ClusterMap, ClusterSecret};
 
@@ -50,9 +50,9 @@ struct Before {
     /// Somebody had locks or removed files open, and may come back for them.
     expected: bool,
     /// Who had locks.
-    locked: BTreeSet<SessionId>,
+    locked: BTreeSet<BoundSession>,
     /// Whose replies are kept.
-    replied: BTreeSet<SessionId>,
+    replied: BTreeSet<BoundSession>,
     /// No file from here on was there.
     first_new: FileId,
     rooms: Rooms,
@@ -230,14 +230,14 @@ fn begin(
     let mut replied = BTreeSet::new();
     t.scan(Table::Replies, Bound::Unbounded, &mut |key, _| {
         if let Some((session, _)) = key.split_first_chunk::<16>() {
-            replied.insert(SessionId(u128::from_be_bytes(*session)));
+            replied.insert(BoundSession(u128::from_be_bytes(*session)));
         }
         Ok(Scan::Next)
     })?;
     let mut locked = BTreeSet::new();
     t.scan(Table::Sessions, Bound::Unbounded, &mut |key, _| {
         if let Ok(session) = key.try_into() {
-            locked.insert(SessionId(u128::from_be_bytes(session)));
+            locked.insert(BoundSession(u128::from_be_bytes(session)));
         }
         Ok(Scan::Next)
     })?;

@@ -14,7 +14,8 @@ use weft_wire::meta::MetaReply;
 
 impl<E: Env> Service<E> {
     pub(super) fn op<'a>(&'a self, call: &'a Call<'_>) -> Op<'a> {
-        Op { core: &self.core, who: &call.who, session: call.ctx.session, now: self.env.wall() }
+        let (session, trusted) = (call.ctx.session, call.ctx.is_trusted());
+        Op { core: &self.core, who: &call.who, session, trusted, now: self.env.wall() }
     }
 
     /// A step that changes nothing.

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use weft_core::FileId;
 use weft_env::{Env, Notify};
 use weft_store::metadata::{Table, Transaction, session_key};
+use weft_wire::BoundSession;
 use weft_wire::Errno;
-use weft_wire::hello::SessionId;
 use weft_wire::meta::{HandleId, LOCK_WAIT, LockKind, LockSpace, MetaReply};
 
 impl<E: Env> Service<E> {
@@ -23,7 +23,7 @@ impl<E: Env> Service<E> {
     /// The file of a handle, if locks of this kind may be had through it.
     pub(super) fn lockable(
         &self,
-        session: SessionId,
+        session: BoundSession,
         handle: HandleId,
         space: LockSpace,
         kind: Option<LockKind>,

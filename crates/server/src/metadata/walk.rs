@@ -1,12 +1,16 @@
 //! The path walk: from a base inode along names and symbolic links, with permission to search at each step.
+//!
+//! The base is the root, or an inode that the session proves to have reached by a walk ([`WalkProof`](weft_wire::WalkProof)):
+//! inode numbers are easy to guess, and a walk that began at any of them would pass by the permissions of the directories
+//! above it. See `docs/decisions/handles.md`.
 
 use super::fault::{Fault, Outcome};
+use super::op::Op;
 use super::permit::{EXECUTE, require};
 use super::tables::{dentry, inode as parent, known_inode, path_of};
 use weft_core::FileId;
 use weft_store::metadata::{Inode, Node, Snapshot};
 use weft_wire::Errno;
-use weft_wire::hello::Identity;
 use weft_wire::meta::{NAME_LEN_MAX, PATH_LEN_MAX, Place, ROOT};
 
 /// Most symbolic links in one walk, as on Linux.
@@ -56,9 +60,9 @@ enum Tail {
 }
 
 /// Walks to an object: the end may be missing, a link there is followed if the place says so.
-pub(super) fn walk(s: &dyn Snapshot, who: &Identity, place: &Place) -> Outcome<Walked> {
+pub(super) fn walk(s: &dyn Snapshot, op: &Op<'_>, place: &Place) -> Outcome<Walked> {
     let tail = if place.follow { Tail::Follow } else { Tail::FollowBeforeSlash };
-    let walked = walk_to(s, who, place, tail)?;
+    let walked = walk_to(s, op, place, tail)?;
     match &walked.found {
         Some((_, inode)) if walked.slash && !inode.is_dir() => Err(Errno::ENOTDIR.into()),
         _ => Ok(walked),
@@ -66,14 +70,16 @@ pub(super) fn walk(s: &dyn Snapshot, who: &Identity, place: &Place) -> Outcome<W
 }
 
 /// Walks to a name: a link at the end is the link itself.
-pub(super) fn walk_to_name(s: &dyn Snapshot, who: &Identity, place: &Place) -> Outcome<Walked> {
-    walk_to(s, who, place, Tail::Keep)
+pub(super) fn walk_to_name(s: &dyn Snapshot, op: &Op<'_>, place: &Place) -> Outcome<Walked> {
+    walk_to(s, op, place, Tail::Keep)
 }
 
-fn walk_to(s: &dyn Snapshot, who: &Identity, place: &Place, tail: Tail) -> Outcome<Walked> {
+fn walk_to(s: &dyn Snapshot, op: &Op<'_>, place: &Place, tail: Tail) -> Outcome<Walked> {
     if place.path.len() >= PATH_LEN_MAX {
         return Err(Errno::ENAMETOOLONG.into());
     }
+    // Before the inode is looked for, so that the answer does not tell which numbers are in use.
+    op.require_reached(op.session, place.base, place.proof.as_ref())?;
     let mut rest = trim(&place.path).to_vec();
     let (mut at, mut inode) = match parent(s, place.base)? {
         Some(inode) => (place.base, inode),
@@ -101,7 +107,7 @@ fn walk_to(s: &dyn Snapshot, who: &Identity, place: &Place, tail: Tail) -> Outco
         if !inode.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }
-        require(who, &inode, EXECUTE)?;
+        require(op.who, &inode, EXECUTE)?;
         if name.len() > NAME_LEN_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }

@@ -43,7 +43,7 @@ fn space(name: &str) -> Outcome<Space> {
 
 impl Op<'_> {
     pub(super) fn get_xattr(&self, s: &dyn Snapshot, at: &Place, name: &str) -> Outcome<MetaReply> {
-        let (file, inode) = walk(s, self.who, at)?.existing()?;
+        let (file, inode) = walk(s, self, at)?.existing()?;
         match space(name)? {
             Space::User if !holds_user(&inode) => return Err(Errno::ENODATA.into()),
             Space::User => require(self.who, &inode, READ)?,
@@ -70,7 +70,7 @@ impl Op<'_> {
         create: bool,
         replace: bool,
     ) -> Outcome<MetaReply> {
-        let (file, inode) = walk(t, self.who, at)?.existing()?;
+        let (file, inode) = walk(t, self, at)?.existing()?;
         if name.strip_prefix(OWN_PREFIX) == Some(INTEGRITY) {
             return self.set_integrity(t, file, inode, Some(value));
         }
@@ -98,7 +98,7 @@ impl Op<'_> {
     }
 
     pub(super) fn list_xattr(&self, s: &dyn Snapshot, at: &Place) -> Outcome<MetaReply> {
-        let (file, inode) = walk(s, self.who, at)?.existing()?;
+        let (file, inode) = walk(s, self, at)?.existing()?;
         if inode.xattrs == 0 {
             return Ok(MetaReply::Names(Vec::new()));
         }
@@ -108,7 +108,7 @@ impl Op<'_> {
     }
 
     pub(super) fn remove_xattr(&self, t: &mut dyn Transaction, at: &Place, name: &str) -> Outcome<MetaReply> {
-        let (file, inode) = walk(t, self.who, at)?.existing()?;
+        let (file, inode) = walk(t, self, at)?.existing()?;
         if name.strip_prefix(OWN_PREFIX) == Some(INTEGRITY) {
             return self.set_integrity(t, file, inode, None);
         }
@@ -176,7 +176,7 @@ impl Op<'_> {
     }
 
     pub(super) fn get_layout(&self, s: &dyn Snapshot, at: &Place) -> Outcome<MetaReply> {
-        let (_, inode) = walk(s, self.who, at)?.existing()?;
+        let (_, inode) = walk(s, self, at)?.existing()?;
         match inode.node {
             Node::Regular { layout, .. } => Ok(MetaReply::Layout { layout: Some(layout), default: None }),
             Node::Directory { default, .. } => Ok(MetaReply::Layout {
@@ -193,7 +193,7 @@ impl Op<'_> {
         at: &Place,
         wish: &LayoutSpec,
     ) -> Outcome<MetaReply> {
-        let (file, mut inode) = walk(t, self.who, at)?.existing()?;
+        let (file, mut inode) = walk(t, self, at)?.existing()?;
         if !owns(self.who, &inode) {
             return Err(Errno::EPERM.into());
         }

@@ -97,7 +97,7 @@ pub struct Peer<E: Env> {
 }
 
 pub fn at(path: &str) -> Place {
-    Place { base: ROOT, path: path.as_bytes().to_vec(), follow: true }
+    Place::from_root(path.as_bytes().to_vec(), true)
 }
 
 pub fn link_at(path: &str) -> Place {

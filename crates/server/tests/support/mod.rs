@@ -5,14 +5,17 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::{ByteLen, ClusterId, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
-use weft_env::{Address, Conn, Env};
+use weft_env::{Address, Conn, Env, Peer};
 use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig};
 use weft_store::target::Module;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, IoHints, Place};
 use weft_wire::greeting::{Caller, NotWelcome, greet};
 use weft_wire::hello::{HelloReply, Identity, Names, Opening, Role, Security, SessionId, Welcome};
 use weft_wire::status::{StatusReply, StatusRequest};
-use weft_wire::{Capability, ClusterSecret, Errno, Family, Incoming, Kind, Link, Rights, WireError};
+use weft_wire::{
+    BoundSession, Capability, ClusterSecret, Errno, Family, Incoming, Kind, Link, Rights, SessionOwner,
+    WireError,
+};
 
 pub const KEY: [u8; 32] = [7; 32];
 pub const CLUSTER: &str = "test";
@@ -97,11 +100,24 @@ pub fn me() -> Identity {
     Identity { uid: my_uid(), gid: 0, groups: vec![] }
 }
 
+/// Whose session a greeting opens.
+pub fn owner(role: &Role, peer: &Peer) -> SessionOwner {
+    let is_server = matches!(role, Role::Server(_));
+    let uid = match (role, peer) {
+        (_, Peer::Local { uid, .. }) => *uid,
+        (Role::Client(identity), Peer::Remote { .. }) => identity.uid,
+        (Role::Server(_), Peer::Remote { .. }) => 0,
+    };
+    SessionOwner { uid, is_server }
+}
+
 /// A client without any cleverness.
 pub struct Client<E: Env> {
     pub link: Link<E::Conn>,
     pub secret: ClusterSecret,
     pub welcome: Option<Welcome>,
+    /// The session that capabilities are made for.
+    pub bound: BoundSession,
     request: u64,
 }
 
@@ -120,13 +136,15 @@ impl<E: Env> Client<E> {
 
     pub async fn bare(env: &E, address: &Address) -> Self {
         let conn = env.connect(address, TIMEOUT).await.expect("the server listens");
-        Self { link: Link::new(conn), secret: secret(), welcome: None, request: 0 }
+        Self { link: Link::new(conn), secret: secret(), welcome: None, bound: BoundSession(0), request: 0 }
     }
 
     /// Greets; an error that is not the server's refusal becomes `ECONNREFUSED`.
     pub async fn greet(&mut self, hello: Caller, key: Option<[u8; 32]>) -> Result<(), WireError> {
+        let bound = hello.opening.session.bound_to(owner(&hello.names.role, self.link.conn().peer()));
         match greet(&mut self.link, Caller { key, ..hello }, |_| Ok(())).await {
             Ok(welcome) => {
+                self.bound = bound;
                 self.welcome = Some(welcome);
                 Ok(())
             }
@@ -169,7 +187,12 @@ impl<E: Env> Client<E> {
     }
 
     pub fn cap(&self, file: u64) -> Capability {
-        self.secret.grant(FileId(file), Rights::READ.and(Rights::WRITE), 1 << 40)
+        self.grant(file, Rights::READ.and(Rights::WRITE), 1 << 40)
+    }
+
+    /// A capability of this client's session, as the metadata service would make it.
+    pub fn grant(&self, file: u64, rights: Rights, expires_s: u64) -> Capability {
+        self.secret.grant(self.bound, FileId(file), rights, expires_s)
     }
 
     pub async fn write(&mut self, datafile: DatafileId, offset: u64, bytes: &[u8]) -> DataReply {

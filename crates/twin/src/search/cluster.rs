@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weft_client::{Client, ClientOptions, ClusterMap, Credentials, Key};
 use weft_core::ibridge::Thresholds;
 use weft_core::{
-    ByteLen, ClassLayout, ClassPart, Component, Integrity, Layout, Nanos, ServerId, Strip, TargetId,
+    ByteLen, ClassLayout, ClassPart, Component, FileId, Integrity, Layout, Nanos, ServerId, Strip, TargetId,
 };
 use weft_env::sim::{Control, Sim, SimEnv};
 use weft_env::{Address, Env};
@@ -16,9 +16,9 @@ use weft_models::Profile;
 use weft_server::{
     Hooks, IbridgeConfig, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata,
 };
-use weft_wire::ClusterSecret;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
 use weft_wire::hello::Security;
+use weft_wire::{ClusterSecret, SessionOwner, WalkProof};
 
 /// The user who runs everything.
 const USER: u32 = 1000;
@@ -58,6 +58,11 @@ pub struct Cluster {
 
 fn secret() -> ClusterSecret {
     ClusterSecret::new(&[7; 32])
+}
+
+/// The proof that `client` has reached an inode, for programs that open files by the numbers that others have found.
+pub fn walk_proof(client: &Client<SimEnv>, file: FileId) -> WalkProof {
+    secret().prove_walk(file, client.session().bound_to(SessionOwner { uid: USER, is_server: false }))
 }
 
 /// Where a target lies.

@@ -1,6 +1,7 @@
 //! Attributes of inodes, known, asked for and set.
 
 use crate::capability::Capability;
+use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::{ByteLen, FileId, Layout, RecordedLens, Timestamp};
 
@@ -43,6 +44,8 @@ impl FileType {
 pub struct Attr {
     /// Which.
     pub file: FileId,
+    /// That the session reached it: with it a walk may begin here ([`Place::at_inode`](super::Place::at_inode)).
+    pub proof: WalkProof,
     /// What.
     pub kind: FileType,
     /// Permission bits, set-id and sticky bits (07777).
@@ -79,7 +82,7 @@ pub struct Unsettled {
     pub cap: Capability,
     /// Changes whenever a writer opens or the file is truncated.
     pub epoch: u64,
-    /// Whether nobody has the file open for writing, so that what the client finds may be settled.
+    /// Whether what the client finds may be settled: nobody has the file open for writing, and the caller may write it.
     pub may_settle: bool,
     /// When somebody last set mtime by hand; a datafile changed after it decides instead of `Attr::mtime`.
     pub mtime_set_at: Timestamp,

@@ -1,7 +1,7 @@
 //! Messages of the metadata service: namespace, attributes, opens, locks.
 //!
 //! Requests name files by a [`Place`]: a base inode and a relative path that the server walks, so that any operation
-//! is one exchange. Every mutating request carries its connection's slot (from the greeting) and a sequence number;
+//! is one exchange. The base is the root, or an inode that the session has reached and proves with a [`WalkProof`]. Every mutating request carries its connection's slot (from the greeting) and a sequence number;
 //! the server keeps the last reply of each slot in the same transaction as the change, so that a request repeated
 //! after a lost connection or a restart gets the first answer and is not done twice.
 
@@ -28,6 +28,7 @@ pub use targets::{LINEAGE_MAX, TargetChange, TargetClaim, TargetRecord, TargetRe
 pub use waits::{EVENT_WAIT, FREED_WITHIN, LOCK_WAIT, PAGES_DROPPED_AFTER, PAGES_WAIT};
 
 use crate::hello::Identity;
+use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::FileId;
 
@@ -62,11 +63,26 @@ pub struct MetaCall {
 pub struct Place {
     /// Where the walk begins.
     pub base: FileId,
+    /// That the session has reached `base` before. The root needs none, nor do the root user and servers; one that is
+    /// given and does not hold is refused.
+    pub proof: Option<WalkProof>,
     /// Names with `/` between them; empty means the base itself. Leading slashes are ignored.
     #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     /// Whether a symbolic link at the end is followed.
     pub follow: bool,
+}
+
+impl Place {
+    /// A path from the root.
+    pub fn from_root(path: impl Into<Vec<u8>>, follow: bool) -> Self {
+        Self { base: ROOT, proof: None, path: path.into(), follow }
+    }
+
+    /// An inode that the session has reached.
+    pub const fn at_inode(file: FileId, proof: WalkProof) -> Self {
+        Self { base: file, proof: Some(proof), path: Vec::new(), follow: false }
+    }
 }
 
 /// A handle of a session, numbered by the client so that a repeated open is the same open.

@@ -1,6 +1,7 @@
 //! Moves of files to other layouts.
 
 use crate::capability::Capability;
+use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::{ByteLen, FileId, Layout, Timestamp};
 
@@ -14,6 +15,8 @@ pub const MOVES_MAX: usize = 256;
 pub struct Moving {
     /// The file.
     pub file: FileId,
+    /// That the session reached it.
+    pub proof: WalkProof,
     /// To read, watch and seal what the file has.
     pub from: Capability,
     /// Where that is.

@@ -2,6 +2,7 @@
 
 use super::{Attr, HandleId};
 use crate::capability::Capability;
+use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::{
     ByteLen, ClassLayout, Component, FileId, FileOffset, Layout, RecordedLens, TargetId, Timestamp,
@@ -127,7 +128,10 @@ pub struct ReclaimOpen {
     pub file: FileId,
     /// How it was opened; `create`, `exclusive` and `truncate` are not looked at.
     pub flags: OpenFlags,
-    /// The capability that was given with it, which proves that it was.
+    /// That the session reached the file. For [`MetaRequest::Adopt`](super::MetaRequest::Adopt) it is the other session's.
+    pub proof: Option<WalkProof>,
+    /// The capability that was given with it. Soon after a start of the metadata service it proves that the file was open;
+    /// at other times permission is checked again.
     pub cap: Option<Capability>,
     /// A kernel keeps pages for it.
     pub caching: bool,

@@ -8,6 +8,7 @@ use super::{
 use crate::bounded;
 use crate::capability::Capability;
 use crate::error::WireError;
+use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
 use weft_core::{ByteLen, ClusterId, FileId, Integrity, Layout, RecordedLens};
@@ -22,7 +23,7 @@ pub struct Entry {
     pub file: FileId,
     /// What it is.
     pub kind: FileType,
-    /// Its attributes, when asked for.
+    /// Its attributes, when asked for and where the caller may search the directory.
     pub attr: Option<Attr>,
 }
 
@@ -44,6 +45,8 @@ pub struct Event {
 pub struct ScannedInode {
     /// Which, by the name of its datafiles ([`FileId::generation`]). Pages are in the order of inodes, then generations.
     pub file: FileId,
+    /// For the inode: an administrator may look at it by number.
+    pub proof: WalkProof,
     /// What.
     pub kind: FileType,
     /// Length as far as the inode knows.

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::bounded;
 use crate::capability::Capability;
+use crate::session::SessionName;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
 use weft_core::{AttachToken, ByteLen, FileId, RecordedLens, TargetId, TargetUuid};
@@ -34,10 +35,13 @@ pub enum MetaRequest {
         /// The client wants to let the kernel cache pages; see `Opened::may_cache`.
         cache: bool,
     },
-    /// Opens the same file again for another session, as a forked or executed process does. Reply: `Opened`.
+    /// Opens a file that another session of the same owner has reached, as a forked or executed process does. Permission is
+    /// checked as for an open; the file's owner always has it. Reply: `Opened`.
     Adopt {
-        /// What the other session had.
+        /// What the other session had. Its capability is not looked at.
         open: ReclaimOpen,
+        /// The other session.
+        parent: SessionName,
     },
     /// Ends an open. Usually sent one-way. Reply: `Done`.
     Close {
@@ -53,7 +57,7 @@ pub enum MetaRequest {
         file: FileId,
         /// As given in `Unsettled`.
         epoch: u64,
-        /// The capability given there.
+        /// The capability given there; it must allow [`Rights::SETTLE`](crate::Rights::SETTLE).
         cap: Capability,
         /// What was found.
         found: Settlement,
@@ -99,7 +103,8 @@ pub enum MetaRequest {
         #[serde(with = "serde_bytes")]
         target: Vec<u8>,
     },
-    /// Gives a file another name (M). Reply: `Attr`.
+    /// Gives a file another name (M). Refused with `EPERM` unless the caller owns the file, or may read and write it and
+    /// it is a regular file without set-id bits. Reply: `Attr`.
     Link {
         /// This file.
         from: Place,

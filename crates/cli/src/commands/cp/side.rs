@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 use weft_core::{FileId, Timestamp};
 use weft_env::real::block_on;
-use weft_wire::meta::{FileType, Place, ROOT, SetAttr, SetTime};
+use weft_wire::meta::{FileType, Place, SetAttr, SetTime};
 
 /// A path on one side or the other.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ pub(super) fn name(side: &Side) -> String {
 }
 
 pub(super) fn place(inside: &str, follow: bool) -> Place {
-    Place { base: ROOT, path: bytes::bytes(inside), follow }
+    Place::from_root(bytes::bytes(inside), follow)
 }
 
 /// The directory that a path is in; `None` at the top.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use weft_config::Cluster;
 use weft_core::{Nanos, TargetId};
 use weft_env::real::block_on;
-use weft_wire::meta::{Place, ROOT};
+use weft_wire::meta::Place;
 use weft_wire::status::TargetStatus;
 
 /// Most files of a trace that are looked for on the cluster.
@@ -167,7 +167,7 @@ fn own(weft: &Weft, traced: &[String], targets: &mut BTreeMap<TargetId, Taken>) 
     };
     let mut seen = std::collections::BTreeSet::new();
     for inside in traced.iter().filter_map(|path| below(path)).take(FILES_MAX) {
-        let place = Place { base: ROOT, path: bytes::bytes(&inside), follow: true };
+        let place = Place::from_root(bytes::bytes(&inside), true);
         let Ok(attr) = block_on(weft.client.stat(&place)) else { continue };
         let Ok((Some(layout), _)) = block_on(weft.client.get_layout(&place)) else { continue };
         if !seen.insert(attr.file) {

@@ -25,7 +25,7 @@ use weft_planner::live::Renamed;
 use weft_planner::plan::Options;
 use weft_planner::watch::{Decided, Decision, Group, Hysteresis, Interval, Step, Watcher};
 use weft_planner::{PathRule, Plan};
-use weft_wire::meta::{self, FileType, Forget, LayoutSpec, Place, ROOT};
+use weft_wire::meta::{self, FileType, Forget, LayoutSpec, Place};
 
 /// What is followed, and what keeps layouts from following every mood.
 #[derive(Args)]
@@ -212,7 +212,7 @@ impl PlanArgs {
             let layout = LayoutSpec { by_class: Some(layout), ..LayoutSpec::default() };
             rules.push(meta::Rule { pattern, layout });
         }
-        let place = Place { base: ROOT, path: bytes::bytes(below.trim_end_matches('/')), follow: false };
+        let place = Place::from_root(bytes::bytes(below.trim_end_matches('/')), false);
         let changed = block_on(weft.client.change_rules(&place, Forget::Replaced, rules));
         changed.map_err(|error| Failure::new(weft.shown(below), why(&error)))?;
         let directory = weft.shown(below);

@@ -1,6 +1,6 @@
 //! Operations on bytes: opening, writing, reading, cutting, syncing.
 
-use super::{Actor, Handle, by_number, path, place};
+use super::{Actor, Handle, path, place};
 use crate::search::bytes::{Fill, fill};
 use crate::search::names::{Answer, Request};
 use crate::search::plan::{Fault, pick};
@@ -95,7 +95,7 @@ impl Actor {
         if truncate {
             self.judge.file(file, |model, now| model.begin_cut(id, 0, now));
         }
-        let result = self.client.open(&by_number(file), flags, 0, &LayoutSpec::default()).await;
+        let result = self.client.open(&self.by_number(file), flags, 0, &LayoutSpec::default()).await;
         self.ends(id, &result);
         match result {
             Ok(again) => {
@@ -265,7 +265,7 @@ impl Actor {
         });
         let result = match by_handle {
             true => handle.truncate(ByteLen(size)).await,
-            false => self.client.truncate(&by_number(file), ByteLen(size)).await,
+            false => self.client.truncate(&self.by_number(file), ByteLen(size)).await,
         };
         self.ends(id, &result);
         drop(handle);
@@ -352,6 +352,6 @@ impl Actor {
 
     /// Opens a file by its number for reading.
     pub async fn open_to_read(&self, file: FileId) -> Result<OpenFile<SimEnv>, Error> {
-        self.client.open(&by_number(file), OpenFlags::READ, 0, &LayoutSpec::default()).await
+        self.client.open(&self.by_number(file), OpenFlags::READ, 0, &LayoutSpec::default()).await
     }
 }

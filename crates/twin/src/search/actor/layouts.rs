@@ -1,6 +1,6 @@
 //! Rules of directories, and files that move to other layouts.
 
-use super::{Actor, by_number, dir_path, place};
+use super::{Actor, dir_path, place};
 use crate::search::names::DIRS;
 use crate::search::plan::{AMPLE, Fault, SCARCE, pick};
 use weft_client::{Error, MoveOptions, MoveOutcome};
@@ -257,7 +257,7 @@ impl Actor {
             model.begun = Some((spec.clone(), layout.clone()));
             model.moved_to.push(layout);
         });
-        let result = self.client.migrate(&by_number(file), &spec, options, &mut go_on).await;
+        let result = self.client.migrate(&self.by_number(file), &spec, options, &mut go_on).await;
         self.moved(id, file, &result);
     }
 
@@ -274,7 +274,7 @@ impl Actor {
         self.judge.hit("op: move by class");
         self.judge.file(file, |model, _| model.moved_by.extend(spec.by_class.clone()));
         let options = MoveOptions::default();
-        (id, self.client.migrate(&by_number(file), spec, options, &mut |_| true).await)
+        (id, self.client.migrate(&self.by_number(file), spec, options, &mut |_| true).await)
     }
 
     /// Moves a file by one wish again and again while everything is quiet: that comes to an end, and soon.
@@ -332,6 +332,6 @@ impl Actor {
 
     /// Gives up what movers have left of a file's moves.
     pub async fn forget_move(&self, file: FileId) -> Result<(), Error> {
-        self.client.forget_move(&by_number(file)).await
+        self.client.forget_move(&self.by_number(file)).await
     }
 }

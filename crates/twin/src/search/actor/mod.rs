@@ -5,13 +5,13 @@ mod layouts;
 mod locks;
 mod names;
 
-use crate::search::cluster::Cluster;
+use crate::search::cluster::{Cluster, walk_proof};
 use crate::search::file::HandleKey;
 use crate::search::judge::Judge;
 use crate::search::names::{DIRS, NAMES, Spot};
 use crate::search::plan::{Fault, pick};
 use std::sync::Arc;
-use weft_client::{Client, Error, OpenFile, Place, ROOT};
+use weft_client::{Client, Error, OpenFile, Place};
 use weft_core::{FileId, Nanos};
 use weft_env::Env;
 use weft_env::sim::{Rng, SimEnv};
@@ -61,11 +61,7 @@ pub fn path(spot: Spot) -> String {
 }
 
 fn place(path: &str) -> Place {
-    Place { base: ROOT, path: path.into(), follow: true }
-}
-
-fn by_number(file: FileId) -> Place {
-    Place { base: file, path: Vec::new(), follow: false }
+    Place::from_root(path, true)
 }
 
 fn short<T>(result: &Result<T, Error>) -> String {
@@ -86,6 +82,11 @@ impl Actor {
         let puncher = Rng::new(rng.clone().next_u64() ^ 0x0007_401e);
         let handles = Vec::new();
         Self { cluster, judge, client, number, process, rng, mover, ruler, parter, stopper, puncher, handles }
+    }
+
+    /// A file by its inode, which another program may have found.
+    fn by_number(&self, file: FileId) -> Place {
+        Place::at_inode(file, walk_proof(&self.client, file))
     }
 
     /// The client that it uses.

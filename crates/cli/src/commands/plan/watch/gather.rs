@@ -82,7 +82,7 @@ impl<'a> Gathering<'a> {
     /// Which directory is there now, if one is; nothing if nobody tells.
     pub fn directory(&self) -> Option<Option<FileId>> {
         let path = bytes::bytes(self.below.trim_end_matches('/'));
-        let place = Place { base: ROOT, path, follow: false };
+        let place = Place::from_root(path, false);
         match block_on(self.weft.client.stat(&place)) {
             Ok(attr) => Some(Some(attr.file)),
             Err(error) => (error.errno() == libc::ENOENT).then_some(None),
@@ -155,7 +155,7 @@ impl<'a> Gathering<'a> {
             let size = match inode.settled {
                 true => inode.size.0,
                 false => {
-                    let place = Place { base: ROOT, path: inode.path.clone(), follow: false };
+                    let place = Place::from_root(inode.path.clone(), false);
                     match block_on(self.weft.client.stat(&place)) {
                         Ok(attr) if attr.file == file.inode() => attr.size.0,
                         _ => continue,
@@ -224,7 +224,7 @@ impl Rules<'_> {
         let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         let directory = &path[..end];
         if !self.known.contains_key(directory) {
-            let place = Place { base: ROOT, path: directory.to_vec(), follow: false };
+            let place = Place::from_root(directory.to_vec(), false);
             let found = block_on(self.weft.client.rules(&place))?;
             self.known.insert(directory.to_vec(), found);
         }
