@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use weft_core::{ByteLen, LocalOffset};
-use weft_env::{Attachment, Conn, Processor};
+use weft_env::{Attachment, Conn, Hollow, Processor};
 
 /// A connection on which messages travel. Used by one task at a time.
 pub struct Link<C: Conn> {
@@ -27,8 +27,8 @@ pub struct Link<C: Conn> {
 /// What a link has when its messages are sealed.
 struct Sealed {
     sealing: Sealing,
-    /// Payloads are lengths only and carry no tags.
-    lengths_only: bool,
+    /// Where payloads are lengths only: in the place of each of their tags, so that they take as long as others.
+    hollow_tag: Option<Hollow>,
     /// A segment that is encrypted, or dropped after it was verified.
     segment: Vec<u8>,
     /// A message was not the peer's: nothing is received any more.
@@ -61,8 +61,9 @@ impl<C: Conn> Link<C> {
 
     /// Seals all messages from here on, the greeting's with encryption. `lengths_only` in a world whose payloads are.
     pub fn seal(&mut self, sealing: Sealing, lengths_only: bool) {
+        let hollow_tag = lengths_only.then(|| Hollow::new(TAG_LEN).expect("this world has such buffers"));
         let segment = Vec::new();
-        self.sealed = Some(Box::new(Sealed { sealing, lengths_only, segment, is_forged: false }));
+        self.sealed = Some(Box::new(Sealed { sealing, hollow_tag, segment, is_forged: false }));
     }
 
     /// After the greeting: messages are protected by `security` from here on.
@@ -134,7 +135,7 @@ impl<C: Conn> Link<C> {
         if payload.is_empty() {
             return self.conn.send(&[IoSlice::new(&self.outbox)]).await;
         }
-        if self.sealed.as_ref().is_some_and(|sealed| !sealed.lengths_only) {
+        if self.sealed.is_some() {
             return self.send_sealed(payload, payload_len).await;
         }
         let mut parts = Vec::with_capacity(payload.len() + 1);
@@ -172,6 +173,12 @@ impl<C: Conn> Link<C> {
             let pieces = cursor.take(payload.iter().map(|piece| piece.len()), range.len());
             let pieces = pieces.into_iter().map(|(at, range)| &payload[at][range]);
             let tag;
+            if let Some(hollow) = &sealed.hollow_tag {
+                parts.extend(pieces.map(IoSlice::new));
+                parts.push(IoSlice::new(hollow));
+                self.conn.send(&parts).await?;
+                continue;
+            }
             if sealed.sealing.encrypts() {
                 sealed.segment.clear();
                 pieces.for_each(|piece| sealed.segment.extend_from_slice(piece));
@@ -296,7 +303,7 @@ impl<C: Conn> Link<C> {
     pub async fn recv_payload(&mut self, header: &Header, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         let room: usize = bufs.iter().map(|buf| buf.len()).sum();
         assert_eq!(room, header.payload_len as usize, "room for the payload");
-        if self.sealed.as_ref().is_some_and(|sealed| !sealed.lengths_only) {
+        if self.sealed.is_some() {
             return self.recv_sealed(room, bufs).await;
         }
         self.recv_into(bufs).await?;
@@ -314,16 +321,24 @@ impl<C: Conn> Link<C> {
         for (index, range) in segments(len).enumerate() {
             let pieces = cursor.take(bufs.iter().map(|buf| buf.len()), range.len());
             let mut tag = [0; TAG_LEN];
+            let mut hollow = self.sealed.as_mut().and_then(|sealed| sealed.hollow_tag.take());
             {
                 let first = pieces.first().map_or(0, |(at, _)| *at);
                 let mut parts: Vec<IoSliceMut<'_>> = Vec::with_capacity(pieces.len() + 1);
                 for (buf, (_, range)) in bufs[first..].iter_mut().zip(&pieces) {
                     parts.push(IoSliceMut::new(&mut buf[range.clone()]));
                 }
-                parts.push(IoSliceMut::new(&mut tag));
+                parts.push(match &mut hollow {
+                    Some(hollow) => IoSliceMut::new(hollow),
+                    None => IoSliceMut::new(&mut tag),
+                });
                 self.recv_into(&mut parts).await?;
             }
             let sealed = self.sealed.as_mut().expect("a sealed link");
+            if hollow.is_some() {
+                sealed.hollow_tag = hollow;
+                continue;
+            }
             let verified = match (sealed.sealing.encrypts(), pieces.as_slice()) {
                 (false, _) => {
                     let pieces = pieces.iter().map(|(at, range)| &bufs[*at][range.clone()]);
@@ -384,9 +399,14 @@ impl<C: Conn> Link<C> {
     /// # Errors
     /// Of the connection; `InvalidData` when a tag does not fit, after which the connection is of no more use.
     pub async fn skip_payload(&mut self, len: u64) -> io::Result<()> {
-        if self.sealed.as_ref().is_some_and(|sealed| !sealed.lengths_only) {
-            return self.skip_sealed(len as usize).await;
+        match &self.sealed {
+            Some(sealed) if sealed.hollow_tag.is_none() => return self.skip_sealed(len as usize).await,
+            Some(_) => self.skip_bytes(len + (segments(len as usize).count() * TAG_LEN) as u64).await,
+            None => self.skip_bytes(len).await,
         }
+    }
+
+    async fn skip_bytes(&mut self, len: u64) -> io::Result<()> {
         let mut left = len;
         while left > 0 {
             if self.start == self.end {

@@ -28,7 +28,7 @@
 //! is associated data. The greeting itself is always encrypted. Each direction, the greeting, and what follows it have keys
 //! of their own, derived by BLAKE3 from the handshake's.
 //!
-//! In a simulated world whose payloads are lengths only, payloads carry no tags: there are no bytes to protect.
+//! In a simulated world whose payloads are lengths only, so are their tags: there are no bytes to protect.
 
 mod noise;
 mod record;
