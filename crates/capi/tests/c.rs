@@ -9,7 +9,6 @@ use tempfile::TempDir;
 use weft_config::{Cluster, EmbeddedOptions, Key};
 use weft_env::real::{RealEnv, block_on};
 use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
-use weft_wire::ClusterSecret;
 
 /// An installation in a temporary directory.
 struct Installed {
@@ -150,7 +149,7 @@ impl Servers {
         let Key::Cluster(key) = weft_config::read_key(&cluster.key_file).expect("the key") else {
             panic!("the cluster's key is a user's")
         };
-        let secret = ClusterSecret::new(&key);
+        let secret = key.secret();
         let start = |(id, server): (_, &weft_config::Server)| {
             let target = |target: &weft_config::Target| TargetConfig {
                 id: target.id,

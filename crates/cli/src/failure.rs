@@ -8,7 +8,7 @@ pub const FAILED: u8 = 1;
 pub const MISUSED: u8 = 2;
 
 /// Printed as `weft: what: why; remedy`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     text: String,
     code: u8,

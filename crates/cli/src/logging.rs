@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use weft_config::LogLevel;
+use weft_core::Timestamp;
 
 /// Widest permissions of a log.
 const LOG_MODE: u32 = 0o640;
@@ -94,29 +95,12 @@ fn split(line: &str) -> (LogLevel, &str) {
 
 /// Seconds since 1970 as `2026-01-31T23:59:59Z`.
 pub fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days to a date, by eras of 400 years that begin on a first of March (Hinnant's civil_from_days).
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+    Timestamp(i128::from(seconds) * 1_000_000_000).utc()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(utc(1_767_225_599), "2025-12-31T23:59:59Z");
-    }
 
     #[test]
     fn a_log_is_closed_to_others_also_when_it_was_open_before() {

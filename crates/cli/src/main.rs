@@ -5,6 +5,7 @@ mod output;
 mod preloadable;
 
 mod args;
+mod audit;
 mod commands;
 mod embedded;
 mod failure;

@@ -52,7 +52,9 @@ fn links_between_pages_lead_somewhere() {
         "ARCHITECTURE.md",
         "docs/commands.md",
         "docs/cluster.md",
+        "docs/audit.md",
         "docs/fsck.md",
+        "docs/keys.md",
         "docs/metadata-backup.md",
         "docs/security.md",
     ] {

@@ -14,7 +14,7 @@ use weft_env::{Conn, Env};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, SCRUB_LEN_MAX, Samples, Scrubbed};
 use weft_wire::meta::{MetaReply, MetaRequest, NamespaceReport, ScannedInode, TargetChange, TargetRecord};
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
-use weft_wire::{Family, WireError};
+use weft_wire::{Family, KeyId, WireError};
 
 /// Room in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -203,6 +203,28 @@ impl<E: Env> Client<E> {
         let count = files.len();
         match self.call(Effect::Repeatable, MetaRequest::Lineage { files }).await? {
             MetaReply::Lineage(own) if own.len() == count => Ok(own),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// Refuses keys from now on, on all servers, and ends their connections. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `ENOSPC` when too many keys are revoked; `Unreachable`.
+    pub async fn revoke_keys(&self, keys: &[KeyId]) -> Result<()> {
+        match self.call(Effect::Once, MetaRequest::RevokeKeys { keys: keys.to_vec() }).await? {
+            MetaReply::Done => Ok(()),
+            _ => Err(odd_reply()),
+        }
+    }
+
+    /// The keys that are revoked. Administrators only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn revoked_keys(&self) -> Result<Vec<KeyId>> {
+        match self.call(Effect::Repeatable, MetaRequest::RevokedKeys).await? {
+            MetaReply::Revoked(revoked) => Ok(revoked.keys),
             _ => Err(odd_reply()),
         }
     }

@@ -247,15 +247,17 @@ async fn greet<E: Env>(
     };
     let mut random = [0; 32];
     core.env.random(&mut random);
+    let key = core.credentials.greeting_key();
     let caller = Caller {
         names: Names {
             cluster: core.map.name.clone(),
             cluster_id: core.cluster_id.get().copied().unwrap_or_default(),
             server: server.entry().name.clone(),
             role: core.credentials.role.clone(),
+            key: key.as_ref().map(|key| key.claims.clone()),
         },
         opening: Opening { session: core.session, slot: number, checksums, security: core.options.security },
-        key: core.credentials.proving_key(),
+        key: key.map(|key| key.secret),
         random,
         lengths_only: core.env.hollow(0).is_some(),
     };

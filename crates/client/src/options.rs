@@ -104,8 +104,6 @@ impl Default for ClientOptions {
 pub enum Key {
     /// None: only servers of this node can be reached.
     None,
-    /// The key of the identity alone, without an id.
-    Identity([u8; 32]),
     /// The cluster's secret: that of servers, and of administrators.
     Cluster(Box<ClusterSecret>),
     /// A key that `weft key` issued.
@@ -119,6 +117,12 @@ pub struct IssuedKey {
     pub claims: KeyClaims,
     /// By which that is proven.
     pub secret: [u8; 32],
+}
+
+impl From<(KeyClaims, [u8; 32])> for IssuedKey {
+    fn from((claims, secret): (KeyClaims, [u8; 32])) -> Self {
+        Self { claims, secret }
+    }
 }
 
 impl std::fmt::Debug for IssuedKey {
@@ -161,21 +165,11 @@ impl Credentials {
     /// without a key. Whoever holds the cluster's secret is an administrator.
     pub fn greeting_key(&self) -> Option<IssuedKey> {
         let (claims, secret) = match (&self.key, &self.role) {
-            (Key::None | Key::Identity(_), _) => return None,
+            (Key::None, _) => return None,
             (Key::Issued(key), _) => return Some(IssuedKey::clone(key)),
             (Key::Cluster(secret), Role::Client(_)) => secret.own_administrator_key(),
             (Key::Cluster(secret), Role::Server(_)) => secret.own_server_key(),
         };
         Some(IssuedKey { claims, secret })
-    }
-
-    /// The 32 bytes with which the role is proven; `None` when there is no key for it.
-    pub(crate) fn proving_key(&self) -> Option<[u8; 32]> {
-        match (&self.key, &self.role) {
-            (Key::None | Key::Issued(_), _) | (Key::Identity(_), Role::Server(_)) => None,
-            (Key::Identity(key), Role::Client(_)) => Some(*key),
-            (Key::Cluster(secret), Role::Client(identity)) => Some(secret.identity_key(identity)),
-            (Key::Cluster(secret), Role::Server(_)) => Some(secret.server_key()),
-        }
     }
 }

@@ -4,8 +4,8 @@ use crate::key::{Key, KeyError};
 use crate::model::{self, Cluster};
 use weft_client::{ClientOptions, Credentials};
 use weft_core::SplitPolicy;
-use weft_wire::ClusterSecret;
 use weft_wire::hello::Role;
+use weft_wire::keys::Holder;
 
 impl Cluster {
     /// How a client of this cluster is to behave.
@@ -49,12 +49,14 @@ impl Cluster {
         let own = Credentials::user(uid, gid, groups());
         Ok(match self.client_key()? {
             None => own,
-            Some(Key::Cluster(key)) => {
-                own.with_key(weft_client::Key::Cluster(Box::new(ClusterSecret::new(&key))))
-            }
-            // The key proves the identity that it was made for, and no other.
-            Some(Key::User(identity, key)) => {
-                Credentials { role: Role::Client(identity), key: weft_client::Key::Identity(key) }
+            Some(Key::Cluster(key)) => own.with_key(weft_client::Key::Cluster(Box::new(key.secret()))),
+            Some(Key::Issued(key)) => {
+                let role = match &key.claims.holder {
+                    // The key proves the identity that it was made for, and no other.
+                    Holder::User(identity) => Role::Client(identity.clone()),
+                    Holder::Administrator | Holder::Host { .. } | Holder::Server => own.role,
+                };
+                Credentials { role, key: weft_client::Key::Issued(key) }
             }
         })
     }

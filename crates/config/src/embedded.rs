@@ -2,7 +2,7 @@
 
 use crate::error::ConfigError;
 use crate::find::variable;
-use crate::key::make_cluster_key;
+use crate::key::{ClusterKey, Key};
 use crate::model::Cluster;
 use std::fmt::Write as _;
 use std::os::unix::fs::DirBuilderExt;
@@ -152,8 +152,9 @@ pub fn write_embedded(options: &EmbeddedOptions) -> Result<Cluster, ConfigError>
     crate::check_private_dir(&options.state)?;
     let key_file = options.state.join("cluster.key");
     if !key_file.exists() {
-        let key = make_cluster_key().map_err(|error| failed(&key_file, &error))?;
-        key.write_new(&key_file).map_err(|error| failed(&key_file, &error))?;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let key = ClusterKey::make(now.as_secs()).map_err(|error| failed(&key_file, &error))?;
+        Key::Cluster(key).write_new(&key_file).map_err(|error| failed(&key_file, &error))?;
     }
     if !file.exists() {
         let mark = forming(&options.state);

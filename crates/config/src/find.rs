@@ -47,7 +47,8 @@ impl Cluster {
     }
 
     /// The key with which this process may prove itself on the network: the file that `WEFT_KEY` names, else
-    /// `~/.config/weft/key`, else the cluster key. `None` when no server needs one and none is there.
+    /// `~/.config/weft/key`, else the cluster key, else `host.key` beside the cluster file. `None` when no server needs
+    /// one and none is there.
     ///
     /// # Errors
     /// When a key is needed and cannot be used.
@@ -57,6 +58,14 @@ impl Cluster {
         }
         if let Some(file) = user_file("key").filter(|file| file.exists()) {
             return read_key(&file).map(Some);
+        }
+        let host_key = self.file.with_file_name("host.key");
+        if !self.key_file.exists() && host_key.exists() {
+            return match read_key(&host_key) {
+                Ok(key) => Ok(Some(key)),
+                Err(_) if !self.needs_key() => Ok(None),
+                Err(error) => Err(error),
+            };
         }
         match read_key(&self.key_file) {
             Ok(key) => Ok(Some(key)),

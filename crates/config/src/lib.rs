@@ -26,7 +26,7 @@ mod section;
 
 pub use embedded::{EmbeddedOptions, FORMING, default_state_dir, embedded_toml, forming, write_embedded};
 pub use error::ConfigError;
-pub use key::{Key, KeyError, make_cluster_key, read_key};
+pub use key::{ClusterKey, Key, KeyError, Rotation, read_key};
 pub use model::{
     Checksums, Client, Cluster, Emulate, Ibridge, Limits, LogLevel, Metadata, Module, Server, TakesMeasured,
     Target, TransportChoice, WritableLeases,

@@ -156,6 +156,7 @@ fn server(source: &Source<'_>, section: Section<'_>) -> Result<Placed, ConfigErr
             ("debug", LogLevel::Debug),
         ],
     )?;
+    let audit = section.path("audit", "/var/log/weft/audit.log")?;
     let connections = section.number("connections_max", 16..=1_000_000)?;
     let greetings = section.number("greetings_max", 4..=65_536)?;
     let memory = section.size("payload_memory", ByteLen::from_mib(8)..=ByteLen(1 << 40))?;
@@ -178,6 +179,7 @@ fn server(source: &Source<'_>, section: Section<'_>) -> Result<Placed, ConfigErr
             targets: targets.into_iter().map(|(target, _)| target).collect(),
             log: log.map(|item| item.value),
             log_level: level.unwrap_or(LogLevel::Info),
+            audit: audit.map(|item| item.value),
             connections_max: connections.map_or(8192, |item| item.value as u32),
             greetings_max: greetings.map_or(64, |item| item.value as u32),
             payload_memory: memory.unwrap_or(ByteLen::from_mib(256)),

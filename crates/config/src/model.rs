@@ -16,7 +16,7 @@ pub struct Cluster {
     pub name: String,
     /// Paths at and below this one are Weft's, for the preload library and as the prefix that commands accept.
     pub mount: PathBuf,
-    /// Holds the cluster key, 64 hexadecimal digits, readable by its owner alone.
+    /// Holds the cluster key, readable by its owner alone.
     pub key_file: PathBuf,
     /// Servers end after this time without connections; `None` never.
     pub idle_exit: Option<Nanos>,
@@ -51,6 +51,8 @@ pub struct Server {
     pub log: Option<PathBuf>,
     /// What is logged.
     pub log_level: LogLevel,
+    /// File of the audit log; `None` keeps none.
+    pub audit: Option<PathBuf>,
     /// Most connections at a time.
     pub connections_max: u32,
     /// Most connections that authenticate themselves at a time.

@@ -13,6 +13,7 @@ use weft_store::identity::Identity;
 use weft_store::target::{Target, TargetSpec, Unattached};
 use weft_wire::cluster::ServerEntry;
 use weft_wire::hello::{Identity as User, SessionId};
+use weft_wire::keys::Revoked;
 use weft_wire::meta::{MetaCall, MetaReply, MetaRequest, TargetClaim, TargetRefusal, TargetVerdict};
 use weft_wire::{Family, Link, WireError};
 
@@ -56,6 +57,9 @@ pub enum AttachError {
     /// The metadata server refuses the request.
     #[error("the metadata server refuses to attach {0}: {1}")]
     Refused(TargetId, WireError),
+    /// The metadata server does not tell which keys are revoked.
+    #[error("the metadata server does not tell which keys are revoked: {0}")]
+    Keys(WireError),
     /// The directory cannot be used.
     #[error("{0}")]
     Target(#[from] TargetError),
@@ -104,6 +108,24 @@ impl<E: Env> Registrar<E> {
             Way::Nowhere => Ok(ClusterId::NONE),
             Way::Here(service) => Ok(service.cluster_id()),
             Way::There(there) => Ok(there.link(&self.env).await?.1),
+        }
+    }
+
+    /// The keys that are refused; waits for the metadata server. `None` where it is this server, which knows them, and where
+    /// there is no record.
+    ///
+    /// # Errors
+    /// When the process is told to end meanwhile, or the metadata server refuses.
+    pub async fn revoked_keys(&mut self) -> Result<Option<Revoked>, AttachError> {
+        let Way::There(there) = &mut self.way else { return Ok(None) };
+        let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::RevokedKeys };
+        match there.ask(&self.env, &call).await? {
+            MetaReply::Revoked(revoked) => Ok(Some(revoked)),
+            MetaReply::Failed(error) => Err(AttachError::Keys(error)),
+            other => Err(AttachError::Keys(WireError::new(
+                weft_wire::Errno::EPROTO,
+                format!("an answer to another question: {other:?}"),
+            ))),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a server is told at its start: a plain structure; the command line maps `cluster.toml` onto it.
 
+use crate::audit::Sink;
 use crate::metadata;
 use crate::pending::Quota;
 use std::num::NonZeroU32;
@@ -265,11 +266,13 @@ pub struct Hooks {
     pub uid: u32,
     /// Whether the process was told to end while the server was starting.
     pub is_ended: fn() -> bool,
+    /// Takes the events of the audit log, if one is kept.
+    pub audit: Option<Arc<dyn Sink>>,
 }
 
 impl Hooks {
     /// Knows nothing, logs nowhere and trusts root only.
     pub fn none() -> Self {
-        Self { memory: || ByteLen(0), log: Arc::new(|_| ()), pid: 0, uid: 0, is_ended: || false }
+        Self { memory: || ByteLen(0), log: Arc::new(|_| ()), pid: 0, uid: 0, is_ended: || false, audit: None }
     }
 }

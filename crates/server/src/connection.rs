@@ -1,5 +1,6 @@
 //! One connection from its greeting to its end, in a task of its own.
 
+use crate::audit::{self, Audited, EventKind, Origin};
 use crate::connections::Entry;
 use crate::data::DataConnection;
 use crate::greeting::{Greeted, NotGreeted, greet};
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use weft_env::{Conn, Env, Peer};
+use weft_wire::meta::MetaCall;
 use weft_wire::status::StatusReply;
 use weft_wire::{Errno, Family, Incoming, Kind, Link, WireError};
 
@@ -23,11 +25,26 @@ pub(crate) async fn run<E: Env>(shared: Arc<Shared<E>>, entry: Arc<Entry>, turn:
     let _registered = Registered { shared: &shared, id: entry.id };
     let place = Place { shared: &shared, id: turn.id };
     let mut link = Link::new(turn.conn);
+    let peer = audit::name_of(link.conn().peer());
     let greeted = caught(E::apart(greet(&shared, &mut link, &entry))).await;
     drop(place);
     match greeted {
-        Some(Ok(greeted)) => serve(&shared, &entry, &mut link, greeted).await,
-        Some(Err(NotGreeted::Refused(why))) => shared.log(&format!("refused a connection: {why}")),
+        Some(Ok(greeted)) => {
+            let origin = shared.origin(&greeted, peer);
+            if let Some(origin) = &origin {
+                let as_what = Audited::new(EventKind::Greeting, "greeting", role_of(&greeted));
+                origin.record(shared.env.wall(), &as_what, None);
+            }
+            serve(&shared, &entry, &mut link, greeted, origin).await;
+        }
+        Some(Err(NotGreeted::Refused { why, key, uid })) => {
+            shared.log(&format!("refused a connection: {why}"));
+            if let Some(sink) = shared.config.hooks.audit.clone() {
+                let origin = Origin { sink, peer, key, uid };
+                let what = Audited::new(EventKind::Refusal, "greeting", "");
+                origin.record(shared.env.wall(), &what, Some(&why));
+            }
+        }
         Some(Err(NotGreeted::Gone)) => {} // a peer that left, or a scan of the port: not worth a line
         None => shared.panicked("greeting"),
     }
@@ -59,18 +76,36 @@ impl<E: Env> Drop for Registered<'_, E> {
     }
 }
 
-async fn serve<E: Env>(shared: &Shared<E>, entry: &Entry, link: &mut Link<E::Conn>, greeted: Greeted) {
-    entry.greeted(greeted.is_server, shared.config.limits.stall_timeout);
+/// What the audit log says of a peer.
+fn role_of(greeted: &Greeted) -> String {
+    match &greeted.key {
+        Some(key) => key.holder.to_string(),
+        None => "by the socket's credentials".to_owned(),
+    }
+}
+
+async fn serve<E: Env>(
+    shared: &Shared<E>,
+    entry: &Entry,
+    link: &mut Link<E::Conn>,
+    greeted: Greeted,
+    origin: Option<Origin>,
+) {
+    if let Some(key) = &greeted.key {
+        entry.depends_on(key.clone());
+    }
+    entry.greeted(greeted.principal.is_server, shared.config.limits.stall_timeout);
     let metadata = shared.metadata.as_ref().map(|service| {
-        let Greeted { session, slot, ref identity, pid, is_server, .. } = greeted;
-        (service, service.connected(session, slot, identity.clone(), pid, is_server))
+        let Greeted { session, slot, ref principal, pid, .. } = greeted;
+        (service, service.connected_as(session, slot, principal.clone(), pid))
     });
     let context = metadata.as_ref().map(|(_, context)| context);
-    let mut data = DataConnection::new(entry.id, &greeted, shared.rights_of(&greeted));
-    match caught(E::apart(requests(shared, entry, link, &mut data, context))).await {
+    let rights = shared.rights_of(&greeted);
+    let mut data = DataConnection::new(entry.id, &greeted, rights, origin.clone());
+    match caught(E::apart(requests(shared, entry, link, &mut data, context, origin.as_ref()))).await {
         Some(Ok(())) => {}
         Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            shared.log(&format!("ended a connection of user {}: {error}", greeted.identity.uid));
+            shared.log(&format!("ended a connection of user {}: {error}", greeted.principal.identity.uid));
         }
         Some(Err(_)) => {} // the peer left in the middle, or we ended it
         None => shared.panicked("serving a request"),
@@ -94,6 +129,7 @@ async fn requests<E: Env>(
     link: &mut Link<E::Conn>,
     data: &mut DataConnection<E>,
     context: Option<&ConnectionContext>,
+    origin: Option<&Origin>,
 ) -> io::Result<()> {
     let shares_processors = matches!(link.conn().peer(), Peer::Local { .. });
     while !shared.stopping.load(Ordering::SeqCst) {
@@ -113,7 +149,7 @@ async fn requests<E: Env>(
             },
             (_, Family::Meta) => match (&shared.metadata, context) {
                 (Some(service), Some(context)) => {
-                    E::apart(about_metadata(service, context, link, entry, &incoming)).await
+                    E::apart(about_metadata(shared, (service, context, origin), link, entry, &incoming)).await
                 }
                 _ => E::apart(refuse_role(shared, link, &incoming)).await,
             },
@@ -127,16 +163,23 @@ async fn requests<E: Env>(
 }
 
 async fn about_metadata<E: Env>(
-    service: &metadata::Service<E>,
-    context: &ConnectionContext,
+    shared: &Shared<E>,
+    (service, context, origin): (&metadata::Service<E>, &ConnectionContext, Option<&Origin>),
     link: &mut Link<E::Conn>,
     entry: &Entry,
     incoming: &Incoming,
 ) -> io::Result<()> {
-    let call = link.decode(incoming);
+    let call = link.decode::<MetaCall>(incoming);
     link.skip_payload(incoming.header.payload_len.into()).await?;
     let reply = match call {
-        Ok(call) => service.call(context, call).await,
+        Ok(call) => {
+            let audited = origin.and_then(|origin| Some((origin, audit::of_metadata(&call.request)?)));
+            let reply = service.call(context, call).await;
+            if let Some((origin, what)) = audited {
+                origin.record(shared.env.wall(), &what, audit::refusal_of(&reply));
+            }
+            reply
+        }
         Err(bad) => weft_wire::meta::MetaReply::Failed(malformed(bad)),
     };
     answer(link, entry, incoming, &reply).await

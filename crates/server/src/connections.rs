@@ -2,10 +2,11 @@
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weft_core::{Nanos, TargetId};
+use std::sync::{Arc, OnceLock};
+use weft_core::{Nanos, TargetId, Timestamp};
 use weft_env::{Closer, Env, Notify};
+use weft_wire::{ClusterSecret, KeyClaims};
 
 /// A user has as many connections as one user may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +53,8 @@ pub(crate) struct Entry {
     patience: AtomicU64,
     /// Above zero: the number, plus one, of the target whose turn this connection has while it sends.
     lent: AtomicU64,
+    /// The key that its peer has proven.
+    key: OnceLock<KeyClaims>,
     /// The present, to the second: the hot path has no need to ask the clock.
     clock: Arc<AtomicU64>,
 }
@@ -98,6 +101,11 @@ impl Entry {
         self.at_ease();
     }
 
+    /// The connection lasts as long as this key.
+    pub fn depends_on(&self, key: KeyClaims) {
+        let _ = self.key.set(key); // a connection is greeted once
+    }
+
     /// Whether a request is being served. In one order with the server's stop flag.
     pub fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Ordering::SeqCst);
@@ -136,6 +144,7 @@ impl<E: Env> Connections<E> {
             deadline: AtomicU64::new(clock.load(Ordering::Relaxed) + greeting_timeout.0),
             patience: AtomicU64::new(greeting_timeout.0),
             lent: AtomicU64::new(0),
+            key: OnceLock::new(),
             clock: Arc::clone(clock),
         });
         inner.open.insert(entry.id, Arc::clone(&entry));
@@ -230,6 +239,14 @@ impl<E: Env> Connections<E> {
             entry.holds_memory.load(Ordering::Relaxed) && entry.has_stalled_for(patience, now)
         };
         inner.open.values().filter(holds).map(|entry| entry.closer.close()).count()
+    }
+
+    /// Ends those whose keys are not accepted any more; the number of them.
+    pub fn close_refused(&self, secret: &ClusterSecret, now: Timestamp) -> usize {
+        let is_refused =
+            |entry: &&Arc<Entry>| entry.key.get().is_some_and(|key| secret.check_key(key, now).is_err());
+        let inner = self.inner.lock();
+        inner.open.values().filter(is_refused).map(|entry| entry.closer.close()).count()
     }
 
     /// Takes back the turns of those whose peers are slow to take what they read; the targets, one for each.

@@ -5,9 +5,9 @@ use crate::server::Shared;
 use std::io;
 use weft_env::{Conn, Env, Peer};
 use weft_wire::hello::{
-    BODY_LEN_MAX, GROUPS_MAX, Hello, HelloReply, Identity, Means, Names, Opening, Role, Security, SessionId,
-    Welcome,
+    BODY_LEN_MAX, Hello, HelloReply, Identity, Means, Names, Opening, Role, Security, SessionId, Welcome,
 };
+use weft_wire::keys::{KeyClaims, KeyId, Principal};
 use weft_wire::secure::{Handshake, Sealing};
 use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, SessionOwner, WireError};
 
@@ -16,11 +16,12 @@ use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, SessionOwner, WireE
 pub(crate) struct Greeted {
     pub session: SessionId,
     pub slot: u32,
-    pub identity: Identity,
+    /// Who it is, and whom it may act for.
+    pub principal: Principal,
+    /// The key that it has proven, if one was needed.
+    pub key: Option<KeyClaims>,
     /// Process id, 0 for one on another node.
     pub pid: u32,
-    /// Has proven the cluster key.
-    pub is_server: bool,
     /// On this node, so that descriptors can be passed.
     pub local: bool,
 }
@@ -28,7 +29,7 @@ pub(crate) struct Greeted {
 impl Greeted {
     /// The owner of the session.
     pub fn owner(&self) -> SessionOwner {
-        SessionOwner { uid: self.identity.uid, is_server: self.is_server }
+        SessionOwner { uid: self.principal.identity.uid, is_server: self.principal.is_server }
     }
 }
 
@@ -37,7 +38,14 @@ pub(crate) enum NotGreeted {
     /// The peer broke off or spoke no Weft.
     Gone,
     /// The peer was told why not.
-    Refused(WireError),
+    Refused {
+        /// The reason.
+        why: WireError,
+        /// The key that the peer named, proven or not.
+        key: Option<KeyId>,
+        /// The user that the peer named, proven or not.
+        uid: Option<u32>,
+    },
 }
 
 impl From<io::Error> for NotGreeted {
@@ -56,6 +64,11 @@ pub(crate) async fn greet<E: Env>(
     let first = next(link).await?;
     let hello: Hello = link.decode(&first).map_err(io::Error::from)?;
     let mut request = first.header.request;
+    let key = hello.names.key.as_ref().map(|key| key.id);
+    let uid = match &hello.names.role {
+        Role::Client(identity) => Some(identity.uid),
+        Role::Server(_) => None,
+    };
     let admitted = admit(shared, link, hello, &mut request).await?;
     let counted = |(greeted, opening): (Greeted, Opening)| {
         shared.count_connection(entry, &greeted)?;
@@ -86,7 +99,7 @@ pub(crate) async fn greet<E: Env>(
         }
         Err(refusal) => {
             say(link, request, &HelloReply::Refused(refusal.clone())).await?;
-            Err(NotGreeted::Refused(refusal))
+            Err(NotGreeted::Refused { why: refusal, key, uid })
         }
     }
 }
@@ -104,35 +117,34 @@ async fn admit<E: Env>(
         return Ok(Err(error));
     }
     let peer = link.conn().peer().clone();
-    let identity = match (&names.role, &peer) {
-        (Role::Server(_) | Role::Client(_), Peer::Local { uid, gid, groups, .. }) => {
-            Identity { uid: *uid, gid: *gid, groups: groups.clone() }
+    let own = match &peer {
+        Peer::Local { uid, gid, groups, .. } => {
+            let identity = Identity { uid: *uid, gid: *gid, groups: groups.clone() };
+            let is_administrator = identity.is_root() || *uid == config.hooks.uid;
+            Some(Principal::local(identity, is_administrator))
         }
-        // The cluster key makes anybody, and what needs an identity here is done as root.
-        (Role::Server(_), Peer::Remote { .. }) => Identity { uid: 0, gid: 0, groups: Vec::new() },
-        (Role::Client(identity), Peer::Remote { .. }) => {
-            if identity.groups.len() > GROUPS_MAX || !identity.groups.is_sorted() {
-                let detail = format!("an identity has at most {GROUPS_MAX} supplementary groups, sorted");
-                return Ok(Err(WireError::new(Errno::EINVAL, detail)));
-            }
-            identity.clone()
-        }
+        Peer::Remote { .. } => None,
     };
     let has_credentials = matches!((&names.role, &peer), (Role::Client(_), Peer::Local { .. }));
-    let opening = match means {
-        Means::Credentials(opening) if has_credentials => opening,
-        Means::Key(first) if !has_credentials => {
+    let (opening, principal, key) = match (means, own) {
+        (Means::Credentials(opening), Some(own)) if has_credentials => (opening, own, None),
+        (Means::Key(first), own) if !has_credentials => {
+            let Some(claims) = names.key.clone() else {
+                let detail =
+                    format!("server {:?} wants the claims of a key: get one by `weft key`", config.name);
+                return Ok(Err(WireError::new(Errno::EACCES, detail)));
+            };
+            let (key, proven) = match config.secret.admit(&claims, &names.role, shared.env.wall()) {
+                Ok(admitted) => admitted,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
             let mut random = [0; 32];
             shared.env.random(&mut random);
-            let key = key_of(shared, &names.role);
             let Ok((keys, second)) = Handshake::answer(&key, &names, &first, random) else {
-                let detail = match &names.role {
-                    Role::Server(_) => "the peer does not hold this cluster's key".to_owned(),
-                    Role::Client(_) => format!(
-                        "the key is not that of user {} with group {} in cluster {:?}: get one by `weft key`",
-                        identity.uid, identity.gid, config.cluster
-                    ),
-                };
+                let detail = format!(
+                    "the peer did not prove key {} of {} in cluster {:?}: compare the key files of both sides",
+                    claims.id, claims.holder, config.cluster
+                );
                 return Ok(Err(WireError::new(Errno::EACCES, detail)));
             };
             say(link, *request, &HelloReply::Challenge(second)).await?;
@@ -140,13 +152,17 @@ async fn admit<E: Env>(
             // Only who holds the key can have made the next message.
             let answer = next(link).await?;
             *request = answer.header.request;
-            link.decode(&answer)?
+            let principal = match own {
+                None => proven,
+                Some(own) => Principal { is_server: proven.is_server, key: proven.key, ..own },
+            };
+            (link.decode(&answer)?, principal, Some(claims))
         }
-        Means::Credentials(_) => {
+        (Means::Credentials(_), _) => {
             let detail = format!("server {:?} wants a key here: get one by `weft key`", config.name);
             return Ok(Err(WireError::new(Errno::EACCES, detail)));
         }
-        Means::Key(_) => {
+        (Means::Key(_), _) => {
             let detail = "on a Unix socket the credentials of a client's process are its key".to_owned();
             return Ok(Err(WireError::new(Errno::EPROTO, detail)));
         }
@@ -155,9 +171,8 @@ async fn admit<E: Env>(
         Peer::Local { pid, .. } => (true, pid),
         Peer::Remote { .. } => (false, 0),
     };
-    let is_server = matches!(names.role, Role::Server(_));
     let Opening { session, slot, .. } = opening;
-    Ok(Ok((Greeted { session, slot, identity, pid, is_server, local }, opening)))
+    Ok(Ok((Greeted { session, slot, principal, key, pid, local }, opening)))
 }
 
 /// Counts a connection whose peer has authenticated itself, if there is room for it.
@@ -202,14 +217,6 @@ fn check_names<E: Env>(shared: &Shared<E>, names: &Names) -> Result<(), WireErro
         return Err(WireError::new(Errno::EPROTO, detail));
     }
     Ok(())
-}
-
-/// The key that a peer of `role` has to hold.
-fn key_of<E: Env>(shared: &Shared<E>, role: &Role) -> [u8; 32] {
-    match role {
-        Role::Server(_) => shared.config.secret.server_key(),
-        Role::Client(identity) => shared.config.secret.identity_key(identity),
-    }
 }
 
 async fn next<C: Conn>(link: &mut Link<C>) -> io::Result<Incoming> {

@@ -9,6 +9,7 @@
 
 mod admission;
 mod attach;
+pub mod audit;
 mod averages;
 mod config;
 mod connection;

@@ -53,12 +53,14 @@ impl<E: Env> Asker<E> {
         let (mut random, mut session) = ([0; 32], [0; 16]);
         self.env.random(&mut random);
         self.env.random(&mut session);
+        let (claims, key) = self.secret.own_server_key();
         let caller = Caller {
             names: Names {
                 cluster: self.cluster.clone(),
                 cluster_id: self.cluster_id,
                 server: entry.name.clone(),
                 role: Role::Server(self.server),
+                key: Some(claims),
             },
             opening: Opening {
                 session: SessionId(u128::from_le_bytes(session)),
@@ -66,7 +68,7 @@ impl<E: Env> Asker<E> {
                 checksums: false,
                 security: Security::None,
             },
-            key: Some(self.secret.server_key()),
+            key: Some(key),
             random,
             lengths_only: self.env.hollow(0).is_some(),
         };

@@ -1,6 +1,7 @@
 //! A server's start, its tasks and its orderly end.
 
 use crate::attach::{AttachError, Registrar};
+use crate::audit::Origin;
 use crate::averages;
 use crate::config::{Join, ServerConfig, WritableLeases};
 use crate::connection;
@@ -126,11 +127,12 @@ impl<E: Env> Shared<E> {
 
     /// Rights of the peer of a connection.
     pub(crate) fn rights_of(&self, who: &Greeted) -> ConnectionRights {
-        let uid = who.identity.uid;
-        let is_own = who.identity.is_root() || uid == self.config.hooks.uid;
+        let uid = who.principal.identity.uid;
+        let is_own = who.principal.is_administrator
+            || who.principal.identity.is_root()
+            || uid == self.config.hooks.uid;
         ConnectionRights {
-            is_administrator: self.is_administrator(who),
-            is_unbounded: is_own || who.is_server,
+            is_unbounded: is_own || who.principal.is_server,
             leases_writable: is_own || self.config.limits.writable_leases == WritableLeases::All,
         }
     }
@@ -142,19 +144,31 @@ impl<E: Env> Shared<E> {
     pub(crate) fn count_connection(&self, entry: &Entry, who: &Greeted) -> Result<(), WireError> {
         let max = self.config.limits.connections_of_user();
         let max = (!self.rights_of(who).is_unbounded).then_some(max);
-        self.connections.count_for(entry, who.identity.uid, max).map_err(|OverShare { max }| {
+        self.connections.count_for(entry, who.principal.identity.uid, max).map_err(|OverShare { max }| {
             let detail = format!(
                 "server {:?}: user {} has {max} connections, as many as one user may have: close some, or raise \
                  user_connections under [limits] in the cluster file and restart the server",
-                self.config.name, who.identity.uid
+                self.config.name, who.principal.identity.uid
             );
             WireError::new(Errno::EAGAIN, detail)
         })
     }
 
-    /// May end the server and look at everything: who holds the cluster key, root, and the user who runs it.
-    pub(crate) fn is_administrator(&self, who: &Greeted) -> bool {
-        who.is_server || who.identity.is_root() || who.identity.uid == self.config.hooks.uid
+    /// Where the requests of a peer come from, for the audit log if there is one.
+    pub(crate) fn origin(&self, greeted: &Greeted, peer: String) -> Option<Origin> {
+        let sink = self.config.hooks.audit.clone()?;
+        let key = greeted.key.as_ref().map(|key| key.id);
+        Some(Origin { sink, peer, key, uid: Some(greeted.principal.identity.uid) })
+    }
+
+    /// Ends the connections whose keys are not accepted any more.
+    pub(crate) fn end_refused_keys(&self) {
+        let ended = self.connections.close_refused(&self.config.secret, self.env.wall());
+        if ended > 0 {
+            self.log(&format!(
+                "ended {ended} connections whose keys have expired, were revoked or are of a former secret"
+            ));
+        }
     }
 }
 
@@ -177,6 +191,9 @@ impl Server {
                 Some(service) => service.cluster_id(),
                 None => registrar.cluster_id().await?,
             };
+            if let Some(revoked) = registrar.revoked_keys().await? {
+                config.secret.revoke(revoked.keys);
+            }
             let data = match config.targets.is_empty() {
                 true => None,
                 false => Some(DataService::open(&env, &config, &mut registrar).await?),
@@ -459,6 +476,7 @@ async fn watch<E: Env>(shared: &Shared<E>) {
             }
         }
         shared.pending.tick(now);
+        shared.end_refused_keys();
         let overdue = shared.connections.close_overdue(now);
         if overdue > 0 {
             shared.log(&format!("ended {overdue} connections whose peers had stalled"));

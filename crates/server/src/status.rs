@@ -1,5 +1,6 @@
 //! What a server says of itself.
 
+use crate::audit::{Audited, EventKind};
 use crate::connection::malformed;
 use crate::data::DataConnection;
 use crate::server::Shared;
@@ -8,7 +9,7 @@ use std::io::{self, IoSlice};
 use weft_core::ByteLen;
 use weft_env::Env;
 use weft_wire::data::PAYLOAD_LEN_MAX;
-use weft_wire::status::{ServerStatus, StatusReply, StatusRequest, USERS_MAX, UserStatus};
+use weft_wire::status::{KeyStatus, ServerStatus, StatusReply, StatusRequest, USERS_MAX, UserStatus};
 use weft_wire::{Errno, Incoming, Link, WireError};
 
 /// What a reply is made of.
@@ -51,13 +52,35 @@ pub(crate) async fn reply<E: Env>(
             StatusReply::Failed(WireError::new(Errno::EINVAL, "a payload cannot be so long"))
         }
         Ok(StatusRequest::Status) => StatusReply::Status(Box::new(status(shared, connection).await)),
-        Ok(StatusRequest::Shutdown) if connection.is_administrator() => {
-            shared.request_stop();
-            StatusReply::ShuttingDown
+        Ok(StatusRequest::Shutdown) => {
+            let refused = (!connection.is_administrator()).then(|| {
+                WireError::new(
+                    Errno::EPERM,
+                    "only administrators may end the server: root and the user who runs it on its host, and holders of \
+                     an administrator's key",
+                )
+            });
+            if let Some(origin) = &connection.origin {
+                let what = Audited::new(EventKind::Action, "server.stop", shared.config.name.clone());
+                origin.record(shared.env.wall(), &what, refused.as_ref());
+            }
+            match refused {
+                Some(refused) => StatusReply::Failed(refused),
+                None => {
+                    shared.request_stop();
+                    StatusReply::ShuttingDown
+                }
+            }
         }
-        Ok(StatusRequest::Shutdown) => StatusReply::Failed(WireError::new(
+        Ok(StatusRequest::Revoke(revoked)) if connection.is_server() => {
+            if shared.config.secret.revoke(revoked.keys) {
+                shared.end_refused_keys();
+            }
+            StatusReply::Revoked
+        }
+        Ok(StatusRequest::Revoke(_)) => StatusReply::Failed(WireError::new(
             Errno::EPERM,
-            "only root and the user who runs the server may end it",
+            "only servers of the cluster tell each other of revoked keys: use `weft key revoke`",
         )),
         Err(bad) => StatusReply::Failed(malformed(bad)),
     }))
@@ -76,6 +99,11 @@ async fn status<E: Env>(shared: &Shared<E>, connection: &DataConnection<E>) -> S
         cluster_id: shared.cluster_id,
         users: users(shared, connection),
         bounds: bounds(shared),
+        keys: KeyStatus {
+            generations: config.secret.generations(),
+            revoked: u32::try_from(config.secret.revoked_count()).unwrap_or(u32::MAX),
+        },
+        audit: config.hooks.audit.as_ref().map(|sink| sink.status()),
         targets: match &shared.data {
             Some(service) => service.status().await,
             None => Vec::new(),

@@ -583,7 +583,7 @@ fn a_server_takes_nobody_on_a_unix_socket_for_a_server_without_a_proof() {
         let result = greet(&mut link, caller, |_| Ok(())).await;
         assert!(matches!(result, Err(NotWelcome::Unproven)), "{result:?}");
     });
-    assert_eq!(impostor.join().expect("no panic"), [], "nothing behind the greeting");
+    assert_eq!(impostor.join().expect("no panic"), Vec::<u8>::new(), "nothing behind the greeting");
     // A real server proves itself there, and then both do without tags.
     block_on(async {
         let env = RealEnv::new();

@@ -63,7 +63,8 @@ impl Cluster {
         let count = (data.len() as u32).max(metadata + 1);
         let secret = ClusterSecret::new(&[7; 32]);
         let identity = Identity { uid: USER, gid: USER, groups: vec![] };
-        let key = Key::Identity(secret.identity_key(&identity));
+        let own = secret.own_user_key(&identity);
+        let key = Key::Issued(Box::new(own.into()));
         let server_name = |id: u32| format!("s{id}");
         let mut cluster = Self {
             spec: spec.clone(),

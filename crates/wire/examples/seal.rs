@@ -38,6 +38,7 @@ fn main() {
         cluster_id: ClusterId(1),
         server: "node0".into(),
         role: Role::Client(Identity { uid: 1000, gid: 1000, groups: vec![] }),
+        key: None,
     };
     let greet = || -> SessionKeys {
         let (handshake, first) = Handshake::begin(&[1; 32], &names, [2; 32]);

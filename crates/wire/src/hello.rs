@@ -13,13 +13,13 @@
 //! else, the session's id among it, travels encrypted under the fresh keys. From then on every message carries a MAC; see
 //! [`secure`](crate::secure).
 //!
-//! The key of an [`Identity`] is derived from the cluster key, so that a user who has only the key of that identity can be
-//! no other, and a holder of the cluster key (servers, the administrator) can be anybody. User and groups come from what
-//! was proven, never from a request. A peer that claims to be a server proves it on a Unix socket too; there the messages
-//! after the greeting carry no MAC.
+//! The names include the claims of the client's key, which say whom it is for ([`keys`](crate::keys)). User and groups come
+//! from what was proven, never from a request. A peer that claims to be a server proves it on a Unix socket too; there the
+//! messages after the greeting carry no MAC.
 
 use crate::bounded;
 use crate::error::WireError;
+use crate::keys::KeyClaims;
 use serde::{Deserialize, Serialize};
 use weft_core::{ClusterId, Nanos, ServerId};
 
@@ -100,6 +100,8 @@ pub struct Names {
     pub server: String,
     /// The client.
     pub role: Role,
+    /// What the client's key stands for; `None` where the credentials of a Unix socket take its place.
+    pub key: Option<KeyClaims>,
 }
 
 /// Client to server, first.

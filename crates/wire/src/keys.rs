@@ -228,11 +228,7 @@ impl Principal {
     /// # Errors
     /// `EACCES` for a user that the peer may not act for.
     pub fn acting_for(&self, on_behalf: Option<Identity>) -> Result<Identity, WireError> {
-        match (&self.acting, on_behalf) {
-            (Acting::Itself, _) | (_, None) => Ok(self.identity.clone()),
-            (Acting::Anyone, Some(who)) => Ok(who),
-            (Acting::Users(users), Some(who)) => users.admit(who),
-        }
+        self.acting.identity_for(&self.identity, on_behalf)
     }
 }
 
@@ -245,6 +241,20 @@ pub enum Acting {
     Anyone,
     /// The users of a host.
     Users(Arc<Users>),
+}
+
+impl Acting {
+    /// The identity of a request that names `on_behalf`, from a peer that is `own` itself.
+    ///
+    /// # Errors
+    /// `EACCES` for a user that the peer may not act for.
+    pub fn identity_for(&self, own: &Identity, on_behalf: Option<Identity>) -> Result<Identity, WireError> {
+        match (self, on_behalf) {
+            (Self::Itself, _) | (_, None) => Ok(own.clone()),
+            (Self::Anyone, Some(who)) => Ok(who),
+            (Self::Users(users), Some(who)) => users.admit(who),
+        }
+    }
 }
 
 /// The users that a host key acts for.
@@ -389,25 +399,35 @@ impl ClusterSecret {
         self.own_key(Holder::Administrator)
     }
 
+    /// The key with which a holder of the root secret greets as this user.
+    pub fn own_user_key(&self, identity: &Identity) -> (KeyClaims, [u8; 32]) {
+        self.own_key(Holder::User(identity.clone()))
+    }
+
+    /// The key with which a holder of the root secret greets in this role: as a server, or as this user.
+    pub fn own_key_of(&self, role: &Role) -> (KeyClaims, [u8; 32]) {
+        match role {
+            Role::Server(_) => self.own_server_key(),
+            Role::Client(identity) => self.own_user_key(identity),
+        }
+    }
+
+    /// The secret of [`own_user_key`](Self::own_user_key).
+    pub fn identity_key(&self, identity: &Identity) -> [u8; 32] {
+        self.own_user_key(identity).1
+    }
+
+    /// The secret of [`own_server_key`](Self::own_server_key).
+    pub fn server_key(&self) -> [u8; 32] {
+        self.own_server_key().1
+    }
+
     fn own_key(&self, holder: Holder) -> (KeyClaims, [u8; 32]) {
         let ring = self.ring.read();
         let root = &ring.roots[0];
         let claims = KeyClaims { id: KeyId::ROOT, root: root.generation, holder, expires_s: 0 };
         let key = derive(&root.secret, &claims);
         (claims, key)
-    }
-
-    /// The key of `identity` without an id and an end, as greetings before version 9 prove it.
-    pub fn identity_key(&self, identity: &Identity) -> [u8; 32] {
-        let ring = self.ring.read();
-        let bytes = postcard::to_allocvec(identity).expect("an identity always encodes");
-        *blake3::keyed_hash(&blake3::derive_key("weft 2026 identity", &ring.roots[0].secret), &bytes)
-            .as_bytes()
-    }
-
-    /// The key of servers without an id, as greetings before version 9 prove it.
-    pub fn server_key(&self) -> [u8; 32] {
-        blake3::derive_key("weft 2026 server", &self.ring.read().roots[0].secret)
     }
 
     /// Whether the key with these claims may be used now.

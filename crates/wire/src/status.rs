@@ -1,5 +1,7 @@
 //! What a server says of itself to `weft status`, `df` and the tests.
 
+use crate::bounded;
+use crate::keys::{GENERATIONS_MAX, Revoked};
 use crate::meta::{TargetRecord, TargetRoom};
 use serde::{Deserialize, Serialize};
 use weft_core::{ByteLen, ClusterId, Nanos, ServerId, TargetId};
@@ -17,6 +19,8 @@ pub enum StatusRequest {
         /// Length of the reply's payload.
         reply_len: u32,
     },
+    /// Refuses these keys from now on. The metadata server only.
+    Revoke(Revoked),
 }
 
 /// The answer.
@@ -30,6 +34,8 @@ pub enum StatusReply {
     Failed(crate::error::WireError),
     /// To `Echo`: the payload is zeros.
     Echo,
+    /// To `Revoke`.
+    Revoked,
 }
 
 /// The state of one server.
@@ -60,6 +66,10 @@ pub struct ServerStatus {
     pub users: Vec<UserStatus>,
     /// Shares of one user.
     pub bounds: UserStatus,
+    /// Which keys it accepts.
+    pub keys: KeyStatus,
+    /// Its audit log, if it keeps one.
+    pub audit: Option<AuditStatus>,
 }
 
 /// Most users in one status.
@@ -80,6 +90,29 @@ pub struct UserStatus {
     pub locks: u32,
     /// Inodes.
     pub inodes: u64,
+}
+
+/// Which keys a server accepts.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct KeyStatus {
+    /// Generations of the root secret, the one in use first.
+    #[serde(deserialize_with = "bounded::vec::<_, _, GENERATIONS_MAX>")]
+    pub generations: Vec<u32>,
+    /// Number of keys that are refused.
+    pub revoked: u32,
+}
+
+/// The state of an audit log.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct AuditStatus {
+    /// Its file on the server.
+    pub path: String,
+    /// Events written since the start.
+    pub written: u64,
+    /// Events that could not be written since the start.
+    pub lost: u64,
+    /// Why it cannot be written now.
+    pub failed: Option<String>,
 }
 
 /// The state of one target.

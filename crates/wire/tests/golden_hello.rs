@@ -6,6 +6,7 @@ use weft_core::{ClusterId, Nanos, ServerId};
 use weft_wire::hello::{
     Exchange, Hello, HelloReply, Identity, Means, Names, Opening, Role, Security, SessionId, Welcome,
 };
+use weft_wire::keys::{Holder, KeyClaims, KeyId};
 use weft_wire::{Errno, WireError};
 
 const EXCHANGE: Exchange = Exchange { ephemeral: [0x5a; 32], tag: [0xa5; 16] };
@@ -17,18 +18,22 @@ fn opening(security: Security) -> Opening {
 
 #[test]
 fn hello() {
-    let names = |role| Names {
+    let claims = |holder| KeyClaims { id: KeyId(0x0123), root: 300, holder, expires_s: 1_800_000_000 };
+    let names = |role, key| Names {
         cluster: "physics".into(),
         cluster_id: ClusterId(0x0102),
         server: "node7".into(),
         role,
+        key,
     };
-    let user = Role::Client(Identity { uid: 1000, gid: 100, groups: vec![4, 24, 65_534] });
+    let user = Identity { uid: 1000, gid: 100, groups: vec![4, 24, 65_534] };
+    let (as_user, as_server) = (Role::Client(user.clone()), Role::Server(ServerId(2)));
     support::check(
         "hello.txt",
         &[
-            Hello { names: names(user), means: Means::Credentials(opening(Security::None)) },
-            Hello { names: names(Role::Server(ServerId(2))), means: Means::Key(EXCHANGE) },
+            Hello { names: names(as_user.clone(), None), means: Means::Credentials(opening(Security::None)) },
+            Hello { names: names(as_user, Some(claims(Holder::User(user)))), means: Means::Key(EXCHANGE) },
+            Hello { names: names(as_server, Some(claims(Holder::Server))), means: Means::Key(EXCHANGE) },
         ],
     );
 }

@@ -9,6 +9,7 @@ use weft_core::{
 };
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::hello::Identity;
+use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::*;
 use weft_wire::{Errno, SessionName, WalkProof, WireError};
 
@@ -245,6 +246,8 @@ fn requests() {
         MetaRequest::ChangeTarget { target: TargetId(2), change: TargetChange::Add },
         MetaRequest::ChangeTarget { target: TargetId(2), change: TargetChange::Replace { data_lost: true } },
         MetaRequest::Lineage { files: vec![FileId(300), FileId(1)] },
+        MetaRequest::RevokeKeys { keys: vec![KeyId(1), KeyId(u64::MAX)] },
+        MetaRequest::RevokedKeys,
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -375,6 +378,7 @@ fn replies() {
             }],
         },
         MetaReply::Lineage(vec![true, false]),
+        MetaReply::Revoked(Revoked { keys: vec![KeyId(1), KeyId(u64::MAX)] }),
     ];
     support::check("meta_reply.txt", &replies);
 }

@@ -3,10 +3,11 @@
 mod support;
 
 use weft_core::{ByteLen, ClusterId, Nanos, ServerId, TargetId, TargetState, TargetUuid};
+use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::{TargetRecord, TargetRoom};
 use weft_wire::status::{
-    IbridgeClass, IbridgeStatus, MetadataStatus, RefusedTarget, ServerStatus, StatusReply, StatusRequest,
-    TargetStatus, UserStatus,
+    AuditStatus, IbridgeClass, IbridgeStatus, KeyStatus, MetadataStatus, RefusedTarget, ServerStatus,
+    StatusReply, StatusRequest, TargetStatus, UserStatus,
 };
 use weft_wire::{Errno, WireError};
 
@@ -14,7 +15,12 @@ use weft_wire::{Errno, WireError};
 fn requests() {
     support::check(
         "status_request.txt",
-        &[StatusRequest::Status, StatusRequest::Shutdown, StatusRequest::Echo { reply_len: 4 << 20 }],
+        &[
+            StatusRequest::Status,
+            StatusRequest::Shutdown,
+            StatusRequest::Echo { reply_len: 4 << 20 },
+            StatusRequest::Revoke(Revoked { keys: vec![KeyId(300)] }),
+        ],
     );
 }
 
@@ -106,6 +112,13 @@ fn replies() {
             inodes: 300,
         }],
         bounds: UserStatus { connections: 4096, ..UserStatus::default() },
+        keys: KeyStatus { generations: vec![300, 299], revoked: 16 },
+        audit: Some(AuditStatus {
+            path: "/var/log/weft/audit.log".into(),
+            written: 17,
+            lost: 18,
+            failed: Some("no space".into()),
+        }),
     };
     support::check(
         "status_reply.txt",
@@ -114,6 +127,7 @@ fn replies() {
             StatusReply::ShuttingDown,
             StatusReply::Failed(WireError::from(Errno::EPERM)),
             StatusReply::Echo,
+            StatusReply::Revoked,
         ],
     );
 }

@@ -21,7 +21,8 @@ disk has nothing else to do. Files are complete and safe all that time; this com
 the disk now: before the SSD is taken out, or before a measurement ends. Everything that was on an SSD alone when the
 command began lies on a disk, synced, when it ends. Copies stay on the SSD.
 
-Only root, the user who runs the servers, and holders of the cluster key may do this.
+Only administrators may do this: root and the user who runs the servers on the servers' hosts, and holders of an
+administrator's key (`weft key admin`).
 
 Exit codes:
   0  everything is on the disks

@@ -45,7 +45,8 @@ With --scrub, all datafiles that have checksums at rest (`weft setstripe --integ
 verified while programs use them, at most --rate bytes a second. Damaged files are named with the damaged ranges. Their
 bytes are lost: restore the file from a backup, or write these bytes anew. --repair does not change them.
 
-Only root, the user who runs the servers, and holders of the cluster key may do this.
+Only administrators may do this: root and the user who runs the servers on the servers' hosts, and holders of an
+administrator's key (`weft key admin`).
 
 Exit codes:
   0  nothing is wrong

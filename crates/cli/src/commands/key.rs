@@ -1,24 +1,69 @@
 //! `weft key`.
 
-use crate::failure::Failure;
+mod register;
+mod rotate;
+
+use super::session::{Weft, why};
+use crate::audit;
+use crate::failure::{FAILED, Failure};
+use crate::table::Table;
 use clap::{Args, Subcommand};
+use register::{Entry, Register};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-use weft_config::{Cluster, Key, make_cluster_key, read_key};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use weft_config::{Cluster, ClusterKey, Key, read_key};
+use weft_core::{Nanos, Timestamp};
+use weft_env::real::block_on;
 use weft_wire::hello::Identity;
+use weft_wire::keys::{Holder, KeyId};
+
+/// Longest wait of a revocation for all servers to confirm it.
+const REVOKED_WITHIN: Nanos = Nanos::from_s(10);
+/// How often servers are asked meanwhile.
+const ASK_EVERY: Nanos = Nanos::from_ms(200);
 
 const AFTER: &str = "\
-The cluster key is the secret of a cluster. Every server needs a copy, readable by its owner alone; whoever has it
-can be any user. Users on other hosts get a key of their own instead, with which they can be nobody else. It names
-user and groups; make it again when they change. On one host, over Unix sockets, nobody needs a key.
+The cluster key has the root secret of a cluster, from which all other keys are derived. It belongs on the servers alone,
+readable by its owner: a process that has it can be a server, an administrator or any user. All others get keys of their
+own:
+
+  admin  an administrator: may act for any user, and change targets, keys and the like; cannot be a server
+  user   one user with the groups that it has now; make the key again when they change
+  host   a mount that acts for several users of one host, without administrator rights; root of the host is nobody
+
+On one host, over Unix sockets, nobody needs a key. A key file belongs to ~/.config/weft/key of its user, or where WEFT_KEY
+says; the key of a host to host.key beside the cluster file. Key files that other users can read or change are refused.
+
+`make`, `user`, `admin`, `host` and `rotate` need the cluster key and no running cluster. The keys that were issued are
+listed in FILE.issued beside the cluster key FILE. `revoke` asks the metadata server, which keeps revoked keys in its
+database: all servers refuse the key and end its connections, without a restart; a server that is down learns of it when it
+starts.
+
+`rotate` exchanges the root secret in three steps, while programs run; copy the key file to every server after each, which
+takes it up within seconds. Between the last two steps issue new keys: the last step ends all keys of the former secret.
+
+Exit codes:
+  0  done
+  1  it could not be done; with revoke: a server has not confirmed it
+  2  wrong arguments, cluster file or key
 
 Examples:
   weft key make /etc/weft/cluster.key
-  weft key user ada -o ada.key       then give ada.key to ada, for ~/.config/weft/key
-  weft key show ada.key";
+  weft key admin --expires 30d -o admin.key
+  weft key user ada --expires 90d -o ada.key      then give ada.key to ada, for ~/.config/weft/key
+  weft key host node17 --uids 1000-60000 -o host.key
+  weft key show ada.key
+  weft key list
+  weft key revoke 00112233445566ff
+  weft key rotate                  servers accept the next secret as well
+  weft key rotate --use            and use it for new keys and capabilities
+  weft key rotate --finish         and refuse the former one";
 
-/// Makes keys.
+/// Makes, lists, revokes and rotates keys.
 #[derive(Args)]
 #[command(after_long_help = AFTER)]
 pub struct KeyArgs {
@@ -33,25 +78,107 @@ enum Command {
         /// The file; an existing one is never overwritten
         file: PathBuf,
     },
-    /// Make the key of one user from the cluster key
+    /// Make the key of one user
     User {
         /// Name or number of the user
         user: String,
         /// Groups by number, instead of those that this host knows (the first is the primary one)
         #[arg(long, value_delimiter = ',', value_name = "GID,...")]
         groups: Option<Vec<u32>>,
-        /// The new file
-        #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
-        /// The cluster key, instead of the cluster file's
-        #[arg(long, value_name = "FILE")]
-        key: Option<PathBuf>,
+        #[command(flatten)]
+        new: New,
+    },
+    /// Make the key of an administrator
+    Admin {
+        #[command(flatten)]
+        new: New,
+    },
+    /// Make the key of a host, whose mount acts for several users
+    Host {
+        /// Name of the host, for people
+        name: String,
+        /// The users that the host may act for
+        #[arg(long, value_name = "FIRST-LAST", value_parser = range)]
+        uids: (u32, u32),
+        /// Let root of the host be root of the files, instead of nobody
+        #[arg(long)]
+        no_squash_root: bool,
+        #[command(flatten)]
+        new: New,
     },
     /// Tell what a key file is, without the secret
     Show {
         /// The file
         file: PathBuf,
     },
+    /// List the keys that were issued, and those that are revoked
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+        /// The cluster key, instead of the cluster file's
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+    },
+    /// Refuse keys from now on, on all servers, and end their connections
+    Revoke {
+        /// Ids of keys, as `weft key list` and `weft key show` tell them
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<KeyId>,
+    },
+    /// Exchange the root secret in three steps, while programs run
+    Rotate(rotate::Rotate),
+}
+
+/// Arguments of all commands that issue keys.
+#[derive(Args)]
+struct New {
+    /// When the key ends: days such as 90d, hours such as 12h, or never
+    #[arg(long, value_name = "TIME", value_parser = life, default_value = "never")]
+    expires: Life,
+    /// The new file
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The cluster key, instead of the cluster file's
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+/// Life of a key; `None` is unlimited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Life(Option<Nanos>);
+
+fn life(text: &str) -> Result<Life, String> {
+    const LONGEST_DAYS: u64 = 36_500;
+    if text == "never" {
+        return Ok(Life(None));
+    }
+    let time = match text.strip_suffix('d').map(|days| days.trim().parse::<u64>()) {
+        Some(Ok(days)) if days <= LONGEST_DAYS => Nanos::from_s(days * 86_400),
+        Some(_) => return Err(format!("write a number of days up to {LONGEST_DAYS}, such as 90d")),
+        None => weft_config::parse_duration(text)?,
+    };
+    if time < Nanos::from_s(1) {
+        return Err("a key lasts a second or more, such as 90d".to_owned());
+    }
+    Ok(Life(Some(time)))
+}
+
+fn range(text: &str) -> Result<(u32, u32), String> {
+    let bounds =
+        text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    match bounds {
+        Some((first, last)) if first <= last => Ok((first, last)),
+        _ => Err("write the first and the last user, such as 1000-60000".to_owned()),
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn date(seconds: u64) -> String {
+    Timestamp(i128::from(seconds) * 1_000_000_000).utc()
 }
 
 impl KeyArgs {
@@ -59,39 +186,249 @@ impl KeyArgs {
     pub fn run(self, cluster: Option<PathBuf>) -> Result<u8, Failure> {
         match self.command {
             Command::Make { file } => {
-                let key = make_cluster_key().map_err(|error| Failure::new("random bytes", error))?;
-                key.write_new(&file)?;
+                let key = ClusterKey::make(now_s()).map_err(|error| Failure::new("random bytes", error))?;
+                Key::Cluster(key).write_new(&file)?;
                 outln!(
                     "{}: a new cluster key; copy it to every server and write key_file = {file:?}",
                     file.display()
                 );
             }
-            Command::User { user, groups, output, key } => {
-                let file = match key {
-                    Some(key) => key,
-                    None => super::load(cluster)?.key_file,
-                };
-                let Key::Cluster(secret) = read_key(&file)? else {
-                    return Err(Failure::misuse(file.display(), "this is a user's key")
-                        .remedy("user keys are made from the cluster key: name it with --key"));
-                };
-                let identity = identity(&user, groups)?;
-                let text = describe(&identity);
-                Key::for_user(&secret, identity).write_new(&output)?;
-                outln!("{}: a key for {text}", output.display());
+            Command::User { user, groups, new } => {
+                let holder = Holder::User(identity(&user, groups)?);
+                issue(cluster, holder, &new)?;
             }
-            Command::Show { file } => match read_key(&file)? {
-                Key::Cluster(_) => outln!("{}: a cluster key", file.display()),
-                Key::User(identity, _) => outln!("{}: a key for {}", file.display(), describe(&identity)),
-            },
+            Command::Admin { new } => issue(cluster, Holder::Administrator, &new)?,
+            Command::Host { name, uids: (first_uid, last_uid), no_squash_root, new } => {
+                let squash_root = !no_squash_root;
+                let holder = Holder::Host { name, first_uid, last_uid, squash_root };
+                issue(cluster, holder, &new)?;
+            }
+            Command::Show { file } => show(&file)?,
+            Command::List { json, key } => return list(cluster, key, json),
+            Command::Revoke { ids } => return revoke(cluster, &ids),
+            Command::Rotate(rotate) => return rotate.run(cluster),
         }
         Ok(0)
     }
 }
 
-fn describe(identity: &Identity) -> String {
-    let groups: Vec<_> = identity.groups.iter().map(u32::to_string).collect();
-    format!("user {}, group {}, further groups [{}]", identity.uid, identity.gid, groups.join(" "))
+/// The cluster key of `--key` or the cluster file: its path and contents.
+fn cluster_key(cluster: Option<PathBuf>, key: Option<PathBuf>) -> Result<(PathBuf, ClusterKey), Failure> {
+    let file = match key {
+        Some(key) => key,
+        None => super::load(cluster)?.key_file,
+    };
+    match read_key(&file)? {
+        Key::Cluster(key) => Ok((file, key)),
+        Key::Issued(_) => Err(Failure::misuse(file.display(), "this key was made from a cluster key")
+            .remedy("keys are made with the cluster key, on a server: name it with --key")),
+    }
+}
+
+fn issue(cluster: Option<PathBuf>, holder: Holder, new: &New) -> Result<(), Failure> {
+    let (file, cluster_key) = cluster_key(cluster.clone(), new.key.clone())?;
+    let now = now_s();
+    let expires_s = new.expires.0.map_or(0, |life| now + life.0 / 1_000_000_000);
+    let key = cluster_key.issue(holder, expires_s).map_err(|error| Failure::new("random bytes", error))?;
+    key.claims.check().map_err(|error| Failure::misuse("key", error.detail))?;
+    let claims = key.claims.clone();
+    // A key that is in no list could not be revoked by it.
+    Register::beside(&file).add(&Entry::issued(&claims, now))?;
+    Key::Issued(Box::new(key)).write_new(&new.output)?;
+    let action = match claims.holder {
+        Holder::Server => "key.server",
+        Holder::Administrator => "key.admin",
+        Holder::User(_) => "key.user",
+        Holder::Host { .. } => "key.host",
+    };
+    let detail = format!("{} for {}, ends {}", claims.id, claims.holder, end(claims.expires_s));
+    audit::of_keys(cluster, &file, action, &detail);
+    outln!(
+        "{}: key {} for {}, ends {}",
+        new.output.display(),
+        claims.id,
+        claims.holder,
+        end(claims.expires_s)
+    );
+    Ok(())
+}
+
+fn end(expires_s: u64) -> String {
+    if expires_s == 0 { "never".to_owned() } else { date(expires_s) }
+}
+
+fn show(file: &Path) -> Result<(), Failure> {
+    match read_key(file)? {
+        Key::Cluster(key) => {
+            let generations: Vec<_> = key.generations().iter().map(u32::to_string).collect();
+            let (used, others) = generations.split_first().expect("at least one");
+            let others =
+                if others.is_empty() { String::new() } else { format!(", {} accepted", others.join(", ")) };
+            outln!("{}: a cluster key, generation {used} in use{others}", file.display());
+        }
+        Key::Issued(key) => {
+            let claims = &key.claims;
+            let over = if claims.has_expired(Timestamp(i128::from(now_s()) * 1_000_000_000)) {
+                " (it has expired)"
+            } else {
+                ""
+            };
+            outln!(
+                "{}: key {} for {}, ends {}{over}, generation {}",
+                file.display(),
+                claims.id,
+                groups(&claims.holder),
+                end(claims.expires_s),
+                claims.root
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A holder with all of its groups.
+fn groups(holder: &Holder) -> String {
+    match holder {
+        Holder::User(identity) => {
+            let groups: Vec<_> = identity.groups.iter().map(u32::to_string).collect();
+            format!("{holder}, further groups [{}]", groups.join(" "))
+        }
+        _ => holder.to_string(),
+    }
+}
+
+/// The keys that the servers refuse, or why that is not known.
+fn revoked_now(cluster: Option<PathBuf>) -> Result<BTreeSet<KeyId>, String> {
+    let weft = super::load(cluster).map_err(|failure| failure.text().to_owned())?;
+    let weft = Weft::of(weft, |options| {
+        options.connect_timeout = Nanos::from_s(2);
+        options.request_timeout = Nanos::from_s(5);
+        options.retry_for = Nanos(0);
+    });
+    weft_client::set_log(|_| ());
+    let weft = weft.map_err(|failure| failure.text().to_owned())?;
+    let revoked = block_on(weft.client.revoked_keys()).map_err(|error| why(&error))?;
+    Ok(revoked.into_iter().collect())
+}
+
+fn list(cluster: Option<PathBuf>, key: Option<PathBuf>, json: bool) -> Result<u8, Failure> {
+    let file = match key {
+        Some(key) => key,
+        None => super::load(cluster.clone())?.key_file,
+    };
+    let (entries, unreadable) = Register::beside(&file).read()?;
+    let refused = revoked_now(cluster);
+    // The last word about each key counts.
+    let mut keys: BTreeMap<KeyId, Entry> = BTreeMap::new();
+    let mut revoked_here = BTreeSet::new();
+    for entry in entries {
+        match entry {
+            Entry::Revoked { id, .. } => drop(revoked_here.insert(id)),
+            entry @ Entry::Issued { .. } => drop(keys.insert(entry.id(), entry)),
+        }
+    }
+    let now = now_s();
+    let state = |id: KeyId, expires_s: u64| match &refused {
+        Ok(refused) if refused.contains(&id) => "revoked",
+        Ok(_) if revoked_here.contains(&id) => "REVIVED",
+        Err(_) if revoked_here.contains(&id) => "revoked",
+        _ if expires_s != 0 && expires_s <= now => "expired",
+        _ => "valid",
+    };
+    let others: Vec<_> = match &refused {
+        Ok(refused) => refused.iter().filter(|id| !keys.contains_key(id)).copied().collect(),
+        Err(_) => Vec::new(),
+    };
+    let revived = keys.values().any(|entry| state(entry.id(), entry.expires_s()) == "REVIVED");
+    if json {
+        let key = |entry: &Entry| {
+            json!({
+                "id": entry.id().to_string(), "state": state(entry.id(), entry.expires_s()).to_lowercase(),
+                "holder": entry.holder(), "generation": entry.generation(), "issued_s": entry.at_s(),
+                "expires_s": (entry.expires_s() != 0).then(|| entry.expires_s()),
+            })
+        };
+        let mut all: Vec<_> = keys.values().map(key).collect();
+        all.extend(others.iter().map(|id| json!({ "id": id.to_string(), "state": "revoked" })));
+        outln!("{:#}", json!({ "keys": all, "servers_answer": refused.is_ok() }));
+    } else {
+        let mut table = Table::new(["KEY", "STATE", "HOLDER", "ISSUED", "ENDS", "GENERATION"]);
+        let mut sorted: Vec<_> = keys.values().collect();
+        sorted.sort_by_key(|entry| entry.at_s());
+        for entry in sorted {
+            table.row([
+                entry.id().to_string(),
+                state(entry.id(), entry.expires_s()).into(),
+                entry.holder().to_owned(),
+                date(entry.at_s()),
+                end(entry.expires_s()),
+                entry.generation().to_string(),
+            ]);
+        }
+        for id in &others {
+            table.row([id.to_string(), "revoked".into(), "?".into(), "-".into(), "-".into(), "-".into()]);
+        }
+        out!("{}", table.render());
+    }
+    if unreadable > 0 {
+        eprintln!(
+            "weft: {}: {unreadable} lines are no entries; they are left out",
+            Register::beside(&file).path().display()
+        );
+    }
+    if let Err(reason) = &refused {
+        eprintln!("weft: the metadata server does not tell which keys are revoked: {reason}");
+    }
+    if revived {
+        eprintln!(
+            "weft: keys in state REVIVED were revoked, and the servers accept them again: an older copy of the metadata \
+             was restored; revoke them again"
+        );
+        return Ok(FAILED);
+    }
+    Ok(0)
+}
+
+fn revoke(cluster: Option<PathBuf>, ids: &[KeyId]) -> Result<u8, Failure> {
+    let weft = Weft::open(cluster)?;
+    block_on(weft.client.revoke_keys(ids)).map_err(|error| Failure::new("metadata", why(&error)))?;
+    let wanted =
+        block_on(weft.client.revoked_keys()).map_err(|error| Failure::new("metadata", why(&error)))?;
+    let names: Vec<_> = ids.iter().map(ToString::to_string).collect();
+    outln!("revoked {}", names.join(", "));
+    if matches!(read_key(&weft.cluster.key_file), Ok(Key::Cluster(_))) {
+        let register = Register::beside(&weft.cluster.key_file);
+        for id in ids {
+            register.add(&Entry::Revoked { id: *id, at_s: now_s() })?;
+        }
+    }
+    let missing = unconfirmed(&weft, wanted.len());
+    for (server, reason) in &missing {
+        eprintln!("weft: server {server} has not confirmed it: {reason}; it learns of it when it starts");
+    }
+    Ok(if missing.is_empty() { 0 } else { FAILED })
+}
+
+/// The servers that do not refuse `revoked` keys within [`REVOKED_WITHIN`], each with the reason.
+fn unconfirmed(weft: &Weft, revoked: usize) -> Vec<(String, String)> {
+    let began = std::time::Instant::now();
+    loop {
+        let missing: Vec<_> = super::status::ask(weft)
+            .into_iter()
+            .filter_map(|answer| {
+                let reason = match answer.status {
+                    Ok(status) if status.keys.revoked as usize >= revoked => return None,
+                    Ok(_) => "it was not told yet".to_owned(),
+                    Err(reason) => reason,
+                };
+                Some((answer.server.name.clone(), reason))
+            })
+            .collect();
+        if missing.is_empty() || began.elapsed() >= REVOKED_WITHIN.as_duration() {
+            return missing;
+        }
+        std::thread::sleep(ASK_EVERY.as_duration());
+    }
 }
 
 /// The user as this host knows him, or by number alone.
@@ -136,11 +473,33 @@ fn lookup(user: &str) -> Option<(u32, Vec<u32>)> {
     }
 }
 
-/// The cluster's secret, for a server.
-pub fn secret(cluster: &Cluster) -> Result<[u8; 32], Failure> {
+/// The root secrets of the cluster, for a server.
+pub fn of_servers(cluster: &Cluster) -> Result<ClusterKey, Failure> {
     match read_key(&cluster.key_file)? {
-        Key::Cluster(secret) => Ok(secret),
-        Key::User(..) => Err(Failure::misuse(cluster.key_file.display(), "this is a user's key")
-            .remedy("servers need the cluster key, as `weft key make` makes it")),
+        Key::Cluster(key) => Ok(key),
+        Key::Issued(key) => {
+            let why = format!("this is a key for {}", key.claims.holder);
+            Err(Failure::misuse(cluster.key_file.display(), why)
+                .remedy("servers need the cluster key, as `weft key make` makes it"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_and_ranges_of_keys() {
+        assert_eq!(life("never"), Ok(Life(None)));
+        assert_eq!(life("90d"), Ok(Life(Some(Nanos::from_s(90 * 86_400)))));
+        assert_eq!(life("12h"), Ok(Life(Some(Nanos::from_s(12 * 3600)))));
+        for text in ["", "d", "-1d", "0d", "99999999d", "500ms", "soon"] {
+            assert!(life(text).is_err(), "{text}");
+        }
+        assert_eq!(range("1000-60000"), Ok((1000, 60_000)));
+        for text in ["", "1000", "2-1", "a-b", "1-4294967296", "-1-5"] {
+            assert!(range(text).is_err(), "{text}");
+        }
     }
 }

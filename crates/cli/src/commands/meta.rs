@@ -1,6 +1,7 @@
 //! `weft meta`: dumps of the metadata database, restoring and verifying them.
 
 use super::session::{Weft, load, why};
+use crate::audit;
 use crate::failure::{FAILED, Failure};
 use crate::logging::utc;
 use clap::{Args, Subcommand};
@@ -13,6 +14,7 @@ use weft_config::Cluster;
 use weft_core::Timestamp;
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
+use weft_server::audit::EventKind;
 use weft_server::metadata::NamespaceCheck;
 use weft_store::metadata::{
     DumpError, DumpHeader, DumpReader, DumpWriter, Identity, JournalOptions, Table, Untrusted, restore,
@@ -28,7 +30,8 @@ the cluster is used. Every row and the whole file have checksums, so that a dama
 Restoring needs an empty directory and a metadata server that does not run. What happened after the dump is lost: files
 made since have no name, and `weft fsck` lists their datafiles as orphans.
 
-Only root, the user who runs the servers, and holders of the cluster key may dump or verify a running cluster.
+Only administrators may dump or verify a running cluster: root and the user who runs the servers on the servers' hosts, and holders of an
+administrator's key (`weft key admin`).
 
 Exit codes:
   0  done; nothing is wrong
@@ -241,9 +244,10 @@ fn restored(
     let mut dump = open_dump(file)?;
     let header = dump.header().clone();
     let found = Identity::decode(&header.identity).map_err(|error| Failure::new(shown(file), error))?;
+    let named = load(cluster);
     let path = match metadata {
         Some(path) => path,
-        None => path_of(&load(cluster)?, &found, file)?,
+        None => path_of(named.as_ref().map_err(Failure::clone)?, &found, file)?,
     };
     let bar = bar(quiet, "restored");
     let env = RealEnv::new();
@@ -261,6 +265,12 @@ fn restored(
     });
     bar.finish_and_clear();
     let restored = result?;
+    if let Ok(cluster) = named.as_ref()
+        && cluster.name == found.cluster
+    {
+        let detail = format!("{} to {}", shown(file), path.display());
+        audit::local(cluster, EventKind::Action, "meta.restore", &detail);
+    }
     outln!(
         "{}: {} inodes in {} rows of cluster {}, as of {}",
         path.display(),

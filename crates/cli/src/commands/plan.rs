@@ -33,7 +33,8 @@ limits, less what servers that run say of other files; --room goes before it.
 in the cluster file, off by default), until it is ended. When another pattern of requests has lasted for --lasts
 intervals, a new layout would take --gain less time than what is in force, and the last change is --pause ago, the directory
 gets a rule for these files (`weft getstripe -d DIR` shows it), and --output the plan. Files that are there keep the layout
-that they have, unless --migrate has `weft migrate` move them. Only root, the user who runs the servers, and holders of the cluster key may do this.
+that they have, unless --migrate has `weft migrate` move them. Only administrators may do
+this: root and the user who runs the servers on the servers' hosts, and holders of an administrator's key.
 
 --verify replays the trace on the twin under each alternative and says where the model had ranked them wrongly. Trials
 run side by side. Of files with more than 262,144 reads and writes it takes that many: of each rank the same windows,

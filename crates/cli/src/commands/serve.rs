@@ -1,11 +1,15 @@
 //! `weft serve`: the server process.
 
-use super::key::secret;
+mod key_file;
+
+use super::key::of_servers;
 use super::profile::cluster as measured;
+use crate::audit::AuditLog;
 use crate::failure::Failure;
 use crate::logging::Log;
 use crate::signals::{self, Blocked};
 use clap::Args;
+use key_file::KeyFile;
 use std::io::Write;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -17,6 +21,7 @@ use weft_core::{ByteLen, Nanos, ServerId};
 use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
 use weft_models::Profile;
+use weft_server::audit::Sink;
 use weft_server::{
     Hooks, IbridgeConfig, Join, Limits, ServerConfig, ServerHandle, TargetConfig, WritableLeases, metadata,
 };
@@ -33,7 +38,8 @@ is this one, and those with Unix sockets alone.
 
 The process stays in the foreground and logs to the `log` file of each server, or to standard error. SIGTERM and
 SIGINT end it in order: what lies on SSDs beside disks is written to the disks first, unless a second signal says that
-it may stay there, as safe as it is. SIGHUP opens the log files again. What fsync promised survives SIGKILL at any
+it may stay there, as safe as it is. SIGHUP opens the log files again. A changed key file is taken up within seconds, or at
+SIGHUP. What fsync promised survives SIGKILL at any
 moment.
 
 A directory of a target or of the metadata is used only if it is the one that joined the cluster: a blank or missing one,
@@ -83,18 +89,28 @@ impl Serve {
             check_format(&cluster)?;
         }
         let join = if self.format { Join::Format } else { Join::Known };
-        let secret = ClusterSecret::new(&secret(&cluster)?);
+        let secret = of_servers(&cluster)?.secret();
         more_files();
         // Threads inherit this: only the loop below sees these signals.
         let signals = Blocked::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
         let mut logs = Vec::new();
+        let mut audits = Vec::new();
         let mut handles = Vec::new();
         for (id, server) in chosen {
             let log = Log::open(&server.name, server.log.as_deref(), server.log_level)
                 .map_err(|error| Failure::new(format!("log of server {}", server.name), error))?;
-            let handle = start(&cluster, id, server, (&secret, join), &log).inspect_err(|failure| {
-                log.line(&format!("error: not started: {failure}"));
-            })?;
+            let audit =
+                server
+                    .audit
+                    .as_deref()
+                    .map(|path| AuditLog::start(&server.name, path))
+                    .transpose()
+                    .map_err(|error| Failure::new(format!("audit log of server {}", server.name), error))?;
+            audits.extend(audit.clone());
+            let handle =
+                start(&cluster, id, server, (&secret, join, audit), &log).inspect_err(|failure| {
+                    log.line(&format!("error: not started: {failure}"));
+                })?;
             let addresses: Vec<_> = handle.addresses().iter().map(ToString::to_string).collect();
             log.line(&format!("serves cluster {} on {}", cluster.name, addresses.join(", ")));
             for (target, why) in handle.refused_targets() {
@@ -106,6 +122,7 @@ impl Serve {
         if self.announce {
             announce();
         }
+        let key_file = Arc::new(KeyFile::watch(&cluster, secret, logs.clone(), audits.clone()));
         let handles = Arc::new(handles);
         let (watched, ended) = (Arc::clone(&handles), Arc::new(AtomicBool::new(false)));
         let has_ended = Arc::clone(&ended);
@@ -121,6 +138,8 @@ impl Serve {
                 break;
             } else if signal == libc::SIGHUP {
                 logs.iter().for_each(Log::reopen);
+                audits.iter().for_each(|audit| audit.reopen());
+                key_file.take_up();
             } else if std::mem::replace(&mut is_told, true) {
                 handles.iter().for_each(ServerHandle::hurry);
             } else {
@@ -128,6 +147,8 @@ impl Serve {
             }
         }
         let _ = watcher.join(); // a panic there was printed
+        key_file.end();
+        audits.iter().for_each(|audit| audit.finish());
         logs.iter().for_each(|log| log.line("ended in order"));
         Ok(0)
     }
@@ -163,7 +184,7 @@ fn start(
     cluster: &Cluster,
     id: ServerId,
     server: &Server,
-    (secret, join): (&ClusterSecret, Join),
+    (secret, join, audit): (&ClusterSecret, Join, Option<Arc<AuditLog>>),
     log: &Log,
 ) -> Result<ServerHandle<RealEnv>, Failure> {
     let targets = server.targets.iter().map(|target| target.path.as_path());
@@ -218,6 +239,7 @@ fn start(
             // SAFETY: geteuid has no preconditions and cannot fail.
             uid: unsafe { libc::geteuid() },
             is_ended: signals::end_is_pending,
+            audit: audit.map(|audit| audit as Arc<dyn Sink>),
         },
     };
     block_on(weft_server::Server::start(RealEnv::new(), config))

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use weft_config::Server;
 use weft_core::{Nanos, ServerId, TargetId, TargetState};
 use weft_env::real::block_on;
-use weft_wire::status::ServerStatus;
+use weft_wire::status::{AuditStatus, ServerStatus};
 
 /// A server that has not answered by then is shown as down.
 const PATIENCE: Nanos = Nanos::from_ms(2500);
@@ -25,7 +25,7 @@ why requests failed with EIO.
 
 Exit codes:
   0  all servers answered and use all of their targets
-  1  a server is down, or a target is refused
+  1  a server is down, a target is refused, or an audit log cannot be written
   2  wrong arguments, cluster file or key
 
 Examples:
@@ -65,7 +65,10 @@ impl Status {
         weft_client::set_log(|_| ());
         let answers = ask(&weft);
         let is_unwell = |answer: &Answer<'_>| match &answer.status {
-            Ok(status) => status.targets.iter().any(|target| target.refused.is_some()),
+            Ok(status) => {
+                let audit_failed = status.audit.as_ref().is_some_and(|audit| audit.failed.is_some());
+                audit_failed || status.targets.iter().any(|target| target.refused.is_some())
+            }
             Err(_) => true,
         };
         let down = answers.iter().any(is_unwell);
@@ -157,6 +160,9 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
                     human(status.memory.0),
                     address,
                 ]);
+                if let Some(audit) = &status.audit {
+                    troubles += &audit_troubles(&server.name, audit);
+                }
                 for target in &status.targets {
                     if let Some(refused) = &target.refused {
                         let [size, free, read, written, requests, load, leases] =
@@ -272,6 +278,20 @@ fn as_text(weft: &Weft, answers: &[Answer<'_>], verbose: bool) -> String {
         servers.render(),
         targets.render()
     )
+}
+
+/// Why the audit log is not complete, if it is not.
+fn audit_troubles(server: &str, audit: &AuditStatus) -> String {
+    let AuditStatus { path, lost, failed, .. } = audit;
+    let lost = if *lost > 0 { format!("; {lost} events were lost since the start") } else { String::new() };
+    match failed {
+        Some(why) => {
+            let why = without_numbers(why);
+            format!("audit log {path} of server {server} cannot be written: {why}{lost}\n")
+        }
+        None if lost.is_empty() => String::new(),
+        None => format!("audit log {path} of server {server} is not complete{lost}\n"),
+    }
 }
 
 /// Blocks that did not match their checksums.

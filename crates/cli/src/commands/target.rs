@@ -16,7 +16,8 @@ A target is one directory on one disk. The metadata server keeps a record of the
 servers use no other one: a blank or missing directory, or one of another cluster, is refused at the start of its server.
 `weft status` shows the reason. A target's number comes from the cluster file and is never used for two disks at a time.
 
-Only root, the user who runs the servers, and holders of the cluster key may change the record.
+Only administrators may change the record: root and the user who runs the servers on the servers' hosts, and holders of an
+administrator's key (`weft key admin`).
 
 `drain` moves the data of all files to other targets of the same class, while programs use them; each file keeps its
 stripe size and, as far as there are targets, its stripe count. A drain that a signal or a crash stopped goes on with the

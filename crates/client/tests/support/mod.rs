@@ -112,6 +112,7 @@ impl Plan {
                 pid: 1,
                 uid: self.uid,
                 is_ended: || false,
+                audit: None,
             },
         }
     }

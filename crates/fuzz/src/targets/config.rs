@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weft_config::{Cluster, EmbeddedOptions, Key, embedded_toml};
-use weft_wire::hello::Identity;
 
 /// Longest input: what matters of a configuration fits, and a mutation stays quick.
 const TEXT_MAX: usize = 64 << 10;
@@ -110,7 +109,21 @@ pub fn embedded_file_seeds() -> Vec<Vec<u8>> {
 }
 
 pub fn key_file_seeds() -> Vec<Vec<u8>> {
-    let user =
-        |groups| Key::for_user(&[3; 32], Identity { uid: 1000, gid: 100, groups }).to_text().into_bytes();
-    vec![Key::Cluster([9; 32]).to_text().into_bytes(), user(vec![]), user(vec![4, 24]), b"junk".to_vec()]
+    let secret = "07".repeat(32);
+    let issued = |holder: &str, expires: &str| {
+        format!(
+            "weft-key-2\nid 00000000000000ff\ngeneration 3\nholder {holder}\nexpires {expires}\nsecret {secret}\n"
+        )
+    };
+    let seeds = [
+        format!("weft-cluster-key-1 {secret}\n"),
+        format!("weft-cluster-key-2\nroot 4 1800000000 {secret}\nroot 3 0 {secret}\n"),
+        issued("administrator", "never"),
+        issued("user 1000 100 -", "1800000000"),
+        issued("user 1000 100 4,24", "never"),
+        issued("host node17 1000-60000 squash", "1800000000"),
+        issued("host node17 0-60000 no-squash", "never"),
+        "junk".to_owned(),
+    ];
+    seeds.map(String::into_bytes).to_vec()
 }

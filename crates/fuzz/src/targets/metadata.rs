@@ -15,8 +15,8 @@ use weft_core::{
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
     AllocatorRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations, Identity, IdsRow,
-    Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, ReapRow, ReplyRow, RoomRow, RuleRow, RulesRow,
-    StartRow, Table, TargetRow, Untrusted, seal, sums_bytes,
+    Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, ReapRow, ReplyRow, RevokedRow, RoomRow, RuleRow,
+    RulesRow, StartRow, Table, TargetRow, Untrusted, seal, sums_bytes,
 };
 use weft_wire::hello::SessionId;
 use weft_wire::{ClusterSecret, SessionOwner};
@@ -25,7 +25,7 @@ const KEY: &[u8] = b"\0\0\0\0\0\0\0\x07";
 
 pub fn metadata_row(data: &[u8]) -> Outcome {
     let Some((&kind, value)) = data.split_first() else { return Outcome::Refused };
-    match kind % 12 {
+    match kind % 13 {
         0 => row::<Inode>(Table::Inodes, value),
         1 => row::<DentryRow>(Table::Dentries, value),
         2 => row::<ReapRow>(Table::Reap, value),
@@ -37,6 +37,7 @@ pub fn metadata_row(data: &[u8]) -> Outcome {
         9 => row::<TargetRow>(Table::Targets, value),
         10 => row::<IdsRow>(Table::Starts, value),
         11 => row::<OwnerRow>(Table::Owners, value),
+        12 => row::<RevokedRow>(Table::Revoked, value),
         _ => row::<StartRow>(Table::Counters, value),
     }
 }
@@ -269,6 +270,7 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
     let token = AttachToken { counter: 300, nonce: u64::MAX };
     let target = TargetRow { uuid: TargetUuid(1 << 100), state: TargetState::Draining, token, accepts: true };
     seeds.push(seed(9, encoded(&target)));
+    seeds.push(seed(12, encoded(&RevokedRow { at_s: 1 << 31, generation: 300 })));
     seeds.push(seed(10, encoded(&IdsRow { first: FileId(2), end: FileId(1 << 47), start_s: 1 << 31 })));
     seeds
 }

@@ -80,7 +80,9 @@ targets! {
     /// The cluster file that is written for an embedded cluster under any path.
     embedded_file = config, config::embedded_file_seeds, Shape::Text(&["/", "..", "\\u{7f}", "run", "\\"]);
     /// Key files.
-    key_file = config, config::key_file_seeds, Shape::Text(&["-", ",", "weft-cluster-key-1", "weft-user-key-1", " "]);
+    key_file = config, config::key_file_seeds, Shape::Text(&[
+        "-", ",", "weft-cluster-key-1", "weft-cluster-key-2", "weft-key-2", "root", "holder", "host", "squash", "never", " ", "\n",
+    ]);
     /// Sizes and durations as people write them.
     quantity = text, text::quantity_seeds, Shape::Text(&["KiB", "MiB", "TiB", "ms", "min", " ", "ns", "h"]);
     /// Patterns of rules, and a path.

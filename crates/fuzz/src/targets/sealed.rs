@@ -163,6 +163,7 @@ fn keys() -> SessionKeys {
         cluster_id: ClusterId(1),
         server: "s".into(),
         role: Role::Client(Identity { uid: 1, gid: 1, groups: vec![] }),
+        key: None,
     };
     let (_, first) = Handshake::begin(&[1; 32], &names, [2; 32]);
     Handshake::answer(&[1; 32], &names, &first, [3; 32]).expect("the same key").0

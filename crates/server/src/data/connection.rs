@@ -2,6 +2,7 @@
 
 use super::inside::{Insiders, Place};
 use super::samples::{Stretch, client_number};
+use crate::audit::Origin;
 use crate::greeting::Greeted;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +17,6 @@ const CAPS_KEPT: usize = 8;
 /// Rights of a connection, by the peer's identity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionRights {
-    /// Whether the peer may end the server and take leases back.
-    pub is_administrator: bool,
     /// Whether the shares of one user do not bound the peer.
     pub is_unbounded: bool,
     /// Whether the peer gets descriptors of datafiles for writing.
@@ -39,6 +38,8 @@ pub(crate) struct DataConnection<E: Env> {
     pub(super) user: Option<u32>,
     /// Whether the peer gets descriptors of datafiles for writing.
     pub(super) leases_writable: bool,
+    /// Where its requests come from, for the audit log if there is one.
+    pub(crate) origin: Option<Origin>,
     /// The shared payload area, if one was asked for and given.
     pub(super) payload_area: Option<E::Shared>,
     /// Whether the shared areas were handed out.
@@ -55,17 +56,18 @@ pub(crate) struct DataConnection<E: Env> {
 
 impl<E: Env> DataConnection<E> {
     /// Of a peer that has greeted.
-    pub fn new(id: u64, greeted: &Greeted, rights: ConnectionRights) -> Self {
+    pub fn new(id: u64, greeted: &Greeted, rights: ConnectionRights, origin: Option<Origin>) -> Self {
         Self {
             id,
             session: greeted.session,
             bound: greeted.session.bound_to(greeted.owner()),
             local: greeted.local,
-            is_server: greeted.is_server,
-            is_administrator: rights.is_administrator,
-            uid: greeted.identity.uid,
-            user: (!rights.is_unbounded).then_some(greeted.identity.uid),
+            is_server: greeted.principal.is_server,
+            is_administrator: greeted.principal.is_administrator,
+            uid: greeted.principal.identity.uid,
+            user: (!rights.is_unbounded).then_some(greeted.principal.identity.uid),
             leases_writable: rights.leases_writable,
+            origin,
             payload_area: None,
             attached: false,
             probed: BTreeSet::new(),
@@ -90,6 +92,11 @@ impl<E: Env> DataConnection<E> {
     /// Whether it may end the server and take leases back.
     pub fn is_administrator(&self) -> bool {
         self.is_administrator
+    }
+
+    /// Whether another server of the cluster is at the other end.
+    pub fn is_server(&self) -> bool {
+        self.is_server
     }
 
     /// Bytes of its shared payload area.

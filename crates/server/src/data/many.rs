@@ -2,6 +2,7 @@
 
 use super::probe::Probe;
 use super::{Counters, DataConnection, DataService, key};
+use crate::audit;
 use crate::connection::answer;
 use crate::connections::Entry;
 use crate::place::{Gate, Position};
@@ -38,6 +39,7 @@ impl<E: Env> DataService<E> {
         incoming: &Incoming,
         request: DataRequest,
     ) -> io::Result<()> {
+        let audited = connection.origin.as_ref().and_then(|_| audit::of_data(&request, connection.is_server));
         let result = match request {
             DataRequest::Lease { datafile, cap, write } => {
                 return self.lease(link, entry, connection, incoming, (datafile, cap, write)).await;
@@ -88,6 +90,9 @@ impl<E: Env> DataService<E> {
                 Err(WireError::new(Errno::EPROTO, "a read with a payload"))
             }
         };
+        if let (Some(what), Some(origin)) = (audited, &connection.origin) {
+            origin.record(self.env.wall(), &what, result.as_ref().err());
+        }
         answer(link, entry, incoming, &result.unwrap_or_else(DataReply::Failed)).await
     }
 

@@ -8,6 +8,7 @@
 
 use super::Service;
 use super::closed::{Closed, Down, Reason};
+use super::keys::is_news;
 use crate::peer::{Asker, ask};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use std::sync::atomic::Ordering;
 use weft_core::parts::RoomLeft;
 use weft_core::{ByteLen, Nanos, Reserve, ServerId, TargetId};
 use weft_env::{Env, Notify, Space};
+use weft_wire::keys::Revoked;
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
 use weft_wire::{ClusterMap, ClusterSecret, Family, Link};
 
@@ -131,7 +133,8 @@ impl<E: Env> Service<E> {
             timeout: TIMEOUT,
         };
         let began = self.env.now();
-        let (mut kept, mut number, mut failures) = (None, 0, 0u32);
+        let secret = asker.secret.clone();
+        let (mut kept, mut number, mut failures, mut told) = (None, 0, 0u32, None);
         loop {
             let epoch = self.watch_work.epoch();
             if self.is_stopping() {
@@ -141,8 +144,21 @@ impl<E: Env> Service<E> {
             let asked = async {
                 let mut link: Link<E::Conn> = match kept.take() {
                     Some(link) => link,
-                    None => asker.connect(entry).await?,
+                    None => {
+                        told = None;
+                        asker.connect(entry).await?
+                    }
                 };
+                if is_news(told, &secret) {
+                    let keys = secret.revoked();
+                    let count = keys.len();
+                    let revoke = StatusRequest::Revoke(Revoked { keys });
+                    match ask(&mut link, Family::Status, number, &revoke).await? {
+                        StatusReply::Revoked => told = Some(count),
+                        other => return Err(format!("{other:?}")),
+                    }
+                    number += 1;
+                }
                 let reply = ask(&mut link, Family::Status, number, &StatusRequest::Status).await?;
                 Ok::<_, String>((link, reply))
             };

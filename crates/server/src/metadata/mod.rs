@@ -14,6 +14,7 @@
 //! namespace, rename, attrs, list, xattr, open, size, check   the operations, each pure over the database
 //! free     which data servers answer and what space they have       closed   targets that take no new files, and why
 //! moves    files on their way to other layouts         dump    states of the database, read page by page
+//! keys     which keys are refused
 //! targets  which disks joined the cluster, and may be used    lineage  which file ids are given out
 //! owners   how many inodes each user owns, and may own
 //! opens, sessions, locking, fences   what is in memory, pure        reaper  removal of datafiles
@@ -28,6 +29,7 @@ mod fault;
 mod fences;
 mod free;
 mod ghosts;
+mod keys;
 mod layouts;
 mod lineage;
 mod list;
@@ -76,6 +78,7 @@ use weft_env::{Dir, Env};
 use weft_store::emulate::Emulation;
 use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
 use weft_wire::hello::Identity;
+use weft_wire::keys::Acting;
 use weft_wire::status::{MetadataStatus, UserStatus};
 use weft_wire::{BoundSession, ClusterMap, SessionOwner};
 
@@ -193,8 +196,12 @@ pub struct ConnectionContext {
     identity: Identity,
     /// Its process on its node, 0 where unknown.
     pid: u32,
-    /// A server of the cluster or a holder of its key.
+    /// A server of the cluster.
     is_server: bool,
+    /// May administrate.
+    is_administrator: bool,
+    /// Whom it may act for.
+    acting: Acting,
 }
 
 impl ConnectionContext {

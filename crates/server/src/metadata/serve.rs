@@ -37,7 +37,10 @@ impl<E: Env> Service<E> {
     pub async fn call(&self, ctx: &ConnectionContext, call: MetaCall) -> MetaReply {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let MetaCall { seq, on_behalf, request } = call;
-        let who = on_behalf.filter(|_| ctx.is_trusted()).unwrap_or_else(|| ctx.identity.clone());
+        let who = match ctx.acting.identity_for(&ctx.identity, on_behalf) {
+            Ok(who) => who,
+            Err(refusal) => return MetaReply::Failed(refusal),
+        };
         let call = Call { ctx, who, seq };
         let mut reply = self.serve(&call, request).await;
         // Who is told of a file's new datafiles writes there: they must not be somebody's idea after a crash.
@@ -286,6 +289,16 @@ impl<E: Env> Service<E> {
                 self.require_administrator(call)?;
                 self.look(call, |s, _| Ok(MetaReply::Lineage(lineage::gave_out(s, &files)?)))
             }
+            R::RevokeKeys { keys } => {
+                self.require_administrator(call)?;
+                self.revoke_keys(call, &keys).await
+            }
+            R::RevokedKeys => {
+                if !call.ctx.is_server {
+                    self.require_administrator(call)?;
+                }
+                Ok(self.revoked_keys())
+            }
             R::WaitEvents { done } => Ok(self.wait_events(call.ctx.session, done).await),
         }
     }
@@ -340,11 +353,12 @@ impl<E: Env> Service<E> {
     }
 
     fn require_administrator(&self, call: &Call<'_>) -> Outcome<()> {
-        let identity = &call.ctx.identity;
-        if call.ctx.is_server || identity.is_root() || identity.uid == self.hooks.uid {
+        if call.ctx.is_administrator {
             return Ok(());
         }
-        Err(Fault::new(Errno::EPERM, "only root and the user who runs the servers may do this"))
+        const WHY: &str = "only administrators may do this: root and the user who runs the servers on their hosts, and \
+                           holders of an administrator's key (`weft key admin`)";
+        Err(Fault::new(Errno::EPERM, WHY))
     }
 
     async fn open(&self, call: &Call<'_>, ask: &OpenRequest<'_>) -> Outcome<MetaReply> {
@@ -431,6 +445,8 @@ fn is_administration(request: &MetaRequest) -> bool {
             | R::Targets
             | R::ChangeTarget { .. }
             | R::Lineage { .. }
+            | R::RevokeKeys { .. }
+            | R::RevokedKeys
             | R::ScanInodes { .. }
             | R::CheckNamespace { .. }
             | R::Averages { .. }

@@ -14,11 +14,12 @@ use weft_env::plants::{Plant, planted};
 use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, Node, Point, Scan, Table, Transaction, session_key};
 use weft_wire::hello::{Identity, SessionId};
+use weft_wire::keys::Principal;
 use weft_wire::meta::{HandleId, NO_EPOCH};
 use weft_wire::{BoundSession, SessionOwner};
 
 impl<E: Env> Service<E> {
-    /// A connection has authenticated itself.
+    /// A process of this host has connected; root and the user who runs the server are administrators.
     pub fn connected(
         &self,
         session: SessionId,
@@ -27,9 +28,24 @@ impl<E: Env> Service<E> {
         pid: u32,
         is_server: bool,
     ) -> ConnectionContext {
-        let session = session.bound_to(SessionOwner { uid: identity.uid, is_server });
+        let is_administrator = identity.is_root() || identity.uid == self.hooks.uid;
+        let principal = Principal { is_server, ..Principal::local(identity, is_administrator) };
+        self.connected_as(session, slot, principal, pid)
+    }
+
+    /// A connection has authenticated itself, as this principal.
+    pub fn connected_as(
+        &self,
+        session: SessionId,
+        slot: u32,
+        principal: Principal,
+        pid: u32,
+    ) -> ConnectionContext {
+        let session =
+            session.bound_to(SessionOwner { uid: principal.identity.uid, is_server: principal.is_server });
         self.sessions.lock().connected(session);
-        ConnectionContext { session, slot, identity, pid, is_server }
+        let Principal { identity, is_server, is_administrator, acting, .. } = principal;
+        ConnectionContext { session, slot, identity, pid, is_server, is_administrator, acting }
     }
 
     /// A connection has ended. With the last one of a session its locks go and what it had open is closed.

@@ -114,7 +114,10 @@ impl<E: Env> Service<E> {
                 .map_err(|error| told(&error))?;
         let wall = env.wall();
         let (before, point) = journal
-            .write(|t| begin(t, &options, journal.identity(), &cluster, hooks.uid, wall))
+            .write(|t| {
+                super::keys::begin(t, &secret)?;
+                begin(t, &options, journal.identity(), &cluster, hooks.uid, wall)
+            })
             .map_err(|fault: Fault| told(&fault.told()))?;
         removal.set_cluster(journal.identity().id);
         journal.durable(point).await.map_err(|error| told(&error))?;

@@ -67,6 +67,7 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
             pid: 1,
             uid: my_uid(),
             is_ended: || false,
+            audit: None,
         },
     }
 }
@@ -87,8 +88,15 @@ pub async fn start<E: Env>(env: &E, config: ServerConfig) -> ServerHandle<E> {
 
 /// A greeting without a key.
 pub fn hello(role: Role, session: u128) -> Caller {
+    let key = Some(secret().own_key_of(&role).0);
     Caller {
-        names: Names { cluster: CLUSTER.into(), cluster_id: ClusterId::NONE, server: "alpha".into(), role },
+        names: Names {
+            cluster: CLUSTER.into(),
+            cluster_id: ClusterId::NONE,
+            server: "alpha".into(),
+            role,
+            key,
+        },
         opening: Opening { session: SessionId(session), slot: 0, checksums: false, security: Security::None },
         key: None,
         random: [5; 32],

@@ -37,10 +37,12 @@ pub enum Table {
     Starts = 12,
     /// User id -> number of inodes that the user owns.
     Owners = 13,
+    /// Key -> when it was revoked.
+    Revoked = 14,
 }
 
 /// Number of tables.
-pub const TABLES: usize = 14;
+pub const TABLES: usize = 15;
 
 impl Table {
     /// All of them, by number.
@@ -59,6 +61,7 @@ impl Table {
         Self::Targets,
         Self::Starts,
         Self::Owners,
+        Self::Revoked,
     ];
 
     /// Its name in the base and in messages.
@@ -78,6 +81,7 @@ impl Table {
             Self::Targets => "targets",
             Self::Starts => "starts",
             Self::Owners => "owners",
+            Self::Revoked => "revoked",
         }
     }
 

@@ -42,6 +42,6 @@ pub use record::{Damaged, Untrusted, seal};
 pub use rows::{
     ALLOCATOR_KEY, AllocatorRow, DentryRow, Generations, INTEGRITY_BITS, IdsRow, Inode, LayoutChoice,
     MoveRow, Node, NodeKind, OwnerRow, PERMISSION_BITS, RESTORED_KEY, ReapRow, ReplyRow, RestoredRow,
-    RoomRow, RuleRow, RulesRow, START_KEY, StartRow, TargetRow, dentry_key, file_key, owner_key, reply_key,
-    session_key, start_key, target_key, xattr_key,
+    RevokedRow, RoomRow, RuleRow, RulesRow, START_KEY, StartRow, TargetRow, dentry_key, file_key, owner_key,
+    reply_key, revoked_key, session_key, start_key, target_key, xattr_key,
 };

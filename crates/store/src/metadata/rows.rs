@@ -17,9 +17,11 @@
 //! | targets | target, 4 bytes big-endian | [`TargetRow`] |
 //! | starts | number of the start, 4 bytes big-endian | [`IdsRow`] |
 //! | owners | user id, 4 bytes big-endian | [`OwnerRow`] |
+//! | revoked | id of a key, 8 bytes big-endian | [`RevokedRow`] |
 //!
-//! The last six tables are missing in databases of before there were rules, moves, identities of targets and accounts of
-//! inodes, which is the same as empty. The row `registry` of the counters is there once the table of targets has been begun.
+//! The last seven tables are missing in databases of before there were rules, moves, identities of targets, accounts of
+//! inodes and ids of keys, which is the same as empty. The row `registry` of the counters is there once the table of targets
+//! has been begun.
 
 mod node;
 
@@ -360,6 +362,15 @@ pub struct IdsRow {
     pub start_s: u64,
 }
 
+/// A key that is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RevokedRow {
+    /// Wall clock when it was revoked, in seconds since 1970.
+    pub at_s: u64,
+    /// The latest generation of the root secret at that time: the key is of none after it.
+    pub generation: u32,
+}
+
 /// Key of a file in inodes, orphans and reap.
 pub fn file_key(file: FileId) -> [u8; 8] {
     file.0.to_be_bytes()
@@ -398,6 +409,11 @@ pub fn target_key(target: TargetId) -> [u8; 4] {
 /// Key of a user.
 pub fn owner_key(uid: u32) -> [u8; 4] {
     uid.to_be_bytes()
+}
+
+/// Key of a revoked key.
+pub fn revoked_key(key: u64) -> [u8; 8] {
+    key.to_be_bytes()
 }
 
 /// Key of a start.
@@ -485,6 +501,15 @@ mod tests {
         assert_eq!(bytes, [0xac, 0x02]);
         assert_eq!(postcard::from_bytes::<OwnerRow>(&bytes), Ok(row));
         assert_eq!(owner_key(1000), [0, 0, 3, 0xe8]);
+    }
+
+    #[test]
+    fn golden_bytes_of_revoked_keys() {
+        let row = RevokedRow { at_s: 300, generation: 5 };
+        let bytes = postcard::to_allocvec(&row).expect("encodes");
+        assert_eq!(bytes, [0xac, 0x02, 5]);
+        assert_eq!(postcard::from_bytes::<RevokedRow>(&bytes), Ok(row));
+        assert_eq!(revoked_key(258), [0, 0, 0, 0, 0, 0, 1, 2]);
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl Cluster {
             sample: None,
             // As an administrator does: the first start makes the cluster.
             join: if self.starts(id).done == 0 { Join::Format } else { Join::Known },
-            hooks: Hooks { memory: || ByteLen(1), log: Arc::new(log), pid: 1, uid: USER, is_ended: || false },
+            hooks: Hooks { memory: || ByteLen(1), log: Arc::new(log), pid: 1, uid: USER, ..Hooks::none() },
         }
     }
 

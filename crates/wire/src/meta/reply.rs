@@ -8,6 +8,7 @@ use super::{
 use crate::bounded;
 use crate::capability::Capability;
 use crate::error::WireError;
+use crate::keys::Revoked;
 use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
@@ -230,4 +231,6 @@ pub enum MetaReply {
     },
     /// To `Lineage`: for each file whether this database gave its id out.
     Lineage(#[serde(deserialize_with = "bounded::vec::<_, _, LINEAGE_MAX>")] Vec<bool>),
+    /// To `RevokedKeys`.
+    Revoked(Revoked),
 }

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::bounded;
 use crate::capability::Capability;
+use crate::keys::{KeyId, REVOKED_MAX};
 use crate::session::SessionName;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
@@ -453,4 +454,12 @@ pub enum MetaRequest {
         #[serde(deserialize_with = "bounded::vec::<_, _, LINEAGE_MAX>")]
         files: Vec<FileId>,
     },
+    /// Refuses keys from now on, on all servers, and ends their connections. Administrators only (M). Reply: `Done`.
+    RevokeKeys {
+        /// These, at most [`REVOKED_MAX`].
+        #[serde(deserialize_with = "bounded::vec::<_, _, REVOKED_MAX>")]
+        keys: Vec<KeyId>,
+    },
+    /// Lists the keys that are refused. Servers and administrators only. Reply: `Revoked`.
+    RevokedKeys,
 }

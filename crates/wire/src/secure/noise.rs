@@ -163,6 +163,7 @@ mod tests {
             cluster_id: ClusterId(4),
             server: "s0".into(),
             role: Role::Client(Identity { uid: 1, gid: 2, groups: vec![] }),
+            key: None,
         }
     }
 
