@@ -1,5 +1,7 @@
-//! Programs of a user without privilege beside those of another one: what belongs to a user stays closed to others, and the
-//! user's own programs keep working directories, open directories and open files over a restart of the metadata server.
+//! Programs of a user without privilege beside those of another one.
+//!
+//! Files of a user stay closed to others. The user's own programs keep working directories, open directories and open files
+//! over a restart of the metadata server.
 
 mod common;
 

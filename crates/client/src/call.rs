@@ -232,11 +232,13 @@ impl<E: Env> Core<E> {
     async fn reclaim(&self, wire: &mut Wire<E>) -> io::Result<()> {
         let _under_way = self.begin_reclaim();
         let (opens, locks) = self.registry.snapshot();
-        for opens in opens.chunks(RECLAIM_BATCH) {
-            self.reclaim_some(wire, opens.to_vec(), Vec::new()).await?;
+        for (who, opens) in &opens {
+            for opens in opens.chunks(RECLAIM_BATCH) {
+                self.reclaim_some(wire, who.as_deref(), opens.to_vec(), Vec::new()).await?;
+            }
         }
         for locks in locks.chunks(RECLAIM_BATCH) {
-            self.reclaim_some(wire, Vec::new(), locks.to_vec()).await?;
+            self.reclaim_some(wire, None, Vec::new(), locks.to_vec()).await?;
         }
         Ok(())
     }
@@ -244,10 +246,12 @@ impl<E: Env> Core<E> {
     async fn reclaim_some(
         &self,
         wire: &mut Wire<E>,
+        who: Option<&Identity>,
         opens: Vec<ReclaimOpen>,
         locks: Vec<ReclaimLock>,
     ) -> io::Result<()> {
-        let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::Reclaim { opens, locks } };
+        let request = MetaRequest::Reclaim { opens, locks };
+        let call = MetaCall { seq: 0, on_behalf: who.cloned(), request };
         self.counters.meta_messages.one();
         match wire.exchange(Family::Meta, &call).await? {
             MetaReply::Reclaimed { lost_opens, lost_locks, uncached } => {

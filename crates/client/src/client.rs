@@ -20,7 +20,7 @@ use weft_wire::{ClusterMap, Errno};
 /// One session with a cluster. Clones share it and everything in it; the last one ends it, and with it its locks.
 pub struct Client<E: Env> {
     pub(crate) core: Arc<Core<E>>,
-    on_behalf: Option<Arc<Identity>>,
+    pub(crate) on_behalf: Option<Arc<Identity>>,
 }
 
 impl<E: Env> Clone for Client<E> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weft_core::FileId;
+use weft_wire::hello::Identity;
 use weft_wire::meta::{HandleId, LockOwner, LockRange, LockSpace, OpenFlags, ReclaimLock, ReclaimOpen};
 use weft_wire::{Capability, WalkProof};
 
@@ -15,6 +16,8 @@ pub(crate) struct OpenRecord {
     pub(crate) file: FileId,
     /// That this session reached the file.
     pub(crate) proof: WalkProof,
+    /// The user on whose behalf it was opened, where that is another one than this client.
+    pub(crate) who: Option<Arc<Identity>>,
     pub(crate) flags: OpenFlags,
     pub(crate) cap: RwLock<Option<Capability>>,
     /// The file was gone when the open was told again.
@@ -35,6 +38,9 @@ impl OpenRecord {
         }
     }
 }
+
+/// Opens on behalf of one user.
+pub(crate) type OpensOf = (Option<Arc<Identity>>, Vec<ReclaimOpen>);
 
 /// All opens and locks.
 #[derive(Default, Debug)]
@@ -125,9 +131,17 @@ impl Registry {
         });
     }
 
-    pub(crate) fn snapshot(&self) -> (Vec<ReclaimOpen>, Vec<ReclaimLock>) {
-        let opens = self.opens.lock().values().map(|record| record.to_reclaim()).collect();
-        (opens, self.locks.lock().held.clone())
+    /// All opens, by the users on whose behalf they were opened, and all locks.
+    pub(crate) fn snapshot(&self) -> (Vec<OpensOf>, Vec<ReclaimLock>) {
+        let mut by_user: Vec<OpensOf> = Vec::new();
+        for record in self.opens.lock().values() {
+            let open = record.to_reclaim();
+            match by_user.iter_mut().find(|(who, _)| *who == record.who) {
+                Some((_, opens)) => opens.push(open),
+                None => by_user.push((record.who.clone(), vec![open])),
+            }
+        }
+        (by_user, self.locks.lock().held.clone())
     }
 
     /// Takes out what could not be had again.

@@ -32,7 +32,7 @@ impl Reached {
         &self.parts[inode as usize % PARTS]
     }
 
-    /// The kernel is about to be told of an inode by a name.
+    /// Keeps the proof of an inode before the kernel gets its name.
     pub fn learn(&self, attr: &Attr) {
         let mut part = self.part(attr.file.0).lock();
         let known = part.entry(attr.file.0).or_insert(Known { proof: attr.proof, lookups: 0 });
@@ -40,7 +40,7 @@ impl Reached {
         known.lookups += 1;
     }
 
-    /// The kernel has forgotten an inode as often as it was told of it by `lookups` replies.
+    /// Drops `lookups` of the kernel's references to an inode, and with the last one the proof.
     pub fn forget(&self, inode: u64, lookups: u64) {
         let mut part = self.part(inode).lock();
         if let Some(known) = part.get_mut(&inode) {

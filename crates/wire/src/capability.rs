@@ -4,7 +4,7 @@
 //! cluster can make. The MAC covers the session for which the capability was made, and with it the session's owner
 //! ([`BoundSession`]): sent by another session, or by the same session of another identity, it is refused.
 
-use crate::keys::ClusterSecret;
+use crate::keys::{ClusterSecret, MacUse};
 use crate::session::BoundSession;
 use serde::{Deserialize, Serialize};
 use weft_core::{FileId, Integrity, Timestamp};
@@ -77,13 +77,10 @@ pub struct Capability {
     pub mac: [u8; 16],
 }
 
-/// Separates MACs of capabilities from others.
-const CONTEXT: &str = "weft 2026 capability";
-
 impl ClusterSecret {
     /// Makes a capability of `session`.
     pub fn grant(&self, session: BoundSession, file: FileId, rights: Rights, expires_s: u64) -> Capability {
-        let mac = self.mac(CONTEXT, &covered(session, file, rights, expires_s));
+        let mac = self.mac(MacUse::Capability, &covered(session, file, rights, expires_s));
         Capability { file, rights, expires_s, mac }
     }
 
@@ -96,7 +93,7 @@ impl ClusterSecret {
         needed: Rights,
         now: Timestamp,
     ) -> bool {
-        self.mac_holds(CONTEXT, &covered(session, cap.file, cap.rights, cap.expires_s), &cap.mac)
+        self.mac_holds(MacUse::Capability, &covered(session, cap.file, cap.rights, cap.expires_s), &cap.mac)
             && cap.file == file
             && cap.rights.allow(needed)
             && i128::from(cap.expires_s) * 1_000_000_000 > now.0

@@ -307,6 +307,27 @@ impl fmt::Debug for RootSecret {
     }
 }
 
+/// The uses of MACs that servers make for each other; each has a key of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MacUse {
+    /// [`crate::Capability`].
+    Capability,
+    /// [`crate::WalkProof`].
+    Walk,
+}
+
+impl MacUse {
+    const ALL: [Self; 2] = [Self::Capability, Self::Walk];
+    const COUNT: usize = Self::ALL.len();
+
+    const fn context(self) -> &'static str {
+        match self {
+            Self::Capability => "weft 2026 capability",
+            Self::Walk => "weft 2026 walk",
+        }
+    }
+}
+
 /// The secret that all servers of a cluster share, with the revoked keys: from it every key and MAC is derived.
 ///
 /// Clones share what they hold, so that a server takes up a new generation or a revoked key everywhere at once.
@@ -318,6 +339,8 @@ pub struct ClusterSecret {
 struct Ring {
     /// Generations that are accepted, the one in use first.
     roots: Vec<RootSecret>,
+    /// Keys of MACs by generation, in the order of `roots`, and use.
+    mac_keys: Vec<[[u8; 32]; MacUse::COUNT]>,
     revoked: BTreeSet<KeyId>,
 }
 
@@ -339,7 +362,8 @@ impl ClusterSecret {
     /// Without any.
     pub fn of(roots: Vec<RootSecret>) -> Self {
         assert!(!roots.is_empty(), "a cluster has a root secret");
-        Self { ring: Arc::new(RwLock::new(Ring { roots, revoked: BTreeSet::new() })) }
+        let mac_keys = roots.iter().map(mac_keys).collect();
+        Self { ring: Arc::new(RwLock::new(Ring { roots, mac_keys, revoked: BTreeSet::new() })) }
     }
 
     /// Accepts these generations from now on, the one in use first; whether that is a change.
@@ -350,6 +374,7 @@ impl ClusterSecret {
         assert!(!roots.is_empty(), "a cluster has a root secret");
         let mut ring = self.ring.write();
         let is_new = ring.roots != roots;
+        ring.mac_keys = roots.iter().map(mac_keys).collect();
         ring.roots = roots;
         is_new
     }
@@ -477,18 +502,18 @@ impl ClusterSecret {
         Ok((key, principal))
     }
 
-    /// The first 16 bytes of a MAC over `bytes`, by the generation in use. `context` separates uses from each other.
-    pub fn mac(&self, context: &'static str, bytes: &[u8]) -> [u8; 16] {
-        short_mac(&self.ring.read().roots[0].secret, context, bytes)
+    /// The first 16 bytes of a MAC over `bytes`, by the generation in use.
+    pub fn mac(&self, of: MacUse, bytes: &[u8]) -> [u8; 16] {
+        short_mac(&self.ring.read().mac_keys[0][of as usize], bytes)
     }
 
     /// Whether `mac` was made over `bytes` by a generation that is accepted. Compares in constant time.
-    pub fn mac_holds(&self, context: &'static str, bytes: &[u8], mac: &[u8; 16]) -> bool {
+    pub fn mac_holds(&self, of: MacUse, bytes: &[u8], mac: &[u8; 16]) -> bool {
         let found = blake3::Hash::from(widen(*mac));
         let ring = self.ring.read();
-        ring.roots.iter().any(|root| {
+        ring.mac_keys.iter().any(|keys| {
             // blake3::Hash compares in constant time; a plain array would not.
-            blake3::Hash::from(widen(short_mac(&root.secret, context, bytes))) == found
+            blake3::Hash::from(widen(short_mac(&keys[of as usize], bytes))) == found
         })
     }
 }
@@ -498,8 +523,12 @@ fn derive(root: &[u8; 32], claims: &KeyClaims) -> [u8; 32] {
     *blake3::keyed_hash(&blake3::derive_key(CLAIMS_CONTEXT, root), &bytes).as_bytes()
 }
 
-fn short_mac(root: &[u8; 32], context: &str, bytes: &[u8]) -> [u8; 16] {
-    let hash = blake3::keyed_hash(&blake3::derive_key(context, root), bytes);
+fn mac_keys(root: &RootSecret) -> [[u8; 32]; MacUse::COUNT] {
+    MacUse::ALL.map(|of| blake3::derive_key(of.context(), &root.secret))
+}
+
+fn short_mac(key: &[u8; 32], bytes: &[u8]) -> [u8; 16] {
+    let hash = blake3::keyed_hash(key, bytes);
     hash.as_bytes()[..16].try_into().expect("sixteen bytes")
 }
 
@@ -657,7 +686,7 @@ mod tests {
         let root = |generation| RootSecret { generation, secret: [generation as u8 + 7; 32] };
         let (role, old) = (Role::Client(user(1000)), claims(Holder::User(user(1000))));
         let secret = ClusterSecret::of(vec![root(0)]);
-        let mac = secret.mac("test", b"bytes");
+        let mac = secret.mac(MacUse::Walk, b"bytes");
         let new = KeyClaims { root: 1, ..old.clone() };
         assert!(refusal(&secret, &new, &role).contains("generation 1"));
         assert!(secret.replace(vec![root(0), root(1)]) && !secret.replace(vec![root(0), root(1)]));
@@ -665,13 +694,19 @@ mod tests {
         assert!(secret.admit(&new, &role, now()).is_ok() && secret.admit(&old, &role, now()).is_ok());
         assert!(secret.replace(vec![root(1), root(0)]));
         assert_eq!(secret.generation(), 1);
-        assert!(secret.mac_holds("test", b"bytes", &mac), "made by the former generation");
+        assert!(secret.mac_holds(MacUse::Walk, b"bytes", &mac), "made by the former generation");
         assert!(secret.admit(&old, &role, now()).is_ok());
-        let newer = secret.mac("test", b"bytes");
+        let newer = secret.mac(MacUse::Walk, b"bytes");
         assert_ne!(newer, mac);
         assert!(secret.replace(vec![root(1)]));
-        assert!(!secret.mac_holds("test", b"bytes", &mac) && secret.mac_holds("test", b"bytes", &newer));
-        assert!(!secret.mac_holds("other", b"bytes", &newer) && !secret.mac_holds("test", b"byte", &newer));
+        assert!(
+            !secret.mac_holds(MacUse::Walk, b"bytes", &mac)
+                && secret.mac_holds(MacUse::Walk, b"bytes", &newer)
+        );
+        assert!(
+            !secret.mac_holds(MacUse::Capability, b"bytes", &newer)
+                && !secret.mac_holds(MacUse::Walk, b"byte", &newer)
+        );
         assert!(refusal(&secret, &old, &role).contains("generation 0"));
     }
 

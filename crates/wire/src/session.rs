@@ -6,11 +6,11 @@
 //! BoundSession  first 16 bytes of BLAKE3 over name and owner: the key of everything that servers keep for a session
 //! ```
 //! A server computes the bound session from the identity that the peer has proven. The same id from another identity is
-//! therefore another session: nothing that is kept for the first one (stored replies, opens, locks, events) is found
-//! under it, and no capability or walk proof that was made for the first one holds for it.
+//! therefore another session. It finds none of the first one's stored replies, opens, locks and events, and no capability or
+//! walk proof of the first one holds for it.
 
 use crate::hello::SessionId;
-use crate::keys::ClusterSecret;
+use crate::keys::{ClusterSecret, MacUse};
 use serde::{Deserialize, Serialize};
 use weft_core::FileId;
 
@@ -24,7 +24,7 @@ pub struct SessionOwner {
     pub is_server: bool,
 }
 
-/// A name for a session that may be told to others: the id cannot be computed from it.
+/// Public name of a session: the id cannot be computed from it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionName(pub u128);
@@ -76,22 +76,19 @@ impl SessionName {
 #[serde(transparent)]
 pub struct WalkProof(pub [u8; 16]);
 
-/// Separates MACs of walk proofs from others.
-const CONTEXT: &str = "weft 2026 walk";
-
 impl ClusterSecret {
     /// Makes the proof that `session` reached the inode of `file`.
     pub fn prove_walk(&self, file: FileId, session: BoundSession) -> WalkProof {
-        WalkProof(self.mac(CONTEXT, &covered(file, session)))
+        WalkProof(self.mac(MacUse::Walk, &covered(file, session)))
     }
 
     /// Whether `proof` was made with this secret for the inode of `file` and `session`.
     pub fn walk_holds(&self, proof: &WalkProof, file: FileId, session: BoundSession) -> bool {
-        self.mac_holds(CONTEXT, &covered(file, session), &proof.0)
+        self.mac_holds(MacUse::Walk, &covered(file, session), &proof.0)
     }
 }
 
-/// What the MAC of a walk proof covers.
+/// The bytes that the MAC of a walk proof covers.
 fn covered(file: FileId, session: BoundSession) -> [u8; 24] {
     let mut bytes = [0; 24];
     bytes[0..8].copy_from_slice(&file.inode().0.to_le_bytes());

@@ -165,6 +165,7 @@ impl<E: Env> OpenFile<E> {
             handle,
             file: attr.file,
             proof: attr.proof,
+            who: client.on_behalf.clone(),
             flags,
             cap: RwLock::new(cap),
             lost: AtomicBool::new(false),

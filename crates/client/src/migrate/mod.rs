@@ -123,6 +123,7 @@ impl<E: Env> Client<E> {
             handle,
             file: moving.file,
             proof: moving.proof,
+            who: self.on_behalf.clone(),
             flags: OpenFlags::READ,
             cap: RwLock::new(Some(moving.from)),
             lost: AtomicBool::new(false),

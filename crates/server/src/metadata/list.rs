@@ -34,7 +34,7 @@ impl Op<'_> {
         }
         self.require_read(&dir_inode)?;
         let (found, mut more) = names(s, dir, after, limit.clamp(1, LIST_LIMIT_MAX) as usize, with_attr)?;
-        // Whoever may read a directory learns the names; what they lead to is reached by searching it.
+        // Permission to read a directory gives names; attributes need permission to search it.
         let with_attr = with_attr && allows(self.who, &dir_inode, EXECUTE);
         let mut entries = Vec::with_capacity(found.len());
         let mut layouts = 0;

@@ -188,7 +188,7 @@ impl Default for Options {
 /// What the service knows of one connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionContext {
-    /// The client process, bound to who it is: the same id from another identity is another session.
+    /// The session, bound to its owner: the same id from another identity is another session.
     pub session: BoundSession,
     /// Number of the connection in it.
     slot: u32,

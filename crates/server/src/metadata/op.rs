@@ -295,7 +295,7 @@ impl Core {
         };
         match &inode.node {
             Node::Regular { layout, settled: false, epoch, recorded, .. } => {
-                // Whoever could cut the file to any length may tell what its length is.
+                // A caller who could cut the file to any length may tell its length.
                 let settles = owns(op.who, inode) || allows(op.who, inode, WRITE);
                 let rights = if settles { Rights::LENGTH.and(Rights::SETTLE) } else { Rights::LENGTH };
                 let is_quiet = !self.opens.lock().is_busy(file) && !self.ghosts.lock().haunt(file, now);
@@ -334,7 +334,7 @@ impl Op<'_> {
         self.core.grant(self.session, data, rights, self.now)
     }
 
-    /// A right that passes the seal of `data` at `expires_s`, for whoever moves it.
+    /// A right that passes the seal of `data` at `expires_s`, for the session that moves it.
     pub(super) fn grant_until(&self, data: FileId, rights: Rights, expires_s: u64) -> Capability {
         self.core.secret.grant(self.session, data, rights, expires_s)
     }

@@ -47,9 +47,9 @@ pub(super) fn require_unstuck(who: &Identity, dir: &Inode, victim: &Inode) -> Ou
     Err(Errno::EPERM.into())
 }
 
-/// What a further name asks of somebody who does not own the file, as Linux does with `protected_hardlinks`: a regular
-/// file without set-id bits that he may read and write. Another name keeps a file that its owner means to remove, and lies
-/// where permission is checked by other directories.
+/// Permission for a further name of a file, as with `protected_hardlinks` of Linux. A caller who does not own the file needs
+/// permission to read and write it, and it must be a regular file without set-id bits. Another name keeps a file that its owner
+/// means to remove, and may lie in a directory with other permissions.
 pub(super) fn require_linkable(who: &Identity, inode: &Inode) -> Outcome<()> {
     let is_plain = inode.kind() == NodeKind::Regular && without_set_ids(inode.mode) == inode.mode;
     if owns(who, inode) || (is_plain && allows(who, inode, READ | WRITE)) {

@@ -90,7 +90,7 @@ impl Op<'_> {
             let busy = opens.is_busy(file) || self.core.ghosts.lock().haunt(file, self.now);
             (cut.is_some(), busy || cut == Some(false))
         };
-        // A cut that took longer than its capability holds is over all the same; what it found is not believed.
+        // A cut may take longer than its capability holds: it has ended then, and its result is not believed.
         if !may_settle {
             let detail = format!("inode {file}: only a session that may write the file settles its size");
             return if ended { Ok(true) } else { Err(Fault::new(Errno::EACCES, detail)) };

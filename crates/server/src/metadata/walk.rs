@@ -1,8 +1,8 @@
 //! The path walk: from a base inode along names and symbolic links, with permission to search at each step.
 //!
-//! The base is the root, or an inode that the session proves to have reached by a walk ([`WalkProof`](weft_wire::WalkProof)):
-//! inode numbers are easy to guess, and a walk that began at any of them would pass by the permissions of the directories
-//! above it. See `docs/decisions/handles.md`.
+//! The base is the root, or an inode that the session proves to have reached by a walk ([`WalkProof`](weft_wire::WalkProof)).
+//! Inode numbers are easy to guess: a walk from any of them would pass by the permissions of the directories above it. See
+//! `docs/decisions/handles.md`.
 
 use super::fault::{Fault, Outcome};
 use super::op::Op;

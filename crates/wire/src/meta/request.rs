@@ -39,9 +39,9 @@ pub enum MetaRequest {
     /// Opens a file that another session of the same owner has reached, as a forked or executed process does. Permission is
     /// checked as for an open; the file's owner always has it. Reply: `Opened`.
     Adopt {
-        /// What the other session had. Its capability is not looked at.
+        /// The open of the other session; its capability is ignored.
         open: ReclaimOpen,
-        /// The other session.
+        /// Name of the other session.
         parent: SessionName,
     },
     /// Ends an open. Usually sent one-way. Reply: `Done`.
