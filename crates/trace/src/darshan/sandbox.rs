@@ -8,7 +8,7 @@
 //! | --- | --- | --- |
 //! | no-new-privs | privileges by set-uid programs | Linux 3.5 |
 //! | Landlock | every file but the log, for reading; TCP; signals and abstract sockets beyond the sandbox | Linux 5.13, 6.7, 6.12 |
-//! | seccomp | every system call that is not in [`calls`], `EPERM` | Linux 3.17 |
+//! | seccomp | every system call that is not in `calls`, `EPERM` | Linux 3.17 |
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
