@@ -1,7 +1,7 @@
 //! Messages that only the two ends of a greeting can make.
 //!
 //! On a network both ends agree on fresh keys by a Noise handshake ([`Handshake`], `NNpsk0`): the pre-shared key proves who
-//! they are, the ephemeral keys give forward secrecy, and the [`Names`](crate::hello::Names) in its prologue say who means
+//! they are, the ephemeral keys give forward secrecy, and the [`Names`] in its prologue say who means
 //! whom. From the next message on everything is sealed:
 //!
 //! ```text
