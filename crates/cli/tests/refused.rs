@@ -209,5 +209,5 @@ fn files_of_other_users() {
     let said = user(&["plan", trace], 0);
     assert!(said.contains("/weft/open/root's"), "{said}");
     let said = user(&["plan", "--watch", "/weft/open", "--once"], 1);
-    assert!(said.contains("only root and the user who runs the servers"), "{said}");
+    assert!(said.contains("only administrators may do this"), "{said}");
 }
