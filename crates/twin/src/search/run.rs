@@ -168,6 +168,9 @@ async fn count_ssds(judge: &Judge, client: &Client<SimEnv>) {
     }
 }
 
+/// Capabilities have ended after this long.
+const CAPABILITIES_OVER: Nanos = Nanos::from_s(7200);
+
 struct Course {
     cluster: Arc<Cluster>,
     judge: Judge,
@@ -216,8 +219,9 @@ impl Course {
         self.living.clear();
         self.env.sleep(Nanos::from_s(60)).await;
         if cluster.plan.damage {
-            // Whoever asks for a size has the lengths of all datafiles recorded. A file that its last writer left open when
-            // the metadata service or its own process ended has no record before that.
+            // Whoever asks for a size then has the lengths of all datafiles recorded, as soon as no session that the metadata
+            // service has lost sight of can write or cut them any more.
+            self.env.sleep(CAPABILITIES_OVER).await;
             self.last_look().await;
             if self.judge.violation().is_some() {
                 return;
