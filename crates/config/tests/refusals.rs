@@ -104,6 +104,8 @@ fn the_example_loads_and_names_every_default_truly() {
     assert_eq!(told.reserves()[&TargetId(0)], Reserve::Bytes(ByteLen(1 << 30)));
     told.servers[0].targets[0].reserve = Reserve::Usual;
     told.servers[0].metadata.as_mut().expect("metadata").emulate = None;
+    // Nor is there an audit log.
+    assert_eq!(told.servers[0].audit.take(), Some("/var/log/weft/audit.log".into()));
     assert_eq!(told, example);
 }
 

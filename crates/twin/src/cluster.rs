@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_client::{Checksums, Client, ClientOptions, Credentials, Identity, Key};
+use weft_client::{Checksums, Client, ClientOptions, Credentials, Key};
 use weft_core::{ByteLen, FileOffset, LocalOffset, Nanos, ServerId, SplitPolicy, TargetId};
 use weft_env::sim::{Control, DiskFaults, SimEnv};
 use weft_env::{Address, Dir, Env, File, OpenMode};
@@ -62,9 +62,8 @@ impl Cluster {
         let metadata = spec.metadata.server.unwrap_or(data.len() as u32);
         let count = (data.len() as u32).max(metadata + 1);
         let secret = ClusterSecret::new(&[7; 32]);
-        let identity = Identity { uid: USER, gid: USER, groups: vec![] };
-        let own = secret.own_user_key(&identity);
-        let key = Key::Issued(Box::new(own.into()));
+        // Experiments flush and measure targets, too.
+        let key = Key::Issued(Box::new(secret.own_administrator_key().into()));
         let server_name = |id: u32| format!("s{id}");
         let mut cluster = Self {
             spec: spec.clone(),

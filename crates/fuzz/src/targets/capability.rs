@@ -58,7 +58,7 @@ pub fn walk_proof(data: &[u8]) -> Outcome {
         let same = proof == given && file.inode() == FILE.inode() && session == SESSION;
         assert_eq!(secret.walk_holds(&proof, file, session), same, "{proof:?} {file} {session:?}");
     }
-    let decoded = bounded(data.len(), 0, 0, || postcard::from_bytes::<Place>(data));
+    let decoded = bounded(data.len(), 1, 0, || postcard::from_bytes::<Place>(data));
     if let Ok(place) = &decoded {
         assert_eq!(postcard::from_bytes::<Place>(&encoded(place)).as_ref(), Ok(place));
         let proof = place.proof.unwrap_or(WalkProof([0; 16]));
