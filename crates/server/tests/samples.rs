@@ -49,8 +49,8 @@ fn what_was_asked_for_stands_in_the_samples() {
     with_server(Some(1), 1000, async |env, unix, tcp| {
         let before = env.wall();
         let mut one = Client::connect(&env, &unix).await;
-        let key = secret().identity_key(&me());
-        let mut two = Client::connect_as(&env, &tcp, hello(Role::Client(me()), 2), key).await;
+        let (caller, key) = administrator(me(), 2);
+        let mut two = Client::connect_as(&env, &tcp, caller, key).await;
         let (part, other) = (datafile(0, 40, 3), datafile(0, 41, 0));
         assert_eq!(one.write(part, 4096, &[7; 500]).await, DataReply::Written);
         one.read(part, 4096, 100).await;

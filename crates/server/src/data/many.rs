@@ -278,7 +278,7 @@ impl<E: Env> DataService<E> {
         target: weft_core::TargetId,
         from: Option<Position>,
     ) -> Result<DataReply, WireError> {
-        must(connection.is_administrator(), "have a target written back")?;
+        must(connection.is_server || connection.is_administrator(), "have a target written back")?;
         let served = self.served(target)?;
         let (step, dirty) = served.placed.flush(from).await.map_err(|error| self.failed(error))?;
         let next = step.next.map(|(key, at)| (key.file, key.object, at));

@@ -104,6 +104,14 @@ pub fn hello(role: Role, session: u128) -> Caller {
     }
 }
 
+/// The greeting and the key of an administrator who acts for `identity`.
+pub fn administrator(identity: Identity, session: u128) -> (Caller, [u8; 32]) {
+    let (claims, key) = secret().own_administrator_key();
+    let mut caller = hello(Role::Client(identity), session);
+    caller.names.key = Some(claims);
+    (caller, key)
+}
+
 pub fn me() -> Identity {
     Identity { uid: my_uid(), gid: 0, groups: vec![] }
 }
@@ -298,7 +306,11 @@ pub async fn connect_as_user(
     become_user(uid);
     let mut client = Client::bare(env, address).await;
     become_user(0);
-    client.greet(hello, None).await.map(|()| client)
+    let session = hello.opening.session;
+    client.greet(hello, None).await?;
+    // The socket's other end tells of the server's user.
+    client.bound = session.bound_to(SessionOwner { uid, is_server: false });
+    Ok(client)
 }
 
 /// Lets every user reach a socket in `folder`.
