@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The measurements behind `make bench`: an embedded cluster of its own on the disk under target/, every way into it,
-# each figure beside the plain local directory on the same disk in the same round.
+# Measurements of `make bench`: an embedded cluster on the disk under target/, through every interface. Each figure is
+# compared with the plain local directory on the same disk in the same round.
 #
 # usage: scripts/bench.sh [options of `weft bench`]      e.g. scripts/bench.sh --json --rounds 5
-#        scripts/bench.sh --integrity --transports auto,socket       files with checksums at rest beside files without
+#        scripts/bench.sh --integrity --transports auto,socket   checksums at rest, compared with none
 set -euo pipefail
 cd "$(dirname "$0")/.."
 weft=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/weft

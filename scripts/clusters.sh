@@ -1,10 +1,10 @@
-# Clusters of `weft serve` processes on this machine, for scripts that source this file and have $weft.
+# Clusters of `weft serve` processes on this machine, for scripts that source this file and set $weft.
 
 weft_servers=()
 
-# start_cluster DIR STRIPE_SIZE TARGET [IBRIDGE]: four servers with a disk each; the cluster file is DIR/cluster.toml.
-# TARGET has further lines of each [[server.target]], IBRIDGE those of [server.target.ibridge] but the path; without it
-# there is none.
+# start_cluster DIR STRIPE_SIZE TARGET [IBRIDGE]: starts four servers with one disk each. The cluster file is
+# DIR/cluster.toml. TARGET has further lines of each [[server.target]]. IBRIDGE has the lines of
+# [server.target.ibridge] except path; without it that section is omitted.
 start_cluster() {
     local dir=$1 stripe=$2 target
     target="class = \"hdd\"
@@ -18,8 +18,8 @@ $4"
     start_targets "$dir" "$stripe" "$target" "$target" "$target" "$target"
 }
 
-# start_targets DIR STRIPE_SIZE TARGET...: a server for each TARGET, which has the lines of its [[server.target]] but id and
-# path; in them, @ is the server's own directory.
+# start_targets DIR STRIPE_SIZE TARGET...: starts a server for each TARGET, which has the lines of its [[server.target]]
+# except id and path. In these lines, @ stands for the directory of the server.
 start_targets() {
     local dir=$1 stripe=$2 id=0 target ready
     shift 2
@@ -67,7 +67,7 @@ start_targets() {
     done
 }
 
-# Ends all that start_cluster has started, without writing back what lies on SSDs.
+# Ends all servers that start_cluster has started, without write-back of dirty bytes on SSDs.
 stop_clusters() {
     [ ${#weft_servers[@]} -gt 0 ] || return 0
     kill "${weft_servers[@]}" 2>/dev/null || true

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demonstration behind `make demo`: two ordinary MPI programs write and read shared files on four Weft servers,
-# their results are checked against ones that never touched Weft, and the layout is shown.
+# Demonstration of `make demo`: ordinary MPI programs write and read files on Weft servers. Their results are compared
+# with results without Weft, and the layout is shown. Then three comparisons run on emulated devices.
 #
 # usage: scripts/demo.sh [DIR]   DIR holds programs, references and the cluster (default target/demo)
 set -euo pipefail
@@ -9,15 +9,20 @@ dir=$(mkdir -p "${1:-target/demo}" && cd "${1:-target/demo}" && pwd)
 weft=$(cd "${CARGO_TARGET_DIR:-target}" 2>/dev/null && pwd || echo "$PWD/${CARGO_TARGET_DIR:-target}")/release/weft
 state=$dir/state
 ranks=4
-# More ranks than cores is fine for a demonstration.
+# A demonstration may have more ranks than cores.
 mpiexec=(mpiexec.mpich -n $ranks)
 
 if [ -t 1 ]; then bold=$(printf "\033[1m") plain=$(printf "\033[0m"); else bold= plain=; fi
 title() { printf "\n%s== %s%s\n" "$bold" "$*" "$plain"; }
 show() { printf '$ %s\n' "$*"; }
 
+# median DIRECTORY FIELD: prints the median of a field of the checkpoint runs in a directory.
+median() {
+    awk -v directory="$1" -v field="$2" '$1 == directory { print $field }' "$emulated/times" | sort -n | sed -n 2p
+}
+
 export WEFT_STATE=$state
-# Whatever cluster is configured here, the demonstration has its own.
+# The demonstration has its own cluster, even if another one is configured.
 unset WEFT_CLUSTER
 . scripts/clusters.sh
 emulated=
@@ -29,19 +34,20 @@ finish() {
 trap finish EXIT
 run=("$weft" run --state "$state" --idle-exit "2 min")
 
-title "Building Weft and two ordinary MPI programs"
+title "Building Weft and four ordinary MPI programs"
 "${CARGO:-cargo}" build --release --quiet -p weft-cli -p weft-preload
 mpicc.mpich -O2 -o "$dir/mpiio_records" examples/demo/mpiio_records.c
 mpicc.mpich -O2 -o "$dir/unaligned" examples/demo/unaligned.c
+mpicc.mpich -O2 -o "$dir/checkpoint" examples/demo/checkpoint.c -lm
 (cd "$dir" && h5pcc.mpich -O2 -o hdf5_field "$OLDPWD/examples/demo/hdf5_field.c")
-for program in mpiio_records hdf5_field unaligned; do
-    # One at a time: of several files nm prints the paths, and this folder may well be called weft.
+for program in mpiio_records hdf5_field unaligned checkpoint; do
+    # One file at a time, because nm prints the paths of several files, and a path may contain "weft".
     if nm -D "$dir/$program" | grep -qi weft; then
-        echo "$program was to know nothing of Weft" >&2
+        echo "$program must not refer to Weft" >&2
         exit 1
     fi
 done
-echo "examples/demo/mpiio_records.c  $(wc -l <examples/demo/mpiio_records.c) lines, linked to $(ldd "$dir/mpiio_records" | grep -c libmpich) MPI library and to nothing of Weft"
+echo "examples/demo/mpiio_records.c  $(wc -l <examples/demo/mpiio_records.c) lines, linked to $(ldd "$dir/mpiio_records" | grep -c libmpich) MPI library and no library of Weft"
 echo "examples/demo/hdf5_field.c     $(wc -l <examples/demo/hdf5_field.c) lines, with Debian's parallel HDF5"
 
 title "Starting four servers: two hdd-class and two ssd-class targets"
@@ -66,7 +72,7 @@ show weft run -- "${mpiexec[@]}" ./hdf5_field /weft/demo/field.h5
 "${mpiexec[@]}" "$dir/hdf5_field" "$dir/reference.h5" >/dev/null
 show weft run -- h5dump -H /weft/demo/field.h5
 "${run[@]}" -- h5dump -H /weft/demo/field.h5
-show weft run -- h5diff reference.h5 /weft/demo/field.h5 "  # the reference was written to a local directory"
+show weft run -- h5diff reference.h5 /weft/demo/field.h5 "  # the reference is in a local directory"
 "${run[@]}" -- h5diff "$dir/reference.h5" /weft/demo/field.h5
 echo "h5diff: no differences"
 
@@ -89,8 +95,8 @@ start_cluster "$emulated/on" "64 KiB" "$disk" "size = \"64 MiB\"
 policy = \"ibridge\"
 emulate = \"ibridge-ssd\"
 $small"
-echo "Two clusters of four servers, their disks 7200 RPM ones of 2010, emulated. The second has [server.target.ibridge]:"
-echo "policy = \"ibridge\", on an emulated SSD of 2010. Time is until every byte is on the disks, synced."
+echo "Two clusters of four servers with emulated 7200 RPM disks of 2010. The second has [server.target.ibridge] with"
+echo "policy = \"ibridge\" on an emulated SSD of 2010. The time includes write-back and sync of all bytes to the disks."
 for policy in off on; do
     export WEFT_CLUSTER=$emulated/$policy/cluster.toml
     began=$(date +%s%N)
@@ -100,19 +106,53 @@ for policy in off on; do
     got=$("$weft" run -- sha256sum /weft/unaligned.dat | cut -d' ' -f1)
     [ "$got" = "$expected" ] || { echo "the checksums differ" >&2; exit 1; }
     show weft run -- "${mpiexec[@]}" ./unaligned /weft/unaligned.dat "&& weft flush"
-    printf "policy %-4s %6.2f s (emulated devices), the checksum is right\n" "$policy:" "${took}e-9"
+    printf "policy %-4s %6.2f s (emulated devices), the checksum matches\n" "$policy:" "${took}e-9"
     eval "$policy=\$took"
 done
 printf "off/on     %6.2f\n" "$(echo "$off $on" | awk '{print $1 / $2}')"
-show weft status "  # what went to the SSDs"
+show weft status "  # bytes on the SSDs"
 "$weft" status | grep -A4 SSD
+
+stop_clusters
+
+title "A compressed directory: checkpoints of smooth values with noise, on an EMULATED disk"
+disk='class = "hdd"
+emulate = "hdd-7200"'
+start_targets "$emulated/compression" "1 MiB" "$disk"
+export WEFT_CLUSTER=$emulated/compression/cluster.toml
+show weft mkdir /weft/plain /weft/compressed
+"$weft" mkdir /weft/plain /weft/compressed
+show weft setstripe --compress zstd /weft/compressed
+"$weft" setstripe --compress zstd /weft/compressed
+echo "One server with an emulated 7200 RPM disk. Plain and compressed runs alternate. Each rank writes its file and syncs it,"
+echo "then reads it. The emulated page cache keeps no synced bytes, so all reads reach the emulated disk."
+for round in 1 2 3; do
+    for directory in plain compressed; do
+        show weft run -- "${mpiexec[@]}" ./checkpoint /weft/$directory 32
+        "$weft" run -- "${mpiexec[@]}" "$dir/checkpoint" /weft/$directory 32 | tee "$dir/said"
+        grep -q "every byte is right" "$dir/said"
+        sed -n "s/.*write+sync \([0-9.]*\) s, read \([0-9.]*\) s.*/$directory \1 \2/p" "$dir/said" >>"$emulated/times"
+    done
+done
+show weft du -sh --both /weft/plain /weft/compressed "  # space, then length"
+"$weft" du -sh --both /weft/plain /weft/compressed
+"$weft" du -s /weft/plain /weft/compressed >"$emulated/space"
+awk -v plain="$(median plain 2)" -v compressed="$(median compressed 2)" -v plain_read="$(median plain 3)" \
+    -v compressed_read="$(median compressed 3)" 'NR == 1 { kib = $1 } NR == 2 {
+        printf "space       plain %6.1f MiB, compressed %6.1f MiB, plain/compressed %5.2f\n", kib / 1024, $1 / 1024, kib / $1
+        printf "write+sync  plain %6.2f s,   compressed %6.2f s,   plain/compressed %5.2f (median, emulated disk)\n",
+            plain, compressed, plain / compressed
+        printf "read        plain %6.2f s,   compressed %6.2f s,   plain/compressed %5.2f (median, emulated disk)\n",
+            plain_read, compressed_read, plain_read / compressed_read
+        exit $1 >= kib
+    }' "$emulated/space" || { echo "the compressed directory takes no less space than the plain one" >&2; exit 1; }
 
 stop_clusters
 unset WEFT_CLUSTER
 title "Trace, plan, apply, run again: BTIO on six disks and two SSDs, all EMULATED"
-echo "The stripes before the plan are 64 KiB over all eight; the SSDs have room for a part of the files only. Each run is timed in turns."
+echo "Before the plan, stripes are 64 KiB over all eight targets. The SSDs can hold only a part of the files. Runs before and after alternate."
 KEEP=$dir/plan scripts/plan.sh 3 btio
 echo "The heat map of the traced run is $dir/plan/btio.svg"
 
 title "Done"
-echo "The cluster stays under $state; 'weft run --state $state -- COMMAND' uses it again."
+echo "The cluster stays in $state; 'weft run --state $state -- COMMAND' uses it again."

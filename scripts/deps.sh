@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is installed; installs Debian packages where it may, and says clearly what
-# to install where it may not.
+# Checks the dependencies of a make target. Installs missing Debian packages if it may, and otherwise prints which
+# packages to install.
 #
 # usage: scripts/deps.sh build|demo|test|bench|lint|darshan...
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
 
-# command, or pattern of a file, that tells, and the Debian package that brings it
+# command or file pattern to look for, and the Debian package that contains it
 build=(cc:gcc ld:binutils)
 demo=("${build[@]}" mpicc.mpich:libmpich-dev mpiexec.mpich:mpich h5pcc.mpich:libhdf5-mpich-dev h5dump:hdf5-tools)
 test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 git:git rsync:rsync flock:util-linux /usr/lib/*/libjemalloc.a:libjemalloc-dev /usr/lib/*/libtcmalloc_minimal.a:libgoogle-perftools-dev)
-# pip alone: Darshan's library is in no Debian package
+# pip only: no Debian package has Darshan's library
 darshan=(pip3:python3-pip)
-# the release whose libdarshan-util the tests are run with; see docs/decisions/darshan.md
+# release of libdarshan-util that the tests use; see docs/design/darshan.md
 darshan_release=3.5.0
 
 need_rust() {
@@ -42,14 +42,14 @@ missing_packages() {
 install() {
     local packages=$1 sudo=()
     if ! command -v apt-get >/dev/null; then
-        say "weft: this system has no apt-get; install what Debian calls: $packages"
+        say "weft: this system has no apt-get; install the equivalents of the Debian packages: $packages"
         exit 1
     fi
     if [ "$(id -u)" -ne 0 ]; then
         if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
             sudo=(sudo)
         else
-            say "weft: these packages are missing, and only root may install them:"
+            say "weft: these packages are missing, and only root can install them:"
             say "  sudo apt-get install $packages"
             exit 1
         fi
@@ -59,7 +59,7 @@ install() {
     say "weft: installing $packages"
     # shellcheck disable=SC2086
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages >"$log" 2>&1 || {
-        # Perhaps the package lists are old or were never fetched.
+        # The package lists may be outdated or missing.
         "${sudo[@]}" apt-get update >>"$log" 2>&1 || true
         # shellcheck disable=SC2086
         "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages >>"$log" 2>&1 || {
@@ -71,7 +71,7 @@ install() {
     rm -f "$log"
 }
 
-# Darshan's library, which reads its logs, from its wheel: without the Python packages that the wheel asks for.
+# Installs Darshan's library for reading logs from its wheel, without the Python packages that the wheel requires.
 install_darshan() {
     local dir=${XDG_DATA_HOME:-$HOME/.local/share}/weft/darshan log
     if compgen -G "$dir/darshan-$darshan_release.dist-info" >/dev/null; then
@@ -83,8 +83,8 @@ install_darshan() {
     mkdir -p "$dir"
     pip3 install --quiet --disable-pip-version-check --no-deps --target "$dir" "darshan==$darshan_release" >"$log" 2>&1 || {
         tail -20 "$log" >&2
-        say "weft: pip could not install darshan $darshan_release; logs of Darshan cannot be read without it."
-        say "  Where it cannot be had, WEFT_SKIP_DARSHAN=1 leaves the tests of such logs out."
+        say "weft: pip could not install darshan $darshan_release; Darshan logs cannot be read without it."
+        say "  If it is not available, WEFT_SKIP_DARSHAN=1 skips the tests of such logs."
         exit 1
     }
     rm -f "$log"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# What an SSD beside each disk gives and costs, with real servers: clusters of four `weft serve` processes that differ in
-# [server.target.ibridge] alone, measured in turns by `weft bench --against`.
+# Gain and cost of an SSD as cache of each disk, with real servers: clusters of four `weft serve` processes that only
+# differ in [server.target.ibridge]. `weft bench --against` measures them alternately.
 #
-# usage: scripts/ibridge.sh gain [options of `weft bench`]   emulated disks and SSDs, unaligned writes to one shared file,
-#                                                            everything written back and synced counted in
-#        scripts/ibridge.sh cost [options of `weft bench`]   plain directories on the disk under target/, by socket: nothing
-#                                                            to gain; `alike` is a second cluster without SSDs, and
-#                                                            shows what chance gives; two minutes
+# usage: scripts/ibridge.sh gain [options of `weft bench`]   emulated disks and SSDs, unaligned writes to one shared
+#                                                            file, including write-back and sync of all bytes
+#        scripts/ibridge.sh cost [options of `weft bench`]   plain directories on the disk under target/, by socket, so
+#                                                            no gain is possible; `alike` is a second cluster without
+#                                                            SSDs, and shows random variation; two minutes
 #
-# HDD and SSD name the profiles that are emulated, MODULE how targets are written, POLICY the policy (of cost: policies),
-# BELOW what is small, STRIPE the stripe size.
+# Environment: HDD and SSD are the emulated profiles, MODULE the I/O module of the targets, POLICY the policy (for cost:
+# policies), BELOW the limit of small requests, STRIPE the stripe size.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:?gain or cost}
@@ -36,7 +36,7 @@ random_below = \"$below\"
 emulate = \"$ssd\""
     on=$dir/on/cluster.toml beside=()
     usual=(--ranks 16 --size 6MiB --transfers 47008,65KiB --patterns interleaved --rounds 3 --flush --writes-only)
-    echo "# four servers, disks and SSDs EMULATED: $hdd ($module), $ssd; policy $policy for less than $below, stripes of $stripe; 'other' is the same without SSDs"
+    echo "# four servers, disks and SSDs EMULATED: $hdd ($module), $ssd; policy $policy for requests below $below, stripe size $stripe; 'other' is the same cluster without SSDs"
     ;;
 cost)
     start_cluster "$dir/off" "$stripe" ""
@@ -48,7 +48,7 @@ policy = \"$policy\""
         beside+=(--beside "$dir/$policy/cluster.toml")
     done
     usual=(--ranks 4 --size 16MiB --transfers 1MiB,64KiB,47008,4KiB --patterns segmented --rounds 7 --at-least 0.3)
-    echo "# four servers on plain directories; stripes of $stripe; 'other' and alike have no SSDs"
+    echo "# four servers on plain directories, stripe size $stripe; 'other' and 'alike' have no SSDs"
     ;;
 *)
     echo "usage: scripts/ibridge.sh gain|cost [options of weft bench]" >&2
@@ -56,7 +56,7 @@ policy = \"$policy\""
     ;;
 esac
 echo "# $(nproc) processors, $(uname -sr), file system $(stat -f -c %T "$dir"), load $(cut -d' ' -f1-3 /proc/loadavg) at the start"
-# What was given counts, not what is usual.
+# Options of the caller take precedence over the defaults.
 options=()
 for ((at = 0; at < ${#usual[@]}; at++)); do
     value=("${usual[at + 1]-}")

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Runs a test command away from the user's settings, and fails if the command leaves anything behind.
+"""Runs a test command isolated from the user's settings, and fails if the command leaves anything behind.
 
 usage: scripts/isolated.py [--wait SECONDS] COMMAND [ARGUMENT...]
 
-The command starts with an empty home directory, an empty temporary directory, and none of Weft's variables but those
-that choose tests (see KEPT). Afterwards nothing of it may be left: processes, mounts, network namespaces, shared
-memory, files in both directories, in /tmp, below the target directory and in the source tree. What is left is named,
-processes are killed, mounts and both directories removed, and the exit code is 1. Otherwise the exit code is the
-command's.
+The command starts with an empty home directory, an empty temporary directory, and without Weft's variables except
+those that select tests (see KEPT). Leftovers are processes, mounts, network namespaces, shared memory, and files in
+both directories, in /tmp, below the target directory and in the source tree. The script names leftovers, kills
+processes, removes mounts and both directories, and exits with 1. Without leftovers it exits with the command's code.
 """
 
 import ctypes
@@ -20,11 +19,11 @@ import sys
 import tempfile
 import time
 
-# Variables that choose tests or their seeds; all other variables of Weft would change what the tests see.
+# Variables that select tests or their seeds; all other variables of Weft would change the tests.
 KEPT = ("WEFT_BLESS", "WEFT_DARSHAN_", "WEFT_FUZZ_", "WEFT_PLACEMENT_SEEDS", "WEFT_SKIP_", "WEFT_TEST_")
-# How the names begin that Weft and MPI give to files in directories that all programs share.
+# Name prefixes of files that Weft and MPI create in shared directories.
 SHARED = ("weft", "mpich", "ompi", "openmpi", "pmix", "vader_segment", "sm_segment", "psm")
-# Seconds for processes that were told to end: unmounting, and servers that flush before they end.
+# Seconds that processes get to exit: for unmounting, and for servers that flush before they exit.
 WAIT = 20.0
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -34,7 +33,7 @@ tree = pathlib.Path(__file__).resolve().parent.parent
 
 
 def environment(home, temporary):
-    """The environment of the command."""
+    """Returns the environment of the command."""
     given = os.environ
     old_home = given.get("HOME", "/nonexistent")
     env = {
@@ -44,7 +43,7 @@ def environment(home, temporary):
         and (not name.startswith("WEFT_") or name.startswith(KEPT))
     }
     env.update(HOME=str(home), TMPDIR=str(temporary))
-    # The tools stay where they are installed.
+    # The tools keep their installation directories.
     env.setdefault("CARGO_HOME", f"{old_home}/.cargo")
     env.setdefault("RUSTUP_HOME", f"{old_home}/.rustup")
     data = given.get("XDG_DATA_HOME") or f"{old_home}/.local/share"
@@ -55,7 +54,7 @@ def environment(home, temporary):
 
 
 def descendants():
-    """All processes below this one, as {pid: command line}. Orphans are among them: this process adopts them."""
+    """Returns all descendant processes as {pid: command line}, including orphans, which this process adopts."""
     parents, lines = {}, {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -64,7 +63,7 @@ def descendants():
             stat = pathlib.Path("/proc", entry, "stat").read_text()
             line = pathlib.Path("/proc", entry, "cmdline").read_bytes()
         except OSError:
-            continue  # ended meanwhile
+            continue  # exited meanwhile
         state, parent = stat.rpartition(")")[2].split()[:2]
         if state != "Z":
             parents[int(entry)] = int(parent)
@@ -79,7 +78,7 @@ def descendants():
 
 
 def names(directory, prefixes=("",)):
-    """Entries of a directory whose names begin with one of `prefixes`."""
+    """Returns the entries of a directory whose names begin with one of `prefixes`."""
     try:
         entries = os.listdir(directory)
     except OSError:
@@ -92,18 +91,18 @@ def alive(pid):
 
 
 def of_another_run(path):
-    """Whether a name has the number of a process that still runs: `weft-tests-PID-…`, `weft-PID-a`."""
+    """Returns whether a name contains the id of a running process: `weft-tests-PID-…`, `weft-PID-a`."""
     return any(part.isdigit() and alive(part) for part in os.path.basename(path).split("-"))
 
 
 def mounts():
-    """Mount points."""
+    """Returns the mount points."""
     lines = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
     return {line.split(" ")[4].encode().decode("unicode_escape") for line in lines}
 
 
 def untracked():
-    """Files of the source tree that git does not know."""
+    """Returns the untracked files of the source tree."""
     command = ["git", "-C", str(tree), "status", "--porcelain", "--untracked-files=all"]
     try:
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -113,7 +112,7 @@ def untracked():
 
 
 def shared(target):
-    """Whatever lies outside the directories of the command, by kind."""
+    """Returns the resources outside the directories of the command, by kind."""
     return {
         "network namespace": names("/run/netns", ("weft-",)),
         "shared memory": names("/dev/shm", SHARED),
@@ -123,7 +122,7 @@ def shared(target):
 
 
 def left(root, before, target):
-    """What is left, as lines."""
+    """Returns a line for each leftover."""
     found = [f"process {pid}: {line}" for pid, line in descendants().items()]
     found += [f"mount: {point}" for point in mounts() if point.startswith(f"{root}/")]
     for below in ("home", "tmp"):
@@ -135,7 +134,7 @@ def left(root, before, target):
 
 
 def remove(root):
-    """Ends and removes what is left."""
+    """Kills or removes all leftovers."""
     while found := descendants():
         for pid in found:
             try:
@@ -144,7 +143,7 @@ def remove(root):
                 pass
         reap()
         time.sleep(0.01)
-    reap()  # those that have just ended
+    reap()  # processes that have just exited
     for point in sorted((point for point in mounts() if point.startswith(f"{root}/")), reverse=True):
         if libc.umount2(point.encode(), MNT_DETACH) != 0:
             subprocess.run(["fusermount3", "-u", "-z", point], stderr=subprocess.DEVNULL, check=False)
@@ -152,7 +151,7 @@ def remove(root):
 
 
 def reap(child=None):
-    """Collects processes that have ended; the exit code of `child` if it is among them."""
+    """Reaps exited processes. Returns the exit code of `child` if it is among them."""
     code = None
     while True:
         try:
@@ -166,7 +165,7 @@ def reap(child=None):
 
 
 def wait_for(child):
-    """Waits for the command, and collects every orphan meanwhile, so that none stays as a zombie."""
+    """Waits for the command and reaps every orphan meanwhile, so that none stays a zombie."""
     while True:
         pid, status = os.wait()
         if pid == child:
@@ -181,7 +180,7 @@ def main():
         sys.exit(__doc__)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", tree / "target")).absolute()
     before = shared(target)
-    # In /tmp, whatever TMPDIR says: the path of a Unix socket has at most 107 bytes.
+    # In /tmp regardless of TMPDIR, because the path of a Unix socket has at most 107 bytes.
     root = pathlib.Path(tempfile.mkdtemp(prefix=f"weft-tests-{os.getpid()}-", dir="/tmp"))
     root.chmod(0o755)
     (root / "home").mkdir(mode=0o700)
@@ -189,14 +188,14 @@ def main():
     (root / "tmp").chmod(0o1777)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         sys.exit(f"weft: prctl: {os.strerror(ctypes.get_errno())}; Linux 3.4 or newer is needed")
-    # A terminal interrupts the command as well; what it leaves is removed then, too.
+    # A terminal interrupts the command as well; its leftovers are removed in that case too.
     signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        # Kept: without a reference to it Python would collect the exit code of a command that has ended already.
+        # The reference is kept, because Python would otherwise reap a command that has already exited.
         command = subprocess.Popen(
             arguments,
             env=environment(root / "home", root / "tmp"),
-            # Ignored under nohup, where it would end no program of a test.
+            # Ignored under nohup, where it would not end the test programs.
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
     except OSError as error:
@@ -210,7 +209,7 @@ def main():
         time.sleep(0.1)
     remove(root)
     if found:
-        print(f"weft: {arguments[0]}: left behind {wait:g} seconds after its end:", file=sys.stderr)
+        print(f"weft: {arguments[0]}: left behind {wait:g} seconds after it exited:", file=sys.stderr)
         for line in found:
             print(f"  {line}", file=sys.stderr)
     elif code == 0:

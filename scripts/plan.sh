@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Trace, plan, apply, run again, in real time: BTIO and a parallel HDF5 program on eight servers, six with an EMULATED disk
-# and two with an EMULATED SSD that has room for a part of the files only. Behind `make plan`.
+# Demonstration of `make plan`: trace, plan, apply, and run again in real time. BTIO and a parallel HDF5 program run on
+# eight servers: six with an EMULATED disk, and two with an EMULATED SSD that can hold only a part of the files.
 #
-# usage: scripts/plan.sh [ROUNDS [PROGRAM...]]     each program so many times before and after the plan, in turns (default 5);
+# usage: scripts/plan.sh [ROUNDS [PROGRAM...]]     alternating runs before and after the plan, ROUNDS each (default 5);
 #                                                 programs: btio, btio-rows, hdf5
 #
-# HDD and SSD name the profiles that are emulated, ROOM what layouts may promise of each SSD, MODULE how targets are written,
-# STRIPE the stripe size before, PLANNER whose layouts are taken. STEPS are the steps of BTIO (10 MiB each), ROW_STEPS those of
-# BTIO by rows, SIDE is that of the HDF5 program's field. PROFILE=1 measures the cluster first, KEEP is a directory for traces,
-# plans and pictures.
+# Environment: HDD and SSD are the emulated profiles, CAPACITY the bytes that layouts may reserve on each SSD, MODULE the
+# I/O module of the targets, STRIPE the stripe size before the plan, PLANNER the planner. STEPS is the number of BTIO
+# steps (10 MiB each), ROW_STEPS that of BTIO by rows, SIDE the side of the HDF5 program's field. PROFILE=1 measures the
+# cluster first. KEEP is a directory for traces, plans and plots.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-5}
@@ -23,7 +23,7 @@ unset WEFT_CLUSTER WEFT_STATE
 . scripts/clusters.sh
 trap 'stop_clusters; rm -rf --one-file-system "$dir"' EXIT
 
-hdd=${HDD:-psa-hdd} ssd=${SSD:-psa-ssd} room=${ROOM:-40 MiB} module=${MODULE:-buffered} stripe=${STRIPE:-64 KiB}
+hdd=${HDD:-psa-hdd} ssd=${SSD:-psa-ssd} capacity=${CAPACITY:-40 MiB} module=${MODULE:-buffered} stripe=${STRIPE:-64 KiB}
 mpiexec=(mpiexec.mpich -n 4)
 mpicc.mpich -O2 -o "$dir/btio" examples/demo/btio.c
 (cd "$dir" && h5pcc.mpich -O2 -o hdf5_field "$OLDPWD/examples/demo/hdf5_field.c")
@@ -34,13 +34,13 @@ emulate = \"$hdd\""
 flash="class = \"ssd\"
 module = \"$module\"
 emulate = \"$ssd\"
-room = \"$room\""
+capacity = \"$capacity\""
 start_targets "$dir/cluster" "$stripe" "$disk" "$disk" "$disk" "$disk" "$disk" "$disk" "$flash" "$flash"
 export WEFT_CLUSTER=$dir/cluster/cluster.toml
-echo "# six disks ($hdd) and two SSDs ($ssd, room for $room each), all EMULATED; module $module, stripes of $stripe before"
-echo "# $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg) at the start; seconds that the programs wrote, synced and read for"
+echo "# six disks ($hdd) and two SSDs ($ssd, capacity $capacity each), all EMULATED; module $module, stripe size $stripe before"
+echo "# $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg) at the start; seconds for writing, syncing and reading"
 
-# once PROGRAM FILE ...: runs it on a new file and prints the seconds that it says to have written and read for.
+# once PROGRAM FILE ...: runs the program on a new file and prints the seconds that it reports for writing and reading.
 once() {
     local program=$1 file=$2
     shift 2
@@ -54,7 +54,7 @@ median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
 
 show() { printf '$ %s\n' "$*"; }
 
-# compare NAME PROGRAM FILE ...: trace, plan, apply to another directory, and both in turns.
+# compare NAME PROGRAM FILE ...: traces, plans, applies to another directory, and runs in both directories alternately.
 compare() {
     local name=$1 program=$2 file=$3 round
     shift 3
@@ -80,7 +80,7 @@ compare() {
     "$weft" getstripe -v "/weft/after/$name/$file"
     awk -v name="$name" -v before="$(median <"$dir/before")" -v after="$(median <"$dir/after")" \
         'BEGIN { printf "%s, median: before %.2f s, after %.2f s, before/after %.2f (emulated devices)\n", name, before, after, before / after }'
-    # What was promised of the SSDs is given back.
+    # Releases the reserved space of the SSDs.
     "$weft" rm "/weft/before/$name/$file" "/weft/after/$name/$file"
 }
 

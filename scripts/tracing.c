@@ -1,9 +1,9 @@
-/* The load of tracing.sh.
+/* Load generator of tracing.sh.
  *
  * calls FILE                        processor time of each kind of call on a file in the page cache, in ns
- * work FILE KIND LEN CALLS          a worker: for each byte from descriptor 3 so many calls, their time to descriptor 4
- * turns COUNT CALLS WORKER WORKER   two workers (commands for sh) in turns, COUNT of each: the median of the second one's
- *                                   time over the first one's, the same of all turns together, and what a call takes
+ * work FILE KIND LEN CALLS          a worker: CALLS calls for each byte from descriptor 3; their time to descriptor 4
+ * turns COUNT CALLS WORKER WORKER   two alternating workers (commands for sh), COUNT turns each: the median ratio of the
+ *                                   second worker's time to the first one's, the ratio of the sums, and the time of a call
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -44,7 +44,7 @@ static int filled(const char *path) {
     return fd;
 }
 
-/* The n-th call of a kind; -1 when it did not do all of it. */
+/* Performs the n-th call of a kind. Returns -1 if it was not complete. */
 static long call(const char *kind, int fd, long len, long n) {
     long places = SPAN / len, at = n * 7 % places * len;
     if (!strcmp(kind, "pread")) return pread(fd, buffer, len, at);
@@ -100,7 +100,7 @@ static int turns(char **argv) {
         children[which] = fork();
         check(children[which] >= 0, "fork");
         if (children[which] == 0) {
-            /* Out of the way first: either may have the number that the other goes to. */
+            /* Moved to higher numbers first, because either may have the number that the other one needs. */
             int in = fcntl(there[0], F_DUPFD, 20), out = fcntl(back[1], F_DUPFD, 20);
             dup2(in, 3);
             dup2(out, 4);

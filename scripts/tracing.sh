@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# What tracing costs.
+# Cost of tracing.
 #
 # usage: scripts/tracing.sh [CASE...]
 #
-# calls: processor time of a call on a file in the page cache, in ns: without the library, with it, and with it tracing
-# (compression and writing of the trace counted in). It does not depend on what else the machine does.
+# calls: processor time of a call on a file in the page cache, in ns: without the library, with it, and with tracing
+# (including compression and writing of the trace). Other load on the machine does not affect it.
 #
-# KIND-PLACE-SIZE: a process that is traced and one that is not, in turns of a few milliseconds, so that whatever else the
-# machine does meets both; against `plain` (without the library) or `library` (with it, not tracing). KIND is pread,
-# pwrite, read, write (the page cache), or sync (a write and fdatasync); PLACE dir (a plain directory, DIR) or weft (by
-# descriptor); SIZE 4k, 64k, 1024k. A row: the median over TURNS (400) turns of the time traced over the time not traced,
-# the same of all turns together, and the median time of a call in us.
+# KIND-PLACE-SIZE: a traced and an untraced process alternate every few milliseconds, so that other load on the machine
+# affects both. The untraced process is `plain` (without the library) or `library` (with it, without tracing). KIND is
+# pread, pwrite, read, write (page cache) or sync (a write and fdatasync). PLACE is dir (a plain directory, DIR) or weft
+# (by descriptor). SIZE is 4k, 64k or 1024k. A row has the median ratio of traced to untraced time over TURNS (400)
+# turns, the ratio of the sums of all turns, and the median time of a call in us.
 #
-# ior-dir, ior-weft, ior-sync (dir, synced): IOR, 4 ranks, 64 KiB, in whole runs with and without (ROUNDS, 11): the median of the times traced
-# over those of the same round. IOR and MPIEXEC name the programs.
+# ior-dir, ior-weft, ior-sync (dir, synced): complete IOR runs with 4 ranks and 64 KiB, with and without tracing (ROUNDS,
+# 11). A row has the median ratio of traced to untraced time of a round. IOR and MPIEXEC are the programs.
 #
-# btio-PROFILE, rows-PROFILE: the demo's BTIO, an MPI-IO program that waits for disks, in whole runs alike: four servers whose disks are
-# EMULATED by this profile; 10 MiB steps collectively, or 1,280 B at a time.
+# btio-PROFILE, rows-PROFILE: complete runs of the demonstration's BTIO, an MPI-IO program that waits for disks, on four
+# servers whose disks are EMULATED with this profile; collective steps of 10 MiB, or 1,280 B per write.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cases=("$@")
@@ -33,7 +33,7 @@ mkdir "$dir/plain"
 cc -O2 -w -o "$dir/load" scripts/tracing.c
 "$weft" run --state "$dir/state" -- true
 
-# The prefixes of a command that is traced, and of one that is not.
+# Print the command prefix for a traced and for an untraced run.
 traced() { echo "$weft run $1 --trace $dir/a.wtrace --"; }
 library() { echo "$weft run ${1---state $dir/state} --"; }
 
@@ -67,8 +67,8 @@ in_turns() {
     done | awk '{ printf "%-18s %-8s %8s %8s %11s %9s\n", $1, $2, $3, $4, $5, $6 }'
 }
 
-# whole NAME PROGRAM...: runs of a program that takes the prefix of its command and prints seconds, traced and not, in turns. Both
-# with a cluster, so that tracing alone is the difference.
+# whole NAME PROGRAM...: alternating traced and untraced runs of a program that takes a command prefix and prints seconds.
+# Both have a cluster, so that they only differ in tracing.
 whole() {
     local name=$1 where="--state $dir/state" round how
     shift
@@ -103,7 +103,7 @@ btio() {
         sed -n 's/.*write+sync \([0-9.]*\) s, read \([0-9.]*\) s.*is right.*/\1 \2/p' | awk '{ print $1 + $2 }'
 }
 
-# emulated NAME PROFILE ARGUMENTS: BTIO on servers of its own.
+# emulated NAME PROFILE ARGUMENTS: BTIO on its own servers.
 emulated() {
     mpicc.mpich -O2 -o "$dir/btio" examples/demo/btio.c
     start_cluster "$dir/emulated" "64 KiB" "emulate = \"$2\""

@@ -20,7 +20,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-/* Record r of thread t is the (r * THREADS + t)-th in the file. */
+/* Record r of thread t is record r * THREADS + t of the file. */
 static off_t place(int record, int thread) {
     return (off_t)(record * THREADS + thread) * RECORD_LEN;
 }

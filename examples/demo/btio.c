@@ -1,12 +1,12 @@
-/* An ordinary MPI-IO program: the output of NAS BT, as the BTIO benchmark has it. Nothing in it knows of Weft.
+/* An ordinary MPI-IO program without any reference to Weft: the output of NAS BT as in the BTIO benchmark.
  *
  *   mpiexec -n 4 ./btio FILE [STEPS [SIDE [simple]]]       on 1, 4, 9, 16, ... ranks
  *
- * A cube of SIDE^3 points with five doubles each (SIDE 64 is class A, 102 class B) is dealt out by diagonal
- * multipartitioning: on q x q ranks, each has q cells that lie on a diagonal. Every step appends the cube to one shared
- * file, in one collective write through a file view of subarrays ("full" in BTIO's words); with `simple` each row of
- * five doubles per point is a write of its own. At the end the file is synced, read back the same way by another rank
- * than the one that wrote it, and every value is checked.
+ * A cube of SIDE^3 points with five doubles each (SIDE 64 is class A, 102 class B) is distributed by diagonal
+ * multipartitioning: on q x q ranks, each rank has q cells on a diagonal. Every step appends the cube to one shared
+ * file with one collective write through a file view of subarrays ("full" in BTIO). With `simple`, each row of five
+ * doubles per point is a separate write. At the end the file is synced and read back the same way by other ranks than
+ * the writers, and every value is checked.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static double value_at(int step, long point, int value) {
     return step * 0.5 + (double)(point % 10007) * 1e-3 + value * 11.0;
 }
 
-/* Where cell `index` of `rank` lies, on q x q ranks. */
+/* Returns the extent of cell `index` of `rank` on q x q ranks. */
 static Cell cell_of(int rank, int index, int q, int side) {
     const int at[3] = {(rank % q + index) % q, ((rank / q - index) % q + q) % q, index};
     Cell cell;
@@ -44,7 +44,7 @@ static Cell cell_of(int rank, int index, int q, int side) {
     return cell;
 }
 
-/* Calls `each` with the first point of every row of x of the cells of a rank, in the order in which memory has them. */
+/* Calls `each` with the first point of every x row of the cells of a rank, in memory order. */
 static void rows(const Cell *cells, int count, int side, double *data, int step, int filling, unsigned long *wrong) {
     for (int c = 0; c < count; c++)
         for (int z = 0; z < cells[c].size[2]; z++)
@@ -61,7 +61,7 @@ static void rows(const Cell *cells, int count, int side, double *data, int step,
             }
 }
 
-/* The part of one step's cube that the cells cover, as a type for a file view. */
+/* Returns the datatype of a file view for the part of one step's cube that the cells cover. */
 static MPI_Datatype view_of(const Cell *cells, int count, int side) {
     MPI_Datatype parts[count], view, point;
     MPI_Aint at[count];
@@ -82,7 +82,7 @@ static MPI_Datatype view_of(const Cell *cells, int count, int side) {
     return view;
 }
 
-/* All rows of one step, each by a call of its own. */
+/* Transfers all rows of one step, each with a separate call. */
 static void move_rows(MPI_File file, int writing, const Cell *cells, int count, int side, int step, double *data) {
     for (int c = 0; c < count; c++)
         for (int z = 0; z < cells[c].size[2]; z++)
@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     const MPI_Offset cube = (MPI_Offset)side * side * side * VALUES * (MPI_Offset)sizeof(double);
-    /* Cells of other ranks differ in size by a row at most. */
+    /* The sizes of cells differ by at most one row between ranks. */
     const size_t room = (size_t)q * (side / q + 1) * (side / q + 1) * (side / q + 1) * VALUES;
     double *data = malloc(room * sizeof *data);
     if (!data) MPI_Abort(MPI_COMM_WORLD, 1);

@@ -1,10 +1,10 @@
-/* An ordinary parallel HDF5 program: nothing in it knows of Weft.
+/* An ordinary parallel HDF5 program without any reference to Weft.
  *
  *   mpiexec -n 4 ./hdf5_field FILE [SIDE]
  *
- * All ranks write one file through HDF5's MPI-IO driver: a field of SIDE x SIDE doubles (2048) by blocks of
- * rows, collectively; a list of particles, 47,008 bytes per rank and step, independently; and attributes. Then the file is
- * flushed to the disks, opened again and each rank checks what its neighbor wrote.
+ * All ranks write one file through HDF5's MPI-IO driver: a field of SIDE x SIDE doubles (2048) in blocks of
+ * rows with collective writes; a list of particles with independent writes of 47,008 bytes per rank and step; and
+ * attributes. Then the file is flushed to the disks and reopened, and each rank checks the data of its neighbor.
  */
 #include <hdf5.h>
 #include <mpi.h>

@@ -1,10 +1,10 @@
-/* An ordinary MPI-IO program: nothing in it knows of Weft.
+/* An ordinary MPI-IO program without any reference to Weft.
  *
  *   mpiexec -n 4 ./mpiio_records FILE      all ranks write one shared file, read it back and check every byte
- *   ./mpiio_records --expected RANKS       the bytes that FILE must then hold, to standard output
+ *   ./mpiio_records --expected RANKS       prints the expected bytes of FILE
  *
- * The file is RECORDS records per rank of 47,008 bytes each (the transfer size of IO500's ior-hard), dealt out
- * round-robin, so that no record begins or ends where a stripe or a page does. The first half is written collectively
+ * The file is RECORDS records per rank of 47,008 bytes each (the transfer size of IO500's ior-hard), distributed
+ * round-robin, so that no record begins or ends at a stripe or page boundary. The first half is written collectively
  * through a file view, the second half independently at explicit offsets.
  */
 #include <mpi.h>
@@ -15,7 +15,7 @@
 
 enum { RECORD = 47008, RECORDS = 192, HALF = RECORDS / 2 };
 
-/* What byte `at` of the file must be. */
+/* Returns the expected byte at offset `at` of the file. */
 static void expect(unsigned char *out, uint64_t at, size_t len) {
     for (size_t i = 0; i < len; i++) {
         uint64_t x = (at + i) * 0x9e3779b97f4a7c15u;
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
     double began = MPI_Wtime();
     check(MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file), "open");
 
-    /* First half: a view in which this rank sees only its own records, and one collective write. */
+    /* First half: a view with only the records of this rank, and one collective write. */
     MPI_Datatype record, mine;
     check(MPI_Type_contiguous(RECORD, MPI_BYTE, &record), "type");
     check(MPI_Type_create_resized(record, 0, (MPI_Aint)ranks * RECORD, &mine), "type");
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
     check(MPI_File_set_view(file, (MPI_Offset)rank * RECORD, MPI_BYTE, mine, "native", MPI_INFO_NULL), "view");
     check(MPI_File_write_all(file, data, HALF * RECORD, MPI_BYTE, &status), "collective write");
 
-    /* Second half: each rank on its own. */
+    /* Second half: independent writes. */
     check(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL), "view");
     for (int i = HALF; i < RECORDS; i++) {
         uint64_t at = ((uint64_t)i * ranks + rank) * RECORD;
@@ -81,7 +81,7 @@ int main(int argc, char **argv) {
     check(MPI_File_sync(file), "sync");
     double wrote = MPI_Wtime() - began;
 
-    /* Each rank reads what its neighbor wrote. */
+    /* Each rank reads the records of its neighbor. */
     began = MPI_Wtime();
     uint64_t wrong = 0;
     int neighbor = (rank + 1) % ranks;

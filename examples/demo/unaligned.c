@@ -1,8 +1,8 @@
-/* An ordinary MPI-IO program whose writes fit no stripe and no page, as IO500's ior-hard has them.
+/* An ordinary MPI-IO program with writes that are not aligned to stripes or pages, as in IO500's ior-hard.
  *
- *   mpiexec -n 4 ./unaligned FILE      each rank writes every so-manieth record of one shared file, on its own
+ *   mpiexec -n 4 ./unaligned FILE      each rank writes its records of one shared file, round-robin and independently
  *
- * The file is the one that mpiio_records makes: its --expected says what it must hold.
+ * The file equals that of mpiio_records, whose option --expected prints the expected bytes.
  */
 #include <mpi.h>
 #include <stdint.h>

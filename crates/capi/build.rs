@@ -1,6 +1,0 @@
-//! Gives the shared library the name by which programs ask for it at run time.
-
-fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libweft.so.0");
-}

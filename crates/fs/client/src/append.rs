@@ -1,0 +1,196 @@
+//! Appends: finding the end of the file and writing there under the append lock.
+//!
+//! The metadata server takes the lock back from a client that is stopped, slow or cut off, and that client may not
+//! notice. A *fence* keeps its delayed writes out. The fence is a time after the end of every capability granted so
+//! far. A data server that has it rejects older capabilities for writing.
+//!
+//! ```text
+//! client A                 metadata server             data servers              client B |
+//! lock ───────────────────▶ granted to A
+//! length? ─────────────────────────────────────────────▶ 100
+//!    (A is stopped)         15 s pass      ◀─────────────────────────────────── lock
+//!                           taken from A, granted to B with fence F ──────────▶
+//!                                                       ◀──────────────────── fence F
+//!                                                       rejects capabilities that end before F
+//!                                                       ◀──────────────────── length? 100
+//!                                                       ◀──────────────────── write at 100
+//! write at 100 ────────────────────────────────────────▶ ESTALE
+//! unlock, renew, start again
+//! ```
+//!
+//! | outcome of the writes under one grant | the append |
+//! | --- | --- |
+//! | all done | returns offset and count |
+//! | rejected by a fence or a seal, nothing written | starts again, up to [`APPEND_ATTEMPTS_MAX`] grants |
+//! | rejected, a part written | fails with `EIO`: other clients may have appended in between |
+//! | a reply is missing | fails, and abandons the lock instead of unlocking, so that the next holder gets a fence |
+//!
+//! Two rules make this safe. The capability of a grant is obtained before the lock and never renewed under it, because
+//! a fresh one would pass the fence. Each append is a lock owner of its own, so a delayed unlock cannot release the
+//! next append's lock. See docs/design/appends.md.
+
+use crate::call::Effect;
+use crate::error::{Error, Result};
+use crate::exchange::{Item, Outcome};
+use crate::file::{LayoutRetry, OpenFile, State};
+use std::io::IoSlice;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use weft_core::FileOffset;
+use weft_env::Env;
+use weft_wire::meta::{LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest};
+use weft_wire::{Capability, Errno};
+
+/// Attempts of one append whose grant ends before it has written anything.
+const APPEND_ATTEMPTS_MAX: u32 = 8;
+const WHOLE_FILE: LockRange = LockRange { start: 0, end: u64::MAX };
+
+/// A granted append lock, with the capability that its writes use.
+pub(crate) struct AppendGrant {
+    pub(crate) owner: LockOwner,
+    pub(crate) cap: Capability,
+    /// Whether bytes may have been written under this grant.
+    pub(crate) wrote: AtomicBool,
+    /// Whether a request is unanswered, so that its bytes may still be written later.
+    in_doubt: AtomicBool,
+}
+
+impl AppendGrant {
+    fn new(owner: LockOwner, cap: Capability) -> Self {
+        Self { owner, cap, wrote: AtomicBool::new(false), in_doubt: AtomicBool::new(false) }
+    }
+
+    /// Records the outcome of an exchange of writes.
+    pub(crate) fn note(&self, items: &[Item]) {
+        for item in items {
+            let refused = matches!(&item.outcome, Outcome::Failed(Error::Refused(_)));
+            let done = matches!(&item.outcome, Outcome::Done);
+            if item.unacknowledged || !refused {
+                self.wrote.store(true, Relaxed);
+            }
+            if !refused && !done {
+                self.in_doubt.store(true, Relaxed);
+            }
+        }
+    }
+}
+
+impl<E: Env> OpenFile<E> {
+    /// Writes all of `bufs` at the end of the file, and returns that offset and the number of bytes written.
+    ///
+    /// # Errors
+    /// Errors of [`OpenFile::write_at`]. `EIO` when other clients have appended before all of it was written, or on
+    /// every attempt before any of it was written.
+    pub async fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)> {
+        let state = &self.state;
+        state.check()?;
+        // Tasks that share this open file append one after the other.
+        let _own = state.appending.lock().await;
+        let mut attempts = 0;
+        loop {
+            let grant = self.acquire_append_grant().await?;
+            let result = self.append_under(&grant, bufs).await;
+            let over = result.as_ref().is_err_and(|error| error.is_expired() || error.is_stale_layout());
+            let wrote = grant.wrote.load(Relaxed);
+            // If this message is lost, the metadata server takes the lock back by itself.
+            let _ = self.release_append_grant(grant.owner, grant.in_doubt.load(Relaxed)).await;
+            attempts += 1;
+            match result {
+                Err(_) if over && wrote => {
+                    const WHY: &str =
+                        "others have appended before all of it was written: a part of it may be in the file";
+                    return Err(Error::misuse(Errno::EIO, WHY).about(&state.path));
+                }
+                Err(error) if over && attempts == APPEND_ATTEMPTS_MAX => return Err(error),
+                Err(_) if over => drop(state.renew().await?),
+                result => return result,
+            }
+        }
+    }
+
+    async fn append_under(&self, grant: &AppendGrant, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)> {
+        let end = FileOffset(self.size().await?.0);
+        self.write_under_grant(bufs, end, Some(grant)).await.map(|count| (end, count))
+    }
+
+    pub(crate) async fn release_append_grant(&self, owner: LockOwner, in_doubt: bool) -> Result<()> {
+        let handle = self.handle();
+        let request = match in_doubt {
+            true => MetaRequest::AbandonAppend { handle, owner },
+            false => MetaRequest::Unlock { handle, space: LockSpace::Append, owner, range: WHOLE_FILE },
+        };
+        self.state.release_lock(request).await
+    }
+
+    /// Waits for the append lock, and fences earlier holders if the metadata server asks for that.
+    pub(crate) async fn acquire_append_grant(&self) -> Result<AppendGrant> {
+        let state = &self.state;
+        let (handle, pid) = (self.handle(), state.session.core.options.pid);
+        // Each append has its own owner, so that a delayed unlock cannot release the next append's lock.
+        let owner = LockOwner::Handle(state.session.core.new_handle());
+        let space = LockSpace::Append;
+        let mut ticket = 0;
+        loop {
+            // Obtained before the lock is granted: a capability issued after the lock was lost would pass the fence.
+            let cap = state.cap().await?;
+            let request = MetaRequest::Lock {
+                handle,
+                space,
+                owner,
+                kind: LockKind::Exclusive,
+                range: WHOLE_FILE,
+                wait: true,
+                ticket,
+                pid,
+            };
+            match state.session.call(Effect::Repeatable, request).await {
+                Ok(MetaReply::Locked) => return Ok(AppendGrant::new(owner, cap)),
+                Ok(MetaReply::LockedFenced { cap, fence_s }) => match state.put_fence(cap, fence_s).await {
+                    Ok(cap) => return Ok(AppendGrant::new(owner, cap)),
+                    Err(error) => {
+                        let _ = self.release_append_grant(owner, false).await;
+                        return Err(error);
+                    }
+                },
+                Ok(MetaReply::LockWait(next)) => ticket = next,
+                Ok(_) => return Err(Error::unexpected_reply()),
+                Err(error) => {
+                    if matches!(error, Error::Unreachable(_)) {
+                        // The lock may have been granted nevertheless.
+                        let _ = self.release_append_grant(owner, false).await;
+                    }
+                    return Err(state.explained(error));
+                }
+            }
+        }
+    }
+}
+
+impl<E: Env> State<E> {
+    /// Has the data servers reject delayed appends of earlier holders, and returns a capability that passes the fence.
+    async fn put_fence(&self, cap: Capability, fence_s: u64) -> Result<Capability> {
+        let mut retry = LayoutRetry::new(self);
+        let mut cap = cap;
+        if self.layout_version()?.data == cap.file {
+            self.install_cap(cap);
+        } else {
+            cap = self.renew().await?;
+        }
+        loop {
+            let version = self.layout_version()?;
+            if version.fenced_s.load(Relaxed) >= fence_s && cap.file == version.data {
+                return Ok(cap);
+            }
+            let fenced = match cap.file == version.data {
+                true => self.session.core.fence(version.data, cap, &version.layout, fence_s).await,
+                false => Err(Error::stale_layout()),
+            };
+            let fenced = retry.check(version, fenced).await;
+            if fenced.map_err(|error| error.about(&self.path))?.is_some() {
+                version.fenced_s.fetch_max(fence_s, Relaxed);
+                return Ok(cap);
+            }
+            cap = self.cap().await?;
+        }
+    }
+}

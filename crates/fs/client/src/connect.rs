@@ -1,0 +1,270 @@
+//! Connecting to a server, and the greeting on a new connection.
+
+use crate::connection::{Area, Connection, describe};
+use crate::core::Core;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::options::Checksums;
+use crate::pool::PooledConnection;
+use crate::server::{ConnectPolicy, Server};
+use std::io;
+use weft_core::Nanos;
+use weft_env::{Address, Conn, Env, Peer};
+use weft_wire::greeting::{Caller, GreetingError};
+use weft_wire::hello::{Names, Opening};
+use weft_wire::{Errno, Link, WireError};
+
+/// First and longest pause between attempts to connect; the pause doubles.
+const PAUSE_MIN: Nanos = Nanos::from_ms(5);
+const PAUSE_MAX: Nanos = Nanos::from_ms(250);
+
+/// Connects `pooled` within the time that is left, with one attempt or several depending on the server's recent
+/// failures.
+///
+/// # Errors
+/// `Unreachable`; `LocalFailure`; `Refused` when the greeting was refused (wrong cluster or key).
+pub(crate) async fn ensure_connected<'l, E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    pooled: &'l mut PooledConnection<E>,
+    deadline: Deadline,
+) -> Result<&'l mut Connection<E>, Error> {
+    if pooled.connection.is_none() {
+        pooled.connection = Some(Box::new(connect(core, server, pooled.number, deadline).await?));
+    }
+    Ok(pooled.connection.as_mut().expect("connected above"))
+}
+
+/// Connects `pooled` to a data server.
+///
+/// After another request timed out on this server, the server must answer a greeting first. Otherwise each open
+/// connection would wait for the whole time-out.
+pub(crate) async fn ensure_data_connection<'l, E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    pooled: &'l mut PooledConnection<E>,
+    deadline: Deadline,
+) -> Result<&'l mut Connection<E>, Error> {
+    if pooled.connection.is_some() && server.is_silent() {
+        pooled.connection = None;
+        let limit = core.options.connect_timeout.min(deadline.remaining(&core.env));
+        match attempt(core, server, pooled.number, limit).await {
+            Ok(connection) => {
+                server.mark_alive();
+                core.counters.connections.one();
+                pooled.connection = Some(Box::new(connection));
+            }
+            Err(failed) => {
+                server.connections.disconnect_idle();
+                return Err(match failed {
+                    ConnectError::Refused(error) => server.refused(error),
+                    ConnectError::Local(errno) => server.mark_local_failure(core.env.now(), errno),
+                    ConnectError::Io(error) => {
+                        server.mark_dead(core.env.now(), describe(&error), core.options.dead_for)
+                    }
+                });
+            }
+        }
+    }
+    ensure_connected(core, server, pooled, deadline).await
+}
+
+/// Makes a connection, with repeated attempts within the configured time and the time that is left.
+pub(crate) async fn connect<E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    number: u32,
+    deadline: Deadline,
+) -> Result<Connection<E>, Error> {
+    let start = core.env.now();
+    let mut pause = PAUSE_MIN;
+    loop {
+        let policy = server.admit(core.env.now())?;
+        let limit = core.options.connect_timeout.min(deadline.remaining(&core.env));
+        let cause = match attempt(core, server, number, limit).await {
+            Ok(connection) => {
+                server.mark_alive();
+                core.counters.connections.one();
+                return Ok(connection);
+            }
+            Err(ConnectError::Refused(error)) => return Err(server.refused(error)),
+            Err(ConnectError::Local(errno)) => return Err(server.mark_local_failure(core.env.now(), errno)),
+            Err(ConnectError::Io(error)) => describe(&error),
+        };
+        let now = core.env.now();
+        let is_over = now.saturating_sub(start) >= core.options.retry_for || deadline.has_passed(&core.env);
+        if policy == ConnectPolicy::ProbeOnce || is_over {
+            return Err(server.mark_dead(now, cause, core.options.dead_for));
+        }
+        core.env.sleep(pause).await;
+        pause = Nanos((pause.0 * 2).min(PAUSE_MAX.0));
+    }
+}
+
+/// Reason why one attempt to connect failed.
+enum ConnectError {
+    /// May succeed later.
+    Io(io::Error),
+    /// Will not succeed.
+    Refused(WireError),
+    /// Will succeed when this process gets the permission, or has released a descriptor.
+    Local(Errno),
+}
+
+impl ConnectError {
+    /// Classifies the error of connecting to `address`.
+    fn connecting(address: &Address, error: io::Error) -> Self {
+        match (error.raw_os_error().map(Errno), address) {
+            (Some(errno @ (Errno::EMFILE | Errno::ENFILE)), _) => Self::Local(errno),
+            (Some(errno @ (Errno::EACCES | Errno::EPERM)), Address::Unix(_)) => Self::Local(errno),
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Makes one attempt to connect and greet within `limit`, at the first address of the server that accepts a
+/// connection.
+async fn attempt<E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    number: u32,
+    limit: Nanos,
+) -> Result<Connection<E>, ConnectError> {
+    let deadline = Deadline::begin(&core.env, limit);
+    let mut last = ConnectError::Io(io::ErrorKind::AddrNotAvailable.into());
+    for address in &server.entry().addresses {
+        match core.env.connect(address, deadline.remaining(&core.env)).await {
+            Ok(conn) => return greet(core, server, number, (address, conn), deadline).await,
+            Err(error) => last = ConnectError::connecting(address, error),
+        }
+    }
+    Err(last)
+}
+
+async fn greet<E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    number: u32,
+    (address, conn): (&Address, E::Conn),
+    deadline: Deadline,
+) -> Result<Connection<E>, ConnectError> {
+    let local = matches!(conn.peer(), Peer::Local { .. });
+    let checksums = match core.options.checksums {
+        Checksums::Auto => !local,
+        Checksums::On => true,
+        Checksums::Off => false,
+    };
+    let mut random = [0; 32];
+    core.env.random(&mut random);
+    let key = core.credentials.greeting_key();
+    let caller = Caller {
+        names: Names {
+            cluster: core.map.name.clone(),
+            cluster_id: core.cluster_id.get().copied().unwrap_or_default(),
+            server: server.entry().name.clone(),
+            role: core.credentials.role.clone(),
+            key: key.as_ref().map(|key| key.claims.clone()),
+        },
+        opening: Opening {
+            session: core.session_id,
+            slot: number,
+            checksums,
+            security: core.options.security,
+        },
+        key: key.map(|key| key.secret),
+        random,
+        lengths_only: core.env.hollow(0).is_some(),
+    };
+    let mut link = Link::new(conn);
+    let greeted = weft_wire::greeting::greet(&mut link, caller, |link| deadline.limit(&core.env, link)).await;
+    let welcome = match greeted {
+        Ok(welcome) => welcome,
+        Err(GreetingError::Io(error)) => return Err(ConnectError::Io(error)),
+        Err(GreetingError::NoKey) => {
+            let text = format!(
+                "server {} at {address} requires a key: set key_file in the cluster file, or use a key from 'weft key'",
+                server.entry().name
+            );
+            return Err(ConnectError::Refused(WireError::new(Errno::EACCES, text)));
+        }
+        Err(GreetingError::Unproven) => {
+            let text = format!(
+                "{address} did not prove to be server {} of cluster {}: compare the key files of both sides, and the \
+                 addresses in the cluster file",
+                server.entry().name,
+                core.map.name
+            );
+            return Err(ConnectError::Refused(WireError::new(Errno::EACCES, text)));
+        }
+        // The server is overloaded or is shutting down: worth another attempt.
+        Err(GreetingError::Refused(error)) if matches!(error.errno, Errno::EAGAIN | Errno::EBUSY) => {
+            return Err(ConnectError::Io(io::Error::other(error)));
+        }
+        Err(GreetingError::Refused(error)) => return Err(ConnectError::Refused(error)),
+    };
+    if welcome.server != server.id {
+        let text = format!(
+            "{address} is answered by {} instead of {}: check the addresses in the cluster file",
+            welcome.server,
+            server.entry().name
+        );
+        return Err(ConnectError::Refused(WireError::new(Errno::EPROTO, text)));
+    }
+    // The metadata server decides which cluster this is; the others have to agree.
+    let known = match server.id == core.map.metadata {
+        true => *core.cluster_id.get_or_init(|| welcome.cluster_id),
+        false => core.cluster_id.get().copied().unwrap_or_default(),
+    };
+    if welcome.cluster_id.is_other_than(known) {
+        let text = format!(
+            "server {} at {address} belongs to cluster {}, not to {known}, which has the same name: correct the \
+             address or the cluster file; restart programs that were running while the cluster was formatted again",
+            server.entry().name,
+            welcome.cluster_id
+        );
+        return Err(ConnectError::Refused(WireError::new(Errno::EINVAL, text)));
+    }
+    if server.note_greeting(welcome.incarnation) {
+        core.note_restart();
+    }
+    link.conn().set_timeout(Some(core.options.request_timeout))?;
+    Ok(Connection {
+        link,
+        incarnation: welcome.incarnation,
+        boot: welcome.boot,
+        local,
+        replies_pending: 0,
+        area: Area::Unknown,
+        next_request: 2,
+        last_answered: 2,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_with_this_process_is_told_from_what_lies_with_the_server() {
+        let unix = Address::Unix("/run/s0".into());
+        let tcp = Address::Tcp("node".into(), 4000);
+        let own = |address: &Address, errno: Errno| match ConnectError::connecting(
+            address,
+            io::Error::from_raw_os_error(errno.0),
+        ) {
+            ConnectError::Local(found) => found == errno,
+            _ => false,
+        };
+        assert!(own(&unix, Errno::EMFILE) && own(&tcp, Errno::EMFILE) && own(&tcp, Errno::ENFILE));
+        assert!(own(&unix, Errno::EACCES));
+        // On a network, a filter on the way may have caused it.
+        assert!(!own(&tcp, Errno::EACCES));
+        assert!(!own(&unix, Errno::ECONNREFUSED) && !own(&unix, Errno::ENOENT));
+    }
+}

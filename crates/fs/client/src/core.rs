@@ -1,0 +1,175 @@
+//! State that all clones of a client share.
+
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::last_sizes::LastSizes;
+use crate::lease::SessionLeases;
+use crate::options::{ClientOptions, Credentials};
+use crate::pending_unlocks::PendingUnlocks;
+use crate::pool::Pool;
+use crate::registry::Registry;
+use crate::server::Server;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use weft_core::{ClusterId, ServerId, TargetId};
+use weft_env::{Env, Notify, Processor};
+use weft_wire::hello::SessionId;
+use weft_wire::meta::HandleId;
+use weft_wire::{ClusterMap, Errno};
+
+/// One session: its servers, connections, opens and leases.
+pub(crate) struct Core<E: Env> {
+    pub(crate) env: E,
+    pub(crate) map: Arc<ClusterMap>,
+    pub(crate) options: ClientOptions,
+    pub(crate) credentials: Credentials,
+    pub(crate) session_id: SessionId,
+    /// Identity of the cluster, learned from the metadata server.
+    pub(crate) cluster_id: OnceLock<ClusterId>,
+    pub(crate) servers: Vec<Server<E>>,
+    /// Connections to the metadata server.
+    pub(crate) metadata: Pool<E>,
+    /// The single connection for events. There is only one, so that its loss is noticed.
+    pub(crate) events: Pool<E>,
+    pub(crate) registry: Registry,
+    /// Unlocks that the metadata server has not acknowledged.
+    pub(crate) pending_unlocks: PendingUnlocks,
+    /// Number of reclaims in progress; see [`Core::wait_for_reclaims`].
+    reclaiming: AtomicU64,
+    reclaimed: E::Notify,
+    pub(crate) leases: SessionLeases<E>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) sizes: LastSizes,
+    handles: AtomicU64,
+    /// See [`Core::restarts`].
+    restarts: AtomicU64,
+    /// Time at which the newest answered metadata request was sent, in nanoseconds of the monotonic clock.
+    pub(crate) answered_at_ns: AtomicU64,
+    /// Set in a forked child: everything here belongs to the parent.
+    abandoned: AtomicBool,
+}
+
+impl<E: Env> Core<E> {
+    pub(crate) fn new(
+        env: E,
+        map: Arc<ClusterMap>,
+        options: ClientOptions,
+        credentials: Credentials,
+    ) -> Self {
+        let mut session = [0; 16];
+        env.random(&mut session);
+        let servers = (0..map.servers.len() as u32).map(ServerId);
+        let servers = servers.map(|id| Server::new(&env, id, Arc::clone(&map), &options));
+        Self {
+            servers: servers.collect(),
+            metadata: Pool::new(&env, 0, options.metadata_connections_max),
+            events: Pool::new(&env, options.metadata_connections_max, 1),
+            registry: Registry::default(),
+            pending_unlocks: PendingUnlocks::default(),
+            reclaiming: AtomicU64::new(0),
+            reclaimed: env.notify(),
+            leases: SessionLeases::new(options.leases_max),
+            counters: Arc::default(),
+            sizes: LastSizes::default(),
+            cluster_id: OnceLock::new(),
+            handles: AtomicU64::new(0),
+            restarts: AtomicU64::new(0),
+            answered_at_ns: AtomicU64::new(0),
+            abandoned: AtomicBool::new(false),
+            session_id: SessionId(u128::from_le_bytes(session)),
+            env,
+            map,
+            options,
+            credentials,
+        }
+    }
+
+    pub(crate) fn server(&self, id: ServerId) -> &Server<E> {
+        &self.servers[id.0 as usize]
+    }
+
+    pub(crate) fn metadata_server(&self) -> &Server<E> {
+        self.server(self.map.metadata)
+    }
+
+    /// Returns the server that has `target`.
+    pub(crate) fn route(&self, target: TargetId) -> Result<ServerId, Error> {
+        const WHY: &str =
+            "the file lies on a target that the cluster file does not name: use the servers' cluster file";
+        self.map.server_of(target).ok_or(Error::misuse(Errno::EIO, WHY))
+    }
+
+    /// Returns the processor on which the calling task will wait, so that a server on this machine can work there too.
+    pub(crate) fn processor(&self) -> Option<Processor> {
+        if self.options.same_processor { self.env.processor() } else { None }
+    }
+
+    /// Returns the number of times that any server greeted with another incarnation than before, including the first
+    /// greeting of each. While it stays the same, no server known to this client has lost bytes.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts.load(Relaxed)
+    }
+
+    /// Counts a greeting with another incarnation than before.
+    pub(crate) fn note_restart(&self) {
+        self.restarts.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn new_handle(&self) -> HandleId {
+        HandleId(self.handles.fetch_add(1, Relaxed) + 1)
+    }
+
+    /// Marks a reclaim as in progress. The caller holds the mark from the snapshot of the registry until the reply
+    /// arrives.
+    pub(crate) fn begin_reclaim(&self) -> Reclaiming<'_, E> {
+        self.reclaiming.fetch_add(1, SeqCst);
+        Reclaiming(self)
+    }
+
+    /// Waits until no reclaim is in progress.
+    ///
+    /// A caller that ends an open or a lock removes it from the registry, waits here, and then sends the end to the
+    /// server. A reclaim that began earlier may still name it and must not reach the server afterwards.
+    pub(crate) async fn wait_for_reclaims(&self) {
+        loop {
+            let seen = self.reclaimed.epoch();
+            if self.reclaiming.load(SeqCst) == 0 {
+                return;
+            }
+            self.reclaimed.wait(seen, None).await;
+        }
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Relaxed)
+    }
+
+    pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
+        if self.is_abandoned() {
+            const WHY: &str = "the connections belong to the parent process: adopt the file after a fork";
+            return Err(Error::misuse(Errno::EBADF, WHY));
+        }
+        Ok(())
+    }
+
+    /// Closes a forked child's copies of the connections where they can be reached, and makes every other use fail.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Relaxed);
+        self.metadata.forget();
+        self.events.forget();
+        for server in &self.servers {
+            server.connections.forget();
+            server.channel.forget();
+        }
+    }
+}
+
+/// A reclaim in progress.
+pub(crate) struct Reclaiming<'a, E: Env>(&'a Core<E>);
+
+impl<E: Env> Drop for Reclaiming<'_, E> {
+    fn drop(&mut self) {
+        self.0.reclaiming.fetch_sub(1, SeqCst);
+        self.0.reclaimed.notify_all();
+    }
+}

@@ -1,0 +1,447 @@
+//! Open files: state that all operations on one open file share.
+
+mod capability;
+mod capability_retry;
+mod close_request;
+mod ends;
+mod layout_version;
+mod leases;
+mod unsynced;
+mod written;
+
+pub(crate) use capability_retry::{CapabilityRetry, LayoutRetry};
+pub(crate) use ends::DatafileEnds;
+pub(crate) use layout_version::LayoutVersion;
+pub(crate) use unsynced::Unsynced;
+pub(crate) use written::Written;
+
+use crate::async_mutex::AsyncMutex;
+use crate::call::Effect;
+use crate::error::{Error, Result};
+use crate::options::Transport;
+use crate::registry::OpenRecord;
+use crate::session::Session;
+use crate::size::{LastKnown, LossPolicy};
+use capability::renew_at;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use weft_core::{Access, AccessHistory, ByteLen, Extent, FileId, FileOffset, Layout};
+use weft_env::Env;
+use weft_wire::Errno;
+use weft_wire::data::DatafileMeta;
+use weft_wire::meta::{Attr, FileType, HandleId, InodePath, MetaRequest, OpenFlags, Opened, SetAttr};
+
+/// An open file. Clones share it; the last one closes it.
+pub struct OpenFile<E: Env> {
+    pub(crate) state: Arc<State<E>>,
+}
+
+impl<E: Env> Clone for OpenFile<E> {
+    fn clone(&self) -> Self {
+        Self { state: Arc::clone(&self.state) }
+    }
+}
+
+impl<E: Env> std::fmt::Debug for OpenFile<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenFile").field("record", &self.state.record).finish_non_exhaustive()
+    }
+}
+
+/// State that all clones of an open file share.
+pub(crate) struct State<E: Env> {
+    /// Session that the file was opened in.
+    pub(crate) session: Session<E>,
+    pub(crate) record: Arc<OpenRecord>,
+    /// Path for error messages.
+    pub(crate) path: Vec<u8>,
+    /// Layout at the open, with later ones linked to it; `None` for files without bytes.
+    first_version: Option<LayoutVersion<E>>,
+    opened: OpenAnswer,
+    /// Time at which the capability must be renewed, in seconds since 1970.
+    renew_at_s: AtomicU64,
+    /// Offset at which a sequential request would begin.
+    next: AtomicU64,
+    /// Number of the next request that goes by messages.
+    calls: AtomicU32,
+    pub(crate) written: Written,
+    pub(crate) unsynced: Unsynced,
+    pub(crate) appending: AsyncMutex<E>,
+    closed: bool,
+}
+
+/// Answer of the metadata server to the open. It never changes.
+struct OpenAnswer {
+    created: bool,
+    may_cache: bool,
+    cached_elsewhere: bool,
+    epoch: u64,
+    attr: Attr,
+}
+
+/// Returns the first request number of an open file. Open files of one client get numbers far from each other.
+fn first_call(handle: HandleId) -> u32 {
+    (handle.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
+impl<E: Env> State<E> {
+    /// Returns a new number for a request that goes by messages.
+    #[inline]
+    pub(crate) fn call(&self) -> u32 {
+        self.calls.fetch_add(1, Relaxed)
+    }
+
+    /// Returns whether a request continues the previous one, and remembers its end.
+    #[inline]
+    pub(crate) fn observe(&self, extent: Extent) -> Access {
+        let mut history = AccessHistory::after(FileOffset(self.next.load(Relaxed)));
+        let access = history.observe(extent);
+        self.next.store(history.next().0, Relaxed);
+        access
+    }
+
+    /// Returns the newest layout version of a file that has bytes.
+    #[inline]
+    pub(crate) fn layout_version(&self) -> Result<&LayoutVersion<E>> {
+        match &self.first_version {
+            Some(version) => Ok(version.last()),
+            None => Err(match self.opened.attr.kind {
+                FileType::Directory => Error::misuse(Errno::EISDIR, "a directory has no bytes"),
+                _ => Error::misuse(Errno::EINVAL, "this kind of file has no bytes here"),
+            }),
+        }
+    }
+
+    /// Returns the newest layout version; `None` for files without bytes.
+    pub(crate) fn layout_version_if_any(&self) -> Option<&LayoutVersion<E>> {
+        self.first_version.as_ref().map(LayoutVersion::last)
+    }
+
+    /// Fails if this open file cannot be used any more.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        self.session.core.check_not_forked()?;
+        if self.record.lost.load(Relaxed) {
+            const WHY: &str = "the open file was lost while the metadata server was away; open it again";
+            return Err(Error::misuse(Errno::ESTALE, WHY));
+        }
+        Ok(())
+    }
+
+    /// Turns an error of the metadata server about this open file into the error for the caller.
+    ///
+    /// If the reconnection found the open lost, the server only says that it does not know the handle.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        match self.check() {
+            Err(lost) if error.errno() == Errno::EBADF.0 => lost,
+            _ => error.about(&self.path),
+        }
+    }
+
+    /// Returns whether some mount's kernel caches pages of this file.
+    pub(crate) fn cached_elsewhere(&self) -> bool {
+        self.opened.cached_elsewhere
+    }
+}
+
+impl<E: Env> OpenFile<E> {
+    /// Creates an open file from the metadata server's answer, and truncates the datafiles if the answer asks for
+    /// that. `restarts` is [`Core::restarts`](crate::core::Core::restarts) as read before the request was sent.
+    pub(crate) async fn from_opened(
+        session: &Session<E>,
+        (handle, flags): (HandleId, OpenFlags),
+        restarts: u64,
+        path: &[u8],
+        opened: Opened,
+    ) -> Result<Self> {
+        let core = &session.core;
+        let Opened {
+            attr,
+            layout,
+            cap,
+            created,
+            must_truncate,
+            cached_elsewhere,
+            may_cache,
+            epoch,
+            recorded,
+        } = opened;
+        let record = Arc::new(OpenRecord {
+            handle,
+            file: attr.file,
+            proof: attr.proof,
+            identity: session.on_behalf.clone(),
+            flags,
+            cap: RwLock::new(cap),
+            lost: AtomicBool::new(false),
+            caching: AtomicBool::new(may_cache),
+        });
+        core.registry.opened(&record);
+        let with_leases = core.options.transport != Transport::Socket;
+        // The capability carries the name of the datafiles.
+        let data = cap.map_or(attr.file, |cap| cap.file);
+        let renew_at_s = cap.map_or(u64::MAX, |cap| renew_at(&cap, core.env.wall()));
+        let this = Self {
+            state: Arc::new(State {
+                session: session.clone(),
+                record,
+                path: path.to_vec(),
+                first_version: layout.map(|layout| {
+                    let ends = DatafileEnds::new(&layout, Some((recorded, restarts)), flags.write);
+                    LayoutVersion::new(data, layout, with_leases, ends)
+                }),
+                opened: OpenAnswer { created, may_cache, cached_elsewhere, epoch, attr },
+                renew_at_s: AtomicU64::new(renew_at_s),
+                next: AtomicU64::new(0),
+                calls: AtomicU32::new(first_call(handle)),
+                written: Written::default(),
+                unsynced: Unsynced::default(),
+                appending: AsyncMutex::new(&core.env),
+                closed: false,
+            }),
+        };
+        if must_truncate {
+            this.truncate_at_open().await?;
+        }
+        Ok(this)
+    }
+
+    /// Truncates the datafiles to nothing for `O_TRUNC`.
+    async fn truncate_at_open(&self) -> Result<()> {
+        let state = &*self.state;
+        if state.first_version.is_none() || state.record.cap.read().is_none() {
+            return Ok(());
+        }
+        let core = &state.session.core;
+        let mut retry = LayoutRetry::new(state);
+        let truncated = retry.run(async |version| {
+            let cap = *state.record.cap.read();
+            let cap = cap.filter(|cap| cap.file == version.data).ok_or_else(Error::stale_layout)?;
+            core.truncate(version.data, cap, &version.layout, FileOffset::ZERO, &[]).await
+        });
+        // Sends no size: while the file is open, the metadata server would not accept one. The next `stat` after the
+        // close finds it.
+        let result = truncated.await.map(|boots| {
+            if state.record.flags.write {
+                state.unsynced.note_all(&boots);
+            }
+        });
+        if result.is_err() {
+            state.written.mark_uncertain();
+        }
+        state.invalidate_after_resize(ByteLen::ZERO).await;
+        result.map_err(|error| error.about(&state.path))
+    }
+
+    /// Id of the file.
+    pub fn file(&self) -> FileId {
+        self.state.record.file
+    }
+
+    /// Handle of this open within the session.
+    pub fn handle(&self) -> HandleId {
+        self.state.record.handle
+    }
+
+    /// Flags of the open.
+    pub fn flags(&self) -> OpenFlags {
+        self.state.record.flags
+    }
+
+    /// Returns the newest layout known to this open file; `None` for files without bytes.
+    pub fn layout(&self) -> Option<&Layout> {
+        self.state.layout_version_if_any().map(|version| &version.layout)
+    }
+
+    /// Path of the open as the caller gave it, for messages.
+    pub fn path(&self) -> &[u8] {
+        &self.state.path
+    }
+
+    /// Sets the path for messages of a file that was opened by its inode. No effect once there are clones.
+    #[must_use]
+    pub fn with_path(mut self, path: Vec<u8>) -> Self {
+        if let Some(state) = Arc::get_mut(&mut self.state) {
+            state.path = path;
+        }
+        self
+    }
+
+    /// Returns whether the open created the file.
+    pub fn created(&self) -> bool {
+        self.state.opened.created
+    }
+
+    /// Returns whether the kernel may cache pages of the file (see [`crate::ClientOptions::kernel_cache`]).
+    pub fn may_cache(&self) -> bool {
+        self.state.opened.may_cache
+    }
+
+    /// Returns whether the metadata server still reports other clients' writes to this mount. It stops when another
+    /// client begins to write the file while this session is disconnected.
+    pub fn receives_invalidations(&self) -> bool {
+        self.state.record.caching.load(Relaxed)
+    }
+
+    /// Epoch of the file at the open. Each open for writing and each truncation begins a new one.
+    pub fn epoch(&self) -> u64 {
+        self.state.opened.epoch
+    }
+
+    /// Attributes at the open, with the size as the inode had it.
+    pub fn attr_at_open(&self) -> &Attr {
+        &self.state.opened.attr
+    }
+
+    /// Returns the place that names this file by its inode.
+    pub fn place(&self) -> InodePath {
+        InodePath::at_inode(self.file(), self.state.record.proof)
+    }
+
+    /// Returns the current attributes, with the size from the datafiles if the inode's is not valid.
+    ///
+    /// # Errors
+    /// Errors of [`Client::stat`](crate::Client::stat).
+    pub async fn attr(&self) -> Result<Attr> {
+        self.state.check()?;
+        let at = self.place();
+        let request = MetaRequest::Stat { at: at.clone() };
+        let known = self.state.session.attr_reply(&at, Effect::Repeatable, request).await;
+        known.and_then(LastKnown::exact).map_err(|error| error.about(&self.state.path))
+    }
+
+    /// Returns the current size according to the datafiles; 0 for files without bytes.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn size(&self) -> Result<ByteLen> {
+        self.size_and_loss().await.map(|(size, _)| size)
+    }
+
+    /// Returns [`OpenFile::size`], and whether bytes of the file are lost.
+    pub(crate) async fn size_and_loss(&self) -> Result<(ByteLen, bool)> {
+        let state = &self.state;
+        state.check()?;
+        if state.layout_version_if_any().is_none() {
+            return Ok((ByteLen::ZERO, false));
+        }
+        let size = LayoutRetry::new(state).run(async |version| state.size_in(version).await).await;
+        let (size, lost) = size.map_err(|error| error.about(&state.path))?;
+        Ok((ByteLen(size.0), lost))
+    }
+
+    /// Fails if the size is unknown because a data server is down.
+    ///
+    /// A kernel takes the size of a `stat` by name, which may be the last known one, for the end of the file. This
+    /// function asks the servers only while one of them is in trouble.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn require_size(&self) -> Result<()> {
+        let state = &self.state;
+        let core = &state.session.core;
+        let in_trouble = |(_, target)| core.route(target).map_or(true, |id| core.server(id).is_troubled());
+        let doubtful = state.opened.attr.invalid_size.is_some()
+            && state.layout_version_if_any().is_some_and(|version| version.layout.objects().any(in_trouble));
+        if doubtful { self.size().await.map(drop) } else { Ok(()) }
+    }
+
+    /// Returns length, allocated space and modification time of each datafile, in the order of [`Layout::objects`];
+    /// empty for files without bytes.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn datafiles(&self) -> Result<Vec<DatafileMeta>> {
+        let state = &self.state;
+        state.check()?;
+        if state.layout_version_if_any().is_none() {
+            return Ok(Vec::new());
+        }
+        let metas = LayoutRetry::new(state).run(async |version| state.metas_in(version).await).await;
+        metas.map_err(|error| error.about(&state.path))
+    }
+
+    /// Truncates or extends the file to `size`.
+    ///
+    /// # Errors
+    /// `EINVAL` when the file is not open for writing, `EFBIG` beyond 2^63 - 1, and errors of the servers.
+    pub async fn truncate(&self, size: ByteLen) -> Result<()> {
+        let state = &self.state;
+        state.check()?;
+        state.check_locks().await?;
+        if !state.record.flags.write {
+            return Err(Error::misuse(Errno::EINVAL, "the file is not open for writing"));
+        }
+        let result =
+            state.session.truncate_by(self.place(), Some(self.handle()), size, LossPolicy::Fail).await;
+        if result.is_err() {
+            state.written.mark_uncertain();
+        }
+        state.invalidate_after_resize(size).await;
+        result.map(|boots| state.unsynced.note_all(&boots)).map_err(|error| state.explained(error))
+    }
+
+    /// Makes all acknowledged writes of all clients to the file survive a loss of power.
+    ///
+    /// Only the data servers are asked: the metadata server answers a change after it is on the disk.
+    ///
+    /// # Errors
+    /// Errors of the servers. `EIO`, once, when a server's machine lost power after it had acknowledged a write of
+    /// this open file. A restart of the server process alone loses nothing that reached its kernel.
+    pub async fn sync(&self) -> Result<()> {
+        let state = &self.state;
+        state.check()?;
+        let core = &state.session.core;
+        let mut retry = LayoutRetry::new(state);
+        loop {
+            let Some(version) = state.layout_version_if_any() else { return Ok(()) };
+            if state.with_cap().await?.is_none() {
+                return Ok(());
+            }
+            let before = state.unsynced.begin_sync();
+            let written = version.ends.written(version.data).lens;
+            let synced = match state.cap_in(version).await {
+                Ok(cap) => {
+                    core.sync_datafiles(version.data, cap, &version.layout).await.map(|boots| (cap, boots))
+                }
+                Err(error) => Err(error),
+            };
+            let synced = retry.check(version, synced).await.map_err(|error| error.about(&state.path))?;
+            let Some((cap, mut boots)) = synced else { continue };
+            // A move has copied and synced the bytes on targets that the file has left, unless their machines lost
+            // them earlier.
+            for target in state.unsynced.targets_not_in(&before, &boots) {
+                let boot = core.boot_of(target, cap).await.map_err(|error| error.about(&state.path))?;
+                boots.push((target, boot));
+            }
+            state.unsynced.finish_sync(&before, &boots).map_err(|error| error.about(&state.path))?;
+            state.record_ends(version, self.handle(), written).await;
+            return Ok(());
+        }
+    }
+
+    /// Sets mode, owner or times.
+    ///
+    /// # Errors
+    /// Errors of [`Client::set_attr`](crate::Client::set_attr).
+    pub async fn set_attr(&self, set: SetAttr) -> Result<Attr> {
+        self.state.check()?;
+        let at = self.place();
+        let attr = self.state.session.changed_attr(&at, MetaRequest::SetAttr { at: at.clone(), set }).await;
+        attr.map_err(|error| error.about(&self.state.path))
+    }
+
+    /// Closes the file if this is the last clone, and returns errors. Dropping the last clone closes it too, without
+    /// errors.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn close(self) -> Result<()> {
+        let Some(mut state) = Arc::into_inner(self.state) else { return Ok(()) };
+        match state.take_close_request() {
+            Some(request) => request.send().await.map_err(|error| error.about(&state.path)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Totals of an open file's writes, for the summary at its close.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use weft_core::{ByteLen, Extent, Nanos, Timestamp};
+use weft_env::Env;
+use weft_wire::meta::{WriteSummary, WrittenLens};
+
+/// Totals of the writes through this open file.
+#[derive(Default)]
+pub(crate) struct Written {
+    any: AtomicBool,
+    uncertain: AtomicBool,
+    end: AtomicU64,
+    bytes: AtomicU64,
+    /// Time of the last write, on the exact clock: a time set right after a write must not be older than the write.
+    /// The close converts it to wall-clock time.
+    last: AtomicU64,
+}
+
+impl Written {
+    #[inline]
+    pub(crate) fn note(&self, extent: Extent, now: Nanos) {
+        if !self.any.load(Relaxed) {
+            self.any.store(true, Relaxed);
+        }
+        let end = extent.offset.0 + extent.len.0;
+        if self.end.load(Relaxed) < end {
+            self.end.fetch_max(end, Relaxed);
+        }
+        self.bytes.fetch_add(extent.len.0, Relaxed);
+        self.last.store(now.0, Relaxed);
+    }
+
+    /// Records that an operation failed midway, so that the totals are not reliable.
+    pub(crate) fn mark_uncertain(&self) {
+        self.any.store(true, Relaxed);
+        self.uncertain.store(true, Relaxed);
+    }
+
+    pub(super) fn summary<E: Env>(&self, env: &E, written: WrittenLens) -> WriteSummary {
+        let ago = env.now().0.saturating_sub(self.last.load(Relaxed));
+        WriteSummary {
+            wrote: self.any.load(Relaxed),
+            end: ByteLen(self.end.load(Relaxed)),
+            bytes: ByteLen(self.bytes.load(Relaxed)),
+            unsure: self.uncertain.load(Relaxed),
+            mtime: Timestamp(env.wall().0 - i128::from(ago)),
+            written,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The client of Weft: open files, request splitting, routing and exchanges with the servers.
+//!
+//! A read or write passes through these modules from top to bottom:
+//!
+//! | step | module | does |
+//! | --- | --- | --- |
+//! | session | `client`, `session`, `core` | state that all clones share: servers, connections, opens, leases |
+//! | names | `namespace`, `attributes`, `size` | operations by path; truncation, and the size by the datafiles |
+//! | open file | `file` | capability, layout versions, leases, summary of writes, close |
+//! | read and write | `read`, `write`, `append`, `holes`, `locks`, `lost_bytes` | the operations of an open file |
+//! | retry | `file::capability_retry`, `attempts` | after an expired capability, a stale layout, a lost connection |
+//! | transfer | `data`, `control`, `gather` | sub-requests with and without payload |
+//! | lease | `lease`, `lease_request`, `pinned_extents` | co-located datafiles through their own descriptors |
+//! | exchange | `exchange`, `call` | all data servers at once; the metadata server, each change once |
+//! | connection | `pool`, `connect`, `connection`, `server` | pooled connections, greeting, outages |
+//! | move | `migrate` | copies a file to another layout while programs use it |
+//!
+//! * The client starts no thread and holds no lock while it waits for a server.
+//! * Splitting happens in `weft_core` alone; the client never knows what a device is.
+//! * The client caches only the layouts, capabilities and leases of open files, so it sees the writes of other
+//!   clients.
+//! * A forked child uses nothing that it inherited ([`Client::after_fork_in_child`]).
+// This crate also runs in the simulated world: clock, files, sockets and threads come from weft-env (see clippy.toml).
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+#![allow(async_fn_in_trait)] // As in weft-env: a future stays on the task that created it.
+
+mod admin;
+mod append;
+mod async_mutex;
+mod attempts;
+mod attributes;
+mod backoff;
+mod call;
+mod client;
+mod connect;
+mod connection;
+mod control;
+mod core;
+mod counters;
+mod data;
+mod deadline;
+mod dump;
+mod error;
+mod exchange;
+mod file;
+mod gather;
+mod holes;
+mod last_sizes;
+mod lease;
+mod lease_request;
+mod locks;
+mod log;
+mod lost_bytes;
+mod migrate;
+mod namespace;
+mod options;
+mod pending_unlocks;
+mod pinned_extents;
+mod pool;
+mod read;
+mod registry;
+mod server;
+mod session;
+mod short_datafiles;
+mod size;
+mod token;
+mod write;
+
+pub use admin::StatFs;
+pub use client::Client;
+pub use counters::Counts;
+pub use dump::MetadataDump;
+pub use error::{Device, Error, LocalFailure, Missing, Refused, Result, Unreachable};
+pub use file::OpenFile;
+pub use locks::Wait;
+pub use log::set_log;
+pub use migrate::{MoveOptions, MoveOutcome, MoveProgress, MoveReport, ProgressCallback};
+pub use options::{Checksums, ClientOptions, Credentials, IssuedKey, Key, Transport};
+pub use pinned_extents::PinnedExtents;
+pub use size::LastKnown;
+pub use token::HandleToken;
+pub use weft_wire::ClusterMap;
+pub use weft_wire::data::ProbeWork;
+pub use weft_wire::hello::{Identity, SessionId};
+pub use weft_wire::meta::{
+    Attr, Entry, Event, FileType, HandleId, HeldLock, InodePath, LayoutSpec, LockKind, LockOwner, LockRange,
+    LockSpace, OpenFlags, ROOT, SetAttr, SetTime,
+};
+
+const _: () = {
+    const fn shared_between_threads<T: Send + Sync>() {}
+    shared_between_threads::<Client<weft_env::real::RealEnv>>();
+    shared_between_threads::<OpenFile<weft_env::real::RealEnv>>();
+};

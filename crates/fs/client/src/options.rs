@@ -1,0 +1,176 @@
+//! Options and credentials of a client.
+
+use weft_core::{Nanos, ServerId, SplitPolicy};
+use weft_wire::hello::{Identity, Role, Security};
+use weft_wire::{ClusterSecret, KeyClaims};
+
+/// How file data is transferred.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Transport {
+    /// Through leased descriptors where the server allows it, by messages otherwise.
+    #[default]
+    Auto,
+    /// Through leased descriptors; an error where the server does not allow it.
+    Descriptor,
+    /// Always by messages.
+    Socket,
+}
+
+/// When payloads carry checksums in transit.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Checksums {
+    /// Where nothing else covers them and they can be damaged in transit. That is nowhere, because network connections
+    /// have MACs.
+    #[default]
+    Auto,
+    /// On every connection whose messages carry no MAC.
+    On,
+    /// Never, unless the server asks for them.
+    Off,
+}
+
+/// Limits and behavior of one client process. The defaults suit most programs.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// How file data is transferred.
+    pub transport: Transport,
+    /// Longest time for one attempt to connect and greet.
+    pub connect_timeout: Nanos,
+    /// Longest time that a server may take to answer a request.
+    pub request_timeout: Nanos,
+    /// Time for which a request repeats the attempt to connect to a server that does not answer, so that a restart of
+    /// the server goes unnoticed.
+    pub retry_for: Nanos,
+    /// Time for which requests to a dead server fail at once, before the next attempt.
+    pub dead_for: Nanos,
+    /// Most connections to one server, not counting the one that leases belong to.
+    pub connections_max: u32,
+    /// Most connections to the metadata server.
+    pub metadata_connections_max: u32,
+    /// Policy that decides which sub-requests are flagged as fragments.
+    pub split: SplitPolicy,
+    /// Whether payloads carry checksums on connections whose messages carry no MAC.
+    pub checksums: Checksums,
+    /// Minimum protection of network connections; [`Security::None`] counts as [`Security::Mac`]. A server may require
+    /// more.
+    pub security: Security,
+    /// Smallest read or write that goes through shared memory on a connection to the same machine.
+    pub shared_payload_min: u32,
+    /// Largest read or write that goes through shared memory, and size of a connection's area. 0 turns shared memory
+    /// off.
+    pub shared_payload_max: u32,
+    /// Whether a server on this machine may answer on the processor on which the client waits. That saves two wake-ups
+    /// of other processors, and the bytes are still in the cache.
+    pub same_processor: bool,
+    /// Most datafile descriptors held under leases.
+    pub leases_max: usize,
+    /// Number of the use through one open file at which a datafile is leased. A file that is written once and closed
+    /// then costs one message. 1 leases at once.
+    pub lease_after_uses: u32,
+    /// Length of a request, in bytes, from which its datafile is leased at once.
+    pub lease_at_len: u64,
+    /// Whether opens ask for permission to cache pages in the kernel (for mounts).
+    pub kernel_cache: bool,
+    /// Process id reported to other clients as the holder of a lock.
+    pub pid: u32,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            transport: Transport::Auto,
+            connect_timeout: Nanos::from_s(3),
+            request_timeout: Nanos::from_s(30),
+            retry_for: Nanos::from_s(5),
+            dead_for: Nanos::from_s(1),
+            connections_max: 64,
+            metadata_connections_max: 64,
+            split: SplitPolicy::default(),
+            checksums: Checksums::Auto,
+            security: Security::Mac,
+            shared_payload_min: 16 << 10,
+            shared_payload_max: 512 << 10,
+            same_processor: true,
+            leases_max: 256,
+            lease_after_uses: 2,
+            lease_at_len: 32 << 10,
+            kernel_cache: false,
+            pid: 0,
+        }
+    }
+}
+
+/// Key with which a client authenticates itself on the network. Unix sockets need none.
+#[derive(Clone, Debug)]
+pub enum Key {
+    /// No key: only servers on this machine can be reached.
+    None,
+    /// The cluster secret, which servers and administrators have.
+    Cluster(Box<ClusterSecret>),
+    /// A key that `weft key` issued.
+    Issued(Box<IssuedKey>),
+}
+
+/// An issued key with its claims.
+#[derive(Clone, PartialEq, Eq)]
+pub struct IssuedKey {
+    /// Claims of the key, which are sent in clear text.
+    pub claims: KeyClaims,
+    /// Secret that proves the claims.
+    pub secret: [u8; 32],
+}
+
+impl From<(KeyClaims, [u8; 32])> for IssuedKey {
+    fn from((claims, secret): (KeyClaims, [u8; 32])) -> Self {
+        Self { claims, secret }
+    }
+}
+
+impl std::fmt::Debug for IssuedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IssuedKey").field("claims", &self.claims).finish_non_exhaustive() // secrets are never printed
+    }
+}
+
+/// Identity of a client, and its proof.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// Claimed role. On a Unix socket the server uses the socket's credentials instead of a client's identity.
+    pub role: Role,
+    /// Proof of the role.
+    pub key: Key,
+}
+
+impl Credentials {
+    /// Returns credentials of a user's process, without a key.
+    pub fn user(uid: u32, gid: u32, mut groups: Vec<u32>) -> Self {
+        groups.sort_unstable();
+        groups.dedup();
+        groups.truncate(64);
+        Self { role: Role::Client(Identity { uid, gid, groups }), key: Key::None }
+    }
+
+    /// Adds a key.
+    #[must_use]
+    pub fn with_key(mut self, key: Key) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// Returns credentials of a server of the cluster.
+    pub fn server(server: ServerId, secret: ClusterSecret) -> Self {
+        Self { role: Role::Server(server), key: Key::Cluster(Box::new(secret)) }
+    }
+
+    /// Returns the key that the greeting names and proves: an issued one, or the one that the cluster secret has for
+    /// this role; `None` without a key. A client with the cluster secret is an administrator.
+    pub fn greeting_key(&self) -> Option<IssuedKey> {
+        let (claims, secret) = match (&self.key, &self.role) {
+            (Key::None, _) => return None,
+            (Key::Issued(key), _) => return Some(IssuedKey::clone(key)),
+            (Key::Cluster(secret), Role::Client(_)) => secret.own_administrator_key(),
+            (Key::Cluster(secret), Role::Server(_)) => secret.own_server_key(),
+        };
+        Some(IssuedKey { claims, secret })
+    }
+}

@@ -1,0 +1,233 @@
+//! A server as the client sees it: its name and addresses, its connections, and whether it answers.
+//!
+//! | state | a request | left by |
+//! | --- | --- | --- |
+//! | well | connects, with attempts for `retry_for` | a failed connection, or a time-out |
+//! | dead until a time | fails at once | that time |
+//! | dead, time over | makes one attempt, a *probe* | a greeting (well), or a failure (dead for twice as long) |
+//! | silent (and dead) | like dead; an open connection must be greeted again | a greeting |
+
+use crate::error::{Error, LocalFailure, Refused, Unreachable};
+use crate::lease::LeaseChannel;
+use crate::log;
+use crate::options::ClientOptions;
+use crate::pool::Pool;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::{Nanos, ServerId};
+use weft_env::mutants::{Mutant, is_seeded};
+use weft_env::{Address, Env};
+use weft_wire::cluster::{ClusterMap, ServerEntry};
+use weft_wire::{Errno, WireError};
+
+/// An ongoing outage is logged again after this time.
+const OUTAGE_LOG_INTERVAL: Nanos = Nanos::from_s(60);
+/// Longest time between two probes of a dead server.
+const DEAD_FOR_MAX: Nanos = Nanos::from_s(10);
+/// First number of data connections. They must not collide with the numbers of metadata connections, by which the
+/// metadata server stores its replies.
+const DATA_CONNECTION_NUMBER_FIRST: u32 = 1 << 16;
+/// Number of the connection that leases belong to.
+pub(crate) const LEASE_CONNECTION_NUMBER: u32 = 1 << 17;
+
+/// One server of the cluster.
+pub(crate) struct Server<E: Env> {
+    pub(crate) id: ServerId,
+    map: Arc<ClusterMap>,
+    /// Connections for data requests.
+    pub(crate) connections: Pool<E>,
+    /// Connection that leases belong to.
+    pub(crate) channel: LeaseChannel<E>,
+    /// Whether `outage` is in use. Nothing else is read while the server is well.
+    troubled: AtomicBool,
+    outage: Mutex<Outage>,
+    /// Incarnation of the server at the last greeting; 0 before.
+    incarnation: AtomicU64,
+}
+
+#[derive(Default)]
+struct Outage {
+    /// Time until which requests fail at once.
+    dead_until: Option<Nanos>,
+    /// Length of that period.
+    dead_for: Nanos,
+    /// When the outage was last logged.
+    logged_at: Option<Nanos>,
+    /// Whether a request timed out, with no greeting since.
+    silent: bool,
+    cause: String,
+}
+
+impl Outage {
+    /// Returns whether to log the outage now, and remembers that it is logged.
+    fn should_log(&mut self, now: Nanos) -> bool {
+        let must_log = self.logged_at.is_none_or(|at| now.saturating_sub(at) >= OUTAGE_LOG_INTERVAL);
+        if must_log {
+            self.logged_at = Some(now);
+        }
+        must_log
+    }
+}
+
+/// Number of attempts to connect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ConnectPolicy {
+    /// The server was well a moment ago: repeat for a while.
+    Retry,
+    /// The server was found dead: try once.
+    ProbeOnce,
+}
+
+impl<E: Env> Server<E> {
+    pub(crate) fn new(env: &E, id: ServerId, map: Arc<ClusterMap>, options: &ClientOptions) -> Self {
+        Self {
+            id,
+            map,
+            connections: Pool::new(env, DATA_CONNECTION_NUMBER_FIRST, options.connections_max),
+            channel: LeaseChannel::new(env),
+            troubled: AtomicBool::new(false),
+            outage: Mutex::default(),
+            incarnation: AtomicU64::new(0),
+        }
+    }
+
+    /// Name and addresses of the server.
+    pub(crate) fn entry(&self) -> &ServerEntry {
+        &self.map.servers[self.id.0 as usize]
+    }
+
+    /// Returns whether the server may run on this machine: only then can memory and descriptors be shared.
+    pub(crate) fn may_be_local(&self) -> bool {
+        self.entry().addresses.iter().any(|address| matches!(address, Address::Unix(_)))
+    }
+
+    /// Returns whether the last contact with the server failed.
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.troubled.load(Ordering::Relaxed)
+    }
+
+    /// Decides whether to connect, and how often to try.
+    pub(crate) fn admit(&self, now: Nanos) -> Result<ConnectPolicy, Error> {
+        if !self.troubled.load(Ordering::Relaxed) {
+            return Ok(ConnectPolicy::Retry);
+        }
+        let mut outage = self.outage.lock();
+        match outage.dead_until {
+            None => Ok(ConnectPolicy::Retry),
+            Some(until) if now < until => {
+                let cause = outage.cause.clone();
+                drop(outage);
+                Err(self.unreachable(cause))
+            }
+            // Every task probes once by itself. If it failed because another task's probe is in progress, it would
+            // fail without a cause when that probe succeeds.
+            Some(_) => {
+                if is_seeded(Mutant::OneProbe) {
+                    outage.dead_until = Some(now.saturating_add(outage.dead_for));
+                }
+                Ok(ConnectPolicy::ProbeOnce)
+            }
+        }
+    }
+
+    /// Returns whether a request timed out, so that the server's connections are not reliable.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.troubled.load(Ordering::Relaxed) && self.outage.lock().silent
+    }
+
+    /// Marks the server as silent after a request timed out, logs that, and returns the error.
+    pub(crate) fn mark_silent(&self, now: Nanos, cause: String, dead_for: Nanos) -> Error {
+        let error = self.mark_dead(now, cause, dead_for);
+        self.outage.lock().silent = true;
+        error
+    }
+
+    /// Marks the server as dead, logs that, and returns the error.
+    pub(crate) fn mark_dead(&self, now: Nanos, cause: String, dead_for: Nanos) -> Error {
+        let must_log = {
+            let mut outage = self.outage.lock();
+            // Other tasks may notice the same failure at the same time; that must not lengthen the outage.
+            if outage.dead_until.is_none_or(|until| until <= now) {
+                let longer = Nanos((outage.dead_for.0 * 2).min(DEAD_FOR_MAX.0));
+                outage.dead_for = dead_for.max(longer);
+                outage.dead_until = Some(now.saturating_add(outage.dead_for));
+            }
+            outage.cause.clone_from(&cause);
+            self.troubled.store(true, Ordering::Relaxed);
+            outage.should_log(now)
+        };
+        let error = self.unreachable(cause);
+        if must_log {
+            log::note(&error.to_string());
+        }
+        error
+    }
+
+    /// Logs, not too often, a local reason that prevents a connection, and returns the error. The next request tries
+    /// again at once, because the server may be well.
+    pub(crate) fn mark_local_failure(&self, now: Nanos, errno: Errno) -> Error {
+        let error = Error::LocalFailure(Box::new(LocalFailure {
+            server: self.entry().name.clone(),
+            address: self.addresses(),
+            errno,
+            path: Vec::new(),
+        }));
+        let must_log = {
+            let mut outage = self.outage.lock();
+            self.troubled.store(true, Ordering::Relaxed);
+            outage.should_log(now)
+        };
+        if must_log {
+            log::note(&error.to_string());
+        }
+        error
+    }
+
+    /// Marks the server as well.
+    pub(crate) fn mark_alive(&self) {
+        if !self.troubled.load(Ordering::Relaxed) {
+            return;
+        }
+        let was_logged = {
+            let mut outage = self.outage.lock();
+            self.troubled.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *outage).logged_at.is_some()
+        };
+        if was_logged {
+            log::note(&format!("server {} answers again", self.entry().name));
+        }
+    }
+
+    /// Returns whether the server has restarted since it had `incarnation`.
+    pub(crate) fn has_restarted_since(&self, incarnation: u64) -> bool {
+        self.incarnation.load(Ordering::Relaxed) != incarnation
+    }
+
+    /// Takes over the incarnation of a new connection, and returns whether it is another than before. A restarted
+    /// server may have another configuration.
+    pub(crate) fn note_greeting(&self, incarnation: u64) -> bool {
+        let has_restarted = self.incarnation.swap(incarnation, Ordering::Relaxed) != incarnation;
+        if has_restarted {
+            self.channel.allow_requests();
+        }
+        has_restarted
+    }
+
+    fn addresses(&self) -> String {
+        self.entry().addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+    }
+
+    pub(crate) fn unreachable(&self, cause: String) -> Error {
+        Error::Unreachable(Box::new(Unreachable {
+            server: self.entry().name.clone(),
+            address: self.addresses(),
+            cause,
+            path: Vec::new(),
+        }))
+    }
+
+    pub(crate) fn refused(&self, error: WireError) -> Error {
+        Error::Refused(Box::new(Refused { server: self.entry().name.clone(), path: Vec::new(), error }))
+    }
+}

@@ -1,0 +1,72 @@
+//! Client options and credentials of a cluster.
+
+use crate::key::{Key, KeyError};
+use crate::model::{self, Cluster};
+use weft_client::{ClientOptions, Credentials};
+use weft_core::SplitPolicy;
+use weft_wire::hello::Role;
+use weft_wire::keys::Holder;
+
+impl Cluster {
+    /// Returns the options of a client of this cluster.
+    pub fn client_options(&self) -> ClientOptions {
+        let own = &self.client;
+        ClientOptions {
+            transport: match own.transport {
+                model::TransportChoice::Auto => weft_client::Transport::Auto,
+                model::TransportChoice::Descriptor => weft_client::Transport::Descriptor,
+                model::TransportChoice::Socket => weft_client::Transport::Socket,
+            },
+            connect_timeout: own.connect_timeout,
+            request_timeout: own.request_timeout,
+            retry_for: own.retry_for,
+            connections_max: own.connections_max,
+            metadata_connections_max: own.connections_max,
+            same_processor: own.same_processor,
+            leases_max: own.leases_max as usize,
+            split: match own.fragment_threshold {
+                weft_core::ByteLen(0) => SplitPolicy::Off,
+                threshold => SplitPolicy::Below(threshold),
+            },
+            checksums: match own.checksums {
+                model::Checksums::Auto => weft_client::Checksums::Auto,
+                model::Checksums::On => weft_client::Checksums::On,
+                model::Checksums::Off => weft_client::Checksums::Off,
+            },
+            security: self.security,
+            pid: std::process::id(),
+            ..ClientOptions::default()
+        }
+    }
+
+    /// Returns the identity of this process and the key that proves it on the network.
+    ///
+    /// # Errors
+    /// If a server is reachable only over the network and there is no key.
+    pub fn credentials(&self) -> Result<Credentials, KeyError> {
+        // SAFETY: these calls have no preconditions and cannot fail.
+        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let own = Credentials::user(uid, gid, groups());
+        Ok(match self.client_key()? {
+            None => own,
+            Some(Key::Cluster(key)) => own.with_key(weft_client::Key::Cluster(Box::new(key.secret()))),
+            Some(Key::Issued(key)) => {
+                let role = match &key.claims.holder {
+                    // The key proves exactly the identity for which it was issued.
+                    Holder::User(identity) => Role::Client(identity.clone()),
+                    Holder::Administrator | Holder::Host { .. } | Holder::Server => own.role,
+                };
+                Credentials { role, key: weft_client::Key::Issued(key) }
+            }
+        })
+    }
+}
+
+/// Returns the supplementary groups of this process.
+fn groups() -> Vec<u32> {
+    let mut groups = vec![0; 65_536];
+    // SAFETY: the kernel writes at most as many groups as the buffer holds.
+    let count = unsafe { libc::getgroups(groups.len() as i32, groups.as_mut_ptr()) };
+    groups.truncate(count.max(0) as usize);
+    groups
+}

@@ -1,0 +1,91 @@
+//! Default locations of the cluster file and the key.
+
+use crate::embedded::default_state_dir;
+use crate::error::ConfigError;
+use crate::key::{Key, KeyError, read_key};
+use crate::model::Cluster;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+impl Cluster {
+    /// Loads the cluster file from its default locations: `WEFT_CLUSTER`, else `~/.config/weft/cluster.toml`, else
+    /// `/etc/weft/cluster.toml`, else the file of the embedded cluster, if `weft run` has created one.
+    ///
+    /// # Errors
+    /// If there is none, or it is invalid. A file that `WEFT_CLUSTER` names must exist.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::load(&Self::find()?)
+    }
+
+    /// Returns the file that [`Cluster::from_env`] loads.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn find() -> Result<PathBuf, ConfigError> {
+        if let Some(file) = variable("WEFT_CLUSTER") {
+            return Ok(file.into());
+        }
+        let embedded = default_state_dir().map(|state| state.join("cluster.toml"));
+        let places = [user_file("cluster.toml"), Some("/etc/weft/cluster.toml".into()), embedded];
+        places.into_iter().flatten().find(|file| file.exists()).ok_or_else(|| {
+            ConfigError::whole(
+                Path::new("cluster.toml"),
+                "no cluster found: neither WEFT_CLUSTER, ~/.config/weft/cluster.toml, /etc/weft/cluster.toml nor an \
+                 embedded cluster",
+                "start one on this machine with `weft run -- PROGRAM`, or name a cluster file with WEFT_CLUSTER",
+            )
+        })
+    }
+
+    /// Returns the configured cluster file, ignoring an embedded cluster.
+    pub fn configured() -> Option<PathBuf> {
+        if let Some(file) = variable("WEFT_CLUSTER") {
+            return Some(file.into());
+        }
+        let places = [user_file("cluster.toml"), Some("/etc/weft/cluster.toml".into())];
+        places.into_iter().flatten().find(|file| file.exists())
+    }
+
+    /// Returns the key that authenticates this process on the network; `None` if no server needs one and no file exists.
+    /// The first of these files that exists is read:
+    ///
+    /// 1. the file that `WEFT_KEY` names
+    /// 2. `~/.config/weft/key`
+    /// 3. the cluster key
+    /// 4. `host.key` beside the cluster file
+    ///
+    /// # Errors
+    /// If a key is needed and cannot be used.
+    pub fn client_key(&self) -> Result<Option<Key>, KeyError> {
+        if let Some(file) = variable("WEFT_KEY") {
+            return read_key(Path::new(&file)).map(Some);
+        }
+        if let Some(file) = user_file("key").filter(|file| file.exists()) {
+            return read_key(&file).map(Some);
+        }
+        let host_key = self.file.with_file_name("host.key");
+        if !self.key_file.exists() && host_key.exists() {
+            return match read_key(&host_key) {
+                Ok(key) => Ok(Some(key)),
+                Err(_) if !self.needs_key() => Ok(None),
+                Err(error) => Err(error),
+            };
+        }
+        match read_key(&self.key_file) {
+            Ok(key) => Ok(Some(key)),
+            Err(_) if !self.needs_key() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn user_file(name: &str) -> Option<PathBuf> {
+    let config = variable("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".config")))?;
+    Some(config.join("weft").join(name))
+}
+
+/// Returns an environment variable; an empty one counts as unset.
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}

@@ -1,0 +1,332 @@
+//! Newtypes for every number that crosses a module boundary.
+//!
+//! Offsets and lengths are in bytes, durations in nanoseconds.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! unit {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $fmt:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            /// Zero of this unit.
+            pub const ZERO: Self = Self(0);
+
+            /// Returns the bare number, for arithmetic within a module and for formats.
+            #[inline]
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $fmt, self.0)
+            }
+        }
+    };
+}
+
+unit!(
+    /// An offset in a (striped, logical) file, in bytes.
+    FileOffset(u64), "{}"
+);
+unit!(
+    /// An offset in a datafile, in bytes.
+    LocalOffset(u64), "{}"
+);
+unit!(
+    /// A length in bytes.
+    ByteLen(u64), "{}"
+);
+unit!(
+    /// An offset in the caller's buffer of a request, in bytes.
+    BufferOffset(u64), "{}"
+);
+unit!(
+    /// A server of the cluster, by its index in the cluster file.
+    ServerId(u32), "server {}"
+);
+unit!(
+    /// A target (a storage path with a class), unique in the cluster.
+    TargetId(u32), "target {}"
+);
+unit!(
+    /// An inode, and thereby its datafiles. Never reused.
+    ///
+    /// Inode numbers are below 2^48. In the names of datafiles, in capabilities and on targets, the upper 16 bits are
+    /// the generation of the file's datafiles. A file that moved to another layout has new datafiles, under the next
+    /// generation.
+    FileId(u64), "{:016x}"
+);
+
+impl FileId {
+    /// Inode numbers are below this.
+    pub const INODES_END: u64 = 1 << 48;
+
+    /// Returns the inode, without the generation.
+    #[must_use]
+    pub const fn inode(self) -> Self {
+        Self(self.0 % Self::INODES_END)
+    }
+
+    /// Returns the generation of the datafiles.
+    #[must_use]
+    pub const fn generation(self) -> u16 {
+        (self.0 / Self::INODES_END) as u16
+    }
+
+    /// Returns the id of a generation of this file's datafiles.
+    #[must_use]
+    pub const fn of_generation(self, generation: u16) -> Self {
+        Self(self.inode().0 + generation as u64 * Self::INODES_END)
+    }
+}
+
+unit!(
+    /// A duration or a point on a monotonic clock, in nanoseconds.
+    Nanos(u64), "{} ns"
+);
+
+/// A datafile among those of a file: component of the layout, and column of the component.
+///
+/// Together with the [`FileId`] it identifies the datafile on its target.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// Index of the component in the layout.
+    pub component: u16,
+    /// Index of the (target, stripe size) pair in the component.
+    pub column: u16,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.component, self.column)
+    }
+}
+
+/// A range of a logical file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+pub struct Extent {
+    /// First byte.
+    pub offset: FileOffset,
+    /// Number of bytes; may be zero.
+    pub len: ByteLen,
+}
+
+impl Extent {
+    /// Returns the range of `len` bytes from `offset`.
+    pub const fn new(offset: u64, len: u64) -> Self {
+        Self { offset: FileOffset(offset), len: ByteLen(len) }
+    }
+
+    /// Returns one past the last byte; `None` past 2^64 - 1.
+    pub const fn end(self) -> Option<FileOffset> {
+        match self.offset.0.checked_add(self.len.0) {
+            Some(end) => Some(FileOffset(end)),
+            None => None,
+        }
+    }
+}
+
+/// A range of a datafile.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+pub struct LocalExtent {
+    /// First byte.
+    pub offset: LocalOffset,
+    /// Number of bytes; may be zero.
+    pub len: ByteLen,
+}
+
+impl LocalExtent {
+    /// Returns the range of `len` bytes from `offset`.
+    pub const fn new(offset: u64, len: u64) -> Self {
+        Self { offset: LocalOffset(offset), len: ByteLen(len) }
+    }
+
+    /// Returns one past the last byte; `None` past 2^64 - 1.
+    pub const fn end(self) -> Option<LocalOffset> {
+        match self.offset.0.checked_add(self.len.0) {
+            Some(end) => Some(LocalOffset(end)),
+            None => None,
+        }
+    }
+}
+
+impl ByteLen {
+    /// Stands for the length of a datafile that holds bytes but cannot tell its length. Longer than any datafile.
+    pub const UNKNOWN: Self = Self(u64::MAX);
+
+    /// Returns `n` KiB (1024 bytes).
+    pub const fn from_kib(n: u64) -> Self {
+        Self(n << 10)
+    }
+
+    /// Returns `n` MiB (1024 KiB).
+    pub const fn from_mib(n: u64) -> Self {
+        Self(n << 20)
+    }
+}
+
+impl Nanos {
+    /// Returns `ms` milliseconds.
+    pub const fn from_ms(ms: u64) -> Self {
+        Self(ms * 1_000_000)
+    }
+
+    /// Returns `s` seconds.
+    pub const fn from_s(s: u64) -> Self {
+        Self(s * 1_000_000_000)
+    }
+
+    /// Returns the sum, saturated at the maximum.
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// Returns the difference, saturated at zero.
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// Converts to the standard library's type.
+    pub const fn as_duration(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0)
+    }
+}
+
+/// A point in civil time: nanoseconds since 1970-01-01 UTC, negative before.
+///
+/// Decoding rejects a value that a `timespec` cannot hold, so arithmetic on received values cannot overflow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+#[serde(into = "i128", try_from = "i128")]
+pub struct Timestamp(pub i128);
+
+impl From<Timestamp> for i128 {
+    fn from(time: Timestamp) -> i128 {
+        time.0
+    }
+}
+
+impl TryFrom<i128> for Timestamp {
+    type Error = &'static str;
+
+    fn try_from(nanos: i128) -> Result<Self, Self::Error> {
+        match i64::try_from(nanos.div_euclid(1_000_000_000)) {
+            Ok(_) => Ok(Self(nanos)),
+            Err(_) => Err("a time that no timespec can hold"),
+        }
+    }
+}
+
+impl Timestamp {
+    /// Converts the two fields of a `timespec`.
+    pub const fn from_parts(seconds: i64, nanos: u32) -> Self {
+        Self(seconds as i128 * 1_000_000_000 + nanos as i128)
+    }
+
+    /// Returns the two fields of a `timespec`; the second is in 0..1e9.
+    pub const fn parts(self) -> (i64, u32) {
+        (self.0.div_euclid(1_000_000_000) as i64, self.0.rem_euclid(1_000_000_000) as u32)
+    }
+
+    /// Returns date and time in UTC to the second, as `2026-11-23T05:48:33Z`.
+    pub fn utc(self) -> String {
+        let (seconds, _) = self.parts();
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}
+
+/// Converts days since 1970-01-01 to year, month and day in the Gregorian calendar.
+fn civil(days: i64) -> (i64, i64, i64) {
+    // Years begin on March 1 here, so that the leap day is the last of its year; 400 years have 146,097 days.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let of_month = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + i64::from(month <= 2), month, of_month)
+}
+
+/// Formats a number of bytes with three digits and a binary unit, for people.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn civil_time_follows_the_calendar() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_800_000_000, "2027-01-15T08:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(Timestamp::from_parts(seconds, 5).utc(), expected);
+        }
+        assert!(!Timestamp::from_parts(i64::MIN, 0).utc().is_empty(), "no arithmetic overflows");
+        assert!(!Timestamp::from_parts(i64::MAX, 0).utc().is_empty());
+    }
+
+    #[test]
+    fn timestamps_before_1970_keep_their_parts() {
+        let t = Timestamp::from_parts(-2, 999_999_999);
+        assert_eq!(t.parts(), (-2, 999_999_999));
+        assert_eq!(t.0, -1_000_000_001);
+    }
+
+    #[test]
+    fn times_beyond_timespec_are_rejected() {
+        let (first, last) =
+            (Timestamp::from_parts(i64::MIN, 0), Timestamp::from_parts(i64::MAX, 999_999_999));
+        assert_eq!((Timestamp::try_from(first.0), Timestamp::try_from(last.0)), (Ok(first), Ok(last)));
+        assert!(Timestamp::try_from(first.0 - 1).is_err() && Timestamp::try_from(last.0 + 1).is_err());
+    }
+
+    #[test]
+    fn an_extent_past_the_maximum_has_no_end() {
+        assert_eq!(Extent::new(u64::MAX, 1).end(), None);
+        assert_eq!(Extent::new(u64::MAX - 1, 1).end(), Some(FileOffset(u64::MAX)));
+    }
+
+    #[test]
+    fn people_read_three_digits() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (47_008, "45.9 KiB"),
+            (1 << 20, "1.00 MiB"),
+            (999 << 20, "999 MiB"),
+            (1023 << 20, "1.00 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(human_bytes(bytes), text);
+        }
+    }
+}

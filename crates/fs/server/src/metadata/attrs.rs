@@ -1,0 +1,116 @@
+//! Reading and setting attributes.
+
+use super::fault::Outcome;
+use super::op::Op;
+use super::owners;
+use super::permit::{MODE_MASK, READ, SET_GID, WRITE, allows, owns, require, without_set_ids};
+use super::tables::put_inode;
+use super::walk::walk;
+use weft_core::Timestamp;
+use weft_store::metadata::{Inode, Node, Snapshot, Transaction};
+use weft_wire::Errno;
+use weft_wire::meta::{InodePath, MetaReply, SetAttr, SetTime};
+
+impl Op<'_> {
+    pub(super) fn stat(&self, s: &dyn Snapshot, at: &InodePath) -> Outcome<MetaReply> {
+        let (file, inode) = walk(s, self, at)?.existing()?;
+        Ok(MetaReply::Attr(self.attr(file, &inode)))
+    }
+
+    pub(super) fn readlink(&self, s: &dyn Snapshot, at: &InodePath) -> Outcome<MetaReply> {
+        let (_, inode) = walk(s, self, at)?.existing()?;
+        match inode.node {
+            Node::Symlink { target } => Ok(MetaReply::Target(target)),
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    pub(super) fn access(&self, s: &dyn Snapshot, at: &InodePath, mask: u32) -> Outcome<MetaReply> {
+        if mask & !7 != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let (_, inode) = walk(s, self, at)?.existing()?;
+        require(self.caller, &inode, mask)?;
+        Ok(MetaReply::Done)
+    }
+
+    pub(super) fn set_attr(
+        &self,
+        t: &mut dyn Transaction,
+        at: &InodePath,
+        set: &SetAttr,
+    ) -> Outcome<MetaReply> {
+        let (file, mut inode) = walk(t, self, at)?.existing()?;
+        // All permissions are checked before anything changes.
+        self.require_owner_change(&inode, set)?;
+        if set.mode.is_some() && !owns(self.caller, &inode) {
+            return Err(Errno::EPERM.into());
+        }
+        self.require_time_change(&inode, set)?;
+
+        if set.uid.is_some() || set.gid.is_some() {
+            if let Some(uid) = set.uid.filter(|uid| *uid != inode.uid) {
+                owners::remove(t, inode.uid)?;
+                // Only root changes owners, and may exceed the limit of the new owner.
+                owners::add(t, uid, None)?;
+                inode.uid = uid;
+            }
+            inode.gid = set.gid.unwrap_or(inode.gid);
+            if !inode.is_dir() {
+                inode.mode = without_set_ids(inode.mode);
+            }
+        }
+        if let Some(mode) = set.mode {
+            inode.mode = (inode.mode & !MODE_MASK) | (mode & MODE_MASK);
+            if !self.caller.is_root() && !self.caller.in_group(inode.gid) {
+                inode.mode &= !SET_GID;
+            }
+        }
+        let time = |set: SetTime| match set {
+            SetTime::Now => self.now,
+            SetTime::At(time) => time,
+        };
+        inode.atime = set.atime.map_or(inode.atime, time);
+        if let Some(mtime) = set.mtime {
+            (inode.mtime, inode.mtime_set_at) = (time(mtime), self.now);
+        }
+        inode.ctime = self.now;
+        put_inode(t, file, &inode);
+        Ok(MetaReply::Attr(self.attr(file, &inode)))
+    }
+
+    fn require_owner_change(&self, inode: &Inode, set: &SetAttr) -> Outcome<()> {
+        if self.caller.is_root() {
+            return Ok(());
+        }
+        let uid_kept = set.uid.is_none_or(|uid| uid == inode.uid);
+        let gid_kept = set.gid.is_none_or(|gid| gid == inode.gid || self.caller.in_group(gid));
+        let owner = self.caller.uid == inode.uid || (set.uid.is_none() && set.gid.is_none());
+        if uid_kept && gid_kept && owner { Ok(()) } else { Err(Errno::EPERM.into()) }
+    }
+
+    fn require_time_change(&self, inode: &Inode, set: &SetAttr) -> Outcome<()> {
+        let explicit = |time: Option<SetTime>| time.is_some_and(|time| time != SetTime::Now);
+        match (set.atime, set.mtime) {
+            (None, None) => Ok(()),
+            // A user with write permission may set both times to now; all else needs the owner.
+            (Some(_), Some(_)) if !explicit(set.atime) && !explicit(set.mtime) => {
+                if owns(self.caller, inode) || allows(self.caller, inode, WRITE) {
+                    return Ok(());
+                }
+                Err(Errno::EACCES.into())
+            }
+            _ if owns(self.caller, inode) => Ok(()),
+            _ => Err(Errno::EPERM.into()),
+        }
+    }
+
+    pub(super) fn require_read(&self, inode: &Inode) -> Outcome<()> {
+        require(self.caller, inode, READ)
+    }
+}
+
+/// The later of two times, the second of which may be unknown.
+pub(super) fn later(a: Timestamp, b: Option<Timestamp>) -> Timestamp {
+    b.map_or(a, |b| a.max(b))
+}

@@ -1,0 +1,88 @@
+//! Fences: revocation of capabilities after the append lock was taken from a client that may still be writing.
+//!
+//! The next holder of the append lock first tells the data servers to refuse the older capabilities. A fence is a time
+//! in seconds since 1970. Capabilities issued before the fence end before that time; capabilities issued after it end
+//! at that time or later. After that time the fence is no longer needed.
+
+use std::collections::BTreeMap;
+use weft_core::FileId;
+
+/// Maximum number of files with a fence of their own.
+const FILES_MAX: usize = 65_536;
+
+/// Fences that are in force.
+#[derive(Debug, Default)]
+pub(super) struct Fences {
+    /// Fence of files below an id: the previous start's holders of their append locks are unknown.
+    below: (FileId, u64),
+    files: BTreeMap<FileId, u64>,
+}
+
+impl Fences {
+    /// Creates the fences for files of earlier starts: the first new id, and the end of the older capabilities.
+    pub(super) fn new(first_new: FileId, before_s: u64) -> Self {
+        Self { below: (first_new, before_s), files: BTreeMap::new() }
+    }
+
+    /// Adds a fence.
+    pub(super) fn put(&mut self, file: FileId, before_s: u64, now_s: u64) {
+        if self.files.len() >= FILES_MAX {
+            self.files.retain(|_, before| *before > now_s);
+        }
+        if self.files.len() >= FILES_MAX {
+            // There are too many files to remember each: the fence covers every file.
+            let most = self.files.values().fold(self.below.1.max(before_s), |most, &before| most.max(before));
+            self.below = (FileId(u64::MAX), most);
+            self.files.clear();
+        }
+        let before = self.files.entry(file).or_insert(before_s);
+        *before = (*before).max(before_s);
+    }
+
+    /// Whether any fence may be in force.
+    pub(super) fn any(&self) -> bool {
+        self.below.1 > 0 || !self.files.is_empty()
+    }
+
+    /// Fence of a file at `now_s`; 0 if there is none.
+    pub(super) fn of(&self, file: FileId, now_s: u64) -> u64 {
+        let general = if file < self.below.0 { self.below.1 } else { 0 };
+        let own = self.files.get(&file).copied().unwrap_or(0);
+        Some(general.max(own)).filter(|before_s| *before_s > now_s).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_in_force_until_its_time_and_is_never_lowered() {
+        let mut fences = Fences::new(FileId(10), 100);
+        assert_eq!(
+            (fences.of(FileId(9), 99), fences.of(FileId(9), 100), fences.of(FileId(10), 0)),
+            (100, 0, 0)
+        );
+        fences.put(FileId(12), 150, 50);
+        fences.put(FileId(12), 120, 50);
+        fences.put(FileId(9), 120, 50);
+        assert_eq!(
+            (fences.of(FileId(12), 149), fences.of(FileId(12), 150), fences.of(FileId(9), 0)),
+            (150, 0, 120)
+        );
+    }
+
+    #[test]
+    fn too_many_fences_cover_every_file() {
+        let mut fences = Fences::default();
+        for file in 0..FILES_MAX as u64 {
+            fences.put(FileId(file), 100 + file, 0);
+        }
+        assert_eq!(fences.of(FileId(FILES_MAX as u64), 0), 0);
+        fences.put(FileId(1 << 40), 90, 50);
+        for file in [0, FILES_MAX as u64 - 1, 1 << 30] {
+            assert!(fences.of(FileId(file), 0) >= 100 + FILES_MAX as u64 - 1);
+        }
+        assert!(fences.files.len() <= FILES_MAX, "bounded");
+    }
+}

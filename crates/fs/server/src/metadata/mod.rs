@@ -1,0 +1,374 @@
+//! The metadata service: namespace, attributes, opens, sessions and locks.
+//!
+//! Each request is one step on the database. Readers see a snapshot; changes run one after the other. The reply of a
+//! change is stored in the same transaction, so a repeated request gets the first answer. State that exists only in
+//! memory (opens, locks, sessions) changes inside the same step. The reply is sent when the change is durable; all
+//! replies that wait share one sync.
+//!
+//! | files | purpose |
+//! |---|---|
+//! | `serve`, `step` | one request: operation, caller, step on the database, durability of its reply |
+//! | `session`, `sessions`, `reclaim` | begin and end of clients, and their return after a restart |
+//! | `walk`, `permit` | paths, symbolic links, permission |
+//! | `namespace`, `rename`, `attrs`, `list`, `xattr` | operations on names and attributes, pure over the database |
+//! | `open`, `opens`, `size`, `unknown_writers` | open files and the validity of file sizes |
+//! | `locking`, `waiting`, `fences` | locks, waiting for them, revocation of the append lock |
+//! | `layouts`, `rules`, `space_reservations`, `destination` | choice of layouts, and the space they reserve |
+//! | `compression` | choice of the compression of files |
+//! | `moves` | files that are being moved to other layouts |
+//! | `server_health`, `closed_targets`, `targets`, `lineage` | state of servers and targets; file ids in use |
+//! | `pages` | pages in the caches of mounts |
+//! | `tasks`, `reaper` | removal of the datafiles of removed files |
+//! | `owners`, `keys`, `check`, `dump` | inodes by user, revoked keys, `weft fsck`, dumps |
+
+mod attrs;
+mod check;
+mod closed_targets;
+mod compression;
+mod destination;
+mod dump;
+mod fault;
+mod fences;
+mod keys;
+mod layouts;
+mod lineage;
+mod list;
+mod locking;
+mod moves;
+mod namespace;
+mod op;
+mod open;
+mod opens;
+mod owners;
+mod pages;
+mod permit;
+mod reaper;
+mod reclaim;
+mod rename;
+mod rules;
+mod serve;
+mod server_health;
+mod session;
+mod sessions;
+mod size;
+mod space_reservations;
+mod start;
+mod step;
+mod tables;
+mod targets;
+mod tasks;
+mod unknown_writers;
+mod waiting;
+mod walk;
+mod xattr;
+
+pub use check::NamespaceCheck;
+pub use compression::DefaultCompression;
+pub use layouts::placed_as;
+pub use reaper::{LinkRemoval, Removal};
+
+use crate::config::Hooks;
+use locking::Locks;
+use op::Core;
+use parking_lot::Mutex;
+use sessions::Sessions;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::ibridge::PeerAverages;
+use weft_core::{ByteLen, Nanos, Placement, Reserve, TargetId};
+use weft_env::{Dir, Env};
+use weft_store::emulate::Emulation;
+use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
+use weft_wire::hello::Identity;
+use weft_wire::keys::Delegation;
+use weft_wire::status::{MetadataStatus, UserStatus};
+use weft_wire::{BoundSession, ClusterMap, SessionOwner};
+
+/// Configuration of the metadata service.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory of the database.
+    pub path: PathBuf,
+    /// Targets and servers of the cluster.
+    pub cluster: ClusterMap,
+    /// Whether a blank directory is formatted, which begins a new cluster.
+    pub format: bool,
+    /// Settings that have defaults.
+    pub options: Options,
+}
+
+impl Config {
+    /// Configuration with the default options, which refuses a blank directory.
+    pub fn new(path: PathBuf, cluster: ClusterMap) -> Self {
+        Self { path, cluster, format: false, options: Options::default() }
+    }
+}
+
+/// Whether the directory of the database exists and has been formatted.
+pub async fn is_formatted<E: Env>(env: &E, config: &Config) -> bool {
+    match env.dir(&config.path).await {
+        Ok(dir) => weft_store::metadata::has_identity(&dir).await,
+        Err(_) => false,
+    }
+}
+
+/// Settings that have defaults.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Sizes of the database.
+    pub journal: JournalOptions,
+    /// Layout of files for which no other layout is requested.
+    pub placement: Placement,
+    /// Compression of files for which no other one is requested.
+    pub compression: DefaultCompression,
+    /// Lifetime of a capability.
+    pub capability_life: Nanos,
+    /// Time after a start during which only clients of the previous start get locks, if there were any with locks or
+    /// open removed files.
+    pub grace: Nanos,
+    /// Owner, group and mode of a new root directory.
+    pub root: RootOptions,
+    /// Device whose time the database takes; `None` for the real one.
+    pub emulate: Option<Emulation>,
+    /// Space that layouts may reserve on targets with limited space.
+    pub capacities: BTreeMap<TargetId, ByteLen>,
+    /// Limits of one user. They do not apply to root and the user who runs the server.
+    pub user: UserBounds,
+    /// Space that new files leave free on each target.
+    pub reserves: BTreeMap<TargetId, Reserve>,
+    /// Interval at which each data server is polled for its state and free space. With `None`, new files are placed as
+    /// if all servers were up and empty.
+    pub poll_interval: Option<Nanos>,
+    /// Whether all targets of the cluster file take new files without having attached. For worlds whose data servers do
+    /// not attach ([`Join::No`](crate::Join)), and for services without data servers.
+    pub without_registry: bool,
+}
+
+/// Limits of one user in the metadata service, over all connections and mounts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UserBounds {
+    /// Maximum number of open files plus files being truncated.
+    pub opens: u32,
+    /// Maximum number of locked ranges plus tickets for locks.
+    pub locks: u32,
+    /// Maximum number of inodes.
+    pub inodes: u64,
+}
+
+impl Default for UserBounds {
+    fn default() -> Self {
+        Self { opens: 262_144, locks: 65_536, inodes: 10_000_000 }
+    }
+}
+
+/// Owner, group and mode of a new root directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RootOptions {
+    /// Owner; `None` for the user who runs the server.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: u32,
+    /// Permission, set-id and sticky bits.
+    pub mode: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            journal: JournalOptions::default(),
+            placement: Placement::default(),
+            compression: DefaultCompression::default(),
+            capability_life: Nanos::from_s(3600),
+            grace: Nanos::from_s(3),
+            root: RootOptions { uid: None, gid: 0, mode: 0o755 },
+            emulate: None,
+            capacities: BTreeMap::new(),
+            user: UserBounds::default(),
+            reserves: BTreeMap::new(),
+            poll_interval: None,
+            without_registry: false,
+        }
+    }
+}
+
+/// State of one connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionContext {
+    /// The session, bound to its owner: the same id from another identity is another session.
+    pub session: BoundSession,
+    /// Number of the connection within the session.
+    slot: u32,
+    /// Identity of the peer.
+    identity: Identity,
+    /// Process id of the peer on its host, 0 if unknown.
+    pid: u32,
+    /// Whether the peer is a server of the cluster.
+    is_server: bool,
+    /// Whether the peer is an administrator.
+    is_administrator: bool,
+    /// Users that the peer may act for.
+    delegation: Delegation,
+}
+
+impl ConnectionContext {
+    /// Owner of the session.
+    fn owner(&self) -> SessionOwner {
+        SessionOwner { uid: self.identity.uid, is_server: self.is_server }
+    }
+
+    /// Whether the peer acts for other users and may name inodes by number, because permissions do not restrict it
+    /// anyway.
+    fn is_trusted(&self) -> bool {
+        self.is_server || self.identity.is_root()
+    }
+}
+
+/// Time for which reported averages of disks are kept. A data server may require fresher ones.
+const AVERAGES_KEPT: Nanos = Nanos::from_s(60);
+
+/// Number of notifiers shared by all files with waiting lock requests.
+const LOCK_NOTIFIERS: usize = 16;
+
+/// Progress of recording ended sessions in the database.
+#[derive(Clone, Copy, Default, Debug)]
+struct SessionEnds {
+    /// Latest change that recorded an end.
+    latest: Option<Point>,
+    /// Latest change that is known to be durable.
+    durable: Option<Point>,
+    /// Whether the end of a session could not be written. Then the rows of all sessions without locks have to be
+    /// deleted first.
+    is_behind: bool,
+}
+
+impl SessionEnds {
+    /// Adds the change that recorded an end; `None` if it failed.
+    fn add(&mut self, change: Option<Point>) {
+        self.latest = self.latest.max(change);
+        self.is_behind |= change.is_none();
+    }
+
+    fn are_durable(&self) -> bool {
+        !self.is_behind && self.latest <= self.durable
+    }
+}
+
+/// The metadata service of one server.
+pub struct Service<E: Env> {
+    env: E,
+    dir: E::Dir,
+    journal: Journal<E>,
+    core: Core,
+    cluster: ClusterMap,
+    hooks: Hooks,
+    sessions: Mutex<Sessions>,
+    locks: Mutex<Locks>,
+    dumps: dump::Dumps,
+    /// Averages that data servers reported about their disks.
+    averages: Mutex<PeerAverages>,
+    /// Notified when a lock on a file with this remainder may be free, or the service stops.
+    lock_changed: [E::Notify; LOCK_NOTIFIERS],
+    /// Notified when an event was added or completed, or a session has ended.
+    event_changed: E::Notify,
+    /// Notified when there are datafiles to remove, or the service stops.
+    reap_work: E::Notify,
+    /// Notified when the pollers of data servers must look again, or the service stops.
+    watch_work: E::Notify,
+    /// Notified when space has become free, or waiting for it is pointless.
+    freed: E::Notify,
+    /// Notified when the reaper has ended.
+    reaper_ended: E::Notify,
+    reaper_runs: AtomicBool,
+    /// Whether a data server has come back, so that removals there need not wait for their retry.
+    server_returned: AtomicBool,
+    stopping: AtomicBool,
+    /// Ends of sessions known to the database. A lock of an ended session is granted to another session only after the
+    /// end is durable, so no later start gives the lock back to the ended one.
+    ends: Mutex<SessionEnds>,
+    /// Time until which only locks of the previous start are granted.
+    grace_until: Nanos,
+    /// Whether the database records which sessions did not return by then.
+    grace_is_over: AtomicBool,
+    /// Time after which mounts have dropped the pages they kept before the start.
+    pages_known_from: Nanos,
+    requests: AtomicU64,
+}
+
+impl<E: Env> Service<E> {
+    /// State of the service for `weft status`.
+    pub async fn status(&self) -> MetadataStatus {
+        // The database is read first, and each lock is released before the next one is taken: a task that holds one of
+        // the locks may wait for the journal.
+        let inodes = self.journal.read(|s| tables::allocator(s)).map_or(0, |row| row.inodes);
+        let space_reservations = self.journal.read(|s| self.core.reservations.status(s)).unwrap_or_default();
+        let stats = self.journal.stats();
+        let space = self.dir.space().await.unwrap_or_default();
+        let sessions = self.sessions.lock().len() as u32;
+        let opens = self.core.opens.lock().len() as u32;
+        let locks = self.locks.lock().count() as u32;
+        MetadataStatus {
+            inodes,
+            sessions,
+            opens,
+            locks,
+            requests: self.requests.load(Ordering::Relaxed),
+            mutations: stats.mutations,
+            commits: stats.commits,
+            reaping: self.core.reaping.load(Ordering::Relaxed),
+            total: space.total,
+            free: space.free,
+            space_reservations,
+            damaged_blocks: stats.damaged_blocks,
+            targets: self.core.registry.records(),
+        }
+    }
+
+    /// Adds opens, locks and inodes of each user.
+    pub(crate) fn add_users(&self, users: &mut BTreeMap<u32, UserStatus>) {
+        fn of(users: &mut BTreeMap<u32, UserStatus>, uid: u32) -> &mut UserStatus {
+            users.entry(uid).or_insert(UserStatus { uid, ..UserStatus::default() })
+        }
+        // Unreadable counts are reported by `weft fsck`.
+        for (uid, inodes) in self.journal.read(|s| owners::all(s)).unwrap_or_default() {
+            of(users, uid).inodes = inodes;
+        }
+        for (uid, opens) in self.core.opens.lock().by_user() {
+            of(users, *uid).opens = *opens;
+        }
+        for (uid, locks) in self.locks.lock().by_user() {
+            of(users, *uid).locks = locks.held as u32;
+        }
+    }
+
+    /// Makes waiting calls return. Sessions whose connections end after this may return to the next start.
+    pub fn begin_shutdown(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    /// Makes waiting calls return, ends the service's own tasks and makes all changes durable.
+    pub async fn shutdown(&self) {
+        self.begin_shutdown();
+        self.wait_for_reaper().await;
+        self.dumps.clear();
+        if let Err(error) = self.end_in_order().await {
+            self.log(&format!("the metadata service did not shut down cleanly: {error}"));
+        }
+    }
+
+    fn wake_all(&self) {
+        self.lock_changed.iter().for_each(weft_env::Notify::notify_all);
+        weft_env::Notify::notify_all(&self.event_changed);
+        weft_env::Notify::notify_all(&self.reap_work);
+        weft_env::Notify::notify_all(&self.watch_work);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn log(&self, line: &str) {
+        (self.hooks.log)(line);
+    }
+}

@@ -1,0 +1,107 @@
+//! Page caches of mounts: events that drop pages, and waiting until they are dropped.
+
+use super::Service;
+use super::fault::Outcome;
+use super::serve::Call;
+use weft_core::{FileId, Nanos};
+use weft_env::{Env, Notify};
+use weft_wire::BoundSession;
+use weft_wire::Errno;
+use weft_wire::meta::{EVENT_WAIT, HandleId, MetaReply, PAGES_WAIT};
+
+impl<E: Env> Service<E> {
+    /// Asks the mounts other than `session` whose kernels may have pages of `file` to drop some. Returns each mount
+    /// with the event number it will acknowledge. These are the mounts that keep pages and all mounts that have the
+    /// file open, because programs can map files through opens that keep no pages.
+    pub(super) fn send_drop_events(
+        &self,
+        session: BoundSession,
+        file: FileId,
+        start: u64,
+        end: u64,
+    ) -> Vec<(BoundSession, u64)> {
+        let (caching, held) = {
+            let opens = self.core.opens.lock();
+            (opens.caching_elsewhere(file, session), opens.held_elsewhere(file, session))
+        };
+        if held.is_empty() {
+            return Vec::new();
+        }
+        let events: Vec<_> = {
+            let mut sessions = self.sessions.lock();
+            let mut others = held;
+            others.retain(|other| caching.contains(other) || sessions.is_mount(*other));
+            let queue = |session| Some((session, sessions.queue_event(session, file, start, end)?));
+            others.into_iter().filter_map(queue).collect()
+        };
+        if !events.is_empty() {
+            self.event_changed.notify_all();
+        }
+        events
+    }
+
+    pub(super) async fn invalidate(
+        &self,
+        call: &Call<'_>,
+        handle: HandleId,
+        start: u64,
+        end: u64,
+    ) -> Outcome<MetaReply> {
+        let open = self.core.opens.lock().get(call.ctx.session, handle).ok_or(Errno::EBADF)?;
+        let events = self.send_drop_events(call.ctx.session, open.file, start, end);
+        // Mounts that got events from the previous start are known again only after this time.
+        loop {
+            let epoch = self.event_changed.epoch();
+            let early = self.pages_known_from.saturating_sub(self.env.now());
+            if early == Nanos::ZERO || self.is_stopping() {
+                break;
+            }
+            self.event_changed.wait(epoch, Some(early)).await;
+        }
+        self.wait_until_dropped(open.file, &events).await;
+        Ok(MetaReply::Done)
+    }
+
+    /// Drops the pages of other mounts after a writer closed the file, because a mapping sees its writes only then.
+    pub(super) async fn closed_by_writer(&self, session: BoundSession, file: FileId) {
+        let events = self.send_drop_events(session, file, 0, u64::MAX);
+        if !events.is_empty() {
+            self.wait_until_dropped(file, &events).await;
+        }
+    }
+
+    /// Waits until mounts have dropped pages, at most [`PAGES_WAIT`].
+    async fn wait_until_dropped(&self, file: FileId, events: &[(BoundSession, u64)]) {
+        let until = self.env.now().saturating_add(PAGES_WAIT);
+        loop {
+            let epoch = self.event_changed.epoch();
+            let done = {
+                let sessions = self.sessions.lock();
+                events.iter().all(|(session, number)| sessions.has_completed(*session, *number))
+            };
+            let left = until.saturating_sub(self.env.now());
+            if !done && left == Nanos::ZERO {
+                self.log(&format!("a mount did not drop its pages of inode {file} in time"));
+            }
+            if done || left == Nanos::ZERO || self.is_stopping() {
+                return;
+            }
+            self.event_changed.wait(epoch, Some(left)).await;
+        }
+    }
+
+    pub(super) async fn wait_events(&self, session: BoundSession, done: u64) -> MetaReply {
+        self.sessions.lock().acknowledge(session, done);
+        self.event_changed.notify_all();
+        let until = self.env.now().saturating_add(EVENT_WAIT);
+        loop {
+            let epoch = self.event_changed.epoch();
+            let events = self.sessions.lock().events(session);
+            let left = until.saturating_sub(self.env.now());
+            if !events.is_empty() || left == Nanos::ZERO || self.is_stopping() {
+                return MetaReply::Events(events);
+            }
+            self.event_changed.wait(epoch, Some(left)).await;
+        }
+    }
+}

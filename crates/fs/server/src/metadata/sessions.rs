@@ -1,0 +1,173 @@
+//! Sessions: client processes with their connections, and events for those that are mounts.
+
+use std::collections::{BTreeMap, VecDeque};
+use weft_core::{FileId, Nanos};
+use weft_wire::BoundSession;
+use weft_wire::meta::Event;
+
+/// Time for which the last replies of an ended session are kept for a client that may return and repeat a request.
+pub(super) const REPLIES_KEPT: Nanos = Nanos::from_s(600);
+
+/// One client process.
+#[derive(Debug, Default)]
+struct Session {
+    connections: u32,
+    /// Whether the database records that it holds locks.
+    recorded: bool,
+    /// At most one event per file: a newer one includes the older one's range.
+    events: BTreeMap<u64, Event>,
+    last_event: u64,
+    /// Whether it has asked for events, which makes it a mount.
+    is_mount: bool,
+    /// Number up to which all events are completed.
+    done: u64,
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    alive: BTreeMap<BoundSession, Session>,
+    ended: BTreeMap<BoundSession, Nanos>,
+    ended_order: VecDeque<(Nanos, BoundSession)>,
+}
+
+impl Sessions {
+    pub(super) fn len(&self) -> usize {
+        self.alive.len()
+    }
+
+    pub(super) fn connected(&mut self, session: BoundSession) {
+        self.ended.remove(&session);
+        self.alive.entry(session).or_default().connections += 1;
+    }
+
+    /// Removes a connection. Returns whether it was the session's last; the session is then removed.
+    pub(super) fn disconnected(&mut self, session: BoundSession, now: Nanos) -> bool {
+        let Some(entry) = self.alive.get_mut(&session) else { return false };
+        entry.connections -= 1;
+        if entry.connections > 0 {
+            return false;
+        }
+        self.alive.remove(&session);
+        self.has_ended(session, now);
+        true
+    }
+
+    pub(super) fn has_ended(&mut self, session: BoundSession, now: Nanos) {
+        self.ended.insert(session, now);
+        self.ended_order.push_back((now, session));
+    }
+
+    /// Removes and returns the sessions whose replies may be deleted.
+    pub(super) fn take_forgotten(&mut self, now: Nanos) -> Vec<BoundSession> {
+        let mut forgotten = Vec::new();
+        while let Some(&(at, session)) = self.ended_order.front() {
+            if at.saturating_add(REPLIES_KEPT) > now {
+                break;
+            }
+            self.ended_order.pop_front();
+            if self.ended.get(&session) == Some(&at) {
+                self.ended.remove(&session);
+                forgotten.push(session);
+            }
+        }
+        forgotten
+    }
+
+    /// Marks the session as holding locks. Returns whether the database does not record it yet.
+    pub(super) fn record_locks(&mut self, session: BoundSession) -> bool {
+        self.alive.get_mut(&session).is_some_and(|entry| !std::mem::replace(&mut entry.recorded, true))
+    }
+
+    /// Undoes [`Sessions::record_locks`] after the write to the database failed.
+    pub(super) fn forget_record(&mut self, session: BoundSession) {
+        if let Some(entry) = self.alive.get_mut(&session) {
+            entry.recorded = false;
+        }
+    }
+
+    /// Whether the database has a row for this session, or gets one.
+    pub(super) fn is_recorded(&self, session: BoundSession) -> bool {
+        self.alive.get(&session).is_some_and(|entry| entry.recorded)
+    }
+
+    /// Queues an event that drops pages. Returns the number that the session will acknowledge.
+    pub(super) fn queue_event(
+        &mut self,
+        session: BoundSession,
+        file: FileId,
+        start: u64,
+        end: u64,
+    ) -> Option<u64> {
+        let entry = self.alive.get_mut(&session)?;
+        let older = entry.events.iter().find(|(_, event)| event.file == file).map(|(number, _)| *number);
+        let older = older.and_then(|number| entry.events.remove(&number));
+        let (start, end) = older.map_or((start, end), |old| (start.min(old.start), end.max(old.end)));
+        entry.last_event += 1;
+        let number = entry.last_event;
+        entry.events.insert(number, Event { number, file, start, end });
+        Some(number)
+    }
+
+    /// Whether the session has asked for events, as mounts do.
+    pub(super) fn is_mount(&self, session: BoundSession) -> bool {
+        self.alive.get(&session).is_some_and(|entry| entry.is_mount)
+    }
+
+    /// Marks all events up to `done` as completed.
+    pub(super) fn acknowledge(&mut self, session: BoundSession, done: u64) {
+        if let Some(entry) = self.alive.get_mut(&session) {
+            entry.is_mount = true;
+            entry.done = entry.done.max(done.min(entry.last_event));
+            entry.events = entry.events.split_off(&(entry.done + 1));
+        }
+    }
+
+    pub(super) fn events(&self, session: BoundSession) -> Vec<Event> {
+        self.alive.get(&session).map(|entry| entry.events.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Whether a session has completed event `number`, or has ended.
+    pub(super) fn has_completed(&self, session: BoundSession, number: u64) -> bool {
+        self.alive.get(&session).is_none_or(|entry| entry.done >= number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_a_file_merge_and_complete_in_order() {
+        let mut sessions = Sessions::default();
+        let (a, file) = (BoundSession(1), FileId(7));
+        assert_eq!(sessions.queue_event(a, file, 0, 1), None, "no such session");
+        sessions.connected(a);
+        assert_eq!(sessions.queue_event(a, file, 0, 10), Some(1));
+        assert_eq!(sessions.queue_event(a, FileId(8), 0, 1), Some(2));
+        assert_eq!(sessions.queue_event(a, file, 5, 20), Some(3));
+        assert_eq!(sessions.events(a)[1], Event { number: 3, file, start: 0, end: 20 });
+        sessions.acknowledge(a, 2);
+        assert!(sessions.has_completed(a, 1) && !sessions.has_completed(a, 3));
+        assert_eq!(sessions.events(a).len(), 1);
+        sessions.acknowledge(a, 99);
+        assert!(!sessions.has_completed(a, 4), "an event that was not sent is not completed");
+        assert!(sessions.disconnected(a, Nanos(0)));
+        assert!(sessions.has_completed(a, 4), "an ended session blocks nothing");
+    }
+
+    #[test]
+    fn replies_are_kept_for_sessions_that_return() {
+        let mut sessions = Sessions::default();
+        let late = REPLIES_KEPT;
+        sessions.connected(BoundSession(1));
+        sessions.connected(BoundSession(2));
+        assert!(sessions.disconnected(BoundSession(1), Nanos(0)));
+        assert!(sessions.disconnected(BoundSession(2), Nanos(0)));
+        sessions.connected(BoundSession(2));
+        assert_eq!(sessions.take_forgotten(Nanos(1)), []);
+        assert_eq!(sessions.take_forgotten(late), [BoundSession(1)]);
+        assert!(sessions.disconnected(BoundSession(2), late));
+        assert_eq!(sessions.take_forgotten(late), []);
+    }
+}

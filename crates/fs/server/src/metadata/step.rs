@@ -1,0 +1,120 @@
+//! One step on the database, and the durability its reply needs.
+
+use super::Service;
+use super::fault::{Fault, Outcome};
+use super::op::Op;
+use super::open::Urgency;
+use super::serve::Call;
+use super::tables::{put_row, row};
+use weft_env::Env;
+use weft_env::mutants::{Mutant, is_seeded};
+use weft_store::metadata::{Engine, ReplyRow, Snapshot, Table, Transaction, reply_key};
+use weft_wire::Errno;
+use weft_wire::meta::MetaReply;
+
+impl<E: Env> Service<E> {
+    pub(super) fn op<'a>(&'a self, call: &'a Call<'_>) -> Op<'a> {
+        let (session, trusted) = (call.ctx.session, call.ctx.is_trusted());
+        Op { core: &self.core, caller: &call.caller, session, trusted, now: self.env.wall() }
+    }
+
+    /// A step that changes nothing.
+    pub(super) fn read<T>(
+        &self,
+        call: &Call<'_>,
+        body: impl FnOnce(&dyn Snapshot, &Op<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let op = self.op(call);
+        self.journal.read(|s| body(s, &op))
+    }
+
+    /// Runs a step that may change the database. If it is urgent, returns after the change is durable.
+    pub(super) async fn commit<T>(
+        &self,
+        call: &Call<'_>,
+        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<(T, Urgency)>,
+    ) -> Outcome<T> {
+        self.journal.throttle().await;
+        let op = self.op(call);
+        let ((result, urgency), point) = self.journal.write(|t| body(t, &op))?;
+        match urgency {
+            Urgency::Durable if !is_seeded(Mutant::EarlyCommit) => self.journal.durable(point).await?,
+            Urgency::Durable => self.journal.durable_soon(point).await?,
+            Urgency::Lazy => self.journal.durable_soon(point).await?,
+        }
+        Ok(result)
+    }
+
+    /// Runs a change at most once for each sequence number of a slot, and stores its reply. A repeated request gets the
+    /// stored reply by way of `again`.
+    pub(super) async fn change_once(
+        &self,
+        call: &Call<'_>,
+        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<(MetaReply, Urgency)>,
+        again: impl FnOnce(&mut dyn Transaction, &Op<'_>, MetaReply) -> Outcome<MetaReply>,
+    ) -> Outcome<MetaReply> {
+        let seq = call.seq;
+        if seq == 0 {
+            return self.commit(call, body).await;
+        }
+        let key = reply_key(call.ctx.session.0, call.ctx.slot);
+        let step = |t: &mut dyn Transaction, op: &Op<'_>| {
+            let stored = row::<ReplyRow>(t, Table::Replies, &key)?;
+            if let Some(stored) = stored.filter(|_| !is_seeded(Mutant::ChangeTwice)) {
+                if stored.seq > seq {
+                    let detail =
+                        format!("request {seq} of slot {} comes after request {}", call.ctx.slot, stored.seq);
+                    return Err(Fault::new(Errno::EPROTO, detail));
+                }
+                if stored.seq == seq {
+                    let reply = postcard::from_bytes(&stored.reply)
+                        .map_err(|_| Fault::new(Errno::EIO, "a stored reply does not decode"))?;
+                    return Ok((again(t, op, reply)?, Urgency::Durable));
+                }
+            }
+            let (reply, urgency) = body(t, op)?;
+            let stored = postcard::to_allocvec(&reply).expect("replies always encode");
+            put_row(t, Table::Replies, &key, &ReplyRow { seq, reply: stored });
+            Ok((reply, urgency))
+        };
+        self.commit(call, step).await
+    }
+
+    pub(super) async fn change(
+        &self,
+        call: &Call<'_>,
+        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
+    ) -> Outcome<MetaReply> {
+        self.change_once(call, |t, op| Ok((body(t, op)?, Urgency::Durable)), |_, _, reply| Ok(reply)).await
+    }
+
+    /// Runs a change that needs space. It is refused when little is left, so that removals still work.
+    pub(super) async fn change_with_space(
+        &self,
+        call: &Call<'_>,
+        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
+    ) -> Outcome<MetaReply> {
+        self.change(call, |t, op| {
+            self.require_space()?;
+            body(t, op)
+        })
+        .await
+    }
+
+    pub(super) fn require_space(&self) -> Outcome<()> {
+        if self.journal.is_low() {
+            const WHY: &str = "the device of the metadata is full: free space there, or remove files";
+            return Err(Fault::new(Errno::ENOSPC, WHY));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn change_as_urgent(
+        &self,
+        call: &Call<'_>,
+        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<(MetaReply, Urgency)>,
+    ) -> Outcome<MetaReply> {
+        // Repeating an open or truncation is harmless, and its effect in memory is wanted. So no reply is stored.
+        self.commit(call, body).await
+    }
+}

@@ -1,0 +1,108 @@
+//! Unknown writers: files that may have writers of which the service has no record.
+//!
+//! A writer needs only the data servers. After a restart of the service, or after its session was lost, it may write
+//! until its capability expires. Until then a collected size of the file is not stored as valid.
+
+use std::collections::BTreeMap;
+use weft_core::{FileId, Timestamp};
+
+/// Maximum number of files with an entry of their own.
+const FILES_MAX: usize = 65_536;
+
+/// Files that may have unknown writers, and until when.
+#[derive(Debug)]
+pub(super) struct UnknownWriters {
+    /// All files below this id, until this time.
+    below: (FileId, Timestamp),
+    /// Files whose writers lost their session.
+    lost: BTreeMap<FileId, LostWriter>,
+}
+
+/// Times until which lost sessions may change a file.
+#[derive(Clone, Copy, Debug)]
+struct LostWriter {
+    write_until: Timestamp,
+    /// In the past if no lost session may truncate it.
+    truncate_until: Timestamp,
+}
+
+impl UnknownWriters {
+    /// Files below `first_new` may have writers of the previous start, until `until`.
+    pub(super) fn new(first_new: FileId, until: Timestamp) -> Self {
+        Self { below: (first_new, until), lost: BTreeMap::new() }
+    }
+
+    /// Records that a writer of `file` was lost at `now`, whose capability holds until `until`. `truncates` is set if
+    /// it may have begun to truncate the file.
+    pub(super) fn add(&mut self, file: FileId, now: Timestamp, until: Timestamp, truncates: bool) {
+        if self.lost.len() >= FILES_MAX {
+            self.lost.retain(|_, lost| lost.write_until > now);
+        }
+        if self.lost.len() >= FILES_MAX {
+            // There are too many files to remember each: every file counts.
+            self.below = (FileId(u64::MAX), self.below.1.max(until));
+            return;
+        }
+        let lost = self.lost.entry(file).or_insert(LostWriter { write_until: until, truncate_until: now });
+        lost.write_until = lost.write_until.max(until);
+        if truncates {
+            lost.truncate_until = lost.truncate_until.max(until);
+        }
+    }
+
+    /// Whether an unknown client may be writing `file` at `now`.
+    pub(super) fn may_write(&self, file: FileId, now: Timestamp) -> bool {
+        self.may_be_from_previous_start(file, now)
+            || self.lost.get(&file).is_some_and(|lost| now < lost.write_until)
+    }
+
+    /// Whether an unknown client may be truncating `file` at `now`.
+    pub(super) fn may_truncate(&self, file: FileId, now: Timestamp) -> bool {
+        self.may_be_from_previous_start(file, now)
+            || self.lost.get(&file).is_some_and(|lost| now < lost.truncate_until)
+    }
+
+    fn may_be_from_previous_start(&self, file: FileId, now: Timestamp) -> bool {
+        file < self.below.0 && now < self.below.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_writers_count_until_their_capabilities_end() {
+        let mut writers = UnknownWriters::new(FileId(10), Timestamp(100));
+        assert!(writers.may_write(FileId(9), Timestamp(99)) && !writers.may_write(FileId(9), Timestamp(100)));
+        assert!(!writers.may_write(FileId(10), Timestamp(0)));
+        writers.add(FileId(12), Timestamp(50), Timestamp(150), false);
+        assert!(!writers.may_truncate(FileId(12), Timestamp(60)), "it only wrote");
+        writers.add(FileId(12), Timestamp(20), Timestamp(120), true);
+        assert!(
+            writers.may_write(FileId(12), Timestamp(149)) && !writers.may_write(FileId(12), Timestamp(150))
+        );
+        assert!(
+            writers.may_truncate(FileId(12), Timestamp(119))
+                && !writers.may_truncate(FileId(12), Timestamp(120))
+        );
+        assert!(
+            writers.may_truncate(FileId(9), Timestamp(99)),
+            "a truncation may have begun before the start"
+        );
+    }
+
+    #[test]
+    fn too_many_lost_writers_make_every_file_suspect() {
+        let mut writers = UnknownWriters::new(FileId(0), Timestamp(0));
+        for file in 0..FILES_MAX as u64 {
+            writers.add(FileId(file), Timestamp(1), Timestamp(100), false);
+        }
+        assert!(!writers.may_write(FileId(FILES_MAX as u64), Timestamp(50)));
+        writers.add(FileId(FILES_MAX as u64), Timestamp(1), Timestamp(100), false);
+        assert!(writers.may_write(FileId(1 << 40), Timestamp(50)));
+        assert_eq!(writers.lost.len(), FILES_MAX, "bounded");
+        writers.add(FileId(7), Timestamp(200), Timestamp(300), false);
+        assert_eq!(writers.lost.len(), 1, "expired entries are removed");
+    }
+}

@@ -1,0 +1,156 @@
+//! The files of a database: creation, and recovery of committed changes after a crash.
+
+use super::reserve::Reserve;
+use super::{Blocking, JournalOptions, LOW_TRANSACTION_BYTES, OpenError};
+use crate::metadata::base::Base;
+use crate::metadata::delta::Delta;
+use crate::metadata::identity::Identity;
+use crate::metadata::log::{LogKey, first_frame, is_used, replay};
+use std::io::{self, IoSlice, IoSliceMut};
+use weft_core::{ByteLen, LocalOffset};
+use weft_env::{BlockingFile, Create, Dir, Env, File, OpenMode};
+
+pub(super) const IDENTITY: &str = "identity";
+pub(super) const IDENTITY_NEW: &str = "identity.new";
+pub(super) const LOCK: &str = "lock";
+pub(super) const BASE: &str = "base.redb";
+pub(super) const SUMS: &str = "base.sums";
+pub(super) const RESERVE: &str = "reserve";
+pub(super) const LOGS: [&str; 2] = ["log.0", "log.1"];
+
+/// Bytes allocated beyond the nominal length of a log, for the frame that fills it.
+const LOG_SLACK: u64 = 256 << 10;
+/// Number of zero bytes per write.
+const ZERO_CHUNK: u64 = 1 << 20;
+
+/// Rejects a directory whose database holds changes: its identity was lost and must not be replaced by that of an
+/// empty one.
+pub(super) async fn check_empty<D: Dir>(dir: &D, names: &[String]) -> Result<(), OpenError>
+where
+    D::File: File,
+{
+    for name in LOGS.into_iter().filter(|log| names.iter().any(|name| name == log)) {
+        if is_used(&dir.open(name, OpenMode::READ).await?.blocking())? {
+            return Err(OpenError::Unidentified);
+        }
+    }
+    if names.iter().any(|name| name == BASE) {
+        // An unreadable base was left by an interrupted format. Nothing is acknowledged before the identity exists.
+        let file = dir.open(BASE, OpenMode::WRITE).await?.blocking();
+        let sums = dir.open(SUMS, OpenMode::CREATE).await?.blocking();
+        if Base::open(file, sums, BASE.to_owned(), 1 << 20)
+            .is_ok_and(|base| base.applied().is_ok_and(|last| last > 0))
+        {
+            return Err(OpenError::Unidentified);
+        }
+    }
+    Ok(())
+}
+
+/// Creates an empty database. The identity comes last, so an interrupted format is repeated.
+pub(super) async fn format<D: Dir>(
+    dir: &D,
+    identity: &Identity,
+    options: JournalOptions,
+) -> Result<(), OpenError>
+where
+    D::File: File,
+{
+    make_files(dir, options).await?;
+    Ok(store_identity(dir, &identity.encode()).await?)
+}
+
+/// Creates the files of an empty database, except its identity.
+pub(super) async fn make_files<D: Dir>(dir: &D, options: JournalOptions) -> Result<(), OpenError>
+where
+    D::File: File,
+{
+    for name in LOGS {
+        let file = dir.open(name, OpenMode::CREATE).await?;
+        file.set_len(ByteLen(0)).await?;
+        // Written instead of reserved, so that a later sync has no file metadata to commit.
+        let zeros = vec![0; ZERO_CHUNK as usize];
+        let len = options.log_len.0 + LOG_SLACK;
+        let mut at = 0;
+        while at < len {
+            let part = ZERO_CHUNK.min(len - at);
+            file.write_at(&[IoSlice::new(&zeros[..part as usize])], LocalOffset(at)).await?;
+            at += part;
+        }
+        file.sync().await?;
+    }
+    let base = dir.open(BASE, OpenMode::CREATE).await?;
+    base.set_len(ByteLen(0)).await?;
+    let sums = dir.open(SUMS, OpenMode::CREATE).await?;
+    sums.set_len(ByteLen(0)).await?;
+    drop(Base::open(base.blocking(), sums.blocking(), BASE.to_owned(), 1 << 20)?);
+    base.sync().await?;
+    sums.sync().await?;
+    Ok(())
+}
+
+/// Writes the identity file atomically and durably.
+pub(super) async fn store_identity<D: Dir>(dir: &D, identity: &[u8]) -> io::Result<()>
+where
+    D::File: File,
+{
+    let file =
+        dir.open(IDENTITY_NEW, OpenMode { write: true, create: Create::IfMissing, direct: false }).await?;
+    file.set_len(ByteLen(0)).await?;
+    file.write_at(&[IoSlice::new(identity)], LocalOffset(0)).await?;
+    file.sync().await?;
+    dir.sync("").await?;
+    dir.rename(IDENTITY_NEW, IDENTITY).await?;
+    dir.sync("").await
+}
+
+pub(super) async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
+    const LEN_MAX: u64 = 1 << 17;
+    let len = file.meta().await?.len.0.min(LEN_MAX);
+    let mut bytes = vec![0; len as usize];
+    let got = file.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0)).await?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// Applies the changes in the logs to the base. Returns the number of the last frame and the key of later ones: the
+/// base's, or `fresh` if it has none.
+pub(super) fn recover<E: Env>(
+    base: &Base<Blocking<E>>,
+    logs: &[Blocking<E>; 2],
+    reserve: &Reserve<E>,
+    fresh: LogKey,
+) -> Result<(u64, LogKey), OpenError> {
+    let applied = base.applied()?;
+    let key = base.log_key()?;
+    let mut found = Vec::new();
+    for (log, name) in logs.iter().zip(LOGS) {
+        if log.len()? == ByteLen(0) {
+            let what = format!("{name} is empty; restore the metadata path from a copy");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
+        }
+        // A log with a damaged beginning goes last. If it has newer frames than the other, they are found.
+        found.push((first_frame(log, key)?.unwrap_or(u64::MAX), log));
+    }
+    found.sort_by_key(|(first, _)| *first);
+    let mut delta = Delta::default();
+    let mut last = applied;
+    for (_, log) in found {
+        last = replay(log, key, last, &mut delta)?;
+    }
+    let next_key = if key == LogKey::NONE { fresh } else { key };
+    if last > applied || next_key != key {
+        let result = base.apply(&delta, last, next_key);
+        if reserve.release_for_retry(&result) {
+            // redb stops using a file after its first error.
+            base.reopen()?;
+            for part in delta.parts(LOW_TRANSACTION_BYTES) {
+                base.apply_part(&part)?;
+            }
+            base.apply(&Delta::default(), last, next_key)?;
+        } else {
+            result?;
+        }
+    }
+    Ok((last, next_key))
+}

@@ -1,0 +1,502 @@
+//! The embedded engine: a log for durability, changes in memory, and a base below.
+//!
+//! ```text
+//!  write ----> pending frame ----> log.0 / log.1        one write and one sync per group of changes
+//!    |
+//!    +-------> delta               changes since the last freeze
+//!                | the log is full: freeze, switch logs
+//!              frozen              changes on their way to the base
+//!                | checkpoint (background)
+//!              base                redb: everything older
+//! ```
+//!
+//! | event | effect |
+//! | --- | --- |
+//! | write | under one lock: rows in `delta`, change in the pending frame, next [`Point`] |
+//! | durable | the first waiter writes and syncs the pending frame for all others |
+//! | log full | `delta` becomes `frozen`; frames go to the other log |
+//! | checkpoint | one redb transaction with the frozen rows and the last frame's number |
+//! | read | newest first: `delta`, `frozen`, base |
+//! | start | frames after the base's last one are replayed into the base |
+//! | log failure | no more writes, until a restart |
+//! | base failure | no more writes, until a repeated checkpoint succeeds |
+//! | device full | space in `reserve` is released to the base, see [`Engine::is_low`] |
+//!
+//! `docs/design/metadata-engine.md` has the measurements behind this design.
+
+mod checkpointer;
+mod commit;
+mod files;
+mod reserve;
+mod restore;
+mod snapshot;
+mod view;
+
+use super::base::{Base, BaseSnapshot};
+use super::delta::Delta;
+use super::engine::{BaseCheck, Engine, EngineError, EngineStats, Point, Snapshot, Table, Transaction};
+use super::identity::{Identity, IdentityError};
+use super::log::{LogKey, append_change, start_frame};
+use crate::emulate::{Emulated, Emulator};
+use files::{
+    BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, SUMS, check_empty, format, read_all, recover,
+    store_identity,
+};
+use parking_lot::{Mutex, RwLock};
+use reserve::Reserve;
+pub use restore::{RestoreError, Restored, restore};
+pub use snapshot::StoredSnapshot;
+use std::io;
+use std::sync::Arc;
+use view::{Reader, Writer};
+use weft_core::{ByteLen, ClusterId, Nanos};
+use weft_env::{BlockingFile, Dir, Env, File, Notify, OpenMode};
+
+/// Number of pending bytes above which changes are written although no caller waits.
+const DEFERRED_BYTES_MAX: usize = 256 << 10;
+/// Space reserved for a full device, in lengths of a log.
+const RESERVE_LOG_LENGTHS: u64 = 4;
+/// On a full device, a log counts as full at this fraction of its length, so that a checkpoint needs little space.
+const LOW_LOG_DIVISOR: u64 = 64;
+/// On a full device, number of bytes of changes per transaction of a checkpoint. Each transaction reuses the pages
+/// that the previous one freed.
+const LOW_TRANSACTION_BYTES: u64 = 32 << 10;
+
+/// Sizes of a journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JournalOptions {
+    /// Length of each of the two logs: the amount of changes between checkpoints. It bounds the memory of changes and
+    /// the time of a start after a crash.
+    pub log_len: ByteLen,
+    /// Memory of the base's page cache.
+    pub cache_len: ByteLen,
+    /// Time that a commit waits for further changes. Zero commits whatever arrived during the previous commit, which
+    /// is best unless a sync takes very long.
+    pub commit_delay: Nanos,
+    /// A commit with this many changes does not wait.
+    pub commit_changes_max: u32,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self {
+            log_len: ByteLen::from_mib(16),
+            cache_len: ByteLen::from_mib(64),
+            commit_delay: Nanos::ZERO,
+            commit_changes_max: 1024,
+        }
+    }
+}
+
+type Blocking<E> = Emulated<E, <<E as Env>::File as File>::Blocking>;
+
+/// The embedded engine. Clones share it.
+pub struct Journal<E: Env>(Arc<Shared<E>>);
+
+impl<E: Env> Clone for Journal<E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+struct Shared<E: Env> {
+    env: E,
+    /// Locked before `commit` when both are held.
+    state: RwLock<State>,
+    commit: Mutex<Commit>,
+    /// Signaled when changes became durable, a checkpoint completed, or the background task ended.
+    progress: E::Notify,
+    /// Signaled when the background task has work.
+    work: E::Notify,
+    base: Base<Blocking<E>>,
+    logs: [Blocking<E>; 2],
+    /// Key of the frames.
+    key: LogKey,
+    reserve: Reserve<E>,
+    dir_name: String,
+    identity: Identity,
+    log_len: u64,
+    commit_delay: Nanos,
+    commit_changes_max: u64,
+    /// Lock on the directory, held until the database is closed.
+    lock: Mutex<Option<Box<dyn Send + Sync>>>,
+}
+
+/// The state that readers see, and changes that are not in the log yet.
+struct State {
+    /// Changes since the last freeze.
+    delta: Delta,
+    /// Changes that the next checkpoint applies, and the last frame that contains some of them.
+    frozen: Option<(Arc<Delta>, u64)>,
+    base: Arc<BaseSnapshot>,
+    /// Frame that collects changes: empty, or space for the header followed by changes.
+    pending: Vec<u8>,
+    /// Number of mutations so far.
+    point: u64,
+    /// Error of the log; permanent.
+    failed: Option<EngineError>,
+    /// Error of the last checkpoint, until one succeeds.
+    checkpoint_error: Option<EngineError>,
+}
+
+/// Progress of the log. Only the leader of a commit changes `file`, `offset` and `frame`.
+struct Commit {
+    durable: u64,
+    leading: bool,
+    file: usize,
+    offset: u64,
+    /// Number of the next frame.
+    frame: u64,
+    /// Empty buffer to fill next.
+    spare: Vec<u8>,
+    commits: u64,
+    checkpoints: u64,
+    /// Time of the oldest pending change without a waiting caller.
+    deferred_since: Option<Nanos>,
+    stop: bool,
+    is_task_running: bool,
+}
+
+/// Reason why a metadata path cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process uses it.
+    #[error("it is in use by another process: end that server, or give this one another path")]
+    InUse,
+    /// The directory holds something else.
+    #[error("it holds {0:?}, which is not Weft's: give an empty directory")]
+    Foreign(String),
+    /// The directory is blank.
+    #[error(
+        "it is blank: if its disk is not mounted, mount it and start the server again; if it is lost, restore a dump \
+         with `weft meta restore`; a new cluster begins with `weft serve --format`"
+    )]
+    Blank,
+    /// The directory holds a database without its identity file.
+    #[error("it holds a database without its identity file; restore that from a copy of this path")]
+    Unidentified,
+    /// The database belongs to another cluster or version.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Error of the engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Error of the file system.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// The database to open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DatabaseSpec {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Formats a blank directory, which begins a new cluster.
+    pub format: bool,
+    /// Identity of a new cluster; [`ClusterId::NONE`] chooses a random one.
+    pub new_id: ClusterId,
+}
+
+impl DatabaseSpec {
+    /// Opens a database of this cluster, and formats a blank directory.
+    pub fn formatting(cluster: &str) -> Self {
+        Self { cluster: cluster.to_owned(), format: true, new_id: ClusterId::NONE }
+    }
+}
+
+/// Returns true if the directory has an identity file, so it is not blank.
+pub async fn has_identity<D: Dir>(dir: &D) -> bool {
+    dir.meta(IDENTITY).await.is_ok()
+}
+
+impl<E: Env> Journal<E> {
+    /// Returns the identity of the database.
+    pub fn identity(&self) -> &Identity {
+        &self.0.identity
+    }
+
+    /// Opens the database in `dir`, or creates one if the directory is blank and `spec` permits it. `dir_name` is used
+    /// in messages. Starts the background task.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open(
+        env: E,
+        dir: E::Dir,
+        dir_name: &str,
+        spec: &DatabaseSpec,
+        options: JournalOptions,
+    ) -> Result<Self, OpenError> {
+        Self::open_emulated(env, dir, dir_name, spec, options, None).await
+    }
+
+    /// Opens the database on an emulated device, whose time commits and reads of the base take. Formatting does not.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open_emulated(
+        env: E,
+        dir: E::Dir,
+        dir_name: &str,
+        spec: &DatabaseSpec,
+        options: JournalOptions,
+        device: Option<Emulator<E>>,
+    ) -> Result<Self, OpenError> {
+        let lock = match dir.lock(LOCK).await {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(OpenError::InUse),
+            Err(error) => return Err(error.into()),
+        };
+        let names = dir.list("").await?;
+        if !names.iter().any(|name| name == IDENTITY) {
+            let ours = [IDENTITY_NEW, LOCK, BASE, SUMS, LOGS[0], LOGS[1], RESERVE, "lost+found"];
+            if let Some(foreign) = names.iter().find(|name| !ours.contains(&name.as_str())) {
+                return Err(OpenError::Foreign(foreign.clone()));
+            }
+            check_empty(&dir, &names).await?;
+            if !spec.format {
+                return Err(OpenError::Blank);
+            }
+            let id = if spec.new_id.is_none() { random_id(&env) } else { spec.new_id };
+            let cluster = spec.cluster.clone();
+            format(&dir, &Identity { cluster, id, was_version_1: false }, options).await?;
+        }
+        let found = read_all(&dir.open(IDENTITY, OpenMode::READ).await?).await?;
+        let mut identity = Identity::decode(&found)?;
+        identity.check(&spec.cluster)?;
+        if identity.id.is_none() {
+            identity.id = random_id(&env);
+            store_identity(&dir, &identity.encode()).await?;
+        }
+
+        let open = async |name, number| match dir.open(name, OpenMode::WRITE).await {
+            Ok(file) => Ok(Emulated::new(file.blocking(), device.clone().map(|device| (device, number)))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let what = format!("{name} is gone; restore the metadata path from a copy");
+                Err(io::Error::new(error.kind(), what))
+            }
+            Err(error) => Err(error),
+        };
+        let logs = [open(LOGS[0], 1).await?, open(LOGS[1], 2).await?];
+        let cache = usize::try_from(options.cache_len.0).unwrap_or(usize::MAX);
+        // A base without checksums was created by an earlier version and gets them now.
+        let sums = Emulated::new(
+            dir.open(SUMS, OpenMode::CREATE).await?.blocking(),
+            device.clone().map(|device| (device, 4)),
+        );
+        let base = Base::open(open(BASE, 3).await?, sums, format!("{dir_name}/{BASE}"), cache)?;
+        let mut fresh = [0; 8];
+        env.random(&mut fresh);
+        let room =
+            dir.open(RESERVE, OpenMode::CREATE).await.ok().map(|file| Emulated::new(file.blocking(), None));
+        let len_max = ByteLen(RESERVE_LOG_LENGTHS * options.log_len.0);
+        let reserve = Reserve::new(room, dir.clone(), options.log_len, len_max).await;
+        let (last, key) = recover(&base, &logs, &reserve, LogKey(u64::from_le_bytes(fresh)))?;
+        reserve.allocate().await;
+        let frame = last + 1;
+        let this = Self(Arc::new(Shared {
+            state: RwLock::new(State {
+                delta: Delta::default(),
+                frozen: None,
+                base: Arc::new(base.snapshot()?),
+                pending: Vec::new(),
+                point: 0,
+                failed: None,
+                checkpoint_error: None,
+            }),
+            commit: Mutex::new(Commit {
+                durable: 0,
+                leading: false,
+                file: 0,
+                offset: 0,
+                frame,
+                spare: Vec::new(),
+                commits: 0,
+                checkpoints: 0,
+                deferred_since: None,
+                stop: false,
+                is_task_running: true,
+            }),
+            progress: env.notify(),
+            work: env.notify(),
+            base,
+            logs,
+            key,
+            reserve,
+            dir_name: dir_name.to_owned(),
+            identity,
+            log_len: options.log_len.0,
+            commit_delay: options.commit_delay,
+            commit_changes_max: u64::from(options.commit_changes_max),
+            lock: Mutex::new(Some(lock)),
+            env,
+        }));
+        this.await_device().await;
+        let task = this.clone();
+        this.0.env.spawn("weft-checkpoint", move || async move { task.run_task().await })?;
+        Ok(this)
+    }
+
+    /// Returns the bytes of the identity file.
+    pub fn identity_bytes(&self) -> Vec<u8> {
+        self.0.identity.encode()
+    }
+
+    /// Returns the path of the base's file, for messages.
+    pub fn base_path(&self) -> String {
+        format!("{}/{BASE}", self.0.dir_name)
+    }
+
+    /// Makes everything durable, stops the background task and releases the lock. No changes are possible afterwards.
+    ///
+    /// # Errors
+    /// Errors of the log.
+    pub async fn shutdown(&self) -> Result<(), EngineError> {
+        let result = self.durable(self.now()).await;
+        let shared = &*self.0;
+        shared.commit.lock().stop = true;
+        shared.work.notify_all();
+        loop {
+            let epoch = shared.progress.epoch();
+            if !shared.commit.lock().is_task_running {
+                break;
+            }
+            shared.progress.wait(epoch, None).await;
+        }
+        let closed = EngineError::Log { path: shared.dir_name.clone(), what: "closed".to_owned() };
+        shared.state.write().failed.get_or_insert(closed);
+        shared.base.close();
+        *shared.lock.lock() = None;
+        result
+    }
+}
+
+impl<E: Env> Engine for Journal<E> {
+    fn read<R>(&self, body: impl FnOnce(&dyn Snapshot) -> R) -> R {
+        let state = self.0.state.read();
+        body(&Reader(state.layers(None)))
+    }
+
+    fn write<R, X: From<EngineError>>(
+        &self,
+        body: impl FnOnce(&mut dyn Transaction) -> Result<R, X>,
+    ) -> Result<(R, Point), X> {
+        let mut state = self.0.state.write();
+        if let Some(error) = state.failed.as_ref().or(state.checkpoint_error.as_ref()) {
+            return Err(error.clone().into());
+        }
+        let mut transaction = Writer { state: &state, changes: Delta::default() };
+        let result = body(&mut transaction)?;
+        let changes = transaction.changes;
+        if !changes.is_empty() {
+            if state.pending.is_empty() {
+                start_frame(&mut state.pending);
+            }
+            for table in Table::ALL {
+                for (key, value) in changes.rows(table) {
+                    append_change(&mut state.pending, table, key, value.as_deref());
+                }
+            }
+            state.delta.absorb(changes);
+            state.point += 1;
+        }
+        Ok((result, Point(state.point)))
+    }
+
+    async fn durable(&self, point: Point) -> Result<(), EngineError> {
+        let shared = &*self.0;
+        loop {
+            let epoch = shared.progress.epoch();
+            let lead = {
+                let mut commit = shared.commit.lock();
+                if commit.durable >= point.0 {
+                    return Ok(());
+                }
+                !std::mem::replace(&mut commit.leading, true)
+            };
+            if !lead {
+                shared.progress.wait(epoch, None).await;
+                continue;
+            }
+            let failed = shared.state.read().failed.clone();
+            if let Some(error) = failed {
+                shared.commit.lock().leading = false;
+                shared.progress.notify_all();
+                return Err(error);
+            }
+            self.lead().await?;
+        }
+    }
+
+    async fn durable_soon(&self, point: Point) -> Result<(), EngineError> {
+        let shared = &*self.0;
+        if shared.state.read().pending.len() > DEFERRED_BYTES_MAX {
+            return self.durable(point).await;
+        }
+        let first = {
+            let mut commit = shared.commit.lock();
+            let first = commit.deferred_since.is_none() && commit.durable < point.0;
+            if first {
+                commit.deferred_since = Some(shared.env.now());
+            }
+            first
+        };
+        if first {
+            shared.work.notify_all();
+        }
+        Ok(())
+    }
+
+    async fn throttle(&self) {
+        let shared = &*self.0;
+        loop {
+            let epoch = shared.progress.epoch();
+            {
+                let state = shared.state.read();
+                let is_backlogged = state.frozen.is_some() && state.delta.bytes() > 4 * shared.log_len;
+                if !is_backlogged || state.failed.is_some() || state.checkpoint_error.is_some() {
+                    return;
+                }
+            }
+            shared.progress.wait(epoch, None).await;
+        }
+    }
+
+    async fn await_device(&self) {
+        let shared = &*self.0;
+        for file in shared.base.files().into_iter().chain(&shared.logs) {
+            file.wait_for_device().await;
+        }
+    }
+
+    fn is_low(&self) -> bool {
+        self.0.reserve.is_low()
+    }
+
+    fn now(&self) -> Point {
+        Point(self.0.state.read().point)
+    }
+
+    fn stats(&self) -> EngineStats {
+        let state = self.0.state.read();
+        let commit = self.0.commit.lock();
+        let frozen = state.frozen.as_ref().map_or(0, |(delta, _)| delta.bytes());
+        EngineStats {
+            mutations: state.point,
+            commits: commit.commits,
+            checkpoints: commit.checkpoints,
+            delta_bytes: state.delta.bytes() + frozen,
+            damaged_blocks: self.0.base.damaged(),
+        }
+    }
+
+    fn check_base(&self, repair: bool) -> Result<BaseCheck, EngineError> {
+        self.0.base.check(repair)
+    }
+}
+
+fn random_id<E: Env>(env: &E) -> ClusterId {
+    let mut bytes = [0; 16];
+    env.random(&mut bytes);
+    ClusterId::from_random(bytes)
+}

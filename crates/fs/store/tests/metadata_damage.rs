@@ -1,0 +1,379 @@
+//! A metadata database with damage at rest: acknowledged changes are present, or the start fails. It never starts with
+//! less.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use weft_env::Env;
+use weft_env::real::{RealEnv, block_on};
+use weft_store::metadata::{
+    DatabaseSpec, Engine, EngineError, Journal, JournalOptions, OpenError, Snapshot, Table, Transaction,
+    log_bytes, seal,
+};
+
+const ROWS: u32 = 50;
+
+fn open(path: &Path) -> Result<Journal<RealEnv>, OpenError> {
+    open_with(path, JournalOptions::default())
+}
+
+fn open_with(path: &Path, options: JournalOptions) -> Result<Journal<RealEnv>, OpenError> {
+    let env = RealEnv::new();
+    let name = path.display().to_string();
+    block_on(async {
+        let dir = env.dir(path).await?;
+        let wanted = DatabaseSpec::formatting("test");
+        let options = JournalOptions { log_len: weft_core::ByteLen::from_kib(256), ..options };
+        Journal::open(env, dir, &name, &wanted, options).await
+    })
+}
+
+/// Writes fifty rows into the log, each in a frame of its own.
+fn write_rows(path: &Path) {
+    let journal = open(path).expect("opens");
+    for number in 0..ROWS {
+        let key = number.to_be_bytes();
+        let put = |transaction: &mut dyn Transaction| {
+            transaction.put(Table::Inodes, &key, seal(Table::Inodes, &key, &number));
+            Ok::<_, EngineError>(())
+        };
+        let ((), point) = journal.write(put).expect("written");
+        block_on(journal.durable(point)).expect("durable");
+    }
+    block_on(journal.shutdown()).expect("ends in order");
+}
+
+fn rows(journal: &Journal<RealEnv>) -> u32 {
+    journal.read(|snapshot: &dyn Snapshot| {
+        (0..ROWS).filter(|n| snapshot.get(Table::Inodes, &n.to_be_bytes()).expect("read").is_some()).count()
+            as u32
+    })
+}
+
+fn flip(file: &Path, at: usize) {
+    let mut bytes = std::fs::read(file).expect("read");
+    bytes[at] ^= 0x41;
+    std::fs::write(file, bytes).expect("written");
+}
+
+fn refused(path: &Path, why: &str) {
+    let Err(error) = open(path) else { panic!("it starts instead of failing with: {why}") };
+    assert!(error.to_string().contains(why), "{error}");
+}
+
+#[test]
+fn a_damaged_frame_before_others_is_not_the_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    write_rows(dir.path());
+    let log = dir.path().join("log.0");
+    let good = std::fs::read(&log).expect("read");
+    let frame = good.windows(4).skip(1).position(|bytes| bytes == b"WLOG").expect("a second frame") + 1;
+    let last = ROWS as usize - 1;
+    for number in 0..last {
+        // The body, then magic, length, number and the checksums.
+        for at in [30, [0, 5, 9, 17, 22][number % 5]] {
+            std::fs::write(&log, &good).expect("written");
+            flip(&log, number * frame + at);
+            refused(dir.path(), "is damaged or missing");
+        }
+    }
+    // A series of frames, up to the last but one.
+    let mut bad = good.clone();
+    bad[3 * frame..last * frame].fill(0);
+    std::fs::write(&log, &bad).expect("written");
+    refused(dir.path(), "frame 4 of its log is damaged or missing");
+    // Only the last frame may have been torn by a crash.
+    for at in [0, 9, 30] {
+        std::fs::write(&log, &good).expect("written");
+        flip(&log, last * frame + at);
+        let copy = tempfile::tempdir().expect("a directory");
+        for name in FILES {
+            std::fs::copy(dir.path().join(name), copy.path().join(name)).expect("copied");
+        }
+        let journal = open(copy.path()).expect("opens");
+        assert_eq!(rows(&journal), ROWS - 1);
+        block_on(journal.shutdown()).expect("ends in order");
+    }
+}
+
+#[test]
+fn user_data_is_never_taken_for_a_frame() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Values that contain valid next frames, at every offset within a sector.
+    let mut forged = Vec::new();
+    for number in 1..400 {
+        forged.extend(log_bytes::frame(number, &[(Table::Inodes, vec![1, 2, 3], Some(vec![9; 20]))]));
+        forged.push(0);
+    }
+    let put = |journal: &Journal<RealEnv>, row: u32, value: Vec<u8>| {
+        let key = row.to_be_bytes();
+        let put = |transaction: &mut dyn Transaction| {
+            transaction.put(Table::Xattrs, &key, seal(Table::Xattrs, &key, &value));
+            Ok::<_, EngineError>(())
+        };
+        let ((), point) = journal.write(put).expect("written");
+        block_on(journal.durable(point)).expect("durable");
+    };
+    // Each start overwrites the remains of the previous log from the beginning.
+    for start in 0..4 {
+        let journal = open(dir.path()).expect("opens");
+        for row in 0..5 {
+            put(&journal, row, if start % 2 == 0 { forged.clone() } else { vec![7; 10] });
+        }
+        block_on(journal.shutdown()).expect("ends in order");
+    }
+    drop(open(dir.path()).expect("opens"));
+}
+
+#[test]
+fn missing_files_are_not_created_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    write_rows(dir.path());
+    let identity = std::fs::read(dir.path().join("identity")).expect("read");
+    let without = || std::fs::remove_file(dir.path().join("identity")).expect("removed");
+    // With everything in the log, and with everything in the base.
+    without();
+    refused(dir.path(), "without its identity file");
+    std::fs::write(dir.path().join("identity"), &identity).expect("written");
+    let journal = open(dir.path()).expect("opens");
+    assert_eq!(rows(&journal), ROWS);
+    block_on(journal.shutdown()).expect("ends in order");
+    let log = std::fs::read(dir.path().join("log.0")).expect("read");
+    std::fs::write(dir.path().join("log.0"), vec![0; log.len()]).expect("written");
+    without();
+    refused(dir.path(), "without its identity file");
+    std::fs::write(dir.path().join("identity"), &identity).expect("written");
+    std::fs::write(dir.path().join("log.0"), b"").expect("written");
+    refused(dir.path(), "log.0 is empty");
+    std::fs::remove_file(dir.path().join("log.0")).expect("removed");
+    refused(dir.path(), "log.0 is gone");
+}
+
+/// Pseudorandom numbers, equal in every run.
+struct Lcg(u64);
+
+impl Lcg {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+const MANY: u32 = 1200;
+
+fn value(row: u32) -> Vec<u8> {
+    let len = row as usize % 90;
+    (0..len).map(|at| (row as usize * 31 + at * 7) as u8).collect()
+}
+
+/// Writes rows to several pages of the base, and then changes and removes some of them.
+fn base_filled(path: &Path) {
+    for round in 0..3 {
+        let journal = open(path).expect("opens");
+        let put = |transaction: &mut dyn Transaction| {
+            for row in (round..MANY).step_by(3) {
+                let key = row.to_be_bytes();
+                transaction.put(Table::Dentries, &key, seal(Table::Dentries, &key, &value(row)));
+                transaction.put(Table::Inodes, &key, seal(Table::Inodes, &key, &row));
+                if row % 7 == 0 {
+                    transaction.delete(Table::Inodes, &key);
+                }
+            }
+            Ok::<_, EngineError>(())
+        };
+        let ((), point) = journal.write(put).expect("written");
+        block_on(journal.durable(point)).expect("durable");
+        block_on(journal.shutdown()).expect("ends in order");
+    }
+    // Now the base includes the logs.
+    let journal = open(path).expect("opens");
+    block_on(journal.shutdown()).expect("ends in order");
+}
+
+/// Returns the number of unreadable rows. Readable ones must be unchanged, and none may be missing.
+fn unreadable(journal: &Journal<RealEnv>, about: &str) -> usize {
+    let mut unreadable = 0;
+    journal.read(|snapshot: &dyn Snapshot| {
+        for row in 0..MANY {
+            let key = row.to_be_bytes();
+            match snapshot.get(Table::Dentries, &key) {
+                Ok(found) => {
+                    let found = found.unwrap_or_else(|| panic!("{about}: row {row} is missing"));
+                    assert_eq!(found.open(Table::Dentries, &key), Ok(value(row)), "{about}");
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("base.redb"), "{about}: {error}");
+                    unreadable += 1;
+                }
+            }
+            match snapshot.get(Table::Inodes, &key) {
+                Ok(found) => assert_eq!(found.is_some(), row % 7 != 0, "{about}: row {row}"),
+                Err(_) => unreadable += 1,
+            }
+        }
+        let mut seen = 0;
+        let scanned = snapshot.scan(Table::Dentries, std::ops::Bound::Unbounded, &mut |key, found| {
+            assert_eq!(key, u32::to_be_bytes(seen), "{about}");
+            assert_eq!(found.open(Table::Dentries, key), Ok(value(seen)), "{about}");
+            seen += 1;
+            Ok(weft_store::metadata::Scan::Next)
+        });
+        assert!(seen == MANY || scanned.is_err(), "{about}: {seen} rows and no error");
+    });
+    unreadable
+}
+
+const FILES: [&str; 5] = ["identity", "log.0", "log.1", "base.redb", "base.sums"];
+
+/// Copies of the files of a database, to be damaged one by one.
+struct Files(Vec<(&'static str, Vec<u8>)>);
+
+impl Files {
+    fn read(path: &Path) -> Self {
+        Self(FILES.map(|name| (name, std::fs::read(path.join(name)).expect("read"))).to_vec())
+    }
+
+    fn write(&self, path: &Path) {
+        for (name, bytes) in &self.0 {
+            std::fs::write(path.join(name), bytes).expect("written");
+        }
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        self.0.iter().find(|(found, _)| *found == name).expect("opens").1.clone()
+    }
+}
+
+/// Returns a database with rows in its base, and a directory for damaged copies of it.
+fn sample() -> (Files, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a directory");
+    base_filled(dir.path());
+    (Files::read(dir.path()), tempfile::tempdir().expect("a directory"))
+}
+
+#[test]
+fn a_flipped_bit_of_the_base_is_repaired_and_no_row_is_missing() {
+    let (good, dir) = sample();
+    let seed = 0x5eed_1234_5678_9abc;
+    let mut rng = Lcg(seed);
+    let base = good.bytes("base.redb");
+    for round in 0..100 {
+        good.write(dir.path());
+        let mut bytes = base.clone();
+        // Most of the file was never used, so half of the flips hit its beginning.
+        let end = if round % 2 == 0 { 64 << 10 } else { bytes.len() };
+        let bit = rng.below(end * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(dir.path().join("base.redb"), &bytes).expect("written");
+        let about = format!("seed {seed:#x}, round {round}, bit {bit}");
+        let journal = open(dir.path()).unwrap_or_else(|error| panic!("{about}: {error}"));
+        assert_eq!(unreadable(&journal, &about), 0, "{about}");
+        // Every start overwrites the header.
+        let in_header = bit / 8 < 4096;
+        let found = journal.check_base(false).expect("checked");
+        assert_eq!(found.damaged.len(), usize::from(!in_header), "{about}");
+        assert_eq!(journal.stats().damaged_blocks, u64::from(!in_header), "{about}");
+        let mended = journal.check_base(true).expect("checked");
+        assert!(mended.damaged.iter().all(|(bytes, mended)| bytes.contains(&(bit as u64 / 8)) && *mended));
+        assert_eq!(journal.check_base(false).expect("checked").damaged, [], "{about}");
+        assert_eq!(journal.stats().damaged_blocks, 0, "{about}");
+        block_on(journal.shutdown()).expect("ends in order");
+    }
+}
+
+#[test]
+fn damage_of_any_kind_never_loses_or_changes_a_row_silently() {
+    let (good, dir) = sample();
+    let seed = 0x0bad_cafe_1357_2468;
+    let mut rng = Lcg(seed);
+    let (mut refused, mut partly) = (0, 0);
+    for round in 0..60 {
+        good.write(dir.path());
+        let name = if round % 5 == 4 { "base.sums" } else { "base.redb" };
+        let mut bytes = good.bytes(name);
+        let from = rng.below(bytes.len().min(96 << 10) - 600);
+        match round % 3 {
+            0 => bytes[from] ^= 0xff,
+            1 => bytes[from..from + 512].fill(0),
+            _ => bytes[from..from + 600].iter_mut().for_each(|byte| *byte = rng.below(256) as u8),
+        }
+        let is_changed = bytes != good.bytes(name);
+        let about = format!("seed {seed:#x}, round {round}, {name} from {from} on");
+        // While the server runs, and while it does not. redb caches hardly anything.
+        let options =
+            JournalOptions { cache_len: weft_core::ByteLen::from_kib(64), ..JournalOptions::default() };
+        let running = round % 2 == 0 && name == "base.redb";
+        let journal = running.then(|| open_with(dir.path(), options).expect("opens"));
+        let file = std::fs::File::options().write(true).open(dir.path().join(name)).expect("opens");
+        file.write_all_at(&bytes[from..from + 600], from as u64).expect("written");
+        let journal = match journal.map_or_else(|| open_with(dir.path(), options), Ok) {
+            Ok(journal) => journal,
+            Err(error) => {
+                assert!(error.to_string().contains("base.redb"), "{about}: {error}");
+                refused += 1;
+                continue;
+            }
+        };
+        let lost = unreadable(&journal, &about);
+        partly += usize::from(lost > 0);
+        let found = journal.check_base(false).expect("checked");
+        let known = !found.damaged.is_empty() || from < 4096 || !is_changed || name == "base.sums";
+        assert!(known && (lost == 0 || !found.damaged.is_empty()), "{about}: {lost} rows");
+        block_on(journal.shutdown()).ok();
+    }
+    assert!(
+        refused > 0 && partly > 0,
+        "{refused} starts rejected, {partly} bases with rows that cannot be read"
+    );
+}
+
+#[test]
+fn a_base_without_checksums_gets_them_unless_it_is_damaged() {
+    let (good, dir) = sample();
+    let without = || {
+        good.write(dir.path());
+        std::fs::remove_file(dir.path().join("base.sums")).expect("removed");
+    };
+    without();
+    let journal = open(dir.path()).expect("opens");
+    assert_eq!(unreadable(&journal, "without sums"), 0);
+    assert_eq!(journal.check_base(false).expect("checked").damaged, []);
+    block_on(journal.shutdown()).expect("ends in order");
+    assert!(dir.path().join("base.sums").metadata().expect("opens").len() > 4096);
+    // A key with a flipped bit sorts elsewhere; redb's own checksums detect it.
+    without();
+    let mut bytes = good.bytes("base.redb");
+    let found = seal(Table::Dentries, &77u32.to_be_bytes(), &value(77));
+    let at = bytes.windows(found.len()).rposition(|window| window == found).expect("in a page");
+    bytes[at] ^= 1;
+    std::fs::write(dir.path().join("base.redb"), &bytes).expect("written");
+    for _ in 0..2 {
+        refused(dir.path(), "base.redb");
+    }
+}
+
+#[test]
+fn an_older_copy_of_the_base_alone_is_rejected_or_unreadable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    base_filled(dir.path());
+    let old = std::fs::read(dir.path().join("base.redb")).expect("read");
+    let journal = open(dir.path()).expect("opens");
+    let put = |transaction: &mut dyn Transaction| {
+        for row in 0..MANY {
+            let key = row.to_be_bytes();
+            transaction.put(Table::Dentries, &key, seal(Table::Dentries, &key, &b"newer"));
+        }
+        Ok::<_, EngineError>(())
+    };
+    let ((), point) = journal.write(put).expect("written");
+    block_on(journal.durable(point)).expect("durable");
+    block_on(journal.shutdown()).expect("ends in order");
+    block_on(open(dir.path()).expect("opens").shutdown()).expect("ends in order");
+    std::fs::write(dir.path().join("base.redb"), old).expect("written");
+    let Ok(journal) = open(dir.path()) else { return };
+    assert!(!journal.check_base(false).expect("checked").damaged.is_empty());
+    let key = 5u32.to_be_bytes();
+    let found = journal.read(|snapshot: &dyn Snapshot| snapshot.get(Table::Dentries, &key));
+    assert!(found.is_err(), "{found:?}");
+}

@@ -1,0 +1,468 @@
+//! Requests of clients to the metadata service.
+
+use super::{
+    AVERAGES_MAX, CollectedSize, FileType, HandleId, InodePath, LINEAGE_MAX, LayoutSpec, LockKind, LockOwner,
+    LockRange, LockSpace, OpenFlags, RULES_MAX, ReclaimLock, ReclaimOpen, Rule, RuleRemoval, SetAttr,
+    TargetChange, TargetClaim, WriteSummary, WrittenLens,
+};
+use crate::bounded;
+use crate::capability::Capability;
+use crate::keys::{KeyId, REVOKED_MAX};
+use crate::session::SessionName;
+use serde::{Deserialize, Serialize};
+use weft_core::ibridge::Report;
+use weft_core::{AttachToken, ByteLen, FileId, RecordedLens, TargetId, TargetUuid};
+
+/// Request of a client to the metadata service. Requests marked M change metadata and carry a sequence number.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum MetaRequest {
+    /// Returns attributes. Reply: `Attr`.
+    Stat {
+        /// File to look up.
+        at: InodePath,
+    },
+    /// Opens a file, and creates it if the flags say so (M). Reply: `Opened`.
+    Open {
+        /// File to open.
+        at: InodePath,
+        /// Open flags.
+        flags: OpenFlags,
+        /// Permission bits of a new file, after the umask.
+        mode: u32,
+        /// Handle number chosen by the client.
+        handle: HandleId,
+        /// Layout of a new file.
+        layout: LayoutSpec,
+        /// Whether the client wants its kernel to cache pages; see `Opened::may_cache`.
+        cache: bool,
+    },
+    /// Opens a file that another session of the same owner has open, for a process after fork or exec. Permission is
+    /// checked as for an open, except that the file's owner always has it. Reply: `Opened`.
+    Adopt {
+        /// Open of the other session; its capability is ignored.
+        open: ReclaimOpen,
+        /// Name of the other session.
+        parent: SessionName,
+    },
+    /// Closes a handle. Usually one-way. Reply: `Done`.
+    Close {
+        /// Handle to close.
+        handle: HandleId,
+        /// Summary of the writes through the handle.
+        summary: WriteSummary,
+    },
+    /// Stores the measured size of a file, which validates its cached size. Ignored if the epoch has changed or a
+    /// writer is active. Also ends a truncation (see `MetaReply::Truncate`). One-way. Reply: `Done`.
+    ValidateSize {
+        /// File that was measured.
+        file: FileId,
+        /// Epoch of the size query.
+        epoch: u64,
+        /// Capability of the size query, with the right to validate the size.
+        cap: Capability,
+        /// Result of the measurement.
+        found: CollectedSize,
+    },
+    /// Prepares a change of length (M): checks permission and starts a new epoch. Reply: `Truncate`; the client then
+    /// sets the lengths of all datafiles.
+    Truncate {
+        /// File to cut or extend.
+        at: InodePath,
+        /// Alternatively an open handle; opening it for writing was permission enough.
+        handle: Option<HandleId>,
+        /// New length. Recorded lengths of datafiles are lowered to it before any datafile is cut.
+        size: ByteLen,
+    },
+    /// Returns a fresh capability for an open handle. Reply: `Capability`, or `Relocated`.
+    Renew {
+        /// Handle to renew.
+        handle: HandleId,
+    },
+    /// Creates a directory (M). Reply: `Attr`.
+    Mkdir {
+        /// Name of the directory.
+        at: InodePath,
+        /// Permission bits, after the umask.
+        mode: u32,
+    },
+    /// Creates an inode without data (M). Reply: `Attr`.
+    Mknod {
+        /// Name of the inode.
+        at: InodePath,
+        /// Type of the inode.
+        kind: FileType,
+        /// Permission bits, after the umask.
+        mode: u32,
+        /// Device number.
+        rdev: u64,
+    },
+    /// Creates a symbolic link (M). Reply: `Attr`.
+    Symlink {
+        /// Name of the link.
+        at: InodePath,
+        /// Path that the link contains.
+        #[serde(with = "serde_bytes")]
+        target: Vec<u8>,
+    },
+    /// Creates a hard link (M). Fails with `EPERM` unless the caller owns the file, or may read and write it and it is
+    /// a regular file without set-id bits. Reply: `Attr`.
+    Link {
+        /// Existing file.
+        from: InodePath,
+        /// New name.
+        to: InodePath,
+    },
+    /// Removes the name of a non-directory (M). Reply: `Done`.
+    Unlink {
+        /// Name to remove.
+        at: InodePath,
+    },
+    /// Removes an empty directory (M). Reply: `Done`.
+    Rmdir {
+        /// Directory to remove.
+        at: InodePath,
+    },
+    /// Renames a file or directory (M). Reply: `Done`.
+    Rename {
+        /// Old name.
+        from: InodePath,
+        /// New name.
+        to: InodePath,
+        /// Fail if the new name exists (RENAME_NOREPLACE).
+        no_replace: bool,
+        /// Swap the two names (RENAME_EXCHANGE).
+        exchange: bool,
+    },
+    /// Returns the target of a symbolic link. Reply: `Target`.
+    Readlink {
+        /// Link to read.
+        at: InodePath,
+    },
+    /// Sets attributes (M). Reply: `Attr`.
+    SetAttr {
+        /// File to change.
+        at: InodePath,
+        /// New values.
+        set: SetAttr,
+    },
+    /// Returns one page of a directory's names in byte order, without `.` and `..`. Reply: `Entries`.
+    List {
+        /// Directory to list.
+        at: InodePath,
+        /// Last name of the previous page; empty for the first page.
+        #[serde(with = "serde_bytes")]
+        after: Vec<u8>,
+        /// Maximum number of names, at most [`LIST_LIMIT_MAX`](super::LIST_LIMIT_MAX).
+        limit: u32,
+        /// Whether to return attributes.
+        with_attr: bool,
+    },
+    /// Checks access as access(2) does (`R_OK` 4, `W_OK` 2, `X_OK` 1, `F_OK` 0). Reply: `Done`.
+    Access {
+        /// File to check.
+        at: InodePath,
+        /// Combination of these bits.
+        mask: u32,
+    },
+    /// Returns the value of an extended attribute. Reply: `Value`.
+    GetXattr {
+        /// File to query.
+        at: InodePath,
+        /// Name of the attribute.
+        name: String,
+    },
+    /// Sets an extended attribute (M). Reply: `Done`.
+    SetXattr {
+        /// File to change.
+        at: InodePath,
+        /// Name of the attribute.
+        name: String,
+        /// New value.
+        #[serde(with = "serde_bytes")]
+        value: Vec<u8>,
+        /// Fail if the attribute exists (XATTR_CREATE).
+        create: bool,
+        /// Fail if the attribute is missing (XATTR_REPLACE).
+        replace: bool,
+    },
+    /// Lists the names of all extended attributes. Reply: `Names`.
+    ListXattr {
+        /// File to query.
+        at: InodePath,
+    },
+    /// Removes an extended attribute (M). Reply: `Done`.
+    RemoveXattr {
+        /// File to change.
+        at: InodePath,
+        /// Name of the attribute.
+        name: String,
+    },
+    /// Returns the layout of a file or the default layout of a directory. Reply: `Layout`.
+    GetLayout {
+        /// File or directory to query.
+        at: InodePath,
+    },
+    /// Sets the layout of an empty file without writers, or the default layout of a directory (M). Reply: `Done`.
+    SetLayout {
+        /// File or directory to change.
+        at: InodePath,
+        /// Requested layout.
+        spec: LayoutSpec,
+    },
+    /// Acquires a lock. Reply: `Locked`, or `LockedFenced` for appends. After waiting up to 250 ms the server replies
+    /// `LockWait`, and the client repeats the request with its ticket. The request fails with `EAGAIN` if `wait` is
+    /// false and with `EDEADLK` on a deadlock.
+    Lock {
+        /// Open file to lock.
+        handle: HandleId,
+        /// Lock family.
+        space: LockSpace,
+        /// Owner of the lock.
+        owner: LockOwner,
+        /// Shared or exclusive.
+        kind: LockKind,
+        /// Byte range.
+        range: LockRange,
+        /// Whether to wait for the lock.
+        wait: bool,
+        /// Ticket of the preceding `LockWait`, 0 at first.
+        ticket: u64,
+        /// Process id that F_GETLK reports to other processes.
+        pid: u32,
+    },
+    /// Cancels a waiting lock request. Reply: `Done`.
+    CancelLock {
+        /// Ticket of the `LockWait`.
+        ticket: u64,
+    },
+    /// Releases a byte range. Reply: `Done`.
+    Unlock {
+        /// Open file to unlock.
+        handle: HandleId,
+        /// Lock family.
+        space: LockSpace,
+        /// Owner of the lock.
+        owner: LockOwner,
+        /// Byte range.
+        range: LockRange,
+    },
+    /// Returns the first conflicting lock. Reply: `Holder`.
+    TestLock {
+        /// Open file to test.
+        handle: HandleId,
+        /// Lock family.
+        space: LockSpace,
+        /// Owner of the hypothetical lock.
+        owner: LockOwner,
+        /// Shared or exclusive.
+        kind: LockKind,
+        /// Byte range.
+        range: LockRange,
+    },
+    /// Restores opens and locks after a reconnection. Reply: `Reclaimed`.
+    Reclaim {
+        /// Opens of the session.
+        opens: Vec<ReclaimOpen>,
+        /// Locks of the session.
+        locks: Vec<ReclaimLock>,
+    },
+    /// Waits for the one-way requests sent earlier on the same connection and makes their changes durable. Changes with
+    /// a reply are durable when the reply arrives. Reply: `Done`.
+    Flush,
+    /// Returns the number of inodes and the space of the metadata device. Reply: `StatFs`.
+    StatFs,
+    /// Invalidates pages of a file in the kernel caches of other mounts, and waits until these mounts have dropped
+    /// them. Reply: `Done`.
+    Invalidate {
+        /// Open file that was written.
+        handle: HandleId,
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+    },
+    /// Waits briefly for events that a caching mount must handle, and acknowledges earlier ones. Reply: `Events`.
+    WaitEvents {
+        /// Number of the last event that is handled, with all before it.
+        done: u64,
+    },
+    /// Returns one page of all inodes, for consistency checks. Reserved for administrators. Reply: `Inodes`.
+    ScanInodes {
+        /// Last inode of the previous page.
+        after: FileId,
+        /// Maximum number of inodes, at most [`LIST_LIMIT_MAX`](super::LIST_LIMIT_MAX).
+        limit: u32,
+    },
+    /// Checks the namespace, and repairs it on request (M): entries without inodes, inodes without entries, wrong link
+    /// counts. Reserved for administrators. Reply: `Checked`.
+    CheckNamespace {
+        /// Whether to repair.
+        repair: bool,
+    },
+    /// Reports the average service times of a data server's disks and returns those of all disks. The metadata server
+    /// keeps them in memory for a short time. Reserved for servers. Reply: `Averages`.
+    Averages {
+        /// Reports, at most [`AVERAGES_MAX`].
+        #[serde(deserialize_with = "bounded::vec::<_, _, AVERAGES_MAX>")]
+        reports: Vec<Report>,
+    },
+    /// Releases the append lock after a failed append that may still reach the data servers. The next holder gets
+    /// `LockedFenced`. Reply: `Done`.
+    AbandonAppend {
+        /// Open file.
+        handle: HandleId,
+        /// Owner of the append lock.
+        owner: LockOwner,
+    },
+    /// Returns the rules of a directory, followed by those of its ancestors, nearest first. Reply: `Rules`.
+    Rules {
+        /// Directory to query.
+        at: InodePath,
+    },
+    /// Changes the rules of a directory atomically (M). Reply: `Done`.
+    ChangeRules {
+        /// Directory to change.
+        at: InodePath,
+        /// Rules to remove.
+        forget: RuleRemoval,
+        /// Rules to add, in front of those that remain.
+        #[serde(deserialize_with = "bounded::vec::<_, _, RULES_MAX>")]
+        add: Vec<Rule>,
+    },
+    /// Starts to move a file's bytes to another layout, or resumes a stopped move. Only the owner and root may move a
+    /// file, one move at a time. From now on this session has the file open under `handle`, but programs can neither
+    /// read nor write through that handle. Repeating the request has no further effect. Reply: `Moving`, or `Done` if
+    /// the file already has the layout.
+    BeginMove {
+        /// File to move.
+        at: InodePath,
+        /// Handle number chosen by the client.
+        handle: HandleId,
+        /// New layout, chosen as for a new file of this name.
+        layout: LayoutSpec,
+        /// Only return the layout that the file would get. Reply: `Layout`.
+        dry_run: bool,
+    },
+    /// Renews the capabilities for a move of this session. Reply: `Moving`.
+    RenewMove {
+        /// Handle of the move.
+        handle: HandleId,
+        /// Offset below which all bytes are copied and durable. A resumed move starts there.
+        copied: ByteLen,
+        /// Bytes that this session has copied, for progress reports. If `done` and `left` are both 0, nothing is
+        /// reported.
+        done: ByteLen,
+        /// Bytes still to be copied, as far as the session knows.
+        left: ByteLen,
+    },
+    /// Starts the switch to the new layout. From now on no client gets a capability that survives the seal: data
+    /// servers reject capabilities that expire before `Moving::seal_s` once they have received [`DataRequest::Seal`].
+    /// Ends with the commit, the cancellation, the end of the session, or after 10 s. Reply: `Moving`.
+    ///
+    /// [`DataRequest::Seal`]: crate::data::DataRequest::Seal
+    BeginCutover {
+        /// Handle of the move.
+        handle: HandleId,
+    },
+    /// Cancels the switch. Reply: `Done`.
+    CancelCutover {
+        /// Handle of the move.
+        handle: HandleId,
+    },
+    /// Commits the move after all bytes in the new datafiles are durable (M). The file gets the new datafiles, and the
+    /// old ones are removed. Reply: `Done`; `EAGAIN` if the switch has been canceled.
+    CommitMove {
+        /// Handle of the move.
+        handle: HandleId,
+        /// Value of `Moving::seal_s` in the reply that started the switch.
+        seal_s: u64,
+        /// Length of the file.
+        size: ByteLen,
+        /// Lengths of the new datafiles.
+        lens: RecordedLens,
+    },
+    /// Aborts a move of any session and removes the copied bytes. Reserved for the owner and root. Reply: `Done`.
+    AbortMove {
+        /// File whose move ends.
+        at: InodePath,
+    },
+    /// Lists files that are being moved or whose moves have stopped: those of the caller, or all for root. Reply:
+    /// `Moves`.
+    Moves {
+        /// Last file of the previous page.
+        after: FileId,
+    },
+    /// Takes a snapshot of the database, to be read page by page. Reserved for administrators. Reply: `DumpBegun`;
+    /// `EBUSY` if [`DUMPS_MAX`](super::DUMPS_MAX) dumps exist.
+    DumpBegin,
+    /// Returns the next rows of a dump. Reply: `Dumped`; `ESTALE` if the dump no longer exists.
+    DumpPage {
+        /// Number of the dump, which the same session started.
+        number: u64,
+        /// Table and key of the last row of the previous page; `None` for the first page.
+        after: Option<(u8, Vec<u8>)>,
+    },
+    /// Ends a dump. Reply: `Done`.
+    DumpEnd {
+        /// Number of the dump.
+        number: u64,
+    },
+    /// Records the ends of synced writes in the datafiles of an open file, so that a later loss of bytes is detected.
+    /// Ignored if the file was cut in the meantime. One-way. Reply: `Done`.
+    Record {
+        /// Open file.
+        handle: HandleId,
+        /// Ends of the writes.
+        written: WrittenLens,
+    },
+    /// Returns the recorded lengths of an open file's datafiles. Reply: `Recorded`.
+    Recorded {
+        /// Open file.
+        handle: HandleId,
+    },
+    /// Asks whether a target's directory may be used; changes nothing. Reserved for servers. Reply: `TargetVerdict`.
+    JudgeTarget {
+        /// Number of the target in the cluster file.
+        target: TargetId,
+        /// Contents of the target's directory.
+        claim: TargetClaim,
+        /// Whether the administrator lets blank directories join (`weft serve --format`).
+        format: bool,
+    },
+    /// Records that a target attached, after the target has stored the token `to`. Reserved for servers (M). Reply:
+    /// `Done`.
+    AttachTarget {
+        /// Number of the target in the cluster file.
+        target: TargetId,
+        /// Identity of its disk.
+        uuid: TargetUuid,
+        /// Token of the verdict; `None` if the target joins.
+        from: Option<AttachToken>,
+        /// New token.
+        to: AttachToken,
+    },
+    /// Lists the targets on record. Reply: `Targets`.
+    Targets,
+    /// Changes the state of a target. Reserved for administrators (M). Reply: `Targets`.
+    ChangeTarget {
+        /// Number of the target.
+        target: TargetId,
+        /// Change to make.
+        change: TargetChange,
+    },
+    /// Asks which file ids this copy of the database has allocated, in contrast to another copy. Reserved for
+    /// administrators. Reply: `Lineage`.
+    Lineage {
+        /// File ids, at most [`LINEAGE_MAX`]; generations are ignored.
+        #[serde(deserialize_with = "bounded::vec::<_, _, LINEAGE_MAX>")]
+        files: Vec<FileId>,
+    },
+    /// Revokes keys on all servers and closes their connections. Reserved for administrators (M). Reply: `Done`.
+    RevokeKeys {
+        /// Keys to revoke, at most [`REVOKED_MAX`].
+        #[serde(deserialize_with = "bounded::vec::<_, _, REVOKED_MAX>")]
+        keys: Vec<KeyId>,
+    },
+    /// Lists the revoked keys. Reserved for servers and administrators. Reply: `Revoked`.
+    RevokedKeys,
+}

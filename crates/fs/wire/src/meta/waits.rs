@@ -1,0 +1,35 @@
+//! Maximum times for which the metadata service delays a reply while it waits for other clients.
+//!
+//! A client adds this time to its timeout for a reply. Otherwise it would close a healthy connection too early, and the
+//! end of its last connection releases all its locks.
+
+use super::MetaRequest;
+use weft_core::Nanos;
+
+/// Maximum wait of a lock request before the client repeats it. It covers two waits: for the end of the grace period
+/// after a start, and for the lock.
+pub const LOCK_WAIT: Nanos = Nanos::from_ms(250);
+/// Maximum wait of a mount's request for events. It is short because a client detects a dead peer only when the wait
+/// ends.
+pub const EVENT_WAIT: Nanos = Nanos::from_s(2);
+/// Maximum wait of a writer for mounts to drop pages.
+pub const PAGES_WAIT: Nanos = Nanos::from_s(5);
+/// Time after a restart of the service after which writers may assume that all mounts have dropped their pages. A mount
+/// drops them when its connection to the service breaks, which it detects at once.
+pub const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
+
+/// Maximum wait of an unlink until the space of a large file is freed.
+pub const FREED_WITHIN: Nanos = Nanos::from_s(2);
+
+impl MetaRequest {
+    /// Returns the maximum time for which the service delays its reply to this request.
+    pub const fn wait_max(&self) -> Nanos {
+        match self {
+            Self::Lock { .. } => Nanos(2 * LOCK_WAIT.0),
+            Self::WaitEvents { .. } => EVENT_WAIT,
+            Self::Invalidate { .. } => Nanos(PAGES_WAIT.0 + PAGES_DROPPED_AFTER.0),
+            Self::Unlink { .. } | Self::BeginMove { .. } => FREED_WITHIN,
+            _ => Nanos::ZERO,
+        }
+    }
+}

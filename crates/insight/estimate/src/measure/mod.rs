@@ -1,0 +1,38 @@
+//! Measures running clusters for the planner and iBridge: targets through their servers, and the network by messages.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `cases` | the kinds of request: direction, order, length, queue depth |
+//! | `target` | runs all cases on one target through its server |
+//! | `network` | message and transfer times to each server |
+//! | `memory` | effective size of the page cache |
+//! | `fit` | from request times to lines with standard errors |
+//! | `curve` | seek curve of the device for iBridge |
+//! | `report` | the file of figures |
+//!
+//! A target is measured in this order:
+//!
+//! ```text
+//! create datafile ──> fill it ──> for each case: sync, drop caches, requests ──> page cache ──> remove datafile
+//!  (id of no file)                    |                                          (buffered
+//!                                     └─ reads: streams until the time is up      targets only)
+//!                                     └─ writes: rounds of writes and a sync
+//! ```
+//!
+//! The server executes lists of offsets and replies with each request's time, so network time is not included. The code
+//! runs on the client's environment: the twin is measured by the same code as hardware.
+
+mod cases;
+mod curve;
+mod fit;
+mod memory;
+mod network;
+mod report;
+mod target;
+
+pub use curve::Curve;
+pub use fit::{FittedLine, Point};
+pub use memory::PageCacheEstimate;
+pub use network::{Link, link};
+pub use report::{ClassMeasurement, ClassReport, DepthLine, Lines, Report};
+pub use target::{Measured, Plan, steps, target};

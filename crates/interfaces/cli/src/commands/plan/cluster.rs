@@ -1,0 +1,256 @@
+//! The cluster for which a plan is made.
+
+use super::capacity;
+use crate::commands::profile::{cluster as measured, now_s};
+use crate::commands::twin;
+use crate::failure::Failure;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use weft_config::Cluster;
+use weft_estimate::EstimateError;
+use weft_estimate::measure::{ClassReport, Report};
+use weft_models::{NetworkSpec, Profile};
+use weft_planner::{Bytes, Figures, Plan};
+use weft_twin::{ClusterSpec, ServerSpec, TargetSpec};
+
+/// A cluster in the form that the planner and the twin use.
+pub struct Target {
+    /// Parameters of the cluster.
+    pub figures: Figures,
+    /// The cluster on the twin, if its devices are known.
+    pub twin: Option<ClusterSpec>,
+    /// Assumptions.
+    pub notes: Vec<String>,
+}
+
+impl From<EstimateError> for Failure {
+    fn from(error: EstimateError) -> Self {
+        Self::misuse("--cluster", error)
+    }
+}
+
+impl Target {
+    /// Reads a description of any kind. `bytes` is the total size of the planned files. The capacity of a running
+    /// cluster is the capacity that it has for the files `traced`; without these, no server is asked.
+    pub fn read(
+        file: Option<PathBuf>,
+        profiles: &[(String, String)],
+        network: Option<&str>,
+        capacities: &BTreeMap<String, u64>,
+        bytes: u64,
+        traced: Option<&[String]>,
+    ) -> Result<Self, Failure> {
+        let file = match file {
+            Some(file) => file,
+            None => Cluster::find()?,
+        };
+        let text = std::fs::read_to_string(&file).map_err(|error| {
+            Failure::misuse(file.display(), error).remedy("--cluster names the cluster that is planned for")
+        })?;
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| Failure::misuse(file.display(), error))?;
+        let is_real = table.contains_key("server") || table.contains_key("cluster");
+        let is_figures = ["figures", "classes", "rules"].iter().any(|key| table.contains_key(*key));
+        for (option, given) in [("--profile", !profiles.is_empty()), ("--network", network.is_some())] {
+            if given && (is_figures || !is_real) {
+                let why = format!("{} already describes its devices and network", file.display());
+                return Err(Failure::misuse(option, why).remedy("this option is for cluster files"));
+            }
+        }
+        if table.contains_key("figures") {
+            let report = Report::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
+            return Self::figures(report.figures, capacities);
+        }
+        if table.contains_key("classes") {
+            let figures = Figures::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
+            return Self::figures(figures, capacities);
+        }
+        if table.contains_key("rules") {
+            let plan = Plan::from_toml(&text).map_err(|why| Failure::misuse(file.display(), why))?;
+            return Self::figures(plan.cluster, capacities);
+        }
+        if is_real {
+            return Self::real(&file, profiles, network, capacities, bytes, traced);
+        }
+        let spec = twin::cluster::read(&file)?;
+        spec.check().map_err(|error| Failure::misuse(file.display(), error))?;
+        let figures = weft_estimate::of_twin(&spec, capacities, bytes)?;
+        Ok(Self { figures, twin: Some(spec), notes: Vec::new() })
+    }
+
+    fn figures(mut figures: Figures, capacities: &BTreeMap<String, u64>) -> Result<Self, Failure> {
+        for (class, capacity) in capacities {
+            let found = figures.classes.iter_mut().find(|known| known.name == *class);
+            let found =
+                found.ok_or_else(|| Failure::misuse("--capacity", format!("there is no class {class:?}")))?;
+            found.capacity = Some(Bytes(*capacity));
+        }
+        Ok(Self { figures, twin: None, notes: Vec::new() })
+    }
+
+    /// Converts a cluster file to a cluster of the twin, with emulated devices or the usual device of each class.
+    fn real(
+        file: &Path,
+        profiles: &[(String, String)],
+        network: Option<&str>,
+        capacities: &BTreeMap<String, u64>,
+        bytes: u64,
+        traced: Option<&[String]>,
+    ) -> Result<Self, Failure> {
+        let cluster = Cluster::load(file)?;
+        if let Some(name) = network.filter(|name| *name != "simple") {
+            NetworkSpec::by_name(name).map_err(|why| Failure::misuse("--network", why))?;
+        }
+        for (class, profile) in profiles {
+            let option = format!("--profile {class}={profile}");
+            if !cluster.map().targets.iter().any(|target| target.class == *class) {
+                return Err(Failure::misuse(option, "no target has this class"));
+            }
+            if !profile.contains('/') {
+                Profile::by_name(profile).map_err(|why| Failure::misuse(option, why))?;
+            }
+        }
+        let mut notes = Vec::new();
+        let measured = measured::figures(&cluster)?;
+        let mut spec = ClusterSpec {
+            network: network.unwrap_or(NETWORK).to_owned(),
+            servers: Vec::new(),
+            ..ClusterSpec::default()
+        };
+        match measured.as_ref().filter(|_| network.is_none()) {
+            Some(report) => spec.network_figures = Some(network_of(&report.figures.network)?),
+            None => notes.push(format!("the network is assumed to be {}", spec.network)),
+        }
+        for server in &cluster.servers {
+            let mut targets = Vec::new();
+            for target in &server.targets {
+                let named =
+                    profiles.iter().find(|(class, _)| *class == target.class).map(|(_, name)| name.clone());
+                let named = named.or_else(|| target.emulate.as_ref().map(ToString::to_string));
+                let profile = match named {
+                    Some(profile) => profile,
+                    None => {
+                        let found = measured.as_ref().and_then(|report| report.class(&target.class));
+                        let usual = usual(&target.class, found)?;
+                        let note =
+                            format!("targets of class {} are assumed to be like {usual}", target.class);
+                        // The planner uses measured values. The twin needs a device.
+                        let note = match found {
+                            Some(_) => format!("on the twin {note}"),
+                            None => note,
+                        };
+                        if !notes.contains(&note) {
+                            notes.push(note);
+                        }
+                        usual.to_owned()
+                    }
+                };
+                if profile.contains('/') && !spec.profiles.iter().any(|own| own.name == profile) {
+                    let text =
+                        std::fs::read_to_string(&profile).map_err(|error| Failure::new(&profile, error))?;
+                    let own = Profile::from_toml(&text).map_err(|error| Failure::misuse(&profile, error))?;
+                    spec.profiles.push(Profile { name: profile.clone(), ..own });
+                }
+                targets.push(TargetSpec { class: target.class.clone(), profile, ..TargetSpec::default() });
+            }
+            if !targets.is_empty() {
+                spec.servers.push(ServerSpec { count: 1, targets, ..ServerSpec::default() });
+            }
+        }
+        spec.check().map_err(|error| Failure::misuse(file.display(), error))?;
+        let mut limits = limited(&cluster);
+        if let Some(traced) = traced {
+            let left = capacity::left(&cluster, traced, bytes);
+            limits.extend(left.capacities);
+            let is_open = |class: &String| !capacities.contains_key(class);
+            notes.extend(left.notes.into_iter().filter(|(class, _)| is_open(class)).map(|(_, note)| note));
+        }
+        limits.extend(capacities.iter().map(|(class, capacity)| (class.clone(), *capacity)));
+        let capacities = &limits;
+        let mut figures = weft_estimate::of_twin(&spec, capacities, bytes)?;
+        if let Some(report) = &measured {
+            let is_configured = |class: &str| profiles.iter().any(|(named, _)| named == class);
+            take(&mut figures, report, &cluster, &is_configured, &mut notes);
+        }
+        Ok(Self { figures, twin: Some(spec), notes })
+    }
+}
+
+/// Returns the capacity of each class as limited by the cluster file. If targets differ, the least.
+fn limited(cluster: &Cluster) -> BTreeMap<String, u64> {
+    let mut capacities: BTreeMap<String, u64> = BTreeMap::new();
+    for target in cluster.servers.iter().flat_map(|server| &server.targets) {
+        if let Some(capacity) = target.capacity {
+            let least = capacities.entry(target.class.clone()).or_insert(capacity.0);
+            *least = capacity.0.min(*least);
+        }
+    }
+    capacities
+}
+
+/// Default network.
+const NETWORK: &str = "100gbe";
+
+/// Replaces parameters of models by measured ones, except for classes that options configure.
+fn take(
+    figures: &mut Figures,
+    report: &Report,
+    cluster: &Cluster,
+    is_configured: &dyn Fn(&str) -> bool,
+    notes: &mut Vec<String>,
+) {
+    let when = |class| match now_s().saturating_sub(report.measured_s(class)) / 86_400 {
+        0 => "today".to_owned(),
+        1 => "a day ago".to_owned(),
+        days => format!("{days} days ago"),
+    };
+    for class in figures.classes.iter_mut().filter(|class| !is_configured(&class.name)) {
+        let Some(found) = report.class(&class.name) else {
+            notes.push(format!("class {} was not measured: run `weft profile`", class.name));
+            continue;
+        };
+        let mut targets = cluster.servers.iter().flat_map(|server| &server.targets);
+        let target = targets.find(|target| target.class == class.name);
+        if target.is_none_or(|target| measured::of_target(report, target).is_none()) {
+            notes.push(format!(
+                "class {} was measured when its targets were {}: measure again with `weft profile`",
+                class.name, found.device
+            ));
+            continue;
+        }
+        let known = report.figures.classes.iter().find(|known| known.name == class.name);
+        if let Some(known) = known {
+            (class.read, class.write) = (known.read.clone(), known.write.clone());
+            let count = found.samples;
+            notes.push(format!("class {} was measured {}, by {count} requests", class.name, when(found)));
+        }
+    }
+}
+
+/// Builds a network of the twin from measured parameters.
+fn network_of(measured: &weft_planner::figures::Network) -> Result<NetworkSpec, Failure> {
+    let spec = NetworkSpec::by_name(NETWORK).map_err(|error| Failure::misuse("--network", error))?;
+    // The planner's message time includes the latency and the processors of both ends.
+    let latency_us = (measured.connect_us - 2.0 * spec.message_us).max(0.0);
+    Ok(NetworkSpec { name: "measured".into(), latency_us, link_mb_s: measured.mb_s, ..spec })
+}
+
+/// Microseconds of a small random read from which on the device must be a disk that seeks.
+const SEEKS_US: f64 = 2_000.0;
+
+/// Returns the usual device of a class with this name, or the measured one.
+fn usual(class: &str, measured: Option<&ClassReport>) -> Result<&'static str, Failure> {
+    match class {
+        "hdd" => Ok("hdd-7200"),
+        "ssd" | "sata-ssd" => Ok("sata-ssd"),
+        "nvme" => Ok("nvme"),
+        other => match measured {
+            Some(found) => {
+                let seeks = found.read.random.first().is_some_and(|depth| depth.line.startup_us > SEEKS_US);
+                Ok(if seeks { "hdd-7200" } else { "sata-ssd" })
+            }
+            None => Err(Failure::misuse(format!("class {other:?}"), "its targets are unknown")
+                .remedy(format!("measure it with `weft profile`, or give --profile {other}=PROFILE"))),
+        },
+    }
+}

@@ -1,0 +1,415 @@
+//! `weft profile` without a directory: measures the classes of a running cluster and the network to its servers.
+
+use super::ProfileArgs;
+use crate::atomic_file::AtomicFile;
+use crate::commands::serve::runs_here;
+use crate::commands::session::{Weft, of_server, why};
+use crate::failure::{Failure, MISUSED};
+use crate::table::Table;
+use indicatif::ProgressBar;
+use std::path::{Path, PathBuf};
+use weft_config::{Cluster, Emulate, Module, Server, Target};
+use weft_core::units::human_bytes;
+use weft_core::{ByteLen, Nanos};
+use weft_env::real::block_on;
+use weft_estimate::measure::{self, ClassMeasurement, ClassReport, FittedLine, Link, Plan, Report};
+use weft_models::Profile;
+use weft_wire::status::TargetStatus;
+
+/// Default space used on a target.
+const SIZE: ByteLen = ByteLen::from_mib(1024);
+/// Default time for a class, and with `--quick`.
+const TIME: Nanos = Nanos::from_s(60);
+const TIME_QUICK: Nanos = Nanos::from_s(10);
+/// The network gets this fraction of the time: 1/12.
+const NETWORK_TIME_DIVISOR: u64 = 12;
+/// Maximum distance in bytes between requests on emulated devices, which store no contents.
+const REACH_MAX: u64 = 64 << 30;
+/// Minimum ratio of free space to used space.
+const FREE_TO_USED_MIN: u64 = 2;
+/// Number of connections: one for each concurrent request, and some for other queries.
+const CONNECTIONS: u32 = 96;
+/// Default memory parameters of a system: dirty limit, background limit and page cache, in bytes.
+const MEMORY: [u64; 3] = [512 << 20, 128 << 20, 0];
+
+/// A target to measure.
+struct MeasuredTarget<'a> {
+    server: &'a Server,
+    target: &'a Target,
+    status: TargetStatus,
+}
+
+impl ProfileArgs {
+    /// Measures and returns the exit code.
+    pub(super) fn of_cluster(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let cluster = crate::commands::load(file)?;
+        crate::embedded::revive(&cluster)?;
+        let _held = crate::embedded::hold(&cluster)?;
+        weft_client::set_log(|_| ());
+        let weft = Weft::of(cluster, |options| options.connections_max = CONNECTIONS)?;
+        let output = self.output.clone().unwrap_or_else(|| Report::beside(&weft.cluster.file));
+        // Fail before minutes are spent on measuring.
+        let elsewhere = "name another file with --output; `weft plan --cluster FILE` takes it";
+        let out = AtomicFile::new(&output).map_err(|failure| failure.remedy(elsewhere).code(MISUSED))?;
+        let wanted = self.targets_to_measure(&weft)?;
+        let plans: Vec<Plan> = wanted.iter().map(|(_, all)| self.plan(all)).collect::<Result<_, _>>()?;
+        let servers: Vec<_> = weft.cluster.numbered().collect();
+        let steps: u64 = wanted
+            .iter()
+            .zip(&plans)
+            .map(|((_, all), plan)| all.len() as u64 * measure::steps(plan))
+            .sum::<u64>()
+            + servers.len() as u64;
+        let bar = super::bar(steps, "{bar:30} {pos}/{len} {elapsed} {msg}");
+        let mut links: Vec<Link> = Vec::new();
+        let network_time = Nanos(self.cluster_time().0 / NETWORK_TIME_DIVISOR / servers.len().max(1) as u64);
+        for (id, server) in &servers {
+            bar.set_message(format!("messages to {}", server.name));
+            let link = block_on(measure::link(&weft.client, *id, &server.name, network_time));
+            links.push(link.map_err(|error| of_server(&server.name, &error))?);
+            bar.inc(1);
+        }
+        let mut sites = Vec::new();
+        for ((class, all), plan) in wanted.iter().zip(&plans) {
+            sites.push(self.site(&weft, class, all, plan, &bar)?);
+        }
+        bar.finish_and_clear();
+        let report = Report::new(&weft.cluster.name, super::now_s(), &sites, links);
+        // Measurements of other classes stay valid. A file that is not a report is overwritten, as it always was.
+        let earlier = read(&output).ok().flatten();
+        let whole = match earlier.filter(|earlier| earlier.cluster == report.cluster) {
+            Some(earlier) => report.clone().beside_earlier(earlier, |class| {
+                let mut targets = weft.cluster.servers.iter().flat_map(|server| &server.targets);
+                targets.any(|target| target.class == class.name && device(target) == class.device)
+            }),
+            None => report.clone(),
+        };
+        out.write(whole.to_toml().as_bytes()).map_err(|failure| failure.remedy(elsewhere))?;
+        if self.json {
+            outln!("{}", serde_json::to_string(&report).map_err(|error| Failure::new("profile", error))?);
+        } else {
+            out!("{}", as_text(&report, &wanted, self.verbose));
+            let stay: Vec<&str> =
+                whole.classes[report.classes.len()..].iter().map(|class| class.name.as_str()).collect();
+            let stay =
+                if stay.is_empty() { String::new() } else { format!("; those of {} stay", stay.join(", ")) };
+            outln!("figures written to {}{stay}", output.display());
+        }
+        Ok(0)
+    }
+
+    fn cluster_time(&self) -> Nanos {
+        self.time.unwrap_or(if self.quick { TIME_QUICK } else { TIME })
+    }
+
+    /// Returns the targets to measure, by class in the order of the cluster file.
+    fn targets_to_measure<'a>(
+        &self,
+        weft: &'a Weft,
+    ) -> Result<Vec<(String, Vec<MeasuredTarget<'a>>)>, Failure> {
+        let mut classes: Vec<(String, Vec<(usize, &Target)>)> = Vec::new();
+        for (number, server) in weft.cluster.servers.iter().enumerate() {
+            for target in &server.targets {
+                match classes.iter_mut().find(|(class, _)| *class == target.class) {
+                    Some((_, all)) => all.push((number, target)),
+                    None => classes.push((target.class.clone(), vec![(number, target)])),
+                }
+            }
+        }
+        if let Some(unknown) =
+            self.class.iter().find(|class| !classes.iter().any(|(known, _)| known == *class))
+        {
+            let known: Vec<&str> = classes.iter().map(|(class, _)| class.as_str()).collect();
+            return Err(Failure::misuse(format!("--class {unknown}"), "no target has it")
+                .remedy(format!("classes here: {}", known.join(", "))));
+        }
+        let mut wanted = Vec::new();
+        for (class, all) in classes {
+            if !self.class.is_empty() && !self.class.contains(&class) {
+                continue;
+            }
+            let first = all[0].1;
+            if let Some((_, other)) = all.iter().find(|(_, other)| device(other) != device(first)) {
+                let (first, other) = (device(first), device(other));
+                return Err(Failure::misuse(
+                    format!("class {class:?}"),
+                    format!("has targets that are {first} and others that are {other}"),
+                )
+                .remedy("give them different classes"));
+            }
+            let count = if self.targets == 0 { all.len() } else { all.len().min(self.targets) };
+            let mut some = Vec::new();
+            // Spread over the class, including its first and last target.
+            for place in 0..count {
+                let (number, target) = all[place * (all.len() - 1) / count.saturating_sub(1).max(1)];
+                let server = &weft.cluster.servers[number];
+                let id = weft_core::ServerId(number as u32);
+                let asked = block_on(weft.client.status(id));
+                let status = asked.map_err(|error| of_server(&server.name, &error))?;
+                let status = status.targets.into_iter().find(|status| status.target == target.id);
+                let status = status.ok_or_else(|| {
+                    let why = format!("server {} does not have it", server.name);
+                    Failure::new(format!("target {}", target.id.0), why)
+                        .remedy("restart the server, which then reads the cluster file again")
+                })?;
+                some.push(MeasuredTarget { server, target, status });
+            }
+            wanted.push((class, some));
+        }
+        Ok(wanted)
+    }
+
+    /// Returns the measurement plan for a class.
+    fn plan(&self, all: &[MeasuredTarget<'_>]) -> Result<Plan, Failure> {
+        let span = self.size.unwrap_or(if self.quick { ByteLen(SIZE.0 / 4) } else { SIZE });
+        if span < super::SIZE_MIN {
+            return Err(Failure::misuse("--size", "less than 16 MiB does not characterize a device"));
+        }
+        let span = span.0 / super::SIZE_MIN.0 * super::SIZE_MIN.0;
+        for MeasuredTarget { target, status, server } in all {
+            if status.free.0 / FREE_TO_USED_MIN < span {
+                let why = format!(
+                    "{} are free, and {} would be used",
+                    human_bytes(status.free.0),
+                    human_bytes(span)
+                );
+                return Err(Failure::misuse(format!("target {} of {}", target.id.0, server.name), why)
+                    .remedy("use less with --size"));
+            }
+        }
+        let first = all[0].target;
+        // An emulated device has no contents: reads need no earlier write, and its size is that of the model.
+        let model = emulated(first)?;
+        let reach =
+            model.as_ref().map_or(span, |model| (capacity(model) / 4).clamp(span, REACH_MAX.max(span)));
+        Ok(Plan {
+            span,
+            reach,
+            time: Nanos(self.cluster_time().0 / all.len() as u64),
+            quick: self.quick,
+            direct: first.module == Module::Direct,
+            sparse: model.is_some(),
+        })
+    }
+
+    fn site(
+        &self,
+        weft: &Weft,
+        class: &str,
+        all: &[MeasuredTarget<'_>],
+        plan: &Plan,
+        bar: &ProgressBar,
+    ) -> Result<ClassMeasurement, Failure> {
+        let first = &all[0];
+        let model = emulated(first.target)?;
+        let memory = match &model {
+            Some(model) => {
+                let files = &model.files;
+                [files.dirty_limit_mib, files.dirty_background_mib, files.page_cache_mib].map(|mib| mib << 20)
+            }
+            // Targets of a host share its memory.
+            None if runs_here(first.server) => {
+                let here = weft.cluster.servers.iter().filter(|server| runs_here(server));
+                let targets = here.map(|server| server.targets.len() as u64).sum::<u64>().max(1);
+                system_memory().unwrap_or(MEMORY).map(|bytes| bytes / targets)
+            }
+            None => MEMORY,
+        };
+        let mut measured = Vec::new();
+        for MeasuredTarget { target, .. } in all {
+            let tell = |step: &str| {
+                bar.set_message(format!("target {} ({class}): {step}", target.id.0));
+                bar.inc(1);
+            };
+            let found = block_on(measure::target(&weft.client, target.id, plan, &tell));
+            let found =
+                found.map_err(|error| Failure::new(format!("target {}", target.id.0), why(&error)))?;
+            measured.push((target.id.0, found));
+        }
+        let of_class = |target: &&Target| target.class == class;
+        let targets = weft.cluster.servers.iter().flat_map(|server| &server.targets).filter(of_class).count();
+        Ok(ClassMeasurement {
+            class: class.to_owned(),
+            device: device(first.target),
+            targets: targets as u32,
+            write_buffer: memory[0],
+            write_back_threshold: memory[1],
+            page_cache: memory[2],
+            capacity: model.as_ref().map_or(first.status.total.0, capacity),
+            measured,
+        })
+    }
+}
+
+/// Describes a target's device by the cluster file. Measurements of another device do not apply to it.
+pub fn device(target: &Target) -> String {
+    let module = target.module.name();
+    match &target.emulate {
+        Some(device) => format!("{module}, emulates {device}"),
+        None => module.to_owned(),
+    }
+}
+
+/// Returns the measurements of a cluster, if there are any.
+pub fn figures(cluster: &Cluster) -> Result<Option<Report>, Failure> {
+    let report = read(&Report::beside(&cluster.file))?;
+    Ok(report.filter(|report| report.cluster == cluster.name))
+}
+
+/// Reads the report in a file, if there is one.
+fn read(path: &Path) -> Result<Option<Report>, Failure> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::new(path.display(), error)),
+    };
+    Report::from_toml(&text).map(Some).map_err(|error| {
+        Failure::misuse(path.display(), error).remedy("measure again with `weft profile`, or remove the file")
+    })
+}
+
+/// Returns the measurement of a target's class if the device is unchanged.
+pub fn of_target<'a>(report: &'a Report, target: &Target) -> Option<&'a ClassReport> {
+    report.class(&target.class).filter(|class| class.device == device(target))
+}
+
+fn emulated(target: &Target) -> Result<Option<Profile>, Failure> {
+    let profile = match &target.emulate {
+        None => return Ok(None),
+        Some(Emulate::Named(name)) => Profile::by_name(name),
+        // The file is on the server's host. This host may have another file of that name.
+        Some(Emulate::File(path)) => match std::fs::read_to_string(path) {
+            Ok(text) => Profile::from_toml(&text),
+            Err(error) => return Err(Failure::new(path.display(), error)),
+        },
+    };
+    profile.map(Some).map_err(|error| Failure::misuse(format!("target {}", target.id.0), error))
+}
+
+fn capacity(model: &Profile) -> u64 {
+    let gb = model.hdd.as_ref().map(|hdd| hdd.capacity_gb).or(model.ssd.as_ref().map(|ssd| ssd.capacity_gb));
+    (gb.unwrap_or(0.0) * 1e9) as u64
+}
+
+/// Returns this system's dirty limit, background limit and total memory in bytes.
+fn system_memory() -> Option<[u64; 3]> {
+    let number = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?.trim().parse().ok()
+    };
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    let available = line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10;
+    let of = |bytes: &str, ratio: &str| match number(bytes) {
+        Some(bytes) if bytes > 0 => Some(bytes),
+        _ => number(ratio).map(|percent| available / 100 * percent),
+    };
+    let (behind, gathers) =
+        (of("dirty_bytes", "dirty_ratio")?, of("dirty_background_bytes", "dirty_background_ratio")?);
+    Some([behind, gathers, available])
+}
+
+fn points(points: &[measure::Point]) -> String {
+    let us = |ns: f64| format!("{:.1}", ns / 1e3);
+    let mut table =
+        Table::new(["  ", "REQUESTS", "COUNT", "ASIDE", "10% US", "50%", "90%", "US EACH", "ERROR"]);
+    for point in points {
+        table.row([
+            String::new(),
+            point.requests.clone(),
+            point.count.to_string(),
+            point.aside.to_string(),
+            us(point.ns_p10 as f64),
+            us(point.ns_p50 as f64),
+            us(point.ns_p90 as f64),
+            us(point.ns_each),
+            us(point.ns_error),
+        ]);
+    }
+    table.render()
+}
+
+fn as_text(report: &Report, wanted: &[(String, Vec<MeasuredTarget<'_>>)], verbose: bool) -> String {
+    let mut out = String::new();
+    let with_error = |value: f64, error: f64| format!("{value} ± {error}");
+    let mut table = Table::new(["SERVER", "MESSAGE US", "TO MB/S", "FROM MB/S", "MESSAGES"]);
+    for link in &report.network {
+        table.row([
+            link.server.clone(),
+            with_error(link.message_us, link.message_error_us),
+            with_error(link.send.mb_s, link.send.mb_s_error),
+            with_error(link.receive.mb_s, link.receive.mb_s_error),
+            link.samples().to_string(),
+        ]);
+    }
+    out += &table.render();
+    if verbose {
+        report.network.iter().for_each(|link| out += &format!("\n{}\n{}", link.server, points(&link.points)));
+    }
+    for class in &report.classes {
+        let targets: Vec<String> = class.targets.iter().map(u32::to_string).collect();
+        out += &format!(
+            "\nclass {} ({}), measured on target{} {} over {}: {} requests, {} of them in batches set aside\n",
+            class.name,
+            class.device,
+            if targets.len() == 1 { "" } else { "s" },
+            targets.join(", "),
+            human_bytes(class.span.0),
+            class.samples,
+            class.aside
+        );
+        let mut table = Table::new(["  ", "REQUESTS", "STARTUP US", "MB/S", "LINE OFF BY"]);
+        let mut row = |what: String, line: &FittedLine| {
+            table.row([
+                String::new(),
+                what,
+                with_error(line.startup_us, line.startup_error_us),
+                with_error(line.mb_s, line.mb_s_error),
+                format!("{:.0} %", 100.0 * line.off),
+            ]);
+        };
+        for (verb, lines) in [("read", &class.read), ("write", &class.write)] {
+            row(format!("{verb} in order"), &lines.sequential);
+            if let Some(streams) = &lines.streams {
+                row(format!("{verb} 16 streams in turn"), streams);
+            }
+            if let Some(near) = &lines.near {
+                row(format!("{verb} neighbors out of order"), near);
+            }
+            for depth in &lines.random {
+                let at =
+                    if depth.depth == 1 { String::new() } else { format!(", {} at a time", depth.depth) };
+                row(format!("{verb} at random{at}"), &depth.line);
+            }
+            for depth in &lines.past {
+                row(format!("{verb} with direct I/O, {} at a time", depth.depth), &depth.line);
+            }
+        }
+        out += &table.render();
+        if let (Some(us), Some(error)) = (class.write.sync_us, class.write.sync_error_us) {
+            out += &format!("  4 KiB behind the end and a sync: {us} ± {error} us\n");
+        }
+        if let Some(held) = &class.page_cache {
+            let (bytes, error) = (human_bytes(held.bytes.0), human_bytes(held.error.0));
+            out += &match held.is_lower_bound {
+                true => format!("  memory answers reads of at least the last {bytes}\n"),
+                false if held.bytes.0 == 0 => {
+                    format!("  memory answers no reads, or of less than the last {error}\n")
+                }
+                false => format!("  memory answers reads of the last {bytes} ± {error}\n"),
+            };
+        }
+        if verbose {
+            out += &points(&class.points);
+        }
+        if class.targets.len() > 1 {
+            out += &format!("  targets differ from their mean by {:.0} % at most\n", 100.0 * class.apart);
+        }
+        let bridged = wanted.iter().filter(|(name, _)| *name == class.name).flat_map(|(_, all)| all);
+        if bridged.into_iter().any(|one| one.target.log().is_some()) {
+            out += "  these are figures of the disks, without the SSDs beside them\n";
+        }
+    }
+    out +=
+        "\n± is a standard error over batches of requests; batches far from the others count for nothing\n";
+    out
+}

@@ -1,0 +1,218 @@
+//! `weft run`: runs a program with the preload library, and starts a cluster if none is configured.
+
+use super::trace::{Parts, trace_paths};
+use crate::embedded;
+use crate::failure::{FAILED, Failure};
+use crate::preloadable;
+use crate::signals::{self, Blocked};
+use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use weft_config::Cluster;
+
+const AFTER: &str = "\
+Without a cluster file, `weft run` keeps an embedded cluster on this machine: four servers, two with targets
+of class hdd and two of class ssd, under ~/.local/state/weft/default. It is started if it does not run, and
+the next `weft run` uses it again. Its servers end after ten minutes without use. Files stay.
+
+The program sees Weft's files under /weft (`mount` in the cluster file). It is not modified: a library loaded before
+the C library serves these paths and leaves all others alone. Programs without the C library (static ones) need `weft
+mount`.
+
+The exit code is that of the program, or 128 + N if signal N ended it. `weft run` passes signals on to the program.
+
+With --trace, the file operations of the program and all its child processes are recorded, on Weft and on any other
+file system: rank, operation, offset, length, begin and end. docs/reference/traces.md describes what is recorded and
+the overhead. --trace-paths limits the trace to files below a path, in addition to Weft's files. Without it, all
+regular files are recorded except those of the system (/usr, /etc, /proc and similar) and shared libraries.
+--no-cluster starts no servers, for programs that do not use Weft yet.
+
+Examples:
+  weft run -- mpiexec -n 4 ./simulate --out /weft/result.h5
+  weft run ls -l /weft
+  weft run --fresh -- ./first-step          without files of earlier runs
+  weft run --state /scratch/me/weft -- sh   a shell on a cluster on another disk
+  weft run --trace app.wtrace -- mpiexec -n 4 ./app
+  weft run --trace app.wtrace --no-cluster --trace-paths /scratch -- ./app";
+
+/// Runs a program on Weft.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Run {
+    /// State directory of the embedded cluster, which is used even if a cluster file is configured
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Empty the embedded cluster first: all its files are lost
+    #[arg(long)]
+    fresh: bool,
+    /// End embedded servers after this time without use
+    #[arg(long, value_name = "TIME", value_parser = super::duration)]
+    idle_exit: Option<weft_core::Nanos>,
+    /// Record a trace of what the program does to files, for `weft trace`, `weft plan` and `weft replay`
+    #[arg(long, value_name = "FILE.wtrace")]
+    trace: Option<PathBuf>,
+    /// Besides Weft's files, record only files below this path; repeatable
+    #[arg(long, value_name = "PATH", requires = "trace")]
+    trace_paths: Vec<PathBuf>,
+    /// Start and use no cluster: record a program that does not use Weft
+    #[arg(long, requires = "trace", conflicts_with_all = ["state", "fresh", "idle_exit"])]
+    no_cluster: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+impl Run {
+    /// Runs the program and returns the exit code.
+    pub fn run(self, cluster_file: Option<PathBuf>) -> Result<u8, Failure> {
+        let library = preload_library()?;
+        let name = &self.program[0];
+        let mut command = Command::new(name);
+        command.args(&self.program[1..]);
+        if self.no_cluster {
+            environment(&mut command, library.as_os_str(), Path::new("/weft"));
+            return self.traced(command);
+        }
+        let cluster = self.cluster(cluster_file)?;
+        let _used = embedded::used(&cluster)?;
+        // Keeps idle servers from ending while the program computes before its first use.
+        let _held = embedded::hold(&cluster)?;
+        command.env("WEFT_CLUSTER", &cluster.file);
+        environment(&mut command, library.as_os_str(), &cluster.mount);
+        if let Some((file, why)) = preloadable::hindrance(name) {
+            let mount = cluster.mount.display();
+            eprintln!(
+                "{}",
+                Failure::new(file.display(), format!("this program will not see {mount}: {why}"))
+                    .remedy("`weft mount DIR` shows the same files to every program")
+            );
+        }
+        self.traced(command)
+    }
+
+    /// Runs the program and writes the trace, if one was requested.
+    fn traced(&self, mut command: Command) -> Result<u8, Failure> {
+        let Some(file) = &self.trace else {
+            let (signals, child) = self.begun(command)?;
+            return to_its_end(&signals, child);
+        };
+        let paths = trace_paths(&self.trace_paths)?;
+        let parts = Parts::new(file, &self.program)?;
+        parts.trace(&mut command, paths);
+        let (signals, child) = match self.begun(command) {
+            Ok(begun) => begun,
+            Err(failure) => {
+                parts.give_up();
+                return Err(failure);
+            }
+        };
+        let code = to_its_end(&signals, child);
+        parts.finish();
+        code
+    }
+
+    /// Starts the program and passes signals on to it.
+    fn begun(&self, mut command: Command) -> Result<(Blocked, Child), Failure> {
+        let signals = Blocked::new(&[
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGQUIT,
+            libc::SIGUSR1,
+            libc::SIGUSR2,
+            libc::SIGCHLD,
+        ]);
+        let name = &self.program[0];
+        let child = signals.spawn(&mut command).map_err(|error| {
+            let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+            Failure::new(name.to_string_lossy(), error)
+                .remedy("is it spelled right and executable?")
+                .code(code)
+        })?;
+        Ok((signals, child))
+    }
+
+    /// Starts the embedded cluster at its default place.
+    pub fn embedded_cluster() -> Result<Cluster, Failure> {
+        embedded::ensure(&embedded::state_dir(None)?, false, None)
+    }
+
+    fn cluster(&self, file: Option<PathBuf>) -> Result<Cluster, Failure> {
+        let configured = match (&self.state, file) {
+            (Some(_), Some(_)) => {
+                return Err(Failure::misuse("--state and --cluster", "they name two different clusters")
+                    .remedy("give one of them"));
+            }
+            (Some(_), None) => None,
+            (None, Some(file)) => Some(file),
+            (None, None) => Cluster::configured(),
+        };
+        if let Some(file) = configured {
+            let cluster = Cluster::load(&file)?;
+            if cluster.embedded.is_none() {
+                if self.fresh {
+                    return Err(Failure::misuse("--fresh", "only an embedded cluster is ever emptied")
+                        .remedy(format!("{} is used; name a state directory with --state", file.display())));
+                }
+                return Ok(cluster);
+            }
+        }
+        let state = embedded::state_dir(self.state.clone())?;
+        embedded::ensure(&state, self.fresh, self.idle_exit)
+    }
+}
+
+/// Waits for the program's end and returns the exit code.
+fn to_its_end(signals: &Blocked, mut child: Child) -> Result<u8, Failure> {
+    loop {
+        let signal = signals.wait();
+        if signal.number == libc::SIGCHLD {
+            let status = child.try_wait().map_err(|error| Failure::new("waiting for the program", error))?;
+            if let Some(status) = status {
+                let by_signal = status.signal().map_or(i32::from(FAILED), |signal| 128 + signal);
+                return Ok(status.code().unwrap_or(by_signal) as u8);
+            }
+        } else if signal.sent {
+            signals::send(child.id() as i32, signal.number);
+        }
+    }
+}
+
+/// Sets the program's environment variables, except for the cluster file.
+pub(super) fn environment(command: &mut Command, library: &OsStr, mount: &Path) {
+    let mut preload = library.to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        // A nested run loads the library only once.
+        for other in
+            others.to_string_lossy().split([':', ' ']).filter(|other| *other != library.to_string_lossy())
+        {
+            preload.push(":");
+            preload.push(other);
+        }
+    }
+    command.env("LD_PRELOAD", preload);
+    command.env("WEFT_MOUNT", mount);
+    // UCX, under MPICH and Open MPI, patches mmap in memory and bypasses the library.
+    if std::env::var_os("UCX_MEM_MMAP_HOOK_MODE").is_none() {
+        command.env("UCX_MEM_MMAP_HOOK_MODE", "none");
+    }
+}
+
+/// Returns the preload library that belongs to this program.
+pub fn preload_library() -> Result<PathBuf, Failure> {
+    const NAME: &str = "libweft_preload.so";
+    if let Some(named) = std::env::var_os("WEFT_PRELOAD").filter(|named| !named.is_empty()) {
+        return Ok(named.into());
+    }
+    let program =
+        std::env::current_exe().map_err(|error| Failure::new("finding this program's own file", error))?;
+    let beside = program.parent().unwrap_or(&program);
+    let places = [beside.join(NAME), beside.join("../lib").join(NAME), beside.join("../lib/weft").join(NAME)];
+    places.iter().find(|place| place.exists()).and_then(|place| place.canonicalize().ok()).ok_or_else(|| {
+        Failure::new(NAME, format!("it is neither in {} nor in ../lib", beside.display())).remedy(
+            "build it with `cargo build -p weft-preload`, run `make install`, or name it with WEFT_PRELOAD",
+        )
+    })
+}

@@ -1,0 +1,291 @@
+//! A command's connection to the cluster: cluster file, credentials and error messages.
+
+use super::bytes;
+use crate::embedded;
+use crate::failure::Failure;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use weft_client::{Client, ClientOptions, Error, LastKnown};
+use weft_config::Cluster;
+use weft_core::Nanos;
+use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::{Attr, Entry, FileType, InodePath};
+
+/// Number of entries per request.
+const PAGE: u32 = 1000;
+/// Maximum number of symbolic links followed, the limit of Linux.
+const LINKS_MAX: usize = 40;
+
+/// A cluster and a client of it.
+pub struct Weft {
+    /// The cluster as its file describes it.
+    pub cluster: Cluster,
+    /// The client.
+    pub client: Client<RealEnv>,
+}
+
+/// Loads the cluster file that applies.
+pub fn load(file: Option<PathBuf>) -> Result<Cluster, Failure> {
+    Ok(match file {
+        Some(file) => Cluster::load(&file)?,
+        None => Cluster::from_env()?,
+    })
+}
+
+/// Loads the cluster file that applies. If none is configured, creates and starts the embedded cluster as needed.
+pub fn load_or_start(file: Option<PathBuf>) -> Result<Cluster, Failure> {
+    match file.or_else(Cluster::configured) {
+        Some(file) => Ok(Cluster::load(&file)?),
+        None => embedded::ensure(&embedded::state_dir(None)?, false, None),
+    }
+}
+
+impl Weft {
+    /// Loads the cluster file that applies and starts servers of an embedded cluster that do not run. The client's own
+    /// messages about unreachable servers are suppressed, because the command's errors include them.
+    pub fn open(file: Option<PathBuf>) -> Result<Self, Failure> {
+        let cluster = load(file)?;
+        embedded::revive(&cluster)?;
+        weft_client::set_log(|_| ());
+        Self::of(cluster, |_| ())
+    }
+
+    /// Creates a client for a mount. With `pages`, its opens ask whether the kernel may cache pages. Starts servers of
+    /// an embedded cluster that do not run.
+    pub fn for_mount(cluster: Cluster, pages: bool) -> Result<Self, Failure> {
+        embedded::revive(&cluster)?;
+        Self::of(cluster, |options| options.kernel_cache = pages)
+    }
+
+    /// Creates a client of `cluster` with changed options. It connects at its first use.
+    pub fn of(cluster: Cluster, change: impl Fn(&mut ClientOptions)) -> Result<Self, Failure> {
+        let credentials = cluster.credentials()?;
+        let mut options = cluster.client_options();
+        change(&mut options);
+        let client = Client::new(RealEnv::new(), cluster.map(), options, credentials);
+        Ok(Self { cluster, client })
+    }
+
+    /// Returns the path below the mount for `path` with or without the mount's prefix.
+    pub fn inside<'a>(&self, path: &'a str) -> &'a str {
+        self.strip(path).unwrap_or(path).trim_start_matches('/')
+    }
+
+    /// Returns the path below the mount if `path` has the mount's prefix.
+    pub fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let rest = path.strip_prefix(self.cluster.mount.to_str()?)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/'))
+    }
+
+    /// Formats a path below the mount with the mount's prefix.
+    pub fn shown(&self, inside: &str) -> String {
+        let mount = self.cluster.mount.display();
+        let inside = inside.trim_matches('/');
+        if inside.is_empty() { mount.to_string() } else { format!("{mount}/{inside}") }
+    }
+
+    /// Calls `ask` with the path below the mount. Follows symbolic links with absolute targets under the mount.
+    pub fn at<T>(
+        &self,
+        inside: &str,
+        follow: bool,
+        ask: impl Fn(&InodePath) -> weft_client::Result<T>,
+    ) -> Result<T, Failure> {
+        let mut path = bytes::bytes(inside);
+        for _ in 0..LINKS_MAX {
+            match ask(&InodePath::from_root(path, follow)) {
+                Err(Error::ExternalLink { target, rest, .. }) => {
+                    let target = bytes::text(&target);
+                    let Some(below) = self.strip(&target) else {
+                        let why = format!("it is a symbolic link to {target}, outside of Weft");
+                        return Err(Failure::new(self.shown(inside), why));
+                    };
+                    path = bytes::bytes(below.trim_end_matches('/'));
+                    if !rest.is_empty() {
+                        path.push(b'/');
+                        path.extend_from_slice(&rest);
+                    }
+                }
+                Err(error) => return Err(Failure::new(self.shown(inside), why(&error))),
+                Ok(found) => return Ok(found),
+            }
+        }
+        Err(Failure::new(self.shown(inside), posix(libc::ELOOP)))
+    }
+
+    /// Returns the attributes of a path below the mount.
+    pub fn stat(&self, inside: &str, follow: bool) -> Result<Attr, Failure> {
+        self.at(inside, follow, |place| block_on(self.client.stat(place)))
+    }
+
+    /// Returns the attributes of a path below the mount, or the last known ones if a data server is unreachable.
+    pub fn known(&self, inside: &str, follow: bool) -> Result<LastKnown, Failure> {
+        self.at(inside, follow, |place| block_on(self.client.stat_last_known(place)))
+    }
+
+    /// Returns attributes like [`Weft::known`], or `None` if the path does not exist.
+    pub fn look(&self, inside: &str, follow: bool) -> Result<Option<LastKnown>, Failure> {
+        let place = InodePath::from_root(bytes::bytes(inside), follow);
+        match block_on(self.client.stat_last_known(&place)) {
+            Ok(known) => Ok(Some(known)),
+            Err(error) if error.errno() == libc::ENOENT => Ok(None),
+            Err(Error::ExternalLink { .. }) => self.known(inside, follow).map(Some),
+            Err(error) => Err(Failure::new(self.shown(inside), why(&error))),
+        }
+    }
+
+    /// Returns the file type of a path, or `None` if it does not exist.
+    pub fn kind(&self, inside: &str, follow: bool) -> Result<Option<FileType>, Failure> {
+        Ok(self.look(inside, follow)?.map(|known| known.attr.kind))
+    }
+
+    /// Calls `each` with every entry of a directory, ordered by name.
+    pub fn list(
+        &self,
+        inside: &str,
+        with_attr: bool,
+        mut each: impl FnMut(Entry) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut after = Vec::new();
+        loop {
+            let (entries, more) =
+                self.at(inside, true, |place| block_on(self.client.list(place, &after, PAGE, with_attr)))?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            after = last.name.clone();
+            entries.into_iter().try_for_each(&mut each)?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Calls `each` with the path below the mount and the last known attributes of everything at and below `inside`.
+    /// With `bottom_up`, directories come after their entries.
+    pub fn walk(
+        &self,
+        inside: &str,
+        bottom_up: bool,
+        each: &mut dyn FnMut(&str, &LastKnown) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let known = self.known(inside, false)?;
+        self.walk_from(inside, &known, bottom_up, each)
+    }
+
+    fn walk_from(
+        &self,
+        inside: &str,
+        known: &LastKnown,
+        bottom_up: bool,
+        each: &mut dyn FnMut(&str, &LastKnown) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if !bottom_up {
+            each(inside, known)?;
+        }
+        if known.attr.kind == FileType::Directory {
+            // Collect the names first, because `each` may remove them.
+            let mut names = Vec::new();
+            self.list(inside, false, |entry| {
+                names.push(bytes::text(&entry.name));
+                Ok(())
+            })?;
+            for name in names {
+                let path = join(inside, &name);
+                // A name that another process has removed since is not an error.
+                if let Some(known) = self.look(&path, false)? {
+                    self.walk_from(&path, &known, bottom_up, each)?;
+                }
+            }
+        }
+        if bottom_up { each(inside, known) } else { Ok(()) }
+    }
+}
+
+/// Joins `dir/name`, without a leading slash.
+pub fn join(dir: &str, name: &str) -> String {
+    match dir.trim_end_matches('/') {
+        "" => name.to_owned(),
+        dir => format!("{dir}/{name}"),
+    }
+}
+
+/// Returns the last name of a path.
+pub fn base_name(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
+/// Formats a client error: the system's text for the number, and the server's message.
+pub fn why(error: &Error) -> String {
+    match error {
+        Error::Refused(refused) if refused.error.detail.is_empty() => posix(error.errno()),
+        Error::Refused(refused) => refused.error.detail.clone(),
+        other => other.clone().without_path().to_string(),
+    }
+}
+
+/// Files whose size could not be queried, reported at the end of a command.
+#[derive(Default)]
+pub struct InexactSizes(BTreeMap<String, (String, u64)>);
+
+impl InexactSizes {
+    /// Notes a path if its attributes are not exact.
+    pub fn note(&mut self, shown: &str, known: &LastKnown) {
+        let Some(error) = &known.error else { return };
+        let (_, count) = self.0.entry(why(error)).or_insert_with(|| (shown.to_owned(), 0));
+        *count += 1;
+    }
+
+    /// Prints for each reason the number of files and the first one. Returns whether there were any.
+    pub fn print(&self) -> bool {
+        for (why, (first, count)) in &self.0 {
+            let more = match count - 1 {
+                0 => String::new(),
+                more => format!(" (and of {more} more)"),
+            };
+            eprintln!(
+                "{}",
+                Failure::new(first, format!("the size shown{more} is the last known one: {why}"))
+            );
+        }
+        !self.0.is_empty()
+    }
+}
+
+/// Formats an error of a server. The error may contain the server's name already.
+pub fn of_server(name: &str, error: &Error) -> Failure {
+    let why = why(error);
+    let server = format!("server {name}");
+    match why.strip_prefix(&server).is_some_and(|rest| rest.starts_with(' ')) {
+        true => Failure::said(why),
+        false => Failure::new(server, why),
+    }
+}
+
+/// Returns the system's text for an error number.
+pub fn posix(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    match text.split_once(" (os error") {
+        Some((text, _)) => text.to_owned(),
+        None => text,
+    }
+}
+
+/// Open connections to all servers.
+pub struct HeldConnections {
+    /// The client's pool holds the connections.
+    _client: Client<RealEnv>,
+}
+
+impl HeldConnections {
+    /// Connects to all servers of an embedded cluster. Other servers do not end when idle and need no connection.
+    pub fn new(cluster: &Cluster) -> Result<Self, Failure> {
+        let weft = Weft::of(cluster.clone(), |options| {
+            options.retry_for = Nanos(0);
+        })?;
+        if cluster.embedded.is_some() {
+            for (id, server) in cluster.numbered() {
+                block_on(weft.client.status(id)).map_err(|error| of_server(&server.name, &error))?;
+            }
+        }
+        Ok(Self { _client: weft.client })
+    }
+}

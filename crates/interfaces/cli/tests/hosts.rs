@@ -1,0 +1,344 @@
+//! A cluster over TCP with keys, on hosts that are network namespaces of this machine.
+
+mod common;
+
+use common::{WEFT, needs, shown, succeeded};
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// Hosts on one network; removed with the test.
+struct Hosts {
+    names: Vec<String>,
+}
+
+fn ip(args: &str) -> bool {
+    let mut command = Command::new("ip");
+    command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin");
+    command.args(args.split(' ')).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+impl Hosts {
+    /// Creates the hosts. Prints the reason and returns `None` if namespaces cannot be created. Host 0 has the network
+    /// switch of all hosts.
+    fn new(count: usize) -> Option<Self> {
+        needs("ip");
+        // SAFETY: geteuid has no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("SKIPPED: network namespaces need root; run this test as root");
+            return None;
+        }
+        let id = std::process::id();
+        let hosts = Self { names: (0..count).map(|host| format!("weft-{id}-{count}-{host}")).collect() };
+        let first = &hosts.names[0];
+        if !ip(&format!("netns add {first}")) {
+            println!("SKIPPED: this system gives root no network namespaces (`ip netns add` failed)");
+            return None;
+        }
+        let made = ip(&format!("-n {first} link add br0 type bridge"))
+            && ip(&format!("-n {first} addr add 10.77.0.1/24 dev br0"))
+            && ip(&format!("-n {first} link set br0 up"))
+            && ip(&format!("-n {first} link set lo up"))
+            && hosts.names.iter().enumerate().skip(1).all(|(host, name)| {
+                ip(&format!("netns add {name}"))
+                    && ip(&format!(
+                        "link add veth0 netns {name} type veth peer name port{host} netns {first}"
+                    ))
+                    && ip(&format!("-n {first} link set port{host} master br0"))
+                    && ip(&format!("-n {first} link set port{host} up"))
+                    && ip(&format!("-n {name} addr add 10.77.0.{}/24 dev veth0", host + 1))
+                    && ip(&format!("-n {name} link set veth0 up"))
+                    && ip(&format!("-n {name} link set lo up"))
+            });
+        assert!(made, "the network between the namespaces could not be created");
+        Some(hosts)
+    }
+
+    /// Builds `weft ARGS` on a host.
+    fn command(&self, host: usize, cluster: &Path, args: &[&str]) -> Command {
+        let mut command = common::isolated("ip");
+        command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin");
+        command.args(["netns", "exec", &self.names[host], WEFT, "--cluster"]).arg(cluster).args(args);
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+/// A server process that ends with the test.
+struct Server(Child);
+
+impl Server {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("weft starts");
+        let mut line = [0; 6];
+        let out = child.stdout.as_mut().expect("a pipe");
+        out.read_exact(&mut line).expect("the server reports that it is ready");
+        assert_eq!(&line, b"ready\n");
+        Self(child)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Writes a cluster file with one server per host. Each server has two targets, and the first server has the metadata.
+fn cluster_toml(dir: &Path, hosts: &[usize]) -> String {
+    let dir = dir.display();
+    let mut text = format!("[cluster]\nname = \"hosts\"\nkey_file = \"{dir}/cluster.key\"\n");
+    for &host in hosts {
+        let address = format!("tcp:10.77.0.{}:7411", host + 1);
+        let _ = write!(
+            text,
+            "\n[[server]]\nname = \"node{host}\"\naddress = \"{address}\"\nlog = \"{dir}/node{host}.log\"\n"
+        );
+        if host == 0 {
+            let _ = write!(text, "[server.metadata]\npath = \"{dir}/metadata\"\n");
+        }
+        for target in 0..2 {
+            let id = host * 2 + target;
+            let _ =
+                write!(text, "[[server.target]]\nid = {id}\nclass = \"hdd\"\npath = \"{dir}/target{id}\"\n");
+        }
+    }
+    text
+}
+
+fn fails(output: Output, code: i32, words: &str) {
+    let text = shown(&output);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert!(text.contains(words), "{text}");
+}
+
+#[test]
+fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let dir = tempfile::Builder::new().prefix("weft-hosts-").tempdir().expect("a directory");
+    let file = dir.path().join("cluster.toml");
+    std::fs::write(&file, cluster_toml(dir.path(), &[0, 1])).expect("written");
+    let key = dir.path().join("cluster.key");
+    let key_text = key.to_str().expect("text");
+    succeeded(common::undisturbed().args(["key", "make", key_text]));
+
+    // `serve` without a name finds this host's server by its address.
+    let _servers: Vec<_> = (0..2)
+        .map(|host| Server::start(hosts.command(host, &file, &["serve", "--format", "--announce"])))
+        .collect();
+    let status = succeeded(&mut hosts.command(1, &file, &["status"]));
+    assert!(status.contains("node0") && status.contains("node1") && !status.contains("DOWN"), "{status}");
+
+    // Each host reads files that the other one wrote, over all four targets.
+    let source = dir.path().join("source");
+    std::fs::write(&source, (0..5_000_000u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>())
+        .expect("written");
+    let source_text = source.to_str().expect("text");
+    succeeded(&mut hosts.command(0, &file, &["cp", source_text, "/weft/shared"]));
+    let back = dir.path().join("back");
+    succeeded(&mut hosts.command(1, &file, &["cp", "/weft/shared", back.to_str().expect("text")]));
+    succeeded(Command::new("cmp").arg(&source).arg(&back));
+    let layout = succeeded(&mut hosts.command(1, &file, &["getstripe", "-v", "/weft/shared"]));
+    assert!(layout.contains("20000000 bytes") && layout.contains("stripe count: 4"), "{layout}");
+
+    // A user key acts for its user, who cannot read root's files but can read his own.
+    succeeded(&mut hosts.command(0, &file, &["mkdir", "-m", "700", "/weft/private"]));
+    succeeded(&mut hosts.command(0, &file, &["mkdir", "-m", "1777", "/weft/tmp"]));
+    let user = dir.path().join("user.key");
+    let user_text = user.to_str().expect("text");
+    let make = ["key", "user", "4242", "--groups", "4243", "--key", key_text, "-o", user_text];
+    succeeded(common::undisturbed().args(make));
+    let as_user = |args: &[&str]| {
+        let mut command = hosts.command(1, &file, args);
+        command.env("WEFT_KEY", &user);
+        command
+    };
+    fails(as_user(&["touch", "/weft/private/x"]).output().expect("starts"), 1, "Permission denied");
+    succeeded(&mut as_user(&["touch", "/weft/tmp/mine"]));
+    let stat = succeeded(&mut hosts.command(0, &file, &["stat", "/weft/tmp/mine"]));
+    assert!(stat.contains("Uid: (4242/") && stat.contains("Gid: (4243/"), "{stat}");
+
+    // The key of another cluster is refused.
+    let other = dir.path().join("other.key");
+    let other_text = other.to_str().expect("text");
+    succeeded(common::undisturbed().args(["key", "make", other_text]));
+    let mut stranger = hosts.command(1, &file, &["ls", "/weft"]);
+    let output = stranger.env("WEFT_KEY", &other).output().expect("starts");
+    assert!(!output.status.success(), "{}", shown(&output));
+    assert!(!shown(&output).contains("shared"), "{}", shown(&output));
+
+    // A disconnected host gives an error that names it, within bounded time.
+    assert!(ip(&format!("-n {} link set veth0 down", hosts.names[1])));
+    let began = std::time::Instant::now();
+    let output = hosts.command(0, &file, &["status"]).output().expect("starts");
+    assert!(began.elapsed() < std::time::Duration::from_secs(4), "{:?}", began.elapsed());
+    fails(output, 1, "server node1 is down");
+    assert!(ip(&format!("-n {} link set veth0 up", hosts.names[1])));
+
+    // Each host stops its own server, and only an administrator may do so.
+    fails(as_user(&["stop"]).output().expect("starts"), 1, "server node1");
+    assert_eq!(succeeded(&mut hosts.command(1, &file, &["stop"])), "stopped node1\n");
+    assert_eq!(succeeded(&mut hosts.command(0, &file, &["stop"])), "stopped node0\n");
+}
+
+/// Stops a server in order.
+fn stop(hosts: &Hosts, host: usize, file: &Path, mut server: Server) {
+    succeeded(&mut hosts.command(host, file, &["stop"]));
+    assert!(server.0.wait().expect("waited for").success());
+}
+
+#[test]
+fn a_host_joins_and_another_one_leaves_while_a_program_uses_the_files() {
+    const FILES: usize = 6;
+    let Some(hosts) = Hosts::new(3) else { return };
+    let dir = tempfile::Builder::new().prefix("weft-hosts-").tempdir().expect("a directory");
+    let file = dir.path().join("cluster.toml");
+    std::fs::write(&file, cluster_toml(dir.path(), &[0, 1])).expect("written");
+    let key = dir.path().join("cluster.key");
+    succeeded(common::undisturbed().args(["key", "make"]).arg(&key));
+    let start = |host: usize, args: &[&str]| {
+        Server::start(hosts.command(host, &file, &[&["serve", "--announce"], args].concat()))
+    };
+    let first = start(0, &["--format"]);
+    let leaving = start(1, &["--format"]);
+    for number in 0..FILES as u32 {
+        let local = dir.path().join(format!("file{number}"));
+        let words = (0..150_000 + number).flat_map(|word| (word ^ number << 24).to_le_bytes());
+        std::fs::write(&local, words.collect::<Vec<_>>()).expect("written");
+        let path = format!("/weft/file{number}");
+        succeeded(&mut hosts.command(1, &file, &["setstripe", "-S", "64K", "-c", "2", &path]));
+        succeeded(&mut hosts.command(0, &file, &["cp", local.to_str().expect("text"), &path]));
+    }
+    let hold = |host: usize| {
+        for number in 0..FILES {
+            let output = hosts.command(host, &file, &["cat", &format!("/weft/file{number}")]).output();
+            let output = output.expect("weft starts");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let wanted = std::fs::read(dir.path().join(format!("file{number}"))).expect("the local copy");
+            assert!(output.stdout == wanted, "file{number}: {} wrong bytes", output.stdout.len());
+        }
+    };
+
+    // The third host joins.
+    std::fs::write(&file, cluster_toml(dir.path(), &[0, 1, 2])).expect("written");
+    for target in [4, 5] {
+        std::fs::create_dir(dir.path().join(format!("target{target}"))).expect("a mount point");
+    }
+    stop(&hosts, 0, &file, first);
+    let first = start(0, &[]);
+    let added = succeeded(&mut hosts.command(1, &file, &["server", "add", "node2"]));
+    assert!(added.starts_with("2 targets"), "{added}");
+    let joined = start(2, &[]);
+    let moved = succeeded(&mut hosts.command(2, &file, &["rebalance"]));
+    assert!(moved.contains("moved ") && !moved.contains("moved 0 files"), "{moved}");
+    hold(2);
+
+    // The second host leaves while a program on the third host changes and compares files.
+    let program = "
+        i=0
+        while [ ! -e stop ]; do
+            i=$((i + 1)); n=$((i % 6))
+            for at in /weft/file$n file$n; do
+                echo $i | dd of=$at bs=4099 seek=$((i % 100)) conv=notrunc 2> dd || { cat dd; exit 1; }
+            done
+            cmp /weft/file$n file$n || exit 1
+            echo $i > rounds
+        done";
+    let mut user = hosts.command(2, &file, &["run", "--", "sh", "-c", program]);
+    user.current_dir(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let user = user.spawn().expect("weft starts");
+    let rounds = || {
+        let began = std::time::Instant::now();
+        while !dir.path().join("rounds").exists() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(60), "the program does not continue");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        std::fs::remove_file(dir.path().join("rounds")).expect("removed");
+    };
+    rounds();
+    let refused = hosts.command(0, &file, &["server", "remove", "node1"]).output().expect("starts");
+    fails(refused, 1, "weft target drain");
+    let drained = succeeded(&mut hosts.command(0, &file, &["target", "drain", "2", "3"]));
+    assert!(drained.contains("holds no data") && !drained.contains("moved 0 files"), "{drained}");
+    rounds();
+    rounds();
+    std::fs::write(dir.path().join("stop"), "").expect("written");
+    let user = user.wait_with_output().expect("waited for");
+    assert!(user.status.success(), "{}", shown(&user));
+    let smaller = dir.path().join("smaller.toml");
+    std::fs::write(&smaller, cluster_toml(dir.path(), &[0, 2])).expect("written");
+    let check = ["config", "check", smaller.to_str().expect("text")];
+    fails(hosts.command(2, &file, &check).output().expect("starts"), 2, "omits target 2, 3");
+    succeeded(&mut hosts.command(0, &file, &["server", "remove", "node1"]));
+    let right = succeeded(&mut hosts.command(2, &file, &check));
+    assert!(!right.contains("not compared"), "{right}");
+    // The servers after it in the file get other numbers, so all servers stop before the file changes.
+    for (host, server) in [(1, leaving), (2, joined), (0, first)] {
+        stop(&hosts, host, &file, server);
+    }
+    std::fs::copy(&smaller, &file).expect("written");
+    let _servers = [start(0, &[]), start(2, &[])];
+    hold(2);
+    let found = succeeded(&mut hosts.command(2, &file, &["fsck"]));
+    assert!(found.contains(" 0 problems"), "{found}");
+    let refused = hosts.command(0, &file, &["server", "remove", "node0"]).output().expect("starts");
+    fails(refused, 1, "metadata");
+}
+
+#[test]
+fn users_of_one_host_share_a_cluster_by_its_sockets() {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: only root can act for several users; run this test as root");
+        return;
+    }
+    let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
+    let mode = |path: &Path, mode| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("mode");
+    };
+    mode(dir.path(), 0o755);
+    let at = dir.path().display();
+    let cluster = dir.path().join("cluster.toml");
+    let text = format!(
+        "[cluster]\nname = \"shared\"\nkey_file = \"{at}/key\"\n[[server]]\nname = \"s0\"\n\
+         address = \"unix:{at}/s0.sock\"\n[server.metadata]\npath = \"{at}/metadata\"\n\
+         [[server.target]]\nid = 0\nclass = \"hdd\"\npath = \"{at}/target\"\n"
+    );
+    std::fs::write(&cluster, text).expect("written");
+    let weft = |uid: &str, args: &[&str]| {
+        let mut command = common::isolated("setpriv");
+        command.args(["--reuid", uid, "--regid", uid, "--clear-groups", WEFT, "--cluster"]).arg(&cluster);
+        command.args(args).env("HOME", "/nonexistent").stdin(Stdio::null());
+        command
+    };
+    succeeded(common::undisturbed().args(["key", "make"]).arg(dir.path().join("key")));
+    let mut serve = weft("0", &["serve", "--format", "--announce", "s0"]);
+    let mut serve = serve.stdout(Stdio::piped()).spawn().expect("weft starts");
+    let mut ready = [0; 5];
+    serve.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("ready");
+    assert!(ready.starts_with(b"ready"));
+
+    succeeded(&mut weft("0", &["mkdir", "-m", "1777", "/weft/all"]));
+    succeeded(&mut weft("4711", &["mkdir", "-m", "700", "/weft/all/ada"]));
+    succeeded(&mut weft("4711", &["touch", "/weft/all/ada/diary"]));
+    let others = weft("4712", &["ls", "/weft/all/ada"]).output().expect("weft starts");
+    assert_eq!(others.status.code(), Some(1), "{}", shown(&others));
+    let text = String::from_utf8_lossy(&others.stderr).into_owned();
+    assert!(text.contains("/weft/all/ada: Permission denied"), "{text}");
+    let removed = weft("4712", &["rm", "-r", "/weft/all/ada"]).output().expect("weft starts");
+    assert_eq!(removed.status.code(), Some(1), "{}", shown(&removed));
+    assert_eq!(succeeded(&mut weft("4711", &["ls", "/weft/all/ada"])), "diary\n");
+    succeeded(&mut weft("0", &["stop"]));
+    serve.wait().expect("it ends");
+}

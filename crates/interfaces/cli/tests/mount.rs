@@ -1,0 +1,120 @@
+//! `weft mount` and `weft umount`.
+
+mod common;
+
+use common::mounts::{self, Mounted};
+use common::{Embedded, shown, succeeded, undisturbed};
+use std::process::Command;
+
+#[test]
+fn a_mount_shows_files_of_programs_and_is_unmounted() {
+    if !mounts::possible() {
+        return;
+    }
+    let cluster = Embedded::started();
+    cluster.run(["sh", "-c", "echo from a program > /weft/one"]);
+    let dir = cluster.local("mount");
+    let at = dir.to_str().expect("text");
+    assert!(cluster.fails(1, ["mount", at]).contains("mount"), "a directory that is not there");
+    std::fs::create_dir(&dir).expect("made");
+    let said = cluster.weft(["mount", at]);
+    let _mounted = Mounted(dir.clone());
+    assert!(said.contains("is mounted"), "{said}");
+
+    assert_eq!(std::fs::read_to_string(dir.join("one")).expect("read"), "from a program\n");
+    std::fs::write(dir.join("two"), "from the kernel\n").expect("written");
+    assert_eq!(cluster.weft(["cat", "/weft/two"]), "from the kernel\n");
+    // A program on the mount can be executed, which the preload library does not support.
+    let script = dir.join("program");
+    std::fs::copy("/bin/true", &script).expect("copied");
+    succeeded(&mut Command::new(&script));
+    // The idle limit of the servers does not end a mounted cluster, because the mount is connected.
+    let found = Command::new("find").arg(&dir).args(["-type", "f"]).output().expect("find starts");
+    assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 3);
+
+    // A plan for a trace of programs on the mount states where its files are.
+    let (trace, plan) = (cluster.local("trace.csv"), cluster.local("plan.toml"));
+    let rows: String = (0..200).map(|n| format!("read,{at}/two.{},{},4096\n", n % 2, n * 8192)).collect();
+    std::fs::write(&trace, format!("operation,file,offset,length\n{rows}")).expect("written");
+    let [trace, plan] = [&trace, &plan].map(|path| path.to_str().expect("text"));
+    cluster.weft(["plan", trace, "--output", plan]);
+    let map = format!("{at}=/weft");
+    let told = cluster.fails(2, ["apply", plan]);
+    assert!(told.contains(&format!("is mounted there: give --map {map}")), "{told}");
+    let told = cluster.weft(["apply", plan, "--map", &map]);
+    assert!(told.contains("/two.{n}"), "{told}");
+    // A move by the plan needs no options: the plan knows the mount point.
+    std::fs::write(dir.join("two.7"), [7; 50_000]).expect("written");
+    cluster.weft(["migrate", "-c", "1", "-S", "12K", "/weft/two.7"]);
+    let told = cluster.weft(["migrate", "--plan", plan, "/weft/two.7"]);
+    assert!(told.contains("moved 1 file"), "{told}");
+
+    cluster.weft(["umount", at]);
+    assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0, "nothing is mounted any more");
+    assert!(cluster.fails(2, ["umount", at]).contains("no cluster is mounted there"));
+}
+
+#[test]
+fn only_an_empty_directory_is_mounted_over() {
+    if !mounts::possible() {
+        return;
+    }
+    let cluster = Embedded::new();
+    let dir = cluster.local("full");
+    let at = dir.to_str().expect("text");
+    std::fs::create_dir(&dir).expect("made");
+    std::fs::write(dir.join("important"), "a\n").expect("written");
+    cluster.run(["true"]);
+    let said = cluster.fails(1, ["mount", at]);
+    assert!(said.contains("the directory is not empty") && said.contains("--nonempty"), "{said}");
+    let said = cluster.fails(1, ["mount", "/etc"]);
+    assert!(said.contains("weft: /etc: the directory is not empty"), "{said}");
+    let said = cluster.fails(1, ["mount", dir.join("important").to_str().expect("text")]);
+    assert!(said.contains("Not a directory"), "{said}");
+    assert_eq!(std::fs::read_to_string(dir.join("important")).expect("still visible"), "a\n");
+
+    cluster.weft(["mount", "--nonempty", at]);
+    let mounted = Mounted(dir.clone());
+    assert!(!dir.join("important").exists(), "hidden by the mount");
+    let said = cluster.fails(1, ["mount", "--nonempty", at]);
+    assert!(said.contains("mounted there already") && said.contains("weft umount"), "{said}");
+    cluster.weft(["umount", at]);
+    drop(mounted);
+    assert!(dir.join("important").exists());
+}
+
+#[test]
+fn a_mount_without_a_cluster_file_makes_and_starts_the_embedded_cluster() {
+    if !mounts::possible() {
+        return;
+    }
+    let home = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
+    let state = home.path().join("state");
+    let weft = |args: &[&str]| {
+        let mut command = undisturbed();
+        command.env("HOME", home.path()).env("WEFT_STATE", &state).env_remove("XDG_CONFIG_HOME").args(args);
+        succeeded(&mut command)
+    };
+    let dir = home.path().join("mount");
+    std::fs::create_dir(&dir).expect("made");
+    let at = dir.to_str().expect("text");
+    assert!(!state.exists());
+    weft(&["mount", at]);
+    let mounted = Mounted(dir.clone());
+    std::fs::write(dir.join("one"), "by the kernel\n").expect("written");
+    assert_eq!(weft(&["cat", "/weft/one"]), "by the kernel\n");
+
+    // Stopped servers are started as well.
+    weft(&["umount", at]);
+    weft(&["stop"]);
+    weft(&["mount", at]);
+    assert_eq!(std::fs::read_to_string(dir.join("one")).expect("read"), "by the kernel\n");
+    // A mounted cluster is not emptied.
+    let mut fresh = undisturbed();
+    fresh.args(["run", "--fresh", "--state"]).arg(&state).args(["--", "true"]);
+    let refused = fresh.output().expect("weft starts");
+    assert_eq!(refused.status.code(), Some(1), "{}", shown(&refused));
+    weft(&["umount", at]);
+    drop(mounted);
+    weft(&["stop"]);
+}

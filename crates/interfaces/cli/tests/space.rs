@@ -1,0 +1,83 @@
+//! Nearly full targets: new files avoid them, and a message explains it if no other target is left.
+
+mod common;
+
+use common::{Embedded, WEFT, shown};
+
+/// Script for a cluster with targets on small file systems, which it mounts in its own namespace.
+const SCRIPT: &str = r#"
+    weft="$2 --cluster $1/state/cluster.toml"
+    mount -t tmpfs -o size=16m none "$1/small" || exit 77
+    # The targets are copied there, because blank targets would be refused.
+    cp -a "$1/state/targets/ssd2" "$1/state/targets/ssd3" "$1/small/" || exit 1
+    # Until the metadata service knows the free space, which it only asks for now and then when files are created.
+    until_ssds() {
+        n=0
+        while [ $n -lt 300 ]; do
+            n=$((n + 1)); state=refused
+            $weft setstripe --class ssd "/weft/$1$n" 2> "$1.error" && state=made
+            [ $state = "$2" ] && return
+            sleep 0.1
+        done
+        echo "never $2" >&2; exit 1
+    }
+    "$2" run --state "$1/state" -- true || exit 1
+    until_ssds before made
+    $weft df > df.before
+    dd if=/dev/zero of=small/other bs=1M count=15 status=none || exit 1
+    until_ssds full refused
+    $weft df > df.full; $weft status > status.full
+    # Files without a class go to the disks.
+    "$2" run --state "$1/state" -- sh -c 'echo bytes > /weft/anywhere' || exit 1
+    $weft getstripe /weft/anywhere > anywhere
+    rm small/other
+    until_ssds again made
+    $weft df > df.after
+    $weft stop
+"#;
+
+#[test]
+fn new_files_avoid_nearly_full_targets() {
+    let cluster = Embedded::new();
+    cluster.run(["true"]);
+    cluster.weft(["stop"]);
+    let dir = cluster.local("");
+    std::fs::create_dir(dir.join("small")).expect("made");
+    let text = std::fs::read_to_string(cluster.file()).expect("a cluster file");
+    let mut moved = String::new();
+    for line in text.lines() {
+        let path = line.trim_start().starts_with("path = ");
+        match ["ssd2", "ssd3"].iter().find(|ssd| path && line.contains(&format!("targets/{ssd}"))) {
+            Some(ssd) => {
+                let at = dir.join("small").join(ssd);
+                moved += &format!("path = {:?}\nreserve = \"4 MiB\"\n", at.display().to_string());
+            }
+            None => moved += &format!("{line}\n"),
+        }
+    }
+    assert_eq!(moved.matches("reserve").count(), 2, "{text}");
+    std::fs::write(cluster.file(), moved).expect("written");
+    let mut command = common::isolated("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", SCRIPT, "sh"]).arg(&dir).arg(WEFT);
+    let output = command.current_dir(&dir).output().expect("unshare (util-linux)");
+    if output.status.code() == Some(77) || shown(&output).contains("unshare failed") {
+        eprintln!("a small file system cannot be created here: {}", shown(&output));
+        return;
+    }
+    assert!(output.status.success(), "{}", shown(&output));
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).expect(name);
+    let refused = read("full.error");
+    assert!(
+        refused.contains("no target of class ssd has space for a new file") && refused.contains("reserve"),
+        "{refused}"
+    );
+    for name in ["df.before", "df.after"] {
+        assert!(!read(name).contains("nearly full"), "{}", read(name));
+    }
+    for name in ["df.full", "status.full"] {
+        let text = read(name);
+        assert_eq!(text.matches("is nearly full: it gets no new files").count(), 2, "{text}");
+    }
+    let anywhere = read("anywhere");
+    assert!(anywhere.contains("hdd") && !anywhere.contains("ssd"), "{anywhere}");
+}

@@ -1,0 +1,126 @@
+//! Attributes, extended attributes, and space.
+
+use crate::answer::Answer;
+use crate::convert::set_time;
+use crate::failures;
+use crate::filesystem::WeftFilesystem;
+use crate::open::SET_IDS;
+use fuser::{Errno, FileHandle, INodeNo, ReplyStatfs, Request, TimeOrNow};
+use std::ffi::OsStr;
+use std::sync::atomic::Ordering;
+use weft_client::StatFs;
+use weft_core::ByteLen;
+use weft_env::real::block_on;
+use weft_wire::meta::{Attr, SetAttr};
+
+/// Block size of `statfs`.
+const STATFS_BLOCK: u32 = 4096;
+
+/// Changes that `setattr` requests.
+#[derive(Clone, Copy, Default)]
+pub struct Changes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<TimeOrNow>,
+    pub mtime: Option<TimeOrNow>,
+}
+
+impl WeftFilesystem {
+    /// Returns attributes. The kernel relies on those of an open file for offsets: they are exact, or an error. Those
+    /// of a name are the last known ones while a data server is unreachable.
+    pub fn attributes_of(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>) -> Answer<Attr> {
+        match fh.and_then(|fh| self.files.get(fh.0)) {
+            Some(handle) => Ok(block_on(handle.file.attr())?),
+            None => Ok(block_on(self.client(request).stat_last_known(&self.inode_proofs.inode(ino)))?.attr),
+        }
+    }
+
+    /// Changes attributes, including the size. Returns the new attributes.
+    pub fn change(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: Option<FileHandle>,
+        changes: Changes,
+    ) -> Answer<Attr> {
+        let client = self.client(request);
+        let at = self.inode_proofs.inode(ino);
+        if let Some(size) = changes.size {
+            match fh.and_then(|fh| self.files.get(fh.0)) {
+                Some(handle) => block_on(handle.file.truncate(ByteLen(size)))?,
+                None => block_on(client.truncate(&at, ByteLen(size)))
+                    .map_err(|error| error.about(&self.names.path(ino.0)))?,
+            }
+        }
+        if changes.mode.is_some_and(|mode| mode & SET_IDS != 0) {
+            self.files.each(|handle| {
+                if handle.file.file().0 == ino.0 {
+                    handle.set_ids.store(true, Ordering::Relaxed);
+                }
+            });
+        }
+        let set = SetAttr {
+            mode: changes.mode.map(|mode| mode & 0o7777),
+            uid: changes.uid,
+            gid: changes.gid,
+            atime: changes.atime.map(set_time),
+            mtime: changes.mtime.map(set_time),
+        };
+        if set != SetAttr::default() {
+            block_on(client.set_attr(&at, set))?;
+        }
+        Ok(block_on(client.stat_last_known(&at))?.attr)
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+    ) -> Answer<()> {
+        let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
+        let (client, name) = (self.client(request), text(name)?);
+        Ok(block_on(client.set_xattr(&self.inode_proofs.inode(ino), name, value, create, replace))?)
+    }
+
+    /// Returns the value of an extended attribute.
+    pub fn xattr(&self, request: &Request, ino: INodeNo, name: &OsStr) -> Answer<Vec<u8>> {
+        // The kernel queries this one often by itself, and a mount without set-id programs does not need it.
+        if name == "security.capability" {
+            return Err(Errno::ENODATA.into());
+        }
+        if ino == INodeNo::ROOT && name == failures::ATTRIBUTE {
+            return Ok(failures::report().into_bytes());
+        }
+        Ok(block_on(self.client(request).get_xattr(&self.inode_proofs.inode(ino), text(name)?))?)
+    }
+
+    /// Returns the names of all extended attributes, each followed by a zero byte.
+    pub fn xattr_names(&self, request: &Request, ino: INodeNo) -> Answer<Vec<u8>> {
+        let names = block_on(self.client(request).list_xattr(&self.inode_proofs.inode(ino)))?;
+        Ok(names.iter().flat_map(|name| name.bytes().chain([0])).collect())
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, request: &Request, ino: INodeNo, name: &OsStr) -> Answer<()> {
+        Ok(block_on(self.client(request).remove_xattr(&self.inode_proofs.inode(ino), text(name)?))?)
+    }
+}
+
+/// Replies with the free space.
+pub fn statfs(space: &StatFs, reply: ReplyStatfs) {
+    let blocks = |len: ByteLen| len.0 / u64::from(STATFS_BLOCK);
+    let free = blocks(space.free);
+    // Only the space of the metadata device limits inodes.
+    let inodes = space.inodes + space.inodes_free;
+    reply.statfs(blocks(space.total), free, free, inodes, space.inodes_free, STATFS_BLOCK, 255, STATFS_BLOCK);
+}
+
+fn text(name: &OsStr) -> Answer<&str> {
+    Ok(name.to_str().ok_or(Errno::EINVAL)?)
+}

@@ -1,0 +1,128 @@
+//! Open directories, and positions in them.
+//!
+//! The kernel identifies the next entry by a number from an earlier reply. The metadata service lists by name. An open
+//! directory therefore remembers, for each page that it fetched, the number of its first entry and the name before it.
+//! Listing continues exactly even if names were removed meanwhile, and seeking backward is possible.
+
+use crate::answer::Answer;
+use crate::convert::kind;
+use crate::filesystem::WeftFilesystem;
+use fuser::{Errno, FileHandle, FileType, INodeNo, ReplyDirectory, Request};
+use parking_lot::Mutex;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use weft_client::{Client, Error};
+use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::{Entry, InodePath};
+
+/// Entries per request.
+const PAGE: u32 = 1024;
+
+/// Open directory.
+pub struct Listing {
+    at: InodePath,
+    /// Client of the user who opened it; the mount itself may lack permission.
+    opener: Client<RealEnv>,
+    /// First entry number of each page fetched so far, and the name before it.
+    marks: Vec<(u64, Vec<u8>)>,
+    page: Vec<Entry>,
+    /// Index in `marks` of the current page.
+    current_page: Option<usize>,
+    more: bool,
+}
+
+impl Listing {
+    /// Creates a listing of the directory `at`.
+    pub fn new(at: InodePath, opener: Client<RealEnv>) -> Self {
+        Self { at, opener, marks: vec![(0, Vec::new())], page: Vec::new(), current_page: None, more: true }
+    }
+
+    /// Returns the entry with number `index`, from 0, if it exists.
+    ///
+    /// # Errors
+    /// Errors of the metadata service.
+    pub fn entry(&mut self, client: &Client<RealEnv>, index: u64) -> Result<Option<&Entry>, Error> {
+        if index == 0 && self.current_page != Some(0) {
+            // At the start, list again, as rewinddir promises.
+            self.marks.truncate(1);
+            self.current_page = None;
+        }
+        loop {
+            let mark = self.marks.partition_point(|(first, _)| *first <= index) - 1;
+            if self.current_page != Some(mark) {
+                let after = &self.marks[mark].1;
+                let page = match block_on(client.list(&self.at, after, PAGE, false)) {
+                    Err(error) if error.errno() == libc::EACCES => {
+                        block_on(self.opener.list(&self.at, after, PAGE, false))
+                    }
+                    page => page,
+                };
+                let (entries, more) = page?;
+                self.page = entries;
+                self.more = more;
+                self.current_page = Some(mark);
+            }
+            let first = self.marks[mark].0;
+            let within = (index - first) as usize;
+            if within < self.page.len() {
+                return Ok(self.page.get(within));
+            }
+            let (true, Some(last)) = (self.more, self.page.last()) else {
+                return Ok(None);
+            };
+            let next = (first + self.page.len() as u64, last.name.clone());
+            self.marks.truncate(mark + 1);
+            self.marks.push(next);
+        }
+    }
+
+    /// Discards fetched entries, so that the next listing from the start sees new names.
+    pub fn rewind(&mut self) {
+        self.marks.truncate(1);
+        self.current_page = None;
+    }
+}
+
+impl WeftFilesystem {
+    /// Opens a directory for the caller, who needs permission to read it.
+    pub fn open_directory(&self, request: &Request, ino: INodeNo) -> Answer<FileHandle> {
+        let at = self.inode_proofs.inode(ino);
+        let opener = self.client(request);
+        block_on(opener.access(&at, libc::R_OK as u32))?;
+        Ok(FileHandle(self.directories.insert(Mutex::new(Listing::new(at, opener)))))
+    }
+
+    /// Adds entries from number `first` on, until the kernel's buffer is full.
+    pub fn add_entries(
+        &self,
+        ino: INodeNo,
+        fh: FileHandle,
+        first: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Answer<()> {
+        let listing = self.directories.get(fh.0).ok_or(Errno::EBADF)?;
+        let mut listing = listing.lock();
+        if first == 0 {
+            listing.rewind();
+        }
+        for number in first.. {
+            let full = match number {
+                // The kernel only displays these two; it never looks them up by number.
+                0 => reply.add(ino, 1, FileType::Directory, "."),
+                1 => reply.add(ino, 2, FileType::Directory, ".."),
+                // Permission was checked at opendir, as POSIX requires.
+                _ => match listing.entry(&self.client, number - 2)? {
+                    Some(entry) => {
+                        let name = OsStr::from_bytes(&entry.name);
+                        reply.add(INodeNo(entry.file.0), number + 1, kind(entry.kind), name)
+                    }
+                    None => break,
+                },
+            };
+            if full {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! Causes of the EIO errors returned to the kernel, for the mount's log and for `weft status`.
+//!
+//! The kernel gets only a number. Each cause is logged when it first occurs, and then at most once a minute with the
+//! number of failed requests since. A bounded number of causes is kept; the attribute [`ATTRIBUTE`] of the mount's root
+//! lists them.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use weft_client::Error;
+
+/// Extended attribute of the mount's root with the value of [`report`]. It is never stored.
+pub const ATTRIBUTE: &str = "user.weft.errors";
+/// Maximum number of causes. A new one replaces the one whose last occurrence is oldest.
+const REASONS_MAX: usize = 32;
+/// Interval after which a continuing cause is logged again.
+const LOG_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// One cause with its failed requests.
+#[derive(Clone, Debug)]
+struct Failure {
+    path: String,
+    count: u64,
+    last: Instant,
+    logged: Instant,
+    /// Requests since the last log line.
+    unlogged: u64,
+}
+
+/// All causes in this process.
+#[derive(Default)]
+pub struct Failures(BTreeMap<String, Failure>);
+
+static FAILURES: Mutex<Failures> = Mutex::new(Failures(BTreeMap::new()));
+static LOG: Mutex<fn(&str)> = Mutex::new(|line| eprintln!("weft: {line}"));
+
+/// Sends the log lines to `log` instead of standard error.
+pub fn set_log(log: fn(&str)) {
+    *LOG.lock() = log;
+}
+
+/// Records an error that the kernel gets as EIO.
+pub fn note(error: &Error) {
+    let path = error.path().map(|path| String::from_utf8_lossy(path).into_owned()).unwrap_or_default();
+    let reason = error.clone().without_path().to_string();
+    let line = FAILURES.lock().note(path, reason, Instant::now());
+    if let Some(line) = line {
+        let log = *LOG.lock();
+        log(&line);
+    }
+}
+
+/// Returns one line per cause, most recent first: number of requests, seconds since the last one, its path, and the
+/// cause, separated by tabs.
+pub fn report() -> String {
+    FAILURES.lock().report(Instant::now())
+}
+
+impl Failures {
+    /// Records one request. Returns the line to log, if one is due.
+    fn note(&mut self, path: String, reason: String, now: Instant) -> Option<String> {
+        let about = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        if let Some(known) = self.0.get_mut(&reason) {
+            (known.count, known.last, known.path) = (known.count + 1, now, path);
+            known.unlogged += 1;
+            if now.duration_since(known.logged) < LOG_AGAIN_AFTER {
+                return None;
+            }
+            let count = std::mem::take(&mut known.unlogged);
+            known.logged = now;
+            return Some(format!("EIO: {about}{reason} ({count} requests since the last line about it)"));
+        }
+        if self.0.len() >= REASONS_MAX
+            && let Some(oldest) = self.0.iter().min_by_key(|(_, failure)| failure.last)
+        {
+            let oldest = oldest.0.clone();
+            self.0.remove(&oldest);
+        }
+        let line = format!("EIO: {about}{reason}");
+        self.0.insert(reason, Failure { path, count: 1, last: now, logged: now, unlogged: 0 });
+        Some(line)
+    }
+
+    fn report(&self, now: Instant) -> String {
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_by_key(|(_, failure)| std::cmp::Reverse(failure.last));
+        let plain = |text: &str| text.replace(['\t', '\n'], " ");
+        let line = |(reason, failure): (&String, &Failure)| {
+            let ago = now.duration_since(failure.last).as_secs();
+            format!("{}\t{ago}\t{}\t{}\n", failure.count, plain(&failure.path), plain(reason))
+        };
+        all.into_iter().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_logged_at_first_and_then_once_a_minute_with_its_count() {
+        let (mut failures, start) = (Failures::default(), Instant::now());
+        let mut note = |path: &str, reason: &str, s| {
+            failures.note(path.into(), reason.into(), start + Duration::from_secs(s))
+        };
+        assert_eq!(note("a/b", "s2 is down", 0).as_deref(), Some("EIO: a/b: s2 is down"));
+        assert_eq!(note("", "s3 is down", 1).as_deref(), Some("EIO: s3 is down"));
+        assert_eq!(note("c", "s2 is down", 59), None);
+        assert_eq!(
+            note("d\te", "s2 is down", 60).as_deref(),
+            Some("EIO: d\te: s2 is down (2 requests since the last line about it)")
+        );
+        assert_eq!(note("e", "s2 is down", 61), None);
+        let now = start + Duration::from_secs(70);
+        assert_eq!(failures.report(now), "4\t9\te\ts2 is down\n1\t69\t\ts3 is down\n");
+    }
+
+    #[test]
+    fn the_number_of_causes_is_bounded() {
+        let (mut failures, start) = (Failures::default(), Instant::now());
+        for reason in 0..100u64 {
+            failures.note(String::new(), format!("{reason}"), start + Duration::from_secs(reason));
+        }
+        let report = failures.report(start + Duration::from_secs(100));
+        assert_eq!(report.lines().count(), REASONS_MAX);
+        assert!(report.starts_with("1\t1\t\t99\n") && report.ends_with("\t68\n"), "{report}");
+    }
+}

@@ -1,0 +1,532 @@
+//! Requests of the kernel, each as one call of the client library.
+//!
+//! This file dispatches requests. Longer implementations are in one file per kind of request: [`crate::open`],
+//! [`crate::data`], [`crate::attributes`], [`crate::directories`], [`crate::locks`].
+
+use crate::MountOptions;
+use crate::answer::{self, Answer, Refusal, done};
+use crate::attributes::{self, Changes};
+use crate::caller::identity;
+use crate::convert::{attr, kind_of_mode};
+use crate::directories::Listing;
+use crate::handles::Handles;
+use crate::inode_proofs::InodeProofs;
+use crate::locks::LockCall;
+use crate::names::Names;
+use crate::open::OpenHandle;
+use crate::pages::Pages;
+use crate::splice::Splicer;
+use fuser::{
+    AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
+};
+use parking_lot::Mutex;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, SystemTime};
+use weft_client::{Client, Error};
+use weft_core::{Extent, FileOffset};
+use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::Attr;
+
+/// Maximum length of a write that the kernel may send and of a read that it may request, in bytes.
+pub const TRANSFER_LEN_MAX: u32 = 1 << 20;
+
+/// File system that the kernel sees.
+pub struct WeftFilesystem {
+    pub client: Client<RealEnv>,
+    options: MountOptions,
+    /// Whether all servers are on this host.
+    pub colocated: bool,
+    pub splicer: Arc<Splicer>,
+    pub files: Handles<OpenHandle>,
+    pub directories: Handles<Mutex<Listing>>,
+    /// Names for messages.
+    pub names: Names,
+    pub pages: Arc<Pages>,
+    pub inode_proofs: InodeProofs,
+    /// Number of waits for locks in progress.
+    pub lock_waits: Arc<AtomicU32>,
+}
+
+impl WeftFilesystem {
+    pub fn new(
+        client: Client<RealEnv>,
+        options: MountOptions,
+        colocated: bool,
+        splicer: Arc<Splicer>,
+    ) -> Self {
+        Self {
+            colocated,
+            splicer,
+            pages: Pages::new(client.clone()),
+            client,
+            options,
+            files: Handles::new(),
+            directories: Handles::new(),
+            names: Names::default(),
+            inode_proofs: InodeProofs::default(),
+            lock_waits: Arc::default(),
+        }
+    }
+
+    /// Returns the client in the caller's name.
+    pub fn client(&self, request: &Request) -> Client<RealEnv> {
+        self.client.on_behalf(identity(request))
+    }
+
+    fn ttl(&self) -> Duration {
+        self.options.attribute_ttl
+    }
+
+    /// Replies with a name and its inode, which the kernel may use from then on.
+    fn entry(&self, result: Result<Attr, Error>, reply: ReplyEntry) {
+        if let Ok(found) = &result {
+            self.inode_proofs.learn(found);
+        }
+        answer::entry(result.map_err(Refusal::from), self.ttl(), reply);
+    }
+
+    fn attr(&self, result: Answer<Attr>, reply: ReplyAttr) {
+        answer::attributes(result, self.ttl(), reply);
+    }
+}
+
+fn finished(result: Result<(), Error>, reply: ReplyEmpty) {
+    done(result.map_err(Refusal::from), reply);
+}
+
+impl Drop for WeftFilesystem {
+    fn drop(&mut self) {
+        self.pages.end();
+    }
+}
+
+impl Filesystem for WeftFilesystem {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let _ = config.set_max_write(TRANSFER_LEN_MAX);
+        let _ = config.set_max_readahead(TRANSFER_LEN_MAX);
+        let _ = config.set_max_background(64);
+        // Each flag is useful by itself; an old kernel may lack some.
+        for wanted in [
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            // The metadata service decides when pages are dropped, not a change of attributes: without this flag the
+            // kernel queries attributes before each read.
+            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            // A write reports whether it clears set-id bits, so that the kernel need not query before each write.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            // The kernel applies the umask unless a default ACL exists, which Weft does not have.
+        ] {
+            let _ = config.add_capabilities(wanted);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = block_on(self.client(request).stat_last_known(&self.inode_proofs.child(parent, name)));
+        if let Ok(known) = &found {
+            self.names.learn(known.attr.file.0, parent.0, name.as_bytes());
+        }
+        self.entry(found.map(|known| known.attr), reply);
+    }
+
+    fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
+        self.inode_proofs.forget(ino.0, nlookup);
+    }
+
+    fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.attr(self.attributes_of(request, ino, fh), reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = Changes { mode, uid, gid, size, atime, mtime };
+        self.attr(self.change(request, ino, fh, changes), reply);
+    }
+
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        match block_on(self.client(request).readlink(&self.inode_proofs.inode(ino))) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(Refusal::from(error).0),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(kind) = kind_of_mode(mode) else { return reply.error(Errno::EINVAL) };
+        let mode = mode & 0o7777 & !umask;
+        let client = self.client(request);
+        self.entry(
+            block_on(client.mknod(&self.inode_proofs.child(parent, name), kind, mode, u64::from(rdev))),
+            reply,
+        );
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let mode = mode & 0o7777 & !umask;
+        self.entry(block_on(self.client(request).mkdir(&self.inode_proofs.child(parent, name), mode)), reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        finished(block_on(self.client(request).unlink(&self.inode_proofs.child(parent, name))), reply);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        finished(block_on(self.client(request).rmdir(&self.inode_proofs.child(parent, name))), reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        link_name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes();
+        self.entry(
+            block_on(self.client(request).symlink(&self.inode_proofs.child(parent, link_name), target)),
+            reply,
+        );
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if flags.contains(RenameFlags::RENAME_WHITEOUT) {
+            return reply.error(Errno::EINVAL);
+        }
+        let no_replace = flags.contains(RenameFlags::RENAME_NOREPLACE);
+        let exchange = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        let client = self.client(request);
+        let (from, to) = (self.inode_proofs.child(parent, name), self.inode_proofs.child(newparent, newname));
+        finished(block_on(client.rename(&from, &to, no_replace, exchange)), reply);
+    }
+
+    fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        self.entry(
+            block_on(
+                self.client(request)
+                    .link(&self.inode_proofs.inode(ino), &self.inode_proofs.child(newparent, newname)),
+            ),
+            reply,
+        );
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        // The kernel has already created the file, and cut it with a separate setattr.
+        let flags = flags.0 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+        let opened = self.open_at(request, &self.inode_proofs.inode(ino), flags, 0).and_then(|file| {
+            let file = file.with_path(self.names.path(ino.0));
+            if flags & libc::O_ACCMODE == libc::O_RDONLY {
+                block_on(file.require_size())?;
+            }
+            Ok(file)
+        });
+        match opened {
+            Ok(file) => {
+                let (fh, kernel) = self.keep(file, flags);
+                reply.opened(fh, kernel);
+            }
+            Err(Refusal(errno)) => reply.error(errno),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let mode = mode & 0o7777 & !umask;
+        let flags = flags | libc::O_CREAT;
+        match self.open_at(request, &self.inode_proofs.child(parent, name), flags, mode) {
+            Ok(file) => {
+                let found = file.attr_at_open().clone();
+                self.inode_proofs.learn(&found);
+                self.names.learn(found.file.0, parent.0, name.as_bytes());
+                let file = file.with_path(self.names.path(found.file.0));
+                let (fh, kernel) = self.keep(file, flags);
+                reply.created(&self.ttl(), &attr(&found), Generation(0), fh, kernel);
+            }
+            Err(Refusal(errno)) => reply.error(errno),
+        }
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.handle(fh) {
+            Ok(handle) => {
+                let extent = Extent::new(offset, u64::from(size));
+                // The kernel names the lock owner for a program's own reads, but not for reads that fill pages.
+                self.read_for(request.unique(), &handle, extent, lock_owner.is_none(), reply);
+            }
+            Err(Refusal(errno)) => reply.error(errno),
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.handle(fh) {
+            Ok(handle) => {
+                if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                    self.take_set_ids(&handle);
+                }
+                self.write_for(&handle, FileOffset(offset), data, reply);
+            }
+            Err(Refusal(errno)) => reply.error(errno),
+        }
+    }
+
+    fn flush(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        self.flush_handle(fh, lock_owner);
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.close_handle(fh, lock_owner);
+        reply.ok();
+    }
+
+    fn fsync(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        done(self.handle(fh).and_then(|handle| Ok(block_on(handle.file.sync())?)), reply);
+    }
+
+    fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.open_directory(request, ino) {
+            Ok(fh) => reply.opened(fh, FopenFlags::empty()),
+            Err(Refusal(errno)) => reply.error(errno),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        match self.add_entries(ino, fh, offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(Refusal(errno)) => reply.error(errno),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.directories.remove(fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        // Every change of the namespace is durable before its reply.
+        reply.ok();
+    }
+
+    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        match block_on(self.client.statfs()) {
+            Ok(space) => attributes::statfs(&space, reply),
+            Err(error) => reply.error(Refusal::from(error).0),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        done(self.set_xattr(request, ino, name, value, flags), reply);
+    }
+
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        answer::sized(self.xattr(request, ino, name), size, reply);
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        answer::sized(self.xattr_names(request, ino), size, reply);
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(self.remove_xattr(request, ino, name), reply);
+    }
+
+    fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        finished(
+            block_on(self.client(request).access(&self.inode_proofs.inode(ino), mask.bits() as u32)),
+            reply,
+        );
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _pid: u32,
+        reply: ReplyLock,
+    ) {
+        let call =
+            LockCall { owner: lock_owner.0, start, end, kind: typ, thread: request.pid(), wait: false };
+        match self.conflicting_lock(fh, call) {
+            Ok((start, end, typ, pid)) => reply.locked(start, end, typ, pid),
+            Err(Refusal(errno)) => reply.error(errno),
+        }
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let call =
+            LockCall { owner: lock_owner.0, start, end, kind: typ, thread: request.pid(), wait: sleep };
+        self.lock_for(fh, call, reply);
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        done(self.allocate(fh, offset, length, mode), reply);
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        match self.seek(fh, offset, whence) {
+            Ok(at) => reply.offset(at),
+            Err(Refusal(errno)) => reply.error(errno),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The FUSE mount, for every unmodified program.
+//!
+//! Each request of the kernel becomes one call of the client library. This crate contains only the state that the
+//! kernel makes necessary:
+//!
+//! * open handles and positions in directories,
+//! * proofs for the inodes that the kernel knows,
+//! * the caller's identity, and locks of processes behind the mount,
+//! * the rule by which the kernel may keep pages (see `pages`).
+//!
+//! By default, attributes and names are never cached, so that every node sees changes by other nodes at once.
+
+mod answer;
+mod attributes;
+mod caller;
+mod convert;
+mod data;
+mod directories;
+mod dropper;
+pub mod failures;
+mod filesystem;
+mod handles;
+mod inode_proofs;
+mod locks;
+mod names;
+mod open;
+mod pages;
+mod splice;
+
+use filesystem::{TRANSFER_LEN_MAX, WeftFilesystem};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use splice::Splicer;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use weft_client::Client;
+use weft_env::Address;
+use weft_env::real::RealEnv;
+
+/// Options of a mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Allows access by other users; the metadata service checks permissions of each caller. Needs root, or
+    /// `user_allow_other` in /etc/fuse.conf.
+    pub allow_other: bool,
+    /// Rejects changes.
+    pub read_only: bool,
+    /// Number of threads that serve the kernel; `None` for one based on the number of processors.
+    pub threads: Option<usize>,
+    /// Time for which the kernel may cache names and attributes; with zero, changes by other nodes are visible at once.
+    pub attribute_ttl: Duration,
+    /// Whether the kernel may keep pages of files that no other node writes.
+    pub page_cache: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            allow_other: false,
+            read_only: false,
+            threads: None,
+            attribute_ttl: Duration::ZERO,
+            page_cache: true,
+        }
+    }
+}
+
+/// Mount that is served in the background; dropping it unmounts.
+pub struct Mount {
+    session: BackgroundSession,
+}
+
+impl Mount {
+    /// Waits until the file system is unmounted.
+    ///
+    /// # Errors
+    /// Errors of the connection to the kernel.
+    pub fn join(self) -> io::Result<()> {
+        self.session.join()
+    }
+
+    /// Unmounts and waits for the end.
+    ///
+    /// # Errors
+    /// If the mount is busy.
+    pub fn unmount(self) -> io::Result<()> {
+        self.session.umount_and_join()
+    }
+}
+
+/// Mounts the namespace of `client` on `dir` and serves it in the background.
+///
+/// # Errors
+/// If the kernel or fusermount3 rejects the mount, with the reason.
+pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io::Result<Mount> {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(format!("weft:{}", client.map().name)),
+        MountOption::Subtype("weft".to_owned()),
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoAtime,
+    ];
+    if options.allow_other {
+        // The metadata service checks every request, but only the kernel sees opens of pipes and connections to
+        // sockets. The kernel checks those only if it checks everything.
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    if options.read_only {
+        config.mount_options.push(MountOption::RO);
+    }
+    // Only servers on this host lease datafile descriptors.
+    let colocated = is_colocated(&client);
+    let splicer = Arc::new(if colocated { Splicer::new(TRANSFER_LEN_MAX) } else { Splicer::off() });
+    if let Some(len) = splicer.read_len_max(TRANSFER_LEN_MAX) {
+        config.mount_options.push(MountOption::CUSTOM(format!("max_read={len}")));
+    }
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads.unwrap_or_else(|| default_threads(colocated)).max(1));
+    // Separate connections per thread gain nothing, and splicing must know the connection for the reply.
+    config.clone_fd = !colocated;
+    let filesystem = WeftFilesystem::new(client, options.clone(), colocated, Arc::clone(&splicer));
+    let pages = Arc::clone(&filesystem.pages);
+    let session = Session::new(filesystem, dir, &config)?;
+    splicer.begin(session.as_fd())?;
+    let session = session.spawn()?;
+    pages.serve(session.notifier())?;
+    Ok(Mount { session })
+}
+
+/// Whether all servers are on this host.
+fn is_colocated(client: &Client<RealEnv>) -> bool {
+    let here = |address: &Address| matches!(address, Address::Unix(path) if path.exists());
+    client.map().servers.iter().all(|server| server.addresses.iter().any(here))
+}
+
+/// Returns the default number of threads that serve the kernel. If requests wait for the network, there are more
+/// threads than processors. Otherwise more threads would only compete for processors and their caches.
+fn default_threads(colocated: bool) -> usize {
+    let processors = std::thread::available_parallelism().map_or(4, usize::from);
+    if colocated { processors.clamp(4, 16) } else { 8 }
+}

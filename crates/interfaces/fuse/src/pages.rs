@@ -1,0 +1,197 @@
+//! The rule by which the kernel may keep pages.
+//!
+//! | event | action |
+//! | --- | --- |
+//! | open of a file that no other session writes | the kernel may keep pages (`may_cache`) |
+//! | write by this mount | goes to the servers at once |
+//! | write by another session | that session waits until this mount has dropped the pages |
+//! | close by another session that wrote | it waits until all mounts with the file open have dropped its pages |
+//! | last close here | pages stay; the next open may use them if the file's epoch is unchanged |
+//! | connection to the metadata service lost | all pages are dropped, then again after each read until reconnection |
+//!
+//! A read that starts after a write has returned therefore sees the write. The epoch changes whenever a session opens
+//! the file for writing or cuts it.
+//!
+//! An open that keeps no pages can still be mapped, and the kernel holds the pages of a mapping until they are dropped.
+//! A mapping keeps its file open, so that the rule for closes covers it.
+//!
+//! While the connection is lost, this mount cannot learn of writes. When the metadata service starts again, it makes
+//! writers wait until mounts have reported which files they keep.
+
+use crate::dropper::Dropper;
+use fuser::{INodeNo, Notifier};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use weft_client::{Client, OpenFile};
+use weft_core::FileId;
+use weft_env::real::{RealEnv, block_on};
+
+/// Maximum number of files remembered after their last close; beyond it, the oldest are forgotten.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// Pause between attempts to reach the metadata service.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Pages that the kernel keeps for this mount.
+pub struct Pages {
+    client: Client<RealEnv>,
+    kept: Mutex<Kept>,
+    dropper: Arc<Dropper>,
+    /// Whether the metadata service is currently unable to report writes.
+    disconnected: AtomicBool,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Epoch under which the kernel read the pages that it may still have.
+    epochs: HashMap<FileId, u64>,
+    /// Opens with pages, by file.
+    opens: BTreeMap<FileId, u32>,
+    /// Opens without pages, by file; they can be mapped.
+    direct: BTreeMap<FileId, u32>,
+}
+
+impl Kept {
+    fn files(&self) -> BTreeSet<FileId> {
+        self.epochs.keys().chain(self.opens.keys()).chain(self.direct.keys()).copied().collect()
+    }
+}
+
+impl Pages {
+    /// Creates the state without pages.
+    pub fn new(client: Client<RealEnv>) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            kept: Mutex::default(),
+            dropper: Dropper::new(),
+            disconnected: AtomicBool::new(true),
+        })
+    }
+
+    /// Whether new opens may keep pages: only while the metadata service can report writes by other sessions.
+    pub fn may_keep(&self) -> bool {
+        !self.disconnected.load(Ordering::Acquire)
+    }
+
+    /// Registers an open with pages. Returns whether pages of an earlier open are still valid at `epoch`, which becomes
+    /// their new epoch.
+    pub fn opened_with(&self, file: FileId, epoch: u64) -> bool {
+        let mut kept = self.kept.lock();
+        *kept.opens.entry(file).or_default() += 1;
+        if kept.epochs.len() >= REMEMBERED_MAX && !kept.epochs.contains_key(&file) {
+            kept.epochs.clear();
+        }
+        kept.epochs.insert(file, epoch) == Some(epoch)
+    }
+
+    /// Registers the end of an open, with pages or without.
+    pub fn closed(&self, file: FileId, with_pages: bool) {
+        let mut kept = self.kept.lock();
+        let opens = if with_pages { &mut kept.opens } else { &mut kept.direct };
+        if let Some(count) = opens.get_mut(&file) {
+            *count -= 1;
+            if *count == 0 {
+                opens.remove(&file);
+            }
+        }
+    }
+
+    /// Registers an open without pages: later opens must not use the kernel's existing pages.
+    pub fn opened_without(&self, file: FileId) {
+        let mut kept = self.kept.lock();
+        kept.epochs.remove(&file);
+        *kept.direct.entry(file).or_default() += 1;
+    }
+
+    fn forget(&self, file: FileId) {
+        self.kept.lock().epochs.remove(&file);
+    }
+
+    /// Ends the tasks when they have nothing left to do.
+    pub fn end(&self) {
+        self.dropper.end();
+    }
+
+    /// After a read that filled pages, drops those pages whose invalidation would not be reported: all pages while
+    /// disconnected. For an open without pages, only closes of other sessions are reported, not each write.
+    pub fn after_read(&self, file: &OpenFile<RealEnv>, with_pages: bool) {
+        if self.disconnected.load(Ordering::Acquire) || with_pages && !file.receives_invalidations() {
+            self.dropper.drop_later(file.file());
+        }
+    }
+
+    /// After a write that bypassed the kernel's pages: calls `answer` when no open of this mount still keeps pages of
+    /// the file that it read before the write.
+    pub fn after_write_past(&self, file: FileId, answer: impl FnOnce() + Send + 'static) {
+        if self.kept.lock().opens.contains_key(&file) {
+            self.dropper.drop_then(file, Box::new(answer));
+        } else {
+            answer();
+        }
+    }
+
+    /// Starts the tasks that wait for writes of other sessions and drop pages.
+    ///
+    /// # Errors
+    /// If the system cannot create a thread.
+    pub fn serve(self: &Arc<Self>, notifier: Notifier) -> io::Result<()> {
+        self.dropper.serve(notifier.clone())?;
+        let weak = Arc::downgrade(self);
+        let client = self.client.clone();
+        std::thread::Builder::new().name("weft-pages".to_owned()).spawn(move || {
+            while weak.strong_count() > 0 {
+                if block_on(client.listen()).is_err() {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                match weak.upgrade() {
+                    // Drop pages read since the connection broke before keeping any again.
+                    Some(pages) => pages.reconnected(&notifier),
+                    None => return,
+                }
+                let mut done = 0;
+                while let Ok(events) = block_on(client.wait_events(done)) {
+                    let Some(pages) = weak.upgrade() else { return };
+                    for event in &events {
+                        pages.forget(event.file);
+                        let len = i64::try_from(event.end - event.start).unwrap_or(0);
+                        // A length of 0 means to the end. An inode that the kernel does not know is not an error.
+                        let _ = notifier.inval_inode(INodeNo(event.file.0), event.start as i64, len);
+                        done = done.max(event.number);
+                    }
+                }
+                match weak.upgrade() {
+                    Some(pages) => pages.connection_lost(&notifier),
+                    None => return,
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    fn reconnected(&self, notifier: &Notifier) {
+        self.drop_all(notifier);
+        self.disconnected.store(false, Ordering::Release);
+    }
+
+    fn connection_lost(&self, notifier: &Notifier) {
+        self.disconnected.store(true, Ordering::Release);
+        self.drop_all(notifier);
+    }
+
+    fn drop_all(&self, notifier: &Notifier) {
+        let files = {
+            let mut kept = self.kept.lock();
+            let files = kept.files();
+            kept.epochs.clear();
+            files
+        };
+        for file in files {
+            let _ = notifier.inval_inode(INodeNo(file.0), 0, 0);
+        }
+    }
+}

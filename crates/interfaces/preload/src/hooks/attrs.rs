@@ -1,0 +1,361 @@
+//! Attributes: the stat family, permissions, owners, times, file systems.
+
+use crate::backend::backend;
+use crate::errno::{Fail, Res};
+use crate::pathname;
+use crate::route::{WeftPath, full};
+use crate::serve::on_fd;
+use crate::trace::{Operation, posix};
+use libc::{AT_FDCWD, c_char, c_int, c_long, c_uint, gid_t, mode_t, timespec, timeval, uid_t};
+use libc::{stat as Stat, statfs as StatFs, statvfs as StatVfs};
+use weft_core::Timestamp;
+use weft_wire::meta::{SetAttr, SetTime};
+
+unsafe fn fill(weft_path: &WeftPath, follow: bool, out: *mut Stat) -> Res<c_int> {
+    let st = backend()?.stat(weft_path, follow || weft_path.must_dir)?;
+    if weft_path.must_dir && st.st_mode & libc::S_IFMT != libc::S_IFDIR {
+        return Err(libc::ENOTDIR.into());
+    }
+    *out = st;
+    Ok(0)
+}
+
+path_hook! { [stat, stat64] (path: *const c_char, out: *mut Stat) -> c_int,
+    (AT_FDCWD, path) |weft_path| { fill(weft_path, true, out) }
+    trace |start, done| { posix::queried(start, AT_FDCWD, path, done, out) }
+}
+path_hook! { [lstat, lstat64] (path: *const c_char, out: *mut Stat) -> c_int,
+    (AT_FDCWD, path) |weft_path| { fill(weft_path, false, out) }
+    trace |start, done| { posix::queried(start, AT_FDCWD, path, done, out) }
+}
+path_hook! { [__xstat, __xstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int,
+    (AT_FDCWD, path) |weft_path| { fill(weft_path, true, out) }
+    trace |start, done| { posix::queried(start, AT_FDCWD, path, done, out) }
+}
+path_hook! { [__lxstat, __lxstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int,
+    (AT_FDCWD, path) |weft_path| { fill(weft_path, false, out) }
+    trace |start, done| { posix::queried(start, AT_FDCWD, path, done, out) }
+}
+hook! { [fstat, fstat64, __fstat64] (fd: c_int, out: *mut Stat) -> c_int {
+    on_fd(fd, |open| { *out = open.stat()?; Ok(0) })
+} trace |start, done| { posix::whole(start, fd, Operation::Stat, 0, done) } }
+hook! { [__fxstat, __fxstat64] (_version: c_int, fd: c_int, out: *mut Stat) -> c_int {
+    on_fd(fd, |open| { *out = open.stat()?; Ok(0) })
+} trace |start, done| { posix::whole(start, fd, Operation::Stat, 0, done) } }
+
+/// Whether the call refers to the descriptor itself.
+unsafe fn empty(path: *const c_char, flags: c_int) -> bool {
+    path.is_null() || flags & libc::AT_EMPTY_PATH != 0 && *path == 0
+}
+
+fn follows(flags: c_int) -> bool {
+    flags & libc::AT_SYMLINK_NOFOLLOW == 0
+}
+
+path_hook! { [fstatat, fstatat64] (dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
+    (dir, path) |weft_path| { fill(weft_path, follows(flags), out) },
+    if empty(path, flags), |open| { *out = open.stat()?; Ok(0) }
+    trace |start, done| { posix::queried(start, dir, path, done, out) }
+}
+path_hook! { [__fxstatat, __fxstatat64]
+    (_version: c_int, dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
+    (dir, path) |weft_path| { fill(weft_path, follows(flags), out) },
+    if empty(path, flags), |open| { *out = open.stat()?; Ok(0) }
+    trace |start, done| { posix::queried(start, dir, path, done, out) }
+}
+path_hook! { [statx] (dir: c_int, path: *const c_char, flags: c_int, _mask: c_uint, out: *mut libc::statx) -> c_int,
+    (dir, path) |weft_path| {
+        let mut st = std::mem::zeroed();
+        fill(weft_path, follows(flags), &mut st)?;
+        *out = extended(&st);
+        Ok(0)
+    },
+    if empty(path, flags), |open| { *out = extended(&open.stat()?); Ok(0) }
+    trace |start, done| { posix::queried_more(start, dir, path, done, out) }
+}
+
+fn extended(st: &Stat) -> libc::statx {
+    let time = |sec: i64, nsec: i64| {
+        // SAFETY: all zeros is a valid time stamp.
+        let mut at: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+        at.tv_sec = sec;
+        at.tv_nsec = nsec as u32;
+        at
+    };
+    // SAFETY: all zeros is a valid `statx`.
+    let mut out: libc::statx = unsafe { std::mem::zeroed() };
+    out.stx_mask = libc::STATX_BASIC_STATS;
+    out.stx_blksize = st.st_blksize as u32;
+    out.stx_nlink = st.st_nlink as u32;
+    out.stx_uid = st.st_uid;
+    out.stx_gid = st.st_gid;
+    out.stx_mode = st.st_mode as u16;
+    out.stx_ino = st.st_ino;
+    out.stx_size = st.st_size as u64;
+    out.stx_blocks = st.st_blocks as u64;
+    out.stx_atime = time(st.st_atime, st.st_atime_nsec);
+    out.stx_mtime = time(st.st_mtime, st.st_mtime_nsec);
+    out.stx_ctime = time(st.st_ctime, st.st_ctime_nsec);
+    out.stx_rdev_major = libc::major(st.st_rdev);
+    out.stx_rdev_minor = libc::minor(st.st_rdev);
+    out.stx_dev_major = libc::major(st.st_dev);
+    out.stx_dev_minor = libc::minor(st.st_dev);
+    out
+}
+
+path_hook! { [access] (path: *const c_char, mask: c_int) -> c_int,
+    (AT_FDCWD, path) |weft_path| { may(weft_path, mask, true) }
+}
+path_hook! { [euidaccess, eaccess] (path: *const c_char, mask: c_int) -> c_int,
+    (AT_FDCWD, path) |weft_path| { may(weft_path, mask, true) }
+}
+path_hook! { [faccessat] (dir: c_int, path: *const c_char, mask: c_int, flags: c_int) -> c_int,
+    (dir, path) |weft_path| { may(weft_path, mask, follows(flags)) },
+    if empty(path, flags), |open| { may(&open.weft_path()?, mask, true) }
+}
+
+fn may(weft_path: &WeftPath, mask: c_int, follow: bool) -> Res<c_int> {
+    if mask & !7 != 0 {
+        return Err(libc::EINVAL.into());
+    }
+    backend()?.access(weft_path, mask as u32, follow)?;
+    Ok(0)
+}
+
+fn apply(weft_path: &WeftPath, follow: bool, set: SetAttr) -> Res<c_int> {
+    backend()?.set_attr(weft_path, follow, &set)?;
+    Ok(0)
+}
+
+fn mode(mode: mode_t) -> SetAttr {
+    SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() }
+}
+
+fn owner(uid: uid_t, gid: gid_t) -> SetAttr {
+    let given = |id: u32| (id != u32::MAX).then_some(id);
+    SetAttr { uid: given(uid), gid: given(gid), ..SetAttr::default() }
+}
+
+path_hook! { [chmod] (path: *const c_char, bits: mode_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { apply(weft_path, true, mode(bits)) }
+}
+path_hook! { [lchmod] (path: *const c_char, bits: mode_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { change_mode(weft_path, bits, false) }
+}
+path_hook! { [fchmodat] (dir: c_int, path: *const c_char, bits: mode_t, flags: c_int) -> c_int,
+    (dir, path) |weft_path| { change_mode(weft_path, bits, follows(flags)) },
+    if empty(path, flags), |open| { apply(&open.weft_path()?, true, mode(bits)) }
+}
+hook! { [fchmod] (fd: c_int, bits: mode_t) -> c_int {
+    on_fd(fd, |open| apply(&open.weft_path()?, true, mode(bits)))
+} }
+
+/// Links have no permissions of their own.
+fn change_mode(weft_path: &WeftPath, bits: mode_t, follow: bool) -> Res<c_int> {
+    if !follow && backend()?.stat(weft_path, false)?.st_mode & libc::S_IFMT == libc::S_IFLNK {
+        return Err(libc::EOPNOTSUPP.into());
+    }
+    apply(weft_path, true, mode(bits))
+}
+
+path_hook! { [chown] (path: *const c_char, uid: uid_t, gid: gid_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { apply(weft_path, true, owner(uid, gid)) }
+}
+path_hook! { [lchown] (path: *const c_char, uid: uid_t, gid: gid_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { apply(weft_path, false, owner(uid, gid)) }
+}
+path_hook! { [fchownat] (dir: c_int, path: *const c_char, uid: uid_t, gid: gid_t, flags: c_int) -> c_int,
+    (dir, path) |weft_path| { apply(weft_path, follows(flags), owner(uid, gid)) },
+    if empty(path, flags), |open| { apply(&open.weft_path()?, true, owner(uid, gid)) }
+}
+hook! { [fchown] (fd: c_int, uid: uid_t, gid: gid_t) -> c_int {
+    on_fd(fd, |open| apply(&open.weft_path()?, true, owner(uid, gid)))
+} }
+
+fn times(atime: SetTime, mtime: SetTime) -> SetAttr {
+    SetAttr { atime: Some(atime), mtime: Some(mtime), ..SetAttr::default() }
+}
+
+unsafe fn from_specs(specs: *const timespec) -> Res<SetAttr> {
+    if specs.is_null() {
+        return Ok(times(SetTime::Now, SetTime::Now));
+    }
+    let one = |at: timespec| match at.tv_nsec {
+        libc::UTIME_NOW => Ok(Some(SetTime::Now)),
+        libc::UTIME_OMIT => Ok(None),
+        nanos @ 0..1_000_000_000 => Ok(Some(SetTime::At(Timestamp::from_parts(at.tv_sec, nanos as u32)))),
+        _ => Err(Fail::Errno(libc::EINVAL)),
+    };
+    Ok(SetAttr { atime: one(*specs)?, mtime: one(*specs.add(1))?, ..SetAttr::default() })
+}
+
+unsafe fn from_vals(vals: *const timeval) -> Res<SetAttr> {
+    if vals.is_null() {
+        return Ok(times(SetTime::Now, SetTime::Now));
+    }
+    let one = |at: timeval| match at.tv_usec {
+        micros @ 0..1_000_000 => Ok(SetTime::At(Timestamp::from_parts(at.tv_sec, micros as u32 * 1000))),
+        _ => Err(Fail::Errno(libc::EINVAL)),
+    };
+    Ok(times(one(*vals)?, one(*vals.add(1))?))
+}
+
+path_hook! { [utime] (path: *const c_char, at: *const libc::utimbuf) -> c_int,
+    (AT_FDCWD, path) |weft_path| {
+        let set = at.as_ref().map_or_else(
+            || times(SetTime::Now, SetTime::Now),
+            |at| times(SetTime::At(Timestamp::from_parts(at.actime, 0)), SetTime::At(Timestamp::from_parts(at.modtime, 0))),
+        );
+        apply(weft_path, true, set)
+    }
+}
+path_hook! { [utimes] (path: *const c_char, at: *const timeval) -> c_int,
+    (AT_FDCWD, path) |weft_path| { apply(weft_path, true, from_vals(at)?) }
+}
+path_hook! { [lutimes] (path: *const c_char, at: *const timeval) -> c_int,
+    (AT_FDCWD, path) |weft_path| { apply(weft_path, false, from_vals(at)?) }
+}
+path_hook! { [futimesat] (dir: c_int, path: *const c_char, at: *const timeval) -> c_int,
+    (dir, path) |weft_path| { apply(weft_path, true, from_vals(at)?) },
+    if path.is_null(), |open| { apply(&open.weft_path()?, true, from_vals(at)?) }
+}
+path_hook! { [utimensat] (dir: c_int, path: *const c_char, at: *const timespec, flags: c_int) -> c_int,
+    (dir, path) |weft_path| { apply(weft_path, follows(flags), from_specs(at)?) },
+    if empty(path, flags), |open| { apply(&open.weft_path()?, true, from_specs(at)?) }
+}
+hook! { [futimens] (fd: c_int, at: *const timespec) -> c_int {
+    on_fd(fd, |open| apply(&open.weft_path()?, true, from_specs(at)?))
+} }
+hook! { [futimes] (fd: c_int, at: *const timeval) -> c_int {
+    on_fd(fd, |open| apply(&open.weft_path()?, true, from_vals(at)?))
+} }
+
+fn space() -> Res<StatFs> {
+    backend()?.statfs()
+}
+
+/// Returns the space of the file system at a path that must exist.
+fn space_at(weft_path: &WeftPath) -> Res<StatFs> {
+    backend()?.stat(weft_path, true)?;
+    space()
+}
+
+fn as_statvfs(from: &StatFs) -> StatVfs {
+    // SAFETY: all zeros is a valid `statvfs`.
+    let mut out: StatVfs = unsafe { std::mem::zeroed() };
+    out.f_bsize = from.f_bsize as u64;
+    out.f_frsize = from.f_bsize as u64;
+    out.f_blocks = from.f_blocks;
+    out.f_bfree = from.f_bfree;
+    out.f_bavail = from.f_bavail;
+    out.f_files = from.f_files;
+    out.f_ffree = from.f_ffree;
+    out.f_favail = from.f_ffree;
+    out.f_namemax = 255;
+    out
+}
+
+path_hook! { [statfs, statfs64, __statfs] (path: *const c_char, out: *mut StatFs) -> c_int,
+    (AT_FDCWD, path) |weft_path| { *out = space_at(weft_path)?; Ok(0) }
+}
+path_hook! { [statvfs, statvfs64] (path: *const c_char, out: *mut StatVfs) -> c_int,
+    (AT_FDCWD, path) |weft_path| { *out = as_statvfs(&space_at(weft_path)?); Ok(0) }
+}
+hook! { [fstatfs, fstatfs64] (fd: c_int, out: *mut StatFs) -> c_int {
+    on_fd(fd, |_| { *out = space()?; Ok(0) })
+} }
+hook! { [fstatvfs, fstatvfs64] (fd: c_int, out: *mut StatVfs) -> c_int {
+    on_fd(fd, |_| { *out = as_statvfs(&space()?); Ok(0) })
+} }
+
+fn limit(name: c_int) -> Res<c_long> {
+    Ok(match name {
+        libc::_PC_LINK_MAX => 65_000,
+        libc::_PC_NAME_MAX => 255,
+        libc::_PC_PATH_MAX => 4096,
+        libc::_PC_PIPE_BUF => 4096,
+        libc::_PC_CHOWN_RESTRICTED | libc::_PC_NO_TRUNC => 1,
+        libc::_PC_FILESIZEBITS => 64,
+        libc::_PC_REC_XFER_ALIGN | libc::_PC_REC_MIN_XFER_SIZE | libc::_PC_ALLOC_SIZE_MIN => 4096,
+        libc::_PC_SYMLINK_MAX | libc::_PC_ASYNC_IO | libc::_PC_SYNC_IO | libc::_PC_PRIO_IO => -1,
+        _ => return Err(libc::EINVAL.into()),
+    })
+}
+
+path_hook! { [pathconf] (path: *const c_char, name: c_int) -> c_long,
+    (AT_FDCWD, path) |weft_path| { backend()?.stat(weft_path, true)?; limit(name) }
+}
+hook! { [fpathconf] (fd: c_int, name: c_int) -> c_long { on_fd(fd, |_| limit(name)) } }
+
+hook! { [inotify_add_watch] (_fd: c_int, path: *const c_char, _mask: u32) -> c_int {
+    // Fail with the error that makes programs poll instead of watch.
+    match crate::route::route(AT_FDCWD, path) {
+        crate::route::Route::Ours(_) => Some({ crate::errno::set(libc::ENOSPC); -1 }),
+        _ => None,
+    }
+} }
+
+/// Returns the path from the root of the mount with all links followed.
+pub fn resolved(weft_path: &WeftPath) -> Res<Vec<u8>> {
+    let backend = backend()?;
+    let st = backend.stat(weft_path, true)?;
+    if weft_path.must_dir && st.st_mode & libc::S_IFMT != libc::S_IFDIR {
+        return Err(libc::ENOTDIR.into());
+    }
+    let mut done: Vec<u8> = Vec::new();
+    let mut todo: Vec<Vec<u8>> = pathname::names(&weft_path.text).map(<[u8]>::to_vec).collect();
+    todo.reverse();
+    for _ in 0..10_000 {
+        let Some(name) = todo.pop() else { break };
+        if name == b".." {
+            let cut = done.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+            done.truncate(cut);
+            continue;
+        }
+        let next = pathname::join(if done.is_empty() { b"/" } else { &done }, &name);
+        match backend.readlink(&WeftPath::at(next.clone())) {
+            Ok(target) => {
+                if target.starts_with(b"/") {
+                    // The whole walk succeeded, so an absolute target leads back into the mount.
+                    let full = pathname::fold(&target);
+                    let rest = pathname::below(&crate::config::config().mount, &full).ok_or(libc::EXDEV)?;
+                    done.clear();
+                    todo.extend(
+                        pathname::names(rest).map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter().rev(),
+                    );
+                } else {
+                    todo.extend(
+                        pathname::names(&target).map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter().rev(),
+                    );
+                }
+            }
+            Err(Fail::Moved(path)) => return Err(Fail::Moved(path)),
+            Err(_) => done = next,
+        }
+    }
+    Ok(if done.is_empty() { b"/".to_vec() } else { done })
+}
+
+/// Copies `text` to `out`, or to allocated memory if that is null.
+unsafe fn copy_path(text: &[u8], out: *mut c_char, capacity: usize) -> Res<*mut c_char> {
+    if text.len() >= capacity {
+        return Err(libc::ENAMETOOLONG.into());
+    }
+    let out = if out.is_null() { libc::malloc(text.len() + 1).cast::<c_char>() } else { out };
+    if out.is_null() {
+        return Err(libc::ENOMEM.into());
+    }
+    std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len());
+    *out.add(text.len()) = 0;
+    Ok(out)
+}
+
+path_hook! { [realpath] (path: *const c_char, out: *mut c_char) -> *mut c_char,
+    (AT_FDCWD, path) |weft_path| { copy_path(&full(&resolved(weft_path)?), out, 4096) }
+}
+path_hook! { [__realpath_chk] (path: *const c_char, out: *mut c_char, _room: usize) -> *mut c_char,
+    (AT_FDCWD, path) |weft_path| { copy_path(&full(&resolved(weft_path)?), out, 4096) }
+}
+path_hook! { [canonicalize_file_name] (path: *const c_char) -> *mut c_char,
+    (AT_FDCWD, path) |weft_path| { copy_path(&full(&resolved(weft_path)?), std::ptr::null_mut(), 4096) }
+}

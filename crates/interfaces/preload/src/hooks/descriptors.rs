@@ -1,0 +1,154 @@
+//! Descriptors: duplicating, closing, flags.
+
+use super::{locks, stdio};
+use crate::errno::{self, Res};
+use crate::open::{self, install};
+use crate::serve::{answer, on_fd};
+use crate::trace::{self, posix};
+use crate::{backend, placeholder, sys, table};
+use libc::{c_int, c_uint};
+use std::sync::Arc;
+
+/// Duplicates a descriptor for the same description, with a number of at least `min`.
+fn duplicate(fd: c_int, min: usize, command: c_int) -> Res<c_int> {
+    let open = Arc::clone(&*table::get(fd).ok_or(libc::EBADF)?);
+    let copy = sys::fcntl(fd, command, min)?;
+    install(copy, open)
+}
+
+/// Makes `to` a descriptor of the file of `from`; either may be a Weft descriptor.
+fn duplicate_to(from: c_int, to: c_int, flags: c_int) -> Res<c_int> {
+    stdio::before_replacing(to);
+    let open = table::get(from).map(|open| Arc::clone(&open));
+    // The old file of `to` is closed silently, as by dup2, after the kernel has replaced the descriptor.
+    let old = table::get(to).map(|open| Arc::clone(&open));
+    if let Some(old) = &old {
+        open::release_locks(old);
+    }
+    let fd = sys::dup3(from, to, flags)?;
+    match open {
+        Some(open) => {
+            install(fd, open)?;
+            stdio::follow(fd);
+        }
+        None => {
+            table::remove(fd);
+        }
+    }
+    Ok(fd)
+}
+
+hook! { [dup] (fd: c_int) -> c_int {
+    on_fd(fd, |_| duplicate(fd, 0, libc::F_DUPFD))
+} trace |_start, done| { posix::replaced(done) } }
+
+hook! { [dup2, __dup2] (from: c_int, to: c_int) -> c_int {
+    if !table::is_ours(from) && !table::is_ours(to) || crate::guard::inside() {
+        None
+    } else if from == to {
+        Some(to)
+    } else {
+        Some(answer(|| duplicate_to(from, to, 0)))
+    }
+} trace |_start, done| { posix::replaced(done) } }
+
+hook! { [dup3] (from: c_int, to: c_int, flags: c_int) -> c_int {
+    if !table::is_ours(from) && !table::is_ours(to) || crate::guard::inside() || from == to {
+        None
+    } else {
+        Some(answer(|| duplicate_to(from, to, flags)))
+    }
+} trace |_start, done| { posix::replaced(done) } }
+
+hook! { [close, __close] (fd: c_int) -> c_int {
+    if table::is_ours(fd) && !crate::guard::inside() {
+        Some(answer(|| open::close(fd).map(|()| 0)))
+    } else if is_internal(fd) {
+        errno::set(libc::EBADF);
+        Some(-1)
+    } else {
+        None
+    }
+} trace from { trace::begin().map(|start| (start, posix::closing(fd))) } |(start, was), done| {
+    if done == 0 {
+        posix::closed(start, fd, was);
+    }
+} }
+
+/// Whether the library needs `fd` for itself: a program that closes all descriptors must not close it.
+#[inline]
+fn is_internal(fd: c_int) -> bool {
+    backend::in_use() && placeholder::is_internal(fd) && !crate::guard::inside()
+}
+
+/// Closes the Weft descriptors in the range one by one, then lets the kernel close the rest below the library's own
+/// numbers.
+unsafe fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = 4;
+    if flags & CLOEXEC == 0 {
+        posix::forgotten(first, last);
+        for fd in table::all(first, last) {
+            let _ = crate::serve::inside(|| open::close(fd));
+        }
+    }
+    let real = real!(close_range: fn(c_uint, c_uint, c_int) -> c_int);
+    let mut from = first;
+    for own in placeholder::internal() {
+        let own = own as c_uint;
+        if own < from || own > last {
+            continue;
+        }
+        if own > from && real(from, own - 1, flags) != 0 {
+            return -1;
+        }
+        from = own + 1;
+    }
+    if from > last { 0 } else { real(from, last, flags) }
+}
+
+hook! { [close_range] (first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    (backend::in_use() && first <= last && !crate::guard::inside()).then(|| close_all(first, last, flags))
+} trace |_start, done| {
+    if done == 0 && !backend::in_use() {
+        posix::forgotten(first, last);
+    }
+} }
+
+/// Implements `closefrom`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    if backend::in_use() {
+        close_all(first.max(0) as c_uint, c_uint::MAX, 0);
+    } else {
+        posix::forgotten(first.max(0) as c_uint, c_uint::MAX);
+        real!(closefrom: fn(c_int) -> ())(first);
+    }
+}
+
+hook! { [fcntl, fcntl64, __fcntl] (fd: c_int, command: c_int, argument: usize) -> c_int {
+    on_fd(fd, |open| match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, argument, command),
+        libc::F_GETFD | libc::F_SETFD => Ok(sys::fcntl(fd, command, argument)?),
+        libc::F_GETFL => Ok(open.flags()),
+        libc::F_SETFL => {
+            open.set_flags(argument as c_int);
+            Ok(0)
+        }
+        libc::F_GETLK | libc::F_OFD_GETLK => {
+            locks::test(open, fd, argument as *mut libc::flock, command == libc::F_OFD_GETLK)
+        }
+        libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
+            let by_handle = command == libc::F_OFD_SETLK || command == libc::F_OFD_SETLKW;
+            let wait = command == libc::F_SETLKW || command == libc::F_OFD_SETLKW;
+            locks::set(open, fd, argument as *const libc::flock, by_handle, wait)
+        }
+        libc::F_SETOWN | libc::F_GETOWN => Ok(0),
+        libc::F_GETLEASE => Ok(libc::F_UNLCK),
+        libc::F_SETLEASE => Err(libc::EAGAIN.into()),
+        _ => Err(libc::EINVAL.into()),
+    })
+} trace |_start, done| {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        posix::replaced(done);
+    }
+} }

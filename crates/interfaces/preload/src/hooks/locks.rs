@@ -1,0 +1,191 @@
+//! Locks: fcntl records (per process and per description), flock, lockf.
+
+use crate::errno::Res;
+use crate::open::{self, Open, note_lock};
+use crate::serve::on_fd;
+use crate::sys;
+use libc::{c_int, c_short, off_t};
+use std::sync::Once;
+use weft_wire::meta::{LockKind, LockRange, LockSpace};
+
+/// Returns the range of a `flock` structure.
+fn range(open: &Open, fd: c_int, lock: &libc::flock) -> Res<LockRange> {
+    let base = match c_int::from(lock.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => sys::lseek(fd, 0, libc::SEEK_CUR)?,
+        libc::SEEK_END => open.file()?.size()? as i64,
+        _ => return Err(libc::EINVAL.into()),
+    };
+    let start = base.checked_add(lock.l_start).ok_or(libc::EOVERFLOW)?;
+    // A negative length means the bytes before the start.
+    let (start, end) = match lock.l_len {
+        0 => (start, None),
+        len if len > 0 => (start, Some(start.checked_add(len).ok_or(libc::EOVERFLOW)?)),
+        len => (start.checked_add(len).ok_or(libc::EINVAL)?, Some(start)),
+    };
+    let start = u64::try_from(start).map_err(|_| libc::EINVAL)?;
+    let end = match end {
+        Some(end) => u64::try_from(end).map_err(|_| libc::EINVAL)?,
+        None => u64::MAX,
+    };
+    Ok(LockRange { start, end })
+}
+
+fn kind(of: c_short) -> Res<Option<LockKind>> {
+    match c_int::from(of) {
+        libc::F_RDLCK => Ok(Some(LockKind::Shared)),
+        libc::F_WRLCK => Ok(Some(LockKind::Exclusive)),
+        libc::F_UNLCK => Ok(None),
+        _ => Err(libc::EINVAL.into()),
+    }
+}
+
+/// Implements `F_SETLK` and similar commands.
+///
+/// # Safety
+/// `lock` is null or valid.
+pub unsafe fn set(
+    open: &Open,
+    fd: c_int,
+    lock: *const libc::flock,
+    by_handle: bool,
+    wait: bool,
+) -> Res<c_int> {
+    let lock = lock.as_ref().ok_or(libc::EFAULT)?;
+    if by_handle && lock.l_pid != 0 {
+        return Err(libc::EINVAL.into());
+    }
+    let kind = kind(lock.l_type)?;
+    let access = open.flags() & libc::O_ACCMODE;
+    let missing = match kind {
+        Some(LockKind::Shared) => libc::O_WRONLY,
+        Some(LockKind::Exclusive) => libc::O_RDONLY,
+        None => -1,
+    };
+    if access == missing || open.flags() & libc::O_PATH != 0 {
+        return Err(libc::EBADF.into());
+    }
+    if by_handle && kind.is_some() && open.is_inherited() {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| {
+            sys::complain(
+                "lock: F_OFD_SETLK: the file was opened by another process, and such a lock cannot be held for all \
+                 processes that share it; use flock, or open the file in the process that locks it",
+            );
+        });
+        return Err(libc::ENOLCK.into());
+    }
+    let range = range(open, fd, lock)?;
+    let file = open.file()?;
+    if kind.is_some() && !by_handle {
+        note_lock(file.inode());
+    }
+    waiting(wait, |interrupted| file.lock(LockSpace::Record, by_handle, kind, range, interrupted))?;
+    Ok(0)
+}
+
+/// Implements `F_GETLK`.
+///
+/// # Safety
+/// `lock` is null or valid.
+pub unsafe fn test(open: &Open, fd: c_int, lock: *mut libc::flock, by_handle: bool) -> Res<c_int> {
+    let lock = lock.as_mut().ok_or(libc::EFAULT)?;
+    let wanted = kind(lock.l_type)?.ok_or(libc::EINVAL)?;
+    let range = range(open, fd, lock)?;
+    match open.file()?.test_lock(by_handle, wanted, range)? {
+        None => lock.l_type = libc::F_UNLCK as c_short,
+        Some(held) => {
+            lock.l_type = match held.kind {
+                LockKind::Shared => libc::F_RDLCK,
+                LockKind::Exclusive => libc::F_WRLCK,
+            } as c_short;
+            lock.l_whence = libc::SEEK_SET as c_short;
+            lock.l_start = held.range.start as i64;
+            lock.l_len =
+                if held.range.end > i64::MAX as u64 { 0 } else { (held.range.end - held.range.start) as i64 };
+            lock.l_pid = held.pid as i32;
+        }
+    }
+    Ok(0)
+}
+
+hook! { [flock] (fd: c_int, operation: c_int) -> c_int {
+    on_fd(fd, |open| {
+        let kind = match operation & !libc::LOCK_NB {
+            libc::LOCK_SH => Some(LockKind::Shared),
+            libc::LOCK_EX => Some(LockKind::Exclusive),
+            libc::LOCK_UN => None,
+            _ => return Err(libc::EINVAL.into()),
+        };
+        if open.flags() & libc::O_PATH != 0 {
+            return Err(libc::EBADF.into());
+        }
+        open::flock(open, fd, kind, operation & libc::LOCK_NB == 0)?;
+        Ok(0)
+    })
+} }
+
+hook! { [lockf, lockf64] (fd: c_int, command: c_int, len: off_t) -> c_int {
+    on_fd(fd, |open| {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_whence = libc::SEEK_CUR as c_short;
+        lock.l_len = len;
+        lock.l_type = if command == libc::F_ULOCK { libc::F_UNLCK } else { libc::F_WRLCK } as c_short;
+        match command {
+            libc::F_LOCK => set(open, fd, &lock, false, true),
+            libc::F_TLOCK | libc::F_ULOCK => set(open, fd, &lock, false, false),
+            libc::F_TEST => {
+                test(open, fd, &mut lock, false)?;
+                if c_int::from(lock.l_type) == libc::F_UNLCK { Ok(0) } else { Err(libc::EACCES.into()) }
+            }
+            _ => Err(libc::EINVAL.into()),
+        }
+    })
+} }
+
+/// Runs `work` so that a signal interrupts its waits as it would interrupt a wait in the kernel. Signals are blocked
+/// and checked between the short waits. Handlers run there; one without `SA_RESTART` causes `EINTR`.
+pub fn waiting(wait: bool, work: impl FnOnce(Option<crate::backend::Interrupted<'_>>) -> Res<()>) -> Res<()> {
+    if !wait {
+        return work(None);
+    }
+    // SAFETY: plain signal mask calls on valid sets.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        // Faults of this thread must still end the process where they occur.
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP] {
+            libc::sigdelset(&mut all, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let result = work(Some(&mut || interrupted(&all, &before)));
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        result
+    }
+}
+
+unsafe fn interrupted(all: &libc::sigset_t, before: &libc::sigset_t) -> bool {
+    let mut pending: libc::sigset_t = std::mem::zeroed();
+    libc::sigpending(&mut pending);
+    let mut ends = false;
+    let mut any = false;
+    for signal in 1..=64 {
+        if libc::sigismember(&pending, signal) != 1 || libc::sigismember(before, signal) == 1 {
+            continue;
+        }
+        any = true;
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut action);
+        let handled = action.sa_sigaction != libc::SIG_IGN && action.sa_sigaction != libc::SIG_DFL;
+        ends |= handled && action.sa_flags & libc::SA_RESTART == 0;
+    }
+    if any {
+        // Handlers and default actions, which are the program's own code, run as soon as the mask is removed.
+        let outside = crate::guard::leave();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all, std::ptr::null_mut());
+        drop(outside);
+    }
+    ends
+}

@@ -1,0 +1,38 @@
+//! The hooks, grouped by purpose. Each libc function has one definition here; the modules that it calls implement it.
+
+pub mod aio;
+mod attrs;
+mod cwd;
+mod data;
+mod descriptors;
+mod directories;
+mod locks;
+mod maps;
+#[allow(non_snake_case)] // The names are MPI's.
+mod mpi;
+pub mod names;
+mod openat2;
+pub mod process;
+mod spawn;
+pub mod stdio;
+mod streams;
+mod syscalls;
+mod temporary;
+mod transfer;
+mod walks;
+mod xattrs;
+
+pub use attrs::resolved;
+pub use cwd::path_now;
+pub use locks::waiting;
+
+/// Returns a C string as bytes.
+///
+/// # Safety
+/// `text` is a C string or null.
+unsafe fn bytes<'a>(text: *const libc::c_char) -> crate::errno::Res<&'a [u8]> {
+    if text.is_null() {
+        return Err(libc::EFAULT.into());
+    }
+    Ok(std::ffi::CStr::from_ptr(text).to_bytes())
+}

@@ -1,0 +1,15 @@
+//! MPI hooks: layout hints of `MPI_File_open`, and trace records of MPI-IO.
+//!
+//! One library serves every MPI. Handles are opaque words (an `int` in MPICH's ABI, a pointer in Open MPI's and the
+//! standard one) and are passed on unchanged; only an info object returned by MPI is read with its width. MPI is
+//! queried through its `PMPI_` routines. If an MPI lacks a large-count routine (`_c`), the call goes to the routine
+//! with an `int` count, if the count fits. Without tracing, a routine costs the check of one word and a jump.
+//!
+//! Routines are defined under their `MPI_` and `PMPI_` names: MPICH's Fortran bindings call the former, Open MPI's the
+//! latter. Each calls the next definition of its own name. Nested calls are passed on without a record.
+
+mod abi;
+mod access;
+mod files;
+mod hints;
+mod record;

@@ -1,0 +1,318 @@
+//! Calls that open, create, rename and remove names.
+
+use super::bytes;
+use crate::backend::backend;
+use crate::errno::{self, Fail, Res};
+use crate::open;
+use crate::route::{self, Route, WeftPath};
+use crate::serve::{inside, on_way};
+use crate::trace::{Operation, posix};
+use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+path_hook! { [open, open64, __open, __open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { open::open(weft_path, flags, mode) }
+    trace |start, fd| { posix::opened(start, fd, flags) }
+}
+path_hook! { [__open_2, __open64_2] (path: *const c_char, flags: c_int) -> c_int,
+    (AT_FDCWD, path) |weft_path| { open::open(weft_path, flags, 0) }
+    trace |start, fd| { posix::opened(start, fd, flags) }
+}
+path_hook! { [openat, openat64] (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+    (dir, path) |weft_path| { open::open(weft_path, flags, mode) }
+    trace |start, fd| { posix::opened(start, fd, flags) }
+}
+path_hook! { [__openat_2, __openat64_2] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
+    (dir, path) |weft_path| { open::open(weft_path, flags, 0) }
+    trace |start, fd| { posix::opened(start, fd, flags) }
+}
+path_hook! { [creat, creat64] (path: *const c_char, mode: mode_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { open::open(weft_path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+    trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) }
+}
+
+path_hook! { [name_to_handle_at]
+    (dir: c_int, path: *const c_char, _handle: *mut libc::c_void, _mount: *mut c_int, flags: c_int) -> c_int,
+    (dir, path) |_weft_path| { Err(libc::EOPNOTSUPP.into()) },
+    if flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0, |_| { Err(libc::EOPNOTSUPP.into()) }
+}
+
+fn done(result: Res<()>) -> Res<c_int> {
+    result.map(|()| 0)
+}
+
+path_hook! { [mkdir] (path: *const c_char, mode: mode_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { done(backend()?.mkdir(weft_path, masked(mode))) }
+    trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Mkdir, 0, done) }
+}
+path_hook! { [mkdirat] (dir: c_int, path: *const c_char, mode: mode_t) -> c_int,
+    (dir, path) |weft_path| { done(backend()?.mkdir(weft_path, masked(mode))) }
+    trace |start, done| { posix::named(start, dir, path, Operation::Mkdir, 0, done) }
+}
+path_hook! { [rmdir] (path: *const c_char) -> c_int,
+    (AT_FDCWD, path) |weft_path| { rmdir_weft_path(weft_path, path) }
+    trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Rmdir, 0, done) }
+}
+path_hook! { [unlink] (path: *const c_char) -> c_int,
+    (AT_FDCWD, path) |weft_path| { unlink_weft_path(weft_path) }
+    trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Unlink, 0, done) }
+}
+path_hook! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
+    (dir, path) |weft_path| {
+        if flags & libc::AT_REMOVEDIR != 0 { rmdir_weft_path(weft_path, path) } else { unlink_weft_path(weft_path) }
+    }
+    trace |start, done| {
+        let op = if flags & libc::AT_REMOVEDIR != 0 { Operation::Rmdir } else { Operation::Unlink };
+        posix::named(start, dir, path, op, 0, done);
+    }
+}
+path_hook! { [remove] (path: *const c_char) -> c_int,
+    (AT_FDCWD, path) |weft_path| {
+        match unlink_weft_path(weft_path) {
+            Err(Fail::Errno(libc::EISDIR | libc::EPERM)) => rmdir_weft_path(weft_path, path),
+            other => other,
+        }
+    }
+}
+
+fn unlink_weft_path(weft_path: &WeftPath) -> Res<c_int> {
+    if weft_path.must_dir {
+        // Such a name does not refer to a non-directory, and a directory cannot be unlinked.
+        let kind = backend()?.stat(weft_path, true)?.st_mode & libc::S_IFMT;
+        return Err(if kind == libc::S_IFDIR { libc::EISDIR } else { libc::ENOTDIR }.into());
+    }
+    done(backend()?.unlink(weft_path))
+}
+
+unsafe fn rmdir_weft_path(weft_path: &WeftPath, path: *const c_char) -> Res<c_int> {
+    let text = bytes(path)?;
+    if text == b"." || text.ends_with(b"/.") {
+        return Err(libc::EINVAL.into());
+    }
+    if weft_path.text == b"/" {
+        return Err(libc::EBUSY.into());
+    }
+    done(backend()?.rmdir(weft_path))
+}
+
+path_hook! { [mknod] (path: *const c_char, mode: mode_t, device: dev_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { done(make_node(weft_path, mode, device)) }
+}
+path_hook! { [mknodat] (dir: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int,
+    (dir, path) |weft_path| { done(make_node(weft_path, mode, device)) }
+}
+path_hook! { [__xmknod] (_version: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { done(make_node(weft_path, mode, *device)) }
+}
+path_hook! { [__xmknodat] (_version: c_int, dir: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t)
+    -> c_int,
+    (dir, path) |weft_path| { done(make_node(weft_path, mode, *device)) }
+}
+path_hook! { [mkfifo] (path: *const c_char, mode: mode_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| { done(make_node(weft_path, mode & 0o7777 | libc::S_IFIFO, 0)) }
+}
+path_hook! { [mkfifoat] (dir: c_int, path: *const c_char, mode: mode_t) -> c_int,
+    (dir, path) |weft_path| { done(make_node(weft_path, mode & 0o7777 | libc::S_IFIFO, 0)) }
+}
+
+fn make_node(weft_path: &WeftPath, mode: mode_t, device: dev_t) -> Res<()> {
+    let kind = if mode & libc::S_IFMT == 0 { libc::S_IFREG } else { mode & libc::S_IFMT };
+    backend()?.mknod(weft_path, kind | masked(mode), device)
+}
+
+path_hook! { [symlink] (target: *const c_char, path: *const c_char) -> c_int,
+    (AT_FDCWD, path) |weft_path| { done(backend()?.symlink(weft_path, bytes(target)?)) }
+}
+path_hook! { [symlinkat] (target: *const c_char, dir: c_int, path: *const c_char) -> c_int,
+    (dir, path) |weft_path| { done(backend()?.symlink(weft_path, bytes(target)?)) }
+}
+
+path_hook! { [readlink] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
+    (AT_FDCWD, path) |weft_path| { read_link(weft_path, out, capacity) }
+}
+path_hook! { [__readlink_chk] (path: *const c_char, out: *mut c_char, capacity: size_t, _real: size_t) -> ssize_t,
+    (AT_FDCWD, path) |weft_path| { read_link(weft_path, out, capacity) }
+}
+path_hook! { [readlinkat] (dir: c_int, path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
+    (dir, path) |weft_path| { read_link(weft_path, out, capacity) }
+}
+path_hook! { [__readlinkat_chk]
+    (dir: c_int, path: *const c_char, out: *mut c_char, capacity: size_t, _real: size_t) -> ssize_t,
+    (dir, path) |weft_path| { read_link(weft_path, out, capacity) }
+}
+
+unsafe fn read_link(weft_path: &WeftPath, out: *mut c_char, capacity: size_t) -> Res<ssize_t> {
+    if capacity == 0 {
+        return Err(libc::EINVAL.into());
+    }
+    let target = backend()?.readlink(weft_path)?;
+    let len = target.len().min(capacity);
+    std::ptr::copy_nonoverlapping(target.as_ptr(), out.cast(), len);
+    Ok(len as ssize_t)
+}
+
+/// Serves a call with two paths: if both are in Weft it is served, if one is it fails with `EXDEV`, otherwise it is
+/// foreign.
+unsafe fn both(
+    from: (c_int, *const c_char),
+    to: (c_int, *const c_char),
+    work: impl Fn(&WeftPath, &WeftPath) -> Res<()>,
+    real: impl Fn(*const c_char, *const c_char) -> c_int,
+) -> c_int {
+    let (a, b) = (route::route(from.0, from.1), route::route(to.0, to.1));
+    if matches!((&a, &b), (Route::Foreign, Route::Foreign)) {
+        return real(from.1, to.1);
+    }
+    match (resolve_side(a), resolve_side(b)) {
+        (Ok(PathSide::Ours(a)), Ok(PathSide::Ours(b))) => match inside(|| work(&a, &b)) {
+            Ok(()) => 0,
+            Err(fail) => {
+                errno::set(fail.report());
+                -1
+            }
+        },
+        (Ok(a), Ok(b)) if !a.is_ours() && !b.is_ours() => real(a.path(from.1), b.path(to.1)),
+        (Err(fail), _) | (_, Err(fail)) => {
+            errno::set(fail.errno());
+            -1
+        }
+        _ => {
+            errno::set(libc::EXDEV);
+            -1
+        }
+    }
+}
+
+enum PathSide {
+    Ours(WeftPath),
+    Moved(CString),
+    Foreign,
+}
+
+impl PathSide {
+    fn is_ours(&self) -> bool {
+        matches!(self, Self::Ours(_))
+    }
+    fn path(&self, as_given: *const c_char) -> *const c_char {
+        if let Self::Moved(path) = self { path.as_ptr() } else { as_given }
+    }
+}
+
+/// Determines whether a Weft path really lies in the mount: a link in its directory part may lead out of it.
+fn resolve_side(way: Route) -> Res<PathSide> {
+    let mut found = None;
+    let mut kept = None;
+    let result = on_way::<c_int>(way, &mut kept, |weft_path| {
+        match backend()?.stat(weft_path, false) {
+            Err(Fail::Moved(path)) => return Err(Fail::Moved(path)),
+            // The operation itself handles a missing name.
+            Ok(_) | Err(_) => found = Some(weft_path.clone()),
+        }
+        Ok(0)
+    });
+    Ok(match (result, found, kept) {
+        (Some(_), Some(weft_path), _) => PathSide::Ours(weft_path),
+        (None, _, Some(path)) => PathSide::Moved(path),
+        (None, _, None) => PathSide::Foreign,
+        (Some(_), None, _) => return Err(errno::get().into()),
+    })
+}
+
+fn rename_weft_paths(from: &WeftPath, to: &WeftPath, flags: c_uint) -> Res<()> {
+    if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 {
+        return Err(libc::EINVAL.into());
+    }
+    for side in [from, to] {
+        if side.text == b"/" {
+            return Err(libc::EBUSY.into());
+        }
+    }
+    if from.must_dir || to.must_dir {
+        let kind =
+            backend()?.stat(&WeftPath { must_dir: false, ..from.clone() }, false)?.st_mode & libc::S_IFMT;
+        if kind != libc::S_IFDIR {
+            return Err(libc::ENOTDIR.into());
+        }
+    }
+    let plain = |weft_path: &WeftPath| WeftPath { must_dir: false, ..weft_path.clone() };
+    let (no_replace, exchange) = (flags & libc::RENAME_NOREPLACE != 0, flags & libc::RENAME_EXCHANGE != 0);
+    backend()?.rename(&plain(from), &plain(to), no_replace, exchange)
+}
+
+hook! { [rename] (from: *const c_char, to: *const c_char) -> c_int {
+    let real = real!(rename: fn(*const c_char, *const c_char) -> c_int);
+    Some(both((AT_FDCWD, from), (AT_FDCWD, to), |a, b| rename_weft_paths(a, b, 0), |a, b| real(a, b)))
+} }
+hook! { [renameat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int {
+    let real = real!(renameat: fn(c_int, *const c_char, c_int, *const c_char) -> c_int);
+    Some(both((from_dir, from), (to_dir, to), |a, b| rename_weft_paths(a, b, 0), |a, b| real(from_dir, a, to_dir, b)))
+} }
+hook! { [renameat2] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint)
+    -> c_int {
+    let real = real!(renameat2: fn(c_int, *const c_char, c_int, *const c_char, c_uint) -> c_int);
+    Some(both(
+        (from_dir, from),
+        (to_dir, to),
+        |a, b| rename_weft_paths(a, b, flags),
+        |a, b| real(from_dir, a, to_dir, b, flags),
+    ))
+} }
+hook! { [link] (from: *const c_char, to: *const c_char) -> c_int {
+    let real = real!(link: fn(*const c_char, *const c_char) -> c_int);
+    Some(both((AT_FDCWD, from), (AT_FDCWD, to), |a, b| backend()?.link(a, b, false), |a, b| real(a, b)))
+} }
+hook! { [linkat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int {
+    let real = real!(linkat: fn(c_int, *const c_char, c_int, *const c_char, c_int) -> c_int);
+    let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    Some(both(
+        (from_dir, from),
+        (to_dir, to),
+        |a, b| backend()?.link(a, b, follow),
+        |a, b| real(from_dir, a, to_dir, b, flags),
+    ))
+} }
+
+path_hook! { [truncate, truncate64] (path: *const c_char, size: libc::off_t) -> c_int,
+    (AT_FDCWD, path) |weft_path| {
+        let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+        crate::limits::may_become(size, || Ok(backend()?.stat(weft_path, true)?.st_size as u64))?;
+        done(backend()?.truncate(weft_path, size))
+    }
+    trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Truncate, size, done) }
+}
+
+// File mode creation mask. The kernel reports it only by changing it, so the hook tracks it.
+const UNKNOWN: u32 = u32::MAX;
+static UMASK: AtomicU32 = AtomicU32::new(UNKNOWN);
+
+/// Returns the mask of this process.
+pub fn umask_now() -> u32 {
+    let known = UMASK.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known;
+    }
+    let mask = read_umask().unwrap_or(0o022);
+    UMASK.store(mask, Ordering::Relaxed);
+    mask
+}
+
+fn read_umask() -> Option<u32> {
+    let fd = crate::sys::open(c"/proc/self/status", libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
+    let mut text = [0u8; 512];
+    let got = crate::sys::read(fd, &mut text);
+    crate::sys::close(fd);
+    let text = std::str::from_utf8(&text[..got.ok()?]).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
+/// Returns the permission bits without those that the mask clears.
+pub fn masked(mode: u32) -> u32 {
+    mode & 0o7777 & !umask_now()
+}
+
+hook! { [umask] (mask: mode_t) -> mode_t {
+    UMASK.store(mask & 0o777, Ordering::Relaxed);
+    None
+} }

@@ -1,0 +1,221 @@
+//! `openat2(2)`, which programs call by number: `openat` with restrictions on the walk.
+//!
+//! A restricted walk goes from inode to inode, one name at a time, so that a concurrently replaced name cannot lead
+//! outside the restrictions.
+
+use crate::backend::{Backend, backend};
+use crate::errno::{Fail, Res};
+use crate::open;
+use crate::pathname;
+use crate::route::{self, Base, Route, WeftPath};
+use crate::serve::answer;
+use crate::table;
+use libc::{AT_FDCWD, c_char, c_int, size_t};
+
+/// Linux's `struct open_how`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OpenHow {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+/// Maximum number of links on a walk, as in the kernel.
+const LINKS_MAX: u32 = 40;
+
+/// Serves a call on a Weft file.
+///
+/// # Safety
+/// `path` is null or a C string, `how` is null or points to `size` bytes.
+pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size: size_t) -> Option<c_int> {
+    if path.is_null() || how.is_null() || size < size_of::<OpenHow>() || crate::guard::inside() {
+        return None;
+    }
+    let text = std::ffi::CStr::from_ptr(path).to_bytes();
+    let in_root = (*how).resolve & libc::RESOLVE_IN_ROOT != 0;
+    // With a directory as root, an absolute path starts there.
+    let skipped = if in_root { text.iter().take_while(|&&byte| byte == b'/').count() } else { 0 };
+    let way = route::route(dir, path.add(skipped));
+    let from_ours = if dir == AT_FDCWD { route::cwd().is_some() } else { table::is_ours(dir) };
+    let is_absolute = text.starts_with(b"/") && !in_root;
+    if matches!(way, Route::Foreign) && (is_absolute || !from_ours) {
+        return None;
+    }
+    Some(answer(|| {
+        let extra = std::slice::from_raw_parts(how.cast::<u8>(), size).get(size_of::<OpenHow>()..);
+        if extra.is_some_and(|extra| extra.iter().any(|&byte| byte != 0)) {
+            return Err(libc::E2BIG.into());
+        }
+        let how = *how;
+        let flags = c_int::try_from(how.flags).map_err(|_| libc::EINVAL)?;
+        let known = libc::RESOLVE_NO_XDEV
+            | libc::RESOLVE_NO_MAGICLINKS
+            | libc::RESOLVE_NO_SYMLINKS
+            | libc::RESOLVE_BENEATH
+            | libc::RESOLVE_IN_ROOT
+            | libc::RESOLVE_CACHED;
+        let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+        let scoped = libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT;
+        if how.resolve & !known != 0
+            || how.resolve & scoped == scoped
+            || how.mode & !0o7777 != 0
+            || how.mode != 0 && !makes
+        {
+            return Err(libc::EINVAL.into());
+        }
+        if how.resolve & libc::RESOLVE_CACHED != 0 {
+            // Nothing is cached: the caller retries without the flag.
+            return Err(libc::EAGAIN.into());
+        }
+        if is_absolute && how.resolve & libc::RESOLVE_BENEATH != 0 {
+            return Err(libc::EXDEV.into());
+        }
+        let backend = backend()?;
+        let walk = Walk { backend, resolve: how.resolve, flags };
+        let weft_path = if from_ours && !is_absolute {
+            walk.go(start(backend, dir)?, &text[skipped..])?
+        } else {
+            let Route::Ours(weft_path) = way else { return Err(libc::EXDEV.into()) };
+            if how.resolve & libc::RESOLVE_NO_XDEV != 0 {
+                return Err(libc::EXDEV.into());
+            }
+            let names = pathname::names(&text[skipped..]);
+            let climbs = names.scan(0i64, |depth, name| {
+                *depth += if name == b".." { -1 } else { 1 };
+                Some(*depth)
+            });
+            if how.resolve & scoped != 0 && climbs.min().is_some_and(|lowest| lowest < 0) {
+                return Err(libc::EXDEV.into());
+            }
+            let root = WeftPath::at(b"/".to_vec());
+            let (_, base) = backend.stat_base(&root, true)?;
+            let mut found = walk.go((base, root.text), &weft_path.text)?;
+            found.must_dir = weft_path.must_dir;
+            found
+        };
+        // Links were followed by the walk.
+        open::open(&weft_path, flags | libc::O_NOFOLLOW, how.mode as u32)
+    }))
+}
+
+/// Returns the directory at which a relative path starts: its inode and its path from the root of the mount.
+fn start(backend: &Backend, dir: c_int) -> Res<(Base, Vec<u8>)> {
+    if dir == AT_FDCWD {
+        let text = route::cwd().ok_or(libc::ENOENT)?;
+        return Ok((backend.stat_base(&WeftPath::at(text.clone()), true)?.1, text));
+    }
+    let open = table::get(dir).ok_or(libc::EBADF)?;
+    if !open.is_directory() {
+        return Err(libc::ENOTDIR.into());
+    }
+    Ok((open.directory_base().ok_or(libc::EBADF)?, open.path()))
+}
+
+struct Walk<'a> {
+    backend: &'a Backend,
+    resolve: u64,
+    flags: c_int,
+}
+
+impl Walk<'_> {
+    fn has(&self, limit: u64) -> bool {
+        self.resolve & limit != 0
+    }
+
+    /// Returns the directory and the last name to which `path` leads from `from`.
+    fn go(&self, from: (Base, Vec<u8>), path: &[u8]) -> Res<WeftPath> {
+        let must_dir = pathname::wants_directory(path);
+        let mut dirs = vec![from];
+        let mut todo: Vec<Vec<u8>> = Vec::new();
+        let append = |todo: &mut Vec<Vec<u8>>, path: &[u8]| {
+            let names: Vec<Vec<u8>> = pathname::names(path).map(<[u8]>::to_vec).collect();
+            todo.extend(names.into_iter().rev());
+        };
+        append(&mut todo, path);
+        let mut links = 0;
+        while let Some(name) = todo.pop() {
+            if name == b".." {
+                self.up(&mut dirs)?;
+                continue;
+            }
+            let (base, text) = dirs.last().ok_or(libc::ENOENT)?;
+            let weft_path = below(*base, text, &name);
+            let is_last = todo.is_empty();
+            let kept = is_last && !must_dir;
+            let (st, found) = match self.backend.stat_base(&weft_path, false) {
+                Ok(known) => known,
+                Err(Fail::Errno(libc::ENOENT)) if is_last => return Ok(WeftPath { must_dir, ..weft_path }),
+                Err(fail) => return Err(fail),
+            };
+            let is_link = st.st_mode & libc::S_IFMT == libc::S_IFLNK;
+            let exclusive = libc::O_CREAT | libc::O_EXCL;
+            if is_link
+                && !(kept && (self.flags & libc::O_NOFOLLOW != 0 || self.flags & exclusive == exclusive))
+            {
+                links += 1;
+                if self.has(libc::RESOLVE_NO_SYMLINKS) || links > LINKS_MAX {
+                    return Err(libc::ELOOP.into());
+                }
+                let target = self.backend.readlink(&weft_path)?;
+                let rest = self.restart(&mut dirs, &target)?;
+                append(&mut todo, rest);
+            } else if is_last {
+                return Ok(WeftPath { must_dir, ..weft_path });
+            } else if st.st_mode & libc::S_IFMT == libc::S_IFDIR {
+                dirs.push((found, weft_path.text));
+            } else {
+                return Err(libc::ENOTDIR.into());
+            }
+        }
+        // The path is that of a directory already found.
+        let (base, text) = dirs.pop().ok_or(libc::ENOENT)?;
+        let len = text.len();
+        Ok(WeftPath { text, base: Some((base, len)), must_dir: true })
+    }
+
+    /// Follows `..`.
+    fn up(&self, dirs: &mut Vec<(Base, Vec<u8>)>) -> Res<()> {
+        if dirs.len() > 1 {
+            dirs.pop();
+            return Ok(());
+        }
+        if self.has(libc::RESOLVE_IN_ROOT) {
+            return Ok(());
+        }
+        let Some((base, text)) = dirs.pop().filter(|_| !self.has(libc::RESOLVE_BENEATH)) else {
+            return Err(libc::EXDEV.into());
+        };
+        let root = self.backend.stat(&WeftPath::at(b"/".to_vec()), true)?.st_ino;
+        if base.inode == root {
+            return Err(libc::EXDEV.into());
+        }
+        let parent = WeftPath { text: b"/..".to_vec(), base: Some((base, 0)), must_dir: false };
+        dirs.push((self.backend.stat_base(&parent, true)?.1, pathname::split(&text).0.to_vec()));
+        Ok(())
+    }
+
+    /// Continues at the target of a link: an absolute one from the root, a relative one from the current directory.
+    fn restart<'t>(&self, dirs: &mut Vec<(Base, Vec<u8>)>, target: &'t [u8]) -> Res<&'t [u8]> {
+        if !target.starts_with(b"/") {
+            return Ok(target);
+        }
+        if self.has(libc::RESOLVE_IN_ROOT) {
+            dirs.truncate(1);
+            return Ok(target);
+        }
+        let rest = pathname::below(&crate::config::config().mount, target);
+        let Some(rest) = rest.filter(|_| !self.has(libc::RESOLVE_BENEATH | libc::RESOLVE_NO_XDEV)) else {
+            return Err(libc::EXDEV.into());
+        };
+        let root = WeftPath::at(b"/".to_vec());
+        *dirs = vec![(self.backend.stat_base(&root, true)?.1, root.text)];
+        Ok(rest)
+    }
+}
+
+/// Returns `name` in the directory `base`, whose path is `text`.
+fn below(base: Base, text: &[u8], name: &[u8]) -> WeftPath {
+    let start = if text == b"/" { 0 } else { text.len() };
+    WeftPath { text: pathname::join(text, name), base: Some((base, start)), must_dir: false }
+}

@@ -1,0 +1,293 @@
+//! Programs that start programs: fork and exec, `system` and `popen`.
+
+use crate::lifecycle::{environment_for_exec, own_environment, surviving};
+use crate::{backend, config, errno, route, sys, table};
+use libc::{AT_FDCWD, FILE, c_char, c_int, pid_t};
+use std::ffi::{CStr, CString};
+use weft_wire::meta::OpenFlags;
+
+/// `fork`; moves locks of open files to their keepers first.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn fork() -> pid_t {
+    crate::open::before_sharing();
+    real!(fork: fn() -> pid_t)()
+}
+
+/// Another name of `fork`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __fork() -> pid_t {
+    fork()
+}
+
+/// `vfork` is `fork`: a child that shares memory would remove the descriptors that it closes from the parent's table.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    fork()
+}
+
+/// Another name of `vfork`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __vfork() -> pid_t {
+    fork()
+}
+
+/// Copies a program file from Weft to a memory file, which the kernel can execute.
+fn local_copy(path: *const c_char) -> Option<Result<CString, c_int>> {
+    // SAFETY: the caller's C string.
+    let way = unsafe { route::route(AT_FDCWD, path) };
+    let route::Route::Ours(weft_path) = way else { return None };
+    let mut kept = None;
+    let copied = crate::serve::on_way::<c_int>(route::Route::Ours(weft_path), &mut kept, |weft_path| {
+        let backend = backend::backend()?;
+        backend.access(weft_path, libc::X_OK as u32, true)?;
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let how = backend::OpenRequest { flags, ..backend::OpenRequest::default() };
+        let file = backend.open(weft_path, &how)?;
+        if file.is_directory() {
+            return Err(libc::EACCES.into());
+        }
+        // Not close-on-exec: the interpreter of a script opens it by this number.
+        let fd = sys::memfd(c"weft program", 0)?;
+        let mut buffer = vec![0u8; 1 << 20];
+        let mut at = 0u64;
+        loop {
+            let got = file.read_at(&mut [std::io::IoSliceMut::new(&mut buffer)], at)?;
+            if got == 0 {
+                return Ok(fd);
+            }
+            let mut rest = &buffer[..got];
+            while !rest.is_empty() {
+                rest = &rest[sys::write(fd, rest)?..];
+            }
+            at += got as u64;
+        }
+    });
+    match copied {
+        Some(fd) if fd >= 0 => Some(Ok(sys::c(format!("/proc/self/fd/{fd}").as_bytes()))),
+        Some(_) => Some(Err(errno::get())),
+        None => kept.map(Ok),
+    }
+}
+
+/// Moves locks that the next program image can share to keepers, and reports those that it cannot have.
+fn before_exec() {
+    crate::open::before_sharing();
+    if crate::open::has_record_locks() {
+        sys::complain(
+            "lock: record locks (fcntl, lockf) of this process end with exec; use flock to keep a lock over exec",
+        );
+    }
+}
+
+/// Executes a program with Weft's state in its environment; returns only on failure.
+unsafe fn run(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    let real = real!(execve: fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int);
+    let copy = local_copy(path);
+    let path = match &copy {
+        None => path,
+        Some(Ok(path)) => path.as_ptr(),
+        Some(Err(number)) => {
+            errno::set(*number);
+            return -1;
+        }
+    };
+    before_exec();
+    let environment = environment_for_exec(envp, &surviving());
+    real(path, argv, environment.as_ptr())
+}
+
+hook! { [execve] (path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    config::is_ready().then(|| run(path, argv, envp))
+} }
+hook! { [execv] (path: *const c_char, argv: *const *const c_char) -> c_int {
+    config::is_ready().then(|| run(path, argv, own_environment()))
+} }
+hook! { [execvp] (file: *const c_char, argv: *const *const c_char) -> c_int {
+    config::is_ready().then(|| search(file, argv, own_environment()))
+} }
+hook! { [execvpe] (file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    config::is_ready().then(|| search(file, argv, envp))
+} }
+hook! { [fexecve] (fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    if !config::is_ready() {
+        return real!(fexecve: fn(c_int, *const *const c_char, *const *const c_char) -> c_int)(fd, argv, envp);
+    }
+    let real = real!(fexecve: fn(c_int, *const *const c_char, *const *const c_char) -> c_int);
+    match table::get(fd) {
+        Some(open) => {
+            let path = sys::c(&route::full(&open.path()));
+            drop(open);
+            Some(run(path.as_ptr(), argv, envp))
+        }
+        None => {
+            before_exec();
+            Some(real(fd, argv, environment_for_exec(envp, &surviving()).as_ptr()))
+        }
+    }
+} }
+
+hook! { [execveat]
+    (dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int {
+    if !config::is_ready() || path.is_null() {
+        return real!(execveat: fn(
+            c_int, *const c_char, *const *const c_char, *const *const c_char, c_int
+        ) -> c_int)(dir, path, argv, envp, flags);
+    }
+    if *path == 0 && flags & libc::AT_EMPTY_PATH != 0 && table::is_ours(dir) {
+        return fexecve(dir, argv, envp);
+    }
+    match route::route(dir, path) {
+        route::Route::Foreign => {
+            before_exec();
+            let environment = environment_for_exec(envp, &surviving());
+            Some(real!(execveat: fn(
+                c_int, *const c_char, *const *const c_char, *const *const c_char, c_int
+            ) -> c_int)(dir, path, argv, environment.as_ptr(), flags))
+        }
+        route::Route::Moved(path) => Some(run(path.as_ptr(), argv, envp)),
+        route::Route::Ours(weft_path) => Some(run(sys::c(&route::full(&weft_path.text)).as_ptr(), argv, envp)),
+    }
+} }
+
+/// Finds `file` along PATH like `execvp`.
+pub fn find_program(file: &[u8]) -> Option<CString> {
+    if file.contains(&b'/') {
+        return Some(sys::c(file));
+    }
+    let path = config::variable("PATH").unwrap_or(b"/bin:/usr/bin");
+    for dir in path.split(|&byte| byte == b':') {
+        let dir: &[u8] = if dir.is_empty() { b"." } else { dir };
+        let candidate = sys::c(&crate::pathname::join(dir, file));
+        // SAFETY: a valid C string; the hook sees paths of ours.
+        if unsafe { super::attrs::access(candidate.as_ptr(), libc::X_OK) } == 0 {
+            return Some(candidate);
+        }
+    }
+    None
+}
+
+/// Implements `execvp`: searches PATH, and runs a file of unknown format with the shell.
+unsafe fn search(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    if file.is_null() {
+        errno::set(libc::EFAULT);
+        return -1;
+    }
+    let Some(path) = find_program(CStr::from_ptr(file).to_bytes()) else {
+        errno::set(libc::ENOENT);
+        return -1;
+    };
+    let result = run(path.as_ptr(), argv, envp);
+    if errno::get() == libc::ENOEXEC {
+        let mut with_shell = vec![c"/bin/sh".as_ptr(), path.as_ptr()];
+        let mut at = argv.add(usize::from(!(*argv).is_null()));
+        while !(*at).is_null() {
+            with_shell.push(*at);
+            at = at.add(1);
+        }
+        with_shell.push(std::ptr::null());
+        return run(c"/bin/sh".as_ptr(), with_shell.as_ptr(), envp);
+    }
+    result
+}
+
+// The list forms are variadic, which Rust cannot define: a few instructions store the five register arguments next to
+// the address of those on the stack.
+#[cfg(all(target_arch = "x86_64", not(test)))]
+mod list_forms {
+    use super::*;
+
+    macro_rules! list_form {
+        ($name:ident, $number:literal) => {
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $name() -> c_int {
+                core::arch::naked_asm!(
+                    "push r9",
+                    "push r8",
+                    "push rcx",
+                    "push rdx",
+                    "push rsi",
+                    "mov rsi, rsp",
+                    "lea rdx, [rsp + 48]",
+                    "mov ecx, {number}",
+                    "call {inner}",
+                    "add rsp, 40",
+                    "ret",
+                    number = const $number,
+                    inner = sym list_inner,
+                )
+            }
+        };
+    }
+    list_form!(execl, 0);
+    list_form!(execlp, 1);
+    list_form!(execle, 2);
+
+    unsafe extern "C" fn list_inner(
+        path: *const c_char,
+        registers: *const *const c_char,
+        stack: *const *const c_char,
+        form: u32,
+    ) -> c_int {
+        let nth = |n: usize| if n < 5 { *registers.add(n) } else { *stack.add(n - 5) };
+        let mut argv = Vec::new();
+        loop {
+            let argument = nth(argv.len());
+            argv.push(argument);
+            if argument.is_null() {
+                break;
+            }
+        }
+        match form {
+            0 => run(path, argv.as_ptr(), own_environment()),
+            1 => search(path, argv.as_ptr(), own_environment()),
+            _ => run(path, argv.as_ptr(), nth(argv.len()).cast()),
+        }
+    }
+}
+
+/// Whether a child needs Weft's state in its environment.
+pub fn must_carry() -> bool {
+    route::cwd().is_some()
+        || (backend::in_use() && !table::all(0, u32::MAX).is_empty())
+        || !table::all(0, 2).is_empty()
+}
+
+/// Runs `work` while the process's environment is that of a child, for functions of the C library that start programs
+/// internally.
+unsafe fn with_environment<T>(work: impl FnOnce() -> T) -> T {
+    crate::open::before_sharing();
+    if !must_carry() {
+        return work();
+    }
+    let before = config::environ;
+    let environment = environment_for_exec(before.cast_const().cast(), &surviving());
+    config::environ = environment.as_ptr().cast_mut().cast();
+    let result = work();
+    config::environ = before;
+    result
+}
+
+// The limit on file sizes is cached: see `limits`.
+macro_rules! limit_hook {
+    ($name:ident ($($arg:ident: $ty:ty),*)) => {
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            let done = real!($name: fn($($ty),*) -> c_int)($($arg),*);
+            crate::limits::changed();
+            done
+        }
+    };
+}
+limit_hook!(setrlimit(resource: c_int, limit: *const libc::rlimit));
+limit_hook!(setrlimit64(resource: c_int, limit: *const libc::rlimit64));
+limit_hook!(prlimit(process: pid_t, resource: c_int, new: *const libc::rlimit, old: *mut libc::rlimit));
+limit_hook!(prlimit64(process: pid_t, resource: c_int, new: *const libc::rlimit64, old: *mut libc::rlimit64));
+
+hook! { [system] (command: *const c_char) -> c_int {
+    Some(with_environment(|| real!(system: fn(*const c_char) -> c_int)(command)))
+} }
+hook! { [popen] (command: *const c_char, mode: *const c_char) -> *mut FILE {
+    Some(with_environment(|| real!(popen: fn(*const c_char, *const c_char) -> *mut FILE)(command, mode)))
+} }

@@ -1,0 +1,108 @@
+//! `syscall(2)` by number, for calls that programs make that way because older C libraries had no function for them.
+
+use libc::{c_int, c_long, c_uint, off_t};
+
+hook! { [syscall] (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+    by_number(number, [a, b, c, d, e, f])
+} }
+
+unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, f] = arg;
+    if !crate::config::is_ready() {
+        return None;
+    }
+    // The tracer also records foreign files.
+    let ours = crate::table::is_ours(a as c_int) || crate::trace::is_on();
+    Some(match number {
+        libc::SYS_getdents64 if crate::table::is_ours(a as c_int) => {
+            super::directories::getdents64(a as c_int, b as *mut _, c) as c_long
+        }
+        libc::SYS_copy_file_range => super::transfer::copy_file_range(
+            a as c_int,
+            b as *mut off_t,
+            c as c_int,
+            d as *mut off_t,
+            e,
+            f as c_uint,
+        ) as c_long,
+        libc::SYS_renameat2 => c_long::from(super::names::renameat2(
+            a as c_int,
+            b as *const _,
+            c as c_int,
+            d as *const _,
+            e as c_uint,
+        )),
+        libc::SYS_statx => {
+            c_long::from(super::attrs::statx(a as c_int, b as *const _, c as c_int, d as c_uint, e as *mut _))
+        }
+        libc::SYS_openat => {
+            c_long::from(super::names::openat(a as c_int, b as *const _, c as c_int, d as libc::mode_t))
+        }
+        libc::SYS_openat2 => {
+            c_long::from(super::openat2::openat2(a as c_int, b as *const _, c as *const _, d)?)
+        }
+        libc::SYS_mkdirat if leads_to_us(a, b) => {
+            c_long::from(super::names::mkdirat(a as c_int, b as *const _, c as libc::mode_t))
+        }
+        libc::SYS_unlinkat if leads_to_us(a, b) => {
+            c_long::from(super::names::unlinkat(a as c_int, b as *const _, c as c_int))
+        }
+        libc::SYS_symlinkat if leads_to_us(b, c) => {
+            c_long::from(super::names::symlinkat(a as *const _, b as c_int, c as *const _))
+        }
+        libc::SYS_linkat if leads_to_us(a, b) || leads_to_us(c, d) => c_long::from(super::names::linkat(
+            a as c_int,
+            b as *const _,
+            c as c_int,
+            d as *const _,
+            e as c_int,
+        )),
+        libc::SYS_readlinkat if leads_to_us(a, b) => {
+            super::names::readlinkat(a as c_int, b as *const _, c as *mut _, d) as c_long
+        }
+        libc::SYS_newfstatat if leads_to_us(a, b) => {
+            c_long::from(super::attrs::fstatat(a as c_int, b as *const _, c as *mut _, d as c_int))
+        }
+        libc::SYS_faccessat if leads_to_us(a, b) => {
+            c_long::from(super::attrs::faccessat(a as c_int, b as *const _, c as c_int, 0))
+        }
+        libc::SYS_faccessat2 if leads_to_us(a, b) => {
+            c_long::from(super::attrs::faccessat(a as c_int, b as *const _, c as c_int, d as c_int))
+        }
+        libc::SYS_fchmodat2 if leads_to_us(a, b) => {
+            c_long::from(super::attrs::fchmodat(a as c_int, b as *const _, c as libc::mode_t, d as c_int))
+        }
+        libc::SYS_utimensat if leads_to_us(a, b) => {
+            c_long::from(super::attrs::utimensat(a as c_int, b as *const _, c as *const _, d as c_int))
+        }
+        libc::SYS_name_to_handle_at if leads_to_us(a, b) => c_long::from(super::names::name_to_handle_at(
+            a as c_int,
+            b as *const _,
+            c as *mut _,
+            d as *mut _,
+            e as c_int,
+        )),
+        libc::SYS_close if ours => c_long::from(super::descriptors::close(a as c_int)),
+        libc::SYS_close_range => {
+            c_long::from(super::descriptors::close_range(a as c_uint, b as c_uint, c as c_int))
+        }
+        libc::SYS_read if ours => super::data::read(a as c_int, b as *mut _, c) as c_long,
+        libc::SYS_write if ours => super::data::write(a as c_int, b as *const _, c) as c_long,
+        libc::SYS_pread64 if ours => super::data::pread64(a as c_int, b as *mut _, c, d as off_t) as c_long,
+        libc::SYS_pwrite64 if ours => {
+            super::data::pwrite64(a as c_int, b as *const _, c, d as off_t) as c_long
+        }
+        _ => return None,
+    })
+}
+
+/// Whether a name, or a descriptor without a name, may belong to Weft.
+unsafe fn leads_to_us(dir: usize, path: usize) -> bool {
+    let (dir, path) = (dir as c_int, path as *const libc::c_char);
+    let empty = path.is_null() || *path == 0;
+    if empty {
+        crate::table::is_ours(dir)
+    } else {
+        !matches!(crate::route::route(dir, path), crate::route::Route::Foreign)
+    }
+}

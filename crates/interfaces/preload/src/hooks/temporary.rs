@@ -1,0 +1,89 @@
+//! The mkstemp family: no hook sees the calls with which the C library creates these names.
+
+use crate::backend::backend;
+use crate::errno::{Fail, Res};
+use crate::open;
+use crate::route::{Route, WeftPath, route};
+use crate::serve::on_way;
+use crate::trace::posix;
+use libc::{AT_FDCWD, c_char, c_int};
+
+/// Tries names in place of the six X before the last `suffix` bytes until `make` finds a free one.
+unsafe fn try_names<T>(template: *mut c_char, suffix: c_int, make: impl Fn(&WeftPath) -> Res<T>) -> Res<T> {
+    let len = libc::strlen(template);
+    let suffix = usize::try_from(suffix).map_err(|_| libc::EINVAL)?;
+    let text = std::slice::from_raw_parts_mut(template.cast::<u8>(), len);
+    let end = len.checked_sub(suffix).filter(|&end| end >= 6).ok_or(libc::EINVAL)?;
+    if &text[end - 6..end] != b"XXXXXX" {
+        return Err(libc::EINVAL.into());
+    }
+    const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    for _ in 0..1000 {
+        let mut random = [0u8; 6];
+        libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0);
+        for (to, byte) in text[end - 6..end].iter_mut().zip(random) {
+            *to = LETTERS[usize::from(byte) % LETTERS.len()];
+        }
+        let Route::Ours(weft_path) = route_outside(template) else { return Err(libc::EINVAL.into()) };
+        match make(&weft_path) {
+            Err(Fail::Errno(libc::EEXIST)) => {}
+            other => return other,
+        }
+    }
+    Err(libc::EEXIST.into())
+}
+
+/// Routes a name from inside a hook.
+unsafe fn route_outside(path: *const c_char) -> Route {
+    let _outside = crate::guard::leave();
+    route(AT_FDCWD, path)
+}
+
+unsafe fn make_file(template: *mut c_char, suffix: c_int, flags: c_int) -> Option<c_int> {
+    let way = route(AT_FDCWD, template);
+    if !matches!(way, Route::Ours(_)) {
+        return None;
+    }
+    on_way(way, &mut None, |_| {
+        try_names(template, suffix, |weft_path| {
+            let flags = flags & !libc::O_ACCMODE | libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+            open::open(weft_path, flags, 0o600)
+        })
+    })
+}
+
+hook! { [mkstemp, mkstemp64] (template: *mut c_char) -> c_int { make_file(template, 0, 0) }
+trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) } }
+hook! { [mkostemp, mkostemp64] (template: *mut c_char, flags: c_int) -> c_int { make_file(template, 0, flags) }
+trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) } }
+hook! { [mkstemps, mkstemps64] (template: *mut c_char, suffix: c_int) -> c_int { make_file(template, suffix, 0) }
+trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) } }
+hook! { [mkostemps, mkostemps64] (template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+    make_file(template, suffix, flags)
+} trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) } }
+
+hook! { [mkdtemp] (template: *mut c_char) -> *mut c_char {
+    let way = route(AT_FDCWD, template);
+    if matches!(way, Route::Ours(_)) {
+        on_way(way, &mut None, |_| {
+            try_names(template, 0, |weft_path| backend()?.mkdir(weft_path, 0o700))?;
+            Ok(template)
+        })
+    } else {
+        None
+    }
+} }
+hook! { [mktemp, __mktemp] (template: *mut c_char) -> *mut c_char {
+    let way = route(AT_FDCWD, template);
+    if matches!(way, Route::Ours(_)) {
+        on_way(way, &mut None, |_| {
+            try_names(template, 0, |weft_path| match backend()?.stat(weft_path, false) {
+                Ok(_) => Err(libc::EEXIST.into()),
+                Err(_) => Ok(()),
+            })?;
+            Ok(template)
+        })
+    } else {
+        None
+    }
+} }

@@ -1,0 +1,100 @@
+//! Extended attributes.
+
+use super::bytes;
+use crate::backend::backend;
+use crate::errno::Res;
+use crate::route::WeftPath;
+use crate::serve::on_fd;
+use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
+
+unsafe fn name<'a>(name: *const c_char) -> Res<&'a str> {
+    let name = std::str::from_utf8(bytes(name)?).map_err(|_| libc::EINVAL)?;
+    if name.is_empty() || name.len() > 255 { Err(libc::ERANGE.into()) } else { Ok(name) }
+}
+
+/// Copies `value` to `out`, or only returns its length if the capacity is zero.
+unsafe fn copy_value(value: &[u8], out: *mut c_void, capacity: size_t) -> Res<ssize_t> {
+    if capacity > 0 {
+        if value.len() > capacity {
+            return Err(libc::ERANGE.into());
+        }
+        std::ptr::copy_nonoverlapping(value.as_ptr(), out.cast(), value.len());
+    }
+    Ok(value.len() as ssize_t)
+}
+
+unsafe fn get(
+    weft_path: &WeftPath,
+    follow: bool,
+    key: *const c_char,
+    out: *mut c_void,
+    capacity: size_t,
+) -> Res<ssize_t> {
+    copy_value(&backend()?.get_xattr(weft_path, follow, name(key)?)?, out, capacity)
+}
+
+unsafe fn set(
+    weft_path: &WeftPath,
+    follow: bool,
+    key: *const c_char,
+    value: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> Res<c_int> {
+    if len > 65_536 {
+        return Err(libc::E2BIG.into());
+    }
+    let value = if len == 0 { &[] } else { std::slice::from_raw_parts(value.cast(), len) };
+    backend()?.set_xattr(weft_path, follow, name(key)?, value, flags)?;
+    Ok(0)
+}
+
+unsafe fn list(weft_path: &WeftPath, follow: bool, out: *mut c_char, capacity: size_t) -> Res<ssize_t> {
+    let names = backend()?.list_xattr(weft_path, follow)?;
+    let text: Vec<u8> = names.iter().flat_map(|name| name.bytes().chain([0])).collect();
+    copy_value(&text, out.cast(), capacity)
+}
+
+unsafe fn remove(weft_path: &WeftPath, follow: bool, key: *const c_char) -> Res<c_int> {
+    backend()?.remove_xattr(weft_path, follow, name(key)?)?;
+    Ok(0)
+}
+
+path_hook! { [getxattr] (path: *const c_char, key: *const c_char, out: *mut c_void, capacity: size_t) -> ssize_t,
+    (AT_FDCWD, path) |weft_path| { get(weft_path, true, key, out, capacity) }
+}
+path_hook! { [lgetxattr] (path: *const c_char, key: *const c_char, out: *mut c_void, capacity: size_t) -> ssize_t,
+    (AT_FDCWD, path) |weft_path| { get(weft_path, false, key, out, capacity) }
+}
+hook! { [fgetxattr] (fd: c_int, key: *const c_char, out: *mut c_void, capacity: size_t) -> ssize_t {
+    on_fd(fd, |open| get(&open.weft_path()?, true, key, out, capacity))
+} }
+path_hook! { [setxattr]
+    (path: *const c_char, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int,
+    (AT_FDCWD, path) |weft_path| { set(weft_path, true, key, value, len, flags) }
+}
+path_hook! { [lsetxattr]
+    (path: *const c_char, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int,
+    (AT_FDCWD, path) |weft_path| { set(weft_path, false, key, value, len, flags) }
+}
+hook! { [fsetxattr] (fd: c_int, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int {
+    on_fd(fd, |open| set(&open.weft_path()?, true, key, value, len, flags))
+} }
+path_hook! { [listxattr] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
+    (AT_FDCWD, path) |weft_path| { list(weft_path, true, out, capacity) }
+}
+path_hook! { [llistxattr] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
+    (AT_FDCWD, path) |weft_path| { list(weft_path, false, out, capacity) }
+}
+hook! { [flistxattr] (fd: c_int, out: *mut c_char, capacity: size_t) -> ssize_t {
+    on_fd(fd, |open| list(&open.weft_path()?, true, out, capacity))
+} }
+path_hook! { [removexattr] (path: *const c_char, key: *const c_char) -> c_int,
+    (AT_FDCWD, path) |weft_path| { remove(weft_path, true, key) }
+}
+path_hook! { [lremovexattr] (path: *const c_char, key: *const c_char) -> c_int,
+    (AT_FDCWD, path) |weft_path| { remove(weft_path, false, key) }
+}
+hook! { [fremovexattr] (fd: c_int, key: *const c_char) -> c_int {
+    on_fd(fd, |open| remove(&open.weft_path()?, true, key))
+} }

@@ -1,0 +1,344 @@
+//! `flock`: a lock that belongs to an open file description, which several processes may share.
+//!
+//! While only this process has the description, a dedicated session with the metadata server holds its lock. Before
+//! other processes can share the description (fork, exec), the session moves to a *keeper*: a process forked only for
+//! this lock. The keeper ends the lock when the last descriptor of the description is closed. If the description is
+//! shared already, its lock goes to a keeper at once.
+//!
+//! The kernel notifies the keeper of the last close. Each description has four bytes in the placeholder's memory file:
+//!
+//! | byte | locked by | meaning |
+//! | --- | --- | --- |
+//! | 0 | the description | it has an exclusive lock |
+//! | 1 | the description | it has a shared lock |
+//! | 2 | the keeper | the lock has not been returned yet |
+//! | 3 | a process | it is acquiring a lock |
+//!
+//! The description holds byte 0 or 1 as an open-file-description lock, which the kernel releases with the last
+//! descriptor. The keeper waits for that byte through another description of the same memory file.
+
+use super::Open;
+use crate::backend::{LockSession, backend};
+use crate::errno::{Fail, Res};
+use crate::hooks::waiting;
+use crate::{placeholder, sys, table};
+use std::ffi::c_int;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use weft_wire::meta::{LockKind, LockRange, LockSpace};
+
+/// Byte that the description locks while it has an exclusive lock.
+const EXCLUSIVE: u64 = 0;
+/// Byte that the description locks while it has a shared lock.
+const SHARED: u64 = 1;
+/// Byte that the keeper locks until it has returned the lock.
+const KEPT: u64 = 2;
+/// Byte that a process locks while it acquires a lock.
+const ACQUIRING: u64 = 3;
+const BYTES: u64 = 4;
+
+const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
+/// Interval at which a keeper sends a request to the metadata server, in seconds. A restarted server thereby learns of
+/// the lock within its grace period (3 s).
+const HEARTBEAT_S: i64 = 1;
+
+/// Number of forks and execs so far. A description opened before the last one may be shared.
+static SHARES: AtomicU32 = AtomicU32::new(0);
+/// Whether a description of this process ever had a lock in its own session.
+static ANY_OWN: AtomicBool = AtomicBool::new(false);
+
+/// Lock of a description that no other process has.
+pub struct OwnLock {
+    session: LockSession,
+    kind: LockKind,
+}
+
+/// Lock state of a description.
+pub struct Description {
+    /// First of its bytes in the memory file.
+    first: u64,
+    /// Process that opened it; 0 if that was another program image.
+    opener_pid: u32,
+    /// Value of [`SHARES`] when it was opened.
+    opened_at: Option<u32>,
+    own: crate::lock::Lock<Option<OwnLock>>,
+    has_own: AtomicBool,
+}
+
+impl Description {
+    /// Creates the state of a file that is opened now.
+    pub fn fresh() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed) & 0xff_ffff;
+        let opener_pid = std::process::id();
+        let first = (u64::from(opener_pid) << 24 | number) * BYTES;
+        Self { opener_pid, opened_at: Some(SHARES.load(Ordering::SeqCst)), ..Self::inherited(first) }
+    }
+
+    /// Creates the state of a file that another program image opened.
+    pub fn inherited(first: u64) -> Self {
+        let own = crate::lock::Lock::new(None);
+        Self { first, opener_pid: 0, opened_at: None, own, has_own: AtomicBool::new(false) }
+    }
+
+    /// Returns the argument of [`Description::inherited`] for another program image.
+    pub fn first_byte(&self) -> u64 {
+        self.first
+    }
+
+    /// Whether this process inherited the description.
+    pub fn is_inherited(&self) -> bool {
+        self.opener_pid != std::process::id()
+    }
+
+    /// Whether another process may also have the description.
+    fn is_shared(&self) -> bool {
+        self.opened_at != Some(SHARES.load(Ordering::SeqCst))
+    }
+
+    fn take(&self) -> Option<OwnLock> {
+        if !self.has_own.swap(false, Ordering::SeqCst) {
+            return None;
+        }
+        self.own.lock().take()
+    }
+
+    fn put(&self, own: OwnLock) {
+        *self.own.lock() = Some(own);
+        self.has_own.store(true, Ordering::SeqCst);
+        ANY_OWN.store(true, Ordering::SeqCst);
+    }
+
+    /// Releases the lock of this process, if it has one.
+    pub fn end(&self) {
+        drop(self.take());
+    }
+
+    /// Fails if the lock was lost while the metadata server was unreachable.
+    #[inline]
+    pub fn check(&self) -> Res<()> {
+        if self.has_own.load(Ordering::Relaxed) { self.check_own() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_own(&self) -> Res<()> {
+        let own = self.own.lock();
+        match own.as_ref().map(|own| own.session.file().read_at(&mut [], 0)) {
+            Some(Err(fail)) if fail.errno() == libc::EIO => Err(fail),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prepares a forked child: locks of the parent stay with the parent. The copies of its connections stay open, so
+    /// that a child of a fork that no hook saw (`daemon`) shares the lock.
+    ///
+    /// # Safety
+    /// See [`crate::lock::Lock::reset`].
+    pub unsafe fn after_fork_in_child(&self) {
+        // SAFETY: the holders do not exist in this process.
+        unsafe {
+            self.own.reset();
+            PARENTS.reset();
+        }
+        if let Some(own) = self.take() {
+            PARENTS.lock().push(own);
+        }
+    }
+}
+
+/// Locks of the parent's descriptions, of which this process has copies of the connections. Never dropped, because that
+/// would release them.
+static PARENTS: crate::lock::Lock<Vec<OwnLock>> = crate::lock::Lock::new(Vec::new());
+
+/// In a forked child, every description may be shared.
+pub fn after_fork_in_child() {
+    SHARES.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Descriptor of the library, closed when dropped.
+struct Fd(c_int);
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        sys::close(self.0);
+    }
+}
+
+/// Implements `flock(2)` for descriptor `fd` of `open`; `None` releases the lock.
+pub fn flock(open: &Open, fd: c_int, kind: Option<LockKind>, wait: bool) -> Res<()> {
+    let of = &open.description;
+    if let Some(mut own) = of.take() {
+        let Some(kind) = kind else {
+            return own.session.file().lock(LockSpace::Flock, true, None, WHOLE, None);
+        };
+        let locked =
+            waiting(wait, |stop| own.session.file().lock(LockSpace::Flock, true, Some(kind), WHOLE, stop));
+        if locked.is_ok() {
+            own.kind = kind;
+        }
+        of.put(own);
+        return locked;
+    }
+    if !of.is_shared() {
+        let Some(kind) = kind else { return Ok(()) };
+        let own = acquire(open, kind, wait)?;
+        if !of.is_shared() {
+            of.put(own);
+            return Ok(());
+        }
+        return hand_over(own, of, fd);
+    }
+    let probe = Fd(placeholder::again(fd).map_err(|_| refusal("/proc is not mounted"))?);
+    one_byte(probe.0, of.first + ACQUIRING, wait)?;
+    match kept(probe.0, of)? {
+        have if have == kind => return Ok(()),
+        Some(_) => {
+            range(fd, libc::F_OFD_SETLK, libc::F_UNLCK, of.first + EXCLUSIVE, 2)?;
+            // The keeper has returned the lock when its byte is free.
+            range(probe.0, libc::F_OFD_SETLKW, libc::F_WRLCK, of.first + KEPT, 1)?;
+            range(probe.0, libc::F_OFD_SETLK, libc::F_UNLCK, of.first + KEPT, 1)?;
+        }
+        None => {}
+    }
+    let Some(kind) = kind else { return Ok(()) };
+    hand_over(acquire(open, kind, wait)?, of, fd)
+}
+
+fn acquire(open: &Open, kind: LockKind, wait: bool) -> Res<OwnLock> {
+    let token = open.token().ok_or(libc::EBADF)?;
+    let session = backend()?.lock_session(&token)?;
+    waiting(wait, |stop| session.file().lock(LockSpace::Flock, true, Some(kind), WHOLE, stop))?;
+    Ok(OwnLock { session, kind })
+}
+
+/// Returns the lock that a keeper holds for the description.
+fn kept(probe: c_int, of: &Description) -> Res<Option<LockKind>> {
+    for (byte, kind) in [(EXCLUSIVE, LockKind::Exclusive), (SHARED, LockKind::Shared)] {
+        if sys::is_range_locked(probe, of.first + byte, 1)? {
+            return Ok(Some(kind));
+        }
+    }
+    Ok(None)
+}
+
+/// Locks bytes of the memory file with a kernel lock that belongs to the description of `fd`.
+fn range(fd: c_int, command: c_int, kind: c_int, start: u64, len: u64) -> Res<()> {
+    Ok(sys::lock_range(fd, command, kind, start, len)?)
+}
+
+fn one_byte(fd: c_int, at: u64, wait: bool) -> Res<()> {
+    let command = if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
+    range(fd, command, libc::F_WRLCK, at, 1)
+}
+
+/// Returns `ENOLCK`, and writes the reason to standard error once.
+fn refusal(why: &str) -> Fail {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let remedy = "open the file in the process that locks it, or use `weft mount`";
+        sys::complain(&format!(
+            "flock: the lock cannot be held for all processes that share the file: {why}; {remedy}"
+        ));
+    });
+    Fail::Errno(libc::ENOLCK)
+}
+
+/// Moves locks to keepers, before another process or program image can share their descriptions.
+pub fn before_sharing() {
+    SHARES.fetch_add(1, Ordering::SeqCst);
+    if !ANY_OWN.load(Ordering::SeqCst) || crate::guard::inside() {
+        return;
+    }
+    let _ = crate::serve::inside(|| {
+        for fd in table::all(0, u32::MAX) {
+            let Some(open) = table::get(fd) else { continue };
+            if let Some(own) = open.description.take()
+                && hand_over(own, &open.description, fd).is_err()
+            {
+                sys::complain("flock: the lock is released, because no keeper process could be started");
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Calls the C library's `fork`, bypassing the hook of that name.
+unsafe fn real_fork() -> libc::pid_t {
+    real!(fork: fn() -> libc::pid_t)()
+}
+
+/// Moves the session of a lock to a keeper.
+fn hand_over(own: OwnLock, of: &Description, fd: c_int) -> Res<()> {
+    let keeper = Fd(placeholder::again(fd).map_err(|_| refusal("/proc is not mounted"))?);
+    let byte = of.first + if own.kind == LockKind::Exclusive { EXCLUSIVE } else { SHARED };
+    let prepared = range(keeper.0, libc::F_OFD_SETLKW, libc::F_WRLCK, of.first + KEPT, 1)
+        .and_then(|()| range(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte, 1));
+    if prepared.is_err() {
+        return Err(refusal("the kernel cannot lock ranges of memory files"));
+    }
+    // SAFETY: the children run code of this library alone, with their own copies of its memory.
+    let forked = unsafe { real_fork() };
+    if forked == 0 {
+        // Double fork: the keeper is not a child of the program, so that no program waits for it. SAFETY: as above.
+        match unsafe { real_fork() } {
+            0 => keep(&own, of, keeper.0),
+            // SAFETY: ends this process at once.
+            second => unsafe { libc::_exit(c_int::from(second < 0)) },
+        }
+    }
+    if forked < 0 || !ended_well(forked) {
+        let _ = range(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte, 1);
+        return Err(refusal("no keeper process could be started"));
+    }
+    own.session.leave();
+    Ok(())
+}
+
+/// Waits for the intermediate child between this process and the keeper.
+fn ended_well(child: libc::pid_t) -> bool {
+    let mut status = 0;
+    loop {
+        // SAFETY: writes one number.
+        if unsafe { libc::waitpid(child, &mut status, 0) } == child {
+            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+        }
+        // If the process ignores SIGCHLD, the exit status is unknown.
+        if crate::errno::get() != libc::EINTR {
+            return true;
+        }
+    }
+}
+
+extern "C" fn wake(_signal: c_int) {}
+
+/// Runs the keeper: holds the lock until no descriptor of the description is left.
+fn keep(own: &OwnLock, of: &Description, keeper: c_int) -> ! {
+    // SAFETY: plain calls on own values, in a process with one thread that runs nothing else.
+    unsafe {
+        libc::setsid();
+        for signal in 1..=64 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = wake as *const () as usize;
+        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
+        libc::sigprocmask(libc::SIG_SETMASK, &action.sa_mask, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, c"weft-lock".as_ptr());
+    }
+    // Other locks have their own keepers.
+    for other in std::mem::take(&mut *PARENTS.lock()) {
+        other.session.leave();
+    }
+    sys::close_all_but(&[placeholder::internal(), vec![keeper]].concat());
+    let beat = libc::timeval { tv_sec: HEARTBEAT_S, tv_usec: 0 };
+    let beats = libc::itimerval { it_interval: beat, it_value: beat };
+    sys::set_timer(&beats);
+    let first = of.first + EXCLUSIVE;
+    while let Err(libc::EINTR) = sys::lock_range(keeper, libc::F_OFD_SETLKW, libc::F_WRLCK, first, 2) {
+        let _ = own.session.file().test_lock(true, LockKind::Shared, WHOLE);
+    }
+    let _ = own.session.file().lock(LockSpace::Flock, true, None, WHOLE, None);
+    // SAFETY: ends this process; the connection closes with it.
+    unsafe { libc::_exit(0) }
+}

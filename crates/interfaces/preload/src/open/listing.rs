@@ -1,0 +1,46 @@
+//! Position and cached names of an open directory.
+
+use super::Open;
+use crate::backend::{Name, backend};
+use crate::errno::Res;
+use crate::route::WeftPath;
+
+/// Names of a directory, page by page.
+pub struct Listing {
+    weft_path: WeftPath,
+    page: std::vec::IntoIter<Name>,
+    more: bool,
+    after: Vec<u8>,
+    /// Number of names returned.
+    pub returned: u64,
+}
+
+impl Listing {
+    pub fn new(open: &Open) -> Res<Self> {
+        let weft_path = open.weft_path()?;
+        let own = open.stat()?.st_ino;
+        let dots = [b".".to_vec(), b"..".to_vec()];
+        let dots = dots.map(|name| Name { name, inode: own, kind: libc::DT_DIR });
+        Ok(Self { weft_path, page: Vec::from(dots).into_iter(), more: true, after: Vec::new(), returned: 0 })
+    }
+
+    /// Returns the next name if it `fits`; otherwise keeps it.
+    pub fn next_if(&mut self, fits: impl FnOnce(&Name) -> bool) -> Res<Option<Name>> {
+        while self.page.as_slice().is_empty() {
+            if !self.more {
+                return Ok(None);
+            }
+            let (page, more) = backend()?.list(&self.weft_path, &self.after)?;
+            if let Some(last) = page.last() {
+                self.after.clone_from(&last.name);
+            }
+            self.more = more && !page.is_empty();
+            self.page = page.into_iter();
+        }
+        if !fits(&self.page.as_slice()[0]) {
+            return Ok(None);
+        }
+        self.returned += 1;
+        Ok(self.page.next())
+    }
+}

@@ -1,0 +1,82 @@
+//! `open(2)` and `close(2)`: descriptors that refer to descriptions.
+
+use super::{Open, release_locks};
+use crate::backend::{OpenRequest, backend};
+use crate::errno::Res;
+use crate::route::WeftPath;
+use crate::{placeholder, sys, table};
+use std::ffi::c_int;
+use std::sync::Arc;
+use weft_wire::meta::{LayoutSpec, OpenFlags};
+
+thread_local! {
+    // Layout that the MPI hooks request for files created by this thread.
+    static REQUESTED_LAYOUT: std::cell::Cell<*const LayoutSpec> = const { std::cell::Cell::new(std::ptr::null()) };
+}
+
+/// Runs `work`; files that this thread creates meanwhile get the layout `spec`.
+pub fn with_layout<T>(spec: &LayoutSpec, work: impl FnOnce() -> T) -> T {
+    let before = REQUESTED_LAYOUT.replace(spec);
+    let result = work();
+    REQUESTED_LAYOUT.set(before);
+    result
+}
+
+/// Opens `weft_path` like `open(2)`, and returns the descriptor.
+pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return Err(libc::EOPNOTSUPP.into());
+    }
+    if flags & libc::O_CREAT != 0 && (flags & libc::O_DIRECTORY != 0 || weft_path.must_dir) {
+        return Err(if flags & libc::O_DIRECTORY != 0 { libc::EINVAL } else { libc::EISDIR }.into());
+    }
+    let access = flags & libc::O_ACCMODE;
+    let path_only = flags & libc::O_PATH != 0;
+    // SAFETY: null, or set by `with_layout` further up this thread's stack.
+    let spec = unsafe { REQUESTED_LAYOUT.get().as_ref() }.cloned().unwrap_or_default();
+    let how = OpenRequest {
+        flags: OpenFlags {
+            read: !path_only && access != libc::O_WRONLY,
+            write: !path_only && access != libc::O_RDONLY,
+            create: !path_only && flags & libc::O_CREAT != 0,
+            exclusive: !path_only && flags & libc::O_EXCL != 0,
+            truncate: !path_only && flags & libc::O_TRUNC != 0,
+            directory: flags & libc::O_DIRECTORY != 0 || weft_path.must_dir,
+        },
+        nofollow: flags & libc::O_NOFOLLOW != 0,
+        mode: mode & 0o7777 & !crate::hooks::names::umask_now(),
+        spec,
+    };
+    // Create the placeholder first: if no descriptors are left, no file must be created.
+    let fd = placeholder::new(flags)?;
+    let opened = backend().and_then(|backend| backend.open(weft_path, &how));
+    match opened {
+        Ok(file) => install(fd, Arc::new(Open::new(file, weft_path.text.clone(), flags))),
+        Err(fail) => {
+            sys::close(fd);
+            Err(fail)
+        }
+    }
+}
+
+/// Makes the placeholder `fd` refer to `open`.
+pub fn install(fd: c_int, open: Arc<Open>) -> Res<c_int> {
+    if table::set(fd, open) {
+        return Ok(fd);
+    }
+    sys::close(fd);
+    Err(libc::EMFILE.into())
+}
+
+/// Closes the Weft descriptor `fd`. Closing any descriptor of a file releases the process's record locks on it, as
+/// POSIX requires.
+pub fn close(fd: c_int) -> Res<()> {
+    let Some(open) = table::get(fd) else { return Err(libc::EBADF.into()) };
+    release_locks(&open);
+    let open = Arc::clone(&open);
+    table::remove(fd);
+    sys::close(fd);
+    // The last reference closes the file.
+    drop(open);
+    Ok(())
+}

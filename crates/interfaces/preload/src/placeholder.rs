@@ -1,0 +1,94 @@
+//! Placeholders: kernel descriptors that represent Weft descriptors.
+//!
+//! A placeholder is a write-only description of one sealed, empty memory file. Its offset can be moved, shared by dup
+//! and inherited, but a raw system call can neither read from it nor write to it.
+
+use crate::errno::Res;
+use crate::sys;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Name that `/proc/self/fd` shows.
+pub const NAME: &std::ffi::CStr = c"weft";
+
+// Memory file from which placeholders are opened; -1 before the first.
+static SOURCE: AtomicI32 = AtomicI32::new(-1);
+
+/// Returns the lowest number for the library's own descriptors: above those that programs use, and low enough that the
+/// kernel's table stays small.
+pub fn floor() -> c_int {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes one struct.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    (limit.rlim_cur.min(4096 + 192) as c_int - 192).max(64)
+}
+
+/// Creates a placeholder with its own offset at 0, which keeps `O_CLOEXEC` of `flags`.
+pub fn new(flags: c_int) -> Res<c_int> {
+    let keep = flags & libc::O_CLOEXEC;
+    for _ in 0..2 {
+        let source = SOURCE.load(Ordering::Acquire);
+        if source >= 0 {
+            let path = sys::c(format!("/proc/self/fd/{source}").as_bytes());
+            match sys::open(&path, libc::O_WRONLY | keep, 0) {
+                Ok(fd) => return Ok(fd),
+                Err(errno @ (libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => return Err(errno.into()),
+                // A raw system call closed it, or /proc is missing.
+                Err(_) => SOURCE.store(-1, Ordering::Release),
+            }
+        }
+        let made = sealed()?;
+        let high = sys::fcntl(made, libc::F_DUPFD_CLOEXEC, floor() as usize);
+        let source = match high {
+            Ok(high) => {
+                sys::close(made);
+                high
+            }
+            Err(_) => made,
+        };
+        if SOURCE.compare_exchange(-1, source, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            sys::close(source);
+        }
+    }
+    // Without /proc, create a separate memory file. Its only defect is that a raw read sees an empty file.
+    let fd = sealed()?;
+    if keep == 0 {
+        sys::fcntl(fd, libc::F_SETFD, 0)?;
+    }
+    Ok(fd)
+}
+
+/// Opens another description of the memory file behind the placeholder `fd`.
+pub fn again(fd: c_int) -> Res<c_int> {
+    let path = sys::c(format!("/proc/self/fd/{fd}").as_bytes());
+    Ok(sys::open(&path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?)
+}
+
+fn sealed() -> Res<c_int> {
+    let fd = sys::memfd(NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
+    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+    sys::fcntl(fd, libc::F_ADD_SEALS, seals as usize)?;
+    Ok(fd)
+}
+
+/// Whether `fd` is a placeholder of any process.
+pub fn is_one(fd: c_int) -> bool {
+    let link = sys::readlinkat(libc::AT_FDCWD, &sys::c(format!("/proc/self/fd/{fd}").as_bytes()));
+    link.is_ok_and(|target| target.starts_with(b"/memfd:weft "))
+}
+
+/// Returns the library's own descriptors, in ascending order.
+pub fn internal() -> Vec<c_int> {
+    let mut found = weft_env::real::reserved_fds();
+    let source = SOURCE.load(Ordering::Acquire);
+    if source >= 0 {
+        found.push(source);
+        found.sort_unstable();
+    }
+    found
+}
+
+/// Whether `fd` is one of the library's own descriptors.
+pub fn is_internal(fd: c_int) -> bool {
+    fd >= 0 && (weft_env::real::is_reserved_fd(fd) || fd == SOURCE.load(Ordering::Relaxed))
+}

@@ -1,0 +1,158 @@
+/* flock belongs to the open file description: it lasts until the last descriptor is closed, whichever process
+ * acquired it. */
+#include "check.h"
+static const char *self;
+/* Whether another open of the file could acquire the lock now, tested by a separate program. */
+static int is_free(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int fd = 3; fd < 100; fd++) close(fd);
+        execl(self, self, ".", "try", (char *)NULL);
+        _exit(99);
+    }
+    int status = child_status(pid);
+    CHECK(status == 0 || status == 1);
+    return status == 0;
+}
+/* The end of a lock in another process becomes visible after a moment. */
+static int becomes_free(void) {
+    for (int i = 0; i < 1000; i++) {
+        if (is_free()) return 1;
+        usleep(10000);
+    }
+    return 0;
+}
+/* A program that locks the inherited descriptor `fd`, and ends. */
+static int locks(int fd, const char *how) {
+    char number[16];
+    snprintf(number, sizeof number, "%d", fd);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl(self, self, ".", how, number, (char *)NULL);
+        _exit(99);
+    }
+    return child_status(pid);
+}
+MAIN
+    char path[PATH_MAX], byte;
+    self = realpath("/proc/self/exe", path);
+    if (argc > 2) {
+        int fd = argc > 3 ? atoi(argv[3]) : open("f", O_RDWR);
+        if (strcmp(argv[2], "try") == 0) return flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno == EWOULDBLOCK ? 1 : 2;
+        if (strcmp(argv[2], "hold") == 0) return read(0, &byte, 1) == 0 ? 0 : 3;
+        int how = strcmp(argv[2], "ex") == 0 ? LOCK_EX : strcmp(argv[2], "sh") == 0 ? LOCK_SH : LOCK_UN;
+        return flock(fd, how) == 0 ? 0 : errno;
+    }
+    put("f", "text");
+    CHECK(is_free());
+
+    /* Acquired by an executed child that has ended. */
+    int fd = open("f", O_RDWR), again = dup(fd);
+    CHECK(locks(fd, "ex") == 0 && !is_free());
+    CHECK(locks(fd, "ex") == 0 && flock(again, LOCK_EX | LOCK_NB) == 0 && !is_free());
+    CHECK(pwrite(fd, "T", 1, 0) == 1 && same(get("f"), "Text"));
+    CHECK(locks(fd, "un") == 0 && is_free());
+    CHECK(locks(fd, "ex") == 0 && close(fd) == 0 && !is_free());
+    CHECK(close(again) == 0 && becomes_free());
+
+    /* Released by the parent and by another child; converted to shared and back to exclusive. */
+    fd = open("f", O_RDWR);
+    CHECK(locks(fd, "ex") == 0 && flock(fd, LOCK_UN) == 0 && is_free() && flock(fd, LOCK_UN) == 0);
+    CHECK(locks(fd, "sh") == 0 && !is_free());
+    int other = open("f", O_RDONLY);
+    CHECK(flock(other, LOCK_SH | LOCK_NB) == 0 && close(other) == 0);
+    CHECK(locks(fd, "ex") == 0 && !is_free());
+    other = open("f", O_RDONLY);
+    FAILS(flock(other, LOCK_SH | LOCK_NB), EWOULDBLOCK);
+    CHECK(flock(fd, LOCK_SH) == 0 && flock(other, LOCK_SH | LOCK_NB) == 0 && close(other) == 0 && close(fd) == 0);
+    CHECK(becomes_free());
+
+    /* Acquired by a parent that ends before its forked child. */
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        fd = open("f", O_RDWR);
+        CHECK(flock(fd, LOCK_EX) == 0);
+        pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            close(ends[1]);
+            _exit(read(ends[0], &byte, 1) != 0);
+        }
+        _exit(0);
+    }
+    CHECK(child_status(pid) == 0 && !is_free());
+    close(ends[1]), close(ends[0]);
+    CHECK(becomes_free());
+
+    /* Acquired before an exec, and held across it. */
+    CHECK(pipe(ends) == 0);
+    pid = fork();
+    if (pid == 0) {
+        fd = open("f", O_RDWR);
+        CHECK(flock(fd, LOCK_EX) == 0 && dup2(ends[0], 0) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
+        execl(self, self, ".", "hold", (char *)NULL);
+        _exit(99);
+    }
+    close(ends[0]);
+    for (int i = 0; i < 1000 && is_free(); i++) usleep(10000);
+    CHECK(!is_free());
+    CHECK(close(ends[1]) == 0 && child_status(pid) == 0 && becomes_free());
+
+    /* Close-on-exec ends it at the exec; two files have separate locks; a killed process holds no lock. */
+    pid = fork();
+    if (pid == 0) {
+        fd = open("f", O_RDWR | O_CLOEXEC);
+        put("g", "");
+        other = open("g", O_RDWR);
+        CHECK(flock(fd, LOCK_EX) == 0 && flock(other, LOCK_EX) == 0 && !is_free());
+        CHECK(close(other) == 0 && !is_free() && close(fd) == 0 && becomes_free());
+        fd = open("f", O_RDWR | O_CLOEXEC);
+        CHECK(flock(fd, LOCK_EX) == 0);
+        execl("/bin/sleep", "sleep", "60", (char *)NULL);
+        _exit(99);
+    }
+    /* Before the acquisition and after the release, the sleeping program does not hold it. */
+    int status;
+    for (int i = 0; i < 1000; i++) {
+        char name[64], text[64] = "";
+        snprintf(name, sizeof name, "/proc/%d/comm", pid);
+        FILE *comm = fopen(name, "r");
+        if (comm && fgets(text, sizeof text, comm) && strcmp(text, "sleep\n") == 0) i = 1000;
+        if (comm) fclose(comm);
+        usleep(10000);
+    }
+    CHECK(becomes_free() && kill(pid, 0) == 0 && kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid);
+
+    /* Waiting for a lock that a child left behind ends when that lock ends. */
+    fd = open("f", O_RDWR);
+    CHECK(locks(fd, "ex") == 0);
+    pid = fork();
+    if (pid == 0) {
+        close(fd);
+        int own = open("f", O_RDWR);
+        _exit(flock(own, LOCK_EX) == 0 ? 0 : errno);
+    }
+    usleep(100000);
+    CHECK(waitpid(pid, &status, WNOHANG) == 0 && close(fd) == 0 && child_status(pid) == 0);
+
+    /* Record locks belong to the process: a forked child has none of them. */
+    fd = open("f", O_RDWR);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+    pid = fork();
+    if (pid == 0) _exit(fcntl(fd, F_SETLK, &lock) == -1 && (errno == EAGAIN || errno == EACCES) ? 0 : 1);
+    CHECK(child_status(pid) == 0);
+    /* A lock of a description fails if it cannot be held for all processes that share the description. */
+    lock.l_type = F_UNLCK;
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+    lock.l_type = F_WRLCK;
+    pid = fork();
+    if (pid == 0) {
+        if (is_served()) FAILS(fcntl(fd, F_OFD_SETLK, &lock), ENOLCK);
+        _exit(0);
+    }
+    CHECK(child_status(pid) == 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0);
+    return 0;
+}

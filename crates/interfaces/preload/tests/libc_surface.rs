@@ -1,0 +1,32 @@
+//! C programs that check what POSIX and Linux promise of libc functions, with and without the library.
+
+mod support;
+use support::{World, both_succeed};
+
+macro_rules! programs {
+    ($($name:ident),*) => { $(
+        #[test]
+        fn $name() {
+            both_succeed(&World::new(), concat!(stringify!($name), ".c"), &[]);
+        }
+    )*
+    };
+}
+programs!(
+    descriptors,
+    names,
+    above,
+    directories,
+    streams,
+    processes,
+    locks,
+    shared_locks,
+    limits,
+    memory,
+    threads
+);
+
+#[test]
+fn shared_writable_mappings_are_written_back_on_request() {
+    both_succeed(&World::new(), "memory.c", &[("WEFT_MMAP_SHARED", "writeback")]);
+}

@@ -1,0 +1,169 @@
+//! Layouts of an experiment by a planner, instead of the layout in the cluster's description.
+//!
+//! `cluster.plan = { planner = "psa", capacities = { ssd = … } }` uses the layout that this planner computes for the
+//! workload. Without `planner`, the cluster's own layout stays. `exhaustive` and `fixed` are not planners: they try
+//! layouts on the twin and take the fastest. `exhaustive` tries a grid and then the neighbors of its best layouts, and
+//! `fixed` the layouts with one stripe size.
+
+use crate::experiment::Runs;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::{Table, Value};
+use weft_estimate::{SearchResult, SearchSpace, Trials, layout_spec, of_twin, summarize_workload};
+use weft_planner::figures::Class;
+use weft_planner::model::{Load, run};
+use weft_planner::plan::Options;
+use weft_planner::{ClassPlacement, Figures, FileGroup, Planner, TraceSummary, plan};
+use weft_twin::ClusterSpec;
+use weft_workload::{Size, Workload};
+
+/// Number of requests of the workload for the quick estimate of layouts.
+const ESTIMATE_REQUESTS: usize = 1024;
+
+/// A planner and the capacity that it may use.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanSpec {
+    /// The planner, or the set of layouts to try.
+    planner: Option<LayoutSource>,
+    /// Capacity of each target by class.
+    #[serde(default, alias = "rooms")]
+    capacities: BTreeMap<String, Size>,
+    /// Number of seeds over which tried layouts are averaged. Default: 1.
+    #[serde(default = "one")]
+    seeds: u64,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// Source of a layout.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(untagged)]
+enum LayoutSource {
+    Planner(Planner),
+    Search(LayoutSet),
+}
+
+/// Set of layouts to try on the twin.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LayoutSet {
+    /// All layouts of [`SearchSpace::all`], then the neighbors of the best ones.
+    Exhaustive,
+    /// Layouts with one stripe size.
+    Fixed,
+}
+
+/// Removes the plan from a cluster's description, of which it is not a part.
+///
+/// # Errors
+/// Fails if the plan is invalid.
+pub fn take(cluster: &mut Table) -> Result<Option<PlanSpec>, String> {
+    let Some(value) = cluster.remove("plan") else { return Ok(None) };
+    let spec: PlanSpec = Value::try_into(value)
+        .map_err(|error: toml::de::Error| format!("cluster.plan: {}", error.message()))?;
+    Ok(Some(spec))
+}
+
+/// A workload and a cluster in the form that planners use.
+pub struct Problem {
+    /// The workload's requests in the form of a trace with one unit.
+    pub traced: TraceSummary,
+    /// The cluster.
+    pub figures: Figures,
+    /// Number of seeds over which layouts are averaged.
+    pub seeds: u64,
+}
+
+impl Problem {
+    /// The unit of files to lay out.
+    pub fn group(&self) -> &FileGroup {
+        &self.traced.groups[0]
+    }
+
+    /// Computes a planner's layout and the time that its model predicts.
+    ///
+    /// # Errors
+    /// Fails if nothing can be planned.
+    pub fn planned(&self, planner: Planner, alternatives: bool) -> Result<weft_planner::Planned, String> {
+        let options = Options { planner, alternatives, ..Options::default() };
+        plan(&self.traced, &self.figures, &options).map_err(|error| error.to_string())
+    }
+
+    /// Tries layouts on the twin.
+    pub fn search(
+        &self,
+        set: LayoutSet,
+        cluster: &ClusterSpec,
+        workload: &dyn Workload,
+        runs: Runs,
+        jobs: usize,
+    ) -> SearchResult {
+        let rooms: Vec<u64> = self.figures.classes.iter().map(Class::capacity).collect();
+        let (extent, request) = (self.group().extent, self.group().request_size());
+        let space = SearchSpace { figures: &self.figures, capacities: &rooms, extent, request };
+        let (figures, options) = (&self.figures, runs.options());
+        let trials = Trials { cluster, figures, workload, options, seeds: self.seeds, jobs };
+        let load = Load::of(&self.traced, Some(0)).subsample(ESTIMATE_REQUESTS);
+        let estimate = |placement: &ClassPlacement| run(&self.figures, &load, &[placement]).seconds;
+        match set {
+            LayoutSet::Exhaustive => trials.search(&space, &estimate),
+            LayoutSet::Fixed => {
+                let layouts: Vec<ClassPlacement> =
+                    space.fixed().into_iter().map(|(_, placement)| placement).collect();
+                let ran = trials.each(&layouts);
+                let best = ran.into_iter().map(|(trial, number)| (trial, layouts[number].clone())).collect();
+                SearchResult { tried: layouts.len(), best }
+            }
+        }
+    }
+}
+
+impl PlanSpec {
+    /// Converts a workload on a cluster to a planning problem.
+    ///
+    /// # Errors
+    /// Fails for files that need separate plans, and for a cluster without device parameters.
+    pub fn problem(&self, cluster: &ClusterSpec, workload: &dyn Workload) -> Result<Problem, String> {
+        let traced = summarize_workload(workload);
+        let [group] = traced.groups.as_slice() else {
+            return Err("a plan for an experiment needs one file, or files with similar names".into());
+        };
+        let rooms = self.capacities.iter().map(|(class, room)| (class.clone(), room.0)).collect();
+        let figures = of_twin(cluster, &rooms, group.extent_sum).map_err(|error| error.to_string())?;
+        Ok(Problem { traced, figures, seeds: self.seeds.max(1) })
+    }
+
+    /// Sets the cluster's layout to the one that the planner computes or the search finds.
+    ///
+    /// # Errors
+    /// Fails if nothing can be planned.
+    pub fn apply(
+        &self,
+        cluster: &mut ClusterSpec,
+        workload: &dyn Workload,
+        runs: Runs,
+    ) -> Result<(), String> {
+        let Some(source) = self.planner else { return Ok(()) };
+        let problem = self.problem(cluster, workload)?;
+        let placement = match source {
+            LayoutSource::Planner(planner) => {
+                let planned = problem.planned(planner, false)?;
+                let mut of = planned.placements.into_iter();
+                let (_, placements) = of.find(|(of, _)| *of == planner).expect("every planner has a layout");
+                placements.into_iter().next().expect("there is one group")
+            }
+            LayoutSource::Search(set) => {
+                // Another seed than that of the run. Otherwise the best of some hundred layouts would profit from
+                // chance.
+                let cluster = ClusterSpec { seed: cluster.seed.wrapping_add(1), ..cluster.clone() };
+                let found = problem.search(set, &cluster, workload, runs, 1).best.into_iter().next();
+                found.ok_or("no layout of the search can be created")?.1
+            }
+        };
+        cluster.layout = layout_spec(&placement, &problem.figures).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+}
