@@ -8,8 +8,9 @@ mod common;
 use common::mounts::{self, Mounted};
 use common::{Embedded, Random};
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weft_client::{Client, OpenFile};
 use weft_config::Cluster;
@@ -274,6 +275,58 @@ fn writes_are_visible_through_every_mount_and_client() {
             }
         }
     }
+}
+
+/// The kernel ignores the answer to a query for attributes during which pages are invalidated; each close of a writer
+/// invalidates pages.
+#[test]
+fn reads_see_all_bytes_that_others_have_appended() {
+    if !mounts::possible() {
+        return;
+    }
+    const APPENDS: u64 = 400;
+    const LEN: u64 = 150;
+    let cluster = Embedded::started();
+    let (reading, writing) = (Mounted::new(&cluster, "a"), Mounted::new(&cluster, "b"));
+    std::fs::write(reading.at("file"), [0; LEN as usize]).expect("made");
+    // Closes reach the metadata server after they return; while it knows of a writer, no pages are kept.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut reader = loop {
+        let file = File::open(reading.at("file")).expect("opened");
+        file.read_at(&mut [0; LEN as usize], 0).expect("read");
+        if kept(&file)[0] {
+            break file;
+        }
+        assert!(Instant::now() < deadline, "no page is kept");
+    };
+    let appended = AtomicU64::new(LEN);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..APPENDS {
+                let mut options = OpenOptions::new();
+                let mut file = options.append(true).open(writing.at("file")).expect("opened");
+                file.write_all(&[number as u8; LEN as usize]).expect("appended");
+                appended.store((number + 1) * LEN, Ordering::Release);
+            }
+        });
+        let mut seen = LEN;
+        while seen < APPENDS * LEN {
+            let least = appended.load(Ordering::Acquire);
+            if least == seen {
+                std::hint::spin_loop();
+                continue;
+            }
+            // The kernel asks for the size once, while the writer closes the file.
+            let mut bytes = vec![0; 4096];
+            let got = reader.read_at(&mut bytes, seen).expect("read") as u64;
+            assert!(seen + got >= least, "{got} bytes from {seen}, of at least {least} bytes");
+            let wrong = (seen..least).find(|&at| bytes[(at - seen) as usize] != (at / LEN) as u8);
+            assert_eq!(wrong, None, "a wrong byte among {least}");
+            let end = reader.seek(SeekFrom::End(0)).expect("sought");
+            assert!(end >= least, "ends at {end}, after {least} bytes");
+            seen = least;
+        }
+    });
 }
 
 /// A file mapped for reading only.

@@ -9,7 +9,7 @@ use fuser::{Errno, FileHandle, INodeNo, ReplyStatfs, Request, TimeOrNow};
 use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 use weft_client::StatFs;
-use weft_core::ByteLen;
+use weft_core::{ByteLen, FileId};
 use weft_env::real::block_on;
 use weft_wire::meta::{Attr, SetAttr};
 
@@ -53,6 +53,9 @@ impl WeftFilesystem {
                 None => block_on(client.truncate(&at, ByteLen(size)))
                     .map_err(|error| error.about(&self.names.path(ino.0)))?,
             }
+        }
+        if changes.size.is_some() {
+            self.pages.after_change(FileId(ino.0));
         }
         if changes.mode.is_some_and(|mode| mode & SET_IDS != 0) {
             self.files.each(|handle| {

@@ -64,14 +64,16 @@ impl WeftFilesystem {
             block_on(handle.file.write_at(&bufs, offset))
         };
         handle.wrote.store(true, Relaxed);
+        let file = handle.file.file();
         let answer = move || match result {
             Ok(written) => reply.written(written as u32),
             Err(error) => reply.error(Refusal::from(error).0),
         };
         if handle.pages {
             answer();
+            self.pages.after_change(file);
         } else {
-            self.pages.after_write_past(handle.file.file(), answer);
+            self.pages.after_write_past(file, answer);
         }
     }
 
@@ -94,6 +96,7 @@ impl WeftFilesystem {
         if !keeps_size && block_on(handle.file.size())? < ByteLen(end) {
             block_on(handle.file.truncate(ByteLen(end)))?;
         }
+        self.pages.after_change(handle.file.file());
         Ok(())
     }
 

@@ -145,7 +145,16 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.attr(self.attributes_of(request, ino, fh), reply);
+        let result = self.attributes_of(request, ino, fh);
+        match (result, fh.and_then(|fh| self.files.get(fh.0))) {
+            (Ok(found), Some(handle)) => {
+                let ttl = self.ttl();
+                self.pages.answer_size(&handle, found.size, move |stored| {
+                    answer::attributes(stored.map(|()| found), ttl, reply);
+                });
+            }
+            (result, _) => self.attr(result, reply),
+        }
     }
 
     fn setattr(

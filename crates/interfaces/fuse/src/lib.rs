@@ -21,6 +21,7 @@ pub mod failures;
 mod filesystem;
 mod handles;
 mod inode_proofs;
+mod kernel_size;
 mod locks;
 mod names;
 mod open;

@@ -18,8 +18,10 @@
 //! While the connection is lost, this mount cannot learn of writes. When the metadata service starts again, it makes
 //! writers wait until mounts have reported which files they keep.
 
+use crate::answer::Answer;
 use crate::dropper::Dropper;
-use fuser::{INodeNo, Notifier};
+use crate::open::OpenHandle;
+use fuser::Notifier;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -27,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weft_client::{Client, OpenFile};
-use weft_core::FileId;
+use weft_core::{ByteLen, FileId};
 use weft_env::real::{RealEnv, block_on};
 
 /// Maximum number of files remembered after their last close; beyond it, the oldest are forgotten.
@@ -82,6 +84,7 @@ impl Pages {
     pub fn opened_with(&self, file: FileId, epoch: u64) -> bool {
         let mut kept = self.kept.lock();
         *kept.opens.entry(file).or_default() += 1;
+        self.dropper.sizes.opened(file);
         if kept.epochs.len() >= REMEMBERED_MAX && !kept.epochs.contains_key(&file) {
             kept.epochs.clear();
         }
@@ -98,6 +101,9 @@ impl Pages {
                 opens.remove(&file);
             }
         }
+        if !kept.opens.contains_key(&file) && !kept.direct.contains_key(&file) {
+            self.dropper.sizes.forget(file);
+        }
     }
 
     /// Registers an open without pages: later opens must not use the kernel's existing pages.
@@ -105,6 +111,7 @@ impl Pages {
         let mut kept = self.kept.lock();
         kept.epochs.remove(&file);
         *kept.direct.entry(file).or_default() += 1;
+        self.dropper.sizes.opened(file);
     }
 
     fn forget(&self, file: FileId) {
@@ -121,6 +128,28 @@ impl Pages {
     pub fn after_read(&self, file: &OpenFile<RealEnv>, with_pages: bool) {
         if self.disconnected.load(Ordering::Acquire) || with_pages && !file.receives_invalidations() {
             self.dropper.drop_later(file.file());
+        }
+    }
+
+    /// After a query for the attributes of an open file: calls `answer` when the kernel cannot ignore the size any
+    /// more (see `kernel_size`).
+    pub fn answer_size(
+        &self,
+        handle: &Arc<OpenHandle>,
+        size: ByteLen,
+        answer: impl FnOnce(Answer<()>) + Send + 'static,
+    ) {
+        match self.dropper.sizes.answering(handle, size.0) {
+            Ok(None) => answer(Ok(())),
+            Ok(Some(last)) => self.dropper.store_then(last, Box::new(|| answer(Ok(())))),
+            Err(refusal) => answer(Err(refusal)),
+        }
+    }
+
+    /// After a change of the file through the kernel's pages, by this mount.
+    pub fn after_change(&self, file: FileId) {
+        if self.dropper.sizes.changed_here(file) {
+            self.dropper.drop_later(file);
         }
     }
 
@@ -158,9 +187,9 @@ impl Pages {
                     let Some(pages) = weak.upgrade() else { return };
                     for event in &events {
                         pages.forget(event.file);
-                        let len = i64::try_from(event.end - event.start).unwrap_or(0);
-                        // A length of 0 means to the end. An inode that the kernel does not know is not an error.
-                        let _ = notifier.inval_inode(INodeNo(event.file.0), event.start as i64, len);
+                        let to_end = event.end > i64::MAX as u64;
+                        let len = if to_end { 0 } else { event.end - event.start };
+                        pages.dropper.drop_now(&notifier, event.file, event.start, len);
                         done = done.max(event.number);
                     }
                 }
@@ -191,7 +220,7 @@ impl Pages {
             files
         };
         for file in files {
-            let _ = notifier.inval_inode(INodeNo(file.0), 0, 0);
+            self.dropper.drop_now(notifier, file, 0, 0);
         }
     }
 }

@@ -1,0 +1,147 @@
+//! The size that the kernel believes a file to have.
+//!
+//! The kernel ends reads through its pages at this size, after it has queried the attributes. It ignores an answer to
+//! that query if pages of the file are invalidated between the query and the answer. A read that should see bytes
+//! written by another session would then end too early.
+//!
+//! Only a store into the kernel's pages raises the size in any case. Two rules therefore hold for open files:
+//!
+//! * Before an invalidation, the size of the last answer is stored: the kernel may ignore that answer.
+//! * After an invalidation, a larger size is stored before it is answered.
+//!
+//! A store consists of the last byte of the file. If the file may have changed since the byte was read, the pages are
+//! dropped after the store; the size stays. A size that is too large corrects itself: the kernel reads less than it
+//! expects.
+
+use crate::answer::Answer;
+use crate::open::OpenHandle;
+use fuser::{INodeNo, Notifier};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io::IoSliceMut;
+use std::sync::{Arc, Weak};
+use weft_core::{FileId, FileOffset};
+use weft_env::real::block_on;
+
+/// What the kernel was told about the size of an open file.
+#[derive(Default)]
+struct Told {
+    /// The open that the last answer was for.
+    handle: Weak<OpenHandle>,
+    /// Largest size answered.
+    answered: u64,
+    /// Size below which the kernel's size cannot be, until the file is cut.
+    certain: u64,
+    /// Whether pages were invalidated since the open.
+    invalidated: bool,
+    /// Number of changes to the file that this mount knows of.
+    changes: u64,
+}
+
+/// Last byte of a file, to be stored.
+pub struct LastByte {
+    file: FileId,
+    /// Size of the file, in bytes.
+    size: u64,
+    byte: u8,
+    /// Number of changes before the byte was read.
+    changes: u64,
+}
+
+/// Sizes that the kernel was told, by open file.
+#[derive(Default)]
+pub struct KernelSizes {
+    files: Mutex<HashMap<FileId, Told>>,
+}
+
+impl KernelSizes {
+    /// Registers an open. From now on invalidations count: the kernel may query the size before one and be answered
+    /// after it.
+    pub fn opened(&self, file: FileId) {
+        self.files.lock().entry(file).or_default();
+    }
+
+    /// Registers that `size` is to be answered. Returns the byte that must be stored before the answer.
+    ///
+    /// # Errors
+    /// If the byte cannot be read.
+    pub fn answering(&self, handle: &Arc<OpenHandle>, size: u64) -> Answer<Option<LastByte>> {
+        let file = handle.file.file();
+        let changes = {
+            let mut files = self.files.lock();
+            let told = files.entry(file).or_default();
+            told.handle = Arc::downgrade(handle);
+            told.answered = told.answered.max(size);
+            // A smaller size may have been believed, too.
+            told.certain = told.certain.min(size);
+            if !told.invalidated || size <= told.certain {
+                return Ok(None);
+            }
+            told.changes
+        };
+        last_byte(handle, size, changes)
+    }
+
+    /// Registers that pages will be invalidated, because the file has changed; with `cut`, it may have become shorter.
+    /// Returns the byte that must be stored before.
+    pub fn invalidating(&self, file: FileId, cut: bool) -> Option<LastByte> {
+        let (handle, size, changes) = {
+            let mut files = self.files.lock();
+            let told = files.get_mut(&file)?;
+            told.invalidated = true;
+            told.changes += 1;
+            let (answered, certain) = (told.answered, told.certain);
+            if cut {
+                (told.answered, told.certain) = (0, 0);
+            }
+            if answered <= certain {
+                return None;
+            }
+            (told.handle.upgrade()?, answered, told.changes)
+        };
+        // Without the byte, nothing can be stored. The reads that the answer was for fail for the same reason.
+        last_byte(&handle, size, changes).ok().flatten()
+    }
+
+    /// Registers a change of the file by this mount. Returns whether the pages must be dropped, because another session
+    /// changes the file, too, and the last byte may have been stored during this change.
+    pub fn changed_here(&self, file: FileId) -> bool {
+        self.files.lock().get_mut(&file).is_some_and(|told| {
+            told.changes += 1;
+            told.invalidated
+        })
+    }
+
+    /// Forgets the file.
+    pub fn forget(&self, file: FileId) {
+        self.files.lock().remove(&file);
+    }
+
+    /// Stores the byte, and with it the size. Waits for reads of the page in progress: not for serving threads.
+    pub fn store(&self, notifier: &Notifier, last: &LastByte) {
+        let ino = INodeNo(last.file.0);
+        // An inode that the kernel does not know is not an error.
+        let _ = notifier.store(ino, last.size - 1, &[last.byte]);
+        if !self.stored(last) {
+            let _ = notifier.inval_inode(ino, 0, 0);
+        }
+    }
+
+    /// Registers a store. Returns whether the byte is valid.
+    fn stored(&self, last: &LastByte) -> bool {
+        let mut files = self.files.lock();
+        let Some(told) = files.get_mut(&last.file).filter(|told| told.changes == last.changes) else {
+            return false;
+        };
+        told.certain = told.certain.max(last.size);
+        true
+    }
+}
+
+/// Reads the last byte of a file of `size` bytes; `None` if the file is empty or has become shorter.
+fn last_byte(handle: &OpenHandle, size: u64, changes: u64) -> Answer<Option<LastByte>> {
+    let Some(at) = size.checked_sub(1) else { return Ok(None) };
+    let mut byte = [0];
+    let got = block_on(handle.file.read_at(&mut [IoSliceMut::new(&mut byte)], FileOffset(at)))?;
+    Ok((got == 1).then(|| LastByte { file: handle.file.file(), size, byte: byte[0], changes }))
+}
