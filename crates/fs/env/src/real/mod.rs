@@ -25,7 +25,7 @@ use crate::{Address, Env, Processor};
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use weft_core::{Nanos, Timestamp};
 
@@ -53,6 +53,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
              it awaits something outside of weft-env"
         ),
     }
+}
+
+/// Returns the future of a task. On the heap it has one place; on the stack of its thread it would be copied from frame
+/// to frame, and each frame would stay.
+#[inline(never)]
+fn on_heap<F: FnOnce() -> Fut, Fut: Future>(body: F) -> Pin<Box<Fut>> {
+    Box::pin(body())
 }
 
 /// Whether `fd` is a descriptor of a [`RealEnv::with_fd_floor`], which its host program must not close.
@@ -147,7 +154,7 @@ impl Env for RealEnv {
     {
         let builder = std::thread::Builder::new().name(name.replace('\0', "?")).stack_size(STACK_BYTES);
         // Signal handlers of a host program must neither run on these small stacks nor interrupt system calls.
-        sys::without_signals(|| builder.spawn(move || block_on(body()))).map(drop)
+        sys::without_signals(|| builder.spawn(move || block_on(on_heap(body)))).map(drop)
     }
 
     fn processor(&self) -> Option<Processor> {

@@ -1,11 +1,11 @@
-//! Decompressed chunks that reads of their parts use again.
+//! Chunks in memory: decompressed ones, which reads of their parts use again, and stored bytes that were read ahead.
 
 use super::record::Version;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Maximum number of bytes that a target keeps decompressed.
+/// Maximum number of bytes that a target keeps of each kind.
 const CACHE_BYTES: usize = 16 << 20;
 /// Maximum number of chunks, because they are searched one by one.
 const CHUNKS_MAX: usize = 256;
@@ -21,9 +21,26 @@ pub(crate) struct CacheKey {
     pub version: Version,
 }
 
-/// The last decompressed chunks of all datafiles of a target.
+/// The last chunks of all datafiles of a target.
 #[derive(Default)]
-pub(crate) struct ChunkCache(Mutex<Cached>);
+pub(crate) struct ChunkCache {
+    /// Decompressed bytes.
+    pub decompressed: Kept,
+    /// Stored bytes that a sequential reader will ask for. They are not verified.
+    pub ahead: Kept,
+}
+
+impl ChunkCache {
+    /// Drops the chunks of a datafile.
+    pub fn forget(&self, pair: u64) {
+        self.decompressed.forget(pair);
+        self.ahead.forget(pair);
+    }
+}
+
+/// Chunks that are kept until others need their memory.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<Cached>);
 
 #[derive(Default)]
 struct Cached {
@@ -32,7 +49,21 @@ struct Cached {
     bytes: usize,
 }
 
-impl ChunkCache {
+impl Kept {
+    /// Returns true if a version is kept.
+    pub fn contains(&self, key: &CacheKey) -> bool {
+        self.0.lock().chunks.iter().any(|(of, _)| of == key)
+    }
+
+    /// Removes a version, and returns its bytes.
+    pub fn take(&self, key: &CacheKey) -> Option<Arc<Vec<u8>>> {
+        let mut cached = self.0.lock();
+        let at = cached.chunks.iter().position(|(of, _)| of == key)?;
+        let (_, bytes) = cached.chunks.remove(at)?;
+        cached.bytes -= bytes.len();
+        Some(bytes)
+    }
+
     /// Returns the bytes of a version.
     pub fn get(&self, key: &CacheKey) -> Option<Arc<Vec<u8>>> {
         let mut cached = self.0.lock();
@@ -61,8 +92,7 @@ impl ChunkCache {
         drop(cached);
     }
 
-    /// Drops the chunks of a datafile.
-    pub fn forget(&self, pair: u64) {
+    fn forget(&self, pair: u64) {
         let mut cached = self.0.lock();
         cached.chunks.retain(|(key, _)| key.pair != pair);
         cached.bytes = cached.chunks.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -81,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_chunk_goes_first() {
-        let cache = ChunkCache::default();
+        let cache = Kept::default();
         for chunk in 0..16 {
             cache.put(key(1, chunk), vec![chunk as u8; 1 << 20].into());
         }
@@ -95,5 +125,7 @@ mod tests {
         assert_eq!(cache.0.lock().bytes, 1 << 20);
         (0..1000).for_each(|chunk| cache.put(key(3, chunk), vec![0; 1].into()));
         assert_eq!(cache.0.lock().chunks.len(), CHUNKS_MAX);
+        assert!(cache.take(&key(3, 998)).is_some() && !cache.contains(&key(3, 998)));
+        assert_eq!(cache.0.lock().bytes, CHUNKS_MAX - 1);
     }
 }

@@ -9,8 +9,8 @@ use weft_env::Env;
 
 impl<E: Env> Compressed<E> {
     pub async fn set_len(&self, len: ByteLen) -> Result<(), Fault> {
-        E::boxed(self.cut(len.0)).await?;
-        E::boxed(self.relieve()).await;
+        Box::pin(self.cut(len.0)).await?;
+        Box::pin(self.relieve()).await;
         Ok(())
     }
 
@@ -29,8 +29,8 @@ impl<E: Env> Compressed<E> {
     }
 
     pub async fn punch(&self, offset: LocalOffset, len: ByteLen) -> Result<(), Fault> {
-        E::boxed(self.make_hole(offset.0, len.0)).await?;
-        E::boxed(self.relieve()).await;
+        Box::pin(self.make_hole(offset.0, len.0)).await?;
+        Box::pin(self.relieve()).await;
         Ok(())
     }
 

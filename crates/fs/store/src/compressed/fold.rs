@@ -59,7 +59,7 @@ impl<E: Env> Compressed<E> {
                 return Some(idle_at);
             }
             // A chunk that cannot be folded stays as it is; settling reports the error.
-            let _ = E::boxed(self.fold(chunk)).await;
+            let _ = Box::pin(self.fold(chunk)).await;
             from = chunk + 1;
         }
         None

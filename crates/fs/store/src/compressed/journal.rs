@@ -269,7 +269,7 @@ impl<E: Env> Compressed<E> {
                 return Ok(());
             }
         }
-        E::boxed(self.sync_changes()).await
+        Box::pin(self.sync_changes()).await
     }
 
     /// Makes names and headers of the files survive a loss of power. Does nothing for a datafile that was synced since

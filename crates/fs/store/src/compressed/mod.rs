@@ -67,6 +67,9 @@
 //! whenever the datafile is settled, which frames the map has durably. A missing or shorter map is an error after that.
 //! Before, after a loss of power, it is an empty datafile.
 //!
+//! Operations run in boxes: on the stack of each connection's thread, their futures would take space that plain
+//! datafiles do not need.
+//!
 //! `docs/design/compression.md` explains the decisions.
 //!
 //! [`settle`]: crate::target::Target::settle
@@ -131,6 +134,7 @@ pub(crate) struct Compressed<E: Env> {
     names: Arc<Names<E>>,
     upkeep: Arc<Upkeep<E>>,
     cache: Arc<ChunkCache>,
+    read_position: Mutex<read::ReadPosition>,
     coder: Coder,
     container: ChargedFile<E>,
     /// Chunks, locked while they change. A task that holds a chunk waits for no lower one.

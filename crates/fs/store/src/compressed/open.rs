@@ -231,6 +231,7 @@ impl<E: Env> Compressed<E> {
             names: Arc::clone(&spec.names),
             upkeep: Arc::clone(&spec.upkeep),
             cache: Arc::clone(&spec.cache),
+            read_position: Mutex::default(),
             coder: Coder::new(env, header.compression.policy),
             container,
             locks: RangeLocks::new(env),

@@ -17,6 +17,10 @@ use weft_env::mutants::{Mutant, is_seeded};
 
 /// Maximum number of stored bytes that are read at once.
 const READ_BYTES: u64 = 1 << 20;
+/// Number of stored bytes that are read at once for a sequential reader of shorter parts.
+const AHEAD_BYTES: u64 = 256 << 10;
+/// Number of consecutive chunks after which a reader counts as sequential.
+const SEQUENTIAL_CHUNKS: u32 = 3;
 /// Maximum number of bytes of the datafile that are read under one look at the map.
 const BATCH_BYTES: u64 = 4 << 20;
 
@@ -31,6 +35,32 @@ pub(super) enum Unread {
 impl From<io::Error> for Unread {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+/// Position of the last reader.
+///
+/// Without this, a sequential reader of one chunk at a time costs the disk a request for each chunk, although chunks are
+/// shorter on the disk than in the datafile.
+#[derive(Default)]
+pub(super) struct ReadPosition {
+    /// Chunk after the last one read.
+    next: u64,
+    /// Number of consecutive chunks read before it.
+    onward: u32,
+}
+
+impl ReadPosition {
+    /// Registers a read of the chunks `first` to `last`. Returns whether the reader is sequential.
+    fn is_sequential(&mut self, first: u64, last: u64) -> bool {
+        match first {
+            _ if first == self.next => self.onward = self.onward.saturating_add(1),
+            // Another part of the last chunk.
+            _ if first + 1 == self.next => self.onward = self.onward.saturating_add(u32::from(last > first)),
+            _ => self.onward = 0,
+        }
+        self.next = last + 1;
+        self.onward >= SEQUENTIAL_CHUNKS
     }
 }
 
@@ -57,7 +87,7 @@ impl Run {
 
 impl<E: Env> Compressed<E> {
     pub async fn read(&self, offset: LocalOffset, buf: &mut [u8]) -> Result<(usize, ByteLen), Fault> {
-        E::boxed(self.read_all(offset.0, buf)).await
+        Box::pin(self.read_all(offset.0, buf)).await
     }
 
     async fn read_all(&self, start: u64, buf: &mut [u8]) -> Result<(usize, ByteLen), Fault> {
@@ -94,7 +124,12 @@ impl<E: Env> Compressed<E> {
         let end = at + buf.len() as u64;
         let mut chunk = at / self.chunk_len;
         let last = (end - 1) / self.chunk_len;
+        let is_sequential = self.read_position.lock().is_sequential(chunk, last);
         while chunk <= last {
+            if self.fill_from_memory(chunk, at, buf).await {
+                chunk += 1;
+                continue;
+            }
             let mut run = Run { first: chunk, versions: Vec::new(), units: 0 };
             let single = {
                 let state = self.state.lock();
@@ -104,6 +139,15 @@ impl<E: Env> Compressed<E> {
                     && run.push(version)
                 {
                     next += 1;
+                }
+                if is_sequential && next > last {
+                    while run.units * UNIT_BYTES < AHEAD_BYTES
+                        && let Some(Some(version)) = state.chunks.bare(next)
+                        && !self.cache.ahead.contains(&self.cache_key(next, version))
+                        && run.push(version)
+                    {
+                        next += 1;
+                    }
                 }
                 match run.versions.is_empty() {
                     true => Some(state.chunks.get(chunk)),
@@ -120,6 +164,23 @@ impl<E: Env> Compressed<E> {
             }
         }
         Ok(())
+    }
+
+    /// Fills the part of `buf` that is in a chunk, if its version is in memory.
+    async fn fill_from_memory(&self, chunk: u64, at: u64, buf: &mut [u8]) -> bool {
+        let Some(Some(version)) = self.state.lock().chunks.bare(chunk) else { return false };
+        let key = self.cache_key(chunk, version);
+        let (start, part) = self.part_of(chunk, at, buf);
+        let is_whole = start == 0 && part.len() >= version.len as usize;
+        if !is_whole && let Some(bytes) = self.cache.decompressed.get(&key) {
+            self.copy_part(&bytes, start, part);
+            return true;
+        }
+        let stored = self.cache.ahead.take(&key).filter(|stored| self.coder.matches(stored, version.crc));
+        let Some(stored) = stored else { return false };
+        let is_valid = self.unpack(chunk, version, &stored, start, part);
+        self.spend(self.coder.decoding_time(version.codec, version.len as usize)).await;
+        is_valid
     }
 
     /// Returns the part of `buf`, which begins at byte `at` of the datafile, that is in a chunk, and where it begins
@@ -164,6 +225,14 @@ impl<E: Env> Compressed<E> {
         let (mut offset, mut time) = (0, Nanos::ZERO);
         for (chunk, version) in (run.first..).zip(&run.versions) {
             let bytes = stored.get(offset..offset + version.stored as usize);
+            offset += (version.units() * UNIT_BYTES) as usize;
+            if chunk * self.chunk_len >= at + buf.len() as u64 {
+                // Read ahead. Verified when it is used.
+                if let Some(bytes) = bytes {
+                    self.cache.ahead.put(self.cache_key(chunk, *version), Arc::new(bytes.to_vec()));
+                }
+                continue;
+            }
             let bytes = bytes.filter(|bytes| self.coder.matches(bytes, version.crc));
             let bytes = bytes.ok_or(Unread::Mismatch(chunk))?;
             let (start, part) = self.part_of(chunk, at, buf);
@@ -171,7 +240,6 @@ impl<E: Env> Compressed<E> {
                 return Err(Unread::Mismatch(chunk));
             }
             time = time.saturating_add(self.coder.decoding_time(version.codec, version.len as usize));
-            offset += (version.units() * UNIT_BYTES) as usize;
         }
         self.spend(time).await;
         Ok(())
@@ -224,7 +292,7 @@ impl<E: Env> Compressed<E> {
         part: &mut [u8],
     ) -> Result<(), Unread> {
         let is_whole = start == 0 && part.len() >= version.len as usize;
-        if !is_whole && let Some(bytes) = self.cache.get(&self.cache_key(chunk, version)) {
+        if !is_whole && let Some(bytes) = self.cache.decompressed.get(&self.cache_key(chunk, version)) {
             self.copy_part(&bytes, start, part);
             return Ok(());
         }
@@ -257,7 +325,7 @@ impl<E: Env> Compressed<E> {
         }
         self.copy_part(&bytes, start, part);
         // The next part is likely to be read soon.
-        self.cache.put(self.cache_key(chunk, version), Arc::new(bytes));
+        self.cache.decompressed.put(self.cache_key(chunk, version), Arc::new(bytes));
         true
     }
 

@@ -48,7 +48,7 @@ impl<E: Env> Compressed<E> {
         if bytes.is_empty() {
             return Ok(());
         }
-        E::boxed(self.write_all(offset.0, bytes)).await
+        Box::pin(self.write_all(offset.0, bytes)).await
     }
 
     async fn write_all(&self, start: u64, bytes: &[u8]) -> Result<(), Fault> {

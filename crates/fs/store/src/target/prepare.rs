@@ -31,7 +31,7 @@ impl<E: Env> Target<E> {
     #[inline]
     pub async fn prepare(&self, key: DatafileKey, requested: DatafileFormat) -> Result<(), DatafileError> {
         if let Some(compression) = self.compression_of(requested) {
-            return E::boxed(self.compress(key, compression)).await;
+            return Box::pin(self.compress(key, compression)).await;
         }
         match self.integrity_of(requested.integrity) {
             Integrity::Off => Ok(()),
@@ -297,7 +297,7 @@ impl<E: Env> Target<E> {
         let names = self.names_of(key);
         if self.has_compressed.load(Ordering::Acquire)
             && let Some(compressed) =
-                E::boxed(Compressed::open(&self.compressed_spec(key, &names), &file)).await?
+                Box::pin(Compressed::open(&self.compressed_spec(key, &names), &file)).await?
         {
             return Ok(Datafile { key, content: Content::Compressed(compressed), names });
         }

@@ -176,7 +176,7 @@ impl<E: Env> Target<E> {
     }
 
     async fn settle_open(&self, key: DatafileKey, datafile: &Datafile<E>) -> Result<(), DatafileError> {
-        E::boxed(datafile.content.settle()).await.map_err(|fault| self.fault(key, "seal", fault))
+        Box::pin(datafile.content.settle()).await.map_err(|fault| self.fault(key, "seal", fault))
     }
 
     /// Returns true if [`seal_idle`](Self::seal_idle) has work.
