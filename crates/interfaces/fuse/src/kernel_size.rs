@@ -23,13 +23,13 @@ use std::sync::{Arc, Weak};
 use weft_core::{FileId, FileOffset};
 use weft_env::real::block_on;
 
-/// What the kernel was told about the size of an open file.
+/// Answers about the size of an open file.
 #[derive(Default)]
-struct Told {
+struct Answers {
     /// The open that the last answer was for.
     handle: Weak<OpenHandle>,
     /// Largest size answered.
-    answered: u64,
+    largest: u64,
     /// Size below which the kernel's size cannot be, until the file is cut.
     certain: u64,
     /// Whether pages were invalidated since the open.
@@ -48,10 +48,10 @@ pub struct LastByte {
     changes: u64,
 }
 
-/// Sizes that the kernel was told, by open file.
+/// Sizes answered to the kernel, by open file.
 #[derive(Default)]
 pub struct KernelSizes {
-    files: Mutex<HashMap<FileId, Told>>,
+    files: Mutex<HashMap<FileId, Answers>>,
 }
 
 impl KernelSizes {
@@ -69,15 +69,15 @@ impl KernelSizes {
         let file = handle.file.file();
         let changes = {
             let mut files = self.files.lock();
-            let told = files.entry(file).or_default();
-            told.handle = Arc::downgrade(handle);
-            told.answered = told.answered.max(size);
+            let answers = files.entry(file).or_default();
+            answers.handle = Arc::downgrade(handle);
+            answers.largest = answers.largest.max(size);
             // A smaller size may have been believed, too.
-            told.certain = told.certain.min(size);
-            if !told.invalidated || size <= told.certain {
+            answers.certain = answers.certain.min(size);
+            if !answers.invalidated || size <= answers.certain {
                 return Ok(None);
             }
-            told.changes
+            answers.changes
         };
         last_byte(handle, size, changes)
     }
@@ -87,17 +87,17 @@ impl KernelSizes {
     pub fn invalidating(&self, file: FileId, cut: bool) -> Option<LastByte> {
         let (handle, size, changes) = {
             let mut files = self.files.lock();
-            let told = files.get_mut(&file)?;
-            told.invalidated = true;
-            told.changes += 1;
-            let (answered, certain) = (told.answered, told.certain);
+            let answers = files.get_mut(&file)?;
+            answers.invalidated = true;
+            answers.changes += 1;
+            let (largest, certain) = (answers.largest, answers.certain);
             if cut {
-                (told.answered, told.certain) = (0, 0);
+                (answers.largest, answers.certain) = (0, 0);
             }
-            if answered <= certain {
+            if largest <= certain {
                 return None;
             }
-            (told.handle.upgrade()?, answered, told.changes)
+            (answers.handle.upgrade()?, largest, answers.changes)
         };
         // Without the byte, nothing can be stored. The reads that the answer was for fail for the same reason.
         last_byte(&handle, size, changes).ok().flatten()
@@ -106,9 +106,9 @@ impl KernelSizes {
     /// Registers a change of the file by this mount. Returns whether the pages must be dropped, because another session
     /// changes the file, too, and the last byte may have been stored during this change.
     pub fn changed_here(&self, file: FileId) -> bool {
-        self.files.lock().get_mut(&file).is_some_and(|told| {
-            told.changes += 1;
-            told.invalidated
+        self.files.lock().get_mut(&file).is_some_and(|answers| {
+            answers.changes += 1;
+            answers.invalidated
         })
     }
 
@@ -130,10 +130,11 @@ impl KernelSizes {
     /// Registers a store. Returns whether the byte is valid.
     fn stored(&self, last: &LastByte) -> bool {
         let mut files = self.files.lock();
-        let Some(told) = files.get_mut(&last.file).filter(|told| told.changes == last.changes) else {
+        let Some(answers) = files.get_mut(&last.file).filter(|answers| answers.changes == last.changes)
+        else {
             return false;
         };
-        told.certain = told.certain.max(last.size);
+        answers.certain = answers.certain.max(last.size);
         true
     }
 }
