@@ -55,7 +55,7 @@ impl WeftFilesystem {
             }
         }
         if changes.size.is_some() {
-            self.pages.after_change(FileId(ino.0));
+            self.pages.after_change(FileId(ino.0), true);
         }
         if changes.mode.is_some_and(|mode| mode & SET_IDS != 0) {
             self.files.each(|handle| {

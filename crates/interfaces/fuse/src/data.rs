@@ -71,7 +71,7 @@ impl WeftFilesystem {
         };
         if handle.pages {
             answer();
-            self.pages.after_change(file);
+            self.pages.after_change(file, false);
         } else {
             self.pages.after_write_past(file, answer);
         }
@@ -96,7 +96,7 @@ impl WeftFilesystem {
         if !keeps_size && block_on(handle.file.size())? < ByteLen(end) {
             block_on(handle.file.truncate(ByteLen(end)))?;
         }
-        self.pages.after_change(handle.file.file());
+        self.pages.after_change(handle.file.file(), false);
         Ok(())
     }
 

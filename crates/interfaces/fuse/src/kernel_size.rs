@@ -46,6 +46,8 @@ pub struct LastByte {
     byte: u8,
     /// Number of changes before the byte was read.
     changes: u64,
+    /// Whether the file may be cut meanwhile, after which the kernel may believe a smaller size again.
+    cut: bool,
 }
 
 /// Sizes answered to the kernel, by open file.
@@ -79,7 +81,7 @@ impl KernelSizes {
             }
             answers.changes
         };
-        last_byte(handle, size, changes)
+        last_byte(handle, size, changes, false)
     }
 
     /// Registers that pages will be invalidated, because the file has changed; with `cut`, it may have become shorter.
@@ -100,14 +102,17 @@ impl KernelSizes {
             (answers.handle.upgrade()?, largest, answers.changes)
         };
         // Without the byte, nothing can be stored. The reads that the answer was for fail for the same reason.
-        last_byte(&handle, size, changes).ok().flatten()
+        last_byte(&handle, size, changes, cut).ok().flatten()
     }
 
-    /// Registers a change of the file by this mount. Returns whether the pages must be dropped, because another session
+    /// Registers a change of the file by this mount; with `cut`, it may have become shorter. Returns whether the pages must be dropped, because another session
     /// changes the file, too, and the last byte may have been stored during this change.
-    pub fn changed_here(&self, file: FileId) -> bool {
+    pub fn changed_here(&self, file: FileId, cut: bool) -> bool {
         self.files.lock().get_mut(&file).is_some_and(|answers| {
             answers.changes += 1;
+            if cut {
+                (answers.largest, answers.certain) = (0, 0);
+            }
             answers.invalidated
         })
     }
@@ -134,15 +139,17 @@ impl KernelSizes {
         else {
             return false;
         };
-        answers.certain = answers.certain.max(last.size);
+        if !last.cut {
+            answers.certain = answers.certain.max(last.size);
+        }
         true
     }
 }
 
 /// Reads the last byte of a file of `size` bytes; `None` if the file is empty or has become shorter.
-fn last_byte(handle: &OpenHandle, size: u64, changes: u64) -> Answer<Option<LastByte>> {
+fn last_byte(handle: &OpenHandle, size: u64, changes: u64, cut: bool) -> Answer<Option<LastByte>> {
     let Some(at) = size.checked_sub(1) else { return Ok(None) };
     let mut byte = [0];
     let got = block_on(handle.file.read_at(&mut [IoSliceMut::new(&mut byte)], FileOffset(at)))?;
-    Ok((got == 1).then(|| LastByte { file: handle.file.file(), size, byte: byte[0], changes }))
+    Ok((got == 1).then(|| LastByte { file: handle.file.file(), size, byte: byte[0], changes, cut }))
 }

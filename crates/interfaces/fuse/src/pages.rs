@@ -146,9 +146,9 @@ impl Pages {
         }
     }
 
-    /// After a change of the file through the kernel's pages, by this mount.
-    pub fn after_change(&self, file: FileId) {
-        if self.dropper.sizes.changed_here(file) {
+    /// After a change of the file through the kernel's pages, by this mount; with `cut`, it may have become shorter.
+    pub fn after_change(&self, file: FileId, cut: bool) {
+        if self.dropper.sizes.changed_here(file, cut) {
             self.dropper.drop_later(file);
         }
     }
