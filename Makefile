@@ -23,6 +23,7 @@ test: ## All tests, including those with MPI, FUSE and network namespaces, with 
 	$(CARGO) build -p weft-cli -p weft-preload
 	scripts/isolated.py $(CARGO) test --workspace
 	scripts/isolated.py $(CARGO) test -p weft-twin --features mutants --test search_mutants
+	scripts/isolated.py $(CARGO) test -p weft-twin --features mutants --test sealed_reads
 	scripts/isolated.py $(CARGO) test -p weft-store --features mutants --test compressed seeded_bugs
 
 fuzz: export WEFT_FUZZ_SEED ?= fresh

@@ -25,7 +25,7 @@ pub enum OpenData {
 }
 
 /// Converts a path to the client library's form.
-pub fn place(path: &str) -> InodePath {
+pub fn inode_path(path: &str) -> InodePath {
     InodePath::from_root(path.as_bytes().to_vec(), true)
 }
 
@@ -53,7 +53,7 @@ impl Target {
             }
             Self::Library(client) => {
                 let flags = OpenFlags { read: true, write, create: write, ..OpenFlags::default() };
-                let opened = block_on(client.open(&place(path), flags, 0o644, &LayoutSpec::default()));
+                let opened = block_on(client.open(&inode_path(path), flags, 0o644, &LayoutSpec::default()));
                 opened.map(OpenData::Library).map_err(to_io)
             }
         }
@@ -65,7 +65,7 @@ impl Target {
             Self::Calls => std::fs::File::options().write(true).create_new(true).open(path).map(drop),
             Self::Library(client) => {
                 let flags = OpenFlags { write: true, create: true, exclusive: true, ..OpenFlags::default() };
-                block_on(client.open(&place(path), flags, 0o644, &LayoutSpec::default()))
+                block_on(client.open(&inode_path(path), flags, 0o644, &LayoutSpec::default()))
                     .map(drop)
                     .map_err(to_io)
             }
@@ -77,7 +77,7 @@ impl Target {
         match self {
             Self::Calls => std::fs::symlink_metadata(path).map(drop),
             Self::Library(client) => {
-                let at = InodePath { follow: false, ..place(path) };
+                let at = InodePath { follow: false, ..inode_path(path) };
                 block_on(client.stat(&at)).map(drop).map_err(to_io)
             }
         }
@@ -95,7 +95,9 @@ impl Target {
                     _ => Err(io::Error::last_os_error()),
                 }
             }
-            Self::Library(client) => block_on(client.truncate(&place(path), ByteLen(len))).map_err(to_io),
+            Self::Library(client) => {
+                block_on(client.truncate(&inode_path(path), ByteLen(len))).map_err(to_io)
+            }
         }
     }
 
@@ -103,7 +105,9 @@ impl Target {
     pub fn mkdir(&mut self, path: &str) -> io::Result<()> {
         match self {
             Self::Calls => std::fs::create_dir(path),
-            Self::Library(client) => block_on(client.mkdir(&place(path), 0o755)).map(drop).map_err(to_io),
+            Self::Library(client) => {
+                block_on(client.mkdir(&inode_path(path), 0o755)).map(drop).map_err(to_io)
+            }
         }
     }
 
@@ -111,7 +115,7 @@ impl Target {
     pub fn rmdir(&mut self, path: &str) -> io::Result<()> {
         match self {
             Self::Calls => std::fs::remove_dir(path),
-            Self::Library(client) => block_on(client.rmdir(&place(path))).map_err(to_io),
+            Self::Library(client) => block_on(client.rmdir(&inode_path(path))).map_err(to_io),
         }
     }
 
@@ -119,7 +123,7 @@ impl Target {
     pub fn remove(&mut self, path: &str) -> io::Result<()> {
         match self {
             Self::Calls => std::fs::remove_file(path),
-            Self::Library(client) => block_on(client.unlink(&place(path))).map_err(to_io),
+            Self::Library(client) => block_on(client.unlink(&inode_path(path))).map_err(to_io),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Fresh directories for the measured work, on Weft and on plain file systems.
 
-use crate::target::place;
+use crate::target::inode_path;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +18,10 @@ use weft_wire::meta::FileType;
 pub fn fresh_in_weft(client: &Client<RealEnv>, integrity: Option<Integrity>) -> io::Result<String> {
     let failed = |error: weft_client::Error| io::Error::other(error.to_string());
     let name = format!("bench-{}-{}", std::process::id(), next_number());
-    block_on(client.mkdir(&place(&name), 0o755)).map_err(failed)?;
+    block_on(client.mkdir(&inode_path(&name), 0o755)).map_err(failed)?;
     if let Some(integrity) = integrity {
         let word = integrity.word().as_bytes();
-        block_on(client.set_xattr(&place(&name), "user.weft.integrity", word, false, false))
+        block_on(client.set_xattr(&inode_path(&name), "user.weft.integrity", word, false, false))
             .map_err(failed)?;
     }
     Ok(name)
@@ -29,7 +29,7 @@ pub fn fresh_in_weft(client: &Client<RealEnv>, integrity: Option<Integrity>) -> 
 
 /// Removes a directory of Weft with its contents, as far as possible.
 pub fn remove_in_weft(client: &Client<RealEnv>, dir: &str) {
-    while let Ok((entries, more)) = block_on(client.list(&place(dir), &[], 1000, false)) {
+    while let Ok((entries, more)) = block_on(client.list(&inode_path(dir), &[], 1000, false)) {
         let mut removed = false;
         for entry in entries {
             let path = format!("{dir}/{}", String::from_utf8_lossy(&entry.name));
@@ -37,14 +37,14 @@ pub fn remove_in_weft(client: &Client<RealEnv>, dir: &str) {
                 remove_in_weft(client, &path);
                 removed = true;
             } else {
-                removed |= block_on(client.unlink(&place(&path))).is_ok();
+                removed |= block_on(client.unlink(&inode_path(&path))).is_ok();
             }
         }
         if !more || !removed {
             break;
         }
     }
-    let _ = block_on(client.rmdir(&place(dir)));
+    let _ = block_on(client.rmdir(&inode_path(dir)));
 }
 
 /// A directory on a plain file system, in which rounds create directories.

@@ -5,7 +5,7 @@
 //! far. A data server that has it rejects older capabilities for writing.
 //!
 //! ```text
-//! client A                 metadata server             data servers              client B |
+//! client A                 metadata server             data servers              client B
 //! lock ───────────────────▶ granted to A
 //! length? ─────────────────────────────────────────────▶ 100
 //!    (A is stopped)         15 s pass      ◀─────────────────────────────────── lock

@@ -104,8 +104,45 @@ impl<E: Env> Client<E> {
     /// Opens a file with one message, and creates it first if `flags` ask for that.
     ///
     /// # Errors
-    /// Errors of open(2); `Unreachable`; [`Error::ExternalLink`](crate::Error::ExternalLink).
+    /// Errors of open(2); `EINVAL` if `flags` ask to create a directory; `Unreachable`;
+    /// [`Error::ExternalLink`](crate::Error::ExternalLink).
     pub async fn open(
+        &self,
+        at: &InodePath,
+        flags: OpenFlags,
+        mode: u32,
+        spec: &LayoutSpec,
+    ) -> Result<OpenFile<E>> {
+        if flags.create && flags.directory {
+            return Err(Error::misuse(Errno::EINVAL, "an open creates no directory"));
+        }
+        self.send_open(at, flags, mode, spec).await
+    }
+
+    /// Creates a regular file without a name in the directory `at` (`O_TMPFILE`), and opens it, with one message.
+    ///
+    /// The file is removed at its last close, unless [`OpenFile::link`] has given it a name. With `flags.exclusive` it
+    /// never gets one. Its layout is that of a new file in the directory.
+    ///
+    /// # Errors
+    /// Errors of open(2); `EINVAL` without `flags.write`; `Unreachable`;
+    /// [`Error::ExternalLink`](crate::Error::ExternalLink).
+    pub async fn open_unnamed(
+        &self,
+        at: &InodePath,
+        flags: OpenFlags,
+        mode: u32,
+        spec: &LayoutSpec,
+    ) -> Result<OpenFile<E>> {
+        if !flags.write {
+            return Err(Error::misuse(Errno::EINVAL, "a file without a name needs an open for writing"));
+        }
+        // No other open has both flags.
+        let flags = OpenFlags { create: true, directory: true, truncate: false, ..flags };
+        self.send_open(at, flags, mode, spec).await
+    }
+
+    async fn send_open(
         &self,
         at: &InodePath,
         flags: OpenFlags,

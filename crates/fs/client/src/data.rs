@@ -121,9 +121,9 @@ impl<E: Env> Traffic<E> for Reads<'_, '_> {
     async fn prepare(&mut self, connection: &mut Connection<E>, items: &[usize]) -> io::Result<()> {
         self.area_used = 0;
         let bounds = self.shared_bounds;
-        let wanted =
+        let is_requested =
             items.iter().any(|&item| self.transfers[self.items[item]].remaining() >= u64::from(bounds.min));
-        prepare_area(connection, bounds, wanted).await
+        prepare_area(connection, bounds, is_requested).await
     }
 
     async fn send(&mut self, connection: &mut Connection<E>, item: usize) -> io::Result<()> {
@@ -260,13 +260,17 @@ impl SharedBounds {
     }
 }
 
-/// Attaches the shared payload area of a local connection if it is `wanted`.
+/// Attaches the shared payload area of a local connection, if `is_requested`.
 async fn prepare_area<E: Env>(
     connection: &mut Connection<E>,
     bounds: SharedBounds,
-    wanted: bool,
+    is_requested: bool,
 ) -> io::Result<()> {
-    if wanted && connection.local && bounds.min <= bounds.max && matches!(connection.area, Area::Unknown) {
+    if is_requested
+        && connection.local
+        && bounds.min <= bounds.max
+        && matches!(connection.area, Area::Unknown)
+    {
         // The lease page that comes with it is not needed here: leases have a connection of their own.
         drop(attach_shared(connection, bounds.max).await?);
     }
@@ -279,8 +283,8 @@ impl<E: Env> Traffic<E> for Writes<'_, '_> {
     async fn prepare(&mut self, connection: &mut Connection<E>, items: &[usize]) -> io::Result<()> {
         self.area_used = 0;
         let bounds = self.shared_bounds;
-        let wanted = items.iter().any(|&item| bounds.fit(self.transfers[self.items[item]].remaining()));
-        prepare_area(connection, bounds, wanted).await
+        let is_requested = items.iter().any(|&item| bounds.fit(self.transfers[self.items[item]].remaining()));
+        prepare_area(connection, bounds, is_requested).await
     }
 
     async fn send(&mut self, connection: &mut Connection<E>, item: usize) -> io::Result<()> {

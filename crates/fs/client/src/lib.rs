@@ -15,7 +15,8 @@
 //! | connection | `pool`, `connect`, `connection`, `server` | pooled connections, greeting, outages |
 //! | move | `migrate` | copies a file to another layout while programs use it |
 //!
-//! * The client starts no thread and holds no lock while it waits for a server.
+//! * The client starts no thread, and holds no thread lock while it waits for a server. Two async mutexes stay
+//!   locked over messages: that of the appends to an open file, and that of the lease requests to a server.
 //! * Splitting happens in `weft_core` alone; the client never knows what a device is.
 //! * The client caches only the layouts, capabilities and leases of open files, so it sees the writes of other
 //!   clients.

@@ -3,6 +3,7 @@
 use crate::call::Effect;
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::file::OpenFile;
 use weft_env::Env;
 use weft_wire::meta::{Attr, Entry, FileType, InodePath, LIST_LIMIT_MAX, MetaReply, MetaRequest};
 
@@ -32,6 +33,9 @@ impl<E: Env> Client<E> {
     }
 
     /// Creates the hard link `to` for `from`.
+    ///
+    /// A file of [`Client::open_unnamed`] gets its first name if `from` is its inode with `follow`, and this session has
+    /// it open for writing. A caller sets `follow` only if the open was not exclusive.
     ///
     /// # Errors
     /// Errors of link(2).
@@ -111,5 +115,22 @@ impl<E: Env> Client<E> {
             }
         }
         Ok((entries, more))
+    }
+}
+
+impl<E: Env> OpenFile<E> {
+    /// Creates the hard link `to` for this file. A file of [`Client::open_unnamed`] gets its first name so.
+    ///
+    /// # Errors
+    /// Errors of linkat(2); `ENOENT` for a removed file, and for an unnamed one that was opened with `exclusive`.
+    pub async fn link(&self, to: &InodePath) -> Result<Attr> {
+        let state = &self.state;
+        state.check()?;
+        let flags = self.flags();
+        let is_nameable = flags.create && flags.directory && !flags.exclusive;
+        let from = InodePath { follow: is_nameable, ..self.place() };
+        let request = MetaRequest::Link { from: from.clone(), to: to.clone() };
+        let linked = state.session.changed_attr(&from, request).await;
+        linked.map_err(|error| error.about(&state.path))
     }
 }

@@ -62,6 +62,38 @@ fn names_links_and_attributes_behave_as_in_posix() {
 }
 
 #[test]
+fn an_unnamed_file_gets_a_name_unless_it_was_opened_exclusively() {
+    block_on(async {
+        let cluster = RealCluster::start(Reach::Unix).await;
+        let client = cluster.client(options(Transport::Auto));
+        client.mkdir(&at("d"), 0o755).await.expect("mkdir");
+        let spec = LayoutSpec::default();
+        let file = client.open_unnamed(&at("d"), READ_WRITE, 0o600, &spec).await.expect("created");
+        write(&file, 300_000, b"end").await;
+        assert_eq!(file.attr().await.expect("open").nlink, 0);
+        assert_eq!(file.link(&at("d")).await.expect_err("taken").errno(), 17);
+        let linked = file.link(&at("d/f")).await.expect("linked");
+        assert_eq!((linked.file, linked.nlink, linked.size), (file.file(), 1, ByteLen(300_003)));
+        file.close().await.expect("closes");
+        let named = client.open(&at("d/f"), READ_WRITE, 0, &spec).await.expect("opens");
+        assert_eq!((named.file(), read(&named, 300_000, 9).await), (linked.file, b"end".to_vec()));
+        // A removed file stays without a name.
+        client.unlink(&at("d/f")).await.expect("unlink");
+        assert_eq!(named.link(&at("d/f")).await.expect_err("removed").errno(), 2);
+        let exclusive = OpenFlags { exclusive: true, ..READ_WRITE };
+        let file = client.open_unnamed(&at("d"), exclusive, 0o600, &spec).await.expect("created");
+        assert_eq!(file.link(&at("d/f")).await.expect_err("exclusive").errno(), 2);
+        let readable = OpenFlags { read: true, ..OpenFlags::default() };
+        let refused = client.open_unnamed(&at("d"), readable, 0o600, &spec).await;
+        assert_eq!(refused.expect_err("not for writing").errno(), 22);
+        let directory = OpenFlags { directory: true, ..READ_WRITE };
+        let refused = client.open(&at("d"), directory, 0o600, &spec).await;
+        assert_eq!(refused.expect_err("no open creates a directory").errno(), 22);
+        cluster.stop().await;
+    });
+}
+
+#[test]
 fn limits_are_errors_and_requests_longer_than_any_message_succeed() {
     block_on(async {
         let cluster = RealCluster::start(Reach::Unix).await;

@@ -582,8 +582,11 @@ fn files_continue_on_other_targets_when_capacity_ends_and_the_account_survives_c
             let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
             let account = async |client: &Client<SimEnv>| {
                 let status = client.status(ServerId(0)).await.expect("up").metadata.expect("it has it");
-                let promised =
-                    status.space_reservations.iter().map(|room| room.reserved.0).collect::<Vec<_>>();
+                let promised = status
+                    .space_reservations
+                    .iter()
+                    .map(|reservation| reservation.reserved.0)
+                    .collect::<Vec<_>>();
                 (promised, status.reaping)
             };
             let mut ends = Vec::new();

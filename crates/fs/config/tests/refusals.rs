@@ -478,7 +478,7 @@ fn paths_and_addresses() {
 }
 
 #[test]
-fn duplicates() {
+fn duplicate_ids_names_paths_and_addresses_are_rejected() {
     check_rejected(
         "id = 1",
         "id = 0",

@@ -257,6 +257,47 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month <= 2), month, of_month)
 }
 
+/// Units of sizes in bytes, in descending order.
+const SIZE_UNITS: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+/// Parses a size: a whole number and `B`, `KiB`, `MiB`, `GiB` or `TiB` (powers of 1024). A number without a unit means
+/// bytes; `k`, `M`, `G` and `T` mean `KiB` to `TiB`, as in `lfs`.
+///
+/// # Errors
+/// A sentence that says what to write instead.
+pub fn parse_size(text: &str) -> Result<ByteLen, String> {
+    let (number, unit) = split_number(text).ok_or("write a whole number and a unit, such as \"64 KiB\"")?;
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1u64 << 40,
+        "kb" | "mb" | "gb" | "tb" => {
+            let first = unit.as_bytes()[0].to_ascii_uppercase() as char;
+            return Err(format!("units are powers of 1024 here: write {number} {first}iB"));
+        }
+        _ => return Err(format!("{unit:?} is not a unit of size: use B, KiB, MiB, GiB or TiB")),
+    };
+    let bytes = number.checked_mul(factor).ok_or("this is more than 2^64 bytes: write less")?;
+    Ok(ByteLen(bytes))
+}
+
+/// Formats a size with the largest unit that keeps it whole.
+pub fn format_size(size: ByteLen) -> String {
+    let whole = SIZE_UNITS.iter().find(|(_, factor)| size.0 != 0 && size.0.is_multiple_of(*factor));
+    let (unit, factor) = whole.unwrap_or(&SIZE_UNITS[4]);
+    format!("{} {unit}", size.0 / factor)
+}
+
+/// Splits text into a number and the rest; `None` if it does not start with a number in range.
+pub fn split_number(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..digits].parse().ok()?, text[digits..].trim()))
+}
+
 /// Formats a number of bytes with three digits and a binary unit, for people.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -312,6 +353,33 @@ mod tests {
     fn an_extent_past_the_maximum_has_no_end() {
         assert_eq!(Extent::new(u64::MAX, 1).end(), None);
         assert_eq!(Extent::new(u64::MAX - 1, 1).end(), Some(FileOffset(u64::MAX)));
+    }
+
+    #[test]
+    fn sizes_parse() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("47008", 47_008),
+            ("64 KiB", 65_536),
+            ("64KiB", 65_536),
+            ("64k", 65_536),
+            (" 1 MiB ", 1 << 20),
+            ("2g", 2 << 30),
+            ("1 TiB", 1 << 40),
+        ] {
+            assert_eq!(parse_size(text), Ok(ByteLen(bytes)), "{text}");
+        }
+        for text in ["", "KiB", "-1", "1.5 MiB", "64 KB", "1 parsec", "99999999 TiB", "0x10"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_size("64 KB").unwrap_err(), "units are powers of 1024 here: write 64 KiB");
+    }
+
+    #[test]
+    fn formatted_sizes_parse_to_the_same_size() {
+        for bytes in [0, 1, 1023, 1024, 47_008, 65_536, 3 << 20, 2 << 40, u64::MAX] {
+            assert_eq!(parse_size(&format_size(ByteLen(bytes))), Ok(ByteLen(bytes)));
+        }
     }
 
     #[test]

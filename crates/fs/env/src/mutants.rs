@@ -37,6 +37,8 @@ pub enum Mutant {
     KeptCacheCopy,
     /// Bytes of the SSD count as written back before the disk is synced.
     UnsyncedWriteBack,
+    /// A datafile counts as durable on the disk after a request has changed it there.
+    ForgottenChange,
     /// Segments of the SSD log are reused before their release is durable.
     EarlyReuse,
     /// A record that the SSD log moves during its write-back survives and hides newer bytes. Found in Weft.
@@ -49,6 +51,8 @@ pub enum Mutant {
     UnnotedChange,
     /// Sealed datafiles can still be read.
     ReadableSeal,
+    /// A read that found its datafile removed does not notice that a move sealed it meanwhile.
+    ReadAfterSeal,
     /// A mover misses changes past the end of its copy. Found in Weft.
     ForgottenCut,
     /// After a restart, the metadata service ignores the rules of directories for new files.
@@ -81,7 +85,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -97,12 +101,14 @@ impl Mutant {
         Self::UnforgottenCopy,
         Self::KeptCacheCopy,
         Self::UnsyncedWriteBack,
+        Self::ForgottenChange,
         Self::EarlyReuse,
         Self::MissedMove,
         Self::NoSecondTry,
         Self::HiddenBytes,
         Self::UnnotedChange,
         Self::ReadableSeal,
+        Self::ReadAfterSeal,
         Self::ForgottenCut,
         Self::UnloadedRules,
         Self::KeptReservation,

@@ -50,7 +50,7 @@ impl Client {
         self.ask(self.seq, request);
     }
 
-    fn place(&self, file: u64) -> InodePath {
+    fn inode_path(&self, file: u64) -> InodePath {
         let path = format!("d/client{}.file{file:07}", self.number).into_bytes();
         InodePath::from_root(path, true)
     }
@@ -58,7 +58,7 @@ impl Client {
     fn create(&mut self, file: u64) {
         let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
         let (handle, layout) = (HandleId(file + 1), LayoutSpec::default());
-        let at = self.place(file);
+        let at = self.inode_path(file);
         self.change(MetaRequest::Open { at, flags, mode: 0o644, handle, layout, cache: false });
         self.ask(0, MetaRequest::Close { handle, summary: WriteSummary::default() });
     }
@@ -149,7 +149,7 @@ fn main() {
     }
     phase("create", &mut clients, files, Client::create);
     phase("stat", &mut clients, files, |client, file| {
-        client.ask(0, MetaRequest::Stat { at: client.place(file) });
+        client.ask(0, MetaRequest::Stat { at: client.inode_path(file) });
     });
     let begun = Instant::now();
     let count = list(&clients[0]);
@@ -158,7 +158,7 @@ fn main() {
         count as f64 / begun.elapsed().as_secs_f64()
     );
     phase("remove", &mut clients, files, |client, file| {
-        let at = client.place(file);
+        let at = client.inode_path(file);
         client.change(MetaRequest::Unlink { at });
     });
     block_on(service.shutdown());

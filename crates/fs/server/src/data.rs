@@ -470,6 +470,17 @@ impl<E: Env> DataService<E> {
         Err(WireError::new(Errno::EREMCHG, detail))
     }
 
+    /// Checks the seal once more after a read, which has found nothing if a move removed the datafile meanwhile.
+    ///
+    /// # Errors
+    /// `EREMCHG`, as before the read.
+    fn check_seal_after_read(&self, served: &ServedTarget<E>, cap: &Capability) -> Result<(), WireError> {
+        if is_seeded(Mutant::ReadAfterSeal) {
+            return Ok(());
+        }
+        self.check_seal(served, cap)
+    }
+
     /// Result of an operation on a datafile, unless the datafile was sealed since the operation began. Its bytes may
     /// then be gone already, those on an SSD first.
     fn unless_moved<T>(

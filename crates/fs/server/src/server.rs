@@ -3,7 +3,7 @@
 use crate::attach::{AttachError, Registrar};
 use crate::audit::Origin;
 use crate::averages;
-use crate::config::{Join, ServerConfig, WritableLeases};
+use crate::config::{Join, ServerConfig, TargetConfig, WritableLeases};
 use crate::connection;
 use crate::connections::{Connections, Entry, OverUserLimit};
 use crate::data::{ConnectionRights, DataService};
@@ -295,9 +295,41 @@ async fn start_metadata<E: Env>(
         }
     }
     let metadata = metadata::Config { format, ..metadata };
+    let path = metadata.path.clone();
     let started =
         metadata::Service::start(env.clone(), metadata, config.secret.clone(), config.hooks.clone());
-    started.await.map_err(StartError::Metadata)
+    let service = started.await.map_err(StartError::Metadata)?;
+    if let Some((target, cluster)) = foreign_target(env, config, service.cluster_id()).await {
+        service.shutdown().await;
+        return Err(StartError::Metadata(format!(
+            "metadata path {}: belongs to cluster {}, but no target of this server does; {} at {} belongs to cluster \
+             {cluster}: correct the paths, or mount the disks that belong together",
+            path.display(),
+            service.cluster_id(),
+            target.id,
+            target.path.display()
+        )));
+    }
+    Ok(service)
+}
+
+/// A target of this server that belongs to another cluster than `own`, unless one belongs to `own`: then that one disk
+/// is wrong, and only its target is refused. If all are foreign, the metadata may be the wrong one, and would show
+/// clients the files of another cluster.
+async fn foreign_target<'a, E: Env>(
+    env: &E,
+    config: &'a ServerConfig,
+    own: ClusterId,
+) -> Option<(&'a TargetConfig, ClusterId)> {
+    let mut foreign = None;
+    for target in &config.targets {
+        match Target::cluster_of(env, &target.path).await {
+            Some(cluster) if cluster == own => return None,
+            Some(cluster) => foreign = Some((target, cluster)),
+            None => {}
+        }
+    }
+    foreign.filter(|_| !own.is_none())
 }
 
 /// Handle of a running server, which continues when this is dropped.

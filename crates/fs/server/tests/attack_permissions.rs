@@ -17,8 +17,8 @@ use weft_wire::data::DataReply;
 use weft_wire::hello::{Identity, Role, SessionId};
 use weft_wire::meta::{
     Attr, CollectedSize, FileType, HandleId, InodePath, LayoutSpec, LockKind, LockOwner, LockRange,
-    LockSpace, MetaCall, MetaReply, MetaRequest, OpenFlags, Opened, ROOT, ReclaimLock, ReclaimOpen, SetAttr,
-    WriteSummary,
+    LockSpace, MetaCall, MetaReply, MetaRequest, OpenFlags, Opened, ROOT, ReclaimLock, ReclaimOpen,
+    RuleRemoval, SetAttr, WriteSummary,
 };
 use weft_wire::{Capability, Errno, Family, Kind, Rights, WalkProof};
 
@@ -328,6 +328,13 @@ fn inode_numbers_open_nothing() {
                     MetaRequest::GetLayout { at: place("") },
                     MetaRequest::SetLayout { at: place(""), spec },
                     MetaRequest::Rules { at: place("") },
+                    MetaRequest::ChangeRules { at: place(""), forget: RuleRemoval::All, add: vec![] },
+                    MetaRequest::BeginMove {
+                        at: place(""),
+                        handle: HandleId(1),
+                        layout: LayoutSpec::default(),
+                        dry_run: false,
+                    },
                     MetaRequest::AbortMove { at: place("") },
                 ];
                 for request in requests {
@@ -640,6 +647,39 @@ fn a_former_open_is_not_reopened_without_permission() {
 }
 
 #[test]
+fn after_the_grace_time_of_a_restart_an_unexpired_capability_reopens_nothing() {
+    block_on(async {
+        let mut site = Site::start(LIFE).await;
+        let mut alice = site.user(ALICE, 1).await;
+        alice.file("shared", 0o666, b"for all").await;
+        let mut bob = site.user(MALLORY, 2).await;
+        let (handle, opened) = bob.open(at("shared"), WRITE, 0).await.expect("for all");
+        let reached = (opened.attr.file, Some(opened.attr.proof));
+        alice.chmod(at("shared"), 0o600).await;
+        // The grace time ends as it begins.
+        site.config.metadata.as_mut().expect("a metadata service").options.grace = Nanos::ZERO;
+        site.restart().await;
+
+        for (uid, session) in [(MALLORY, 2), (MALLORY, 5), (ALICE + 9, 2)] {
+            let mut former = site.user(uid, session).await;
+            for flags in [READ, WRITE] {
+                assert!(!former.reclaims(handle, &opened, flags).await, "user {uid}, session {session}");
+                let adopted = former.adopt(SessionId(2), reached, flags).await;
+                assert_eq!(adopted.map(|_| ()), Err(Errno::EACCES), "user {uid}, session {session}");
+            }
+            let renewed = former.ask(MetaRequest::Renew { handle }).await;
+            assert_eq!(errno(&renewed), Some(Errno::EBADF), "user {uid}, session {session}");
+        }
+        // With permission, its session reopens the file without a capability, too.
+        let mut alice = site.user(ALICE, 1).await;
+        alice.chmod(at("shared"), 0o666).await;
+        let mut bob = site.user(MALLORY, 2).await;
+        assert!(bob.reclaims(handle, &Opened { cap: None, ..opened.clone() }, WRITE).await);
+        site.stop().await;
+    });
+}
+
+#[test]
 fn only_users_who_may_write_a_file_validate_its_size() {
     block_on(async {
         let site = Site::start(SHORT_LIFE).await;
@@ -733,6 +773,23 @@ fn set_id_bits_are_cleared_before_an_unprivileged_user_can_write() {
             assert_eq!(mallory.write(cap, b"evil").await, DataReply::Written, "{name}");
             let mode = alice.stat(at(name)).await.expect("hers").mode;
             assert_eq!(mode, 0o777, "{name}");
+        }
+        // The bits are set while Mallory has the file open.
+        for mode in [0o4777, 0o2777, 0o6777] {
+            let name = format!("later-{mode:o}");
+            alice.file(&name, 0o777, b"#!").await;
+            let (handle, opened) = mallory.open(at(&name), WRITE, 0).await.expect("may be written");
+            assert_eq!(alice.chmod(at(&name), mode).await.mode, 0o777, "{name}");
+            assert_eq!(
+                mallory.write(opened.cap.expect("a file"), b"evil").await,
+                DataReply::Written,
+                "{name}"
+            );
+            // Mallory's client does not tell the service of the write.
+            let close = MetaRequest::Close { handle, summary: WriteSummary::default() };
+            assert_eq!(mallory.ask(close).await, MetaReply::Done);
+            assert_eq!(alice.stat(at(&name)).await.expect("hers").mode, 0o777, "{name}");
+            assert_eq!(alice.chmod(at(&name), mode).await.mode, mode, "{name}: closed");
         }
         let mut root = site.user(0, 3).await;
         alice.file("kept", SET_ID_FILE, b"#!").await;

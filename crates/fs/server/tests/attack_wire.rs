@@ -12,11 +12,12 @@ use weft_core::{ClusterId, Nanos, ServerId};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::{Address, Env};
 use weft_server::{Join, Server, ServerConfig, ServerHandle, metadata};
-use weft_wire::cluster::{ClusterMap, ServerEntry};
+use weft_wire::cluster::{ClusterMap, ServerEntry, TargetEntry};
 use weft_wire::data::{DataReply, DataRequest};
 use weft_wire::greeting::{Caller, GreetingError, greet};
 use weft_wire::header::encode_message;
 use weft_wire::hello::{AuthMethod, Hello, HelloReply, Identity, Role, Security, SessionId, Welcome};
+use weft_wire::meta::{InodePath, MetaCall, MetaReply, MetaRequest};
 use weft_wire::secure::{TAG_LEN, segments};
 use weft_wire::status::{StatusReply, StatusRequest};
 use weft_wire::{Errno, Family, HEADER_LEN, Header, Kind, Link};
@@ -289,6 +290,80 @@ fn repeated_reordered_dropped_and_injected_requests_have_no_effect() {
                     expected[..left.len()].copy_from_slice(left);
                     assert_eq!(stage.content().await, expected, "{security:?}, {name}");
                 }
+            },
+        );
+    }
+}
+
+/// Adds a metadata service whose root directory every user may change, and leaves one target.
+fn with_metadata(config: &mut ServerConfig) {
+    config.targets.truncate(1);
+    let target = &config.targets[0];
+    let folder = target.path.parent().expect("a folder").to_owned();
+    let local = unix(&folder);
+    let map = ClusterMap {
+        name: config.cluster.clone(),
+        servers: vec![ServerEntry { name: config.name.clone(), addresses: vec![local.clone()] }],
+        targets: vec![TargetEntry { id: target.id, server: config.server, class: target.class.clone() }],
+        metadata: config.server,
+    };
+    config.addresses.push(local);
+    let path = folder.join("metadata");
+    std::fs::create_dir(&path).expect("a folder");
+    let mut metadata = metadata::Config::new(path, map.clone());
+    metadata.options.root.mode = 0o777;
+    config.metadata = Some(metadata);
+    config.metadata_server = Some(map.server(map.metadata).clone());
+    config.join = Join::Format;
+}
+
+#[test]
+fn a_request_injected_after_the_greeting_of_a_user_is_not_executed() {
+    fn call(seq: u64, request: MetaRequest) -> MetaCall {
+        MetaCall { seq, on_behalf: None, request }
+    }
+    fn mkdir(path: &str) -> MetaCall {
+        call(1, MetaRequest::Mkdir { at: InodePath::from_root(path, false), mode: 0o755 })
+    }
+    async fn ask(client: &mut Client<RealEnv>, call: &MetaCall) -> io::Result<MetaReply> {
+        client.link.send(Kind::Request, Family::Meta, 1, call, &[]).await?;
+        let incoming = client.link.recv().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(client.link.decode(&incoming)?)
+    }
+    let user = Identity { uid: 4321, gid: 4321, groups: vec![] };
+    let key = secret().identity_key(&user);
+    for security in SECURITIES {
+        stage(
+            |config| {
+                config.security = security;
+                with_metadata(config);
+            },
+            async |stage| {
+                let greeting = |session| hello(Role::Client(user.clone()), session);
+                let mut direct = Client::connect_as(&stage.env, &stage.tcp, greeting(4), key).await;
+                for (name, is_sealed) in [("without a tag", false), ("with a forged tag", true)] {
+                    let mut injected = Vec::new();
+                    let header = Header { is_sealed, ..Header::new(Kind::Request, Family::Meta, 1) };
+                    encode_message(&mut injected, &header, &mkdir("injected"));
+                    let tamper = move |number: usize, message: Vec<u8>| match number {
+                        GREETING => vec![To::Server(injected.clone()), To::Server(message)],
+                        _ => vec![To::Server(message)],
+                    };
+                    let relay = relay(&stage.tcp, Box::new(tamper), honest(To::Client));
+                    let mut client = Client::connect_as(&stage.env, &relay.address, greeting(3), key).await;
+                    let reply = ask(&mut client, &mkdir("own")).await;
+                    assert!(reply.is_err(), "{security:?}, {name}: the connection goes on: {reply:?}");
+                    for path in ["injected", "own"] {
+                        let stat = MetaRequest::Stat { at: InodePath::from_root(path, false) };
+                        let found = ask(&mut direct, &call(0, stat)).await.expect("a reply");
+                        let is_missing =
+                            matches!(&found, MetaReply::Failed(error) if error.errno == Errno::ENOENT);
+                        assert!(is_missing, "{security:?}, {name}: {path}: {found:?}");
+                    }
+                }
+                // The user's own client is served.
+                let made = ask(&mut direct, &mkdir("injected")).await.expect("a reply");
+                assert!(matches!(made, MetaReply::Attr(_)), "{security:?}: {made:?}");
             },
         );
     }
@@ -628,7 +703,7 @@ fn servers_reveal_nothing_to_an_impostor_on_a_stopped_servers_port() {
                     entry("c", &honest.addresses()[0]),
                 ],
                 targets: [(1, 1), (0, 2)]
-                    .map(|(server, target)| weft_wire::cluster::TargetEntry {
+                    .map(|(server, target)| TargetEntry {
                         id: weft_core::TargetId(target),
                         server: ServerId(if server == 1 { 1 } else { 2 }),
                         class: "ssd".into(),

@@ -4,7 +4,7 @@
 mod meta_support;
 
 use meta_support::cuts::power_cut_at_every_sync;
-use meta_support::model::{Model, answer, op, rand_like::Rng, request};
+use meta_support::model::{Model, Rng, answer, op, request};
 use meta_support::*;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn replies_to_random_operations_match_the_model() {
             let mut service = start(&RealEnv::new(), config(dir.path().into()), &Removed::default()).await;
             let mut peer = Peer::new(&service, 1, user(0));
             peer.mkdir("top").await.expect("created");
-            let (mut model, mut rng) = (Model::new(), Rng(seed));
+            let (mut model, mut rng) = (Model::new(), Rng::new(seed));
             for step in 0..300u64 {
                 let op = op(&mut rng);
                 let handle = HandleId(step);
@@ -83,7 +83,7 @@ async fn load(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
         let body = move || async move {
             let mut peer = Peer::new(&service, client as u128, user(0));
             let top = format!("c{client}");
-            let (mut model, mut rng) = (Model::new(), Rng(seed * 100 + client as u64));
+            let (mut model, mut rng) = (Model::new(), Rng::new(seed * 100 + client as u64));
             peer.mkdir(&top).await.expect("created");
             progress.lock().states.push(model.lines());
             progress.lock().answered += 1;

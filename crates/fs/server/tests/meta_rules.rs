@@ -4,7 +4,7 @@
 mod meta_support;
 
 use meta_support::cuts::power_cut_at_every_sync;
-use meta_support::model::rand_like::Rng;
+use meta_support::model::Rng;
 use meta_support::*;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -275,7 +275,7 @@ fn the_nearest_matching_rule_decides_as_in_a_naive_walk() {
             let removed = Removed::default();
             let mut service = start(&RealEnv::new(), limited(dir.path().into()), &removed).await;
             let mut peer = Peer::new(&service, 1, user(0));
-            let (mut model, mut rng, mut parts) = (Model::new(), Rng(seed), BTreeSet::new());
+            let (mut model, mut rng, mut parts) = (Model::new(), Rng::new(seed), BTreeSet::new());
             for number in 0..400u64 {
                 let note = format!("seed {seed}, step {number}");
                 let (request, expected) = step(&mut model, &mut rng, HandleId(number));
@@ -322,7 +322,7 @@ type Progress = Arc<Mutex<(Vec<Model>, usize)>>;
 async fn load(env: SimEnv, seed: u64, progress: Progress) {
     let service = start(&env, sim_config(), &Removed::default()).await;
     let mut peer = Peer::new(&service, 1, user(0));
-    let (mut model, mut rng) = (Model::new(), Rng(seed));
+    let (mut model, mut rng) = (Model::new(), Rng::new(seed));
     for number in 0..60 {
         let (request, expected) = step(&mut model, &mut rng, HandleId(number));
         progress.lock().0.push(model.clone());

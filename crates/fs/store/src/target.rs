@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tombstones::Tombstones;
 pub use weft_core::Module;
-use weft_core::{ByteLen, FileId, Integrity, LocalOffset, TargetId, Timestamp};
+use weft_core::{ByteLen, ClusterId, FileId, Integrity, LocalOffset, TargetId, Timestamp};
 use weft_env::device::DeviceAction;
 use weft_env::mutants::{self, Mutant, is_seeded};
 use weft_env::{Create, Dir, Env, File, FileMeta, Shared, Space};
@@ -142,6 +142,18 @@ impl<E: Env> Target<E> {
             Ok(dir) => dir.meta(crate::identity::NAME).await.is_ok(),
             Err(_) => false,
         }
+    }
+
+    /// Returns the cluster that the target in this directory belongs to; `None` without a readable identity, or if the
+    /// target is older than identities of clusters.
+    pub async fn cluster_of(env: &E, path: &Path) -> Option<ClusterId> {
+        let dir = env.dir(path).await.ok()?;
+        format::read_identity(&dir, path)
+            .await
+            .ok()
+            .flatten()
+            .map(|found| found.cluster_id)
+            .filter(|id| !id.is_none())
     }
 }
 

@@ -13,7 +13,7 @@ use weft_store::fragments::{FragmentLog, LogError, LogSpec, Tag};
 const ENTRY_BYTES_MAX: u64 = 160;
 
 /// Maximum time in which a segment reaches the disk.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
@@ -74,7 +74,7 @@ fn a_log_full_of_the_smallest_pieces_stays_within_its_memory_limit() {
     let begun = Instant::now();
     let live = loop {
         let live = (LIVE.load(Relaxed) - before) as u64;
-        if live < ENTRY_BYTES_MAX * entries_max || begun.elapsed() > PATIENCE {
+        if live < ENTRY_BYTES_MAX * entries_max || begun.elapsed() > FLUSH_TIMEOUT {
             break live;
         }
         std::thread::yield_now();

@@ -294,7 +294,6 @@ pub struct MetadataStatus {
     /// Free space on it.
     pub free: ByteLen,
     /// Space that layouts reserve on targets with limited capacity, in ascending order of targets.
-    #[serde(rename = "rooms")]
     pub space_reservations: Vec<SpaceReservation>,
     /// Damaged database blocks that have not been repaired; `weft fsck` names them.
     pub damaged_blocks: u64,

@@ -32,7 +32,7 @@ fn probe(work: ProbeWork, offsets: Vec<LocalOffset>) -> DataRequest {
 }
 
 #[test]
-fn requests() {
+fn encoded_requests_match_the_golden_bytes() {
     let (datafile, cap, offset) = (datafile(2), cap(), LocalOffset(1 << 33));
     let sibling_targets = vec![TargetId(301), TargetId(0), TargetId(65_535), TargetId(2)];
     let plain = IoHints { fragment: false, small_random: true, siblings: 1, ..IoHints::default() };
@@ -111,7 +111,7 @@ fn requests() {
 }
 
 #[test]
-fn replies() {
+fn encoded_replies_match_the_golden_bytes() {
     let there = DatafileMeta {
         len: ByteLen(1 << 33),
         blocks_512: 77,

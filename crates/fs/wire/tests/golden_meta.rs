@@ -145,7 +145,7 @@ fn report(age: u64) -> Report {
 }
 
 #[test]
-fn requests() {
+fn encoded_requests_match_the_golden_bytes() {
     let handle = HandleId(5);
     let (space, owner, kind, range) = (LockSpace::Flock, LockOwner::Handle(handle), LockKind::Shared, RANGE);
     let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
@@ -262,7 +262,7 @@ fn requests() {
 }
 
 #[test]
-fn replies() {
+fn encoded_replies_match_the_golden_bytes() {
     let entry =
         |name: &str, attr| Entry { name: name.into(), file: FileId(77), kind: FileType::Regular, attr };
     let opened = Opened {

@@ -12,7 +12,7 @@ use weft_wire::status::{
 use weft_wire::{Errno, WireError};
 
 #[test]
-fn requests() {
+fn encoded_requests_match_the_golden_bytes() {
     support::check(
         "status_request.txt",
         &[
@@ -25,7 +25,7 @@ fn requests() {
 }
 
 #[test]
-fn replies() {
+fn encoded_replies_match_the_golden_bytes() {
     let target = TargetStatus {
         target: TargetId(7),
         class: "ssd".into(),

@@ -21,7 +21,7 @@ fn most_memory() -> u64 {
 fn write(path: &Path, count: u64) {
     let mut writer = Writer::create(path).expect("made");
     let file = writer.file("/scratch/shared").expect("few");
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     for index in 0..count {
         let start = index * 100 + dice.below(5_000);
         let record = Record {

@@ -22,7 +22,7 @@ fn wrong(text: &str) -> String {
 fn random_records_round_trip() {
     for seed in 0..5 {
         println!("seed {seed}");
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let names = names(6);
         let mut records: Vec<Record> = (0..3_000).map(|_| any_record(&mut dice, 6, 6)).collect();
         for record in &mut records {
@@ -65,7 +65,7 @@ fn names_of_any_bytes_round_trip() {
     let numbers = names.map(|name| table.file(&weft_core::escaped(name)).expect("room"));
     let mut writer = Writer::new(Path::new("test"), Vec::new()).expect("writing to memory");
     for number in numbers {
-        let record = Record { file: number, op: Operation::Open, ..any_record(&mut Dice(1), 1, 1) };
+        let record = Record { file: number, op: Operation::Open, ..any_record(&mut Dice::new(1), 1, 1) };
         writer.push(&record, &table).expect("writing to memory");
     }
     let bytes = writer.finish().expect("writing to memory");

@@ -220,7 +220,7 @@ fn damaged_and_truncated_logs_are_errors() {
     ] {
         let sound = std::fs::read(data(name)).expect("a log");
         for index in 0..count {
-            let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(index));
+            let mut dice = Dice::new(seed.wrapping_mul(1_000_003).wrapping_add(index));
             let mut bytes = sound.clone();
             match index % 4 {
                 0 => bytes.truncate(dice.below(sound.len() as u64) as usize),

@@ -206,7 +206,7 @@ type Expected = (u64, u64, bool, String, u64, u64);
 fn no_record_is_lost_or_reordered() {
     for seed in 0..30 {
         println!("seed {seed}");
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let (ranks, files) = (1 + dice.below(9), 1 + dice.below(30));
         let mut text = String::from("op,rank,file,offset,length,start_ns,end_ns\n");
         let mut expected: BTreeMap<u64, Vec<Expected>> = BTreeMap::new();

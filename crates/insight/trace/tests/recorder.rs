@@ -70,7 +70,7 @@ fn everything_that_many_threads_record_comes_out_once() {
             for thread in 0..2 * SHARDS_MAX as u64 + 1 {
                 let (recorder, expected) = (&recorder, &expected);
                 scope.spawn(move || {
-                    let mut dice = Dice(seed * 1000 + thread);
+                    let mut dice = Dice::new(seed * 1000 + thread);
                     let mut own = Vec::new();
                     for index in 0..1000 + dice.below(SLOTS_PER_BUFFER as u64 * 2) {
                         let (event, told) = any_event(&mut dice, recorder, 50);
@@ -149,7 +149,7 @@ fn a_forked_child_has_files_of_its_own_and_a_killed_one_loses_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
         Anchor::of_host(dir.path()).expect("room");
         let recorder = recorder(dir.path(), None);
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut expected = Vec::new();
         let some = |dice: &mut Dice, count: u64, expected: &mut Vec<EventKey>| {
             for _ in 0..count {
@@ -161,8 +161,8 @@ fn a_forked_child_has_files_of_its_own_and_a_killed_one_loses_nothing() {
         let counts = [dice.below(3000), dice.below(5000), dice.below(3000)];
         some(&mut dice, counts[0], &mut expected);
         // The child's random numbers equal those of a copy of its generator.
-        let mut copy = Dice(seed + 100);
-        killed_child(|| some(&mut Dice(seed + 100), counts[1], &mut Vec::new()));
+        let mut copy = Dice::new(seed + 100);
+        killed_child(|| some(&mut Dice::new(seed + 100), counts[1], &mut Vec::new()));
         let in_child: Vec<EventKey> = {
             let scratch = tempfile::tempdir().expect("a directory");
             let other = self::recorder(scratch.path(), None);
@@ -208,7 +208,7 @@ fn files_of_a_parent_are_not_those_of_its_child() {
 fn a_part_file_truncated_anywhere_yields_its_complete_blocks() {
     let dir = tempfile::tempdir().expect("a directory");
     let recorder = recorder(dir.path(), Some(0));
-    let mut dice = Dice(5);
+    let mut dice = Dice::new(5);
     for _ in 0..3 * SLOTS_PER_BUFFER + 10 {
         let (event, _) = any_event(&mut dice, &recorder, 5);
         assert!(recorder.record(&event));
@@ -236,7 +236,7 @@ fn a_part_file_truncated_anywhere_yields_its_complete_blocks() {
 fn invalid_tails_are_reported_and_skipped() {
     let dir = tempfile::tempdir().expect("a directory");
     let recorder = recorder(dir.path(), Some(0));
-    let (event, _) = any_event(&mut Dice(1), &recorder, 1);
+    let (event, _) = any_event(&mut Dice::new(1), &recorder, 1);
     assert!(recorder.record(&event));
     std::fs::write(dir.path().join("x.1.0.wtail"), b"something else").expect("written");
     // More names than any trace may have must not cause an allocation.
@@ -265,7 +265,7 @@ fn a_process_without_free_descriptors_loses_records_and_continues() {
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     };
     killed_child(|| {
-        let mut dice = Dice(1);
+        let mut dice = Dice::new(1);
         let mut some = |count: usize| {
             for _ in 0..count {
                 let event = any_event(&mut dice, &recorder, 3).0;
@@ -303,7 +303,7 @@ fn a_missing_directory_ends_tracing_with_one_line() {
     assert_eq!((CALLS.load(Ordering::Relaxed), recorder.is_recording()), (1, false));
     // The directory may also vanish while recording.
     let recorder = Recorder::new(Options { dir: dir.path().to_owned(), rank: None, on_end });
-    let event = any_event(&mut Dice(1), &recorder, 3).0;
+    let event = any_event(&mut Dice::new(1), &recorder, 3).0;
     assert!(recorder.record(&event));
     drop(dir);
     let recorded = (0..3 * SLOTS_PER_BUFFER).filter(|_| recorder.record(&event)).count();
@@ -324,7 +324,7 @@ fn disk_use_grows_from_a_few_blocks_to_the_whole_tail() {
         tails.map(|path| path.metadata().expect("the tail file").blocks() * 512).sum::<u64>()
     };
     let recorder = recorder(dir.path(), None);
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     let mut record = |count: usize, files| {
         let all = (0..count).map(|_| any_event(&mut dice, &recorder, files).0);
         assert_eq!(all.filter(|event| recorder.record(event)).count(), count);

@@ -32,7 +32,7 @@ fn write<W: std::io::Write>(writer: &mut Writer<W>, records: &[Record], flush_ev
 }
 
 fn some(seed: u64, count: usize) -> Vec<Record> {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     (0..count).map(|_| any_record(&mut dice, 4, 4)).collect()
 }
 
@@ -102,7 +102,7 @@ fn zeros_or_stale_bytes_at_the_end_are_truncation_and_damage_before_it_is_an_err
     assert_eq!(all(&mut stream).0.len(), 200);
     assert_eq!(stream.end(), TraceEnd::Truncated { at: ends[3] as u64 });
     // Any flipped bit in an earlier block is damage.
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     for _ in 0..300 {
         let mut damaged = bytes.clone();
         let at = ends[2] + dice.below((ends[3] - ends[2]) as u64) as usize;
@@ -168,7 +168,7 @@ fn a_regular_trace_is_small() {
     record.file = file;
     record.host = weft_trace::HostId(0);
     record.op = weft_trace::Operation::Write;
-    let mut dice = Dice(5);
+    let mut dice = Dice::new(5);
     for index in 0..100_000u64 {
         record.rank = weft_trace::Rank((index % 32) as u32);
         record.offset.0 = index * 47_008;

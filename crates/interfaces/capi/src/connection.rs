@@ -78,8 +78,8 @@ impl Connection {
         (rest.is_empty() || rest[0] == b'/').then_some(rest)
     }
 
-    /// Returns a path's place in the namespace, for calls that do not follow a link in the last component.
-    pub fn place(&self, path: &[u8]) -> InodePath {
+    /// Returns the [`InodePath`] of a path, for calls that do not follow a link in the last component.
+    pub fn inode_path(&self, path: &[u8]) -> InodePath {
         InodePath::from_root(self.below(path).unwrap_or(path).to_vec(), false)
     }
 }

@@ -44,7 +44,7 @@ unsafe fn two<'a>(
 
 /// Returns the inode of a path's directory and the last name, after following all links on the way, wherever they lead.
 fn resolve_parent(weft: &Connection, path: &[u8]) -> Res<InodePath> {
-    let whole = weft.place(path);
+    let whole = weft.inode_path(path);
     // Slashes at the end belong to the last name.
     let Some(last) = whole.path.iter().rposition(|byte| *byte != b'/') else { return Ok(whole) };
     let Some(slash) = whole.path[..last].iter().rposition(|byte| *byte == b'/') else { return Ok(whole) };
@@ -62,7 +62,7 @@ fn both(
         return Err(Fail::new(libc::ENOENT, "a path is empty"));
     }
     let client = weft.client()?;
-    match ask(client, &weft.place(from), &weft.place(to)) {
+    match ask(client, &weft.inode_path(from), &weft.inode_path(to)) {
         Err(weft_client::Error::ExternalLink { .. }) => {
             ask(client, &resolve_parent(weft, from)?, &resolve_parent(weft, to)?)?
         }

@@ -1,6 +1,10 @@
 //! The C interface from C and C++, against real servers: the header compiles without a warning and matches the library,
 //! and the calls behave as it says.
 
+#[path = "../../cli/tests/common/isolate.rs"]
+mod isolate;
+
+use isolate::isolate;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -62,18 +66,25 @@ fn run(command: &mut Command) -> String {
     out.into_owned()
 }
 
+/// Builds a compiled program in the environment of this test (see [`isolate()`]).
+fn isolated(program: PathBuf) -> Command {
+    let mut command = Command::new(program);
+    isolate(&mut command);
+    command
+}
+
 const C99: &[&str] = &["cc", "-std=c99", "-D_GNU_SOURCE"];
 
 #[test]
 fn every_call_rejects_null() {
     let installed = Installed::new();
-    run(&mut Command::new(installed.compile(C99, &source("tests/errors.c"))));
+    run(&mut isolated(installed.compile(C99, &source("tests/errors.c"))));
 }
 
 #[test]
 fn the_header_is_cxx() {
     let installed = Installed::new();
-    run(&mut Command::new(installed.compile(&["c++", "-std=c++11"], &source("tests/cxx.cc"))));
+    run(&mut isolated(installed.compile(&["c++", "-std=c++11"], &source("tests/cxx.cc"))));
 }
 
 #[test]
@@ -118,7 +129,7 @@ fn pkg_config_flags_compile_a_program() {
 fn the_calls_behave_as_the_header_says() {
     let (installed, servers) = (Installed::new(), Servers::start());
     let program = installed.compile(C99, &source("tests/files.c"));
-    let out = run(Command::new(program).arg(&servers.cluster.file));
+    let out = run(isolated(program).arg(&servers.cluster.file));
     assert_eq!(out, "all calls did what weft.h says\n");
     servers.stop();
 }
@@ -127,7 +138,7 @@ fn the_calls_behave_as_the_header_says() {
 fn the_example_writes_a_checkpoint() {
     let (installed, servers) = (Installed::new(), Servers::start());
     let program = installed.compile(C99, &source("../../../examples/c/checkpoint.c"));
-    let out = run(Command::new(program).env("WEFT_CLUSTER", &servers.cluster.file));
+    let out = run(isolated(program).env("WEFT_CLUSTER", &servers.cluster.file));
     // The order of the two targets differs from file to file.
     let both = ["2 3", "3 2"].map(|targets| format!("checkpoint: 12034048 bytes on 2 targets: {targets}\n"));
     assert!(both.contains(&out), "{out}");

@@ -37,9 +37,10 @@ fn trace(path: &Path) {
 /// Returns the reserved bytes of each SSD.
 fn reserved(servers: &Servers) -> Vec<u64> {
     let status: serde_json::Value = serde_json::from_str(&servers.weft(["status", "--json"])).expect("JSON");
-    let rooms = status["servers"][0]["status"]["metadata"]["rooms"].as_array().expect("rooms").clone();
-    assert!(rooms.iter().all(|room| room["room"] == CAPACITY), "{rooms:?}");
-    rooms.iter().map(|room| room["promised"].as_u64().expect("a number")).collect()
+    let reservations = &status["servers"][0]["status"]["metadata"]["space_reservations"];
+    let reservations = reservations.as_array().expect("space reservations");
+    assert!(reservations.iter().all(|reservation| reservation["room"] == CAPACITY), "{reservations:?}");
+    reservations.iter().map(|reservation| reservation["promised"].as_u64().expect("a number")).collect()
 }
 
 /// Copies a file to the cluster and returns the bytes that its layout reserves on each of the two SSDs.

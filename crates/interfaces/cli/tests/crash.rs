@@ -56,9 +56,9 @@ fn acknowledged_operations_survive_kills_of_any_server() {
             }
         }
         // On a slow machine, the kills may be over before there is load.
-        let patience = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while done.load(Ordering::Relaxed) <= OPERATIONS_MIN
-            && Instant::now() < patience
+            && Instant::now() < deadline
             && !workers.iter().any(std::thread::ScopedJoinHandle::is_finished)
         {
             std::thread::sleep(Duration::from_millis(10));

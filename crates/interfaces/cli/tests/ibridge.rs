@@ -83,8 +83,8 @@ fn acknowledged_operations_survive_kills_of_servers_with_ssds() {
             }
         }
         // On a slow machine, the kills may be over before there is load.
-        let patience = Instant::now() + Duration::from_secs(60);
-        while done.load(Ordering::Relaxed) <= OPERATIONS_MIN && Instant::now() < patience && !anybody_ended()
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while done.load(Ordering::Relaxed) <= OPERATIONS_MIN && Instant::now() < deadline && !anybody_ended()
         {
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::mounts::{self, Mounted};
 use common::servers::Servers;
 use common::{Embedded, shown, succeeded};
 use std::fs;
@@ -125,6 +126,25 @@ fn a_target_of_another_cluster_of_the_same_name_is_refused() {
     let output = cat.output().expect("weft starts");
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     assert!(shown(&output).contains("belongs to cluster"), "{}", shown(&output));
+}
+
+#[test]
+fn metadata_of_another_cluster_of_the_same_name_is_refused() {
+    let (mut servers, bytes) = with_file();
+    let (mut others, _) = with_file();
+    for both in [&mut servers, &mut others] {
+        both.stop(1);
+        both.stop(0);
+    }
+    fs::rename(servers.path("metadata"), servers.path("away")).expect("removed");
+    copy(&others.path("metadata"), &servers.path("metadata"));
+    assert!(!servers.try_start_with(0, &[]), "it serves the files of another cluster");
+    let said = servers.log(0);
+    assert!(said.contains("metadata") && said.contains("belongs to cluster"), "{said}");
+    brought_back(&servers, "metadata");
+    servers.start(0);
+    servers.start(1);
+    holds(&servers, &bytes);
 }
 
 #[test]
@@ -351,4 +371,25 @@ fn an_embedded_cluster_refuses_emptied_directories() {
     fs::rename(cluster.local("away"), &target).expect("brought back");
     assert_eq!(cluster.run(["sh", "-c", "tr -d x < /weft/file | wc -c"]).trim(), "0");
     assert_eq!(cluster.run(["sh", "-c", "wc -c < /weft/file"]).trim(), "2000000");
+}
+
+#[test]
+fn a_read_of_a_refused_target_fails_with_eio_in_a_program_and_on_a_mount() {
+    let cluster = Embedded::started();
+    cluster.weft(["setstripe", "-c", "4", "-S", "64K", "/weft/file"]);
+    cluster.run(["sh", "-c", "head -c 2000000 /dev/zero | tr '\\0' x > /weft/file"]);
+    cluster.weft(["stop"]);
+    fs::rename(cluster.state().join("targets/hdd1"), cluster.local("away")).expect("removed");
+
+    let mut read = cluster.running(["sh", "-c", "cat /weft/file > /dev/null"]);
+    let output = read.env("LC_ALL", "C").output().expect("weft starts");
+    let text = shown(&output);
+    assert!(!output.status.success() && text.contains("Input/output error"), "{text}");
+    assert!(cluster.command(["status"]).output().is_ok_and(|found| shown(&found).contains("BLANK")));
+    if mounts::possible() {
+        let mounted = Mounted::new(&cluster, "mount");
+        let error = fs::read(mounted.at("file")).expect_err("a part is on the refused target");
+        assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
+        mounted.end();
+    }
 }

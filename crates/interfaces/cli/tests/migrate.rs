@@ -12,7 +12,7 @@ const CLIENTS: u64 = 2;
 const MOVES: u64 = 12;
 
 #[test]
-fn a_file_is_moved_as_asked_and_stays_the_same() {
+fn a_file_is_moved_as_requested_and_stays_the_same() {
     let cluster = Embedded::started();
     let bytes: Vec<u8> =
         (0..5_000_000u32).flat_map(|n| (n.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
@@ -22,11 +22,11 @@ fn a_file_is_moved_as_asked_and_stays_the_same() {
     cluster.weft(["cp", &local, "/weft/d/f"]);
     cluster.weft(["ln", "/weft/d/f", "/weft/d/same"]);
     let before = cluster.weft(["stat", "/weft/d/f"]);
-    let told = cluster.weft(["migrate", "-c", "1", "-S", "64K", "--dry-run", "/weft/d/f"]);
-    assert!(told.contains("/weft/d/f: ") && told.contains(" -> "), "{told}");
+    let message = cluster.weft(["migrate", "-c", "1", "-S", "64K", "--dry-run", "/weft/d/f"]);
+    assert!(message.contains("/weft/d/f: ") && message.contains(" -> "), "{message}");
     assert!(!cluster.weft(["getstripe", "/weft/d/f"]).contains("stripe count: 1,"));
-    let told = cluster.weft(["migrate", "--verify", "-c", "1", "-S", "64K", "/weft/d/f"]);
-    assert!(told.contains("moved 1 file (19.1 MiB copied)"), "{told}");
+    let message = cluster.weft(["migrate", "--verify", "-c", "1", "-S", "64K", "/weft/d/f"]);
+    assert!(message.contains("moved 1 file (19.1 MiB copied)"), "{message}");
     let layout = cluster.weft(["getstripe", "-v", "/weft/d/f"]);
     assert!(layout.contains("stripe count: 1, stripe size: 64 KiB"), "{layout}");
     let same = |text: &str| {
@@ -35,32 +35,32 @@ fn a_file_is_moved_as_asked_and_stays_the_same() {
     assert_eq!(same(&cluster.weft(["stat", "/weft/d/f"])), same(&before));
     cluster.weft(["cp", "/weft/d/same", &cluster.local("back").display().to_string()]);
     assert!(std::fs::read(cluster.local("back")).expect("there") == bytes);
-    let told = cluster.weft(["migrate", "-c", "1", "-S", "64K", "/weft/d/f"]);
-    assert!(told.contains("moved 0 files; 1 file left alone"), "{told}");
+    let message = cluster.weft(["migrate", "-c", "1", "-S", "64K", "/weft/d/f"]);
+    assert!(message.contains("moved 0 files; 1 file left alone"), "{message}");
     // Without options the file gets the layout of new files in the directory, once for both of its names.
     cluster.weft(["setstripe", "-c", "2", "-S", "128K", "/weft/d"]);
-    let told = cluster.weft(["migrate", "-r", "/weft/d"]);
-    assert!(told.contains("moved 1 file "), "{told}");
+    let message = cluster.weft(["migrate", "-r", "/weft/d"]);
+    assert!(message.contains("moved 1 file "), "{message}");
     let layout = cluster.weft(["getstripe", "/weft/d/same"]);
     assert!(layout.contains("stripe count: 2, stripe size: 128 KiB"), "{layout}");
     // A link that is named is followed, also after a file with several names.
     cluster.weft(["mkdir", "/weft/e"]);
     cluster.weft(["cp", &local, "/weft/e/f"]);
     cluster.weft(["ln", "-s", "e/f", "/weft/link"]);
-    let told = cluster.weft(["migrate", "-c", "3", "-S", "64K", "/weft/d/f", "/weft/link"]);
-    assert!(told.contains("moved 2 files "), "{told}");
+    let message = cluster.weft(["migrate", "-c", "3", "-S", "64K", "/weft/d/f", "/weft/link"]);
+    assert!(message.contains("moved 2 files "), "{message}");
     assert!(cluster.weft(["getstripe", "/weft/e/f"]).contains("stripe count: 3,"));
     // In the background, with a line for each file.
     let log = cluster.local("log");
     cluster.weft(["migrate", "-rvc", "1", "--background", &log.display().to_string(), "/weft/d/f"]);
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let told = std::fs::read_to_string(&log).expect("a log");
-        if told.contains("moved 1 file ") {
-            assert!(told.contains("/weft/d/f: 19.1 MiB, moved; other clients waited"), "{told}");
+        let message = std::fs::read_to_string(&log).expect("a log");
+        if message.contains("moved 1 file ") {
+            assert!(message.contains("/weft/d/f: 19.1 MiB, moved; other clients waited"), "{message}");
             break;
         }
-        assert!(Instant::now() < deadline, "{told}");
+        assert!(Instant::now() < deadline, "{message}");
         std::thread::sleep(Duration::from_millis(20));
     }
     cluster.run(["mkfifo", "/weft/pipe"]);
@@ -103,9 +103,9 @@ fn a_stopped_move_can_be_resumed_and_given_up() {
             }
         }
     }
-    let told = cluster.weft(["migrate", "-c", "1", "-S", "64K", "/weft/f"]);
-    let copied = told.split('(').nth(1).and_then(|rest| rest.split(' ').next()).expect("a sum");
-    assert!(copied.parse::<f64>().expect("a number") < 39.0, "the move was not resumed: {told}");
+    let message = cluster.weft(["migrate", "-c", "1", "-S", "64K", "/weft/f"]);
+    let copied = message.split('(').nth(1).and_then(|rest| rest.split(' ').next()).expect("a sum");
+    assert!(copied.parse::<f64>().expect("a number") < 39.0, "the move was not resumed: {message}");
     cluster.weft(["cp", "/weft/f", &cluster.local("back").display().to_string()]);
     assert!(std::fs::read(cluster.local("back")).expect("there") == vec![7; 40 << 20]);
     cluster.weft(["fsck"]);
@@ -116,13 +116,13 @@ fn running_and_stopped_moves_are_shown() {
     let cluster = Embedded::started();
     let status = ["migrate", "--status", "--json"];
     // Returns the exit code and the status of each move.
-    let told = |paths: &[&str]| -> (Option<i32>, Vec<serde_json::Value>) {
+    let move_status = |paths: &[&str]| -> (Option<i32>, Vec<serde_json::Value>) {
         let output = cluster.command(status.iter().chain(paths)).output().expect("weft starts");
         let moves: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", shown(&output)));
         (output.status.code(), moves)
     };
-    assert_eq!(told(&[]), (Some(0), vec![]));
+    assert_eq!(move_status(&[]), (Some(0), vec![]));
     assert!(cluster.weft(["migrate", "--status"]).contains("no file is being moved"));
     std::fs::write(cluster.local("bytes"), vec![7; 60 << 20]).expect("a local file");
     let bytes = cluster.local("bytes").display().to_string();
@@ -136,7 +136,7 @@ fn running_and_stopped_moves_are_shown() {
     let deadline = Instant::now() + Duration::from_secs(60);
     let state = loop {
         assert!(Instant::now() < deadline, "no progress is shown");
-        let (code, moves) = told(&[]);
+        let (code, moves) = move_status(&[]);
         match &moves[..] {
             [one] if number(one, "copied") > 0.0 => {
                 assert_eq!(code, Some(3));
@@ -150,16 +150,16 @@ fn running_and_stopped_moves_are_shown() {
     assert!(size == (60 << 20) as f64 && done > 0.0 && done < size, "{state}");
     // At the maximum rate, except for the first piece, which is copied at once.
     assert!((4e6..40e6).contains(&number(&state, "bytes_per_s")), "{state}");
-    assert_eq!(told(&["/weft/d"]).1.len(), 1);
-    assert_eq!(told(&["/weft/d/f"]).0, Some(3));
-    assert_eq!(told(&["/weft/e"]), (Some(0), vec![]), "only moves below this path");
+    assert_eq!(move_status(&["/weft/d"]).1.len(), 1);
+    assert_eq!(move_status(&["/weft/d/f"]).0, Some(3));
+    assert_eq!(move_status(&["/weft/e"]), (Some(0), vec![]), "only moves below this path");
     let table = cluster.command(["migrate", "--status"]).output().expect("weft starts");
     assert!(shown(&table).contains("moving") && shown(&table).contains("/weft/d/f"), "{}", shown(&table));
     // SAFETY: a process that this test started.
     unsafe { libc::kill(mover, libc::SIGKILL) };
     let (code, moves) = loop {
         assert!(Instant::now() < deadline, "the mover's exit is not noticed");
-        let (code, moves) = told(&[]);
+        let (code, moves) = move_status(&[]);
         if moves.iter().all(|one| one["state"] == "stopped") {
             break (code, moves);
         }
@@ -170,9 +170,9 @@ fn running_and_stopped_moves_are_shown() {
     // A restart keeps all moves.
     cluster.weft(["stop"]);
     cluster.run(["true"]);
-    assert_eq!(told(&[]).0, Some(4));
+    assert_eq!(move_status(&[]).0, Some(4));
     cluster.weft(["migrate", "--forget", "/weft/d/f"]);
-    assert_eq!(told(&[]), (Some(0), vec![]));
+    assert_eq!(move_status(&[]), (Some(0), vec![]));
     let refused = cluster.fails(2, ["migrate", "--status", "--rate", "1M"]);
     assert!(refused.contains("--rate"), "{refused}");
 }
@@ -228,9 +228,9 @@ fn programs_go_on_while_movers_and_servers_are_killed() {
                 cluster.run(["true"]);
             }
             let output = mover.wait_with_output().expect("ends");
-            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            let message = String::from_utf8_lossy(&output.stdout).into_owned();
             let count =
-                told.strip_prefix("moved ").and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+                message.strip_prefix("moved ").and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
             moved += count.unwrap_or(0);
             if workers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
                 break; // one has failed, and says why below

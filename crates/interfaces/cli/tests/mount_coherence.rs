@@ -28,7 +28,7 @@ enum Way {
     Client(Client<RealEnv>, Vec<OpenFile<RealEnv>>),
 }
 
-fn place() -> InodePath {
+fn inode_path() -> InodePath {
     InodePath::from_root(b"file".to_vec(), false)
 }
 
@@ -44,7 +44,7 @@ impl Way {
             }
             Way::Client(client, open) => {
                 let flags = OpenFlags { read: true, write: random.below(2) == 0, ..OpenFlags::default() };
-                let file = block_on(client.open(&place(), flags, 0, &LayoutSpec::default()));
+                let file = block_on(client.open(&inode_path(), flags, 0, &LayoutSpec::default()));
                 open.push(file.expect("opened"));
             }
         }
@@ -119,7 +119,7 @@ impl Way {
     fn len(&self) -> u64 {
         match self {
             Way::Mount(mount, _) => std::fs::metadata(mount.at("file")).expect("there").len(),
-            Way::Client(client, _) => block_on(client.stat(&place())).expect("there").size.0,
+            Way::Client(client, _) => block_on(client.stat(&inode_path())).expect("there").size.0,
         }
     }
 }

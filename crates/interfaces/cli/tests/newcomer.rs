@@ -163,14 +163,9 @@ fn servers_stop_when_idle_but_not_while_a_program_runs() {
             .args(program);
         run
     };
-    let wait_until_stopped = |cluster: &Embedded| {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        // A connection would restart the idle limit, so the condition is read from /proc.
-        while !common::servers::running(&cluster.file()).is_empty() {
-            assert!(Instant::now() < deadline, "the servers do not stop");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
+    // A connection would restart the idle limit, so the processes are watched.
+    let wait_until_stopped =
+        |cluster: &Embedded| common::servers::wait_until_ended(&cluster.file(), Duration::from_secs(60));
     let mut program = run(&cluster, &["sh", "-c", "echo ready; read wait; echo still > /weft/file"]);
     let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("weft starts");
     let mut lines = BufReader::new(program.stdout.take().expect("a pipe")).lines();

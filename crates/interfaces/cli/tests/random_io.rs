@@ -41,13 +41,13 @@ fn with_each_setting(cluster: &Embedded, below: &Path, command: impl Fn(&[String
 }
 
 #[test]
-fn under_weft_run() {
+fn a_program_reads_what_it_wrote_under_weft_run() {
     let cluster = Embedded::started();
     with_each_setting(&cluster, Path::new("/weft"), |words| cluster.running(words));
 }
 
 #[test]
-fn on_a_mount() {
+fn a_program_reads_what_it_wrote_on_a_mount() {
     if !mounts::possible() {
         return;
     }

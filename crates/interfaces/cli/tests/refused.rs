@@ -9,14 +9,14 @@ use std::process::Command;
 
 /// Runs `weft ARGS` in `dir`, which must exit with `code` and print all of `parts` on standard error.
 #[track_caller]
-fn told(command: &mut Command, dir: &Path, args: &str, code: i32, parts: &[&str]) {
+fn fails_with(command: &mut Command, dir: &Path, args: &str, code: i32, parts: &[&str]) {
     let output = command.args(args.split(' ')).current_dir(dir).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(code), "{args}: {}", shown(&output));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     for part in parts {
-        assert!(said.contains(part), "{args}: {part} is missing: {said}");
+        assert!(message.contains(part), "{args}: {part} is missing: {message}");
     }
-    assert!(!said.contains("panicked"), "{args}: {said}");
+    assert!(!message.contains("panicked"), "{args}: {message}");
 }
 
 /// Writes invalid traces and traces without selected records.
@@ -42,15 +42,15 @@ fn traces_that_cannot_be_read() {
         ("folder", "Is a directory"),
     ] {
         for verb in ["trace show", "trace plot -o x.svg", "trace export --csv -", "plan --output -"] {
-            told(&mut undisturbed(), dir.path(), &format!("{verb} {file}"), 1, &[file, why]);
+            fails_with(&mut undisturbed(), dir.path(), &format!("{verb} {file}"), 1, &[file, why]);
         }
-        told(&mut undisturbed(), dir.path(), &format!("replay {file} folder"), 1, &[file, why]);
+        fails_with(&mut undisturbed(), dir.path(), &format!("replay {file} folder"), 1, &[file, why]);
     }
     assert!(!dir.path().join("x.svg").exists(), "nothing is drawn");
     let cluster = succeeded_text(&["twin", "example"]);
     std::fs::write(dir.path().join("twin.toml"), cluster).expect("written");
     for verb in ["trace plot -o x.svg", "plan --cluster twin.toml --output -"] {
-        told(
+        fails_with(
             &mut undisturbed(),
             dir.path(),
             &format!("{verb} heading.csv"),
@@ -87,12 +87,12 @@ fn invalid_arguments() {
         ("trace export a.csv", &["--csv <FILE>", "--parquet <FILE>"]),
         ("--cluster missing.toml status", &["missing.toml", "weft config example"]),
     ] {
-        told(&mut undisturbed(), dir.path(), args, 2, parts);
+        fails_with(&mut undisturbed(), dir.path(), args, 2, parts);
     }
-    told(&mut undisturbed(), dir.path(), "apply missing.toml", 1, &["missing.toml: No such file"]);
-    let said =
+    fails_with(&mut undisturbed(), dir.path(), "apply missing.toml", 1, &["missing.toml: No such file"]);
+    let output =
         common::undisturbed().args(["twin", "run", "ior", "--set", "rank=4"]).output().expect("weft starts");
-    assert!(!shown(&said).contains("if it is a trace"), "a kind is no trace: {}", shown(&said));
+    assert!(!shown(&output).contains("if it is a trace"), "a kind is no trace: {}", shown(&output));
 }
 
 fn succeeded_text(args: &[&str]) -> String {
@@ -112,14 +112,14 @@ fn options_that_the_cluster_cannot_satisfy() {
         ("migrate --plan a.csv /weft/a", &["a.csv", "a plan is what"]),
         ("flush --target 9", &["target 9", "weft status"]),
     ] {
-        told(&mut cluster.command::<&str>([]), &dir, args, 2, parts);
+        fails_with(&mut cluster.command::<&str>([]), &dir, args, 2, parts);
     }
     for (args, parts) in [
         ("migrate --plan missing.toml /weft/a", &["missing.toml: No such file"][..]),
         ("migrate /weft/missing", &["/weft/missing: No such file"]),
         ("getstripe /weft/missing", &["/weft/missing: No such file"]),
     ] {
-        told(&mut cluster.command::<&str>([]), &dir, args, 1, parts);
+        fails_with(&mut cluster.command::<&str>([]), &dir, args, 1, parts);
     }
 }
 
@@ -172,7 +172,7 @@ fn files_of_other_users() {
         command.args(&USER[1..]).arg(program);
         command
     };
-    if !as_user(WEFT).arg("--version").output().is_ok_and(|told| told.status.success()) {
+    if !as_user(WEFT).arg("--version").output().is_ok_and(|output| output.status.success()) {
         println!("SKIPPED: only root can act as another user, who must be able to start {WEFT}");
         return;
     }
@@ -197,18 +197,18 @@ fn files_of_other_users() {
         shown(&output)
     };
     user(&["cp", bytes, "/weft/open/own"], 0);
-    let said = user(&["migrate", "-r", "--class", "ssd", "/weft/open"], 1);
-    assert!(said.contains("moved 1 file"), "{said}");
-    assert!(said.contains("/weft/open/root's: only its owner or root may move a file"), "{said}");
-    assert!(said.contains("/weft/open/closed: Permission denied"), "{said}");
+    let message = user(&["migrate", "-r", "--class", "ssd", "/weft/open"], 1);
+    assert!(message.contains("moved 1 file"), "{message}");
+    assert!(message.contains("/weft/open/root's: only its owner or root may move a file"), "{message}");
+    assert!(message.contains("/weft/open/closed: Permission denied"), "{message}");
     // The plan has a rule for the file that this user may not move.
-    let said = user(&["migrate", "-r", "--plan", plan, "/weft/open"], 1);
-    assert!(said.contains("root's: only its owner") && !said.contains("has no rule"), "{said}");
-    let said = user(&["apply", plan], 1);
-    assert!(said.contains("/weft/open: only the owner of a directory sets rules for it"), "{said}");
+    let message = user(&["migrate", "-r", "--plan", plan, "/weft/open"], 1);
+    assert!(message.contains("root's: only its owner") && !message.contains("has no rule"), "{message}");
+    let message = user(&["apply", plan], 1);
+    assert!(message.contains("/weft/open: only the owner of a directory sets rules for it"), "{message}");
     // A plan of this user treats files that he may not read as files of others.
-    let said = user(&["plan", trace], 0);
-    assert!(said.contains("/weft/open/root's"), "{said}");
-    let said = user(&["plan", "--watch", "/weft/open", "--once"], 1);
-    assert!(said.contains("only administrators may do this"), "{said}");
+    let message = user(&["plan", trace], 0);
+    assert!(message.contains("/weft/open/root's"), "{message}");
+    let message = user(&["plan", "--watch", "/weft/open", "--once"], 1);
+    assert!(message.contains("only administrators may do this"), "{message}");
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 const LEN: u64 = 64 << 30;
 /// Maximum size that du may report: the written bytes, in blocks of four datafiles.
-const ROOM_MAX: u64 = 1 << 20;
+const STORED_BYTES_MAX: u64 = 1 << 20;
 
 /// Script for the mount and for the preload library; it only gets a path.
 const SCRIPT: &str = r#"
@@ -28,7 +28,7 @@ test "$(dd if=$f bs=1M skip=$LEN iflag=skip_bytes status=none | wc -c)" = 0
 # A write in the middle leaves holes on both sides.
 printf middle | dd of=$f bs=1 seek=$((LEN / 2)) conv=notrunc status=none
 test "$(dd if=$f bs=16 count=1 skip=$((LEN / 2 - 5)) iflag=skip_bytes status=none | tr '\0' .)" = .....middle.....
-test $(du -B1 $f | cut -f1) -le $ROOM
+test $(du -B1 $f | cut -f1) -le $STORED_BYTES_MAX
 # Truncate and extend: the bytes beyond are gone.
 truncate -s $((LEN / 2 + 3)) $f
 test $(stat -c %s $f) = $((LEN / 2 + 3))
@@ -40,18 +40,18 @@ test "$(tail -c 7 $f | tr '\0' .)" = .......
 "#;
 
 fn script(file: &str) -> [String; 6] {
-    let shell = format!("LEN={LEN}\nROOM={ROOM_MAX}\n{SCRIPT}");
+    let shell = format!("LEN={LEN}\nSTORED_BYTES_MAX={STORED_BYTES_MAX}\n{SCRIPT}");
     ["bash".into(), "-e".into(), "-c".into(), shell, "script".into(), file.into()]
 }
 
 #[test]
-fn through_the_preload_library() {
+fn a_sparse_file_stays_sparse_through_the_preload_library() {
     let cluster = Embedded::new();
     cluster.run(script("/weft/file"));
 }
 
 #[test]
-fn through_a_mount() {
+fn a_sparse_file_stays_sparse_through_a_mount() {
     if !mounts::possible() {
         return;
     }
@@ -62,7 +62,7 @@ fn through_a_mount() {
 }
 
 #[test]
-fn through_the_commands() {
+fn a_sparse_file_stays_sparse_through_the_commands() {
     let cluster = Embedded::started();
     // Programs create the file, because a copy of 64 GiB of zeros would take long.
     let half = LEN / 2;
@@ -77,7 +77,7 @@ fn through_the_commands() {
     assert!(cluster.weft(["stat", "/weft/file"]).contains(&LEN.to_string()));
     let du = cluster.weft(["du", "/weft/file"]);
     let kib: u64 = du.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number");
-    assert!((1..=ROOM_MAX / 1024).contains(&kib), "{du}");
+    assert!((1..=STORED_BYTES_MAX / 1024).contains(&kib), "{du}");
     assert!(cluster.weft(["fsck"]).contains(" 0 problems"));
     cluster.weft(["mv", "/weft/file", "/weft/moved"]);
     assert!(cluster.weft(["ls", "-l", "/weft"]).contains(&LEN.to_string()));

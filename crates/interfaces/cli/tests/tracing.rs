@@ -54,7 +54,7 @@ fn traced(trace: &Path) -> Command {
     command
 }
 
-fn room() -> (tempfile::TempDir, PathBuf) {
+fn trace_dir() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::Builder::new().prefix("weft-traced-").tempdir().expect("a directory");
     let path = dir.path().canonicalize().expect("it is there");
     (dir, path)
@@ -63,23 +63,23 @@ fn room() -> (tempfile::TempDir, PathBuf) {
 /// Compares the report of the program with its trace.
 fn compare(output: &Output, trace: &Path, dir: &str, seed: u64) {
     assert!(output.status.success(), "seed {seed}: {}", shown(output));
-    let told = String::from_utf8(output.stdout.clone()).expect("text");
+    let reported = String::from_utf8(output.stdout.clone()).expect("text");
     let traced = read(trace);
     let recorded: Vec<String> = traced
         .below(&format!("{dir}/f"))
         .map(|(name, record)| format!("{} {name} {} {}", record.op, record.offset.get(), record.len.get()))
         .collect();
-    let told: Vec<&str> = told.lines().collect();
-    for (at, (told, recorded)) in told.iter().zip(&recorded).enumerate() {
-        assert_eq!(told, recorded, "seed {seed}, operation {at}");
+    let reported: Vec<&str> = reported.lines().collect();
+    for (at, (reported, recorded)) in reported.iter().zip(&recorded).enumerate() {
+        assert_eq!(reported, recorded, "seed {seed}, operation {at}");
     }
-    assert_eq!(told.len(), recorded.len(), "seed {seed}");
-    assert!(told.len() > 100, "seed {seed}: {}", told.len());
+    assert_eq!(reported.len(), recorded.len(), "seed {seed}");
+    assert!(reported.len() > 100, "seed {seed}: {}", reported.len());
 }
 
 #[test]
 fn the_trace_matches_the_program_on_a_plain_directory() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let program = compiled("told", &dir);
     for seed in 0..6 {
         println!("seed {seed}");
@@ -95,7 +95,7 @@ fn the_trace_matches_the_program_on_a_plain_directory() {
 
 #[test]
 fn the_trace_matches_the_program_on_weft() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let cluster = Embedded::started();
     let program = compiled("told", &dir);
     for seed in 100..106 {
@@ -133,7 +133,7 @@ work("parent")
 #[test]
 fn forks_and_threads_are_recorded_completely_even_if_killed() {
     for how in ["exit", "kill"] {
-        let (_room, dir) = room();
+        let (_guard, dir) = trace_dir();
         let trace = dir.join("a.wtrace");
         let text = dir.to_str().expect("text");
         succeeded(traced(&trace).args(["python3", "-c", PARALLEL, text, how]));
@@ -156,7 +156,7 @@ fn forks_and_threads_are_recorded_completely_even_if_killed() {
 
 #[test]
 fn descriptors_that_a_program_inherits_are_known_after_an_exec() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let (trace, text) = (dir.join("a.wtrace"), dir.to_str().expect("text"));
     std::fs::write(dir.join("in"), vec![b'x'; 300_000]).expect("written");
     let script = format!(
@@ -213,7 +213,7 @@ fn coreutils_are_recorded_as_strace_sees_them() {
         eprintln!("strace is missing or may not trace: not compared");
         return;
     }
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let text = dir.join("data");
     std::fs::create_dir(&text).expect("made");
     let lines: String =
@@ -261,7 +261,7 @@ fn coreutils_are_recorded_as_strace_sees_them() {
 
 #[test]
 fn only_chosen_paths_are_recorded() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     for name in ["in", "out"] {
         std::fs::create_dir(dir.join(name)).expect("made");
     }
@@ -279,7 +279,7 @@ fn only_chosen_paths_are_recorded() {
 
 #[test]
 fn parts_of_several_hosts_are_merged_by_a_command_of_its_own() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     drop(Embedded::new());
     let parts = dir.join("parts");
     std::fs::create_dir(&parts).expect("made");
@@ -313,7 +313,7 @@ fn parts_of_several_hosts_are_merged_by_a_command_of_its_own() {
 
 #[test]
 fn a_removed_file_keeps_its_name_in_the_trace() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let script = r#"
 import os
 fd = os.open("gone", os.O_RDWR | os.O_CREAT)
@@ -336,7 +336,7 @@ os.write(os.dup(fd), b"x" * 30)
 
 #[test]
 fn a_full_disk_ends_the_trace_and_not_the_program() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let script = r#"
         mount -t tmpfs -o size=400k none "$1/small" || exit 77
         "$2" run --no-cluster --trace "$1/small/a.wtrace" -- python3 -c '
@@ -391,7 +391,7 @@ print(resident() - before)
 
 /// Returns the growth of a program's memory while `count` operations are recorded.
 fn grown(count: u64) -> i64 {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let trace = dir.join("a.wtrace");
     let grown =
         succeeded(traced(&trace).args(["python3", "-c", RESIDENT, &count.to_string()]).current_dir(&dir));
@@ -418,7 +418,7 @@ fn the_memory_of_a_traced_program_does_not_grow_with_ten_million_operations() {
 
 #[test]
 fn a_cleaned_environment_and_raw_calls_do_not_hide_a_program() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let (trace, text) = (dir.join("a.wtrace"), dir.to_str().expect("text"));
     let raw = "import ctypes, os, sys; libc = ctypes.CDLL(None)\n\
                fd = os.open(sys.argv[1] + '/raw', os.O_RDWR | os.O_CREAT)\n\
@@ -433,7 +433,7 @@ fn a_cleaned_environment_and_raw_calls_do_not_hide_a_program() {
 
 #[test]
 fn an_unwritable_trace_is_reported_before_the_program_runs() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     for (trace, word) in [("/weft/a.wtrace", "file system of this host"), ("missing/a.wtrace", "missing")] {
         let made = dir.join("made");
         let output =
@@ -475,7 +475,7 @@ fn an_unwritable_trace_is_reported_before_the_program_runs() {
 
 #[test]
 fn a_program_with_a_file_size_limit_is_traced() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let trace = dir.join("a.wtrace");
     // With a limit of 128 KiB a longer file ends the program with a signal.
     let script = "ulimit -f 128; for n in 1 2 3; do dd if=/dev/zero of=file$n bs=10 count=1; done";
@@ -488,7 +488,7 @@ fn a_program_with_a_file_size_limit_is_traced() {
 
 #[test]
 fn the_exit_code_of_the_program_is_passed_on() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let trace = dir.join("a.wtrace");
     let run =
         |script: &str| traced(&trace).args(["sh", "-c", script]).current_dir(&dir).output().expect("runs");
@@ -506,7 +506,7 @@ fn the_exit_code_of_the_program_is_passed_on() {
 
 #[test]
 fn a_program_that_closes_all_descriptors_does_not_disturb_the_trace() {
-    let (_room, dir) = room();
+    let (_guard, dir) = trace_dir();
     let (trace, text) = (dir.join("a.wtrace"), dir.to_str().expect("text"));
     let script = "import os, sys\n\
                   os.chdir(sys.argv[1])\n\

@@ -25,7 +25,7 @@ const MIB: u64 = 1 << 20;
 const FILE: u64 = 16 << 30;
 const PROCESSES: u64 = 4;
 /// Time limit for one line of output.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running `weft plan --watch --json`, whose output is read line by line.
 struct Watching {
@@ -53,7 +53,7 @@ impl Watching {
     /// Returns the next line about the files.
     #[track_caller]
     fn next(&self) -> serde_json::Value {
-        let row = self.lines.recv_timeout(PATIENCE).expect("a line in time");
+        let row = self.lines.recv_timeout(LINE_TIMEOUT).expect("a line in time");
         println!("{row}");
         assert_eq!(row["group"], "/weft/data/run*/field");
         row

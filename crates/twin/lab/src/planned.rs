@@ -101,9 +101,9 @@ impl Problem {
         runs: Runs,
         jobs: usize,
     ) -> SearchResult {
-        let rooms: Vec<u64> = self.figures.classes.iter().map(Class::capacity).collect();
+        let capacities: Vec<u64> = self.figures.classes.iter().map(Class::capacity).collect();
         let (extent, request) = (self.group().extent, self.group().request_size());
-        let space = SearchSpace { figures: &self.figures, capacities: &rooms, extent, request };
+        let space = SearchSpace { figures: &self.figures, capacities: &capacities, extent, request };
         let (figures, options) = (&self.figures, runs.options());
         let trials = Trials { cluster, figures, workload, options, seeds: self.seeds, jobs };
         let load = Load::of(&self.traced, Some(0)).subsample(ESTIMATE_REQUESTS);
@@ -131,8 +131,9 @@ impl PlanSpec {
         let [group] = traced.groups.as_slice() else {
             return Err("a plan for an experiment needs one file, or files with similar names".into());
         };
-        let rooms = self.capacities.iter().map(|(class, room)| (class.clone(), room.0)).collect();
-        let figures = of_twin(cluster, &rooms, group.extent_sum).map_err(|error| error.to_string())?;
+        let capacities =
+            self.capacities.iter().map(|(class, capacity)| (class.clone(), capacity.0)).collect();
+        let figures = of_twin(cluster, &capacities, group.extent_sum).map_err(|error| error.to_string())?;
         Ok(Problem { traced, figures, seeds: self.seeds.max(1) })
     }
 

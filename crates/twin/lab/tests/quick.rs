@@ -24,22 +24,22 @@ fn of_paper(paper: &str) {
 }
 
 #[test]
-fn ibridge() {
+fn no_claim_of_ibridge_fails_without_a_reason() {
     of_paper("iBridge");
 }
 
 #[test]
-fn ceda() {
+fn no_claim_of_ceda_fails_without_a_reason() {
     of_paper("CEDA");
 }
 
 #[test]
-fn thesis() {
+fn no_claim_of_the_thesis_fails_without_a_reason() {
     of_paper("Thesis");
 }
 
 #[test]
-fn psa() {
+fn no_claim_of_psa_fails_without_a_reason() {
     of_paper("PSA");
 }
 

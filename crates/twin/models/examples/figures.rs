@@ -5,8 +5,9 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use common::{Random, Runner, direct_read, direct_write, mb_s};
+use common::{Runner, direct_read, direct_write, mb_s};
 use std::time::Instant;
+use weft_core::random::SplitMix64;
 use weft_models::{Profile, profile};
 
 fn main() {
@@ -38,7 +39,7 @@ fn main() {
         };
         let random = |is_write: bool, depth: usize| {
             let mut runner = fresh();
-            let mut dice = Random(7);
+            let mut dice = SplitMix64::new(7);
             let count = if profile.is_hard_disk() { 5000 } else { 100_000 };
             let warm = match (is_write, profile.is_hard_disk()) {
                 (true, true) => 30_000,

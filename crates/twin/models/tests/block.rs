@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Random, Runner, direct_read, direct_write, request};
+use common::{Runner, direct_read, direct_write, request};
+use weft_core::random::SplitMix64;
 use weft_env::device::DeviceAction;
 use weft_models::{Elevator, Profile};
 
@@ -232,7 +233,7 @@ fn longest_among(flood_of_writes: bool) -> u64 {
     let mut profile = profile();
     profile.hdd.as_mut().expect("a hard disk").write_cache_kib = 0;
     let mut runner = Runner::new(profile.build(1));
-    let mut dice = Random(9);
+    let mut dice = SplitMix64::new(9);
     let mut make = |is_write: bool| {
         let offset = dice.below(100_000) * 4096;
         if is_write { direct_write(1, offset, 4096) } else { direct_read(1, offset, 4096) }
@@ -270,7 +271,7 @@ fn the_deadline_elevator_saves_seeks() {
         let mut profile = profile();
         profile.block.elevator = elevator;
         let mut runner = Runner::new(profile.build(1));
-        let mut dice = Random(1);
+        let mut dice = SplitMix64::new(1);
         let (took, _) = runner.run(64, 1500, |_| direct_read(1, dice.below(200_000) * 1_048_576, 4096));
         1500.0 * 1e9 / took as f64
     };

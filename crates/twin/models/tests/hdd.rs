@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Random, Runner, direct_read, direct_write, request};
+use common::{Runner, direct_read, direct_write, request};
+use weft_core::random::SplitMix64;
 use weft_env::device::DeviceAction;
 use weft_models::hdd::HddSpec;
 use weft_models::{Elevator, Profile};
@@ -102,7 +103,7 @@ fn random(profile: &Profile, depth: usize, is_write: bool, warm: usize) -> f64 {
     let disk = profile.disk(3);
     let span = disk.capacity() / 8 * 7;
     let mut runner = Runner::new(Box::new(disk));
-    let mut dice = Random(11);
+    let mut dice = SplitMix64::new(11);
     let mut next = |_| {
         let offset = dice.below(span / 4096) * 4096;
         if is_write { direct_write(1, offset, 4096) } else { direct_read(1, offset, 4096) }
@@ -147,7 +148,7 @@ fn distant_requests_do_not_starve() {
     let profile = with(|hdd| (hdd.queue_depth, hdd.queue_age_ms) = (32, 300.0));
     let mut runner = Runner::new(profile.build(1));
     let far = runner.submit(&direct_read(1, 800 << 20, 4096));
-    let mut dice = Random(5);
+    let mut dice = SplitMix64::new(5);
     // Requests at the other edge keep the queue full.
     for _ in 0..20 {
         runner.submit(&direct_read(1, dice.below(50) * 4096, 4096));

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Random, Runner, direct_read, direct_write, request};
+use common::{Runner, direct_read, direct_write, request};
+use weft_core::random::SplitMix64;
 use weft_env::device::DeviceAction;
 use weft_models::ssd::SsdSpec;
 use weft_models::{Elevator, Profile};
@@ -105,7 +106,7 @@ fn overwrite(profile: &Profile, is_random: bool, count: usize) -> f64 {
     let disk = profile.disk(1);
     let span = disk.capacity() / 4096 - 40_000;
     let mut runner = Runner::new(Box::new(disk));
-    let mut dice = Random(3);
+    let mut dice = SplitMix64::new(3);
     let mut next = |n: usize| {
         let at = if is_random { dice.below(span) } else { n as u64 % span };
         direct_write(1, at * 4096, 4096)
@@ -169,7 +170,7 @@ fn a_deep_queue_reaches_the_random_reads_of_data_sheets() {
     {
         let profile = Profile::by_name(name).expect("a profile that comes with Weft");
         let mut runner = Runner::new(profile.build(1));
-        let mut dice = Random(5);
+        let mut dice = SplitMix64::new(5);
         let span = 8 << 30;
         let (took, _) = runner.run(depth, 30_000, |_| direct_read(1, dice.below(span / 4096) * 4096, 4096));
         let found = 30_000.0 * 1e9 / took as f64;

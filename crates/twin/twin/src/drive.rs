@@ -537,7 +537,7 @@ impl Rank<'_, '_> {
         }
     }
 
-    fn place(&self, file: FileRef) -> InodePath {
+    fn inode_path(&self, file: FileRef) -> InodePath {
         path_from_root(format!("{FOLDER}/{}", self.drive.workload.name(file)))
     }
 
@@ -583,7 +583,7 @@ impl Rank<'_, '_> {
                 (OpKind::SetLen, 0)
             }
             Op::Mkdir { file } => {
-                self.client.mkdir(&self.place(file), 0o777).await?;
+                self.client.mkdir(&self.inode_path(file), 0o777).await?;
                 (OpKind::Mkdir, 0)
             }
             Op::Create { file } => {
@@ -591,19 +591,19 @@ impl Rank<'_, '_> {
                 (OpKind::Create, 0)
             }
             Op::Stat { file } => {
-                self.client.stat(&self.place(file)).await?;
+                self.client.stat(&self.inode_path(file)).await?;
                 (OpKind::Stat, 0)
             }
             Op::Resize { file, len } => {
-                self.client.truncate(&self.place(file), ByteLen(len)).await?;
+                self.client.truncate(&self.inode_path(file), ByteLen(len)).await?;
                 (OpKind::Resize, 0)
             }
             Op::Remove { file } => {
-                self.client.unlink(&self.place(file)).await?;
+                self.client.unlink(&self.inode_path(file)).await?;
                 (OpKind::Remove, 0)
             }
             Op::Rmdir { file } => {
-                self.client.rmdir(&self.place(file)).await?;
+                self.client.rmdir(&self.inode_path(file)).await?;
                 (OpKind::Rmdir, 0)
             }
         };
@@ -612,7 +612,7 @@ impl Rank<'_, '_> {
 
     async fn open_now(&self, file: FileRef, create: bool) -> Result<OpenFile<SimEnv>, Error> {
         let flags = if create { READ_WRITE_CREATE } else { OpenFlags::READ };
-        self.client.open(&self.place(file), flags, 0o666, &self.drive.layout).await
+        self.client.open(&self.inode_path(file), flags, 0o666, &self.drive.layout).await
     }
 
     fn reserve_buffer(&mut self, len: u64) {

@@ -18,6 +18,10 @@ const RARE_SEEDS_MAX: u64 = 1500;
 /// Mutants that less than one seed in ten thousand finds. Each was found by a longer search with `--mutant`.
 const TOO_RARE: [Mutant; 1] = [Mutant::EarlyMark];
 
+/// Mutants that the search cannot see, because clients recover from their effect. Tests beside this one find them:
+/// `sealed_reads.rs`.
+const FOUND_ELSEWHERE: [Mutant; 1] = [Mutant::ReadAfterSeal];
+
 /// Returns the seeds to run, and their options.
 fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
     let off = Options {
@@ -96,7 +100,8 @@ fn first_found(seeds: &Range<u64>, options: Options) -> Option<(u64, Violation)>
 fn every_mutant_is_found() {
     weft_client::set_log(|_| ());
     let mut missed = Vec::new();
-    for mutant in Mutant::ALL.into_iter().filter(|mutant| !TOO_RARE.contains(mutant)) {
+    let is_searched = |mutant: &Mutant| !TOO_RARE.contains(mutant) && !FOUND_ELSEWHERE.contains(mutant);
+    for mutant in Mutant::ALL.into_iter().filter(is_searched) {
         let (seeds, options) = seeds_and_options(mutant);
         match first_found(&seeds, options) {
             Some((seed, what)) => {

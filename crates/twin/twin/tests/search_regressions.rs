@@ -257,6 +257,7 @@ const FIRST_WITH_DISKS: u64 = 60;
 const FIRST_WITH_CACHE: u64 = 60;
 const FIRST_WITH_PAIRS: u64 = 30;
 const FIRST_WITH_HOLES: u64 = 40;
+const FIRST_WITH_DAMAGE: u64 = 12;
 
 #[test]
 fn recorded_and_first_seeds_break_no_promise() {
@@ -303,6 +304,9 @@ fn recorded_and_first_seeds_break_no_promise() {
     let with_cache = (10_000..10_000 + FIRST_WITH_CACHE).map(|seed| (seed, "", with_cache));
     let with_disks = Options { disks: on, ..Options::default() };
     let with_disks = (7000..7000 + FIRST_WITH_DISKS).map(|seed| (seed, "", with_disks));
+    // The damage spares targets with SSDs.
+    let with_damage = Options { ibridge: off, cache: off, damage: on, ..Options::default() };
+    let with_damage = (1..=FIRST_WITH_DAMAGE).map(|seed| (seed, "", with_damage));
     let with_holes = (6000..6000 + FIRST_WITH_HOLES).map(|seed| (seed, "", with_holes));
     let found_with_moves_and_rules = [(
         2_304_591,
@@ -335,6 +339,7 @@ fn recorded_and_first_seeds_break_no_promise() {
         .chain(with_compression)
         .chain(with_disks)
         .chain(with_cache)
+        .chain(with_damage)
     {
         let report = run(seed, options);
         coverage.merge(&report.coverage);
@@ -395,6 +400,7 @@ fn recorded_and_first_seeds_break_no_promise() {
         "names: unknown outcome",
         "sync: reported lost writes",
         "verify: a file read whole",
+        "damage: reported by a read",
         "verify: an inode with a valid size",
         "move: done",
         "move: stopped",

@@ -3,6 +3,8 @@
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
+use weft_core::ByteLen;
+use weft_core::units::{format_size, parse_size};
 
 /// A number of bytes, parsed from an integer or from text with the unit `B`, `KiB`, `MiB`, `GiB` or `TiB`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize)]
@@ -33,12 +35,7 @@ impl Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, factor) in [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
-            if self.0 != 0 && self.0.is_multiple_of(factor) {
-                return write!(f, "{} {unit}", self.0 / factor);
-            }
-        }
-        write!(f, "{} B", self.0)
+        f.write_str(&format_size(ByteLen(self.0)))
     }
 }
 
@@ -47,19 +44,8 @@ impl std::str::FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let advice =
-            || format!("{text:?} is not a size: write a whole number and a unit, such as \"64 KiB\"");
-        let number: u64 = text[..digits].parse().map_err(|_| advice())?;
-        let factor = match text[digits..].trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 1,
-            "k" | "kib" => 1 << 10,
-            "m" | "mib" => 1 << 20,
-            "g" | "gib" => 1 << 30,
-            "t" | "tib" => 1u64 << 40,
-            _ => return Err(advice()),
-        };
-        number.checked_mul(factor).map(Self).ok_or_else(|| format!("{text:?} is more than 2^64 bytes"))
+        let size = parse_size(text).map_err(|why| format!("{text:?} is not a size: {why}"))?;
+        Ok(Self(size.0))
     }
 }
 

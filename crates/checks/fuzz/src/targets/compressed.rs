@@ -5,7 +5,7 @@ use crate::alloc::bounded;
 use crate::rng::Rng;
 use weft_core::{CodecPolicy, FileId, ObjectId};
 use weft_store::compressed::map_bytes::{
-    BOOT, HEADER_BYTES, Header, Part, decode_chunk, encode_chunk, read, record, reencode, samples,
+    BOOT, HEADER_BYTES, Header, HeaderedFile, decode_chunk, encode_chunk, read, record, reencode, samples,
 };
 use weft_store::datafile::DatafileKey;
 
@@ -14,32 +14,32 @@ const RECORD_LEN: usize = 40;
 
 pub fn compressed_header(data: &[u8]) -> Outcome {
     let Some((which, bytes)) = data.split_first() else { return Outcome::Refused };
-    let part = if which % 2 == 0 { Part::Map } else { Part::Container };
-    let as_given = check_header(part, bytes);
+    let file = if which % 2 == 0 { HeaderedFile::Map } else { HeaderedFile::Container };
+    let as_given = check_header(file, bytes);
     // Also test behind magic number, version and checksum.
     let mut sealed = bytes.to_vec();
     sealed.resize(HEADER_BYTES, 0);
-    seal_header(part, &mut sealed);
-    check_header(part, &sealed);
+    seal_header(file, &mut sealed);
+    check_header(file, &sealed);
     as_given
 }
 
-fn seal_header(part: Part, header: &mut [u8]) {
-    header[..8].copy_from_slice(if part == Part::Map { b"WEFTMAP\n" } else { b"WEFTBOX\n" });
+fn seal_header(file: HeaderedFile, header: &mut [u8]) {
+    header[..8].copy_from_slice(if file == HeaderedFile::Map { b"WEFTMAP\n" } else { b"WEFTBOX\n" });
     header[8..12].copy_from_slice(b"\x01\0\0\0");
     let crc = crc32c::crc32c(&header[..60]);
     header[60..64].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn check_header(part: Part, data: &[u8]) -> Outcome {
-    let decoded = bounded(data.len(), 0, 0, || Header::decode(part, data));
+fn check_header(file: HeaderedFile, data: &[u8]) -> Outcome {
+    let decoded = bounded(data.len(), 0, 0, || Header::decode(file, data));
     if let Ok(header) = &decoded {
-        let encoded = header.encode(part);
+        let encoded = header.encode(file);
         assert_eq!(encoded, data[..HEADER_BYTES], "the encoding is unique");
         let bit = usize::from(encoded[60]) % (HEADER_BYTES * 8);
         let mut damaged = encoded;
         damaged[bit / 8] ^= 1 << (bit % 8);
-        assert!(Header::decode(part, &damaged).is_err(), "the flipped bit {bit} was not detected");
+        assert!(Header::decode(file, &damaged).is_err(), "the flipped bit {bit} was not detected");
     }
     Outcome::of(&decoded)
 }
@@ -76,8 +76,8 @@ fn reseal(map: &mut [u8], rng: &mut Rng) {
     if map.len() < HEADER_BYTES {
         return;
     }
-    seal_header(Part::Map, &mut map[..HEADER_BYTES]);
-    let Ok(header) = Header::decode(Part::Map, map) else { return };
+    seal_header(HeaderedFile::Map, &mut map[..HEADER_BYTES]);
+    let Ok(header) = Header::decode(HeaderedFile::Map, map) else { return };
     let mut number = header.progress - u64::from(header.frames);
     let mut at = HEADER_BYTES;
     while map.len() - at >= FRAME_LEN {
@@ -178,8 +178,8 @@ pub fn compressed_header_seeds() -> Vec<Vec<u8>> {
         progress: 9,
         frames: 2,
     };
-    let of = |which: u8, part| [&[which][..], &header.encode(part)].concat();
-    vec![of(0, Part::Map), of(1, Part::Container), of(0, Part::Map)[..40].to_vec()]
+    let of = |which: u8, file| [&[which][..], &header.encode(file)].concat();
+    vec![of(0, HeaderedFile::Map), of(1, HeaderedFile::Container), of(0, HeaderedFile::Map)[..40].to_vec()]
 }
 
 pub fn compressed_map_seeds() -> Vec<Vec<u8>> {

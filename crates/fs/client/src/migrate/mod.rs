@@ -1,7 +1,7 @@
 //! Moves: copying a file to another layout while programs read and write it.
 //!
 //! ```text
-//! mover                          old datafiles            new datafiles          metadata server |
+//! mover                          old datafiles            new datafiles          metadata server
 //! 1 register ────────────────────────────────────────────────────────────────▶ row for the next generation
 //! 2 watch ─────────────────────▶ note changed ranges
 //! 3 copy everything ◀────────────────────────────────────▶

@@ -14,6 +14,7 @@ use weft_client::{
     Client, ClientOptions, ClusterMap, Credentials, InodePath, Key, LayoutSpec, OpenFile, OpenFlags,
     Transport,
 };
+use weft_core::random::SplitMix64;
 use weft_core::{ByteLen, FileOffset, Nanos, ServerId, TargetId};
 use weft_env::real::RealEnv;
 use weft_env::{Address, Env};
@@ -261,16 +262,10 @@ pub async fn read<E: Env>(file: &OpenFile<E>, offset: u64, len: usize) -> Vec<u8
 
 /// Bytes that depend on their position and on `salt`.
 pub fn pattern(len: usize, salt: u64) -> Vec<u8> {
-    let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut words = SplitMix64::new(salt);
     let mut out = Vec::with_capacity(len + 8);
     while out.len() < len {
-        out.extend_from_slice(&next().to_le_bytes());
+        out.extend_from_slice(&words.next_u64().to_le_bytes());
     }
     out.truncate(len);
     out

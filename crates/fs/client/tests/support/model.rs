@@ -3,22 +3,20 @@
 use super::{at, open, pattern, read, write};
 use std::io::IoSlice;
 use weft_client::{Client, OpenFile};
+use weft_core::random::SplitMix64;
 use weft_core::{ByteLen, FileOffset};
 use weft_env::Env;
 
 /// Random number generator for all choices of a run.
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+        Self(SplitMix64::new(seed))
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
+        self.0.below(bound)
     }
 
     fn offset(&mut self) -> u64 {

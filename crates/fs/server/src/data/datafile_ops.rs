@@ -349,9 +349,9 @@ impl<E: Env> DataService<E> {
         entry: &Entry,
         connection: &mut DataConnection<E>,
         incoming: &Incoming,
-        wanted: u32,
+        requested_len: u32,
     ) -> io::Result<()> {
-        let areas = self.areas(connection, entry, wanted);
+        let areas = self.areas(connection, entry, requested_len);
         let (payload, leases) = match areas {
             Ok(areas) if incoming.header.kind == Kind::Request => areas,
             Ok(_) => return Ok(()),
@@ -370,7 +370,7 @@ impl<E: Env> DataService<E> {
         &self,
         connection: &mut DataConnection<E>,
         entry: &Entry,
-        wanted: u32,
+        requested_len: u32,
     ) -> Result<(Option<E::Shared>, E::Shared), WireError> {
         if !connection.local {
             let detail = "shared memory needs a Unix socket: the client is not on this server's node";
@@ -379,7 +379,7 @@ impl<E: Env> DataService<E> {
         if std::mem::replace(&mut connection.attached, true) {
             return Err(WireError::new(Errno::EBUSY, "this connection already has its shared areas"));
         }
-        let len = u64::from(wanted).min(self.limits.shared_payload_max.0) as usize;
+        let len = u64::from(requested_len).min(self.limits.shared_payload_max.0) as usize;
         if len > 0 {
             connection.payload_area = self.payload_area(len, connection.user);
         }

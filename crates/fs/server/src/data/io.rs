@@ -174,7 +174,7 @@ impl<E: Env> DataService<E> {
             let found = served.tiered.file_to_send(&plan, key, offset, read.len).await;
             // While the request waited, a move may have sealed and removed the datafile. A descriptor opened before the
             // removal still has the bytes, and nothing changes them after the seal.
-            if let Err(moved) = self.check_seal(served, &read.cap) {
+            if let Err(moved) = self.check_seal_after_read(served, &read.cap) {
                 drop(permit);
                 return answer(link, entry, incoming, &DataReply::Failed(moved)).await;
             }
@@ -207,8 +207,9 @@ impl<E: Env> DataService<E> {
         let mut buf = self.pool.borrow(read.len as usize, connection.user).await;
         let got = served.tiered.read(&mut plan, key, offset, &mut buf, admission).await;
         let got = got.map_err(|error| self.read_failed(served, &read.cap, error));
-        let got =
-            got.and_then(|got| self.check_seal(served, &read.cap).map_err(DataReply::Failed).map(|()| got));
+        let got = got.and_then(|got| {
+            self.check_seal_after_read(served, &read.cap).map_err(DataReply::Failed).map(|()| got)
+        });
         let (len, datafile_len) = match got {
             Ok(got) => got,
             Err(reply) => return answer(link, entry, incoming, &reply).await,
@@ -253,7 +254,7 @@ impl<E: Env> DataService<E> {
             Err(error) => return Ok(self.read_failed(served, &read.cap, error)),
         };
         // A move may have sealed and removed the datafile during the read, which then found nothing.
-        self.check_seal(served, &read.cap)?;
+        self.check_seal_after_read(served, &read.cap)?;
         if let Some((count, datafile_len)) = got {
             Counters::add(&served.counters.bytes_read, count as u64);
             if let Some(miss) = plan.miss() {
@@ -264,7 +265,7 @@ impl<E: Env> DataService<E> {
         let mut buf = self.pool.borrow(len, connection.user).await;
         let got = served.tiered.read(&mut plan, key, offset, &mut buf, admission).await;
         let (count, datafile_len) = match got {
-            Ok(got) => self.check_seal(served, &read.cap).map(|()| got)?,
+            Ok(got) => self.check_seal_after_read(served, &read.cap).map(|()| got)?,
             Err(error) => return Ok(self.read_failed(served, &read.cap, error)),
         };
         area.copy_in(to, &buf[..count]);

@@ -83,7 +83,7 @@ impl<E: Env> DataService<E> {
             Counters::add(&served.counters.requests, 1);
             let admission = DiskAdmission { queue: &served.admission, session: connection.session };
             let _permit = served.tiered.enter(admission).await;
-            let set = served.tiered.target().set_mtime(key(datafile), mtime).await;
+            let set = served.tiered.set_mtime(key(datafile), mtime).await;
             set.map_err(|error| self.failed(error))?;
         }
         Ok(DataReply::Done)

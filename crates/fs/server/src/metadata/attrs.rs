@@ -6,7 +6,7 @@ use super::owners;
 use super::permit::{MODE_MASK, READ, SET_GID, WRITE, allows, owns, require, without_set_ids};
 use super::tables::put_inode;
 use super::walk::walk;
-use weft_core::Timestamp;
+use weft_core::{FileId, Timestamp};
 use weft_store::metadata::{Inode, Node, Snapshot, Transaction};
 use weft_wire::Errno;
 use weft_wire::meta::{InodePath, MetaReply, SetAttr, SetTime};
@@ -65,6 +65,12 @@ impl Op<'_> {
             if !self.caller.is_root() && !self.caller.in_group(inode.gid) {
                 inode.mode &= !SET_GID;
             }
+            if !inode.is_dir()
+                && without_set_ids(inode.mode) != inode.mode
+                && self.may_be_written_by_others(file, &inode)
+            {
+                inode.mode = without_set_ids(inode.mode);
+            }
         }
         let time = |set: SetTime| match set {
             SetTime::Now => self.now,
@@ -77,6 +83,12 @@ impl Op<'_> {
         inode.ctime = self.now;
         put_inode(t, file, &inode);
         Ok(MetaReply::Attr(self.attr(file, &inode)))
+    }
+
+    /// Whether a user other than the owner and root may write to the file without another message to this service.
+    fn may_be_written_by_others(&self, file: FileId, inode: &Inode) -> bool {
+        self.core.opens.lock().is_written_by_others(file, inode.uid)
+            || self.core.unknown_writers.lock().may_write(file, self.now)
     }
 
     fn require_owner_change(&self, inode: &Inode, set: &SetAttr) -> Outcome<()> {

@@ -76,7 +76,7 @@ fn each(s: &dyn Snapshot, mut with: impl FnMut(KeyId, RevokedRow)) -> Outcome<()
     Ok(())
 }
 
-/// Whether a server that knows `told` revoked keys needs the list again.
+/// Whether a server that knows `known` revoked keys needs the list again. `None` if it has never received the list.
 pub(super) fn needs_revoked_list(known: Option<usize>, secret: &ClusterSecret) -> bool {
     match known {
         None => secret.revoked_count() > 0,

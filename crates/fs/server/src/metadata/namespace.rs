@@ -4,14 +4,16 @@ use super::fault::Outcome;
 use super::layouts::LayoutRequest;
 use super::op::Op;
 use super::permit::{
-    EXECUTE, MODE_MASK, SET_GID, WRITE, require, require_linkable, require_sticky_permission,
+    EXECUTE, MODE_MASK, SET_GID, WRITE, owns, require, require_linkable, require_sticky_permission,
 };
 use super::rules;
-use super::tables::{add_entry, allocate, change_inode, path_of, put_inode, remove_entry};
+use super::tables::{add_entry, allocate, change_inode, path_of, put_inode, put_row, remove_entry};
 use super::walk::{LastComponent, Walked, walk, walk_to_name};
 use weft_core::parts::SpaceLeft;
 use weft_core::{ByteLen, CompressionSetting, FileId, Layout, RecordedLens};
-use weft_store::metadata::{DentryRow, Generations, INTEGRITY_BITS, Inode, Node, NodeKind, Transaction};
+use weft_store::metadata::{
+    DentryRow, Generations, INTEGRITY_BITS, Inode, Node, NodeKind, Table, Transaction, file_key,
+};
 use weft_wire::Errno;
 use weft_wire::meta::{FileType, InodePath, LayoutSpec, MetaReply, PATH_LEN_MAX, ROOT};
 
@@ -101,8 +103,9 @@ impl Op<'_> {
         if inode.is_dir() {
             return Err(Errno::EPERM.into());
         }
-        if inode.nlink == 0 {
-            return Err(Errno::ENOENT.into());
+        let is_first_name = inode.nlink == 0;
+        if is_first_name {
+            self.require_nameable(from, file, &inode)?;
         }
         if inode.nlink >= LINKS_MAX {
             return Err(Errno::EMLINK.into());
@@ -110,10 +113,29 @@ impl Op<'_> {
         let entry = DentryRow { file, kind: inode.kind() };
         add_entry(t, spot.dir, &spot.name, entry, self.now)?;
         let inode = change_inode(t, file, |inode| {
+            if is_first_name {
+                (inode.parent, inode.name) = (spot.dir, spot.name.clone());
+            }
             inode.nlink += 1;
             inode.ctime = self.now;
         })?;
+        if is_first_name {
+            // In the transaction of the name: a file is removed only while it has this row.
+            t.delete(Table::Orphans, &file_key(file));
+            self.core.opens.lock().named(file);
+        }
         Ok(MetaReply::Attr(self.attr(file, &inode)))
+    }
+
+    /// Checks that a file without a name may get its first one (`O_TMPFILE`): its owner's session has it open for
+    /// writing. The client asks by `follow` on the inode itself. It alone knows whether the open had `O_EXCL` and, after
+    /// a restart of this service, whether the file ever had a name.
+    fn require_nameable(&self, from: &InodePath, file: FileId, inode: &Inode) -> Outcome<()> {
+        let is_requested = from.follow && from.path.is_empty() && inode.kind() == NodeKind::Regular;
+        if !is_requested || !self.core.opens.lock().may_get_first_name(file, self.session) {
+            return Err(Errno::ENOENT.into());
+        }
+        if owns(self.caller, inode) { Ok(()) } else { Err(Errno::EPERM.into()) }
     }
 
     pub(super) fn unlink(&self, t: &mut dyn Transaction, at: &InodePath) -> Outcome<MetaReply> {
@@ -194,6 +216,21 @@ impl Op<'_> {
         Ok(made)
     }
 
+    /// Creates a regular file without a name, which gets layout and group as a new file of the directory. The caller
+    /// opens it in the same transaction.
+    pub(super) fn make_unnamed(
+        &self,
+        t: &mut dyn Transaction,
+        (dir, dir_inode): (FileId, Inode),
+        mode: u32,
+        request: &LayoutSpec,
+    ) -> Outcome<(FileId, Inode)> {
+        // Rules apply as to an empty name.
+        let (last, name) = (LastComponent::Name, Vec::new());
+        let spot = Walked { last, dir, dir_inode, name, slash: false, found: None };
+        self.make_regular(t, &spot, mode, request, false)
+    }
+
     /// Layout of a new file, by the request, the nearest rule, the directory and the cluster, and the compression
     /// setting of that rule. Reserves its space.
     fn layout_of_new(
@@ -222,6 +259,7 @@ impl Op<'_> {
         Ok((layout, found.and_then(|found| found.rule().compression)))
     }
 
+    /// Creates an inode and its name. Without a name it is an orphan from the start.
     fn make_as(
         &self,
         t: &mut dyn Transaction,
@@ -245,11 +283,12 @@ impl Op<'_> {
             mode &= !SET_GID;
         }
         let has_settings = matches!(node, Node::Directory { .. } | Node::Regular { .. });
+        let is_unnamed = spot.name.is_empty();
         let mut inode = Inode {
             mode,
             uid: self.caller.uid,
             gid,
-            nlink: if is_dir { 2 } else { 1 },
+            nlink: if is_dir { 2 } else { u32::from(!is_unnamed) },
             size: ByteLen(0),
             blocks_512: 0,
             atime: self.now,
@@ -265,7 +304,11 @@ impl Op<'_> {
             inode.mode |= spot.dir_inode.mode & INTEGRITY_BITS;
             inode.set_compression(compression);
         }
-        add_entry(t, spot.dir, &spot.name, DentryRow { file, kind: inode.kind() }, self.now)?;
+        if is_unnamed {
+            put_row(t, Table::Orphans, &file_key(file), &());
+        } else {
+            add_entry(t, spot.dir, &spot.name, DentryRow { file, kind: inode.kind() }, self.now)?;
+        }
         put_inode(t, file, &inode);
         Ok((file, inode))
     }

@@ -28,6 +28,15 @@ pub(super) struct OpenRequest<'a> {
     pub space: Outcome<()>,
 }
 
+impl OpenRequest<'_> {
+    /// Whether the request is for a new file without a name in the directory `at` (`O_TMPFILE`). Other opens do not
+    /// have these flags together: no open creates a directory or writes to one.
+    fn is_unnamed(&self) -> bool {
+        let OpenFlags { write, create, directory, .. } = self.flags;
+        write && create && directory
+    }
+}
+
 /// Origin of an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OpenOrigin {
@@ -55,6 +64,9 @@ impl Op<'_> {
         s: &dyn Snapshot,
         request: &OpenRequest<'_>,
     ) -> Outcome<Option<MetaReply>> {
+        if request.is_unnamed() {
+            return Ok(None);
+        }
         let (file, inode) = match self.find(s, request)?.found {
             None => return Ok(None),
             Some(found) => found,
@@ -83,6 +95,9 @@ impl Op<'_> {
         t: &mut dyn Transaction,
         request: &OpenRequest<'_>,
     ) -> Outcome<(MetaReply, Urgency)> {
+        if request.is_unnamed() {
+            return self.open_unnamed(t, request);
+        }
         let walked = self.find(t, request)?;
         let open = |file| self.entry(file, request);
         let opened = |file, inode: &Inode, created, truncates, known| {
@@ -135,6 +150,25 @@ impl Op<'_> {
         Ok((opened(file, &inode, false, truncates, known), urgency))
     }
 
+    /// Creates a file without a name in a directory, and opens it.
+    fn open_unnamed(
+        &self,
+        t: &mut dyn Transaction,
+        request: &OpenRequest<'_>,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let (dir, dir_inode) = walk(t, self, request.at)?.existing()?;
+        if !dir_inode.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        request.space.clone()?;
+        self.require_handle(request.handle, None)?;
+        self.require_open_share(Some(request.handle))?;
+        let (file, inode) = self.make_unnamed(t, (dir, dir_inode), request.mode, request.layout)?;
+        let open = self.entry(file, request);
+        let opened = self.opened(file, &inode, request.handle, open, true, false, true);
+        Ok((MetaReply::Opened(Box::new(opened)), Urgency::Durable))
+    }
+
     /// Repeats the stored reply of an open, and registers the open again.
     pub(super) fn open_again(
         &self,
@@ -144,7 +178,13 @@ impl Op<'_> {
     ) -> Outcome<MetaReply> {
         let MetaReply::Opened(opened) = &mut reply else { return Ok(reply) };
         let file = opened.attr.file;
-        let Some(mut inode) = inode(t, file)? else { return Err(Errno::ESTALE.into()) };
+        let Some(mut inode) = inode(t, file)? else {
+            if request.is_unnamed() {
+                // It ended with the session, which has returned without ever learning of it.
+                return Ok(self.open_unnamed(t, request)?.0);
+            }
+            return Err(Errno::ESTALE.into());
+        };
         let there = self.core.opens.lock().get(self.session, request.handle).is_some();
         let mut known = false;
         if let Node::Regular { is_size_valid, epoch, .. } = &mut inode.node
@@ -504,7 +544,8 @@ impl Op<'_> {
     /// Removes an inode without names that is no longer open.
     pub(super) fn end_orphan(&self, t: &mut dyn Transaction, file: FileId) -> Outcome<()> {
         let key = file_key(file);
-        if row::<()>(t, Table::Orphans, &key)?.is_none() {
+        // Since its last close it may have got a name, or may have been opened again by its inode.
+        if row::<()>(t, Table::Orphans, &key)?.is_none() || self.core.opens.lock().is_open(file) {
             return Ok(());
         }
         t.delete(Table::Orphans, &key);

@@ -118,8 +118,10 @@ pub(super) struct FileEntry {
     /// Whether the inode's size was valid when the first writer came, and all changes since have been reported.
     pub is_complete: bool,
     pub reported: WriterSummary,
-    /// Whether the file has no name any more.
+    /// Whether the file has no name.
     pub orphan: bool,
+    /// Whether it lost its last name while it was open.
+    lost_name: bool,
 }
 
 impl FileEntry {
@@ -238,6 +240,11 @@ impl Opens {
     /// Whether `session` has the file open.
     pub(super) fn is_held_by(&self, file: FileId, session: BoundSession) -> bool {
         self.files.get(&file).is_some_and(|entry| entry.holders.contains_key(&session))
+    }
+
+    /// Whether `session` has the file open for writing, and the file has not lost its last name since it was opened.
+    pub(super) fn may_get_first_name(&self, file: FileId, session: BoundSession) -> bool {
+        self.files.get(&file).is_some_and(|entry| entry.writers.contains_key(&session) && !entry.lost_name)
     }
 
     pub(super) fn is_busy(&self, file: FileId) -> bool {
@@ -374,10 +381,17 @@ impl Opens {
     pub(super) fn orphan(&mut self, file: FileId) -> bool {
         match self.files.get_mut(&file) {
             Some(entry) if entry.opens > 0 => {
-                entry.orphan = true;
+                (entry.orphan, entry.lost_name) = (true, true);
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Records that a file without a name got one.
+    pub(super) fn named(&mut self, file: FileId) {
+        if let Some(entry) = self.files.get_mut(&file) {
+            entry.orphan = false;
         }
     }
 
@@ -440,6 +454,14 @@ impl Opens {
         let mut of_session = self.by_handle.range((session, HandleId(0))..=(session, HandleId(u64::MAX)));
         let last_of_session = !of_session.any(|(_, other)| other.file == open.file);
         Some(ClosedOpen { open, last_writer_close, written, was_truncated, is_orphaned, last_of_session })
+    }
+
+    /// Whether a user other than `owner` and root has the file open for writing or is truncating it. Looks at all opens.
+    pub(super) fn is_written_by_others(&self, file: FileId, owner: u32) -> bool {
+        let is_other = |uid: u32| uid != owner && uid != 0;
+        let Some(entry) = self.files.get(&file).filter(|entry| entry.busy()) else { return false };
+        entry.truncating.values().any(|cut| is_other(cut.uid))
+            || self.by_handle.values().any(|open| open.file == file && open.changes() && is_other(open.uid))
     }
 
     /// Handles of a session.

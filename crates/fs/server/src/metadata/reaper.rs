@@ -26,7 +26,7 @@ pub(super) const BACKOFF_MAX: Nanos = Nanos::from_s(30);
 pub trait Removal: Send + 'static {
     /// Removes datafiles on all these servers at the same time; missing ones count as removed. Returns the servers that
     /// failed, each with a message for the log.
-    async fn remove(&mut self, wanted: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String>;
+    async fn remove(&mut self, by_server: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String>;
 
     /// Sets the identity of the cluster, before the first removal.
     fn set_cluster(&mut self, _cluster: ClusterId) {}
@@ -116,15 +116,15 @@ impl<E: Env> Removal for LinkRemoval<E> {
         self.connector.cluster_id = cluster;
     }
 
-    async fn remove(&mut self, wanted: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String> {
+    async fn remove(&mut self, by_server: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String> {
         self.requests += 1;
-        let mut asked = Vec::with_capacity(wanted.len());
-        for (server, datafiles) in wanted {
+        let mut requested = Vec::with_capacity(by_server.len());
+        for (server, datafiles) in by_server {
             let request = DataRequest::Remove { datafiles };
-            asked.push((server, self.begin(server, &request).await, request));
+            requested.push((server, self.begin(server, &request).await, request));
         }
         let mut failed = BTreeMap::new();
-        for (server, link, request) in asked {
+        for (server, link, request) in requested {
             let result = match link {
                 Ok(link) => self.finish(server, link, &request).await,
                 Err(error) => Err(error),

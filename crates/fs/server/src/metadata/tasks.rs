@@ -93,9 +93,9 @@ impl<E: Env> Service<E> {
                 failures.push("the metadata log has failed".to_owned());
                 return failures;
             }
-            let mut wanted = batch.by_server;
-            wanted.retain(|server, _| !down.contains(server));
-            for (server, error) in removal.remove(wanted).await {
+            let mut by_server = batch.by_server;
+            by_server.retain(|server, _| !down.contains(server));
+            for (server, error) in removal.remove(by_server).await {
                 down.insert(server);
                 failures.push(format!("datafiles of removed files stay for now: {error}"));
             }

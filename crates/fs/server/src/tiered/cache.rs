@@ -261,7 +261,7 @@ impl<E: Env> TieredTarget<E> {
             // A late request must not write and copy bytes in between.
             let _guard = tier.range_locks.lock(key, 0, u64::MAX).await;
             // An error leaves the copies as they are; they are dropped at the next boot.
-            if self.target.sync(key).await.is_ok() {
+            if self.sync_disk(key).await.is_ok() {
                 let _ = tier.log.settle_copies(key).await;
             }
         }

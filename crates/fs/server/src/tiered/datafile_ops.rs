@@ -1,7 +1,7 @@
 //! Operations on whole datafiles: metadata, sync and listing.
 
 use super::{DiskAdmission, TieredTarget};
-use weft_core::ByteLen;
+use weft_core::{ByteLen, Timestamp};
 use weft_env::{Env, FileMeta};
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
@@ -30,23 +30,49 @@ impl<E: Env> TieredTarget<E> {
         self.tier.as_ref()?.log.cached(key)
     }
 
-    /// Makes the datafile and its name durable. Succeeds if it does not exist.
+    /// Makes the datafile and its name durable. Succeeds if it does not exist. Copies of dirty bytes on the disk do not
+    /// count: the SSD has these bytes.
     ///
     /// # Errors
     /// Errors of the devices; written bytes may then be lost.
     pub async fn sync(&self, key: DatafileKey, admission: DiskAdmission<'_, E>) -> Result<(), DatafileError> {
         if let Some(tier) = &self.tier {
+            let is_durable = tier.durable.contains(key);
             let _active = tier.begin_log_request();
             tier.log.sync_datafile(key).await?;
+            if is_durable && tier.log.failure().is_none() {
+                return Ok(());
+            }
         }
         let _permit = self.enter(admission).await;
         let tier = self.tier.as_ref().filter(|tier| tier.policies.needs_write_times());
         let began = tier.map(|tier| tier.env.now());
-        self.target.sync(key).await?;
+        self.sync_disk(key).await?;
         if let (Some(tier), Some(began)) = (tier, began) {
             tier.policies.synced(tier.env.now().saturating_sub(began));
         }
         Ok(())
+    }
+
+    /// Syncs the datafile on the disk.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(super) async fn sync_disk(&self, key: DatafileKey) -> Result<(), DatafileError> {
+        let Some(tier) = &self.tier else { return self.target.sync(key).await };
+        let sync = tier.durable.begin_sync(key);
+        let synced = self.target.sync(key).await;
+        tier.durable.end_sync(key, sync, synced.is_ok());
+        synced
+    }
+
+    /// Sets the modification time on the disk.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub async fn set_mtime(&self, key: DatafileKey, mtime: Timestamp) -> Result<(), DatafileError> {
+        let _change = self.tier.as_ref().map(|tier| tier.durable.begin_change(key));
+        self.target.set_mtime(key, mtime).await
     }
 
     /// Makes the removal of `keys` durable.

@@ -60,6 +60,7 @@ mod cache;
 mod coalesce;
 mod counters;
 mod datafile_ops;
+mod durable;
 mod open;
 mod policy;
 mod preload;

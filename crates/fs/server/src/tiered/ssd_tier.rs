@@ -3,6 +3,7 @@
 use super::async_mutex::AsyncMutex;
 use super::cache::Cache;
 use super::counters::Counters;
+use super::durable::DurableDatafiles;
 use super::policy::{ClassState, Policies};
 use super::preload::PreloadQueue;
 use super::range_locks::RangeLocks;
@@ -28,6 +29,8 @@ pub(crate) struct SsdTier<E: Env> {
     pub(super) policies: Policies,
     pub(super) cache: Option<Cache>,
     pub(super) range_locks: RangeLocks<E>,
+    /// Datafiles whose sync does not need the disk.
+    pub(super) durable: DurableDatafiles,
     pub(super) counters: Counters,
     pub(super) preloads: PreloadQueue,
     /// Ranges that readers are expected to read next. They do not wait until the disk is idle.
@@ -91,6 +94,7 @@ impl<E: Env> SsdTier<E> {
             policies,
             cache,
             range_locks: RangeLocks::new(env),
+            durable: DurableDatafiles::default(),
             counters: Counters::default(),
             preloads: PreloadQueue::default(),
             prefetches: PreloadQueue::default(),

@@ -138,6 +138,7 @@ impl<E: Env> TieredTarget<E> {
         };
         let _guard = tier.range_locks.lock_for_change(key, 0, u64::MAX).await;
         let _permit = self.enter(admission).await;
+        let _change = tier.durable.begin_change(key);
         let behind = ByteRange::from(len.0).expect("a datafile's length is below the maximum");
         let overlap = tier.log.overlap(key, behind);
         if !overlap.any {
@@ -240,6 +241,7 @@ impl<E: Env> TieredTarget<E> {
         // The disk first: a reader that finds nothing in the log any more must not find older bytes on the disk.
         {
             let _permit = self.enter(admission).await;
+            let _change = tier.durable.begin_change(key);
             self.target.remove(key).await?;
         }
         tier.forget(key).await
@@ -313,6 +315,7 @@ impl<E: Env> SsdTier<E> {
         bytes: &SourceExtent<'_, E>,
         range: ByteRange,
     ) -> Result<(), DatafileError> {
+        let _change = self.durable.begin_change(bytes.key);
         let overlap = self.log.overlap(bytes.key, range);
         let is_given_up = overlap.any && self.supersede(target, bytes, range).await?;
         // The whole range goes to the disk, including the parts the log has: what the disk has under dirty bytes does

@@ -145,6 +145,13 @@ impl<E: Env> TieredTarget<E> {
         pieces.retain(|piece| piece.is_dirty() && !piece.is_lost());
         let stable =
             tier.range_locks.is_unlocked_but(key, &guard).then(|| tier.range_locks.change_count(key));
+        if tier.durable.is_unknown(key) {
+            let check = tier.durable.begin_sync(key);
+            if self.target.meta(key).await?.is_none() {
+                // Writeback creates it, so it has no bytes of requests.
+                tier.durable.end_sync(key, check, true);
+            }
+        }
         let before = self.meta(key).await?.map(|meta| meta.mtime);
         let end = self.copy_span(tier, key, held, &pieces, buf).await?.min(span.end());
         pieces.retain(|piece| piece.extent().end() <= end);
@@ -172,7 +179,7 @@ impl<E: Env> TieredTarget<E> {
             if is_seeded(Mutant::UnsyncedWriteBack) {
                 continue;
             }
-            let synced = match self.target.sync(key).await {
+            let synced = match self.sync_disk(key).await {
                 Ok(()) => continue,
                 Err(DatafileError::Removed { .. }) => tier.forget(key).await,
                 Err(error) => Err(error),
@@ -203,7 +210,9 @@ impl<E: Env> TieredTarget<E> {
         // Writeback reads from the SSD, so it competes with requests for the SSD too.
         let requests = || {
             let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            (admission.queued() == 0, (of(&tier.disk_requests), of(&tier.log_requests)))
+            // A client that waits for a sync of the SSD sends no further requests, but the SSD is busy.
+            let is_free = admission.queued() == 0 && tier.is_idle();
+            (is_free, (of(&tier.disk_requests), of(&tier.log_requests)))
         };
         let mut has_unsynced = false;
         let mut growth = (0, Nanos::ZERO);

@@ -1,24 +1,19 @@
 //! Naive namespace: the expected replies of the service, and the expected state after a power failure.
 
-use rand_like::Rng;
 use std::collections::BTreeMap;
+use weft_core::random::SplitMix64;
 use weft_wire::meta::*;
 
-/// A small random generator, so that a seed keeps its meaning.
-pub mod rand_like {
-    pub struct Rng(pub u64);
+/// Random choices of a run.
+pub struct Rng(SplitMix64);
 
-    impl Rng {
-        pub fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            x ^ (x >> 31)
-        }
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
 
-        pub fn below(&mut self, n: u64) -> u64 {
-            self.next() % n
-        }
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0.next_u64() % bound
     }
 }
 

@@ -16,7 +16,7 @@
 //! Numbers are little-endian. The number of the pair rejects frames of other maps, which the system may leave in space
 //! that it reuses.
 
-use super::header::{HEADER_BYTES, Header, Part};
+use super::header::{HEADER_BYTES, Header, HeaderedFile};
 use super::record::{RECORD_BYTES, Record};
 use crate::seal::{u32_at, u64_at};
 
@@ -102,7 +102,7 @@ pub(super) fn checkpoint(header: Header, first: u64, records: &[Record]) -> (u64
     let last = first + frames.len() as u64 - 1;
     let header = Header { progress: last, frames: frames.len() as u32, ..header };
     let mut out = Vec::with_capacity(HEADER_BYTES + FRAME_BYTES + records.len() * (RECORD_BYTES + 1));
-    out.extend_from_slice(&header.encode(Part::Map));
+    out.extend_from_slice(&header.encode(HeaderedFile::Map));
     for (number, records) in (first..).zip(frames) {
         let frame = Frame { number, sealed: number, durable: number, boot: header.boot };
         frame.encode(header.pair, records, &mut out);

@@ -30,14 +30,14 @@ pub const VERSION: u32 = 1;
 
 /// File that begins with a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum HeaderedFile {
     /// The map.
     Map,
     /// The container.
     Container,
 }
 
-impl Part {
+impl HeaderedFile {
     const fn magic(self) -> &'static [u8; 8] {
         match self {
             Self::Map => b"WEFTMAP\n",
@@ -77,10 +77,10 @@ pub enum BadHeader {
 }
 
 impl Header {
-    /// Encodes the header of `part`.
-    pub fn encode(&self, part: Part) -> [u8; HEADER_BYTES] {
+    /// Encodes the header of `file`.
+    pub fn encode(&self, file: HeaderedFile) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
-        out[0..8].copy_from_slice(part.magic());
+        out[0..8].copy_from_slice(file.magic());
         out[8..12].copy_from_slice(&VERSION.to_le_bytes());
         out[12..14].copy_from_slice(&self.compression.encode().to_le_bytes());
         out[14..16].copy_from_slice(&self.key.object.component.to_le_bytes());
@@ -95,11 +95,11 @@ impl Header {
         out
     }
 
-    /// Verifies and decodes the header of `part`; `bytes` may continue behind it.
+    /// Verifies and decodes the header of `file`; `bytes` may continue behind it.
     ///
     /// # Errors
     /// [`BadHeader`] names the defect.
-    pub fn decode(part: Part, bytes: &[u8]) -> Result<Self, BadHeader> {
+    pub fn decode(file: HeaderedFile, bytes: &[u8]) -> Result<Self, BadHeader> {
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
             let is_zero = bytes.iter().all(|&byte| byte == 0);
             return Err(if is_zero { BadHeader::Missing } else { BadHeader::Foreign });
@@ -107,7 +107,7 @@ impl Header {
         if bytes == &[0; HEADER_BYTES] {
             return Err(BadHeader::Missing);
         }
-        if &bytes[0..8] != part.magic() {
+        if &bytes[0..8] != file.magic() {
             return Err(BadHeader::Foreign);
         }
         if crc32c::crc32c(&bytes[..60]) != u32_at(bytes, 60) {
@@ -159,20 +159,20 @@ mod tests {
         expected.extend_from_slice(b"\x18\x17\x16\x15\x14\x13\x12\x11\x28\x27\x26\x25\x24\x23\x22\x21");
         expected.extend_from_slice(b"\x09\0\0\0\0\0\0\0\x02\0\0\0");
         expected.extend_from_slice(&crc32c::crc32c(&expected).to_le_bytes());
-        assert_eq!(header().encode(Part::Map).as_slice(), expected);
-        for part in [Part::Map, Part::Container] {
-            assert_eq!(Header::decode(part, &header().encode(part)), Ok(header()));
+        assert_eq!(header().encode(HeaderedFile::Map).as_slice(), expected);
+        for file in [HeaderedFile::Map, HeaderedFile::Container] {
+            assert_eq!(Header::decode(file, &header().encode(file)), Ok(header()));
         }
     }
 
     #[test]
     fn every_flipped_bit_is_found() {
-        for part in [Part::Map, Part::Container] {
-            let bytes = header().encode(part);
+        for file in [HeaderedFile::Map, HeaderedFile::Container] {
+            let bytes = header().encode(file);
             for bit in 0..HEADER_BYTES * 8 {
                 let mut bad = bytes;
                 bad[bit / 8] ^= 1 << (bit % 8);
-                assert!(Header::decode(part, &bad).is_err(), "bit {bit}");
+                assert!(Header::decode(file, &bad).is_err(), "bit {bit}");
             }
         }
     }
@@ -180,19 +180,19 @@ mod tests {
     #[test]
     fn a_header_that_was_never_written_is_missing() {
         for len in [0, 1, 63, 64, 512] {
-            assert_eq!(Header::decode(Part::Map, &vec![0; len]), Err(BadHeader::Missing));
+            assert_eq!(Header::decode(HeaderedFile::Map, &vec![0; len]), Err(BadHeader::Missing));
         }
-        assert_eq!(Header::decode(Part::Map, b"bytes"), Err(BadHeader::Foreign));
-        let container = header().encode(Part::Container);
-        assert_eq!(Header::decode(Part::Map, &container), Err(BadHeader::Foreign));
+        assert_eq!(Header::decode(HeaderedFile::Map, b"bytes"), Err(BadHeader::Foreign));
+        let container = header().encode(HeaderedFile::Container);
+        assert_eq!(Header::decode(HeaderedFile::Map, &container), Err(BadHeader::Foreign));
     }
 
     #[test]
     fn a_later_version_is_rejected() {
-        let mut bytes = header().encode(Part::Map);
+        let mut bytes = header().encode(HeaderedFile::Map);
         bytes[8] = 2;
         let crc = crc32c::crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Header::decode(Part::Map, &bytes), Err(BadHeader::Version(2)));
+        assert_eq!(Header::decode(HeaderedFile::Map, &bytes), Err(BadHeader::Version(2)));
     }
 }

@@ -1,7 +1,7 @@
 //! Appending frames to the map, sync, and checkpoints.
 
 use super::frame::{self, Frame, RECORDS_MAX};
-use super::header::{Header, Part};
+use super::header::{Header, HeaderedFile};
 use super::record::{RECORD_BYTES, Record, UNIT_BYTES};
 use super::{Compressed, MAP_SUFFIX, NEW_SUFFIX, bytes_of};
 use crate::content::Fault;
@@ -370,7 +370,7 @@ impl<E: Env> Compressed<E> {
             state.durable
         };
         let header = Header { progress: durable, ..self.header() };
-        if self.container.write_at(&header.encode(Part::Container), LocalOffset(0)).await.is_ok() {
+        if self.container.write_at(&header.encode(HeaderedFile::Container), LocalOffset(0)).await.is_ok() {
             self.journal.state.lock().marked = durable;
         }
     }

@@ -1,6 +1,6 @@
 //! Decodes and replays a map held in memory, for fuzzing.
 
-pub use super::header::{BadHeader, HEADER_BYTES, Header, Part};
+pub use super::header::{BadHeader, HEADER_BYTES, Header, HeaderedFile};
 
 use super::chunks::{Chunk, Chunks, Layer};
 use super::codec::{self, Codec};
@@ -45,7 +45,7 @@ pub fn reencode(map: &[u8]) -> Result<Vec<u8>, &'static str> {
 }
 
 fn replayed(map: &[u8]) -> Result<(Header, u64, Chunks), &'static str> {
-    let header = Header::decode(Part::Map, map).map_err(|_| "a bad header")?;
+    let header = Header::decode(HeaderedFile::Map, map).map_err(|_| "a bad header")?;
     let found = scan::scan(&header, map, BOOT)?;
     let replayed = scan::replay(&header, map, &found, &BTreeSet::new())?;
     Space::new(replayed.chunks.extents(), replayed.pending, 0).map(drop)?;
@@ -130,7 +130,7 @@ pub fn samples() -> Vec<Vec<u8>> {
         vec![Record::Version { chunk: 1, version: version(9) }],
     ];
     let map = |boot: u64| {
-        let mut out = header(boot).encode(Part::Map).to_vec();
+        let mut out = header(boot).encode(HeaderedFile::Map).to_vec();
         for (number, records) in (1..).zip(&frames) {
             let (sealed, durable) = if number < 5 { (0, 0) } else { (4, number - 1) };
             Frame { number, sealed, durable, boot }.encode(0, records, &mut out);
@@ -139,7 +139,7 @@ pub fn samples() -> Vec<Vec<u8>> {
     };
     let torn = map(BOOT - 1);
     let torn = torn[..torn.len() - 3].to_vec();
-    let mut all = vec![header(BOOT).encode(Part::Map).to_vec(), map(BOOT), torn];
+    let mut all = vec![header(BOOT).encode(HeaderedFile::Map).to_vec(), map(BOOT), torn];
     let checkpoints: Vec<_> = all.iter().map(|map| reencode(map).expect("good")).collect();
     all.extend(checkpoints);
     all

@@ -2,7 +2,7 @@
 
 use super::chunks::Chunks;
 use super::coder::Coder;
-use super::header::{BadHeader, HEADER_BYTES, Header, Part, VERSION};
+use super::header::{BadHeader, HEADER_BYTES, Header, HeaderedFile, VERSION};
 use super::journal::{Journal, MapEnd};
 use super::record::{Record, UNIT_BYTES};
 use super::scan::{self, RecordId, Scan};
@@ -45,13 +45,13 @@ pub(crate) struct Spec<E: Env> {
 pub(crate) async fn is_blank<E: Env>(file: &RawFile<E>) -> io::Result<bool> {
     let mut bytes = [0; HEADER_BYTES];
     let got = file.read_bytes(LocalOffset(0), &mut bytes).await?;
-    Ok(Header::decode(Part::Container, &bytes[..got]) == Err(BadHeader::Missing))
+    Ok(Header::decode(HeaderedFile::Container, &bytes[..got]) == Err(BadHeader::Missing))
 }
 
 async fn read_header<F: File>(container: &F) -> io::Result<Result<Header, BadHeader>> {
     let mut bytes = [0; HEADER_BYTES];
     let got = container.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0)).await?;
-    Ok(Header::decode(Part::Container, &bytes[..got]))
+    Ok(Header::decode(HeaderedFile::Container, &bytes[..got]))
 }
 
 async fn read_all<E: Env>(file: &ChargedFile<E>) -> io::Result<Vec<u8>> {
@@ -110,8 +110,8 @@ impl<E: Env> Compressed<E> {
             progress: 0,
             frames: 0,
         };
-        map.write_at(&header.encode(Part::Map), LocalOffset(0)).await?;
-        container.write_at(&header.encode(Part::Container), LocalOffset(0)).await?;
+        map.write_at(&header.encode(HeaderedFile::Map), LocalOffset(0)).await?;
+        container.write_at(&header.encode(HeaderedFile::Container), LocalOffset(0)).await?;
         let end = MapEnd { len: HEADER_BYTES as u64, ..MapEnd::default() };
         let chunks = Chunks::new(compression.chunk_len());
         Ok(Self::from_parts(spec, &header, (container, map), chunks, Space::empty(), end))
@@ -145,7 +145,7 @@ impl<E: Env> Compressed<E> {
             Err(error) => return Err(error.into()),
         };
         let bytes = read_all(&map).await?;
-        let header = match Header::decode(Part::Map, &bytes) {
+        let header = match Header::decode(HeaderedFile::Map, &bytes) {
             Ok(header) if header.key != spec.key => {
                 return Err(Fault::MapDamaged("it belongs to another datafile"));
             }

@@ -21,6 +21,8 @@ pub(super) const FILES: [&str; 2] = ["map.0", "map.1"];
 /// need not write a new file length.
 const EXTEND_STEP_BYTES: u64 = 256 << 10;
 const ZEROS: &[u8] = &[0; 1 << 16];
+/// Page of the system's memory.
+const PAGE_BYTES: u64 = 4096;
 /// Maximum capacity in bytes of a frame buffer that is kept for reuse.
 const SPARE_BUFFER_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of datafiles whose unsynced records are tracked one by one. Beyond that, every datafile counts as
@@ -57,6 +59,13 @@ pub(super) struct Commit {
     pub task_running: bool,
     /// Number of checkpoints written.
     pub checkpoints: u64,
+}
+
+/// Returns the `len` bytes of a frame, and zeros behind it up to the end of the page. A page that is written in part is
+/// read first unless it is in memory. Only for the last frame of a file.
+fn to_page_end(frame: &[u8], offset: u64, len: usize) -> &[u8] {
+    let end = offset + len as u64;
+    &frame[..len + (end.next_multiple_of(PAGE_BYTES) - end) as usize]
 }
 
 impl State {
@@ -133,9 +142,11 @@ impl<E: Env> FragmentLog<E> {
         let mut result = Ok(());
         if !frame.is_empty() {
             frame::finish(&mut frame, Kind::Changes, number, durable, shared.key);
-            result = self.write_frame(file, &frame, offset).await;
+            let len = frame.len();
+            frame.resize(len + PAGE_BYTES as usize, 0);
+            result = self.write_frame(file, to_page_end(&frame, offset, len), offset).await;
             if let (Ok(()), Some(offset)) = (&result, copy_offset) {
-                result = self.write_frame(1 - file, &frame, offset).await;
+                result = self.write_frame(1 - file, to_page_end(&frame, offset, len), offset).await;
             }
         }
         if let (Ok(()), Some(len)) = (&result, made) {

@@ -43,12 +43,33 @@ pub(super) async fn inspect<D: Dir<File: File>>(
     dir: &D,
     spec: &TargetSpec,
 ) -> Result<Option<Identity>, TargetError> {
-    let path = || spec.path.clone();
+    let Some(found) = read_identity(dir, &spec.path).await? else {
+        return check_blank(dir, spec).await.map(|()| None);
+    };
+    let expected = Identity::new(&spec.cluster, spec.id);
+    if (found.target, found.cluster) == (expected.target, expected.cluster) {
+        return Ok(Some(found));
+    }
+    let found = match found.cluster == expected.cluster {
+        true => format!("{} of this cluster", found.target),
+        false => format!("{} of another cluster", found.target),
+    };
+    let expected = format!("{} of cluster {:?}", spec.id, spec.cluster);
+    Err(TargetError::Foreign { path: spec.path.clone(), found, expected })
+}
+
+/// Reads the identity of the target at `path`; `None` if there is no such file.
+///
+/// # Errors
+/// Errors of the device; a damaged identity, or one of an unknown version.
+pub(super) async fn read_identity<D: Dir<File: File>>(
+    dir: &D,
+    path: &Path,
+) -> Result<Option<Identity>, TargetError> {
+    let path = || path.to_owned();
     let file = match dir.open(identity::NAME, OpenMode::READ).await {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return check_blank(dir, spec).await.map(|()| None);
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(TargetError::Io { path: path(), doing: "open its identity file", source }),
     };
     let mut bytes = [0; IDENTITY_LEN_MAX];
@@ -60,16 +81,7 @@ pub(super) async fn inspect<D: Dir<File: File>>(
         BadIdentity::Damaged(why) => TargetError::Damaged { path: path(), identity: identity::NAME, why },
         BadIdentity::Version(found) => TargetError::Version { path: path(), found, known: identity::VERSION },
     })?;
-    let expected = Identity::new(&spec.cluster, spec.id);
-    if (found.target, found.cluster) == (expected.target, expected.cluster) {
-        return Ok(Some(found));
-    }
-    let found = match found.cluster == expected.cluster {
-        true => format!("{} of this cluster", found.target),
-        false => format!("{} of another cluster", found.target),
-    };
-    let expected = format!("{} of cluster {:?}", spec.id, spec.cluster);
-    Err(TargetError::Foreign { path: path(), found, expected })
+    Ok(Some(found))
 }
 
 /// Rejects a directory that holds anything but no identity file.

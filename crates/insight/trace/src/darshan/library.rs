@@ -19,7 +19,7 @@ pub struct Job {
     pub nprocs: i64,
     pub jobid: i64,
     pub metadata: [u8; 1024],
-    room: [u8; 4096],
+    additional_space: [u8; 4096],
 }
 
 #[repr(C)]

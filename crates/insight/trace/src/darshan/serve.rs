@@ -404,13 +404,13 @@ fn reconstructed(path: &Path, log: &sandbox::Log) -> Result<()> {
     let processes = reading.summary.processes.max(1);
     let mut sharing = reconstruct::Sharing::default();
     reading.counters(module, |counters| sharing.add(counters))?;
-    let places = sharing.places();
+    let slots = sharing.slots();
     reading.counters(module, |counters| {
         if failed.is_none() {
             failed = writer
                 .file(&name_of(&names, counters.id()))
                 .and_then(|file| {
-                    reconstruct::file(counters, &places, file, processes, &mut |record| writer.push(record))
+                    reconstruct::file(counters, &slots, file, processes, &mut |record| writer.push(record))
                 })
                 .err();
         }

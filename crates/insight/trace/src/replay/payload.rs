@@ -1,5 +1,7 @@
 //! Payloads in which every byte depends on its file, offset and generation, so that misplaced data is detected.
 
+use weft_core::random::mix64;
+
 /// Generation of data that existed before the replay.
 pub const INITIAL: u64 = 0;
 /// Generation of data written by the replay.
@@ -7,14 +9,12 @@ pub const REPLAYED: u64 = 1;
 
 /// Returns the eight bytes at offset `8 * index` of a file.
 fn word(file: u32, generation: u64, index: u64) -> [u8; 8] {
-    // The SplitMix64 finalizer, over an input that differs for each file, generation and index.
-    let mut z = index
+    // A different input for each file, generation and index.
+    let position = index
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .wrapping_add(u64::from(file) << 1 | generation)
         .wrapping_add(0x1234_5678_9abc_def1);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)).to_le_bytes()
+    mix64(position).to_le_bytes()
 }
 
 fn byte(file: u32, generation: u64, offset: u64) -> u8 {

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs)] // Each test file uses a part.
 
 use std::path::PathBuf;
+use weft_core::random::SplitMix64;
 use weft_core::{ByteLen, FileOffset, Nanos};
 use weft_trace::darshan::Helper;
 use weft_trace::{FileId, HostId, Level, Names, OpenOptions, Operation, Rank, Record, Result};
@@ -21,16 +22,16 @@ pub fn helper() -> Helper {
     Helper::program(HELPER, ["darshan-reader".into()])
 }
 
-/// The SplitMix64 random number generator.
-pub struct Dice(pub u64);
+/// Random choices of a test.
+pub struct Dice(SplitMix64);
 
 impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub fn below(&mut self, limit: u64) -> u64 {

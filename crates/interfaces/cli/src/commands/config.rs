@@ -151,9 +151,9 @@ fn show(cluster: &Cluster) {
         }
     }
     out!("{}", table.render());
-    for (target, room) in cluster.capacities() {
-        let room = weft_config::format_size(room);
-        outln!("layouts may reserve {room} on {target}");
+    for (target, capacity) in cluster.capacities() {
+        let capacity = weft_config::format_size(capacity);
+        outln!("layouts may reserve {capacity} on {target}");
     }
     for server in &cluster.servers {
         if let Some(part) = server.sample {

@@ -34,7 +34,7 @@ impl Df {
         let weft = Weft::open(file)?;
         let size = |bytes: u64| if self.bytes { bytes.to_string() } else { human_bytes(bytes) };
         let mut table = Table::new(["TARGET", "CLASS", "SERVER", "SIZE", "USED", "AVAIL", "USE%", "PATH"]);
-        let mut rooms = Table::new(["TARGET", "CAPACITY", "RESERVED", "LEFT"]);
+        let mut reservations = Table::new(["TARGET", "CAPACITY", "RESERVED", "LEFT"]);
         let (mut total, mut free, mut counted) = (0, 0, BTreeSet::new());
         let (mut failed, mut limited, mut full) = (false, false, String::new());
         for ServerReply { server, status } in query_servers(&weft) {
@@ -48,13 +48,15 @@ impl Df {
                     }
                     full += &nearly_full(server, &status.targets);
                     full += &compressed(server, &status.targets);
-                    for room in status.metadata.iter().flat_map(|metadata| &metadata.space_reservations) {
+                    for reservation in
+                        status.metadata.iter().flat_map(|metadata| &metadata.space_reservations)
+                    {
                         limited = true;
-                        rooms.row([
-                            room.target.0.to_string(),
-                            size(room.capacity.0),
-                            size(room.reserved.0),
-                            size(room.capacity.0.saturating_sub(room.reserved.0)),
+                        reservations.row([
+                            reservation.target.0.to_string(),
+                            size(reservation.capacity.0),
+                            size(reservation.reserved.0),
+                            size(reservation.capacity.0.saturating_sub(reservation.reserved.0)),
                         ]);
                     }
                     let targets = status
@@ -87,7 +89,7 @@ impl Df {
         out!("{}", table.render());
         if limited {
             outln!("\nreserved by layouts:");
-            out!("{}", rooms.render());
+            out!("{}", reservations.render());
         }
         if !full.is_empty() {
             out!("\n{full}");

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use weft_core::{ByteLen, FileId, ObjectId, TargetId};
+use weft_core::{ByteLen, FileId, ObjectId, ServerId, TargetId};
 use weft_env::real::block_on;
 use weft_wire::ClusterMap;
 use weft_wire::data::DatafileId;
@@ -39,7 +39,8 @@ back, a copy is written over the file, or --repair --accept-loss turns them into
 Orphans and strays with bytes stay without --delete-orphans, because they may be all that is left of a file. A
 datafile whose file id this metadata never allocated belongs to another copy of the metadata and is never removed.
 
-Parts that could not be checked are listed last: targets whose server does not answer, and files with datafiles there.
+Parts that could not be checked are listed last: targets whose server does not answer, files with datafiles there,
+and without --scrub the contents of targets on which reads have found damage. Contents are verified with --scrub only.
 
 With --scrub, all compressed datafiles and those with checksums at rest (`weft setstripe --compress` and
 `--integrity`) are read from the disks and verified while programs use them, at most --rate bytes per second. Damaged
@@ -116,7 +117,7 @@ fn length(len: ByteLen) -> String {
     }
 }
 
-fn place(inode: &ScannedInode) -> InodePath {
+fn inode_path(inode: &ScannedInode) -> InodePath {
     InodePath::at_inode(inode.file.inode(), inode.proof)
 }
 
@@ -211,7 +212,25 @@ impl Check<'_> {
         let files = self.inodes(&mut parts)?;
         self.lost_bytes()?;
         self.orphans(parts)?;
+        if !self.scrubs {
+            self.damaged_targets();
+        }
         Ok((files, datafiles))
+    }
+
+    /// Counts the contents of targets as unchecked on which servers have found damaged blocks. A server that does not
+    /// answer was reported with the list of its datafiles.
+    fn damaged_targets(&mut self) {
+        for server in 0..self.map.servers.len() as u32 {
+            let Ok(status) = block_on(self.weft.client.status(ServerId(server))) else { continue };
+            for target in status.targets.iter().filter(|target| target.damaged > 0) {
+                self.unchecked.push(format!(
+                    "contents of files on target {}, where {} damaged blocks were found since the start of the \
+                     server: `weft fsck --scrub` names the files",
+                    target.target.0, target.damaged
+                ));
+            }
+        }
     }
 
     fn namespace(&mut self) -> Result<(), Failure> {
@@ -302,7 +321,7 @@ impl Check<'_> {
             return Ok(());
         }
         // A writer may have opened the file in between.
-        let now = place(inode);
+        let now = inode_path(inode);
         match block_on(self.weft.client.stat(&now)) {
             Ok(attr) if attr.size != inode.size => return Ok(()),
             Err(error) if error.errno() == libc::ENOENT => return Ok(()),

@@ -190,7 +190,7 @@ struct Sum {
 struct MoveRun<'a> {
     options: &'a Migrate,
     weft: &'a Weft,
-    wanted: LayoutSource,
+    layouts: LayoutSource,
     bar: ProgressBar,
     sum: Sum,
     /// Files with several names that were seen already.
@@ -208,11 +208,11 @@ impl Migrate {
         }
         stop_on_signals();
         let weft = Weft::open(file)?;
-        let wanted = LayoutSource::read(&weft, &self)?;
+        let layouts = LayoutSource::read(&weft, &self)?;
         let mut run = MoveRun {
             options: &self,
             weft: &weft,
-            wanted,
+            layouts,
             bar: bar(self.quiet),
             sum: Sum::default(),
             seen: BTreeSet::new(),
@@ -293,11 +293,11 @@ impl MoveRun<'_> {
     }
 
     fn file(&mut self, inside: &str, attr: &Attr) -> Result<(), Failure> {
-        let MoveRun { options, weft, wanted, bar, sum, seen } = self;
+        let MoveRun { options, weft, layouts, bar, sum, seen } = self;
         if options.forget {
             return weft.at(inside, true, |place| block_on(weft.client.cancel_move(place)));
         }
-        let Some(spec) = wanted.of(weft, inside)? else {
+        let Some(spec) = layouts.of(weft, inside)? else {
             sum.alone += 1;
             sum.unplanned += 1;
             return Ok(());

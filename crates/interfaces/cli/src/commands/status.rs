@@ -266,7 +266,7 @@ fn as_text(weft: &Weft, answers: &[ServerReply<'_>], verbose: bool) -> String {
     let ids = answers.iter().filter_map(|answer| Some(answer.status.as_ref().ok()?.cluster_id));
     let id = ids.max().map_or_else(|| "id not known".into(), |id| id.to_string());
     let head = format!("cluster {} {id} ({})\n\n", weft.cluster.name, weft.cluster.file.display());
-    let (ssds, rooms) = (ssds(answers, verbose), rooms(answers));
+    let (ssds, reservations) = (ssds(answers, verbose), space_reservations(answers));
     let users = if verbose { users(answers) } else { String::new() };
     let mut notes = String::new();
     for note in [nearly_full, damaged, compressed] {
@@ -277,7 +277,7 @@ fn as_text(weft: &Weft, answers: &[ServerReply<'_>], verbose: bool) -> String {
         notes.insert(0, '\n');
     }
     format!(
-        "{head}{}\n{}{notes}{ssds}{rooms}{users}{metadata}{emulated}{troubles}",
+        "{head}{}\n{}{notes}{ssds}{reservations}{users}{metadata}{emulated}{troubles}",
         servers.render(),
         targets.render()
     )
@@ -329,19 +329,19 @@ fn damaged(server: &Server, targets: &[weft_wire::status::TargetStatus]) -> Stri
 }
 
 /// Returns the table of space reservations, if any target is limited.
-fn rooms(answers: &[ServerReply<'_>]) -> String {
+fn space_reservations(answers: &[ServerReply<'_>]) -> String {
     let found = answers.iter().filter_map(|answer| answer.status.as_ref().ok()?.metadata.as_ref());
     let mut found = found.flat_map(|metadata| &metadata.space_reservations).peekable();
     if found.peek().is_none() {
         return String::new();
     }
     let mut table = Table::new(["TARGET", "CAPACITY", "RESERVED", "LEFT"]);
-    for room in found {
-        let left = human_bytes(room.capacity.0.saturating_sub(room.reserved.0));
+    for reservation in found {
+        let left = human_bytes(reservation.capacity.0.saturating_sub(reservation.reserved.0));
         table.row([
-            room.target.0.to_string(),
-            human_bytes(room.capacity.0),
-            human_bytes(room.reserved.0),
+            reservation.target.0.to_string(),
+            human_bytes(reservation.capacity.0),
+            human_bytes(reservation.reserved.0),
             left,
         ]);
     }

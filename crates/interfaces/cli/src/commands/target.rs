@@ -134,9 +134,9 @@ impl Target {
                     outln!("target {target} is accepted once: start its server again, then run `weft fsck`");
                 }
             }
-            Command::Drain(asked) => {
-                let targets: Vec<_> = asked.targets.iter().copied().map(TargetId).collect();
-                return drain::run(&weft, &targets, asked.rate, asked.quiet, asked.verbose);
+            Command::Drain(requested) => {
+                let targets: Vec<_> = requested.targets.iter().copied().map(TargetId).collect();
+                return drain::run(&weft, &targets, requested.rate, requested.quiet, requested.verbose);
             }
             Command::Activate { targets } => {
                 for target in targets {

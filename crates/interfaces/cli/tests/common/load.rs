@@ -60,7 +60,7 @@ pub struct Worker<'a> {
     pub failed: u64,
 }
 
-fn place(path: &str) -> InodePath {
+fn inode_path(path: &str) -> InodePath {
     InodePath::from_root(path.as_bytes().to_vec(), false)
 }
 
@@ -77,7 +77,7 @@ impl<'a> Worker<'a> {
         let credentials = config.credentials().unwrap_or_else(|error| panic!("{error}"));
         let client = Client::new(RealEnv::new(), config.map(), options, credentials);
         let dir = format!("w{index}");
-        block_on(client.mkdir(&place(&dir), 0o700)).expect("a directory");
+        block_on(client.mkdir(&inode_path(&dir), 0o700)).expect("a directory");
         let random = Random::new(seed ^ (index + 1));
         Self { client, dir, random, files: BTreeMap::new(), next: 0, done, failed: 0 }
     }
@@ -89,7 +89,7 @@ impl<'a> Worker<'a> {
     fn open(&self, name: &str, create: bool) -> weft_client::Result<OpenFile<RealEnv>> {
         let flags = OpenFlags { create, exclusive: create, ..WRITE };
         let spec = LayoutSpec { stripe_size: Some(ByteLen::from_kib(64)), ..LayoutSpec::default() };
-        block_on(self.client.open(&place(&self.path(name)), flags, 0o600, &spec))
+        block_on(self.client.open(&inode_path(&self.path(name)), flags, 0o600, &spec))
     }
 
     /// Retries until the servers are back, for results that the model needs.
@@ -108,7 +108,7 @@ impl<'a> Worker<'a> {
 
     fn exists(&self, name: &str) -> bool {
         let path = self.path(name);
-        self.surely(&path, || match block_on(self.client.stat(&place(&path))) {
+        self.surely(&path, || match block_on(self.client.stat(&inode_path(&path))) {
             Ok(_) => Ok(true),
             Err(error) if error.errno() == libc::ENOENT => Ok(false),
             Err(error) => Err(error),
@@ -226,7 +226,7 @@ impl<'a> Worker<'a> {
 
     fn truncate(&mut self, name: &str) -> weft_client::Result<()> {
         let len = self.random.below(LEN_MAX) as usize;
-        let result = block_on(self.client.truncate(&place(&self.path(name)), ByteLen(len as u64)));
+        let result = block_on(self.client.truncate(&inode_path(&self.path(name)), ByteLen(len as u64)));
         let model = self.files.get_mut(name).expect("known");
         match result {
             Ok(()) => {
@@ -237,7 +237,9 @@ impl<'a> Worker<'a> {
             Err(error) => {
                 // Some datafiles may have been truncated, so the operation is repeated until it succeeds.
                 let path = self.path(name);
-                self.surely(&path, || block_on(self.client.truncate(&place(&path), ByteLen(len as u64))));
+                self.surely(&path, || {
+                    block_on(self.client.truncate(&inode_path(&path), ByteLen(len as u64)))
+                });
                 let model = self.files.get_mut(name).expect("known");
                 model.bytes.resize(len, 0);
                 model.unsure.resize(len, false);
@@ -254,8 +256,12 @@ impl<'a> Worker<'a> {
     fn rename(&mut self, name: &str) -> weft_client::Result<()> {
         let to = format!("r{}", self.next);
         self.next += 1;
-        let result =
-            block_on(self.client.rename(&place(&self.path(name)), &place(&self.path(&to)), true, false));
+        let result = block_on(self.client.rename(
+            &inode_path(&self.path(name)),
+            &inode_path(&self.path(&to)),
+            true,
+            false,
+        ));
         let moved = match &result {
             Ok(()) => true,
             Err(_) => {
@@ -272,7 +278,7 @@ impl<'a> Worker<'a> {
     }
 
     fn remove(&mut self, name: &str) -> weft_client::Result<()> {
-        let result = block_on(self.client.unlink(&place(&self.path(name))));
+        let result = block_on(self.client.unlink(&inode_path(&self.path(name))));
         if result.is_ok() || !self.exists(name) {
             self.files.remove(name);
         }
@@ -291,7 +297,8 @@ impl<'a> Worker<'a> {
 
     /// Checks that the directory holds exactly the files of the model.
     pub fn verify_all(&mut self) {
-        let listed = self.surely("list", || block_on(self.client.list(&place(&self.dir), b"", 1000, false)));
+        let listed =
+            self.surely("list", || block_on(self.client.list(&inode_path(&self.dir), b"", 1000, false)));
         let names: Vec<_> = listed.0.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect();
         let wanted: Vec<_> = self.files.keys().cloned().collect();
         assert_eq!(names, wanted, "names in {}", self.dir);

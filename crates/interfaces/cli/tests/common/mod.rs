@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
+use weft_core::random::SplitMix64;
 
 /// The command under test.
 pub const WEFT: &str = env!("CARGO_BIN_EXE_weft");
@@ -193,7 +194,7 @@ pub fn needs(program: &str) {
 }
 
 /// A small generator with a printed seed. WEFT_TEST_SEED repeats a failure.
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     pub fn seeded() -> (Self, u64) {
@@ -203,19 +204,15 @@ impl Random {
             now.as_nanos() as u64
         });
         println!("seed {seed} (repeat with WEFT_TEST_SEED={seed})");
-        (Self(seed), seed)
+        (Self::new(seed), seed)
     }
 
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     pub fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        self.0.next_u64()
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {

@@ -4,8 +4,10 @@ use super::{Weft, end_of, succeeded};
 use std::fmt::Write as _;
 use std::io::Read;
 use std::ops::Deref;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 /// Servers with one target each. The first server also has the metadata.
 pub struct Servers {
@@ -205,10 +207,29 @@ pub fn running(file: &Path) -> Vec<i32> {
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(of_ours).collect()
 }
 
+/// Waits until every server of the cluster file `file` has ended, at most `limit` for each.
+#[track_caller]
+pub fn wait_until_ended(file: &Path, limit: Duration) {
+    for pid in running(file) {
+        // SAFETY: the call takes only numbers and returns a new descriptor or an error.
+        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if opened < 0 {
+            let error = std::io::Error::last_os_error();
+            assert_eq!(error.raw_os_error(), Some(libc::ESRCH), "server process {pid}: {error}");
+            continue;
+        }
+        // SAFETY: the descriptor is new, and nothing else closes it.
+        let process = unsafe { OwnedFd::from_raw_fd(opened as i32) };
+        let mut ended = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which outlives the call.
+        let count = unsafe { libc::poll(&raw mut ended, 1, limit.as_millis() as i32) };
+        assert_eq!(count, 1, "server process {pid} of {} has not ended within {limit:?}", file.display());
+    }
+}
+
 /// Sets or clears the immutable flag of a file, with which the file system refuses writes even by open descriptors.
 /// Returns `None` if the file system or the user cannot set it.
 pub fn unwritable(path: &Path, is_set: bool) -> Option<()> {
-    use std::os::fd::AsRawFd;
     const IMMUTABLE: libc::c_long = 0x10;
     let file = std::fs::File::open(path).ok()?;
     let mut flags: libc::c_long = 0;

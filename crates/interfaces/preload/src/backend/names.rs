@@ -39,6 +39,12 @@ impl Backend {
         }
     }
 
+    /// Creates a file without a name in the directory `at`, and opens it.
+    pub fn open_unnamed(&self, at: &WeftPath, how: &OpenRequest) -> Res<File> {
+        let at = place(at, !how.nofollow);
+        Ok(File(block_on(self.client.open_unnamed(&at, how.flags, how.mode, &how.spec))?))
+    }
+
     /// Creates a node of the type in `mode` (`S_IFIFO`, `S_IFREG`, ...), after the umask.
     pub fn mknod(&self, at: &WeftPath, mode: u32, device: u64) -> Res<()> {
         let kind = kind_of(mode)?;
@@ -56,6 +62,11 @@ impl Backend {
 
     pub fn link(&self, from: &WeftPath, to: &WeftPath, follow: bool) -> Res<()> {
         Ok(block_on(self.client.link(&place(from, follow), &place(to, false))).map(drop)?)
+    }
+
+    /// Gives an open file another name, or its first one.
+    pub fn link_open(&self, from: &File, to: &WeftPath) -> Res<()> {
+        Ok(block_on(from.0.link(&place(to, false))).map(drop)?)
     }
 
     pub fn unlink(&self, at: &WeftPath) -> Res<()> {

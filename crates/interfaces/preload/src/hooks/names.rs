@@ -6,9 +6,10 @@ use crate::errno::{self, Fail, Res};
 use crate::open;
 use crate::route::{self, Route, WeftPath};
 use crate::serve::{inside, on_way};
+use crate::table;
 use crate::trace::{Operation, posix};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 path_hook! { [open, open64, __open, __open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
@@ -265,13 +266,51 @@ hook! { [link] (from: *const c_char, to: *const c_char) -> c_int {
 hook! { [linkat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int {
     let real = real!(linkat: fn(c_int, *const c_char, c_int, *const c_char, c_int) -> c_int);
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
-    Some(both(
-        (from_dir, from),
-        (to_dir, to),
-        |a, b| backend()?.link(a, b, follow),
-        |a, b| real(from_dir, a, to_dir, b, flags),
-    ))
+    match descriptor_of(from_dir, from, flags) {
+        Some(fd) => link_open(fd, to_dir, to),
+        None => Some(both(
+            (from_dir, from),
+            (to_dir, to),
+            |a, b| backend()?.link(a, b, follow),
+            |a, b| real(from_dir, a, to_dir, b, flags),
+        )),
+    }
 } }
+
+/// Returns the Weft descriptor that the source of a `linkat` refers to: by `AT_EMPTY_PATH`, or by its link in `/proc`.
+unsafe fn descriptor_of(dir: c_int, path: *const c_char, flags: c_int) -> Option<c_int> {
+    if path.is_null() || crate::guard::inside() {
+        return None;
+    }
+    let path = CStr::from_ptr(path).to_bytes();
+    let fd = if path.is_empty() {
+        (flags & libc::AT_EMPTY_PATH != 0).then_some(dir)
+    } else if flags & libc::AT_SYMLINK_FOLLOW != 0 {
+        descriptor_in_proc(path)
+    } else {
+        None
+    };
+    fd.filter(|&fd| table::is_ours(fd))
+}
+
+/// Returns the descriptor of this process to which a link in `/proc` leads.
+fn descriptor_in_proc(path: &[u8]) -> Option<c_int> {
+    let number = [&b"/proc/self/fd/"[..], b"/proc/thread-self/fd/", b"/dev/fd/"]
+        .into_iter()
+        .find_map(|directory| path.strip_prefix(directory))?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// Gives the file of a Weft descriptor another name, or its first one.
+unsafe fn link_open(fd: c_int, to_dir: c_int, to: *const c_char) -> Option<c_int> {
+    let open = table::get(fd)?;
+    let way = route::route(to_dir, to);
+    let linked = on_way(way, &mut None, |to| done(backend()?.link_open(open.file()?, to)));
+    linked.or_else(|| {
+        errno::set(libc::EXDEV);
+        Some(-1)
+    })
+}
 
 path_hook! { [truncate, truncate64] (path: *const c_char, size: libc::off_t) -> c_int,
     (AT_FDCWD, path) |weft_path| {

@@ -25,7 +25,8 @@ use weft_core::Timestamp;
 const CHANGEABLE: c_int =
     libc::O_APPEND | libc::O_NONBLOCK | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
 /// Flags of `open` that `fcntl(F_GETFL)` returns.
-const REPORTED: c_int = libc::O_ACCMODE | CHANGEABLE | libc::O_SYNC | libc::O_DIRECTORY | libc::O_PATH;
+const REPORTED: c_int =
+    libc::O_ACCMODE | CHANGEABLE | libc::O_SYNC | libc::O_DIRECTORY | libc::O_TMPFILE | libc::O_PATH;
 
 /// Description: the file, its flags, and the lock for changes of the position.
 pub struct Open {

@@ -4,7 +4,7 @@ use super::{Open, release_locks};
 use crate::backend::{OpenRequest, backend};
 use crate::errno::Res;
 use crate::route::WeftPath;
-use crate::{placeholder, sys, table};
+use crate::{pathname, placeholder, sys, table};
 use std::ffi::c_int;
 use std::sync::Arc;
 use weft_wire::meta::{LayoutSpec, OpenFlags};
@@ -13,6 +13,9 @@ thread_local! {
     // Layout that the MPI hooks request for files created by this thread.
     static REQUESTED_LAYOUT: std::cell::Cell<*const LayoutSpec> = const { std::cell::Cell::new(std::ptr::null()) };
 }
+
+/// Flag of `O_TMPFILE`, which also contains `O_DIRECTORY`.
+const UNNAMED: c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
 /// Runs `work`; files that this thread creates meanwhile get the layout `spec`.
 pub fn with_layout<T>(spec: &LayoutSpec, work: impl FnOnce() -> T) -> T {
@@ -24,14 +27,15 @@ pub fn with_layout<T>(spec: &LayoutSpec, work: impl FnOnce() -> T) -> T {
 
 /// Opens `weft_path` like `open(2)`, and returns the descriptor.
 pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
-    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
-        return Err(libc::EOPNOTSUPP.into());
-    }
     if flags & libc::O_CREAT != 0 && (flags & libc::O_DIRECTORY != 0 || weft_path.must_dir) {
         return Err(if flags & libc::O_DIRECTORY != 0 { libc::EINVAL } else { libc::EISDIR }.into());
     }
     let access = flags & libc::O_ACCMODE;
     let path_only = flags & libc::O_PATH != 0;
+    let is_unnamed = flags & UNNAMED != 0 && !path_only;
+    if is_unnamed && (flags & libc::O_DIRECTORY == 0 || access == libc::O_RDONLY) {
+        return Err(libc::EINVAL.into());
+    }
     // SAFETY: null, or set by `with_layout` further up this thread's stack.
     let spec = unsafe { REQUESTED_LAYOUT.get().as_ref() }.cloned().unwrap_or_default();
     let how = OpenRequest {
@@ -49,9 +53,19 @@ pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
     };
     // Create the placeholder first: if no descriptors are left, no file must be created.
     let fd = placeholder::new(flags)?;
-    let opened = backend().and_then(|backend| backend.open(weft_path, &how));
+    let opened = backend().and_then(|backend| match is_unnamed {
+        true => backend.open_unnamed(weft_path, &how),
+        false => backend.open(weft_path, &how),
+    });
     match opened {
-        Ok(file) => install(fd, Arc::new(Open::new(file, weft_path.text.clone(), flags))),
+        Ok(file) => {
+            let text = match is_unnamed {
+                // The name that Linux shows.
+                true => pathname::join(&weft_path.text, format!("#{}", file.inode()).as_bytes()),
+                false => weft_path.text.clone(),
+            };
+            install(fd, Arc::new(Open::new(file, text, flags)))
+        }
         Err(fail) => {
             sys::close(fd);
             Err(fail)

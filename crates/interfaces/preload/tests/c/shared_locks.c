@@ -33,6 +33,22 @@ static int locks(int fd, const char *how) {
     }
     return child_status(pid);
 }
+/* Whether the process goes to sleep in a system call, or ends, within ten seconds. */
+static int falls_asleep(pid_t pid) {
+    char name[64], text[512];
+    snprintf(name, sizeof name, "/proc/%d/stat", pid);
+    for (int i = 0; i < 10000; i++) {
+        FILE *file = fopen(name, "r");
+        size_t len = file ? fread(text, 1, sizeof text - 1, file) : 0;
+        if (file) fclose(file);
+        text[len] = 0;
+        /* The state follows the name of the program, which is in parentheses. */
+        const char *end = strrchr(text, ')');
+        if (end && end[1] == ' ' && (end[2] == 'S' || end[2] == 'Z')) return 1;
+        usleep(1000);
+    }
+    return 0;
+}
 MAIN
     char path[PATH_MAX], byte;
     self = realpath("/proc/self/exe", path);
@@ -127,14 +143,16 @@ MAIN
 
     /* Waiting for a lock that a child left behind ends when that lock ends. */
     fd = open("f", O_RDWR);
-    CHECK(locks(fd, "ex") == 0);
+    CHECK(locks(fd, "ex") == 0 && pipe(ends) == 0);
     pid = fork();
     if (pid == 0) {
         close(fd);
         int own = open("f", O_RDWR);
+        CHECK(own >= 0 && write(ends[1], "", 1) == 1);
         _exit(flock(own, LOCK_EX) == 0 ? 0 : errno);
     }
-    usleep(100000);
+    /* After the byte, the child sleeps only where it waits for the lock. */
+    CHECK(close(ends[1]) == 0 && read(ends[0], &byte, 1) == 1 && close(ends[0]) == 0 && falls_asleep(pid));
     CHECK(waitpid(pid, &status, WNOHANG) == 0 && close(fd) == 0 && child_status(pid) == 0);
 
     /* Record locks belong to the process: a forked child has none of them. */

@@ -54,6 +54,7 @@ const FILES: &[(&str, &str)] = built_in![
     "thesis-fig4.16",
     "thesis-fig4.17",
     "thesis-fig4.18",
+    "thesis-checkpoint",
     "psa-fig7",
     "psa-fig8",
     "psa-fig9",

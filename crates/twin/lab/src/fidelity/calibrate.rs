@@ -52,7 +52,7 @@ impl Transport {
         let alone = ping(PINGS)?;
         let stats =
             workload(&format!("kind = \"mdtest\"\nranks = {ranks}\nfiles = {STATS}\nphases = [\"stat\"]"))?;
-        let crowd = play(&mut cluster, &*stats)?;
+        let concurrent_stats = play(&mut cluster, &*stats)?;
         cluster.stop();
         let mut cluster = RealCluster::start(below, servers, None).map_err(failed)?;
         let reads = workload(&format!(
@@ -61,7 +61,7 @@ impl Transport {
         let moved = play(&mut cluster, &*reads)?;
         cluster.stop();
         // The twin runs all processes on one node, which sends and receives a message for each operation.
-        let message = crowd / (ranks * STATS) / 2;
+        let message = concurrent_stats / (ranks * STATS) / 2;
         Ok(Self {
             ping: alone,
             // A ping has four message ends, which take less than half of it.

@@ -14,7 +14,7 @@ const WRITE: OpenFlags = OpenFlags { write: true, create: true, ..OpenFlags::REA
 const FOLDER: &str = "workload";
 const PIECE: u64 = 1 << 20;
 
-fn place(path: String) -> InodePath {
+fn inode_path(path: String) -> InodePath {
     InodePath::from_root(path, true)
 }
 
@@ -59,10 +59,10 @@ pub fn play(cluster: &mut RealCluster, workload: &dyn Workload) -> Result<Durati
 fn prepare(cluster: &RealCluster, workload: &dyn Workload) -> Result<(), Error> {
     let client = cluster.client();
     block_on(async {
-        client.mkdir(&place(FOLDER.into()), 0o777).await?;
+        client.mkdir(&inode_path(FOLDER.into()), 0o777).await?;
         let bytes = vec![0u8; PIECE as usize];
         for (file, len) in workload.inputs() {
-            let at = place(format!("{FOLDER}/{}", workload.name(file)));
+            let at = inode_path(format!("{FOLDER}/{}", workload.name(file)));
             let file = client.open(&at, WRITE, 0o666, &cluster.layout()).await?;
             let mut offset = 0;
             while offset < len {
@@ -103,13 +103,13 @@ impl RankRunner<'_> {
         failure
     }
 
-    fn place(&self, file: FileRef) -> InodePath {
-        place(format!("{FOLDER}/{}", self.workload.name(file)))
+    fn inode_path(&self, file: FileRef) -> InodePath {
+        inode_path(format!("{FOLDER}/{}", self.workload.name(file)))
     }
 
     async fn opened(&self, file: FileRef, create: bool) -> Result<OpenFile<RealEnv>, Error> {
         let flags = if create { WRITE } else { OpenFlags::READ };
-        self.client.open(&self.place(file), flags, 0o666, &self.cluster.layout()).await
+        self.client.open(&self.inode_path(file), flags, 0o666, &self.cluster.layout()).await
     }
 
     async fn step(&mut self, op: Op) -> Result<(), Error> {
@@ -134,12 +134,12 @@ impl RankRunner<'_> {
             }
             Op::Sync { file } => self.open[&file].sync().await?,
             Op::SetLen { file, len } => self.open[&file].truncate(ByteLen(len)).await?,
-            Op::Mkdir { file } => drop(self.client.mkdir(&self.place(file), 0o777).await?),
+            Op::Mkdir { file } => drop(self.client.mkdir(&self.inode_path(file), 0o777).await?),
             Op::Create { file } => self.opened(file, true).await?.close().await?,
-            Op::Stat { file } => drop(self.client.stat(&self.place(file)).await?),
-            Op::Resize { file, len } => self.client.truncate(&self.place(file), ByteLen(len)).await?,
-            Op::Remove { file } => self.client.unlink(&self.place(file)).await?,
-            Op::Rmdir { file } => self.client.rmdir(&self.place(file)).await?,
+            Op::Stat { file } => drop(self.client.stat(&self.inode_path(file)).await?),
+            Op::Resize { file, len } => self.client.truncate(&self.inode_path(file), ByteLen(len)).await?,
+            Op::Remove { file } => self.client.unlink(&self.inode_path(file)).await?,
+            Op::Rmdir { file } => self.client.rmdir(&self.inode_path(file)).await?,
             Op::Barrier | Op::Phase(_) | Op::Compute(_) => unreachable!("done by the caller"),
         }
         Ok(())

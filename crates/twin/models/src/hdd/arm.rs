@@ -64,15 +64,15 @@ impl Arm {
 
     /// Returns the time at which the head is over `sector` if it moves there at `now`.
     pub fn reach(&self, now: u64, sector: u64, is_write: bool) -> u64 {
-        let place = self.geometry.place(sector);
-        let moved = self.geometry.switch(self.track, place.track).unwrap_or_else(|| {
-            let (from, to) = (self.geometry.cylinder(self.track), self.geometry.cylinder(place.track));
+        let target = self.geometry.sector_position(sector);
+        let moved = self.geometry.switch(self.track, target.track).unwrap_or_else(|| {
+            let (from, to) = (self.geometry.cylinder(self.track), self.geometry.cylinder(target.track));
             self.seek.time(from.abs_diff(to)) + if is_write { self.write_settle } else { 0 }
         });
         let period = self.geometry.period;
         let arrived = now + moved;
         let turned = (arrived + self.phase) % period;
-        let wait = (place.angle + period - turned) % period;
+        let wait = (target.angle + period - turned) % period;
         if wait + SLACK >= period { arrived } else { arrived + wait }
     }
 
@@ -133,7 +133,7 @@ impl Arm {
     /// Ends an access: the head is behind the range, and after a read it starts read-ahead.
     pub fn end(&mut self, now: u64, start: u64, end: u64, is_write: bool) {
         self.sector = end;
-        self.track = self.geometry.place(end.max(1) - 1).track;
+        self.track = self.geometry.sector_position(end.max(1) - 1).track;
         if is_write || self.read_ahead == 0 {
             self.stream = None;
             return;
@@ -152,7 +152,7 @@ impl Arm {
     fn stop(&mut self, now: u64) {
         let Some(stream) = self.stream.take() else { return };
         let position = self.position(&stream, now);
-        self.track = self.geometry.place(position.max(1) - 1).track;
+        self.track = self.geometry.sector_position(position.max(1) - 1).track;
         if self.segments_max == 0 {
             return;
         }

@@ -30,7 +30,7 @@ pub(crate) struct Geometry {
 
 /// Position of a sector on a track.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SectorPosition {
     pub track: u64,
     /// Nanoseconds of a rotation after which the sector passes the head.
     pub angle: u64,
@@ -96,13 +96,13 @@ impl Geometry {
     }
 
     /// Returns the position of `sector`.
-    pub fn place(&self, sector: u64) -> Place {
+    pub fn sector_position(&self, sector: u64) -> SectorPosition {
         let zone = &self.zones[self.zone(sector.min(self.sectors - 1))];
         let within = sector.min(self.sectors - 1) - zone.first_sector;
         let track = zone.first_track + within / zone.sectors_per_track;
         let on_track = within % zone.sectors_per_track;
         let angle = (self.share(on_track, zone) + self.skew(track)) % self.period;
-        Place { track, angle }
+        SectorPosition { track, angle }
     }
 
     /// Returns the time to transfer `count` sectors from `sector`, which is under the head.

@@ -94,19 +94,6 @@ impl Runner {
     }
 }
 
-/// SplitMix64 for random choices of the tests.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(mixed ^ (mixed >> 31)) * u128::from(bound)) >> 64) as u64
-    }
-}
-
 /// Returns the rate in 10^6 bytes per second.
 pub fn mb_s(bytes: u64, nanos: u64) -> f64 {
     bytes as f64 * 1e3 / nanos as f64

@@ -223,9 +223,11 @@ impl Cluster {
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(METADATA.into(), self.map.clone());
                 config.options.capability_life = plan.capability_life;
-                let limited =
-                    (0..).zip(&plan.capacities).filter_map(|(id, room)| Some((TargetId(id), (*room)?)));
-                config.options.capacities = limited.map(|(target, room)| (target, ByteLen(room))).collect();
+                let limited = (0..)
+                    .zip(&plan.capacities)
+                    .filter_map(|(id, capacity)| Some((TargetId(id), (*capacity)?)));
+                config.options.capacities =
+                    limited.map(|(target, capacity)| (target, ByteLen(capacity))).collect();
                 let by_default = plan.compression.filter(|it| it.by_default);
                 config.options.compression.cluster = by_default.map(|it| it.setting);
                 config.options.journal.log_len = ByteLen(plan.log_len);

@@ -319,8 +319,8 @@ impl Nemesis {
         if now.refused > starts[server].refused {
             self.judge.hit("swap: a disk was refused");
         } else if now.done > starts[server].done {
-            let told = format!("server s{server} took {what} for {}", path.display());
-            self.judge.violated("a wrong disk is refused", told);
+            let accepted = format!("server s{server} took {what} for {}", path.display());
+            self.judge.violated("a wrong disk is refused", accepted);
         }
         self.judge.say(|| format!("HEALED: the right disk {} of s{server} is back", path.display()));
         // Servers that started while the metadata was wrong refuse their targets until they are restarted.

@@ -167,12 +167,12 @@ async fn fsck(cluster: &Cluster, judge: &Judge, client: &Client<SimEnv>) -> Resu
             }
         }
     }
-    for room in client.status(ServerId(0)).await?.metadata.map(|of| of.space_reservations).unwrap_or_default()
-    {
+    let metadata = client.status(ServerId(0)).await?.metadata;
+    for reservation in metadata.map(|of| of.space_reservations).unwrap_or_default() {
         judge.hit("verify: a space reservation");
-        let all = promised.get(&room.target).copied().unwrap_or_default();
-        if room.reserved.0 != all || all > room.capacity.0 {
-            problems.push(format!("{room:?}, but layouts reserve {all}"));
+        let all = promised.get(&reservation.target).copied().unwrap_or_default();
+        if reservation.reserved.0 != all || all > reservation.capacity.0 {
+            problems.push(format!("{reservation:?}, but layouts reserve {all}"));
         }
     }
     problems.extend(parts.keys().map(|file| format!("datafiles of {file} belong to no file")));

@@ -25,14 +25,14 @@
 mod sizes;
 mod slots;
 
-pub use slots::{Places, Sharing};
+pub use slots::{SharedFileSlots, Sharing};
 
 use super::counters::Record as Counters;
 use crate::error::Result;
 use crate::names::{FileId, HostId};
 use crate::record::{Level, Operation, Rank, Record};
 use sizes::{Interleaved, SizeGroup};
-use slots::Place;
+use slots::RankSlots;
 use weft_core::{ByteLen, FileOffset, Nanos};
 
 /// Direction of a transfer.
@@ -65,7 +65,7 @@ impl Direction {
 /// Reconstructs the operations on one file and passes them to `each`, those of a rank in order.
 pub fn file(
     counters: &Counters<'_>,
-    places: &Places,
+    slots: &SharedFileSlots,
     file: FileId,
     processes: u32,
     each: &mut dyn FnMut(&Record) -> Result<()>,
@@ -73,7 +73,7 @@ pub fn file(
     for direction in Direction::BOTH {
         let plan = Plan::of(counters, direction);
         let assignment = match counters.rank() {
-            Some(rank) => RankAssignment::OneRank(rank, places.of(counters, direction)),
+            Some(rank) => RankAssignment::OneRank(rank, slots.of(counters, direction)),
             None => RankAssignment::of_shared_record(counters, processes, plan.consecutive),
         };
         let op = if direction == Direction::Read { Operation::Read } else { Operation::Write };
@@ -97,8 +97,8 @@ pub fn file(
 
 /// Assignment of operations to ranks.
 enum RankAssignment {
-    /// All operations belong to one rank, at its place in the file.
-    OneRank(u32, Place),
+    /// All operations belong to one rank, in its slots of the file.
+    OneRank(u32, RankSlots),
     /// Round-robin over this number of ranks.
     RoundRobin(u32),
     /// One contiguous range for each of this number of ranks.
@@ -186,10 +186,10 @@ impl Plan {
             moved[is_small] += len;
             let contiguous = moved[0] + moved[1] - len;
             let (rank, offset, start) = match *assignment {
-                RankAssignment::OneRank(rank, place) => {
+                RankAssignment::OneRank(rank, slots) => {
                     let offset = match self.consecutive {
                         true => self.extent - self.bytes + contiguous,
-                        false => place.offset(larger, large_count),
+                        false => slots.offset(larger, large_count),
                     };
                     (rank, offset, at(index, self.operations))
                 }

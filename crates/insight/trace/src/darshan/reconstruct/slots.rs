@@ -1,4 +1,4 @@
-//! Places of ranks that share a file.
+//! Slots of the ranks that share a file.
 //!
 //! ```text
 //! interleaved          |0 1 2 3|0 1 2 3|0 1 2 3|     slots of equal length; a row has one slot of every rank
@@ -51,15 +51,15 @@ pub struct Sharing {
     files: BTreeMap<(u64, Direction), FileUse>,
 }
 
-/// Places of all ranks in all files.
+/// Slots of all ranks in all shared files.
 #[derive(Clone, Default, Debug)]
-pub struct Places {
-    places: BTreeMap<(u64, Direction, u32), Place>,
+pub struct SharedFileSlots {
+    slots: BTreeMap<(u64, Direction, u32), RankSlots>,
 }
 
-/// Place of a rank in a shared file.
+/// Slots of a rank in a shared file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct RankSlots {
     /// Offset of the rank's first slot.
     pub base: u64,
     /// Distance between the rank's consecutive slots in bytes.
@@ -68,7 +68,7 @@ pub struct Place {
     pub rows: u64,
 }
 
-impl Place {
+impl RankSlots {
     /// Offset of a rank's operation that follows `before` of its `large_count` large operations.
     pub fn offset(&self, before: u64, large_count: u64) -> u64 {
         // Fewer operations than rows are spread over the file, but a shortfall of up to a tenth is missing at the end.
@@ -102,22 +102,22 @@ impl Sharing {
         }
     }
 
-    /// Computes the place of each rank in each file.
-    pub fn places(self) -> Places {
-        let places = self.files.into_iter().flat_map(|((file, direction), shared)| {
-            shared.places().into_iter().map(move |(rank, place)| ((file, direction, rank), place))
+    /// Computes the slots of each rank in each file.
+    pub fn slots(self) -> SharedFileSlots {
+        let slots = self.files.into_iter().flat_map(|((file, direction), shared)| {
+            shared.rank_slots().into_iter().map(move |(rank, slots)| ((file, direction, rank), slots))
         });
-        Places { places: places.collect() }
+        SharedFileSlots { slots: slots.collect() }
     }
 }
 
-impl Places {
-    /// Returns the place of the record's rank.
-    pub fn of(&self, counters: &Counters<'_>, direction: Direction) -> Place {
+impl SharedFileSlots {
+    /// Returns the slots of the record's rank.
+    pub fn of(&self, counters: &Counters<'_>, direction: Direction) -> RankSlots {
         let rank = counters.rank().unwrap_or(0);
-        // A rank without a place moves no bytes.
-        let nothing = Place { base: 0, row: 0, rows: 1 };
-        self.places.get(&(counters.id(), direction, rank)).copied().unwrap_or(nothing)
+        // A rank without slots moves no bytes.
+        let nothing = RankSlots { base: 0, row: 0, rows: 1 };
+        self.slots.get(&(counters.id(), direction, rank)).copied().unwrap_or(nothing)
     }
 }
 
@@ -129,21 +129,21 @@ fn rank_use(counters: &Counters<'_>, rank: u32, direction: Direction) -> Option<
 }
 
 impl FileUse {
-    fn places(mut self) -> Vec<(u32, Place)> {
+    fn rank_slots(mut self) -> Vec<(u32, RankSlots)> {
         let most = self.ranks.iter().map(|rank| rank.bytes).max().unwrap_or(0);
         let alone = |own: &RankUse, base: u64| {
             let row = ((own.extent - base) / own.rows.max(1)).max(1);
-            (own.rank, Place { base, row, rows: own.rows.max(1) })
+            (own.rank, RankSlots { base, row, rows: own.rows.max(1) })
         };
         self.ranks.sort_by_key(|rank| (rank.extent, rank.rank));
         let (mut regular, outliers): (Vec<_>, Vec<_>) =
             self.ranks.iter().copied().partition(|rank| rank.bytes >= most / OUTLIER_DIVISOR);
-        let mut places: Vec<_> = outliers.iter().map(|own| alone(own, 0)).collect();
+        let mut slots: Vec<_> = outliers.iter().map(|own| alone(own, 0)).collect();
         let apart = |pair: &[RankUse]| pair[1].extent - pair[0].extent >= pair[1].bytes;
         if regular.windows(2).all(apart) {
             let bases = std::iter::once(0).chain(regular.iter().map(|rank| rank.extent));
-            places.extend(regular.iter().zip(bases).map(|(own, base)| alone(own, base)));
-            return places;
+            slots.extend(regular.iter().zip(bases).map(|(own, base)| alone(own, base)));
+            return slots;
         }
         let count = regular.len() as u64;
         let rows = regular.iter().map(|rank| rank.rows).max().unwrap_or(1).max(1);
@@ -151,10 +151,10 @@ impl FileUse {
         let fills = (extent / count.saturating_mul(rows)).max(1);
         let slot = self.slot_from_strides(count, fills).unwrap_or(fills);
         regular.sort_by_key(|rank| rank.rank);
-        places.extend(regular.iter().zip(0u64..).map(|(own, number)| {
-            (own.rank, Place { base: number.saturating_mul(slot), row: count.saturating_mul(slot), rows })
+        slots.extend(regular.iter().zip(0u64..).map(|(own, number)| {
+            (own.rank, RankSlots { base: number.saturating_mul(slot), row: count.saturating_mul(slot), rows })
         }));
-        places
+        slots
     }
 
     /// Returns the slot length that the counters suggest for `count` ranks, if it is near `fills`.

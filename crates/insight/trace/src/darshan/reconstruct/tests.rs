@@ -40,13 +40,13 @@ fn all(log: &[Made], processes: u32) -> Vec<Record> {
     };
     let mut sharing = Sharing::default();
     log.iter().for_each(|made| of(made, &mut |counters| sharing.add(counters)));
-    let places = sharing.places();
+    let slots = sharing.slots();
     let mut records = Vec::new();
     let mut names = crate::names::Names::default();
     let id = names.file("/f").expect("a name");
     for made in log {
         of(made, &mut |counters| {
-            file(counters, &places, id, processes, &mut |record| {
+            file(counters, &slots, id, processes, &mut |record| {
                 records.push(*record);
                 Ok(())
             })

@@ -162,9 +162,10 @@ fn expected(
     file: FileId,
 ) -> Option<Layout> {
     let own = layout.space_reservations();
-    let left = left.iter().map(|room| {
-        let own = own.get(&room.target).map_or(0, |bytes| bytes.0);
-        (room.target, ByteLen(room.capacity.0.saturating_sub(room.reserved.0).saturating_add(own)))
+    let left = left.iter().map(|reservation| {
+        let own = own.get(&reservation.target).map_or(0, |bytes| bytes.0);
+        let left = reservation.capacity.0.saturating_sub(reservation.reserved.0);
+        (reservation.target, ByteLen(left.saturating_add(own)))
     });
     let file = weft_server::metadata::placed_as(file);
     planned.place(&weft.cluster.map().candidates(), &left.collect(), file).ok()

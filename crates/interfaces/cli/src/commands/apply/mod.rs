@@ -313,9 +313,14 @@ fn reservations(weft: &Weft) -> Vec<SpaceReservation> {
 
 /// Prints the capacity that is left on limited targets.
 fn print_reservations(weft: &Weft) {
-    let describe = |room: &SpaceReservation| {
-        let left = room.capacity.0.saturating_sub(room.reserved.0);
-        format!("target {} has {} of {} left", room.target.0, human_bytes(left), human_bytes(room.capacity.0))
+    let describe = |reservation: &SpaceReservation| {
+        let left = reservation.capacity.0.saturating_sub(reservation.reserved.0);
+        format!(
+            "target {} has {} of {} left",
+            reservation.target.0,
+            human_bytes(left),
+            human_bytes(reservation.capacity.0)
+        )
     };
     let reservations: Vec<String> = reservations(weft).iter().map(describe).collect();
     if !reservations.is_empty() {

@@ -39,15 +39,15 @@ pub struct Row {
     /// Skew of the Zipf distribution; `None` for a trace.
     pub skew: Option<f64>,
     pub capacity: u64,
-    /// Part of the workload.
-    pub part: Part,
+    /// Phase of the workload, or direction of the requests of a trace.
+    pub phase: WorkloadPhase,
     /// Result of each case, in the order of [`Case::ALL`].
     pub results: Vec<CaseResult>,
 }
 
-/// Part of a workload.
+/// Requests of a workload that a row counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum WorkloadPhase {
     /// All requests of a Zipf workload.
     All,
     BeforeScan,
@@ -59,7 +59,7 @@ pub enum Part {
     Writes,
 }
 
-impl Part {
+impl WorkloadPhase {
     const fn word(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -75,7 +75,7 @@ impl Part {
 #[derive(Clone, Copy)]
 pub struct CaseResult {
     pub ratio: HitRatio,
-    /// Bytes that entered the cache since its start, until the end of the part.
+    /// Bytes that entered the cache since its start, until the end of the phase.
     pub stored: u64,
 }
 
@@ -109,7 +109,7 @@ impl Report {
             table.row([
                 row.skew.map_or_else(|| "-".to_owned(), |skew| format!("{skew:.2}")),
                 human_bytes(row.capacity),
-                row.part.word().to_owned(),
+                row.phase.word().to_owned(),
                 row.results[0].ratio.requests.to_string(),
                 cell(0),
                 cell(1),
@@ -128,7 +128,7 @@ impl Report {
                     "skew": row.skew,
                     "footprint_bytes": self.footprint * BLOCK_LEN,
                     "cache_bytes": row.capacity,
-                    "requests": row.part.word(),
+                    "requests": row.phase.word(),
                     "policy": case.policy.word(),
                     "filtered": case.filtered,
                     "blocks": result.ratio.requests,

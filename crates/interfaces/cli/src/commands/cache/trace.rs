@@ -1,7 +1,7 @@
 //! Traces of programs and of block devices on simulated caches.
 
 use super::block_trace::{self, BlockTrace};
-use super::report::{Case, CaseResult, Part, Report, Row};
+use super::report::{Case, CaseResult, Report, Row, WorkloadPhase};
 use super::size::{CacheSize, capacities};
 use crate::commands::trace::{bar, tick};
 use crate::failure::Failure;
@@ -58,14 +58,14 @@ pub fn simulate(path: &Path, reconstruct: bool, sizes: &[CacheSize]) -> Result<R
     })?;
     let mut rows = Vec::new();
     for (capacity, caches) in capacities.into_iter().zip(&caches) {
-        for part in [Part::Reads, Part::Writes] {
+        for phase in [WorkloadPhase::Reads, WorkloadPhase::Writes] {
             let results = caches.iter().map(|cache| CaseResult {
-                ratio: if part == Part::Reads { cache.reads() } else { cache.writes() },
+                ratio: if phase == WorkloadPhase::Reads { cache.reads() } else { cache.writes() },
                 stored: cache.stored(),
             });
             let results: Vec<_> = results.collect();
             if results[0].ratio.requests > 0 {
-                rows.push(Row { skew: None, capacity, part, results });
+                rows.push(Row { skew: None, capacity, phase, results });
             }
         }
     }

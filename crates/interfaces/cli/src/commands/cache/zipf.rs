@@ -1,6 +1,6 @@
 //! Zipf workloads, with a scan beside them.
 
-use super::report::{Case, CaseResult, Part, Row};
+use super::report::{Case, CaseResult, Row, WorkloadPhase};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::str::FromStr;
@@ -104,7 +104,7 @@ pub fn simulate(workload: &Workload, skew: f64, capacity: u64, bar: &ProgressBar
         results.map(|(cache, ratio)| CaseResult { ratio, stored: cache.stored() }).collect()
     };
     let phases = match workload.scan {
-        None => vec![(Part::All, workload.requests, false)],
+        None => vec![(WorkloadPhase::All, workload.requests, false)],
         Some(scan) => {
             let scanned = scan.saturating_mul(capacity / BLOCK_LEN);
             bar.inc_length(scanned);
@@ -113,15 +113,15 @@ pub fn simulate(workload: &Workload, skew: f64, capacity: u64, bar: &ProgressBar
             let before = scanned.min(warm_up / 2);
             play(warm_up - before, false);
             vec![
-                (Part::BeforeScan, before, false),
-                (Part::DuringScan, scanned, true),
-                (Part::AfterScan, workload.requests - warm_up, false),
+                (WorkloadPhase::BeforeScan, before, false),
+                (WorkloadPhase::DuringScan, scanned, true),
+                (WorkloadPhase::AfterScan, workload.requests - warm_up, false),
             ]
         }
     };
-    let row = |(part, requests, scans)| {
+    let row = |(phase, requests, scans)| {
         let results = play(requests, scans);
-        Row { skew: Some(skew), capacity, part, results }
+        Row { skew: Some(skew), capacity, phase, results }
     };
     phases.into_iter().map(row).collect()
 }

@@ -61,7 +61,7 @@ pub(super) fn name(location: &CopyPath) -> String {
     }
 }
 
-pub(super) fn place(inside: &str, follow: bool) -> InodePath {
+pub(super) fn inode_path(inside: &str, follow: bool) -> InodePath {
     InodePath::from_root(bytes::bytes(inside), follow)
 }
 
@@ -164,7 +164,7 @@ impl Copy<'_> {
                     atime: keep.then_some(SetTime::At(found.atime)),
                     mtime: keep.then_some(SetTime::At(found.mtime)),
                 };
-                block_on(self.weft.client.set_attr(&place(path, true), set))
+                block_on(self.weft.client.set_attr(&inode_path(path, true), set))
                     .map(drop)
                     .map_err(|error| Failure::new(self.shown(location), why(&error)))
             }

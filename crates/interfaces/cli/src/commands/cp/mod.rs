@@ -10,7 +10,7 @@ use super::{bytes, posix};
 use crate::failure::Failure;
 use clap::Args;
 use content::Open;
-use copy_path::{CopyPath, ExistingFile, Id, above, below, name, place};
+use copy_path::{CopyPath, ExistingFile, Id, above, below, inode_path, name};
 use indicatif::ProgressBar;
 use progress::bar;
 use temporary::Temporaries;
@@ -165,7 +165,7 @@ impl Copy<'_> {
         }
         match to {
             CopyPath::Weft(path) => {
-                match block_on(self.weft.client.mkdir(&place(path, false), found.mode | 0o700)) {
+                match block_on(self.weft.client.mkdir(&inode_path(path, false), found.mode | 0o700)) {
                     Err(error) if error.errno() != libc::EEXIST => {
                         return Err(Failure::new(self.shown(to), why(&error)));
                     }
@@ -204,7 +204,7 @@ impl Copy<'_> {
 
     fn link(&self, from: &CopyPath, to: &CopyPath) -> Result<(), Failure> {
         let target = match from {
-            CopyPath::Weft(path) => block_on(self.weft.client.readlink(&place(path, false)))
+            CopyPath::Weft(path) => block_on(self.weft.client.readlink(&inode_path(path, false)))
                 .map_err(|error| Failure::new(self.shown(from), why(&error)))?,
             CopyPath::Local(path) => {
                 use std::os::unix::ffi::OsStringExt;

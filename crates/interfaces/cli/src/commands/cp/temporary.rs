@@ -2,7 +2,7 @@
 //! leaves nothing under a final name, and an old file stays until the new one is complete.
 
 use super::Copy;
-use super::copy_path::{CopyPath, ExistingFile, above, below, place};
+use super::copy_path::{CopyPath, ExistingFile, above, below, inode_path};
 use crate::commands::session::{join, why};
 use crate::commands::{bytes, posix, stripe};
 use crate::failure::Failure;
@@ -71,7 +71,7 @@ fn is_same(a: &CopyPath, b: &CopyPath) -> bool {
 fn remove(client: &Client<RealEnv>, location: &CopyPath) {
     // A file that cannot be removed has a name that identifies it.
     match location {
-        CopyPath::Weft(path) => drop(block_on(client.unlink(&place(path, false)))),
+        CopyPath::Weft(path) => drop(block_on(client.unlink(&inode_path(path, false)))),
         CopyPath::Local(path) => drop(std::fs::remove_file(path)),
     }
 }
@@ -90,10 +90,13 @@ impl TemporaryFile<'_> {
     pub(super) fn name(mut self) -> Result<(), Failure> {
         let (copy, to) = (self.copy, &self.to);
         copy.temporaries.end(&self.location, || match (&self.location, to) {
-            (CopyPath::Weft(from), CopyPath::Weft(name)) => {
-                block_on(copy.weft.client.rename(&place(from, false), &place(name, false), false, false))
-                    .map_err(|error| Failure::new(copy.shown(to), why(&error)))
-            }
+            (CopyPath::Weft(from), CopyPath::Weft(name)) => block_on(copy.weft.client.rename(
+                &inode_path(from, false),
+                &inode_path(name, false),
+                false,
+                false,
+            ))
+            .map_err(|error| Failure::new(copy.shown(to), why(&error))),
             (CopyPath::Local(from), CopyPath::Local(name)) => {
                 std::fs::rename(from, name).map_err(|error| copy.local(name, &error))
             }
@@ -160,7 +163,7 @@ impl<'a> Copy<'a> {
         let dir = above(location);
         match (location, dir) {
             (CopyPath::Weft(path), Some(CopyPath::Weft(dir))) => {
-                let target = block_on(self.weft.client.readlink(&place(path, false)))
+                let target = block_on(self.weft.client.readlink(&inode_path(path, false)))
                     .map_err(|error| Failure::new(self.shown(location), why(&error)))?;
                 let target = bytes::text(&target);
                 match (target.starts_with('/'), self.weft.strip(&target)) {
@@ -233,7 +236,7 @@ impl<'a> Copy<'a> {
                     gid: Some(old.gid),
                     ..SetAttr::default()
                 };
-                block_on(self.weft.client.set_attr(&place(path, false), set))
+                block_on(self.weft.client.set_attr(&inode_path(path, false), set))
                     .map(drop)
                     .map_err(|error| Failure::new(self.shown(location), why(&error)))
             }
@@ -248,7 +251,7 @@ impl<'a> Copy<'a> {
     /// Creates a symbolic link.
     pub(super) fn make_link(&self, location: &CopyPath, target: &[u8]) -> Result<(), Failure> {
         match location {
-            CopyPath::Weft(path) => block_on(self.weft.client.symlink(&place(path, false), target))
+            CopyPath::Weft(path) => block_on(self.weft.client.symlink(&inode_path(path, false), target))
                 .map(drop)
                 .map_err(|error| Failure::new(self.shown(location), why(&error))),
             CopyPath::Local(path) => {

@@ -1,6 +1,6 @@
 //! Lost bytes: datafiles that are shorter than the metadata server has recorded.
 
-use super::{Check, Parts, place};
+use super::{Check, Parts, inode_path};
 use crate::commands::bytes::text;
 use crate::commands::session::why;
 use crate::failure::Failure;
@@ -123,7 +123,7 @@ impl Check<'_> {
         if self.repair && self.accept_loss {
             // Truncate to the present length, so that missing bytes become a hole.
             let size = inode.size.max(ByteLen(inode.recorded.file_size(layout).0));
-            block_on(self.weft.client.accept_loss(&place(inode), size))
+            block_on(self.weft.client.accept_loss(&inode_path(inode), size))
                 .map_err(|error| Failure::new(&name, why(&error)))?;
             repaired = true;
         }

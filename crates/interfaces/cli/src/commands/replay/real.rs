@@ -34,7 +34,7 @@ impl Replay {
         }
         let program = std::env::current_exe()
             .map_err(|error| Failure::new("finding this program's own file", error))?;
-        let space_limit = (!self.no_room_check).then(|| cluster.as_ref().map_or(u64::MAX, room));
+        let space_limit = (!self.no_room_check).then(|| cluster.as_ref().map_or(u64::MAX, free_space));
         let options = Options {
             dir: path.join(format!("weft-replay-{}", std::process::id())),
             processes: self.processes,
@@ -90,7 +90,7 @@ fn weft_cluster(path: &Path, file: Option<PathBuf>) -> Result<Option<Cluster>, F
 
 /// Returns the free space on a cluster's targets. Targets on one file system of this host count once. If a server does
 /// not answer, the space counts as unlimited, and the replay itself shows a lack of it.
-fn room(cluster: &Cluster) -> u64 {
+fn free_space(cluster: &Cluster) -> u64 {
     let Ok(weft) = Weft::of(cluster.clone(), |_| ()) else { return u64::MAX };
     let mut devices: BTreeMap<u64, u64> = BTreeMap::new();
     let mut elsewhere = 0u64;

@@ -50,15 +50,15 @@ fn merged(dir: &Path, out: &Path, program: &str) -> weft_trace::Result<Merged> {
 
 /// Prints a summary, notes and the next command.
 fn print_summary(merged: &Merged, out: &Path) {
-    let many = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let bytes = weft_core::units::human_bytes;
     let next = quoted_path(out);
     let out = out.display();
     eprintln!(
         "weft: {out}: {}, {}, {}, {} read, {} written",
-        many(u64::from(merged.ranks), "rank"),
-        many(u64::from(merged.files), "file"),
-        many(merged.records, "record"),
+        counted(u64::from(merged.ranks), "rank"),
+        counted(u64::from(merged.files), "file"),
+        counted(merged.records, "record"),
         bytes(merged.read_bytes),
         bytes(merged.written_bytes),
     );

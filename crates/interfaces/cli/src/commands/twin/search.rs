@@ -175,7 +175,7 @@ impl Search {
         };
         match self.seed {
             Some(seed) => self.one(seed, options),
-            None => self.many(options),
+            None => self.all_seeds(options),
         }
     }
 
@@ -200,7 +200,7 @@ impl Search {
         Ok(if report.violation.is_some() { FOUND } else { 0 })
     }
 
-    fn many(&self, options: Options) -> Result<u8, Failure> {
+    fn all_seeds(&self, options: Options) -> Result<u8, Failure> {
         let bar = if std::io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {msg} broken, {eta} left");
             ProgressBar::new(self.seeds).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))

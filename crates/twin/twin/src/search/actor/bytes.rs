@@ -1,6 +1,6 @@
 //! Operations on bytes: open, write, read, truncate, punch, sync.
 
-use super::{Actor, Handle, path, place};
+use super::{Actor, Handle, inode_path, path};
 use crate::search::bytes::{Fill, fill};
 use crate::search::names::{Answer, Request};
 use crate::search::plan::{Fault, pick};
@@ -40,7 +40,7 @@ impl Actor {
         self.judge.hit("op: open");
         self.judge.name_requested(id, Request::Open { at, create, exclusive });
         let began = self.judge.moment();
-        let result = self.client.open(&place(&path), flags, 0o644, &spec).await;
+        let result = self.client.open(&inode_path(&path), flags, 0o644, &spec).await;
         let took = self.judge.ends(id, || match &result {
             Ok(file) => format!("file {} created {}", file.file(), file.created()),
             Err(error) => error.to_string(),

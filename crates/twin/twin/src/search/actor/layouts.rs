@@ -1,6 +1,6 @@
 //! Layout rules of directories, and moves of files to other layouts.
 
-use super::{Actor, dir_path, place};
+use super::{Actor, dir_path, inode_path};
 use crate::search::names::DIRS;
 use crate::search::plan::{CompressionPlan, Fault, LIMITED_CLASS, UNLIMITED_CLASS, pick};
 use weft_client::{Error, MoveOptions, MoveOutcome};
@@ -77,13 +77,17 @@ impl Actor {
         self.ends(id, &result);
         match result {
             Ok(status) => {
-                let rooms = status.metadata.map(|metadata| metadata.space_reservations).unwrap_or_default();
-                for room in rooms {
-                    if room.reserved == room.capacity {
+                let reservations =
+                    status.metadata.map(|metadata| metadata.space_reservations).unwrap_or_default();
+                for reservation in reservations {
+                    if reservation.reserved == reservation.capacity {
                         self.judge.hit("parts: no capacity left");
                     }
-                    if room.reserved > room.capacity {
-                        self.judge.violated("layouts reserve no more than the capacity", format!("{room:?}"));
+                    if reservation.reserved > reservation.capacity {
+                        self.judge.violated(
+                            "layouts reserve no more than the capacity",
+                            format!("{reservation:?}"),
+                        );
                     }
                 }
             }
@@ -108,7 +112,7 @@ impl Actor {
     /// Changes or queries the rule of a directory.
     pub(super) async fn rule(&mut self) {
         let dir = self.rules_rng.below(u64::from(DIRS)) as u8;
-        let at = place(&dir_path(dir));
+        let at = inode_path(&dir_path(dir));
         let result = if self.rules_rng.below(4) == 0 {
             self.judge.hit("op: query rules");
             let id = self.begins(|| format!("rules of directory {dir}"));

@@ -63,7 +63,7 @@ pub fn path(slot: NameSlot) -> String {
     }
 }
 
-fn place(path: &str) -> InodePath {
+fn inode_path(path: &str) -> InodePath {
     InodePath::from_root(path, true)
 }
 

@@ -1,6 +1,6 @@
 //! Operations on names.
 
-use super::{Actor, dir_path, path, place};
+use super::{Actor, dir_path, inode_path, path};
 use crate::search::names::{Answer, DIRS, NAMES, NameSlot, Request};
 use crate::search::plan::Fault;
 use weft_client::{Error, InodePath};
@@ -36,7 +36,7 @@ impl Actor {
 
     pub(super) async fn names(&mut self) {
         let (a, b) = (self.draw_slot(), self.draw_slot());
-        let (from, to) = (place(&path(a)), place(&path(b)));
+        let (from, to) = (inode_path(&path(a)), inode_path(&path(b)));
         let dir = 1 + self.rng.below(u64::from(DIRS - 1)) as u8;
         let request = match self.rng.below(16) {
             0..3 => Request::Rename(a, b),
@@ -78,11 +78,11 @@ impl Actor {
             }
             Request::Mkdir(dir) => {
                 self.judge.hit("op: mkdir");
-                client.mkdir(&place(&dir_path(dir)), 0o755).await.map(|_| Answer::Done)
+                client.mkdir(&inode_path(&dir_path(dir)), 0o755).await.map(|_| Answer::Done)
             }
             Request::Rmdir(dir) => {
                 self.judge.hit("op: rmdir");
-                client.rmdir(&place(&dir_path(dir))).await.map(|()| Answer::Done)
+                client.rmdir(&inode_path(&dir_path(dir))).await.map(|()| Answer::Done)
             }
             Request::SetValue(_, value) => {
                 self.judge.hit("op: set an attribute");
@@ -124,7 +124,7 @@ impl Actor {
     }
 
     async fn list(&self, dir: u8) -> Result<Answer, Error> {
-        let (entries, _) = self.client.list(&place(&dir_path(dir)), b"", 100, false).await?;
+        let (entries, _) = self.client.list(&inode_path(&dir_path(dir)), b"", 100, false).await?;
         let names = entries.iter().filter_map(|entry| entry.name.strip_prefix(b"f"));
         Ok(Answer::Names(names.filter_map(|digit| digit.first().map(|digit| digit - b'0')).collect()))
     }
@@ -141,7 +141,7 @@ impl Actor {
                 let path = path(at);
                 let id = self.begins(|| format!("stat {path}"));
                 self.judge.name_requested(id, Request::Stat(at));
-                let result = self.stat(id, &place(&path)).await;
+                let result = self.stat(id, &inode_path(&path)).await;
                 self.end_name_request(id, result);
             }
         }

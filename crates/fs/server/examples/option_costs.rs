@@ -1,6 +1,12 @@
-//! Measures the cost of an SSD beside a disk where it gains nothing, and the cost of samples, on one real directory by
-//! messages. Run with `cargo test --release -p weft-server --test overhead -- --ignored --nocapture`.
+//! Measures the cost of an SSD beside a disk where it gains nothing, and the cost of samples: requests to servers on
+//! real directories, alternating with requests to a server without the option.
+//!
+//! ```text
+//! cargo run --release -p weft-server --example option_costs [ssd|samples]
+//! ```
+//! Without an argument it measures both.
 
+#[path = "../tests/support/mod.rs"]
 mod support;
 
 use std::path::Path;
@@ -49,9 +55,21 @@ async fn requests(client: &mut Client<RealEnv>, write: bool, len: u32, stride: u
     began.elapsed()
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn requests_that_the_disk_serves_cost_no_more() {
+fn main() {
+    let what = std::env::args().nth(1);
+    match what.as_deref() {
+        None => {
+            measure_ssd();
+            measure_samples();
+        }
+        Some("ssd") => measure_ssd(),
+        Some("samples") => measure_samples(),
+        Some(other) => panic!("{other}: no such measurement; write ssd or samples"),
+    }
+}
+
+/// Prints the cost of requests that the disk serves, without an SSD beside it and with one, for each policy.
+fn measure_ssd() {
     for policy in [Policy::Ibridge, Policy::Threshold, Policy::DETOUR] {
         let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
         block_on(async {
@@ -98,9 +116,8 @@ fn requests_that_the_disk_serves_cost_no_more() {
     }
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn samples_cost_little() {
+/// Prints the cost of requests without samples and with them.
+fn measure_samples() {
     // Outside and inside of the sampled time slices: the cost of 1/64 lies between them, close to the former.
     const PARTS: [Option<u32>; 3] = [None, Some(65_536), Some(1)];
     block_on(async {
