@@ -46,7 +46,7 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
     let moves = Options { moves: Some(true), ..off };
     let rare = |first| first..first + RARE_SEEDS_MAX;
     match mutant {
-        Mutant::UnforgottenCopy | Mutant::HiddenBytes => (0..SEEDS_MAX, ssds),
+        Mutant::UnforgottenCopy | Mutant::HiddenBytes | Mutant::ForgottenChange => (0..SEEDS_MAX, ssds),
         Mutant::KeptCacheCopy => (0..SEEDS_MAX, Options { cache: Some(true), ..off }),
         Mutant::EarlyReuse => (70..70 + SEEDS_MAX, churn),
         Mutant::MissedMove => (rare(130), churn),
