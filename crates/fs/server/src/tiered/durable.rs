@@ -1,8 +1,8 @@
 //! Datafiles whose foreground bytes are durable on the disk.
 //!
 //! A client's sync of such a datafile needs the SSD alone. Without this record it would also sync what writeback has
-//! copied to the disk and not synced yet, although these bytes are dirty in the log until writeback syncs them itself:
-//! a checkpoint that fits the SSD would wait for the disk.
+//! copied to the disk. These bytes are dirty in the log until writeback syncs them, so the client need not wait for
+//! them. A checkpoint that fits the SSD would otherwise wait for the disk.
 //!
 //! A datafile is durable from a sync of it on the disk, or from the moment at which writeback creates it, until a
 //! request changes it on the disk. Nothing is known of a datafile at the start of the server, because its last changes
