@@ -22,7 +22,8 @@ pub struct OpenFlags {
     pub exclusive: bool,
     /// Cut the file to length zero (O_TRUNC).
     pub truncate: bool,
-    /// Fail unless it is a directory (O_DIRECTORY).
+    /// Fail unless it is a directory (O_DIRECTORY). With `create`: create a file without a name in that directory
+    /// (O_TMPFILE).
     pub directory: bool,
 }
 

@@ -107,7 +107,8 @@ pub enum MetaRequest {
     /// Creates a hard link (M). Fails with `EPERM` unless the caller owns the file, or may read and write it and it is
     /// a regular file without set-id bits. Reply: `Attr`.
     Link {
-        /// Existing file.
+        /// Existing file. An inode itself with `follow` is a file without a name, which gets its first one from its owner
+        /// while this session has it open for writing.
         from: InodePath,
         /// New name.
         to: InodePath,
