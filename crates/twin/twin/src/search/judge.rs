@@ -345,6 +345,11 @@ impl Judge {
         if self.is_lost_with_power(error) {
             return true;
         }
+        // After a fault of its disk, the log fails until its server is started again, however long that takes.
+        let has_failed_before = self.state.lock().log_failed.is_some();
+        if has_failed_before && errno == libc::EIO && error.to_string().contains("metadata log ") {
+            return true;
+        }
         if legal.contains(&errno) || (self.tolerates_errors() && [libc::EIO, libc::ESTALE].contains(&errno)) {
             return true;
         }
