@@ -35,6 +35,8 @@ ARMS = {
     "btrfs lzo": "compress=lzo",
     "btrfs zstd:1": "compress=zstd:1",
 }
+# Idle time after which files are compressed completely, and more.
+SETTLE_S = 60
 # Each arm of Weft and the arm of btrfs that it is compared with.
 PAIRS = (("weft off", "btrfs"), ("weft lz4", "btrfs lzo"), ("weft zstd:1", "btrfs zstd:1"))
 
@@ -134,7 +136,9 @@ class Bench:
                 image, mount = self.dir / f"{name}.image", self.dir / name
                 with open(image, "wb") as file:
                     file.truncate((self.options.mib * 8 + 512) << 20)
-                self.run("mkfs.btrfs", "-q", image)
+                made = subprocess.run(["mkfs.btrfs", "-q", str(image)], capture_output=True, text=True)
+                if made.returncode != 0:
+                    sys.exit(f"compression: mkfs.btrfs {image}: {made.stderr.strip()}")
                 mount.mkdir()
                 option = "loop" if setting == "compress=no" else f"loop,{setting}"
                 self.run("mount", "-t", "btrfs", "-o", option, image, mount)
@@ -146,25 +150,27 @@ class Bench:
         subprocess.run([str(self.weft), "stop", "--state", self.env["WEFT_STATE"]], env=self.env, check=False,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def path(self, arm, transfer):
+    def path(self, arm, kind, transfer):
+        name = f"{kind}.{transfer}"
         if arm == "local":
-            return self.dir / "local" / f"file.{transfer}"
+            return self.dir / "local" / name
         if arm.startswith("weft"):
-            return pathlib.Path("/weft") / ARMS[arm].replace(":", "-") / f"file.{transfer}"
-        return self.mounts[arm] / f"file.{transfer}"
+            return pathlib.Path("/weft") / ARMS[arm].replace(":", "-") / name
+        return self.mounts[arm] / name
 
-    def timed(self, arm, action, source, transfer):
-        command = [sys.executable, __file__, "--worker", action, self.path(arm, transfer), source, transfer]
+    def timed(self, arm, action, kind, source, transfer):
+        command = [sys.executable, __file__, "--worker", action, self.path(arm, kind, transfer), source, transfer]
         run = self.weft_run if arm.startswith("weft") else self.run
         return float(run(*command, stdout=subprocess.PIPE, text=True).stdout)
 
-    def remove(self, arm, transfer):
+    def remove(self, arm, kind, transfer):
         run = self.weft_run if arm.startswith("weft") else self.run
-        run("rm", "-f", self.path(arm, transfer))
+        run("rm", "-f", self.path(arm, kind, transfer))
 
-    def stored(self, arm, transfer):
-        """Bytes on the disk; those of btrfs by what its file system has in use more than without the file."""
-        path = self.path(arm, transfer)
+    def stored(self, arm, kind, transfer):
+        """Bytes on the disk; those of btrfs by what its file system has in use more than without the file, which is
+        removed."""
+        path = self.path(arm, kind, transfer)
         if arm.startswith("btrfs"):
             def in_use():
                 self.run("btrfs", "filesystem", "sync", self.mounts[arm])
@@ -201,6 +207,13 @@ def main():
         try:
             bench.start()
             rows = [row for kind in kinds for row in measure(bench, kind, options)]
+            # Weft compresses parts of chunks when a file is idle.
+            print(f"# waiting {SETTLE_S} s until idle files are compressed", file=sys.stderr)
+            time.sleep(SETTLE_S)
+            for row in rows:
+                if not row["arm"].startswith("btrfs"):
+                    stored = bench.stored(row["arm"], row["kind"], row["transfer"])
+                    row["stored"] = round_to(stored / (options.mib << 20))
         finally:
             bench.stop()
     if options.json:
@@ -220,17 +233,17 @@ def measure(bench, kind, options):
             arms = list(ARMS)
             for arm in arms[round % len(arms) :] + arms[: round % len(arms)]:
                 print(f"# {kind}, {transfer} bytes, round {round + 1} of {options.rounds}, {arm}", file=sys.stderr)
-                bench.remove(arm, transfer)
+                bench.remove(arm, kind, transfer)
                 empty_page_caches()
-                seconds[arm, "write"].append(bench.timed(arm, "write", source, transfer))
+                seconds[arm, "write"].append(bench.timed(arm, "write", kind, source, transfer))
                 empty_page_caches()
-                seconds[arm, "read"].append(bench.timed(arm, "read", source, transfer))
-                if round + 1 == options.rounds:
-                    stored[arm] = bench.stored(arm, transfer)
+                seconds[arm, "read"].append(bench.timed(arm, "read", kind, source, transfer))
+                if round + 1 == options.rounds and arm.startswith("btrfs"):
+                    stored[arm] = bench.stored(arm, kind, transfer)
         for (arm, action), times in seconds.items():
             rate = options.mib / statistics.median(times)
-            rows.append({"kind": kind, "transfer": transfer, "action": action, "arm": arm, "mib_per_s": round_to(rate),
-                         "stored": round_to(stored[arm] / (options.mib << 20))})
+            row = {"kind": kind, "transfer": transfer, "action": action, "arm": arm, "mib_per_s": round_to(rate)}
+            rows.append({**row, "stored": round_to(stored.get(arm, 0) / (options.mib << 20))})
     return rows
 
 

@@ -45,6 +45,17 @@ unsafe fn parts<'a>(iov: *const iovec, count: c_int) -> Res<&'a [IoSlice<'a>]> {
     Ok(std::slice::from_raw_parts(iov.cast(), count as usize))
 }
 
+/// Flags of `preadv2` and `pwritev2` that ask for speed alone: high priority, and no place in the page cache.
+const HINTS: c_int = libc::RWF_HIPRI | RWF_DONTCACHE;
+/// Of Linux 6.14; the crate `libc` does not have it.
+const RWF_DONTCACHE: c_int = 0x80;
+
+/// Refuses flags that would change what a call does, such as `RWF_APPEND`, as the kernel does for file systems that do
+/// not support them.
+fn check_flags(flags: c_int, known: c_int) -> Res<()> {
+    if flags & !known == 0 { Ok(()) } else { Err(libc::EOPNOTSUPP.into()) }
+}
+
 fn counted(result: Res<usize>) -> Res<ssize_t> {
     result.map(|n| n as ssize_t)
 }
@@ -80,9 +91,10 @@ hook! { [preadv, preadv64] (fd: c_int, iov: *const iovec, count: c_int, offset: 
 hook! { [pwritev, pwritev64] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
     on_fd(fd, |open| counted(open.write_at(parts(iov, count)?, offset)))
 } trace |start, done| { posix::at(start, fd, Operation::Write, offset, done) } }
-hook! { [preadv2, preadv64v2] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, _flags: c_int)
+hook! { [preadv2, preadv64v2] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
     -> ssize_t {
     on_fd(fd, |open| {
+        check_flags(flags, HINTS)?;
         let parts = parts_mut(iov, count)?;
         counted(if offset == -1 { open.read(fd, parts) } else { open.read_at(parts, offset) })
     })
@@ -90,6 +102,7 @@ hook! { [preadv2, preadv64v2] (fd: c_int, iov: *const iovec, count: c_int, offse
 hook! { [pwritev2, pwritev64v2] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
     -> ssize_t {
     on_fd(fd, |open| {
+        check_flags(flags, HINTS | libc::RWF_SYNC | libc::RWF_DSYNC)?;
         let parts = parts(iov, count)?;
         let done = if offset == -1 { open.write(fd, parts) } else { open.write_at(parts, offset) }?;
         if flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {

@@ -63,6 +63,13 @@ MAIN
     CHECK(preadv(fd, in, 2, 8) == 2 && memcmp(one, "de", 2) == 0);
     CHECK(preadv2(fd, in, 1, 0, 0) == 4 && pwritev2(fd, out, 1, -1, RWF_SYNC) == 2);
     FAILS(readv(fd, in, -1), EINVAL);
+    /* Flags that change what a call does are served or refused, and never ignored. */
+    FAILS(preadv2(fd, in, 1, 0, 0x4000), EOPNOTSUPP);
+    FAILS(pwritev2(fd, out, 1, 0, 0x4000), EOPNOTSUPP);
+    struct iovec xy = {"xy", 2};
+    ssize_t appended = pwritev2(fd, &xy, 1, 0, RWF_APPEND);
+    CHECK(appended == 2 || (appended == -1 && errno == EOPNOTSUPP));
+    CHECK(pread(fd, one, 4, 0) == 4 && memcmp(one, "abcd", 4) == 0);
 
     /* Lengths and holes. */
     CHECK(ftruncate(fd, 3) == 0 && same(get("v"), "abc"));
