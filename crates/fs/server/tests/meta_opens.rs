@@ -13,23 +13,6 @@ use weft_wire::Errno;
 use weft_wire::hello::SessionId;
 use weft_wire::meta::*;
 
-/// Runs `body` with a service in the simulated world, where waiting takes no real time.
-fn with_service<F, Fut>(body: F)
-where
-    F: FnOnce(SimEnv, std::sync::Arc<weft_server::metadata::Service<SimEnv>>, Removed) -> Fut + 'static,
-    Fut: std::future::Future<Output = ()>,
-{
-    let mut sim = Sim::with_seed(3);
-    let node = sim.node("mds");
-    let env = node.clone();
-    sim.block_on(&node, async move {
-        let removed = Removed::default();
-        let service = start(&env, config(PathBuf::from("/")), &removed).await;
-        body(env, service.clone(), removed).await;
-        service.shutdown().await;
-    });
-}
-
 fn wrote(end: u64, at: Timestamp) -> WriteSummary {
     let (end, bytes) = (ByteLen(end), ByteLen(end));
     WriteSummary { wrote: true, end, bytes, mtime: at, ..WriteSummary::default() }
@@ -60,7 +43,7 @@ async fn truncate(peer: &mut Peer<SimEnv>, path: &str) -> MetaRequest {
 
 #[test]
 fn the_last_close_validates_the_size_from_all_writers() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (first, _) = a.open("f", CREATE).await.expect("created");
         let (second, _) = b.open("f", WRITE).await.expect("exists");
@@ -77,7 +60,7 @@ fn the_last_close_validates_the_size_from_all_writers() {
 
 #[test]
 fn a_truncation_beside_writers_or_another_leaves_the_size_invalid() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let is_unsettled = async |peer: &Peer<SimEnv>| {
             let invalid_size = peer.stat("f").await.expect("exists").invalid_size;
@@ -119,7 +102,7 @@ const CAPABILITIES_EXPIRED_AFTER: Nanos = Nanos::from_s(3603);
 
 #[test]
 fn after_a_dead_or_unsure_writer_the_datafiles_decide_the_size() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let mut a = Peer::new(&service, 1, user(0));
         for unsure in [false, true] {
             let path = format!("f{unsure}");
@@ -157,7 +140,7 @@ fn after_a_dead_or_unsure_writer_the_datafiles_decide_the_size() {
 
 #[test]
 fn a_size_measured_before_a_write_or_truncation_is_rejected() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let (mut a, b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, _) = a.open("f", CREATE).await.expect("created");
         let seen = b.stat("f").await.expect("exists");
@@ -193,7 +176,7 @@ fn a_size_measured_before_a_write_or_truncation_is_rejected() {
 
 #[test]
 fn explicit_times_override_only_older_writes() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let mut a = Peer::new(&service, 1, user(0));
         let (handle, _) = a.open("f", CREATE).await.expect("created");
         let (before, by_hand) = (env.wall(), Timestamp::from_parts(1000, 5));
@@ -212,7 +195,7 @@ fn explicit_times_override_only_older_writes() {
 
 #[test]
 fn an_open_with_truncation_cuts_only_files_with_data() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let mut a = Peer::new(&service, 1, user(0));
         let cut = OpenFlags { truncate: true, ..WRITE };
         a.touch("f").await.expect("created");
@@ -232,7 +215,7 @@ fn an_open_with_truncation_cuts_only_files_with_data() {
 
 #[test]
 fn an_open_with_truncation_counts_as_a_writer_until_its_close() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let (mut a, b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, _) = a.open("f", CREATE).await.expect("created");
         a.close(handle, wrote(10, env.wall())).await.expect("open");
@@ -252,7 +235,7 @@ fn an_open_with_truncation_counts_as_a_writer_until_its_close() {
 
 #[test]
 fn a_handle_refers_to_one_file() {
-    with_service(async |_, service, _| {
+    with_simulated_service(3, async |_, service, _| {
         let mut a = Peer::new(&service, 1, user(0));
         let (handle, _) = a.open("f", CREATE).await.expect("created");
         let other = open_request("g", CREATE, 0o644, handle);
@@ -267,7 +250,7 @@ fn a_handle_refers_to_one_file() {
 
 #[test]
 fn a_repeated_request_is_executed_once() {
-    with_service(async |_, service, _| {
+    with_simulated_service(3, async |_, service, _| {
         let mut a = Peer::new(&service, 1, user(0));
         let mkdir = MetaRequest::Mkdir { at: at("d"), mode: 0o755 };
         let first = a.repeat(1, mkdir.clone()).await;
@@ -296,7 +279,7 @@ fn a_repeated_request_is_executed_once() {
 
 #[test]
 fn an_unlinked_file_lives_until_its_last_close_and_is_then_removed() {
-    with_service(async |env, service, removed| {
+    with_simulated_service(3, async |env, service, removed| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, opened) = a.open("f", CREATE).await.expect("created");
         let (_, _) = b.open("f", READ).await.expect("exists");
@@ -337,7 +320,7 @@ fn lock(handle: HandleId, kind: LockKind, wait: bool, ticket: u64) -> MetaReques
 
 #[test]
 fn locks_wait_in_slices_and_end_with_their_session() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (ours, _) = a.open("f", CREATE).await.expect("created");
         let (theirs, _) = b.open("f", WRITE).await.expect("exists");
@@ -395,7 +378,7 @@ fn end_append(handle: HandleId, turn: u64) -> MetaRequest {
 
 #[test]
 fn slow_and_lost_appenders_are_fenced() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (ours, opened) = a.open("f", CREATE).await.expect("created");
         let (theirs, _) = b.open("f", WRITE).await.expect("exists");
@@ -441,7 +424,7 @@ fn slow_and_lost_appenders_are_fenced() {
 
 #[test]
 fn deadlocks_are_detected() {
-    with_service(async |_, service, _| {
+    with_simulated_service(3, async |_, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (a1, _) = a.open("f", CREATE).await.expect("created");
         let (a2, _) = a.open("g", CREATE).await.expect("created");
@@ -460,7 +443,7 @@ fn deadlocks_are_detected() {
 
 #[test]
 fn writers_wait_for_caching_mounts() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let mut mount = Peer::new(&service, 1, user(0));
         let mut writer = Peer::new(&service, 2, user(0));
         mount.touch("f").await.expect("created");
@@ -697,7 +680,7 @@ fn a_lock_reclaim_rejected_before_a_crash_is_rejected_after_it() {
 
 #[test]
 fn the_space_of_a_large_file_is_free_when_its_removal_returns() {
-    with_service(async |env, service, removed| {
+    with_simulated_service(3, async |env, service, removed| {
         let mut a = Peer::new(&service, 1, user(0));
         env.sleep(Nanos::from_s(10)).await; // the reaper has started
         let len = 1 << 30;
@@ -879,7 +862,7 @@ fn no_client_writes_before_the_invalid_size_is_durable() {
 
 #[test]
 fn a_file_with_data_has_datafiles_even_without_times() {
-    with_service(async |env, service, removed| {
+    with_simulated_service(3, async |env, service, removed| {
         let mut a = Peer::new(&service, 1, user(0));
         let mut b = Peer::new(&service, 2, user(0));
         for (name, size) in [("bytes", 7), ("none", 0)] {
@@ -901,7 +884,7 @@ fn a_file_with_data_has_datafiles_even_without_times() {
 
 #[test]
 fn recorded_lengths_grow_with_writes_and_shrink_only_with_truncations() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, opened) = a.open("f", CREATE).await.expect("created");
         let data = opened.attr.file;
@@ -976,7 +959,7 @@ fn recorded_lengths_grow_with_writes_and_shrink_only_with_truncations() {
 
 #[test]
 fn ends_of_a_reclaimed_open_are_not_recorded() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, opened) = a.open("f", CREATE).await.expect("created");
         let (file, proof, cap) = (opened.attr.file, Some(opened.attr.proof), opened.cap);
@@ -1004,7 +987,7 @@ fn ends_of_a_reclaimed_open_are_not_recorded() {
 
 #[test]
 fn a_reclaimed_open_beside_other_writers_leaves_the_size_invalid() {
-    with_service(async |env, service, _| {
+    with_simulated_service(3, async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, opened) = a.open("f", CREATE).await.expect("created");
         let (file, proof, cap) = (opened.attr.file, Some(opened.attr.proof), opened.cap);

@@ -5,33 +5,14 @@ mod meta_support;
 use meta_support::*;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use weft_core::{ByteLen, FileId, Nanos};
 use weft_env::Env;
 use weft_env::sim::{Sim, SimEnv};
-use weft_server::metadata::Service;
 use weft_wire::Errno;
 use weft_wire::meta::*;
 
 /// Flags of an open with `O_TMPFILE`.
 const UNNAMED: OpenFlags = OpenFlags { directory: true, ..CREATE };
-
-/// Runs `body` with a service in the simulated world, where waiting takes no real time.
-fn with_service<F, Fut>(body: F)
-where
-    F: FnOnce(SimEnv, Arc<Service<SimEnv>>, Removed) -> Fut + 'static,
-    Fut: std::future::Future<Output = ()>,
-{
-    let mut sim = Sim::with_seed(11);
-    let node = sim.node("mds");
-    let env = node.clone();
-    sim.block_on(&node, async move {
-        let removed = Removed::default();
-        let service = start(&env, config(PathBuf::from("/")), &removed).await;
-        body(env, service.clone(), removed).await;
-        service.shutdown().await;
-    });
-}
 
 /// Returns the inode of an open file as the source of a first name.
 fn nameable(file: &Opened) -> InodePath {
@@ -60,7 +41,7 @@ async fn problems(peer: &Peer<SimEnv>) -> Vec<String> {
 
 #[test]
 fn an_unnamed_file_ends_with_its_last_close_or_its_session() {
-    with_service(async |env, service, removed| {
+    with_simulated_service(11, async |env, service, removed| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         a.mkdir("d").await.expect("created");
         let before = a.stat("d").await.expect("exists");
@@ -97,7 +78,7 @@ fn an_unnamed_file_ends_with_its_last_close_or_its_session() {
 
 #[test]
 fn an_unnamed_file_needs_a_directory_that_the_caller_may_change() {
-    with_service(async |_, service, _| {
+    with_simulated_service(11, async |_, service, _| {
         let (mut root, mut a) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(1000)));
         root.touch("f").await.expect("created");
         root.mkdir("d").await.expect("created");
@@ -199,7 +180,7 @@ fn an_unnamed_file_gets_a_name_after_a_crash_if_its_session_returned_for_it() {
 
 #[test]
 fn only_the_owner_names_a_file_and_only_while_the_session_writes_it() {
-    with_service(async |_, service, _| {
+    with_simulated_service(11, async |_, service, _| {
         let (mut root, mut a) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(1000)));
         let mut b = Peer::new(&service, 3, user(1001));
         root.mkdir("d").await.expect("created");
@@ -241,7 +222,7 @@ fn only_the_owner_names_a_file_and_only_while_the_session_writes_it() {
 
 #[test]
 fn a_repeated_open_whose_session_ended_creates_another_unnamed_file() {
-    with_service(async |_, service, _| {
+    with_simulated_service(11, async |_, service, _| {
         let a = Peer::new(&service, 1, user(0));
         let request = open_request("", UNNAMED, 0o600, HandleId(7));
         let first = opened(a.repeat(1, request.clone()).await).expect("created");

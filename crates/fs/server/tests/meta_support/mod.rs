@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::{ByteLen, FileId, ServerId, TargetId};
 use weft_env::Env;
+use weft_env::sim::{Sim, SimEnv};
 use weft_server::Hooks;
 use weft_server::metadata::{Config, ConnectionContext, Removal, Service};
 use weft_store::metadata::JournalOptions;
@@ -18,6 +19,23 @@ use weft_wire::data::DatafileId;
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::meta::*;
 use weft_wire::{ClusterMap, ClusterSecret, Errno};
+
+/// Runs `body` with a service in the simulated world, where waiting takes no real time.
+pub fn with_simulated_service<F, Fut>(seed: u64, body: F)
+where
+    F: FnOnce(SimEnv, Arc<Service<SimEnv>>, Removed) -> Fut + 'static,
+    Fut: std::future::Future<Output = ()>,
+{
+    let mut sim = Sim::with_seed(seed);
+    let node = sim.node("mds");
+    let env = node.clone();
+    sim.block_on(&node, async move {
+        let removed = Removed::default();
+        let service = start(&env, config(PathBuf::from("/")), &removed).await;
+        body(env, service.clone(), removed).await;
+        service.shutdown().await;
+    });
+}
 
 pub fn secret() -> ClusterSecret {
     ClusterSecret::new(&[5; 32])
