@@ -10,6 +10,7 @@ mod changed_ranges;
 mod cluster;
 mod compression;
 mod data_class;
+pub mod delegates;
 pub mod escape;
 mod geometry;
 mod histogram;

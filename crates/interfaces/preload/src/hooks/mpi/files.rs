@@ -55,7 +55,7 @@ routine! { MPI_Init_thread(count: *mut c_int, arguments: *mut c_void, wanted: c_
 
 routine! { MPI_File_open(comm: usize, name: *const c_char, mode: c_int, info: usize, file: *mut usize) |real| {
     let start = begin();
-    let result = hints::opened(name, info, file, || real(comm, name, mode, info, file));
+    let result = hints::opened(name, info, file, |info| real(comm, name, mode, info, file));
     if let (Some((start, _)), 0, false) = (&start, result, file.is_null()) {
         record::opened(*start, name, Mode::new(mode, real as *const c_void), *file);
     }

@@ -5,6 +5,7 @@
 
 use super::super::bytes;
 use super::abi::{MPI_ERR_OTHER, Routine, info_handle, is_null_info, mpi};
+use super::collective::with_hints;
 use super::files::routine;
 use crate::backend::backend;
 use crate::lock::Lock;
@@ -19,12 +20,13 @@ use weft_wire::cluster::TargetEntry;
 use weft_wire::meta::LayoutSpec;
 
 type InfoGet = unsafe extern "C" fn(usize, *const c_char, c_int, *mut c_char, *mut c_int) -> c_int;
-type InfoSet = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> c_int;
+pub type InfoSet = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> c_int;
 
 /// Maximum length of a key's value.
 const VALUE_LEN_MAX: usize = 1024;
 
-unsafe fn info_value(info: usize, key: &CStr) -> Option<String> {
+/// Returns the value of a key; `None` if it is not set.
+pub unsafe fn info_value(info: usize, key: &CStr) -> Option<String> {
     let get = mpi(c"PMPI_Info_get")?;
     let get = std::mem::transmute::<*mut c_void, InfoGet>(get);
     let mut value = [0 as c_char; VALUE_LEN_MAX + 1];
@@ -89,10 +91,10 @@ pub unsafe fn opened(
     name: *const c_char,
     info: usize,
     file: *const usize,
-    open: impl FnOnce() -> c_int,
+    open: impl FnOnce(usize) -> c_int,
 ) -> c_int {
     let Some(weft_path) = weft_path_named(name) else {
-        let result = open();
+        let result = open(info);
         if result == 0 && !file.is_null() {
             // The handle may have been that of a Weft file, closed since.
             FILES.lock().remove(&*file);
@@ -100,7 +102,7 @@ pub unsafe fn opened(
         return result;
     };
     let spec = requested_layout(info);
-    let result = with_layout(&spec, open);
+    let result = with_layout(&spec, || with_hints(info, open));
     if result == 0 && !file.is_null() {
         FILES.lock().insert(*file, weft_path);
     }

@@ -1,4 +1,4 @@
-//! MPI hooks: layout hints of `MPI_File_open`, and trace records of MPI-IO.
+//! MPI hooks: hints of `MPI_File_open` for layouts and collective calls, and trace records of MPI-IO.
 //!
 //! One library serves every MPI. Handles are opaque words (an `int` in MPICH's ABI, a pointer in Open MPI's and the
 //! standard one) and are passed on unchanged; only an info object returned by MPI is read with its width. MPI is
@@ -10,6 +10,7 @@
 
 mod abi;
 mod access;
+mod collective;
 mod files;
 mod hints;
 mod record;
