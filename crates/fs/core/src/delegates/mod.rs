@@ -5,4 +5,5 @@
 
 pub mod assignment;
 pub mod ownership;
+pub mod page_cache;
 pub mod page_locks;
