@@ -20,6 +20,7 @@ macro_rules! run {
 
 run! {
     header hello_request key_claims hello_reply data_request data_reply meta_request meta_reply status_request status_reply
+    delegate_request delegate_reply
     link sealed layout capability walk_proof cluster_file embedded_file key_file quantity pattern address target_identity datafile_name
     checksum_header checksum_slot compressed_header compressed_map compressed_chunk
     metadata_row metadata_log metadata_dump metadata_sums metadata_identity

@@ -39,6 +39,30 @@ pub enum Error {
     Device(Box<Device>),
     /// A datafile is missing or shorter than recorded, so bytes of the file are lost.
     Missing(Box<Missing>),
+    /// A file of the host's own file systems could not be used.
+    Host(Box<HostFailure>),
+    /// An I/O delegate could not be reached, or reported an error.
+    Delegate(Box<DelegateFailure>),
+}
+
+/// Error of a file of the host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostFailure {
+    /// Path of the file.
+    pub path: Vec<u8>,
+    /// Error of the operating system.
+    pub errno: Errno,
+}
+
+/// Error of an I/O delegate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DelegateFailure {
+    /// Name of the delegate, such as `delegate 1`.
+    pub delegate: String,
+    /// Path of the request; may be empty.
+    pub path: Vec<u8>,
+    /// Error number and reason.
+    pub error: WireError,
 }
 
 /// A server's refusal.
@@ -142,6 +166,8 @@ impl Error {
             Self::Misuse { errno, .. } => errno.0,
             Self::Device(device) => device.errno.0,
             Self::Missing(_) => Errno::EIO.0,
+            Self::Host(failure) => failure.errno.0,
+            Self::Delegate(failure) => failure.error.errno.0,
         }
     }
 
@@ -210,6 +236,8 @@ impl Error {
             Self::LocalFailure(failure) => &failure.path,
             Self::Device(device) => &device.path,
             Self::Missing(missing) => &missing.path,
+            Self::Host(failure) => &failure.path,
+            Self::Delegate(failure) => &failure.path,
             Self::ExternalLink { .. } | Self::Interrupted | Self::Misuse { .. } => return None,
         };
         (!path.is_empty()).then_some(path)
@@ -222,6 +250,8 @@ impl Error {
             Self::LocalFailure(failure) => Some(&mut failure.path),
             Self::Device(device) => Some(&mut device.path),
             Self::Missing(missing) => Some(&mut missing.path),
+            Self::Host(failure) => Some(&mut failure.path),
+            Self::Delegate(failure) => Some(&mut failure.path),
             Self::ExternalLink { .. } | Self::Interrupted | Self::Misuse { .. } => None,
         }
     }
@@ -240,6 +270,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(r) => write!(f, "{}{} (from server {})", About(&r.path), r.error, r.server),
+            // Servers of clusters have names without spaces.
+            Self::Unreachable(u) if u.server.starts_with("delegate ") => write!(
+                f,
+                "{}{} at {} does not answer: {}; bytes that it had not written are lost; `weft delegate status` shows the \
+                 others",
+                About(&u.path),
+                u.server,
+                u.address,
+                u.cause
+            ),
             Self::Unreachable(u) => write!(
                 f,
                 "{}server {} at {} does not answer: {}; see whether it runs with 'weft status' and start it with \
@@ -289,6 +329,10 @@ impl fmt::Display for Error {
                 m.held.0,
                 m.recorded.0
             ),
+            Self::Host(h) => {
+                write!(f, "{}{} ({})", About(&h.path), std::io::Error::from_raw_os_error(h.errno.0), h.errno)
+            }
+            Self::Delegate(d) => write!(f, "{}{} (from {})", About(&d.path), d.error, d.delegate),
         }
     }
 }

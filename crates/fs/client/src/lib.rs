@@ -40,12 +40,15 @@ mod core;
 mod counters;
 mod data;
 mod deadline;
+mod delegates;
 mod dump;
 mod error;
 mod exchange;
 mod file;
+mod file_system;
 mod gather;
 mod holes;
+mod host_file;
 mod last_sizes;
 mod lease;
 mod lease_request;
@@ -65,14 +68,20 @@ mod session;
 mod short_datafiles;
 mod size;
 mod token;
+mod weft_file;
 mod write;
 
 pub use admin::StatFs;
 pub use client::Client;
 pub use counters::Counts;
+pub use delegates::{DelegatedFile, DelegatedSpec, Delegates, Forwarded, JobMap, RankOf, Source};
 pub use dump::MetadataDump;
-pub use error::{Device, Error, LocalFailure, Missing, Refused, Result, Unreachable};
+pub use error::{
+    DelegateFailure, Device, Error, HostFailure, LocalFailure, Missing, Refused, Result, Unreachable,
+};
 pub use file::OpenFile;
+pub use file_system::{FileHandle, ReadPiece, WritePiece, read_all, write_all};
+pub use host_file::HostFile;
 pub use locks::Wait;
 pub use log::set_log;
 pub use migrate::{MoveOptions, MoveOutcome, MoveProgress, MoveReport, ProgressCallback};

@@ -44,9 +44,7 @@ impl Cluster {
     /// # Errors
     /// If a server is reachable only over the network and there is no key.
     pub fn credentials(&self) -> Result<Credentials, KeyError> {
-        // SAFETY: these calls have no preconditions and cannot fail.
-        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-        let own = Credentials::user(uid, gid, groups());
+        let own = own_identity();
         Ok(match self.client_key()? {
             None => own,
             Some(Key::Cluster(key)) => own.with_key(weft_client::Key::Cluster(Box::new(key.secret()))),
@@ -60,6 +58,13 @@ impl Cluster {
             }
         })
     }
+}
+
+/// Returns the identity of this process, without a key.
+pub(crate) fn own_identity() -> Credentials {
+    // SAFETY: these calls have no preconditions and cannot fail.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    Credentials::user(uid, gid, groups())
 }
 
 /// Returns the supplementary groups of this process.

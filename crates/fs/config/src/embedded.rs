@@ -111,7 +111,7 @@ pub fn embedded_toml(options: &EmbeddedOptions) -> String {
 }
 
 /// Quotes a TOML string. Rust's own quoting differs for unprintable characters.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {
         let _ = match c {

@@ -18,6 +18,7 @@ mod embedded;
 mod error;
 mod find;
 mod ibridge;
+pub mod job;
 mod key;
 mod load;
 mod map;

@@ -362,6 +362,8 @@ pub struct FileMeta {
     pub blocks_512: u64,
     /// Last change of the contents.
     pub mtime: Timestamp,
+    /// Inode number; 0 in a world without them.
+    pub inode: u64,
 }
 
 /// Open file. Clones share it.

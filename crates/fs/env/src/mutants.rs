@@ -81,11 +81,23 @@ pub enum Mutant {
     EarlyChunkReuse,
     /// Bytes that a truncation cut off within a compressed chunk reappear when the datafile grows.
     StaleChunk,
+    /// The directory of pages names the delegate that asks as the owner, so that several delegates cache the page.
+    PageCachedTwice,
+    /// A delegate drops dirty bytes when it needs room, without writing them.
+    DroppedDirtyRange,
+    /// Delegates with odd numbers lock pages in descending order.
+    ReversedLocks,
+    /// Requests do not wait for a session that holds their range.
+    UnawaitedHold,
+    /// A failed write of dirty bytes is not reported to the sessions that have the file open.
+    SwallowedWriteError,
+    /// A rank releases a held range before it changes the underlying file.
+    EarlyRelease,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 43] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -123,6 +135,12 @@ impl Mutant {
         Self::LostOverlay,
         Self::EarlyChunkReuse,
         Self::StaleChunk,
+        Self::PageCachedTwice,
+        Self::DroppedDirtyRange,
+        Self::ReversedLocks,
+        Self::UnawaitedHold,
+        Self::SwallowedWriteError,
+        Self::EarlyRelease,
     ];
 
     /// Returns the name on the command line.

@@ -1,5 +1,6 @@
 //! One connection from its greeting to its end, in a task of its own.
 
+use crate::added::Caller;
 use crate::audit::{self, Audited, EventKind, Origin};
 use crate::connections::Entry;
 use crate::data::DataConnection;
@@ -86,7 +87,7 @@ fn role_of(greeted: &Greeted) -> String {
 
 async fn serve<E: Env>(
     shared: &Shared<E>,
-    entry: &Entry,
+    entry: &Arc<Entry>,
     link: &mut Link<E::Conn>,
     greeted: Greeted,
     origin: Option<Origin>,
@@ -102,7 +103,12 @@ async fn serve<E: Env>(
     let context = metadata.as_ref().map(|(_, context)| context);
     let rights = shared.rights_of(&greeted);
     let mut data = DataConnection::new(entry.id, &greeted, rights, origin.clone());
-    match catch_panic(E::boxed(requests(shared, entry, link, &mut data, context, origin.as_ref()))).await {
+    let mut caller = Caller::new(entry, &greeted);
+    if let Some(added) = &shared.added {
+        added.connected(&caller);
+    }
+    let states = (&mut data, &mut caller);
+    match catch_panic(E::boxed(requests(shared, entry, link, states, context, origin.as_ref()))).await {
         Some(Ok(())) => {}
         Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
             shared.log(&format!("ended a connection of user {}: {error}", greeted.principal.identity.uid));
@@ -116,6 +122,11 @@ async fn serve<E: Env>(
         }
         service.disconnected(data);
     }
+    if let Some(added) = &shared.added
+        && catch_panic(added.disconnected(&mut caller)).await.is_none()
+    {
+        shared.panicked("ending a session");
+    }
     if let Some((service, context)) = metadata
         && catch_panic(E::boxed(service.disconnected(context))).await.is_none()
     {
@@ -127,7 +138,7 @@ async fn requests<E: Env>(
     shared: &Shared<E>,
     entry: &Entry,
     link: &mut Link<E::Conn>,
-    data: &mut DataConnection<E>,
+    (data, caller): (&mut DataConnection<E>, &mut Caller<E>),
     context: Option<&ConnectionContext>,
     origin: Option<&Origin>,
 ) -> io::Result<()> {
@@ -152,6 +163,10 @@ async fn requests<E: Env>(
                     E::boxed(serve_metadata(shared, (service, context, origin), link, entry, &incoming)).await
                 }
                 _ => E::boxed(refuse_role(shared, link, &incoming)).await,
+            },
+            (_, Family::Delegate) => match &shared.added {
+                Some(added) => added.serve(caller, link, &incoming).await,
+                None => E::boxed(refuse_role(shared, link, &incoming)).await,
             },
             (_, Family::Status) => E::boxed(serve_status(shared, link, entry, &incoming, data)).await,
         };
@@ -238,6 +253,11 @@ async fn refuse_role<E: Env>(
     if family == Family::Data {
         let detail = format!("server {name:?} has no data role");
         let reply = weft_wire::data::DataReply::Failed(WireError::new(Errno::ENXIO, detail));
+        return link.send(Kind::Reply, family, request, &reply, &[]).await;
+    }
+    if family == Family::Delegate {
+        let detail = format!("server {name:?} is not an I/O delegate");
+        let reply = weft_wire::delegate::DelegateReply::Failed(WireError::new(Errno::ENXIO, detail));
         return link.send(Kind::Reply, family, request, &reply, &[]).await;
     }
     let detail = format!("server {name:?} has no metadata role");

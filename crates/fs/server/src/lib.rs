@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
+mod added;
 mod admission;
 mod attach;
 pub mod audit;
@@ -25,6 +26,7 @@ mod server;
 mod status;
 mod tiered;
 
+pub use added::{AddedService, Caller, Served};
 pub use attach::AttachError;
 pub use config::{
     CacheConfig, Hooks, IbridgeConfig, Join, Limits, LogConfig, ServerConfig, TargetConfig, WritableLeases,

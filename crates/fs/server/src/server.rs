@@ -1,5 +1,6 @@
 //! Start, tasks and orderly end of a server.
 
+use crate::added::AddedService;
 use crate::attach::{AttachError, Registrar};
 use crate::audit::Origin;
 use crate::averages;
@@ -64,6 +65,8 @@ pub struct ServerParts<E: Env> {
     pub data: Option<Arc<DataService<E>>>,
     /// The metadata service.
     pub metadata: Option<Arc<metadata::Service<E>>>,
+    /// Service that another crate adds.
+    pub added: Option<Arc<dyn AddedService<E>>>,
     /// Identity of the cluster; [`ClusterId::NONE`] for data servers without a metadata server.
     pub cluster_id: ClusterId,
 }
@@ -74,6 +77,7 @@ pub struct Shared<E: Env> {
     pub(crate) config: ServerConfig,
     pub(crate) data: Option<Arc<DataService<E>>>,
     pub(crate) metadata: Option<Arc<metadata::Service<E>>>,
+    pub(crate) added: Option<Arc<dyn AddedService<E>>>,
     pub(crate) connections: Connections<E>,
     pub(crate) pending: Pending<E::Conn>,
     pub(crate) incarnation: u64,
@@ -202,7 +206,7 @@ impl Server {
         };
         match opened.await {
             Ok((data, cluster_id)) => {
-                Self::start_with(env, config, ServerParts { data, metadata, cluster_id }).await
+                Self::start_with(env, config, ServerParts { data, metadata, added: None, cluster_id }).await
             }
             Err(error) => {
                 if let Some(service) = &metadata {
@@ -238,6 +242,7 @@ impl Server {
             pending: Pending::new(config.limits.quota()),
             data: parts.data,
             metadata: parts.metadata,
+            added: parts.added,
             cluster_id: parts.cluster_id,
             incarnation: u64::from_le_bytes(incarnation),
             boot: env.boot(),
@@ -383,6 +388,11 @@ impl<E: Env> ServerHandle<E> {
     /// Refused targets of this server, each with the reason and the remedy.
     pub fn refused_targets(&self) -> Vec<(weft_core::TargetId, String)> {
         self.shared.data.as_ref().map_or_else(Vec::new, |data| data.refusals())
+    }
+
+    /// Time for which no client has been connected. Idle connections of other servers do not count.
+    pub fn idle_for(&self) -> Nanos {
+        self.shared.connections.idle_for(self.shared.env.now())
     }
 
     /// Number of open connections.
@@ -558,6 +568,9 @@ async fn shut_down<E: Env>(shared: &Shared<E>) {
     if shared.connections.count() > 0 {
         shared.log("aborted requests that did not finish in time");
         shared.connections.close(true);
+    }
+    if let Some(added) = &shared.added {
+        added.stop().await;
     }
     if let Some(metadata) = &shared.metadata {
         metadata.shutdown().await;

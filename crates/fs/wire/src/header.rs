@@ -5,7 +5,7 @@
 //!      0    4 magic        "WEFT"
 //!      4    1 version     10
 //!      5    1 kind         0 request, 1 reply, 2 one-way (no reply follows)
-//!      6    1 family       0 hello, 1 data, 2 metadata, 3 status
+//!      6    1 family       0 hello, 1 data, 2 metadata, 3 status, 4 delegate
 //!      7    1 flags        bit 0: payload_check holds the payload's XXH3-64
 //!                         bit 1: sealed, see crate::secure; then bit 0, payload_check and body_crc are zero
 //!      8    8 request      number chosen by the client, repeated in the reply
@@ -60,6 +60,8 @@ pub enum Family {
     Meta,
     /// State of a server.
     Status,
+    /// I/O delegates.
+    Delegate,
 }
 
 /// Decoded and checked header.
@@ -157,6 +159,7 @@ impl Header {
             Family::Data => 1,
             Family::Meta => 2,
             Family::Status => 3,
+            Family::Delegate => 4,
         };
         out[7] = if self.payload_check.is_some() { FLAG_CHECK } else { 0 };
         out[7] |= if self.is_sealed { FLAG_SEALED } else { 0 };
@@ -200,6 +203,7 @@ impl Header {
             1 => Family::Data,
             2 => Family::Meta,
             3 => Family::Status,
+            4 => Family::Delegate,
             _ => return Err(Malformed::Field("family")),
         };
         let is_sealed = bytes[7] & FLAG_SEALED != 0;

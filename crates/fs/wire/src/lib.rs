@@ -10,6 +10,7 @@
 //! | [`data`] | [`data::DataRequest`] | [`data::DataReply`] | clients and the data service |
 //! | [`meta`] | [`meta::MetaRequest`] | [`meta::MetaReply`] | clients and the metadata service |
 //! | [`status`] | [`status::StatusRequest`] | [`status::StatusReply`] | any peer and any server |
+//! | [`delegate`] | [`delegate::DelegateRequest`] | [`delegate::DelegateReply`] | ranks of a job and its I/O delegates |
 // This crate also runs in the simulated world: clock, files, sockets and threads come from weft-env only (clippy.toml).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -17,6 +18,7 @@ mod bounded;
 pub mod capability;
 pub mod cluster;
 pub mod data;
+pub mod delegate;
 pub mod error;
 pub mod greeting;
 pub mod header;

@@ -5,8 +5,10 @@ use crate::alloc::bounded;
 use crate::seeds::{encoded, golden};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
+use weft_core::delegates::ownership::FileNumber;
 use weft_core::{ByteLen, FileId, LocalOffset, Nanos, ObjectId, TargetId, Timestamp};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, DatafileMeta, SAMPLES_MAX, Sample, Samples};
+use weft_wire::delegate::{DelegateReply, DelegateRequest, FilePiece, PIECES_MAX, PayloadLocation};
 use weft_wire::header::BODY_LEN_MAX;
 use weft_wire::hello::{AuthMethod, Hello, HelloReply, Opening};
 use weft_wire::meta::{Entry, FileType, MetaCall, MetaReply, MetaRequest};
@@ -112,6 +114,14 @@ pub fn status_reply(data: &[u8]) -> Outcome {
     outcome(body::<StatusReply>(Family::Status, data))
 }
 
+pub fn delegate_request(data: &[u8]) -> Outcome {
+    outcome(body::<DelegateRequest>(Family::Delegate, data))
+}
+
+pub fn delegate_reply(data: &[u8]) -> Outcome {
+    outcome(body::<DelegateReply>(Family::Delegate, data))
+}
+
 pub fn hello_request_seeds() -> Vec<Vec<u8>> {
     let mut seeds = golden!("hello.txt");
     seeds.extend(golden!("opening.txt"));
@@ -195,4 +205,21 @@ pub fn status_request_seeds() -> Vec<Vec<u8>> {
 
 pub fn status_reply_seeds() -> Vec<Vec<u8>> {
     golden!("status_reply.txt")
+}
+
+pub fn delegate_request_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = golden!("delegate_request.txt");
+    // The maximum number of pieces, and one more.
+    for count in [PIECES_MAX, PIECES_MAX + 1] {
+        let pieces = (0..count as u64).map(|n| FilePiece { offset: n * 47_008, len: 1280 }).collect();
+        let (file, place) = (FileNumber(1 << 50), PayloadLocation::Payload);
+        seeds.push(encoded(&DelegateRequest::Write { file, pieces, place, grants: Vec::new() }));
+    }
+    seeds
+}
+
+pub fn delegate_reply_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = golden!("delegate_reply.txt");
+    seeds.push(encoded(&DelegateReply::Read { known: vec![1280; PIECES_MAX] }));
+    seeds
 }

@@ -9,6 +9,7 @@ use weft_core::{ByteLen, LocalOffset, Nanos};
 use weft_env::real::block_on;
 use weft_env::{Attachment, Closer, Conn, Peer};
 use weft_wire::data::{DataReply, DataRequest};
+use weft_wire::delegate::{DelegateReply, DelegateRequest};
 use weft_wire::header::{encode_message, payload_check};
 use weft_wire::hello::{Hello, HelloReply};
 use weft_wire::meta::{MetaCall, MetaReply};
@@ -105,6 +106,8 @@ fn decode(link: &Link<Pieces>, incoming: &weft_wire::Incoming) {
         (Family::Data, _) => drop(link.decode::<DataRequest>(incoming)),
         (Family::Meta, Kind::Reply) => drop(link.decode::<MetaReply>(incoming)),
         (Family::Meta, _) => drop(link.decode::<MetaCall>(incoming)),
+        (Family::Delegate, Kind::Reply) => drop(link.decode::<DelegateReply>(incoming)),
+        (Family::Delegate, _) => drop(link.decode::<DelegateRequest>(incoming)),
         (Family::Status, Kind::Reply) => drop(link.decode::<StatusReply>(incoming)),
         (Family::Status, _) => drop(link.decode::<StatusRequest>(incoming)),
     }
@@ -191,6 +194,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         (Family::Meta, Kind::OneWay, golden!("meta_call.txt")),
         (Family::Meta, Kind::Reply, golden!("meta_reply.txt")),
         (Family::Status, Kind::Reply, golden!("status_reply.txt")),
+        (Family::Delegate, Kind::Request, golden!("delegate_request.txt")),
     ];
     let mut seeds = Vec::new();
     for (seed, payload_len) in [(2u8, 0usize), (4, 100), (6, 5000), (8, 70_000)] {

@@ -66,6 +66,10 @@ targets! {
     status_request = bodies, bodies::status_request_seeds, Shape::Binary;
     /// `StatusReply`.
     status_reply = bodies, bodies::status_reply_seeds, Shape::Binary;
+    /// `DelegateRequest`.
+    delegate_request = bodies, bodies::delegate_request_seeds, Shape::Binary;
+    /// `DelegateReply`.
+    delegate_reply = bodies, bodies::delegate_reply_seeds, Shape::Binary;
     /// A byte stream in arbitrary pieces, compared with a reader of the complete stream.
     link = link, link::seeds, Shape::Binary;
     /// A sealed byte stream that an attacker modified.

@@ -11,7 +11,7 @@
 
 use super::assignment::DelegateIndex;
 use crate::random::splitmix64;
-use crate::units::{ByteLen, Extent};
+use crate::units::{ByteLen, Extent, FileId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,6 +29,19 @@ pub struct PageIndex(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileNumber(pub u64);
+
+impl FileNumber {
+    /// Number of a file of the host: `inode` on the file system of the job's directory number `directory`. Inode numbers
+    /// below 2^40 never collide with those of another directory.
+    pub fn of_host(directory: u32, inode: u64) -> Self {
+        Self((splitmix64(u64::from(directory) + 1) << 40) ^ inode)
+    }
+
+    /// Number of a file of Weft.
+    pub fn of_weft(file: FileId) -> Self {
+        Self((splitmix64(u64::MAX) << 40) ^ file.0)
+    }
+}
 
 /// A page of a file. Pages are ordered by file, then by index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

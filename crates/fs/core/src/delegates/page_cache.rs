@@ -10,7 +10,7 @@
 //! | dirty | valid, and not in the file yet |
 //! | in flight | valid; a copy of them is being written. Written again meanwhile, they are dirty as well |
 //!
-//! Pages with dirty bytes or bytes in flight are never evicted. A page has at most one write in flight, so an older copy
+//! Pages with dirty bytes or bytes in flight, and pages for which bytes are being fetched, are never evicted. A page has at most one write in flight, so an older copy
 //! never reaches the file after a newer one.
 
 use super::ownership::{FileNumber, PageId, PageIndex};
@@ -34,8 +34,8 @@ pub enum Cause {
     /// No request has come for a while, or dirty bytes or pages need too much memory: full pages first, then those not
     /// used for the longest time.
     Pressure,
-    /// A sync or close: all dirty bytes of a file, in ascending order.
-    Flush(FileNumber),
+    /// A sync or close: the first dirty bytes of this page from a byte on, and adjacent ones.
+    Flush(PageId, u64),
 }
 
 /// Adjacent dirty bytes to write to the file at once.
@@ -47,6 +47,17 @@ pub struct WriteBack {
     pub range: ByteRange,
     /// Pages that hold them, and the bytes within each page.
     pub parts: Vec<(PageId, ByteRange)>,
+}
+
+/// Place for fetched bytes of a page.
+#[derive(Debug)]
+pub struct Fill<'a, B> {
+    /// Buffer of the page.
+    pub buffer: &'a mut B,
+    /// Bytes that the caller copies: those that were not valid before.
+    pub missing: Vec<ByteRange>,
+    /// Whether the page has no other valid bytes, so that the caller may replace the buffer instead.
+    pub is_alone: bool,
 }
 
 /// No page can be added: all others have bytes that are not in the file yet.
@@ -82,6 +93,8 @@ struct Page<B> {
     writing: Option<ByteRange>,
     used: u64,
     state: Fetch,
+    /// Number of fetches under way.
+    pins: u32,
 }
 
 impl<B> PageCache<B> {
@@ -162,13 +175,30 @@ impl<B> PageCache<B> {
         Ok((&page.buffer, page.valid.gaps(bytes).collect(), page.state))
     }
 
-    /// Marks fetched bytes of a page as valid. Returns the buffer and the bytes that the caller copies into it, which are
-    /// those that were not valid before. `None` if the bytes are old: the caller reads again.
-    pub fn fill(&mut self, id: PageId, fetch: Fetch, bytes: ByteRange) -> Option<(&mut B, Vec<ByteRange>)> {
+    /// Marks fetched bytes of a page as valid. `None` if the bytes are old: the caller reads again.
+    pub fn fill(&mut self, id: PageId, fetch: Fetch, bytes: ByteRange) -> Option<Fill<'_, B>> {
         let page = self.pages.get_mut(&id).filter(|page| page.state == fetch)?;
         let missing: Vec<ByteRange> = page.valid.gaps(bytes).collect();
+        let is_alone = page.valid.is_empty() && page.writing.is_none();
         page.valid.insert(bytes);
-        Some((&mut page.buffer, missing))
+        Some(Fill { buffer: &mut page.buffer, missing, is_alone })
+    }
+
+    /// Keeps a page in memory while bytes are fetched for it; `unpin` ends that. Otherwise, two fetches could evict each
+    /// other's page again and again.
+    pub fn pin(&mut self, id: PageId) {
+        if let Some(page) = self.pages.get_mut(&id) {
+            page.pins += 1;
+            self.classify(id);
+        }
+    }
+
+    /// Ends a [`pin`](Self::pin). A page that was dropped meanwhile has none.
+    pub fn unpin(&mut self, id: PageId) {
+        if let Some(page) = self.pages.get_mut(&id) {
+            page.pins = page.pins.saturating_sub(1);
+            self.classify(id);
+        }
     }
 
     /// Returns the buffer of a page in memory.
@@ -182,9 +212,10 @@ impl<B> PageCache<B> {
         let first = match cause {
             Cause::Full => *self.full.first()?,
             Cause::Pressure => self.full.first().copied().or_else(|| Some(self.writable.first()?.1))?,
-            Cause::Flush(file) => self.first_writable(file)?,
+            Cause::Flush(id, from) => self.dirty_of(id)?.next_from(from).map(|_| id)?,
         };
-        let range = self.pages[&first].dirty.next_from(0).expect("a writable page has dirty bytes");
+        let from = if let Cause::Flush(_, from) = cause { from } else { 0 };
+        let range = self.pages[&first].dirty.next_from(from).expect("a writable page has dirty bytes");
         let mut parts = vec![(first, range)];
         if range.start() == 0 {
             self.extend_back(&mut parts);
@@ -228,33 +259,69 @@ impl<B> PageCache<B> {
         (write.parts[0].0.file, write.range)
     }
 
-    /// Whether bytes of the file from `from` on are in flight.
-    pub fn is_in_flight(&self, file: FileNumber, from: u64) -> bool {
-        self.in_flight.values().any(|write| write.parts[0].0.file == file && write.range.end() > from)
+    /// Returns the first page of a file from `from` on with bytes that are dirty or in flight. A flush goes through these
+    /// pages in ascending order, and waits for each whose bytes are in flight.
+    pub fn next_unwritten(&self, file: FileNumber, from: PageIndex) -> Option<PageIndex> {
+        Some(self.unwritten.range(PageId::new(file, from)..=last_of(file)).next()?.index)
     }
 
-    /// Drops all bytes of a file from `len` on, dirty ones too.
+    /// Whether bytes of the page are dirty or in flight.
+    pub fn is_unwritten(&self, id: PageId, bytes: ByteRange) -> bool {
+        let is_in_flight = |page: &Page<B>| page.writing.is_some_and(|writing| writing.overlaps(bytes));
+        self.pages.get(&id).is_some_and(|page| page.dirty.overlaps(bytes) || is_in_flight(page))
+    }
+
+    /// Whether bytes of the page are in flight, so that no others of it can be written.
+    pub fn is_in_flight(&self, id: PageId) -> bool {
+        self.pages.get(&id).is_some_and(|page| page.writing.is_some())
+    }
+
+    /// Whether a page can be written whose bytes are all dirty.
+    pub fn has_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
+    /// Drops bytes of a file that are in the underlying file, before somebody changes them there.
     ///
     /// # Panics
-    /// If some of them are in flight.
-    pub fn truncate(&mut self, file: FileNumber, len: u64) {
-        assert!(!self.is_in_flight(file, len), "bytes in flight are waited for");
-        let first = PageId::new(file, PageIndex(len / self.page_len));
-        let ids: Vec<PageId> = self.pages.range(first..=last_of(file)).map(|(id, _)| *id).collect();
+    /// If some of them are dirty or in flight.
+    pub fn forget_range(&mut self, file: FileNumber, range: ByteRange) {
+        let page_of = |byte: u64| PageId::new(file, PageIndex(byte / self.page_len));
+        let (first, last) = (page_of(range.start()), page_of(range.end() - 1));
+        let ids: Vec<PageId> = self.pages.range(first..=last).map(|(id, _)| *id).collect();
         for id in ids {
             let start = id.index.0 * self.page_len;
-            let Some(cut) = ByteRange::new(len.saturating_sub(start), self.page_len) else { continue };
+            let within = |byte: u64| byte.saturating_sub(start).min(self.page_len);
+            let cut =
+                ByteRange::new(within(range.start()), within(range.end())).expect("the page is touched");
             let page = self.pages.get_mut(&id).expect("listed above");
+            let is_unwritten =
+                page.dirty.overlaps(cut) || page.writing.is_some_and(|writing| writing.overlaps(cut));
+            assert!(!is_unwritten, "bytes of {id} are written before they are dropped");
             page.valid.remove(cut);
-            self.dirty_bytes -= page.dirty.remove(cut);
             self.last += 1;
             page.state = Fetch(self.last);
-            if cut.start() == 0 {
+            if page.valid.is_empty() {
                 self.remove(id);
-            } else {
-                self.classify(id);
             }
         }
+    }
+
+    /// Changes the maximum number of pages. More pages than that stay until others need room.
+    pub fn set_pages_max(&mut self, pages_max: usize) {
+        self.pages_max = pages_max.max(1);
+    }
+
+    /// Evicts the least recently used page without unwritten bytes; returns false if there is none.
+    pub fn evict(&mut self) -> bool {
+        let oldest = self.evictable.first().map(|(_, id)| *id);
+        oldest.inspect(|id| self.remove(*id)).is_some()
+    }
+
+    /// Returns the number of pages of a file, and of its dirty bytes.
+    pub fn pages_of(&self, file: FileNumber) -> (usize, u64) {
+        let pages = self.pages.range(PageId::new(file, PageIndex(0))..=last_of(file));
+        pages.fold((0, 0), |(count, dirty), (_, page)| (count + 1, dirty + page.dirty.bytes()))
     }
 
     /// Returns one past the last byte of a file that is dirty or in flight.
@@ -265,13 +332,15 @@ impl<B> PageCache<B> {
         Some(id.index.0 * self.page_len + dirty.max(writing))
     }
 
-    /// Drops the pages of a file that have no unwritten bytes.
-    pub fn forget_clean(&mut self, file: FileNumber) {
+    /// Drops those pages of a file that `is_old` names and that have no unwritten bytes. Returns whether other old pages
+    /// remain.
+    pub fn forget_clean(&mut self, file: FileNumber, is_old: impl Fn(PageId) -> bool) -> bool {
         let range = PageId::new(file, PageIndex(0))..=last_of(file);
-        let ids: Vec<PageId> = self.pages.range(range).map(|(id, _)| *id).collect();
-        for id in ids.into_iter().filter(|id| !self.unwritten.contains(id)).collect::<Vec<_>>() {
-            self.remove(id);
-        }
+        let old: Vec<PageId> = self.pages.range(range).map(|(id, _)| *id).filter(|id| is_old(*id)).collect();
+        let (unwritten, clean): (Vec<_>, Vec<_>) =
+            old.into_iter().partition(|id| self.unwritten.contains(id));
+        clean.into_iter().for_each(|id| self.remove(id));
+        !unwritten.is_empty()
     }
 
     /// Makes a page the most recently used one, and adds it if it is not in memory.
@@ -284,7 +353,7 @@ impl<B> PageCache<B> {
             self.last += 1;
             let state = Fetch(self.last);
             let (valid, dirty) = (RangeSet::default(), RangeSet::default());
-            let page = Page { buffer: create(), valid, dirty, writing: None, used: 0, state };
+            let page = Page { buffer: create(), valid, dirty, writing: None, used: 0, state, pins: 0 };
             self.pages.insert(id, page);
         }
         self.unlist(id);
@@ -314,7 +383,9 @@ impl<B> PageCache<B> {
         let is_idle = page.writing.is_none();
         match (page.dirty.is_empty(), is_idle) {
             (true, true) => {
-                self.evictable.insert((page.used, id));
+                if page.pins == 0 {
+                    self.evictable.insert((page.used, id));
+                }
                 return;
             }
             (false, true) => {
@@ -330,10 +401,6 @@ impl<B> PageCache<B> {
 
     fn unwritten_of(&self, file: FileNumber) -> impl DoubleEndedIterator<Item = &PageId> {
         self.unwritten.range(PageId::new(file, PageIndex(0))..=last_of(file))
-    }
-
-    fn first_writable(&self, file: FileNumber) -> Option<PageId> {
-        self.unwritten_of(file).copied().find(|id| self.pages[id].writing.is_none())
     }
 
     /// Returns the dirty bytes of a page that can be written now.

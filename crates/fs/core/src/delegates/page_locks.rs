@@ -131,6 +131,11 @@ impl PageLocks {
         self.pages.get(&page)?.held.get(&holder).copied()
     }
 
+    /// Whether the holder waits for the page.
+    pub fn is_queued(&self, holder: HolderId, page: PageId) -> bool {
+        self.holders.get(&holder).is_some_and(|locked| locked.waits_for == Some(page))
+    }
+
     /// Returns true if no lock is held or queued.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.holders.is_empty()

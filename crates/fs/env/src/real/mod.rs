@@ -24,6 +24,7 @@ pub use shared::RealShared;
 use crate::{Address, Env, Processor};
 use std::future::Future;
 use std::io;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -89,6 +90,11 @@ impl RealEnv {
     /// keep those that the kernel chose.
     pub fn with_fd_floor(floor: i32) -> Self {
         Self { fd_floor: floor }
+    }
+
+    /// Takes over a descriptor of a regular file that the host program or its preload library has opened.
+    pub fn file(&self, fd: OwnedFd) -> RealFile {
+        RealFile::new(sys::Fd::from_raw(fd.into_raw_fd()).lifted(self.fd_floor), false)
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use weft_core::Nanos;
+use weft_core::{ByteLen, Nanos};
 
 /// Maximum time since a machine's boot when the world starts, in nanoseconds: one hour.
 const BOOT_SPREAD: u64 = 3_600_000_000_000;
@@ -211,6 +211,15 @@ impl Control {
     /// Configures the faults between machines.
     pub fn set_network_faults(&self, faults: NetworkFaults) {
         self.world.network.lock().faults = faults;
+    }
+
+    /// Sends `len` bytes between two machines outside of any connection, and returns the time of their arrival since the
+    /// world started. For models of programs and file systems whose own code does not run in this world.
+    pub fn transfer(&self, from: &SimEnv, to: &SimEnv, len: ByteLen) -> Nanos {
+        let now = self.world.now();
+        self.world.note(len.0 ^ (u64::from(from.machine().0) << 40) ^ (u64::from(to.machine().0) << 20));
+        let mut network = self.world.network.lock();
+        Nanos(network.model.arrival(Nanos(now), from.machine().0, to.machine().0, len).0.max(now))
     }
 
     /// Kills the process of `env` at once; its writes stay in the memory of its machine.

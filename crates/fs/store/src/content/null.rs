@@ -76,7 +76,7 @@ impl<E: Env> NullFile<E> {
     }
 
     pub async fn set_len(&self, len: ByteLen) -> Result<(), Fault> {
-        *self.meta.lock() = FileMeta { len, blocks_512: 0, mtime: self.env.wall() };
+        *self.meta.lock() = FileMeta { len, mtime: self.env.wall(), ..FileMeta::default() };
         Ok(())
     }
 

@@ -30,10 +30,13 @@ fn adjacent_pages_are_written_at_once_and_full_ones_first() {
     put(&mut cache, 4, bytes(0, 3));
     let write = cache.next_write(Cause::Full).expect("full pages");
     assert_eq!((write.range, write.parts.len()), (bytes(6, 35), 5), "with the partly dirty neighbors");
-    assert!(cache.next_write(Cause::Full).is_none() && cache.is_in_flight(FILE, 34));
-    assert!(!cache.is_in_flight(FILE, 35) && !cache.is_in_flight(FileNumber(8), 0));
+    assert!(cache.next_write(Cause::Full).is_none());
+    assert_eq!(cache.next_unwritten(FILE, PageIndex(0)), Some(PageIndex(0)), "in flight");
+    assert_eq!(cache.next_unwritten(FileNumber(8), PageIndex(0)), None);
     put(&mut cache, 4, bytes(1, 5));
-    assert!(cache.next_write(Cause::Flush(FILE)).is_some_and(|write| write.range == bytes(161, 162)));
+    assert!(cache.next_write(Cause::Flush(page(4), 0)).is_none(), "waits for its older bytes");
+    assert_eq!(cache.next_unwritten(FILE, PageIndex(5)), Some(PageIndex(20)));
+    assert!(cache.next_write(Cause::Flush(page(20), 0)).is_some_and(|write| write.range == bytes(161, 162)));
     assert!(cache.next_write(Cause::Pressure).is_none(), "page 4 waits for its older bytes");
     assert_eq!(cache.written(write.id, true), (FILE, bytes(6, 35)));
     let again = cache.next_write(Cause::Pressure).expect("written again meanwhile");
@@ -57,7 +60,7 @@ fn a_write_has_a_maximum_length() {
     put(&mut cache, 23, bytes(0, PAGE));
     put(&mut cache, 22, bytes(PAGE - 1, PAGE));
     put(&mut cache, 21, bytes(PAGE - 1, PAGE));
-    let flushed = cache.next_write(Cause::Flush(FILE)).expect("dirty pages");
+    let flushed = cache.next_write(Cause::Flush(page(20), 0)).expect("dirty pages");
     assert_eq!(flushed.range, bytes(160, 167), "a gap follows");
 }
 
@@ -87,20 +90,51 @@ fn old_bytes_of_a_fetch_are_refused() {
     let (_, gaps, fetch) = cache.read(page(0), bytes(0, 8), new).expect("room");
     assert_eq!(gaps, [bytes(0, 8)]);
     put(&mut cache, 0, bytes(2, 4));
-    let (_, missing) = cache.fill(page(0), fetch, bytes(0, 6)).expect("the page has not changed in the file");
-    assert_eq!(missing, [bytes(0, 2), bytes(4, 6)]);
-    cache.truncate(FILE, 3);
-    assert!(cache.fill(page(0), fetch, bytes(0, 8)).is_none(), "read before the truncation");
+    let fill = cache.fill(page(0), fetch, bytes(0, 6)).expect("the page has not changed in the file");
+    assert_eq!((fill.missing, fill.is_alone), (vec![bytes(0, 2), bytes(4, 6)], false));
+    let write = cache.next_write(Cause::Flush(page(0), 0)).expect("dirty bytes");
+    cache.written(write.id, true);
+    cache.forget_range(FILE, bytes(3, u64::MAX));
+    assert!(cache.fill(page(0), fetch, bytes(0, 8)).is_none(), "read before the range was dropped");
+    put(&mut cache, 0, bytes(2, 3));
     assert_eq!((cache.dirty_bytes(), cache.unwritten_end(FILE)), (1, Some(3)));
     let (_, gaps, fetch) = cache.read(page(0), bytes(0, 8), new).expect("room");
     assert_eq!(gaps, [bytes(3, 8)]);
-    let write = cache.next_write(Cause::Flush(FILE)).expect("a dirty byte");
+    let write = cache.next_write(Cause::Flush(page(0), 0)).expect("a dirty byte");
     cache.written(write.id, false);
     assert!(cache.fill(page(0), fetch, bytes(3, 8)).is_none(), "read before the failed write");
     let (_, gaps, fetch) = cache.read(page(0), bytes(0, 8), new).expect("room");
     assert_eq!(gaps, [bytes(2, 8)], "the failed bytes are read from the file");
-    cache.forget_clean(FILE);
+    assert!(!cache.forget_clean(FILE, |_| true));
     assert!(cache.is_empty() && cache.fill(page(0), fetch, bytes(2, 8)).is_none());
+}
+
+#[test]
+fn old_pages_are_dropped_unless_they_have_unwritten_bytes() {
+    let mut cache = cache(3);
+    let new = || vec![0; PAGE as usize];
+    put(&mut cache, 0, bytes(0, 1));
+    for index in [1, 2] {
+        let (_, _, fetch) = cache.read(page(index), bytes(0, 2), new).expect("room");
+        assert!(cache.fill(page(index), fetch, bytes(0, 8)).expect("unchanged").is_alone);
+    }
+    assert!(cache.forget_clean(FILE, |id| id.index.0 < 2), "page 0 is dirty");
+    assert_eq!((cache.len(), cache.pages_of(FILE)), (2, (2, 1)));
+    assert!(cache.evict() && !cache.evict() && cache.len() == 1);
+    cache.set_pages_max(1);
+    assert_eq!(cache.write(page(5), bytes(0, 1), new).err(), Some(NoRoom));
+}
+
+#[test]
+fn a_page_that_is_being_fetched_stays() {
+    let mut cache = cache(1);
+    let new = || vec![0; PAGE as usize];
+    assert!(cache.read(page(1), bytes(0, 2), new).is_ok());
+    cache.pin(page(1));
+    assert_eq!(cache.read(page(2), bytes(0, 2), new).err(), Some(NoRoom));
+    cache.unpin(page(1));
+    assert!(cache.read(page(2), bytes(0, 2), new).is_ok());
+    cache.unpin(page(1));
 }
 
 mod model {
@@ -191,8 +225,9 @@ mod model {
             }
             let (id, fetch, fetched) = self.fetches.swap_remove(which % self.fetches.len());
             for (gap, found) in fetched {
-                let Some((buffer, missing)) = self.cache.fill(id, fetch, gap) else { continue };
-                for range in missing {
+                let Some(fill) = self.cache.fill(id, fetch, gap) else { continue };
+                let buffer = fill.buffer;
+                for range in fill.missing {
                     let from = (range.start() - gap.start()) as usize;
                     let part = &found[from..from + range.len() as usize];
                     buffer[range.start() as usize..range.end() as usize].copy_from_slice(part);
@@ -201,16 +236,23 @@ mod model {
         }
 
         fn start_write(&mut self, cause: u8) -> bool {
-            let cause = [Cause::Full, Cause::Pressure, Cause::Flush(FILE)][usize::from(cause)];
+            let flushed = self.cache.next_unwritten(FILE, PageIndex(0)).unwrap_or(PageIndex(0));
+            let causes = [Cause::Full, Cause::Pressure, Cause::Flush(PageId::new(FILE, flushed), 0)];
+            let cause = causes[usize::from(cause)];
             let Some(write) = self.cache.next_write(cause) else { return false };
+            let write = self.copied(write);
+            self.writes.push(write);
+            true
+        }
+
+        fn copied(&self, write: WriteBack) -> (WriteBack, Vec<u8>) {
             let mut copy = Vec::new();
             for (id, part) in &write.parts {
                 let buffer = self.cache.buffer(*id).expect("in memory");
                 copy.extend_from_slice(&buffer[part.start() as usize..part.end() as usize]);
             }
             assert_eq!(copy.len() as u64, write.range.len());
-            self.writes.push((write, copy));
-            true
+            (write, copy)
         }
 
         fn end_write(&mut self, which: usize, has_succeeded: bool) {
@@ -235,10 +277,18 @@ mod model {
         }
 
         fn truncate(&mut self, len: u64) {
-            if self.cache.is_in_flight(FILE, len) {
-                return;
+            let mut from = PageIndex(0);
+            while let Some(index) = self.cache.next_unwritten(FILE, from) {
+                match self.cache.next_write(Cause::Flush(PageId::new(FILE, index), 0)) {
+                    Some(write) => {
+                        let write = self.copied(write);
+                        self.writes.push(write);
+                    }
+                    None => self.end_write(0, true),
+                }
+                from = index;
             }
-            self.cache.truncate(FILE, len);
+            self.cache.forget_range(FILE, bytes(len, u64::MAX));
             self.file[len as usize..].fill(0);
             self.expected[len as usize..].fill(0);
         }
@@ -251,7 +301,7 @@ mod model {
                 Step::StartWrite(cause) => drop(self.start_write(cause)),
                 Step::EndWrite(which, has_succeeded) => self.end_write(which, has_succeeded),
                 Step::Truncate(len) => self.truncate(len),
-                Step::Forget => self.cache.forget_clean(FILE),
+                Step::Forget => drop(self.cache.forget_clean(FILE, |_| true)),
             }
             assert!(self.cache.len() <= 4);
             let dirty: u64 = self.cache.pages.values().map(|page| page.dirty.bytes()).sum();

@@ -1,0 +1,157 @@
+//! The interface of a file system, which programs, commands and delegates use in place of a particular one.
+//!
+//! | implementation | file | names |
+//! | --- | --- | --- |
+//! | Weft | [`OpenFile`](crate::OpenFile) | [`Client`](crate::Client) |
+//! | a directory of the host's own file systems | [`HostFile`](crate::HostFile) | paths of the host |
+//! | delegates in front of either | [`DelegatedFile`](crate::DelegatedFile) | those of the file system behind |
+
+use crate::error::Result;
+use std::io::{IoSlice, IoSliceMut};
+use weft_core::{ByteLen, Extent, FileOffset};
+
+/// A piece of a list read: its place in the file, and the memory to fill.
+#[derive(Debug)]
+pub struct ReadPiece<'a> {
+    /// First byte.
+    pub offset: FileOffset,
+    /// Destination.
+    pub buffer: IoSliceMut<'a>,
+}
+
+/// A piece of a list write: its place in the file, and the bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct WritePiece<'a> {
+    /// First byte.
+    pub offset: FileOffset,
+    /// Bytes to write.
+    pub bytes: &'a [u8],
+}
+
+/// An open file of any file system. Clones of the handle, if it has any, share it; dropping the last one closes it.
+pub trait FileHandle: Send + Sync + 'static {
+    /// Reads into `bufs` from `offset`, and returns the number of bytes read, which is less than requested only at the
+    /// end of the file.
+    ///
+    /// # Errors
+    /// Errors of pread(2).
+    async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: FileOffset) -> Result<usize>;
+
+    /// Writes `bufs` at `offset`, and returns the number of bytes written, which is less than given only after an error
+    /// in the middle.
+    ///
+    /// # Errors
+    /// Errors of pwrite(2).
+    async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize>;
+
+    /// Reads several pieces and returns the number of bytes of each.
+    ///
+    /// # Errors
+    /// As for [`read_at`](Self::read_at); some pieces may have been read.
+    async fn read_list(&self, pieces: &mut [ReadPiece<'_>]) -> Result<Vec<usize>> {
+        let mut done = Vec::with_capacity(pieces.len());
+        for ReadPiece { offset, buffer } in pieces {
+            done.push(self.read_at(&mut [IoSliceMut::new(buffer)], *offset).await?);
+        }
+        Ok(done)
+    }
+
+    /// Writes several pieces, in their order, completely.
+    ///
+    /// # Errors
+    /// As for [`write_at`](Self::write_at); some pieces may have been written.
+    async fn write_list(&self, pieces: &[WritePiece<'_>]) -> Result<()> {
+        for WritePiece { offset, bytes } in pieces {
+            write_all(self, bytes, *offset).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes `bufs` at the end of the file, and returns the place and the number of bytes.
+    ///
+    /// # Errors
+    /// Errors of write(2).
+    async fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)>;
+
+    /// Returns the size.
+    ///
+    /// # Errors
+    /// Errors of fstat(2).
+    async fn size(&self) -> Result<ByteLen>;
+
+    /// Cuts or extends the file.
+    ///
+    /// # Errors
+    /// Errors of ftruncate(2).
+    async fn truncate(&self, size: ByteLen) -> Result<()>;
+
+    /// Makes bytes and size durable.
+    ///
+    /// # Errors
+    /// Errors of fsync(2).
+    async fn sync(&self) -> Result<()>;
+
+    /// Punches a hole; the size stays.
+    ///
+    /// # Errors
+    /// Errors of fallocate(2).
+    async fn punch(&self, extent: Extent) -> Result<()>;
+
+    /// Returns the first data at or after `offset`; `None` if there is none.
+    ///
+    /// # Errors
+    /// Errors of lseek(2).
+    async fn seek_data(&self, offset: FileOffset) -> Result<Option<FileOffset>>;
+
+    /// Returns the first hole at or after `offset`; `None` after the end of the file.
+    ///
+    /// # Errors
+    /// Errors of lseek(2).
+    async fn seek_hole(&self, offset: FileOffset) -> Result<Option<FileOffset>>;
+
+    /// Closes the file, and reports what a close of the file system reports.
+    ///
+    /// # Errors
+    /// Errors of close(2).
+    async fn close(self) -> Result<()>
+    where
+        Self: Sized;
+}
+
+/// Writes all of `bytes`.
+///
+/// # Errors
+/// As for [`FileHandle::write_at`].
+pub async fn write_all<F: FileHandle + ?Sized>(
+    file: &F,
+    mut bytes: &[u8],
+    mut offset: FileOffset,
+) -> Result<()> {
+    while !bytes.is_empty() {
+        let done = file.write_at(&[IoSlice::new(bytes)], offset).await?;
+        bytes = &bytes[done..];
+        offset.0 += done as u64;
+    }
+    Ok(())
+}
+
+/// Reads until `buffer` is full or the file ends; returns the number of bytes.
+///
+/// # Errors
+/// As for [`FileHandle::read_at`].
+pub async fn read_all<F: FileHandle + ?Sized>(
+    file: &F,
+    buffer: &mut [u8],
+    offset: FileOffset,
+) -> Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let part = &mut buffer[done..];
+        let read = file.read_at(&mut [IoSliceMut::new(part)], FileOffset(offset.0 + done as u64)).await?;
+        if read == 0 {
+            break;
+        }
+        done += read;
+    }
+    Ok(done)
+}

@@ -1,0 +1,154 @@
+//! The file system behind the delegates.
+
+use std::ffi::OsStr;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use weft_client::{Client, Error, FileHandle, HandleToken, HostFile, OpenFile, Result};
+use weft_core::{ByteLen, Extent, FileOffset};
+use weft_env::{Dir, Env, File, OpenMode};
+use weft_wire::Errno;
+use weft_wire::delegate::FileSource;
+
+/// Opens the files that ranks register.
+pub trait Underlying<E: Env>: Send + Sync + 'static {
+    /// An open file.
+    type File: FileHandle;
+
+    /// Opens a file that a rank has open. `attached` is the descriptor that came with [`FileSource::Descriptor`]; `name`
+    /// is for messages.
+    ///
+    /// # Errors
+    /// Errors of open(2); `ESTALE` if the path leads to another file.
+    fn open(
+        &self,
+        source: &FileSource,
+        attached: Option<E::File>,
+        write: bool,
+        name: &[u8],
+    ) -> impl Future<Output = Result<Self::File>>;
+}
+
+/// Files of the host and of Weft.
+pub struct HostOrWeft<E: Env> {
+    env: E,
+    weft: Option<Client<E>>,
+}
+
+impl<E: Env> HostOrWeft<E> {
+    /// Serves files of the host, and files of Weft if there is a client.
+    pub fn new(env: E, weft: Option<Client<E>>) -> Self {
+        Self { env, weft }
+    }
+
+    /// Opens a path of this host, and returns the inode number, too.
+    async fn open_path(&self, path: &Path, write: bool) -> io::Result<(E::File, u64)> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let mode = if write { OpenMode::WRITE } else { OpenMode::READ };
+        let file = self.env.dir(folder).await?.open(name, mode).await?;
+        let inode = file.meta().await?.inode;
+        Ok((file, inode))
+    }
+}
+
+/// A file of the host or of Weft.
+pub enum HostOrWeftFile<E: Env> {
+    /// A file of the host.
+    Host(HostFile<E>),
+    /// A file of Weft.
+    Weft(Box<OpenFile<E>>),
+}
+
+impl<E: Env> Underlying<E> for HostOrWeft<E> {
+    type File = HostOrWeftFile<E>;
+
+    async fn open(
+        &self,
+        source: &FileSource,
+        attached: Option<E::File>,
+        write: bool,
+        name: &[u8],
+    ) -> Result<HostOrWeftFile<E>> {
+        let refused = |errno, why| Error::Misuse { errno, why };
+        match source {
+            FileSource::Descriptor => {
+                let file =
+                    attached.ok_or(refused(Errno::EBADF, "the descriptor of the file did not arrive"))?;
+                Ok(HostOrWeftFile::Host(HostFile::new(file, name.to_vec())))
+            }
+            FileSource::Path { path, inode } => {
+                let path = Path::new(OsStr::from_bytes(path));
+                let opened = self.open_path(path, write).await;
+                let (file, found) = opened.map_err(|error| HostFile::<E>::failure(name, &error))?;
+                if found != *inode {
+                    const OTHER: &str = "the path leads to another file on the delegate's host: mount the same file \
+                                         system at the same place on all hosts";
+                    return Err(refused(Errno::ESTALE, OTHER));
+                }
+                Ok(HostOrWeftFile::Host(HostFile::new(file, name.to_vec())))
+            }
+            FileSource::Token(token) => {
+                const NO_CLUSTER: &str = "the delegates were started without a cluster file";
+                let weft = self.weft.as_ref().ok_or(refused(Errno::ENXIO, NO_CLUSTER))?;
+                let token = HandleToken::decode(token).ok_or(refused(Errno::EPROTO, "a damaged token"))?;
+                Ok(HostOrWeftFile::Weft(Box::new(weft.adopt(&token).await?)))
+            }
+        }
+    }
+}
+
+macro_rules! either {
+    ($self:ident, $file:ident => $call:expr) => {
+        match $self {
+            HostOrWeftFile::Host($file) => $call,
+            HostOrWeftFile::Weft($file) => $call,
+        }
+    };
+}
+
+impl<E: Env> FileHandle for HostOrWeftFile<E> {
+    async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: FileOffset) -> Result<usize> {
+        either!(self, file => file.read_at(bufs, offset).await)
+    }
+
+    async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
+        either!(self, file => file.write_at(bufs, offset).await)
+    }
+
+    async fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)> {
+        either!(self, file => file.append(bufs).await)
+    }
+
+    async fn size(&self) -> Result<ByteLen> {
+        either!(self, file => file.size().await)
+    }
+
+    async fn truncate(&self, size: ByteLen) -> Result<()> {
+        either!(self, file => file.truncate(size).await)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        either!(self, file => file.sync().await)
+    }
+
+    async fn punch(&self, extent: Extent) -> Result<()> {
+        either!(self, file => file.punch(extent).await)
+    }
+
+    async fn seek_data(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
+        either!(self, file => file.seek_data(offset).await)
+    }
+
+    async fn seek_hole(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
+        either!(self, file => file.seek_hole(offset).await)
+    }
+
+    async fn close(self) -> Result<()> {
+        match self {
+            Self::Host(file) => file.close().await,
+            Self::Weft(file) => file.close().await,
+        }
+    }
+}
