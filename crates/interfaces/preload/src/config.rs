@@ -7,6 +7,7 @@
 use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use weft_config::job::DELEGATES_VARIABLE;
 
 /// Settings of this process.
 pub struct Config {
@@ -14,6 +15,10 @@ pub struct Config {
     pub mount: Vec<u8>,
     /// Whether shared writable mappings are emulated by writing back changed pages, instead of rejected.
     pub mmap_writeback: bool,
+    /// Whether bytes of files go through the delegates of a job.
+    pub delegates: bool,
+    /// Directories of the host whose files are served through delegates.
+    pub over: Vec<crate::over::Directory>,
     /// Set of the first bytes of the prefix's components: one bit for each of the 256 values.
     first_bytes: [u64; 4],
 }
@@ -24,7 +29,7 @@ impl Config {
         for name in crate::pathname::names(&mount) {
             first_bytes[usize::from(name[0] >> 6)] |= 1 << (name[0] & 63);
         }
-        Self { mount, mmap_writeback, first_bytes }
+        Self { mount, mmap_writeback, delegates: false, over: Vec::new(), first_bytes }
     }
 
     /// Whether a component of the prefix starts with `byte`: the cheap check for relative paths.
@@ -89,7 +94,11 @@ pub fn read() -> &'static Config {
         mount = b"/weft".to_vec();
     }
     let mmap_writeback = variable("WEFT_MMAP_SHARED") == Some(b"writeback");
-    let made = Box::leak(Box::new(Config::new(mount, mmap_writeback)));
+    let delegates = variable(DELEGATES_VARIABLE).is_some_and(|value| !value.is_empty());
+    let over = if delegates { crate::over::directories() } else { Vec::new() };
+    let made = Config { delegates, over, ..Config::new(mount, mmap_writeback) };
+    let made = Box::leak(Box::new(made));
+    crate::over::ON.store(!made.over.is_empty(), Ordering::Relaxed);
     CONFIG.store(made, Ordering::Release);
     made
 }

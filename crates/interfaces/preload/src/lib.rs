@@ -18,8 +18,12 @@
 //!    |
 //! open       open file descriptions;  table: descriptor -> description
 //!    |
-//! backend    the client of Weft
+//! backend    the client of Weft; delegates in front of it or of a file of the host
 //! ```
+//!
+//! Files below directories that delegates serve (`over`) are opened by the kernel. Hooks that move bytes find their
+//! descriptors in the same table, and `backend::File` sends the bytes to the delegates; hooks of names, attributes and
+//! locks leave them to the kernel (`serve::on_weft_fd`).
 //!
 //! `docs/reference/preload.md` lists the intended differences from a kernel file system.
 //!
@@ -41,9 +45,11 @@
 //! # Invariants
 //!
 //! * A Weft descriptor is always also a descriptor of the kernel (a placeholder), so that numbers never clash. The
-//!   placeholder's offset is the file position, so that dup, fork and exec share it as POSIX requires.
+//!   placeholder's offset is the file position, so that dup, fork and exec share it as POSIX requires. A file of the host
+//!   has the kernel's own descriptor in the place of a placeholder.
 //! * Until the constructor has run, no hook allocates, takes a lock or reads the environment.
-//! * A call on a foreign file allocates nothing: it may come from inside the program's allocator.
+//! * A call on a foreign file allocates nothing: it may come from inside the program's allocator. That includes the check
+//!   whether delegates serve a file that the kernel has opened.
 //! * While a thread is inside the client, its own calls go straight to libc (`guard`).
 //! * A successful call does not change `errno`.
 #![allow(unsafe_op_in_unsafe_fn)] // A hook's pointers are as valid as its C caller made them.
@@ -64,6 +70,7 @@ mod lifecycle;
 mod limits;
 mod lock;
 mod open;
+mod over;
 mod pathname;
 mod placeholder;
 mod route;

@@ -9,6 +9,7 @@ use crate::{backend, guard, hooks, pathname, placeholder, route, table};
 use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 use std::sync::{Once, OnceLock};
+use weft_config::job::{DELEGATE_KEY_VARIABLE, DELEGATES_VARIABLE, OVER_VARIABLE};
 
 const CWD: &str = "WEFT_CWD";
 const INHERIT: &str = "WEFT_INHERIT";
@@ -35,6 +36,7 @@ static SETTINGS: OnceLock<Vec<CString>> = OnceLock::new();
 fn keep_settings() {
     let names = ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_KEY", "WEFT_TRANSPORT"];
     let names = names.into_iter().chain(crate::trace::VARIABLES);
+    let names = names.chain([DELEGATES_VARIABLE, DELEGATE_KEY_VARIABLE, OVER_VARIABLE]);
     let keep = |name: &str| {
         Some(CString::new([name.as_bytes(), b"=", variable(name)?].concat()).unwrap_or_default())
     };
@@ -51,6 +53,7 @@ unsafe extern "C" fn at_start() {
     crate::config::read();
     keep_settings();
     crate::trace::at_start();
+    hooks::mpi::at_start();
     if let Some(text) = variable(CWD)
         && let Some(rest) = pathname::below(&crate::config::config().mount, text)
         && let Some(text) = pathname::tidy(rest)
@@ -62,6 +65,7 @@ unsafe extern "C" fn at_start() {
             let _ = inherit(item);
         }
     }
+    crate::over::register_inherited();
 }
 
 /// Takes over one inherited descriptor: `fd:flags:directory:token in hex:path in hex:byte of its locks`.

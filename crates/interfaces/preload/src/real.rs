@@ -110,26 +110,25 @@ macro_rules! hook_one {
 /// If a symbolic link leads out of the mount, the real function is called with the path that the link leads to. If the
 /// real function finds nothing because a foreign symbolic link leads into the mount, the body serves that path.
 ///
-/// With `, if condition |open| { body }`, a call for which the condition holds refers to the descriptor `dirfd` itself.
+/// With `over { result }`, this result replaces that of the real function if directories of the host are served through
+/// delegates. With `, if condition |open| { body }`, a call for which the condition holds refers to the descriptor `dirfd`
+/// itself.
 /// `trace` works as in `hook!`.
 macro_rules! path_hook {
-    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$weft_path:ident| $body:block) => {
-        $( path_hook_one! { $name $args -> $ret, ($dir, $path) |$weft_path| $body } )+
-    };
-    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$weft_path:ident| $body:block,
-        if $empty:expr, |$open:pat_param| $fd_body:block) => {
-        $( path_hook_one! { $name $args -> $ret, ($dir, $path) |$weft_path| $body, if $empty, |$open| $fd_body } )+
+    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$weft_path:ident| $body:block
+        $(over $over:block)? $(, if $empty:expr, |$open:pat_param| $fd_body:block)?) => {
+        path_hook! { @plain [$($name),+] $args -> $ret,
+            (($dir, $path) |$weft_path| $body $(over $over)? $(, if $empty, |$open| $fd_body)?) }
     };
     ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$weft_path:ident| $body:block
+        $(over $over:block)? $(, if $empty:expr, |$open:pat_param| $fd_body:block)?
         trace |$start:pat_param, $done:ident| $after:block) => {
         path_hook! { @traced [$($name),+] $args -> $ret,
-            (($dir, $path) |$weft_path| $body), |$start, $done| $after }
+            (($dir, $path) |$weft_path| $body $(over $over)? $(, if $empty, |$open| $fd_body)?),
+            |$start, $done| $after }
     };
-    ([$($name:ident),+ $(,)?] $args:tt -> $ret:ty, ($dir:expr, $path:ident) |$weft_path:ident| $body:block,
-        if $empty:expr, |$open:pat_param| $fd_body:block
-        trace |$start:pat_param, $done:ident| $after:block) => {
-        path_hook! { @traced [$($name),+] $args -> $ret,
-            (($dir, $path) |$weft_path| $body, if $empty, |$open| $fd_body), |$start, $done| $after }
+    (@plain [$($name:ident),+] $args:tt -> $ret:ty, $how:tt) => {
+        $( path_hook_one! { @whole $name $args -> $ret, $how } )+
     };
     (@traced [$($name:ident),+] $args:tt -> $ret:ty, $how:tt, |$start:pat_param, $done:ident| $after:block) => {
         $( traced_one! { $name $args -> $ret, path_hook_one, $how, $crate::trace::begin(),
@@ -140,11 +139,11 @@ macro_rules! path_hook {
 macro_rules! path_hook_one {
     (@plain $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty,
         ($dir:expr, $path:ident) |$weft_path:ident| $body:block
-        $(, if $empty:expr, |$open:pat_param| $fd_body:block)?) => {
+        $(over $over:block)? $(, if $empty:expr, |$open:pat_param| $fd_body:block)?) => {
         #[inline(always)]
         unsafe fn untraced($($arg: $ty),*) -> $ret {
             $(
-                if $empty && let Some(result) = $crate::serve::on_fd($dir, |$open| $fd_body) {
+                if $empty && let Some(result) = $crate::serve::on_weft_fd($dir, |$open| $fd_body) {
                     return result;
                 }
             )?
@@ -156,7 +155,16 @@ macro_rules! path_hook_one {
                     None => kept.as_ref().map_or($path, |moved| moved.as_ptr()),
                 },
             };
-            let result = real!($name: fn($($ty),*) -> $ret)($($arg),*);
+            #[allow(unused_labels)]
+            let result: $ret = 'result: {
+                $(
+                    if $crate::over::is_on() {
+                        let over: $ret = $over;
+                        break 'result over;
+                    }
+                )?
+                real!($name: fn($($ty),*) -> $ret)($($arg),*)
+            };
             if $crate::serve::Outcome::is_missing(&result)
                 && let Some(way) = $crate::route::follow_foreign($dir, $path)
                 && let Some(result) = $crate::serve::on_way(way, &mut kept, |$weft_path| $body)
@@ -166,7 +174,7 @@ macro_rules! path_hook_one {
             result
         }
     };
-    ($name:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty, $($how:tt)*) => {
+    (@whole $name:ident ( $($arg:ident : $ty:ty),* $(,)? ) -> $ret:ty, ($($how:tt)*)) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             path_hook_one! { @plain $name ($($arg: $ty),*) -> $ret, $($how)* }

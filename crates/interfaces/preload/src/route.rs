@@ -185,7 +185,9 @@ unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
             None => relative_foreign(dir, bytes),
         };
     }
-    let Some(open) = table::get(dir) else { return relative_foreign(dir, bytes) };
+    let Some(open) = table::get(dir).filter(|open| !open.is_host()) else {
+        return relative_foreign(dir, bytes);
+    };
     let dir_text = open.path();
     let joined = pathname::join(&dir_text, bytes);
     let Some(text) = pathname::tidy(&joined) else {

@@ -1,11 +1,12 @@
 //! Conversion from internal results (`Result`, Weft paths) to those of C (`errno`, -1, null).
 
 use crate::errno::{self, Fail, Res};
-use crate::open::Open;
+use crate::open::{Open, settle};
 use crate::route::{self, Route, WeftPath};
 use crate::{guard, sys, table};
 use std::ffi::{CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// C result with a value that represents failure.
 pub trait Outcome: Sized {
@@ -58,16 +59,23 @@ pub fn answer<T: Outcome>(work: impl FnOnce() -> Res<T>) -> T {
     }
 }
 
-/// Serves a call on `fd` if that is a Weft descriptor.
+/// Serves a call that moves bytes of `fd` or its position, if that is a registered descriptor. In a call of MPI-IO the
+/// bytes may move later.
 #[inline]
-pub fn on_fd<T: Outcome>(fd: c_int, work: impl FnOnce(&Open) -> Res<T>) -> Option<T> {
+pub fn on_transfer<T: Outcome>(fd: c_int, work: impl FnOnce(&Arc<Open>) -> Res<T>) -> Option<T> {
     if !table::is_ours(fd) {
         return None;
     }
-    on_fd_of_ours(fd, work)
+    on_registered(fd, work)
 }
 
-fn on_fd_of_ours<T: Outcome>(fd: c_int, work: impl FnOnce(&Open) -> Res<T>) -> Option<T> {
+/// Serves another call on the contents of `fd` if that is a registered descriptor.
+#[inline]
+pub fn on_fd<T: Outcome>(fd: c_int, work: impl FnOnce(&Arc<Open>) -> Res<T>) -> Option<T> {
+    on_transfer(fd, |open| settle().and_then(|()| work(open)))
+}
+
+fn on_registered<T: Outcome>(fd: c_int, work: impl FnOnce(&Arc<Open>) -> Res<T>) -> Option<T> {
     if guard::inside() {
         return None;
     }
@@ -75,13 +83,24 @@ fn on_fd_of_ours<T: Outcome>(fd: c_int, work: impl FnOnce(&Open) -> Res<T>) -> O
     Some(answer(|| work(&open)))
 }
 
-/// Serves a call on `fd` if that is a Weft descriptor, for functions that return the error number.
+/// Serves a call that concerns names, attributes or locks of `fd` if that is a descriptor of Weft. The kernel serves
+/// those of other files.
+#[inline]
+pub fn on_weft_fd<T: Outcome>(fd: c_int, work: impl FnOnce(&Arc<Open>) -> Res<T>) -> Option<T> {
+    if !table::is_weft(fd) {
+        return None;
+    }
+    on_registered(fd, work)
+}
+
+/// Serves a call that concerns the bytes of `fd` if that is a registered descriptor, for functions that return the error
+/// number.
 pub fn on_fd_number(fd: c_int, work: impl FnOnce(&Open) -> Res<()>) -> Option<c_int> {
     if !table::is_ours(fd) || guard::inside() {
         return None;
     }
     let open = table::get(fd)?;
-    Some(match inside(|| work(&open)) {
+    Some(match inside(|| settle().and_then(|()| work(&open))) {
         Ok(()) => 0,
         Err(fail) => fail.report(),
     })

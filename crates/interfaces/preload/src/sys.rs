@@ -1,6 +1,6 @@
 //! Raw system calls on objects of the kernel: placeholders, `/proc`, signals. None of them reaches a hook.
 
-use std::ffi::{CStr, CString, c_int, c_long};
+use std::ffi::{CStr, CString, c_char, c_int, c_long};
 
 fn check(result: isize) -> Result<i64, i32> {
     // Errors are the last 4,095 values.
@@ -91,8 +91,11 @@ macro_rules! raw {
         raw!($number, $a, $b, $c, 0usize)
     };
     ($number:ident, $a:expr, $b:expr, $c:expr, $d:expr) => {
+        raw!($number, $a, $b, $c, $d, 0usize)
+    };
+    ($number:ident, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr) => {
         // SAFETY: the callers of this module pass valid pointers and lengths.
-        check(unsafe { syscall(libc::$number, [$a.word(), $b.word(), $c.word(), $d.word(), 0, 0]) })
+        check(unsafe { syscall(libc::$number, [$a.word(), $b.word(), $c.word(), $d.word(), $e.word(), 0]) })
     };
 }
 
@@ -116,6 +119,42 @@ pub fn open(path: &CStr, flags: c_int, mode: u32) -> Result<c_int, i32> {
     raw!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode).map(|n| n as c_int)
 }
 
+/// Opens the path of a program.
+///
+/// # Safety
+/// `path` is a C string or null.
+pub unsafe fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: u32) -> Result<c_int, i32> {
+    raw!(SYS_openat, dir, path, flags, mode).map(|n| n as c_int)
+}
+
+/// Opens the path of a program with the `struct open_how` in `how`.
+///
+/// # Safety
+/// `path` is a C string or null.
+pub unsafe fn openat2(dir: c_int, path: *const c_char, how: &[u8]) -> Result<c_int, i32> {
+    raw!(SYS_openat2, dir, path, how.as_ptr(), how.len()).map(|n| n as c_int)
+}
+
+pub fn ftruncate(fd: c_int, len: i64) -> Result<(), i32> {
+    raw!(SYS_ftruncate, fd, len).map(drop)
+}
+
+/// Cuts or extends the file at the path of a program.
+///
+/// # Safety
+/// `path` is a C string or null.
+pub unsafe fn truncate(path: *const c_char, len: i64) -> Result<(), i32> {
+    raw!(SYS_truncate, path, len).map(drop)
+}
+
+pub fn fallocate(fd: c_int, mode: c_int, offset: i64, len: i64) -> Result<(), i32> {
+    raw!(SYS_fallocate, fd, mode, offset, len).map(drop)
+}
+
+pub fn syncfs(fd: c_int) -> Result<(), i32> {
+    raw!(SYS_syncfs, fd).map(drop)
+}
+
 pub fn memfd(name: &CStr, flags: u32) -> Result<c_int, i32> {
     raw!(SYS_memfd_create, name.as_ptr(), flags).map(|n| n as c_int)
 }
@@ -133,6 +172,31 @@ pub fn fstatat(dir: c_int, path: &CStr, flags: c_int) -> Result<libc::stat, i32>
     let mut out: libc::stat = unsafe { std::mem::zeroed() };
     raw!(SYS_newfstatat, dir, path.as_ptr(), &mut out as *mut libc::stat, flags)?;
     Ok(out)
+}
+
+/// Returns the attributes of the path of a program.
+///
+/// # Safety
+/// `path` is a C string or null.
+pub unsafe fn fstatat_of(dir: c_int, path: *const c_char, flags: c_int) -> Result<libc::stat, i32> {
+    // SAFETY: all zeros is a valid `stat`.
+    let mut out: libc::stat = unsafe { std::mem::zeroed() };
+    raw!(SYS_newfstatat, dir, path, &mut out as *mut libc::stat, flags)?;
+    Ok(out)
+}
+
+/// Stores the extended attributes of the path of a program in `out`.
+///
+/// # Safety
+/// `path` is a C string or null, `out` is writable.
+pub unsafe fn statx(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: u32,
+    out: *mut libc::statx,
+) -> Result<(), i32> {
+    raw!(SYS_statx, dir, path, flags, mask, out).map(drop)
 }
 
 /// Whether `path` is missing or not a link: a cheap check for the many names that are missing.
@@ -166,10 +230,17 @@ pub fn directory_path(dir: c_int, buffer: &mut [u8; libc::PATH_MAX as usize]) ->
     let len = if dir == libc::AT_FDCWD {
         raw!(SYS_getcwd, buffer.as_mut_ptr(), buffer.len()).ok()? - 1
     } else {
-        let mut name = [0u8; 32];
-        let name = number_path(dir, &mut name)?;
-        raw!(SYS_readlinkat, libc::AT_FDCWD, name.as_ptr(), buffer.as_mut_ptr(), buffer.len()).ok()?
+        return descriptor_path(dir, buffer);
     };
+    let path = buffer.get(..len as usize)?;
+    path.starts_with(b"/").then_some(path)
+}
+
+/// Returns the path of a descriptor as the kernel names it. Does not allocate.
+pub fn descriptor_path(fd: c_int, buffer: &mut [u8; libc::PATH_MAX as usize]) -> Option<&[u8]> {
+    let mut name = [0u8; 32];
+    let name = number_path(fd, &mut name)?;
+    let len = raw!(SYS_readlinkat, libc::AT_FDCWD, name.as_ptr(), buffer.as_mut_ptr(), buffer.len()).ok()?;
     let path = buffer.get(..len as usize)?;
     path.starts_with(b"/").then_some(path)
 }

@@ -1,4 +1,5 @@
-//! Table of Weft descriptors: a two-level array of pointers to entries that are never unmapped.
+//! Table of registered descriptors, those of Weft files and of files of the host that delegates serve: a two-level array
+//! of pointers to entries that are never unmapped.
 //!
 //! A lookup takes no lock. It pins the entry and then checks that the number still refers to it. The last thread that
 //! unpins a removed entry drops its value. Entries are reused but never freed, so that a late pin of an entry that
@@ -86,13 +87,19 @@ fn slot_made(fd: c_int) -> Option<&'static AtomicPtr<Entry>> {
     slot(fd)
 }
 
-/// Whether `fd` is a Weft descriptor: the cheap check with which every hook starts.
+/// Whether `fd` is registered: the cheap check with which every hook starts.
 #[inline]
 pub fn is_ours(fd: c_int) -> bool {
     slot(fd).is_some_and(|slot| !slot.load(Relaxed).is_null())
 }
 
-/// Returns the open file of `fd` if it is a Weft descriptor.
+/// Whether `fd` is a descriptor of a Weft file, whose names, attributes and locks are not the kernel's.
+#[inline]
+pub fn is_weft(fd: c_int) -> bool {
+    is_ours(fd) && get(fd).is_some_and(|open| !open.is_host())
+}
+
+/// Returns the open file of `fd` if it is registered.
 pub fn get(fd: c_int) -> Option<Pin> {
     let slot = slot(fd)?;
     loop {
@@ -107,7 +114,7 @@ pub fn get(fd: c_int) -> Option<Pin> {
     }
 }
 
-/// Makes `fd` a Weft descriptor. Returns false if the number is beyond the table.
+/// Registers `fd`. Returns false if the number is beyond the table.
 pub fn set(fd: c_int, open: Arc<Open>) -> bool {
     let Some(slot) = slot_made(fd) else { return false };
     let spare = SPARE.lock().pop();
@@ -124,7 +131,7 @@ pub fn set(fd: c_int, open: Arc<Open>) -> bool {
     true
 }
 
-/// Makes `fd` foreign again. Returns whether it was a Weft descriptor.
+/// Makes `fd` foreign again. Returns whether it was registered.
 pub fn remove(fd: c_int) -> bool {
     slot(fd).is_some_and(|slot| retire(slot.swap(null_mut(), SeqCst)))
 }
@@ -138,7 +145,7 @@ fn retire(entry: *mut Entry) -> bool {
     true
 }
 
-/// Returns all Weft descriptors from `first` to `last`, in ascending order.
+/// Returns all registered descriptors from `first` to `last`, in ascending order.
 pub fn all(first: u32, last: u32) -> Vec<c_int> {
     let mut found = Vec::new();
     for (number, page) in TABLE.iter().enumerate() {

@@ -1,16 +1,19 @@
-//! File system operations for the hooks: the client of Weft, with the types of the C library.
+//! File system operations for the hooks: the client of Weft and the delegates, with the types of the C library.
 //!
 //! ```text
-//! names    operations by path          file     operations on an open file
-//! connect  creation of the client      convert  places, `stat`, links that lead out of the mount
+//! names    operations by path          file       operations on an open file
+//! connect  creation of the client      delegates  delegates of the job
+//! convert  places, `stat`, links that lead out of the mount
 //! ```
 
 mod connect;
 mod convert;
+mod delegates;
 mod file;
 mod lock_session;
 mod names;
 
+pub use delegates::{delegates, has_delegates, unwritten_end};
 pub use file::File;
 pub use lock_session::LockSession;
 
@@ -90,9 +93,9 @@ pub fn backend() -> Res<&'static Backend> {
     Ok(made)
 }
 
-/// Whether this process has used Weft.
+/// Whether this process has used Weft or delegates.
 pub fn in_use() -> bool {
-    !BACKEND.load(Ordering::Relaxed).is_null()
+    !BACKEND.load(Ordering::Relaxed).is_null() || delegates::has_joined()
 }
 
 /// Returns the number of forks between the first process and this one.
@@ -108,5 +111,6 @@ pub fn after_fork_in_child() {
     if let Some(old) = unsafe { BACKEND.load(Ordering::Acquire).as_ref() } {
         BACKEND.store(Box::leak(Box::new(old.after_fork_in_child())), Ordering::Release);
     }
+    delegates::after_fork_in_child();
     GENERATION.fetch_add(1, Ordering::Release);
 }

@@ -2,11 +2,13 @@
 
 use super::connect::client;
 use super::convert::{base_of, kind_of, place, stat_of};
+use super::delegates::{has_delegates, unwritten_end};
 use super::{Backend, File, Name, OpenRequest};
 use crate::errno::Res;
 use crate::route::{Base, WeftPath};
-use weft_client::{Client, FileType, HandleToken, InodePath, SetAttr};
-use weft_core::{ByteLen, Layout};
+use weft_client::{Client, FileType, HandleToken, InodePath, OpenFile, OpenFlags, SetAttr};
+use weft_core::delegates::ownership::FileNumber;
+use weft_core::{ByteLen, FileId, Layout};
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::cluster::TargetEntry;
 
@@ -20,6 +22,19 @@ impl Backend {
         Ok(stat_of(&block_on(self.client.stat_last_known(&place(at, follow)))?.attr))
     }
 
+    /// Returns attributes with a size that includes bytes that delegates hold.
+    pub fn stat_whole(&self, at: &WeftPath, follow: bool) -> Res<libc::stat> {
+        let stat = self.stat(at, follow)?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG || !has_delegates() {
+            return Ok(stat);
+        }
+        let unwritten = unwritten_end(FileNumber::of_weft(FileId(stat.st_ino)))?;
+        // Asked again: delegates may have written bytes meanwhile.
+        let mut stat = self.stat(at, follow)?;
+        stat.st_size = stat.st_size.max(unwritten.unwrap_or(0) as i64);
+        Ok(stat)
+    }
+
     /// Returns attributes, and the inode as the start of a walk.
     pub fn stat_base(&self, at: &WeftPath, follow: bool) -> Res<(libc::stat, Base)> {
         let attr = block_on(self.client.stat_last_known(&place(at, follow)))?.attr;
@@ -28,21 +43,32 @@ impl Backend {
 
     pub fn open(&self, at: &WeftPath, how: &OpenRequest) -> Res<File> {
         let follow = !(how.nofollow || how.flags.create && how.flags.exclusive);
-        let file = block_on(self.client.open(&place(at, follow), how.flags, how.mode, &how.spec))?;
+        // Delegates may hold bytes of an existing file, so they cut it.
+        let cuts = how.flags.truncate && how.flags.write && has_delegates();
+        let flags = OpenFlags { truncate: how.flags.truncate && !cuts, ..how.flags };
+        let file = block_on(self.client.open(&place(at, follow), flags, how.mode, &how.spec))?;
         match file.attr_at_open().kind {
             FileType::Symlink => Err(libc::ELOOP.into()),
             FileType::Directory if how.flags.write => Err(libc::EISDIR.into()),
-            FileType::Regular | FileType::Directory => Ok(File(file)),
+            FileType::Regular => {
+                let is_new = file.created();
+                let file = File::of_weft(file)?;
+                if cuts && !is_new {
+                    file.truncate(0)?;
+                }
+                Ok(file)
+            }
+            FileType::Directory => Ok(File::Weft(file)),
             // Only the kernel can implement such files.
             _ if how.flags.read || how.flags.write => Err(libc::ENXIO.into()),
-            _ => Ok(File(file)),
+            _ => Ok(File::Weft(file)),
         }
     }
 
     /// Creates a file without a name in the directory `at`, and opens it.
     pub fn open_unnamed(&self, at: &WeftPath, how: &OpenRequest) -> Res<File> {
         let at = place(at, !how.nofollow);
-        Ok(File(block_on(self.client.open_unnamed(&at, how.flags, how.mode, &how.spec))?))
+        File::of_weft(block_on(self.client.open_unnamed(&at, how.flags, how.mode, &how.spec))?)
     }
 
     /// Creates a node of the type in `mode` (`S_IFIFO`, `S_IFREG`, ...), after the umask.
@@ -66,7 +92,7 @@ impl Backend {
 
     /// Gives an open file another name, or its first one.
     pub fn link_open(&self, from: &File, to: &WeftPath) -> Res<()> {
-        Ok(block_on(from.0.link(&place(to, false))).map(drop)?)
+        Ok(block_on(from.weft()?.link(&place(to, false))).map(drop)?)
     }
 
     pub fn unlink(&self, at: &WeftPath) -> Res<()> {
@@ -92,6 +118,12 @@ impl Backend {
     }
 
     pub fn truncate(&self, at: &WeftPath, size: u64) -> Res<()> {
+        if has_delegates() {
+            let flags = OpenFlags { write: true, ..OpenFlags::default() };
+            let file = self.open(at, &OpenRequest { flags, ..OpenRequest::default() })?;
+            file.truncate(size)?;
+            return file.close();
+        }
         Ok(block_on(self.client.truncate(&place(at, true), ByteLen(size)))?)
     }
 
@@ -155,7 +187,7 @@ impl Backend {
 
     /// Opens the file that [`File::token`] describes.
     pub fn adopt(&self, token: &[u8]) -> Res<File> {
-        adopted(&self.client, token)
+        File::of_weft(adopted(&self.client, token)?)
     }
 
     /// Creates the file system for a forked child, which must not use the parent's connections.
@@ -168,7 +200,7 @@ impl Backend {
 }
 
 /// Opens the file that another process described, in the session of `client`.
-pub fn adopted(client: &Client<RealEnv>, token: &[u8]) -> Res<File> {
+pub fn adopted(client: &Client<RealEnv>, token: &[u8]) -> Res<OpenFile<RealEnv>> {
     let token = HandleToken::decode(token).ok_or(libc::ESTALE)?;
-    Ok(File(block_on(client.adopt(&token))?))
+    Ok(block_on(client.adopt(&token))?)
 }

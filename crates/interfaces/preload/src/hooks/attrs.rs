@@ -1,18 +1,18 @@
 //! Attributes: the stat family, permissions, owners, times, file systems.
 
-use crate::backend::backend;
+use crate::backend::{backend, has_delegates};
 use crate::errno::{Fail, Res};
-use crate::pathname;
 use crate::route::{WeftPath, full};
-use crate::serve::on_fd;
+use crate::serve::{on_fd, on_weft_fd};
 use crate::trace::{Operation, posix};
+use crate::{over, pathname};
 use libc::{AT_FDCWD, c_char, c_int, c_long, c_uint, gid_t, mode_t, timespec, timeval, uid_t};
 use libc::{stat as Stat, statfs as StatFs, statvfs as StatVfs};
 use weft_core::Timestamp;
 use weft_wire::meta::{SetAttr, SetTime};
 
 unsafe fn fill(weft_path: &WeftPath, follow: bool, out: *mut Stat) -> Res<c_int> {
-    let st = backend()?.stat(weft_path, follow || weft_path.must_dir)?;
+    let st = backend()?.stat_whole(weft_path, follow || weft_path.must_dir)?;
     if weft_path.must_dir && st.st_mode & libc::S_IFMT != libc::S_IFDIR {
         return Err(libc::ENOTDIR.into());
     }
@@ -22,18 +22,22 @@ unsafe fn fill(weft_path: &WeftPath, follow: bool, out: *mut Stat) -> Res<c_int>
 
 path_hook! { [stat, stat64] (path: *const c_char, out: *mut Stat) -> c_int,
     (AT_FDCWD, path) |weft_path| { fill(weft_path, true, out) }
+    over { over::stat(AT_FDCWD, path, out, 0) }
     trace |start, done| { posix::queried(start, AT_FDCWD, path, done, out) }
 }
 path_hook! { [lstat, lstat64] (path: *const c_char, out: *mut Stat) -> c_int,
     (AT_FDCWD, path) |weft_path| { fill(weft_path, false, out) }
+    over { over::stat(AT_FDCWD, path, out, libc::AT_SYMLINK_NOFOLLOW) }
     trace |start, done| { posix::queried(start, AT_FDCWD, path, done, out) }
 }
 path_hook! { [__xstat, __xstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int,
     (AT_FDCWD, path) |weft_path| { fill(weft_path, true, out) }
+    over { over::stat(AT_FDCWD, path, out, 0) }
     trace |start, done| { posix::queried(start, AT_FDCWD, path, done, out) }
 }
 path_hook! { [__lxstat, __lxstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int,
     (AT_FDCWD, path) |weft_path| { fill(weft_path, false, out) }
+    over { over::stat(AT_FDCWD, path, out, libc::AT_SYMLINK_NOFOLLOW) }
     trace |start, done| { posix::queried(start, AT_FDCWD, path, done, out) }
 }
 hook! { [fstat, fstat64, __fstat64] (fd: c_int, out: *mut Stat) -> c_int {
@@ -53,23 +57,26 @@ fn follows(flags: c_int) -> bool {
 }
 
 path_hook! { [fstatat, fstatat64] (dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { fill(weft_path, follows(flags), out) },
+    (dir, path) |weft_path| { fill(weft_path, follows(flags), out) }
+    over { over::stat(dir, path, out, flags) },
     if empty(path, flags), |open| { *out = open.stat()?; Ok(0) }
     trace |start, done| { posix::queried(start, dir, path, done, out) }
 }
 path_hook! { [__fxstatat, __fxstatat64]
     (_version: c_int, dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { fill(weft_path, follows(flags), out) },
+    (dir, path) |weft_path| { fill(weft_path, follows(flags), out) }
+    over { over::stat(dir, path, out, flags) },
     if empty(path, flags), |open| { *out = open.stat()?; Ok(0) }
     trace |start, done| { posix::queried(start, dir, path, done, out) }
 }
-path_hook! { [statx] (dir: c_int, path: *const c_char, flags: c_int, _mask: c_uint, out: *mut libc::statx) -> c_int,
+path_hook! { [statx] (dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int,
     (dir, path) |weft_path| {
         let mut st = std::mem::zeroed();
         fill(weft_path, follows(flags), &mut st)?;
         *out = extended(&st);
         Ok(0)
-    },
+    }
+    over { over::statx(dir, path, flags, mask, out) },
     if empty(path, flags), |open| { *out = extended(&open.stat()?); Ok(0) }
     trace |start, done| { posix::queried_more(start, dir, path, done, out) }
 }
@@ -147,7 +154,7 @@ path_hook! { [fchmodat] (dir: c_int, path: *const c_char, bits: mode_t, flags: c
     if empty(path, flags), |open| { apply(&open.weft_path()?, true, mode(bits)) }
 }
 hook! { [fchmod] (fd: c_int, bits: mode_t) -> c_int {
-    on_fd(fd, |open| apply(&open.weft_path()?, true, mode(bits)))
+    on_weft_fd(fd, |open| apply(&open.weft_path()?, true, mode(bits)))
 } }
 
 /// Links have no permissions of their own.
@@ -169,7 +176,7 @@ path_hook! { [fchownat] (dir: c_int, path: *const c_char, uid: uid_t, gid: gid_t
     if empty(path, flags), |open| { apply(&open.weft_path()?, true, owner(uid, gid)) }
 }
 hook! { [fchown] (fd: c_int, uid: uid_t, gid: gid_t) -> c_int {
-    on_fd(fd, |open| apply(&open.weft_path()?, true, owner(uid, gid)))
+    on_weft_fd(fd, |open| apply(&open.weft_path()?, true, owner(uid, gid)))
 } }
 
 fn times(atime: SetTime, mtime: SetTime) -> SetAttr {
@@ -220,15 +227,34 @@ path_hook! { [futimesat] (dir: c_int, path: *const c_char, at: *const timeval) -
     if path.is_null(), |open| { apply(&open.weft_path()?, true, from_vals(at)?) }
 }
 path_hook! { [utimensat] (dir: c_int, path: *const c_char, at: *const timespec, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { apply(weft_path, follows(flags), from_specs(at)?) },
-    if empty(path, flags), |open| { apply(&open.weft_path()?, true, from_specs(at)?) }
+    (dir, path) |weft_path| { apply(weft_path, follows(flags), from_specs(at)?) }
+    over {
+        if empty(path, flags) {
+            settle_times(dir);
+        }
+        real!(utimensat: fn(c_int, *const c_char, *const timespec, c_int) -> c_int)(dir, path, at, flags)
+    },
+    if empty(path, flags), |open| {
+        open.write_back()?;
+        apply(&open.weft_path()?, true, from_specs(at)?)
+    }
 }
 hook! { [futimens] (fd: c_int, at: *const timespec) -> c_int {
-    on_fd(fd, |open| apply(&open.weft_path()?, true, from_specs(at)?))
+    settle_times(fd);
+    on_weft_fd(fd, |open| apply(&open.weft_path()?, true, from_specs(at)?))
 } }
 hook! { [futimes] (fd: c_int, at: *const timeval) -> c_int {
-    on_fd(fd, |open| apply(&open.weft_path()?, true, from_vals(at)?))
+    settle_times(fd);
+    on_weft_fd(fd, |open| apply(&open.weft_path()?, true, from_vals(at)?))
 } }
+
+/// Before the times of a file are set: makes delegates write what they hold, since a later write would change the times
+/// again.
+fn settle_times(fd: c_int) {
+    if has_delegates() {
+        let _: Option<c_int> = on_fd(fd, |open| open.write_back().map(|()| 0));
+    }
+}
 
 fn space() -> Res<StatFs> {
     backend()?.statfs()
@@ -262,10 +288,10 @@ path_hook! { [statvfs, statvfs64] (path: *const c_char, out: *mut StatVfs) -> c_
     (AT_FDCWD, path) |weft_path| { *out = as_statvfs(&space_at(weft_path)?); Ok(0) }
 }
 hook! { [fstatfs, fstatfs64] (fd: c_int, out: *mut StatFs) -> c_int {
-    on_fd(fd, |_| { *out = space()?; Ok(0) })
+    on_weft_fd(fd, |_| { *out = space()?; Ok(0) })
 } }
 hook! { [fstatvfs, fstatvfs64] (fd: c_int, out: *mut StatVfs) -> c_int {
-    on_fd(fd, |_| { *out = as_statvfs(&space()?); Ok(0) })
+    on_weft_fd(fd, |_| { *out = as_statvfs(&space()?); Ok(0) })
 } }
 
 fn limit(name: c_int) -> Res<c_long> {
@@ -285,7 +311,7 @@ fn limit(name: c_int) -> Res<c_long> {
 path_hook! { [pathconf] (path: *const c_char, name: c_int) -> c_long,
     (AT_FDCWD, path) |weft_path| { backend()?.stat(weft_path, true)?; limit(name) }
 }
-hook! { [fpathconf] (fd: c_int, name: c_int) -> c_long { on_fd(fd, |_| limit(name)) } }
+hook! { [fpathconf] (fd: c_int, name: c_int) -> c_long { on_weft_fd(fd, |_| limit(name)) } }
 
 hook! { [inotify_add_watch] (_fd: c_int, path: *const c_char, _mask: u32) -> c_int {
     // Fail with the error that makes programs poll instead of watch.

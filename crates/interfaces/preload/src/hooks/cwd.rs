@@ -4,7 +4,7 @@ use crate::backend::backend;
 use crate::errno::{self, Res};
 use crate::open::Open;
 use crate::route::{self, WeftPath};
-use crate::serve::on_fd;
+use crate::serve::on_weft_fd;
 use crate::table;
 use libc::{AT_FDCWD, c_char, c_int, size_t};
 
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
 /// `fchdir`: a foreign directory replaces one in Weft.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
-    if let Some(result) = on_fd(fd, |open| {
+    if let Some(result) = on_weft_fd(fd, |open| {
         if !open.is_directory() {
             return Err(libc::ENOTDIR.into());
         }
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
         return result;
     }
     let result = real!(fchdir: fn(c_int) -> c_int)(fd);
-    if result == 0 && !table::is_ours(fd) {
+    if result == 0 && !table::is_weft(fd) {
         route::set_cwd(None);
     }
     result

@@ -62,7 +62,7 @@ hook! { [dup3] (from: c_int, to: c_int, flags: c_int) -> c_int {
 
 hook! { [close, __close] (fd: c_int) -> c_int {
     if table::is_ours(fd) && !crate::guard::inside() {
-        Some(answer(|| open::close(fd).map(|()| 0)))
+        Some(answer(|| open::settle().and(open::close(fd)).map(|()| 0)))
     } else if is_internal(fd) {
         errno::set(libc::EBADF);
         Some(-1)
@@ -125,15 +125,31 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     }
 }
 
+/// Whether a command concerns attributes or locks of a file of the host.
+fn is_for_kernel(fd: c_int, command: c_int) -> bool {
+    const REGISTERED: [c_int; 4] = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC, libc::F_GETFL, libc::F_SETFL];
+    let is = table::is_ours(fd) && !table::is_weft(fd) && !REGISTERED.contains(&command);
+    if is {
+        before_kernel(fd);
+    }
+    is
+}
+
+/// Moves the bytes that a call of MPI-IO has gathered, before a call of the kernel such as that of a lock. Errors
+/// surface at the end of the call.
+pub fn before_kernel(fd: c_int) {
+    let _: Option<c_int> = on_fd(fd, |_| Ok(0));
+}
+
 hook! { [fcntl, fcntl64, __fcntl] (fd: c_int, command: c_int, argument: usize) -> c_int {
+    if is_for_kernel(fd, command) {
+        return real!(fcntl: fn(c_int, c_int, usize) -> c_int)(fd, command, argument);
+    }
     on_fd(fd, |open| match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, argument, command),
         libc::F_GETFD | libc::F_SETFD => Ok(sys::fcntl(fd, command, argument)?),
         libc::F_GETFL => Ok(open.flags()),
-        libc::F_SETFL => {
-            open.set_flags(argument as c_int);
-            Ok(0)
-        }
+        libc::F_SETFL => open.set_flags(fd, argument as c_int).map(|()| 0),
         libc::F_GETLK | libc::F_OFD_GETLK => {
             locks::test(open, fd, argument as *mut libc::flock, command == libc::F_OFD_GETLK)
         }

@@ -4,7 +4,7 @@
 use crate::backend::Name;
 use crate::errno::{self, Res};
 use crate::open::{self, Listing, Open};
-use crate::serve::{answer, on_fd};
+use crate::serve::{answer, on_weft_fd};
 use crate::{sys, table};
 use libc::{AT_FDCWD, c_char, c_int, c_long, c_void, dirent, size_t, ssize_t};
 
@@ -42,7 +42,7 @@ path_hook! { [opendir] (path: *const c_char) -> *mut c_void,
         new_stream(fd, &open)
     }
 }
-hook! { [fdopendir] (fd: c_int) -> *mut c_void { on_fd(fd, |open| new_stream(fd, open)) } }
+hook! { [fdopendir] (fd: c_int) -> *mut c_void { on_weft_fd(fd, |open| new_stream(fd, open)) } }
 
 /// Fills a `dirent` from a name.
 fn fill(entry: &mut dirent, name: &Name, position: u64) {
@@ -144,7 +144,7 @@ hook! { [closedir] (dir: *mut c_void) -> c_int {
 hook! { [dirfd] (dir: *mut c_void) -> c_int { ours(dir).map(|stream| stream.fd) } }
 
 hook! { [getdents64] (fd: c_int, out: *mut c_void, capacity: size_t) -> ssize_t {
-    on_fd(fd, |open| {
+    on_weft_fd(fd, |open| {
         if !open.is_directory() {
             return Err(libc::ENOTDIR.into());
         }

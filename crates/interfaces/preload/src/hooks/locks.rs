@@ -1,8 +1,9 @@
 //! Locks: fcntl records (per process and per description), flock, lockf.
 
+use super::descriptors::before_kernel;
 use crate::errno::Res;
 use crate::open::{self, Open, note_lock};
-use crate::serve::on_fd;
+use crate::serve::on_weft_fd;
 use crate::sys;
 use libc::{c_int, c_short, off_t};
 use std::sync::Once;
@@ -78,7 +79,7 @@ pub unsafe fn set(
     let range = range(open, fd, lock)?;
     let file = open.file()?;
     if kind.is_some() && !by_handle {
-        note_lock(file.inode());
+        note_lock(file.inode()?);
     }
     waiting(wait, |interrupted| file.lock(LockSpace::Record, by_handle, kind, range, interrupted))?;
     Ok(0)
@@ -110,7 +111,8 @@ pub unsafe fn test(open: &Open, fd: c_int, lock: *mut libc::flock, by_handle: bo
 }
 
 hook! { [flock] (fd: c_int, operation: c_int) -> c_int {
-    on_fd(fd, |open| {
+    before_kernel(fd);
+    on_weft_fd(fd, |open| {
         let kind = match operation & !libc::LOCK_NB {
             libc::LOCK_SH => Some(LockKind::Shared),
             libc::LOCK_EX => Some(LockKind::Exclusive),
@@ -126,7 +128,8 @@ hook! { [flock] (fd: c_int, operation: c_int) -> c_int {
 } }
 
 hook! { [lockf, lockf64] (fd: c_int, command: c_int, len: off_t) -> c_int {
-    on_fd(fd, |open| {
+    before_kernel(fd);
+    on_weft_fd(fd, |open| {
         let mut lock: libc::flock = std::mem::zeroed();
         lock.l_whence = libc::SEEK_CUR as c_short;
         lock.l_len = len;

@@ -1,4 +1,5 @@
-//! Memory mappings of Weft files: private memory with the file's bytes.
+//! Memory mappings of Weft files: private memory with the file's bytes. The kernel maps files of the host that delegates
+//! serve, except shared writable ones.
 //!
 //! A private or read-only mapping is a snapshot. A shared writable mapping fails with `ENODEV`, which programs can
 //! handle, unless `WEFT_MMAP_SHARED=writeback`. Changed pages are then written back at `msync` and `munmap` and at the
@@ -21,7 +22,7 @@ type Map = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t)
 
 hook! { [mmap, mmap64]
     (address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
-    if flags & libc::MAP_ANONYMOUS != 0 || !table::is_ours(fd) {
+    if flags & libc::MAP_ANONYMOUS != 0 || !table::is_ours(fd) || is_for_kernel(fd, protection, flags) {
         None
     } else {
         let real: Map = real!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
@@ -30,9 +31,20 @@ hook! { [mmap, mmap64]
     }
 } }
 
+/// Whether the kernel maps a file of the host: not if the program may change it through the mapping, because delegates
+/// would not see that. Delegates first write what they hold.
+fn is_for_kernel(fd: c_int, protection: c_int, flags: c_int) -> bool {
+    let may_change = flags & libc::MAP_TYPE != libc::MAP_PRIVATE && protection & libc::PROT_WRITE != 0;
+    if may_change || table::is_weft(fd) {
+        return false;
+    }
+    let written: Option<c_int> = on_fd(fd, |open| open.write_back().map(|()| 0));
+    written.is_some_and(|result| result == 0)
+}
+
 type Request = (*mut c_void, size_t, c_int, c_int, c_int, off_t);
 
-unsafe fn map(real: Map, open: &Open, request: Request) -> Res<*mut c_void> {
+unsafe fn map(real: Map, open: &Arc<Open>, request: Request) -> Res<*mut c_void> {
     let (address, len, protection, flags, fd, offset) = request;
     if len == 0 || offset < 0 || !(offset as usize).is_multiple_of(PAGE) {
         return Err(libc::EINVAL.into());

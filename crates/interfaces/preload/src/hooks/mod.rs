@@ -9,7 +9,7 @@ mod directories;
 mod locks;
 mod maps;
 #[allow(non_snake_case)] // The names are MPI's.
-mod mpi;
+pub mod mpi;
 pub mod names;
 mod openat2;
 pub mod process;
@@ -24,6 +24,7 @@ mod xattrs;
 
 pub use attrs::resolved;
 pub use cwd::path_now;
+pub use descriptors::close;
 pub use locks::waiting;
 
 /// Returns a C string as bytes.

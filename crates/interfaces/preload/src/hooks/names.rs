@@ -3,33 +3,41 @@
 use super::bytes;
 use crate::backend::backend;
 use crate::errno::{self, Fail, Res};
-use crate::open;
 use crate::route::{self, Route, WeftPath};
 use crate::serve::{inside, on_way};
 use crate::table;
 use crate::trace::{Operation, posix};
+use crate::{open, over};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 path_hook! { [open, open64, __open, __open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
     (AT_FDCWD, path) |weft_path| { open::open(weft_path, flags, mode) }
+    over { over::open(AT_FDCWD, path, flags, mode) }
     trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [__open_2, __open64_2] (path: *const c_char, flags: c_int) -> c_int,
     (AT_FDCWD, path) |weft_path| { open::open(weft_path, flags, 0) }
+    over { over::open(AT_FDCWD, path, flags, 0) }
     trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [openat, openat64] (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
     (dir, path) |weft_path| { open::open(weft_path, flags, mode) }
+    over { over::open(dir, path, flags, mode) }
     trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [__openat_2, __openat64_2] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
     (dir, path) |weft_path| { open::open(weft_path, flags, 0) }
+    over { over::open(dir, path, flags, 0) }
     trace |start, fd| { posix::opened(start, fd, flags) }
 }
+/// Flags of `creat`.
+const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+
 path_hook! { [creat, creat64] (path: *const c_char, mode: mode_t) -> c_int,
-    (AT_FDCWD, path) |weft_path| { open::open(weft_path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+    (AT_FDCWD, path) |weft_path| { open::open(weft_path, CREAT, mode) }
+    over { over::open(AT_FDCWD, path, CREAT, mode) }
     trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) }
 }
 
@@ -290,7 +298,7 @@ unsafe fn descriptor_of(dir: c_int, path: *const c_char, flags: c_int) -> Option
     } else {
         None
     };
-    fd.filter(|&fd| table::is_ours(fd))
+    fd.filter(|&fd| table::is_weft(fd))
 }
 
 /// Returns the descriptor of this process to which a link in `/proc` leads.
@@ -315,9 +323,10 @@ unsafe fn link_open(fd: c_int, to_dir: c_int, to: *const c_char) -> Option<c_int
 path_hook! { [truncate, truncate64] (path: *const c_char, size: libc::off_t) -> c_int,
     (AT_FDCWD, path) |weft_path| {
         let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
-        crate::limits::may_become(size, || Ok(backend()?.stat(weft_path, true)?.st_size as u64))?;
+        crate::limits::may_become(size, || Ok(backend()?.stat_whole(weft_path, true)?.st_size as u64))?;
         done(backend()?.truncate(weft_path, size))
     }
+    over { over::truncate(path, size) }
     trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Truncate, size, done) }
 }
 

@@ -113,7 +113,7 @@ hook! { [fexecve] (fd: c_int, argv: *const *const c_char, envp: *const *const c_
         return real!(fexecve: fn(c_int, *const *const c_char, *const *const c_char) -> c_int)(fd, argv, envp);
     }
     let real = real!(fexecve: fn(c_int, *const *const c_char, *const *const c_char) -> c_int);
-    match table::get(fd) {
+    match table::get(fd).filter(|open| !open.is_host()) {
         Some(open) => {
             let path = sys::c(&route::full(&open.path()));
             drop(open);
@@ -133,7 +133,7 @@ hook! { [execveat]
             c_int, *const c_char, *const *const c_char, *const *const c_char, c_int
         ) -> c_int)(dir, path, argv, envp, flags);
     }
-    if *path == 0 && flags & libc::AT_EMPTY_PATH != 0 && table::is_ours(dir) {
+    if *path == 0 && flags & libc::AT_EMPTY_PATH != 0 && table::is_weft(dir) {
         return fexecve(dir, argv, envp);
     }
     match route::route(dir, path) {
@@ -246,11 +246,11 @@ mod list_forms {
     }
 }
 
-/// Whether a child needs Weft's state in its environment.
+/// Whether a child needs Weft's state in its environment. It finds inherited files of the host by itself.
 pub fn must_carry() -> bool {
     route::cwd().is_some()
-        || (backend::in_use() && !table::all(0, u32::MAX).is_empty())
-        || !table::all(0, 2).is_empty()
+        || (backend::in_use() || !table::all(0, 2).is_empty())
+            && table::all(0, u32::MAX).into_iter().any(table::is_weft)
 }
 
 /// Runs `work` while the process's environment is that of a child, for functions of the C library that start programs

@@ -48,10 +48,12 @@ unsafe fn actions<'a>(of: *const posix_spawn_file_actions_t) -> &'a [Action] {
     }
 }
 
-/// Whether any action opens or enters a Weft path.
+/// Whether any action opens or enters a Weft path, or may cut a file that delegates serve.
 unsafe fn names_ours(list: &[Action]) -> bool {
     list.iter().any(|action| {
         let path = match action.tag {
+            // Delegates cut files, and the C library would leave that to the kernel.
+            2 if crate::over::is_on() && action.what.open.flags & libc::O_TRUNC != 0 => return true,
             2 => action.what.open.path,
             3 => action.what.chdir,
             _ => return false,

@@ -8,7 +8,7 @@ use crate::errno::{self, Res};
 use crate::open;
 use crate::serve::inside;
 use crate::trace::{self, streams};
-use crate::{sys, table};
+use crate::{over, sys, table};
 use libc::{AT_FDCWD, FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -117,6 +117,7 @@ path_hook! { [fopen, fopen64] (path: *const c_char, mode: *const c_char) -> *mut
         let fd = open::open(weft_path, flags_of(mode)?, 0o666)?;
         stream(fd, &plain(mode)).inspect_err(|_| drop(open::close(fd)))
     }
+    over { over::fopen(path, mode, bytes(mode).and_then(flags_of)) }
     trace |start, file| { streams::opened(start, file, flags_of(bytes(mode).unwrap_or_default()).ok()) }
 }
 
@@ -129,7 +130,7 @@ hook! { [fdopen] (fd: c_int, mode: *const c_char) -> *mut FILE {
             return Err(libc::EINVAL.into());
         }
         if flags & libc::O_APPEND != 0 {
-            open.set_flags(open.flags() | libc::O_APPEND);
+            open.set_flags(fd, open.flags() | libc::O_APPEND)?;
         }
         stream(fd, &plain(mode))
     })
@@ -178,6 +179,7 @@ hook! { [freopen, freopen64] (path: *const c_char, mode: *const c_char, file: *m
         crate::route::route(AT_FDCWD, path),
         crate::route::Route::Foreign | crate::route::Route::Moved(_),
     );
+    let to_ours = to_ours || !path.is_null() && over::reopens(path);
     let from_ours = number(file).is_some();
     if path.is_null() && from_ours {
         errno::set(libc::EBADF);

@@ -92,16 +92,23 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_pwrite64 if ours => {
             super::data::pwrite64(a as c_int, b as *const _, c, d as off_t) as c_long
         }
+        libc::SYS_lseek if ours => super::data::lseek(a as c_int, b as off_t, c as c_int),
+        libc::SYS_ftruncate if ours => c_long::from(super::data::ftruncate(a as c_int, b as off_t)),
+        libc::SYS_fsync if ours => c_long::from(super::data::fsync(a as c_int)),
+        libc::SYS_fdatasync if ours => c_long::from(super::data::fdatasync(a as c_int)),
+        libc::SYS_fstat if ours => c_long::from(super::attrs::fstat(a as c_int, b as *mut _)),
         _ => return None,
     })
 }
 
-/// Whether a name, or a descriptor without a name, may belong to Weft.
+/// Whether a name, or a descriptor without a name, may belong to Weft, or to a file that delegates serve.
 unsafe fn leads_to_us(dir: usize, path: usize) -> bool {
     let (dir, path) = (dir as c_int, path as *const libc::c_char);
     let empty = path.is_null() || *path == 0;
     if empty {
         crate::table::is_ours(dir)
+    } else if crate::over::is_on() {
+        true
     } else {
         !matches!(crate::route::route(dir, path), crate::route::Route::Foreign)
     }

@@ -42,7 +42,8 @@ unsafe fn route_outside(path: *const c_char) -> Route {
 unsafe fn make_file(template: *mut c_char, suffix: c_int, flags: c_int) -> Option<c_int> {
     let way = route(AT_FDCWD, template);
     if !matches!(way, Route::Ours(_)) {
-        return None;
+        let real = real!(mkostemps: fn(*mut c_char, c_int, c_int) -> c_int);
+        return crate::over::is_on().then(|| crate::over::adopt(real(template, suffix, flags)));
     }
     on_way(way, &mut None, |_| {
         try_names(template, suffix, |weft_path| {

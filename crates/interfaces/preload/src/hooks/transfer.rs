@@ -41,9 +41,12 @@ unsafe fn copy(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, l
             if at.is_null() { crate::sys::lseek(fd, 0, libc::SEEK_CUR) } else { Ok(*at) }
         };
         let (start, target) = (place(from, from_at)?, place(to, to_at)?);
+        if source.is_host() != sink.is_host() {
+            return Err(libc::EXDEV.into());
+        }
         let len = len.min(CHUNK);
         let overlap = (start - target).unsigned_abs() < len as u64;
-        if overlap && source.file()?.inode() == sink.file()?.inode() {
+        if overlap && source.is_same_file(&sink)? {
             return Err(libc::EINVAL.into());
         }
         let mut buffer = vec![0u8; len];

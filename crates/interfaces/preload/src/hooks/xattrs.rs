@@ -4,7 +4,7 @@ use super::bytes;
 use crate::backend::backend;
 use crate::errno::Res;
 use crate::route::WeftPath;
-use crate::serve::on_fd;
+use crate::serve::on_weft_fd;
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
 
 unsafe fn name<'a>(name: *const c_char) -> Res<&'a str> {
@@ -67,7 +67,7 @@ path_hook! { [lgetxattr] (path: *const c_char, key: *const c_char, out: *mut c_v
     (AT_FDCWD, path) |weft_path| { get(weft_path, false, key, out, capacity) }
 }
 hook! { [fgetxattr] (fd: c_int, key: *const c_char, out: *mut c_void, capacity: size_t) -> ssize_t {
-    on_fd(fd, |open| get(&open.weft_path()?, true, key, out, capacity))
+    on_weft_fd(fd, |open| get(&open.weft_path()?, true, key, out, capacity))
 } }
 path_hook! { [setxattr]
     (path: *const c_char, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int,
@@ -78,7 +78,7 @@ path_hook! { [lsetxattr]
     (AT_FDCWD, path) |weft_path| { set(weft_path, false, key, value, len, flags) }
 }
 hook! { [fsetxattr] (fd: c_int, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int {
-    on_fd(fd, |open| set(&open.weft_path()?, true, key, value, len, flags))
+    on_weft_fd(fd, |open| set(&open.weft_path()?, true, key, value, len, flags))
 } }
 path_hook! { [listxattr] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
     (AT_FDCWD, path) |weft_path| { list(weft_path, true, out, capacity) }
@@ -87,7 +87,7 @@ path_hook! { [llistxattr] (path: *const c_char, out: *mut c_char, capacity: size
     (AT_FDCWD, path) |weft_path| { list(weft_path, false, out, capacity) }
 }
 hook! { [flistxattr] (fd: c_int, out: *mut c_char, capacity: size_t) -> ssize_t {
-    on_fd(fd, |open| list(&open.weft_path()?, true, out, capacity))
+    on_weft_fd(fd, |open| list(&open.weft_path()?, true, out, capacity))
 } }
 path_hook! { [removexattr] (path: *const c_char, key: *const c_char) -> c_int,
     (AT_FDCWD, path) |weft_path| { remove(weft_path, true, key) }
@@ -96,5 +96,5 @@ path_hook! { [lremovexattr] (path: *const c_char, key: *const c_char) -> c_int,
     (AT_FDCWD, path) |weft_path| { remove(weft_path, false, key) }
 }
 hook! { [fremovexattr] (fd: c_int, key: *const c_char) -> c_int {
-    on_fd(fd, |open| remove(&open.weft_path()?, true, key))
+    on_weft_fd(fd, |open| remove(&open.weft_path()?, true, key))
 } }

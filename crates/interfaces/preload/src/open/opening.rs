@@ -5,13 +5,16 @@ use crate::backend::{OpenRequest, backend};
 use crate::errno::Res;
 use crate::route::WeftPath;
 use crate::{pathname, placeholder, sys, table};
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::Arc;
 use weft_wire::meta::{LayoutSpec, OpenFlags};
 
 thread_local! {
     // Layout that the MPI hooks request for files created by this thread.
-    static REQUESTED_LAYOUT: std::cell::Cell<*const LayoutSpec> = const { std::cell::Cell::new(std::ptr::null()) };
+    static REQUESTED_LAYOUT: Cell<*const LayoutSpec> = const { Cell::new(std::ptr::null()) };
+    /// Page length at the delegates that the MPI hooks request for files opened by this thread; 0 for none.
+    static REQUESTED_PAGE_LEN: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Flag of `O_TMPFILE`, which also contains `O_DIRECTORY`.
@@ -23,6 +26,19 @@ pub fn with_layout<T>(spec: &LayoutSpec, work: impl FnOnce() -> T) -> T {
     let result = work();
     REQUESTED_LAYOUT.set(before);
     result
+}
+
+/// Runs `work`; files that this thread opens meanwhile get pages of this length at the delegates, if it is given.
+pub fn with_page_len<T>(len: Option<u64>, work: impl FnOnce() -> T) -> T {
+    let before = REQUESTED_PAGE_LEN.replace(len.unwrap_or(0));
+    let result = work();
+    REQUESTED_PAGE_LEN.set(before);
+    result
+}
+
+/// Returns the page length that the MPI hooks request for a file that this thread opens now.
+pub fn page_len_hint() -> Option<u64> {
+    Some(REQUESTED_PAGE_LEN.get()).filter(|&len| len > 0)
 }
 
 /// Opens `weft_path` like `open(2)`, and returns the descriptor.
@@ -61,7 +77,7 @@ pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
         Ok(file) => {
             let text = match is_unnamed {
                 // The name that Linux shows.
-                true => pathname::join(&weft_path.text, format!("#{}", file.inode()).as_bytes()),
+                true => pathname::join(&weft_path.text, format!("#{}", file.inode()?).as_bytes()),
                 false => weft_path.text.clone(),
             };
             install(fd, Arc::new(Open::new(file, text, flags)))
@@ -82,15 +98,14 @@ pub fn install(fd: c_int, open: Arc<Open>) -> Res<c_int> {
     Err(libc::EMFILE.into())
 }
 
-/// Closes the Weft descriptor `fd`. Closing any descriptor of a file releases the process's record locks on it, as
+/// Closes the registered descriptor `fd`. Closing any descriptor of a file releases the process's record locks on it, as
 /// POSIX requires.
 pub fn close(fd: c_int) -> Res<()> {
-    let Some(open) = table::get(fd) else { return Err(libc::EBADF.into()) };
+    let open = Arc::clone(&*table::get(fd).ok_or(libc::EBADF)?);
     release_locks(&open);
-    let open = Arc::clone(&open);
     table::remove(fd);
+    // The last reference closes the file. The kernel then releases locks on a file that has all its bytes.
+    let closed = Arc::into_inner(open).map_or(Ok(()), Open::close);
     sys::close(fd);
-    // The last reference closes the file.
-    drop(open);
-    Ok(())
+    closed
 }

@@ -22,14 +22,15 @@ pub fn has_record_locks() -> bool {
     ANY_LOCKED.load(Ordering::Acquire) && !LOCKED.lock().is_empty()
 }
 
-/// Releases all record locks of the process on the file.
+/// Releases all record locks of the process on the file; the kernel does that for a file of the host.
 pub fn release_locks(open: &Open) {
-    if !ANY_LOCKED.load(Ordering::Acquire) {
+    if !ANY_LOCKED.load(Ordering::Acquire) || open.is_host() {
         return;
     }
     let _inside = guard::enter();
     if let Ok(file) = open.file()
-        && LOCKED.lock().remove(&file.inode())
+        && let Ok(inode) = file.inode()
+        && LOCKED.lock().remove(&inode)
     {
         let _ = file.lock(LockSpace::Record, false, None, LockRange { start: 0, end: u64::MAX }, None);
     }

@@ -5,7 +5,7 @@
 //! that no hook sees, so an open always discards the previous word of its number.
 
 use super::{FileRef, Tracer};
-use crate::{route, sys, table};
+use crate::{sys, table};
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
@@ -120,7 +120,7 @@ pub fn learn(tracer: &Tracer, fd: c_int, opened: bool) -> Option<TracedFile> {
 fn find(tracer: &Tracer, fd: c_int) -> Option<TracedFile> {
     let (path, flags) = match table::get(fd) {
         Some(open) if open.is_directory() => return None,
-        Some(open) => (route::full(&open.path()), open.flags()),
+        Some(open) => (open.full_path(), open.flags()),
         None => {
             let stat = sys::fstatat(fd, c"", libc::AT_EMPTY_PATH).ok()?;
             if !tracer.filter.wants_kind(&stat) {

@@ -186,7 +186,7 @@ fn absolute(dir: c_int, path: &[u8]) -> Option<Vec<u8>> {
     let from = if dir == libc::AT_FDCWD {
         route::cwd().map_or_else(sys::getcwd, |text| route::full(&text))
     } else if let Some(open) = table::get(dir) {
-        route::full(&open.path())
+        open.full_path()
     } else {
         sys::readlinkat(libc::AT_FDCWD, &sys::c(format!("/proc/self/fd/{dir}").as_bytes())).ok()?
     };

@@ -9,6 +9,53 @@ enum { PIECE = 4701, PIECES = 40 };
 
 static unsigned char byte_at(long at) { return (unsigned char)(at * 31 + at / 4701); }
 
+/* Writes at the shared pointer in the order of ranks, many times in a row. Returns the number of wrong integers. */
+static long ordered(const char *dir, int rank, int ranks) {
+    enum { TIMES = 50 };
+    char name[512];
+    snprintf(name, sizeof name, "%s/ordered", dir);
+    MPI_File file;
+    if (MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file)) MPI_Abort(MPI_COMM_WORLD, 4);
+    for (int time = 0; time < TIMES; time++) {
+        int mine = time * ranks + rank;
+        MPI_File_write_ordered(file, &mine, 4, MPI_BYTE, MPI_STATUS_IGNORE);
+    }
+    MPI_File_sync(file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_File_sync(file);
+    MPI_File_seek_shared(file, 0, MPI_SEEK_SET);
+    long wrong = 0;
+    for (int time = 0; time < TIMES; time++) {
+        int mine = -1;
+        MPI_File_read_ordered(file, &mine, 4, MPI_BYTE, MPI_STATUS_IGNORE);
+        wrong += mine != time * ranks + rank;
+    }
+    MPI_File_close(&file);
+    return wrong;
+}
+
+/* Writes through a view whose type begins before its lower bound. Returns the number of wrong integers. */
+static long early(const char *dir, int rank) {
+    char name[512];
+    snprintf(name, sizeof name, "%s/early.%d", dir, rank);
+    MPI_Datatype view;
+    MPI_Type_create_resized(MPI_INT, sizeof(int), 3 * sizeof(int), &view);
+    MPI_Type_commit(&view);
+    MPI_File file;
+    if (MPI_File_open(MPI_COMM_SELF, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file)) MPI_Abort(MPI_COMM_WORLD, 5);
+    int four[4] = {55, 55, 55, 55}, two[2] = {10, 20}, back[2] = {0, 0};
+    MPI_File_write(file, four, 4, MPI_INT, MPI_STATUS_IGNORE);
+    MPI_File_set_view(file, 0, MPI_INT, view, "native", MPI_INFO_NULL);
+    MPI_File_write(file, two, 2, MPI_INT, MPI_STATUS_IGNORE);
+    MPI_File_seek(file, 0, MPI_SEEK_SET);
+    MPI_File_read(file, back, 2, MPI_INT, MPI_STATUS_IGNORE);
+    MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
+    MPI_File_read(file, four, 4, MPI_INT, MPI_STATUS_IGNORE);
+    MPI_File_close(&file);
+    MPI_Type_free(&view);
+    return (back[0] != 10) + (back[1] != 20) + (four[0] != 10) + (four[1] != 55) + (four[2] != 55) + (four[3] != 20);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     int rank, ranks;
@@ -63,6 +110,7 @@ int main(int argc, char **argv) {
     MPI_Info_free(&used);
     MPI_File_close(&file);
     if (has && strcmp(hint, argv[2])) printf("rank %d: romio_cb_write is %s, expected %s\n", rank, hint, argv[2]);
+    wrong += ordered(argv[1], rank, ranks) + early(argv[1], rank);
     long all = 0;
     MPI_Reduce(&wrong, &all, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0) printf("%ld bytes are wrong\n", all);

@@ -49,7 +49,7 @@ pub fn library() -> PathBuf {
 }
 
 /// Returns the command line tool, which starts and stops servers.
-fn weft() -> PathBuf {
+pub fn weft() -> PathBuf {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| build(&["--package", "weft-cli"]));
     profile().join("weft")
@@ -132,6 +132,16 @@ impl Drop for World {
             assert!(stopped.status.success(), "{}", text(&stopped));
         }
     }
+}
+
+/// Returns `weft run`, on the servers of a test or without any, to which the caller adds `--delegates` and a program.
+pub fn delegated(world: Option<&World>) -> Command {
+    let mut command = Command::new(weft());
+    isolate(&mut command).arg("run").env("WEFT_PRELOAD", library());
+    if let Some(world) = world {
+        command.arg("--state").arg(world.0.path()).env("WEFT_TEST_SERVED", "1");
+    }
+    command
 }
 
 /// Runs a command to its end, at most two minutes; kills a hanging program and shows its output.

@@ -91,13 +91,30 @@ pub unsafe fn is_null_info(info: usize) -> bool {
 
 /// Returns the info object at `at`: an `int` in MPICH's ABI, a pointer in the others.
 pub unsafe fn info_handle(at: *const c_void, function: *const c_void) -> usize {
-    let is_int = !has_symbol(c"ompi_mpi_info_null") && !is_standard(function);
+    let is_int = !is_open_mpi() && !is_standard(function);
     if is_int { *at.cast::<u32>() as usize } else { *at.cast::<usize>() }
 }
 
 /// Whether `routine` belongs to an MPI with the standard ABI.
 pub unsafe fn is_standard(routine: *const c_void) -> bool {
     file_of(routine).starts_with(b"libmpi_abi")
+}
+
+/// Whether the process's MPI is Open MPI.
+pub unsafe fn is_open_mpi() -> bool {
+    has_symbol(c"ompi_mpi_info_null")
+}
+
+/// Returns the error class for an error number of the operating system. `routine` is one of the MPI.
+pub unsafe fn error_class(errno: i32, routine: *const c_void) -> c_int {
+    let is_mpich = !is_standard(routine) && !is_open_mpi();
+    let [io, no_space, quota, read_only] = if is_mpich { [32, 36, 39, 40] } else { [35, 41, 44, 45] };
+    match errno {
+        libc::ENOSPC => no_space,
+        libc::EDQUOT => quota,
+        libc::EROFS => read_only,
+        _ => io,
+    }
 }
 
 /// Returns `MPI_COMM_WORLD` for `routine`.

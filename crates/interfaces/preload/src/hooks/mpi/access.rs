@@ -2,7 +2,10 @@
 //! one.
 
 use super::abi::{MPI_ERR_OTHER, Routine};
+use super::collective::before_ordered;
 use super::files::routine;
+use super::is_watched;
+use super::pieces::gathered;
 use super::record::{self, Access, AccessPosition, HookedCall, OwnStatus};
 use crate::trace::{self, Operation};
 use libc::{c_int, c_void};
@@ -15,13 +18,17 @@ unsafe fn perform(collective: bool, call: impl FnOnce() -> c_int) -> c_int {
 /// Runs a blocking access.
 #[cold]
 unsafe fn blocking(access: Access, status: *mut c_void, call: impl FnOnce(*mut c_void) -> c_int) -> c_int {
-    let Some((begin_access, _within)) = begin_access(access) else { return call(status) };
+    let Some(_within) = HookedCall::enter() else { return call(status) };
+    if access.is_ordered() {
+        before_ordered(access.file);
+    }
+    let Some(traced) = access.begin() else { return gathered(&access, || call(status)) };
     let mut own: OwnStatus = [0; 16];
     let reads = access.op == Operation::Read;
     let status = if reads && record::is_ignored(status) { own.as_mut_ptr().cast() } else { status };
-    let result = perform(access.collective, || call(status));
+    let result = perform(access.collective, || gathered(&access, || call(status)));
     if result == 0 {
-        if reads { begin_access.ended_with(status) } else { begin_access.ended() }
+        if reads { traced.ended_with(status) } else { traced.ended() }
     }
     result
 }
@@ -29,10 +36,11 @@ unsafe fn blocking(access: Access, status: *mut c_void, call: impl FnOnce(*mut c
 /// Runs the start of a nonblocking access.
 #[cold]
 unsafe fn nonblocking(access: Access, call: impl FnOnce() -> c_int) -> c_int {
-    let Some((begin_access, _within)) = begin_access(access) else { return call() };
-    let result = perform(access.collective, call);
+    let Some(_within) = HookedCall::enter() else { return call() };
+    let Some(traced) = access.begin() else { return gathered(&access, call) };
+    let result = perform(access.collective, || gathered(&access, call));
     if result == 0 {
-        begin_access.ended();
+        traced.ended();
     }
     result
 }
@@ -40,10 +48,14 @@ unsafe fn nonblocking(access: Access, call: impl FnOnce() -> c_int) -> c_int {
 /// Runs the first half of a split access.
 #[cold]
 unsafe fn split(access: Access, call: impl FnOnce() -> c_int) -> c_int {
-    let Some((begin_access, _within)) = begin_access(access) else { return call() };
-    let result = perform(true, call);
+    let Some(_within) = HookedCall::enter() else { return call() };
+    if access.is_ordered() {
+        before_ordered(access.file);
+    }
+    let Some(traced) = access.begin() else { return gathered(&access, call) };
+    let result = perform(true, || gathered(&access, call));
     if result == 0 {
-        begin_access.split();
+        traced.split();
     }
     result
 }
@@ -61,20 +73,17 @@ unsafe fn split_end(file: usize, status: *mut c_void, call: impl FnOnce(*mut c_v
     result
 }
 
-unsafe fn begin_access(access: Access) -> Option<(record::PendingAccess, HookedCall)> {
-    let within = HookedCall::enter()?;
-    Some((access.begin()?, within))
-}
-
 /// Defines the two forms of a routine, under their `MPI_` and `PMPI_` names: with a count of `int`, and the large-count
 /// form (`_c`), which calls the other form if the MPI lacks it. The brackets contain the arguments before the count and
-/// after the type.
+/// after the type; `memory` is the buffer among them.
 macro_rules! access {
     ($name:ident $large:ident [$($before:ident : $bt:ty),*] [$($after:ident : $at:ty)?] $run:ident
-        $op:ident $collective:literal $place:expr) => {
-        access! { @form $name c_int, file datatype, $($before: $bt),*; $($after: $at)?; $run, $op $collective $place;
+        $op:ident $collective:literal $memory:ident $place:expr) => {
+        access! { @form $name c_int, file datatype, $($before: $bt),*; $($after: $at)?; $run,
+            $op $collective $memory $place;
             |_real| return MPI_ERR_OTHER }
-        access! { @form $large i64, file datatype, $($before: $bt),*; $($after: $at)?; $run, $op $collective $place;
+        access! { @form $large i64, file datatype, $($before: $bt),*; $($after: $at)?; $run,
+            $op $collective $memory $place;
             |count| match c_int::try_from(count) {
                 Ok(count) => return $name(file, $($before,)* count, datatype $(, $after)?),
                 Err(_) => return MPI_ERR_OTHER,
@@ -87,7 +96,7 @@ macro_rules! access {
         };
     };
     (@one $prefix:literal $name:ident $count:ty, $file:ident $datatype:ident, $($before:ident : $bt:ty),*; $($after:ident : $at:ty)?; $run:ident,
-        $op:ident $collective:literal $place:expr; |$kept:ident| $missing:expr) => {
+        $op:ident $collective:literal $memory:ident $place:expr; |$kept:ident| $missing:expr) => {
         #[cfg_attr(not(test), unsafe(export_name = concat!($prefix, stringify!($name))))]
         pub unsafe extern "C" fn $name(
             $file: usize, $($before: $bt,)* count: $count, $datatype: usize $(, $after: $at)?
@@ -102,7 +111,7 @@ macro_rules! access {
             };
             type Real = unsafe extern "C" fn(usize, $($bt,)* $count, usize $(, $at)?) -> c_int;
             let real = std::mem::transmute::<*mut c_void, Real>(real);
-            if !trace::is_on() {
+            if !is_watched() {
                 return real($file, $($before,)* count, $datatype $(, $after)?);
             }
             let place = $place;
@@ -114,6 +123,7 @@ macro_rules! access {
                 place,
                 count: i64::from(count),
                 datatype: $datatype,
+                memory: $memory.addr(),
             };
             access! { @run $run access real $file [$($before),*] count $datatype $($after)? }
         }
@@ -138,14 +148,14 @@ macro_rules! at_pointer {
     )* };
     (@blocking $name:ident $large:ident $op:ident $collective:literal $place:ident) => {
         access! { $name $large [buffer: *mut c_void] [status: *mut c_void] blocking
-            $op $collective AccessPosition::$place }
+            $op $collective buffer AccessPosition::$place }
     };
     (@nonblocking $name:ident $large:ident $op:ident $collective:literal $place:ident) => {
         access! { $name $large [buffer: *mut c_void] [request: *mut c_void] nonblocking
-            $op $collective AccessPosition::$place }
+            $op $collective buffer AccessPosition::$place }
     };
     (@split $name:ident $large:ident $op:ident $collective:literal $place:ident) => {
-        access! { $name $large [buffer: *mut c_void] [] split $op $collective AccessPosition::$place }
+        access! { $name $large [buffer: *mut c_void] [] split $op $collective buffer AccessPosition::$place }
     };
 }
 
@@ -156,14 +166,14 @@ macro_rules! at_offset {
     )* };
     (@blocking $name:ident $large:ident $op:ident $collective:literal) => {
         access! { $name $large [offset: i64, buffer: *mut c_void] [status: *mut c_void] blocking
-            $op $collective AccessPosition::At(offset) }
+            $op $collective buffer AccessPosition::At(offset) }
     };
     (@nonblocking $name:ident $large:ident $op:ident $collective:literal) => {
         access! { $name $large [offset: i64, buffer: *mut c_void] [request: *mut c_void] nonblocking
-            $op $collective AccessPosition::At(offset) }
+            $op $collective buffer AccessPosition::At(offset) }
     };
     (@split $name:ident $large:ident $op:ident $collective:literal) => {
-        access! { $name $large [offset: i64, buffer: *mut c_void] [] split $op $collective AccessPosition::At(offset) }
+        access! { $name $large [offset: i64, buffer: *mut c_void] [] split $op $collective buffer AccessPosition::At(offset) }
     };
 }
 
@@ -205,7 +215,7 @@ at_offset! {
 macro_rules! ends {
     ($($name:ident;)*) => { $(
         routine! { $name(file: usize, buffer: *mut c_void, status: *mut c_void) |real| {
-            if !trace::is_on() {
+            if !is_watched() {
                 return real(file, buffer, status);
             }
             split_end(file, status, |status| real(file, buffer, status))

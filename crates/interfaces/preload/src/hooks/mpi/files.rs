@@ -1,8 +1,8 @@
 //! Routines on whole files, and the initialization of MPI.
 
 use super::abi::{MPI_ERR_OTHER, Mode, Routine};
-use super::hints;
 use super::record::{self, HookedCall};
+use super::{collective, hints};
 use crate::trace::{self, Operation, Start};
 use libc::{c_char, c_int, c_void};
 
@@ -38,6 +38,7 @@ fn begin() -> Option<(Start, HookedCall)> {
 }
 
 routine! { MPI_Init(count: *mut c_int, arguments: *mut c_void) |real| {
+    collective::before_init();
     let result = real(count, arguments);
     if result == 0 && trace::is_on() {
         record::record_rank();
@@ -46,6 +47,7 @@ routine! { MPI_Init(count: *mut c_int, arguments: *mut c_void) |real| {
 } }
 
 routine! { MPI_Init_thread(count: *mut c_int, arguments: *mut c_void, wanted: c_int, given: *mut c_int) |real| {
+    collective::before_init();
     let result = real(count, arguments, wanted, given);
     if result == 0 && trace::is_on() {
         record::record_rank();

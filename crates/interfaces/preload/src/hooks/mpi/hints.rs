@@ -2,25 +2,35 @@
 //!
 //! Keys: `striping_unit` (bytes), `striping_factor` (targets, 0 for all), `weft_class`, `weft_first`, `weft_strips`
 //! (`target:bytes,target:bytes,...`, which overrides the others) and `weft_compress` (as `weft setstripe --compress`).
+//!
+//! Keys of files whose bytes go through delegates: `weft_page_size` (bytes), and in `MPI_File_get_info` also
+//! `weft_delegates` and `weft_delegate_memory` (bytes of each delegate).
 
 use super::super::bytes;
 use super::abi::{MPI_ERR_OTHER, Routine, info_handle, is_null_info, mpi};
-use super::collective::with_hints;
+use super::collective::{self, with_hints};
 use super::files::routine;
-use crate::backend::backend;
+use crate::backend::{File, backend, delegates, has_delegates};
 use crate::lock::Lock;
-use crate::open::with_layout;
+use crate::open::{Open, with_layout, with_page_len};
+use crate::over;
 use crate::route::{Route, WeftPath, route};
 use crate::serve::inside;
+use crate::table;
 use libc::{AT_FDCWD, c_char, c_int, c_void};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
-use weft_core::{ByteLen, COMPRESSION_ATTRIBUTE, Layout, TargetId};
+use std::sync::Arc;
+use weft_core::delegates::ownership::FileNumber;
+use weft_core::{ByteLen, COMPRESSION_ATTRIBUTE, FileId, Layout, TargetId};
 use weft_wire::cluster::TargetEntry;
 use weft_wire::meta::LayoutSpec;
 
 type InfoGet = unsafe extern "C" fn(usize, *const c_char, c_int, *mut c_char, *mut c_int) -> c_int;
 pub type InfoSet = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> c_int;
+
+/// Page lengths that a program may request, in bytes; multiples of the first.
+const PAGE_LENS: std::ops::RangeInclusive<u64> = 4096..=64 << 20;
 
 /// Maximum length of a key's value.
 const VALUE_LEN_MAX: usize = 1024;
@@ -65,8 +75,49 @@ fn strips(text: &str) -> Option<Vec<(TargetId, ByteLen)>> {
         .collect()
 }
 
-// Weft files opened through MPI, by handle.
-static FILES: Lock<BTreeMap<usize, WeftPath>> = Lock::new(BTreeMap::new());
+/// Returns the page length at the delegates that the keys of `info` request.
+unsafe fn requested_page_len(info: usize) -> Option<u64> {
+    if !has_delegates() || is_null_info(info) {
+        return None;
+    }
+    let len = info_value(info, c"weft_page_size")?.parse().ok()?;
+    (PAGE_LENS.contains(&len) && len % PAGE_LENS.start() == 0).then_some(len)
+}
+
+/// File opened through MPI.
+#[derive(Clone)]
+enum Opened {
+    /// File of Weft.
+    Weft(WeftPath),
+    /// File of the host that delegates serve.
+    Host(CString),
+}
+
+impl Opened {
+    /// Returns the file that MPI calls `name`, if it is one of these.
+    unsafe fn named(name: *const c_char) -> Option<Self> {
+        let plain = plain_name(name)?;
+        match route(AT_FDCWD, plain.as_ptr()) {
+            Route::Ours(weft_path) => Some(Self::Weft(weft_path)),
+            Route::Foreign if over::is_on() && over::lies_below(&plain) => Some(Self::Host(plain)),
+            _ => None,
+        }
+    }
+
+    /// Returns the file's number at the delegates.
+    fn number(&self) -> Option<FileNumber> {
+        match self {
+            Self::Weft(weft_path) => {
+                let inode = inside(|| backend()?.stat(weft_path, true)).ok()?.st_ino;
+                Some(FileNumber::of_weft(FileId(inode)))
+            }
+            Self::Host(path) => over::number_at(path),
+        }
+    }
+}
+
+// Such files opened through MPI, by handle.
+static FILES: Lock<BTreeMap<usize, Opened>> = Lock::new(BTreeMap::new());
 
 /// Returns the name without ROMIO's file system prefix (`ufs:`).
 pub unsafe fn plain_name(name: *const c_char) -> Option<CString> {
@@ -78,60 +129,54 @@ pub unsafe fn plain_name(name: *const c_char) -> Option<CString> {
     CString::new(plain).ok()
 }
 
-unsafe fn weft_path_named(name: *const c_char) -> Option<WeftPath> {
-    match route(AT_FDCWD, plain_name(name)?.as_ptr()) {
-        Route::Ours(weft_path) => Some(weft_path),
-        _ => None,
-    }
-}
-
-/// Opens a file with `open`; a Weft file is created with the layout that `info` requests. Registers the file under its
-/// handle, which `open` stores in `file`.
+/// Opens a file with `open`; a Weft file is created with the layout that `info` requests, and a file of delegates gets
+/// pages of the requested length. Registers the file under its handle, which `open` stores in `file`.
 pub unsafe fn opened(
     name: *const c_char,
     info: usize,
     file: *const usize,
     open: impl FnOnce(usize) -> c_int,
 ) -> c_int {
-    let Some(weft_path) = weft_path_named(name) else {
+    let Some(opened) = Opened::named(name) else {
         let result = open(info);
         if result == 0 && !file.is_null() {
             // The handle may have been that of a Weft file, closed since.
-            FILES.lock().remove(&*file);
+            closed(*file);
         }
         return result;
     };
     let spec = requested_layout(info);
-    let result = with_layout(&spec, || with_hints(info, open));
+    let page_len = requested_page_len(info);
+    let result = with_layout(&spec, || with_page_len(page_len, || with_hints(info, file, open)));
     if result == 0 && !file.is_null() {
-        FILES.lock().insert(*file, weft_path);
+        FILES.lock().insert(*file, opened);
     }
     result
 }
 
 /// Unregisters a file that was closed.
 pub fn closed(file: usize) {
+    collective::closed(file);
     FILES.lock().remove(&file);
 }
 
-// The hints of a file; for a Weft file, with the values of its actual layout.
+// The hints of a file; for a Weft file with the values of its actual layout, for a file of delegates with theirs.
 routine! { MPI_File_get_info(file: usize, info: *mut c_void) |real| {
     let result = real(file, info);
     if result != 0 {
         return result;
     }
-    let weft_path = FILES.lock().get(&file).cloned();
-    if let Some(weft_path) = weft_path
-        && let Ok(Some(layout)) = inside(|| backend()?.layout(&weft_path))
+    let opened = FILES.lock().get(&file).cloned();
+    if let Some(opened) = opened
         && let Some(set) = mpi(c"PMPI_Info_set")
     {
         let set = std::mem::transmute::<*mut c_void, InfoSet>(set);
         let handle = info_handle(info, set as *const c_void);
-        let targets = backend().map_or(&[][..], |backend| backend.targets());
-        let compression = inside(|| backend()?.get_xattr(&weft_path, true, COMPRESSION_ATTRIBUTE)).ok();
-        let compression = compression.and_then(|value| String::from_utf8(value).ok());
-        let compression = compression.map(|setting| (c"weft_compress", setting));
-        for (key, value) in facts(&layout, targets).into_iter().chain(compression) {
+        let of_layout = match &opened {
+            Opened::Weft(weft_path) => facts_of_layout(weft_path),
+            Opened::Host(_) => Vec::new(),
+        };
+        for (key, value) in of_layout.into_iter().chain(facts_of_delegates(&opened)) {
             let value = CString::new(value).unwrap_or_default();
             set(handle, key.as_ptr(), value.as_ptr());
         }
@@ -139,9 +184,46 @@ routine! { MPI_File_get_info(file: usize, info: *mut c_void) |real| {
     result
 } }
 
+type Facts = Vec<(&'static CStr, String)>;
+
+/// Returns the delegates and the page length of a file as keys, if its bytes go through them.
+fn facts_of_delegates(opened: &Opened) -> Facts {
+    if !has_delegates() {
+        return Vec::new();
+    }
+    let facts = inside(|| {
+        let settings = delegates()?.settings();
+        let mut facts = vec![
+            (c"weft_delegates", settings.delegates.to_string()),
+            (c"weft_delegate_memory", settings.memory.0.to_string()),
+        ];
+        let is_same = |open: &Arc<Open>| {
+            let number = open.file().ok().and_then(File::number);
+            number.is_some() && number == opened.number()
+        };
+        let mut opens =
+            table::all(0, u32::MAX).into_iter().filter_map(|fd| Some(Arc::clone(&*table::get(fd)?)));
+        let page_len = opens.find(is_same).and_then(|open| open.file().ok()?.page_len());
+        facts.extend(page_len.map(|len| (c"weft_page_size", len.to_string())));
+        Ok(facts)
+    });
+    facts.unwrap_or_default()
+}
+
+/// Returns layout and compression of a Weft file as keys.
+fn facts_of_layout(weft_path: &WeftPath) -> Facts {
+    let Ok(Some(layout)) = inside(|| backend()?.layout(weft_path)) else { return Vec::new() };
+    let targets = backend().map_or(&[][..], |backend| backend.targets());
+    let compression = inside(|| backend()?.get_xattr(weft_path, true, COMPRESSION_ATTRIBUTE)).ok();
+    let compression = compression.and_then(|value| String::from_utf8(value).ok());
+    let mut facts = facts(&layout, targets);
+    facts.extend(compression.map(|setting| (c"weft_compress", setting)));
+    facts
+}
+
 /// Returns a layout as keys, based on its first component. The class is included if all targets share it. The first
 /// target is an index among the targets of that class, or of all.
-fn facts(layout: &Layout, targets: &[TargetEntry]) -> Vec<(&'static CStr, String)> {
+fn facts(layout: &Layout, targets: &[TargetEntry]) -> Facts {
     let Some(first) = layout.components().first() else { return Vec::new() };
     let strips = &first.strips;
     let class_of = |target| targets.iter().find(|entry| entry.id == target).map(|entry| entry.class.as_str());

@@ -34,6 +34,15 @@ pub struct Access {
     pub count: i64,
     /// Handle of the type.
     pub datatype: usize,
+    /// Address of the program's buffer.
+    pub memory: usize,
+}
+
+impl Access {
+    /// Whether the ranks access the file one after the other, at the shared pointer.
+    pub fn is_ordered(&self) -> bool {
+        self.collective && matches!(self.place, AccessPosition::Shared)
+    }
 }
 
 /// Start position of an access.
@@ -122,7 +131,7 @@ impl Access {
     }
 
     /// Returns the size of its type in bytes.
-    unsafe fn unit(&self) -> Option<u64> {
+    pub unsafe fn unit(&self) -> Option<u64> {
         static LARGE: Routine = Routine::new(c"PMPI_Type_size_x");
         static SMALL: Routine = Routine::new(c"PMPI_Type_size");
         if let Some(ask) = LARGE.find() {

@@ -1,0 +1,230 @@
+//! Reading, writing, seeking, lengths and syncing of an open file description.
+
+use super::{Open, gather};
+use crate::backend::File;
+use crate::errno::Res;
+use crate::{limits, sys};
+use std::ffi::c_int;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Open {
+    fn may(&self, write: bool) -> Res<()> {
+        let flags = self.flags();
+        let refused = if write { libc::O_RDONLY } else { libc::O_WRONLY };
+        if flags & libc::O_PATH != 0 || flags & libc::O_ACCMODE == refused {
+            return Err(libc::EBADF.into());
+        }
+        if self.directory {
+            return Err(libc::EISDIR.into());
+        }
+        self.description.check()
+    }
+
+    pub fn read_at(self: &Arc<Self>, bufs: &mut [IoSliceMut<'_>], offset: i64) -> Res<usize> {
+        self.may(false)?;
+        let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+        self.take(self.file()?, bufs, offset)
+    }
+
+    /// Reads now, or with the other pieces of an MPI call.
+    fn take(self: &Arc<Self>, file: &File, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Res<usize> {
+        match gather::read(self, bufs, offset)? {
+            Some(len) => Ok(len),
+            None => file.read_at(bufs, offset),
+        }
+    }
+
+    /// Writes now, or with the other pieces of an MPI call.
+    fn put(self: &Arc<Self>, file: &File, bufs: &[IoSlice<'_>], offset: u64) -> Res<usize> {
+        if self.is_synchronous() {
+            gather::settle()?;
+            return file.write_at(bufs, offset);
+        }
+        match gather::write(self, bufs, offset)? {
+            Some(len) => Ok(len),
+            None => file.write_at(bufs, offset),
+        }
+    }
+
+    /// Writes at the end, after the other pieces of an MPI call.
+    fn append(file: &File, bufs: &[IoSlice<'_>]) -> Res<(u64, usize)> {
+        gather::settle()?;
+        file.append(bufs)
+    }
+
+    pub fn write_at(self: &Arc<Self>, bufs: &[IoSlice<'_>], offset: i64) -> Res<usize> {
+        self.may(true)?;
+        let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+        self.wrote.store(true, Ordering::Relaxed);
+        let file = self.file()?;
+        // Linux appends even if an offset is given.
+        let done = if self.flags() & libc::O_APPEND != 0 {
+            self.within_limit(bufs, || file.size(), |bufs| Self::append(file, bufs).map(|(_, done)| done))?
+        } else {
+            self.within_limit(bufs, || Ok(offset), |bufs| self.put(file, bufs, offset))?
+        };
+        self.sync_when_asked()?;
+        Ok(done)
+    }
+
+    /// Writes as much of `bufs` as the limit on file sizes allows at the offset `place()`.
+    fn within_limit(
+        &self,
+        bufs: &[IoSlice<'_>],
+        place: impl FnOnce() -> Res<u64>,
+        write: impl FnOnce(&[IoSlice<'_>]) -> Res<usize>,
+    ) -> Res<usize> {
+        if limits::file_size().is_none() {
+            return write(bufs);
+        }
+        let wanted = bufs.iter().map(|buf| buf.len()).sum();
+        let mut writable = limits::writable_len(place()?, wanted)?;
+        let fitting: Vec<IoSlice<'_>> = bufs
+            .iter()
+            .map(|buf| {
+                let len = buf.len().min(writable);
+                writable -= len;
+                IoSlice::new(&buf[..len])
+            })
+            .collect();
+        write(&fitting)
+    }
+
+    fn is_synchronous(&self) -> bool {
+        self.flags() & (libc::O_SYNC | libc::O_DSYNC) != 0
+    }
+
+    fn sync_when_asked(&self) -> Res<()> {
+        if self.is_synchronous() { self.file()?.sync() } else { Ok(()) }
+    }
+
+    pub fn read(self: &Arc<Self>, fd: c_int, bufs: &mut [IoSliceMut<'_>]) -> Res<usize> {
+        self.may(false)?;
+        let file = self.file()?;
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let _turn = self.turn.lock();
+        let at = sys::lseek(fd, 0, libc::SEEK_CUR)?;
+        let got = self.take(file, bufs, at as u64)?;
+        debug_assert!(got <= wanted);
+        if got > 0 {
+            sys::lseek(fd, got as i64, libc::SEEK_CUR)?;
+        }
+        Ok(got)
+    }
+
+    pub fn write(self: &Arc<Self>, fd: c_int, bufs: &[IoSlice<'_>]) -> Res<usize> {
+        self.may(true)?;
+        let file = self.file()?;
+        self.wrote.store(true, Ordering::Relaxed);
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let _turn = self.turn.lock();
+        let done = if self.flags() & libc::O_APPEND != 0 {
+            let append = |bufs: &[IoSlice<'_>]| {
+                let (at, done) = Self::append(file, bufs)?;
+                sys::lseek(fd, at as i64 + done as i64, libc::SEEK_SET)?;
+                Ok(done)
+            };
+            self.within_limit(bufs, || file.size(), append)?
+        } else {
+            // Reserve the range before writing it, so that processes that share the offset never overlap.
+            let end = sys::lseek(fd, wanted as i64, libc::SEEK_CUR).map_err(|_| libc::EFBIG)?;
+            let at = (end - wanted as i64) as u64;
+            let result = self.within_limit(bufs, || Ok(at), |bufs| self.put(file, bufs, at));
+            let missing = wanted - *result.as_ref().unwrap_or(&0);
+            if missing > 0 {
+                sys::lseek(fd, -(missing as i64), libc::SEEK_CUR)?;
+            }
+            result?
+        };
+        self.sync_when_asked()?;
+        Ok(done)
+    }
+
+    pub fn seek(&self, fd: c_int, offset: i64, whence: c_int) -> Res<i64> {
+        if self.flags() & libc::O_PATH != 0 {
+            return Err(libc::EBADF.into());
+        }
+        let _turn = self.turn.lock();
+        if self.directory && whence == libc::SEEK_SET && offset == 0 {
+            // A rewind must show names created and removed since.
+            *self.listing.lock() = None;
+        }
+        match whence {
+            libc::SEEK_SET | libc::SEEK_CUR => Ok(sys::lseek(fd, offset, whence)?),
+            libc::SEEK_END => {
+                gather::settle()?;
+                let target = (self.file()?.size()? as i64).checked_add(offset).ok_or(libc::EOVERFLOW)?;
+                Ok(sys::lseek(fd, target, libc::SEEK_SET)?)
+            }
+            libc::SEEK_DATA | libc::SEEK_HOLE => {
+                gather::settle()?;
+                let (file, from) = (self.file()?, u64::try_from(offset).map_err(|_| libc::ENXIO)?);
+                let found =
+                    if whence == libc::SEEK_DATA { file.seek_data(from) } else { file.seek_hole(from) };
+                Ok(sys::lseek(fd, found?.ok_or(libc::ENXIO)? as i64, libc::SEEK_SET)?)
+            }
+            _ => Err(libc::EINVAL.into()),
+        }
+    }
+
+    pub fn truncate(&self, size: i64) -> Res<()> {
+        let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+        match self.may(true).map_err(|fail| fail.errno()) {
+            Ok(()) => {}
+            Err(libc::EIO) => return Err(libc::EIO.into()),
+            Err(_) => return Err(libc::EINVAL.into()),
+        }
+        self.wrote.store(true, Ordering::Relaxed);
+        let file = self.file()?;
+        limits::may_become(size, || file.size())?;
+        file.truncate(size)
+    }
+
+    /// Allocates `[offset, offset + len)`, or punches a hole there. Weft reserves no space, so that allocation only
+    /// changes the length; file systems of the host reserve it, through `fd`.
+    pub fn allocate(&self, fd: c_int, mode: c_int, offset: i64, len: i64) -> Res<()> {
+        if offset < 0 || len <= 0 {
+            return Err(libc::EINVAL.into());
+        }
+        self.may(true).map_err(|fail| if fail.errno() == libc::EIO { libc::EIO } else { libc::EBADF })?;
+        let end = offset.checked_add(len).ok_or(libc::EFBIG)?;
+        let file = self.file()?;
+        const PUNCH: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        const ZERO_IN: c_int = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        match mode {
+            0 | libc::FALLOC_FL_KEEP_SIZE if self.is_host() => {
+                limits::may_become(end as u64, || file.size())?;
+                Ok(sys::fallocate(fd, mode, offset, len)?)
+            }
+            0 => self.grow(end),
+            libc::FALLOC_FL_KEEP_SIZE => Ok(()),
+            PUNCH | ZERO_IN | libc::FALLOC_FL_ZERO_RANGE => {
+                self.wrote.store(true, Ordering::Relaxed);
+                if mode == libc::FALLOC_FL_ZERO_RANGE {
+                    self.grow(end)?;
+                }
+                file.punch(offset as u64, len as u64)
+            }
+            _ => Err(libc::EOPNOTSUPP.into()),
+        }
+    }
+
+    /// Extends the file to at least `end` bytes.
+    pub fn grow(&self, end: i64) -> Res<()> {
+        let (file, end) = (self.file()?, end as u64);
+        if file.size()? >= end {
+            return Ok(());
+        }
+        limits::may_become(end, || Ok(0))?;
+        file.truncate(end)
+    }
+
+    pub fn sync(&self) -> Res<()> {
+        if self.flags() & libc::O_PATH != 0 {
+            return Err(libc::EBADF.into());
+        }
+        self.file()?.sync()
+    }
+}
