@@ -9,7 +9,7 @@ macro_rules! built_in {
 }
 
 const FILES: &[(&str, &str)] =
-    built_in!["ibridge", "ibridge-ssd", "ceda", "thesis-gbe", "thesis-ipoib", "psa"];
+    built_in!["ibridge", "ibridge-ssd", "ceda", "thesis-gbe", "thesis-ipoib", "psa", "iodc"];
 
 /// Returns the names of the clusters.
 pub fn names() -> Vec<&'static str> {

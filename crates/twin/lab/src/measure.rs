@@ -43,6 +43,10 @@ pub fn values(measure: &Measure, seen: &Observation) -> Result<Vec<Value>, Strin
             let of_ssd = seen.ssd.map_or(0, |ssd| ssd.written + ssd.read);
             one(100.0 * of_ssd as f64 / bytes as f64)
         }
+        Measure::DelegateMemory => match seen.delegate_memory {
+            Some(bytes) => one(bytes as f64 / 1e6),
+            None => Err("there are no delegates".into()),
+        },
         Measure::BlockSizes { least } => block_sizes(seen, *least),
     }
 }
@@ -133,6 +137,7 @@ mod tests {
                 disk(false, sizes(&[(4096, 1000)])),
             ],
             ssd: Some(Ssd { written: 2_000_000, read: 1_000_000, written_back: 7, ..Ssd::default() }),
+            delegate_memory: Some(3_000_000),
             ranks: 4,
             drain: Nanos(250_000_000),
             ..Default::default()
@@ -154,6 +159,7 @@ mod tests {
             // 400 operations of half a millisecond by four processes.
             (Measure::IoTime, 0.3),
             (Measure::SsdShare, 10.0),
+            (Measure::DelegateMemory, 3.0),
         ] {
             assert_eq!(values(&measure, &seen()), Ok(vec![(None, expected)]), "{measure:?}");
         }

@@ -35,6 +35,7 @@ impl World for Flat {
             ranks: 4,
             event_hash: seed,
             requests: 1000,
+            delegate_memory: Some(1_000_000),
             wall: std::time::Duration::from_millis(1),
         })
     }

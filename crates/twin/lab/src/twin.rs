@@ -67,6 +67,7 @@ fn seen(outcome: Outcome) -> Observation {
         disks: outcome.devices.into_iter().map(disk).collect(),
         event_hash: outcome.event_hash,
         requests: outcome.file_requests,
+        delegate_memory: outcome.delegates.map(|delegates| delegates.memory_max),
         ..Observation::default()
     }
 }

@@ -36,6 +36,8 @@ pub struct Observation {
     pub event_hash: u64,
     /// Number of operations that sent requests to a server.
     pub requests: u64,
+    /// Most bytes of pages in the memory of one delegate. `None` without delegates.
+    pub delegate_memory: Option<u64>,
     /// Duration of the run on the host.
     pub wall: Duration,
 }

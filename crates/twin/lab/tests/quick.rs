@@ -44,8 +44,13 @@ fn no_claim_of_psa_fails_without_a_reason() {
 }
 
 #[test]
+fn no_claim_of_iodc_fails_without_a_reason() {
+    of_paper("IODC");
+}
+
+#[test]
 fn every_paper_has_a_test() {
-    let papers = ["iBridge", "CEDA", "Thesis", "PSA"];
+    let papers = ["iBridge", "CEDA", "Thesis", "PSA", "IODC"];
     for experiment in experiment::all() {
         assert!(papers.contains(&experiment.paper.as_str()), "{} has no test", experiment.name);
     }

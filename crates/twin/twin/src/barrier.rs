@@ -1,9 +1,12 @@
 //! Barrier between the ranks of a workload.
 
+use crate::spec::ClusterSpec;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use weft_core::Nanos;
 use weft_env::sim::{SimEnv, SimNotify};
 use weft_env::{Env, Notify};
+use weft_workload::Workload;
 
 /// Barrier of a fixed number of ranks.
 ///
@@ -37,4 +40,18 @@ impl Barrier {
             env.sleep(self.cost).await;
         }
     }
+}
+
+/// Makes a barrier for each group of ranks, keyed by the group's first rank.
+pub(crate) fn barriers(spec: &ClusterSpec, workload: &dyn Workload, env: &SimEnv) -> BTreeMap<u32, Barrier> {
+    let mut barriers = BTreeMap::new();
+    let mut rank = 0;
+    while rank < workload.ranks() {
+        let group = workload.group(rank);
+        assert!(group.contains(&rank), "a rank is one of its own group");
+        let ranks = group.end - group.start;
+        barriers.insert(group.start, Barrier::new(env, ranks, spec.barrier_cost(ranks)));
+        rank = group.end;
+    }
+    barriers
 }

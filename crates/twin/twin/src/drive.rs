@@ -1,11 +1,13 @@
 //! Runs a workload on a simulated cluster, with one real client for each rank.
 
-use crate::barrier::Barrier;
+use crate::barrier::{Barrier, barriers};
 use crate::cluster::Cluster;
-use crate::outcome::{DeviceOutcome, IbridgeOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunError};
+use crate::locking;
+use crate::outcome::{DeviceOutcome, IbridgeOutcome, OpKind, Outcome, RunError};
 use crate::spec::{ClusterSpec, Payload};
+use crate::tally::Tally;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::rc::Rc;
 use weft_client::{Client, Error, InodePath, OpenFile, OpenFlags};
@@ -68,6 +70,9 @@ pub fn run_with(
     options: RunOptions,
 ) -> Result<Outcome, RunError> {
     spec.check()?;
+    if spec.locking.is_some() {
+        return locking::run(spec, workload, options);
+    }
     let ranks = workload.ranks();
     let payload = match spec.payload {
         Payload::Bytes => sim::Payload::Bytes,
@@ -187,30 +192,12 @@ fn statuses<'w>(
 }
 
 /// Describes an operation for an error message. The file's name is left out because the client's own message has it.
-fn describe(op: &Op) -> String {
+pub(crate) fn describe(op: &Op) -> String {
     match op {
         Op::Read { offset, len, .. } => format!("read of {len} bytes at {offset}"),
         Op::Write { offset, len, .. } => format!("write of {len} bytes at {offset}"),
         other => format!("{other:?}"),
     }
-}
-
-fn count(kinds: &BTreeMap<OpKind, Measure>) -> u64 {
-    kinds.values().map(|measure| measure.latency.count()).sum()
-}
-
-/// Makes a barrier for each group of ranks, keyed by the group's first rank.
-fn barriers(spec: &ClusterSpec, workload: &dyn Workload, env: &SimEnv) -> BTreeMap<u32, Barrier> {
-    let mut barriers = BTreeMap::new();
-    let mut rank = 0;
-    while rank < workload.ranks() {
-        let group = workload.group(rank);
-        assert!(group.contains(&rank), "a rank is one of its own group");
-        let ranks = group.end - group.start;
-        barriers.insert(group.start, Barrier::new(env, ranks, spec.barrier_cost(ranks)));
-        rank = group.end;
-    }
-    barriers
 }
 
 /// Returns the counters accumulated since `before`.
@@ -243,37 +230,6 @@ struct Drive<'w> {
     seed: u64,
     tally: RefCell<Tally>,
     done: SimNotify,
-}
-
-/// Counts of the current pass.
-#[derive(Default)]
-struct Tally {
-    /// Ranks, or flush tasks, that have not ended yet.
-    left: u32,
-    start: Nanos,
-    end: Nanos,
-    phases: BTreeMap<Option<u16>, Phase>,
-    /// Files that have been written to and may need a sync.
-    written: BTreeSet<FileRef>,
-    data_messages: u64,
-    failure: Option<RunError>,
-}
-
-struct Phase {
-    start: Nanos,
-    end: Nanos,
-    kinds: BTreeMap<OpKind, Measure>,
-}
-
-impl Phase {
-    fn outcome(self, workload: &dyn Workload, id: Option<u16>, start: Nanos) -> PhaseOutcome {
-        PhaseOutcome {
-            name: id.map_or_else(String::new, |id| workload.phase(id)),
-            start: self.start.saturating_sub(start),
-            end: self.end.saturating_sub(start),
-            kinds: self.kinds,
-        }
-    }
 }
 
 /// State of one rank while it runs.
@@ -390,18 +346,19 @@ impl<'w> Drive<'w> {
         let start = tally.start;
         let of_ranks = tally.end.saturating_sub(start);
         let elapsed = if options.drain { end.saturating_sub(start) } else { of_ranks };
-        let file_requests = tally.phases.values().map(|phase| count(&phase.kinds)).sum();
-        let phases = tally.phases.into_iter();
+        let file_requests = tally.requests();
         Outcome {
             elapsed,
             drain: elapsed.saturating_sub(of_ranks),
             file_requests,
             data_messages: tally.data_messages,
-            phases: phases.map(|(id, phase)| phase.outcome(self.workload, id, start)).collect(),
+            phases: tally.phases(self.workload),
             event_hash: sim.event_hash(),
             devices: since(before.devices, self.cluster.devices()),
             ibridge: logs.into_iter().zip(&before.logs).map(|(now, before)| now.since(before)).collect(),
             turns: sim.polls(),
+            locking: None,
+            delegates: None,
         }
     }
 
@@ -443,16 +400,7 @@ impl<'w> Drive<'w> {
     }
 
     fn count(&self, phase: Option<u16>, kind: OpKind, bytes: u64, start: Nanos) {
-        let now = self.control.elapsed();
-        let mut tally = self.tally.borrow_mut();
-        tally.end = tally.end.max(now);
-        let fresh = || Phase { start, end: now, kinds: BTreeMap::new() };
-        let phase = tally.phases.entry(phase).or_insert_with(fresh);
-        phase.start = phase.start.min(start);
-        phase.end = phase.end.max(now);
-        let measure = phase.kinds.entry(kind).or_default();
-        measure.bytes += bytes;
-        measure.latency.add(now.saturating_sub(start));
+        self.tally.borrow_mut().count(phase, (kind, bytes), (start, self.control.elapsed()));
     }
 }
 
@@ -471,24 +419,24 @@ enum Failed {
 const NOT_OPEN: Failed = Failed::Workload("the rank does not have this file open");
 
 /// Buffer that a rank reads into and writes from.
-enum Buffer {
+pub(crate) enum Buffer {
     Bytes(Vec<u8>),
     Hollow(Hollow),
 }
 
 impl Buffer {
-    fn new(env: &SimEnv, len: usize) -> Self {
+    pub(crate) fn new(env: &SimEnv, len: usize) -> Self {
         env.hollow(len).map_or_else(|| Self::Bytes(vec![0; len]), Self::Hollow)
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Hollow(bytes) => bytes,
         }
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Hollow(bytes) => bytes,

@@ -30,9 +30,12 @@
 //! spec      description of a cluster, and its checks   device    models by profile name
 //! cluster   machines, disks, servers, clients          barrier   synchronization of ranks
 //! drive     runs the ranks' operations                 outcome   results of a run
+//! tally     counts of a run                          locking   a modelled Lustre or GPFS, and delegates over it
 //! cache     description of the read and write cache beside a disk
 //! ibridge   description of the SSD beside a disk
 //! ```
+//!
+//! [`locking`] is a modelled file system in the place of Weft's servers, with delegates in front of it.
 //!
 //! [`search`] looks for broken promises under random faults.
 // Runs in the simulated world: no clock, file, socket or thread (see clippy.toml).
@@ -44,9 +47,11 @@ mod cluster;
 mod device;
 mod drive;
 mod ibridge;
+pub mod locking;
 mod outcome;
 pub mod search;
 mod spec;
+mod tally;
 
 pub use cache::CacheSpec;
 pub use cluster::Cluster;

@@ -1,5 +1,6 @@
 //! Results of a run.
 
+use crate::locking::{DelegatesOutcome, LockingOutcome};
 use crate::spec::SpecError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,6 +30,10 @@ pub struct Outcome {
     pub data_messages: u64,
     /// Number of times the simulation polled a task. This measures the cost of the run without a clock.
     pub turns: u64,
+    /// Work of the locking file system, if the cluster has one.
+    pub locking: Option<LockingOutcome>,
+    /// Work of the delegates, if there are any.
+    pub delegates: Option<DelegatesOutcome>,
 }
 
 /// Result of one phase of a workload.

@@ -3,6 +3,7 @@
 use crate::cache::CacheSpec;
 use crate::device;
 use crate::ibridge::IbridgeSpec;
+use crate::locking::{DelegatesSpec, LockingSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 pub use weft_core::Module;
@@ -46,6 +47,12 @@ pub struct ClusterSpec {
     pub compression: CompressionSpec,
     /// Options of the clients.
     pub client: ClientSpec,
+    /// A modelled locking file system in the place of Weft's servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locking: Option<LockingSpec>,
+    /// Delegates between the ranks and the locking file system.
+    #[serde(skip_serializing_if = "DelegatesSpec::is_off")]
+    pub delegates: DelegatesSpec,
 }
 
 impl Default for ClusterSpec {
@@ -63,6 +70,8 @@ impl Default for ClusterSpec {
             layout: LayoutSpec::default(),
             compression: CompressionSpec::default(),
             client: ClientSpec::default(),
+            locking: None,
+            delegates: DelegatesSpec::default(),
         }
     }
 }
@@ -333,6 +342,7 @@ impl ClusterSpec {
         self.check_metadata(servers)?;
         self.check_layout()?;
         self.check_compression()?;
+        self.check_locking()?;
         if self.client.checksums && self.payload == Payload::Lengths {
             let why = "payloads of lengths only have no bytes to verify: write false, or payload = \"bytes\"";
             return Err(SpecError::new("client.checksums", why));
@@ -341,6 +351,20 @@ impl ClusterSpec {
             return Err(SpecError::new("client.pause_us", "give a number from 0 to 10^9"));
         }
         positive("client.request_timeout_s", self.client.request_timeout_s)
+    }
+
+    fn check_locking(&self) -> Result<(), SpecError> {
+        self.delegates.check()?;
+        match &self.locking {
+            Some(_) if self.payload == Payload::Bytes => {
+                Err(SpecError::new("locking", "its files have lengths only: write payload = \"lengths\""))
+            }
+            Some(locking) => locking.check(&self.profiles),
+            None if self.delegates.count > 0 => {
+                Err(SpecError::new("delegates.count", "delegates need a locking file system: add `locking`"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_compression(&self) -> Result<(), SpecError> {

@@ -68,6 +68,12 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
         Mutant::EarlyChunkReuse => (rare(0), Options { compression: Some(true), holes: Some(true), ..off }),
         Mutant::LossAsHole => (0..SEEDS_MAX, Options { damage: Some(true), ..off }),
         Mutant::UncheckedIdentity => (0..SEEDS_MAX, Options { disks: Some(true), ..off }),
+        Mutant::PageCachedTwice
+        | Mutant::DroppedDirtyRange
+        | Mutant::ReversedLocks
+        | Mutant::UnawaitedHold
+        | Mutant::SwallowedWriteError
+        | Mutant::EarlyRelease => (0..SEEDS_MAX, Options { delegates: true, ..off }),
         Mutant::ForgottenLineage => (rare(360), Options { disks: Some(true), ..off }),
         _ => (0..SEEDS_MAX, off),
     }
@@ -101,7 +107,10 @@ fn every_mutant_is_found() {
     weft_client::set_log(|_| ());
     let mut missed = Vec::new();
     let is_searched = |mutant: &Mutant| !TOO_RARE.contains(mutant) && !FOUND_ELSEWHERE.contains(mutant);
-    for mutant in Mutant::ALL.into_iter().filter(is_searched) {
+    // One of them, by its name.
+    let wanted = std::env::var("WEFT_MUTANT").ok();
+    let is_wanted = |mutant: &Mutant| wanted.as_ref().is_none_or(|name| mutant.name() == *name);
+    for mutant in Mutant::ALL.into_iter().filter(is_searched).filter(is_wanted) {
         let (seeds, options) = seeds_and_options(mutant);
         match first_found(&seeds, options) {
             Some((seed, what)) => {

@@ -1,6 +1,6 @@
 //! BTIO of the NAS Parallel Benchmarks: a solution written every few time steps, divided into diagonal cells.
 
-use crate::collective::{CallRank, Calls, TwoPhase, Union, body};
+use crate::collective::{CallRank, Calls, TwoPhase, Union, body, exchange};
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Op, Workload};
 use crate::passes::{Access, Direction, Ops, Style, SyncWhen, pass, phase_name};
@@ -186,6 +186,11 @@ impl BtioRun {
         }
     }
 
+    fn party(&self, rank: u32, before: Option<Op>) -> CallRank<'_> {
+        let Btio { ranks, ref two_phase, .. } = self.spec;
+        CallRank { rank, part: rank, is_out_of_order: false, ranks, two_phase: two_phase.as_ref(), before }
+    }
+
     fn compute(&self, direction: Direction) -> Option<Op> {
         let wanted = self.spec.compute_us > 0 && direction == Direction::Write;
         wanted.then_some(Op::Compute(Nanos(self.spec.compute_us * 1000)))
@@ -228,20 +233,19 @@ impl Workload for BtioRun {
         Box::new(files_exist.then(|| (FILE, self.dumps * self.dump_bytes())).into_iter())
     }
 
+    fn exchange(&self, rank: u32, barrier: u64) -> Vec<(u32, u64)> {
+        match self.spec.access {
+            Access::Read => Vec::new(),
+            Access::Write | Access::Rewrite | Access::Both => exchange(self, self.party(rank, None), barrier),
+        }
+    }
+
     fn ops(&self, rank: u32) -> Ops<'_> {
-        let Btio { ranks, subtype, access, sync, ref two_phase, .. } = self.spec;
+        let Btio { subtype, access, sync, .. } = self.spec;
         let collective = subtype == BtioSubtype::Full;
         Box::new(access.directions().iter().flat_map(move |&direction| {
             let style = Style { direction, barrier: false, sync, collective };
-            let before = self.compute(direction);
-            let party = CallRank {
-                rank,
-                part: rank,
-                is_out_of_order: false,
-                ranks,
-                two_phase: two_phase.as_ref(),
-                before,
-            };
+            let party = self.party(rank, self.compute(direction));
             pass(direction, FILE, body(self, style, FILE, party))
         }))
     }

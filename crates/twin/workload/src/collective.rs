@@ -5,6 +5,7 @@ use crate::op::{FileRef, Op};
 use crate::passes::{Direction, Ops, Style, SyncWhen};
 use crate::size::Size;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Two-phase collective I/O of ROMIO.
 ///
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// The windows match ROMIO's. Domains divide the range from the first to the last byte of the call evenly. Windows
 /// start at the first wanted byte of the domain, and a window with holes is read before it is written. The exchange
-/// takes no time here.
+/// takes no time, unless `exchange` is set and the cluster is one of a locking file system.
 ///
 /// Like ROMIO, calls in which the ranks' ranges do not interleave use independent requests, unless `force` is set (IODC
 /// section IV-B on FLASH-IO).
@@ -41,11 +42,21 @@ pub struct TwoPhase {
     /// Domain boundaries are rounded to a multiple of this, as ROMIO does if it knows the stripe size; 0 for an even
     /// division.
     pub align: Size,
+    /// Whether ranks send their pieces of a write to the aggregators over the simulated network, before the first
+    /// window. For `btio`, `flash-io` and `s3d-io` on a cluster with a locking file system.
+    pub exchange: bool,
 }
 
 impl Default for TwoPhase {
     fn default() -> Self {
-        Self { cb_nodes: None, per_node: None, cb_buffer_size: Size::mib(16), force: false, align: Size(0) }
+        Self {
+            cb_nodes: None,
+            per_node: None,
+            cb_buffer_size: Size::mib(16),
+            force: false,
+            align: Size(0),
+            exchange: false,
+        }
     }
 }
 
@@ -85,6 +96,27 @@ impl TwoPhase {
         };
         (index < nodes && its_rank == rank).then_some(index)
     }
+
+    /// Rank of an aggregator.
+    fn rank_of(&self, aggregator: u64, ranks: u32) -> u32 {
+        let rank = match self.per_node {
+            Some(per_node) => aggregator * u64::from(per_node),
+            None => aggregator * u64::from(ranks) / u64::from(self.aggregators(ranks)),
+        };
+        rank as u32
+    }
+
+    /// Start of the domain of an aggregator in a call; the end of the call for the number of aggregators.
+    fn boundary(&self, union: Union, aggregator: u64, nodes: u64) -> u64 {
+        let domain = (union.end - union.start).div_ceil(nodes);
+        let even = (union.start + aggregator * domain).min(union.end);
+        match self.align.0 {
+            align if aggregator > 0 && aggregator < nodes && align > 0 => {
+                ((even + align / 2) / align * align).clamp(union.start, union.end)
+            }
+            _ => even,
+        }
+    }
 }
 
 /// Checks that `two_phase` is only given together with collective calls.
@@ -98,6 +130,16 @@ pub(crate) fn check_collective(
         Some(_) if !collective => check.fail("two_phase", "needs collective calls: set collective = true"),
         Some(two_phase) => two_phase.check(check, ranks),
         None => Ok(()),
+    }
+}
+
+/// Rejects an exchange for workloads that do not describe it.
+pub(crate) fn check_no_exchange(check: Check, two_phase: Option<&TwoPhase>) -> Result<(), SpecError> {
+    match two_phase {
+        Some(two_phase) if two_phase.exchange => {
+            check.fail("two_phase.exchange", "only btio, flash-io and s3d-io describe it: write false")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -196,6 +238,47 @@ pub(crate) fn body<'a, C: Calls>(calls: &'a C, style: Style, file: FileRef, part
     Box::new((0..calls.calls()).flat_map(one).chain(syncs(SyncWhen::End)))
 }
 
+/// Bytes that describe a piece to an aggregator: its offset and length, as ROMIO sends them.
+const PIECE_HEAD_BYTES: u64 = 12;
+
+/// Barriers of a pass that belong to no call: after the open, after the calls, after the close.
+const PASS_BARRIERS: u64 = 3;
+
+/// Returns the number of barriers of a pass of collective calls.
+pub(crate) fn pass_barriers<C: Calls>(calls: &C) -> u64 {
+    calls.calls() + PASS_BARRIERS
+}
+
+/// Returns the messages `(rank, bytes)` of two-phase I/O that `party.rank` sends to aggregators after barrier number
+/// `barrier` of a pass that writes.
+pub(crate) fn exchange<C: Calls>(calls: &C, party: CallRank<'_>, barrier: u64) -> Vec<(u32, u64)> {
+    let Some(two_phase) = party.two_phase.filter(|two_phase| two_phase.exchange) else { return Vec::new() };
+    let Some(call) = barrier.checked_sub(1).filter(|call| *call < calls.calls()) else { return Vec::new() };
+    let union = calls.union(call);
+    if !(two_phase.force || union.interleaved || party.is_out_of_order) {
+        return Vec::new();
+    }
+    let nodes = u64::from(two_phase.aggregators(party.ranks));
+    let domain = (union.end - union.start).div_ceil(nodes).max(1);
+    let mut sent: BTreeMap<u64, u64> = BTreeMap::new();
+    for (offset, len) in calls.pieces(call, party.part) {
+        let (mut at, end) = (offset, offset + len);
+        // The domain by even division is at most one away from the one with aligned boundaries.
+        let mut aggregator = ((at - union.start) / domain).saturating_sub(1).min(nodes - 1);
+        while at < end {
+            let until = two_phase.boundary(union, aggregator + 1, nodes);
+            if at < until || aggregator + 1 == nodes {
+                let until = if aggregator + 1 == nodes { end } else { until.min(end) };
+                *sent.entry(aggregator).or_default() += until - at + PIECE_HEAD_BYTES;
+                at = until;
+            } else {
+                aggregator += 1;
+            }
+        }
+    }
+    sent.into_iter().map(|(aggregator, bytes)| (two_phase.rank_of(aggregator, party.ranks), bytes)).collect()
+}
+
 /// Generates the requests of `party.rank` as an aggregator; none if the rank is not one.
 fn windows(
     union: Union,
@@ -206,15 +289,7 @@ fn windows(
 ) -> impl Iterator<Item = Op> + Send + use<> {
     let nodes = u64::from(two_phase.aggregators(party.ranks));
     let buffer = two_phase.cb_buffer_size.0;
-    let align = two_phase.align.0;
-    let domain = (union.end - union.start).div_ceil(nodes);
-    let boundary = move |aggregator: u64| {
-        let even = (union.start + aggregator * domain).min(union.end);
-        match even {
-            even if aggregator == 0 || aggregator == nodes || align == 0 => even,
-            even => ((even + align / 2) / align * align).clamp(union.start, union.end),
-        }
-    };
+    let boundary = |aggregator: u64| two_phase.boundary(union, aggregator, nodes);
     let (from, to) = match two_phase.aggregator(party.rank, party.ranks) {
         Some(aggregator) => (boundary(aggregator), boundary(aggregator + 1)),
         None => (0, 0),
@@ -294,7 +369,7 @@ mod tests {
             per_node: Some(1),
             cb_buffer_size: Size(20_000),
             force: true,
-            align: Size(0),
+            ..TwoPhase::default()
         };
         let windows = [
             (0, 20_000),
@@ -375,6 +450,46 @@ mod tests {
         let two_phase = TwoPhase { cb_nodes: Some(2), cb_buffer_size: Size(100), ..TwoPhase::default() };
         let ops = seen(union, &two_phase, 2, Direction::Read);
         assert_eq!(ops, [(0, op(Direction::Read, 0, 40)), (1, op(Direction::Read, 60, 40))]);
+    }
+
+    #[test]
+    fn an_exchange_sends_every_piece_to_the_aggregator_of_its_domain() {
+        /// Two calls of 1,000 bytes; rank r has the bytes from 50 r on in every 200.
+        struct Rows;
+        impl Calls for Rows {
+            fn calls(&self) -> u64 {
+                2
+            }
+            fn union(&self, call: u64) -> Union {
+                Union::dense(call * 1000, call * 1000 + 1000, true)
+            }
+            fn pieces(&self, call: u64, rank: u32) -> Box<dyn Iterator<Item = (u64, u64)> + Send + '_> {
+                let first = call * 1000 + u64::from(rank) * 50;
+                Box::new((0..5).map(move |row| (first + row * 200, 50)))
+            }
+        }
+        let sent = |two_phase: &TwoPhase, rank, barrier| {
+            let party = CallRank {
+                rank,
+                part: rank,
+                is_out_of_order: false,
+                ranks: 4,
+                two_phase: Some(two_phase),
+                before: None,
+            };
+            exchange(&Rows, party, barrier)
+        };
+        // Domains of 334 bytes: 0..334, 334..668, 668..1000, of ranks 0, 1 and 2. Rank 2 has 100..150, 300..350,
+        // 500..550, 700..750 and 900..950: 50 + 34, 16 + 50 and 100 bytes, in 2 pieces each.
+        let two_phase = TwoPhase { cb_nodes: Some(3), exchange: true, ..TwoPhase::default() };
+        assert_eq!(sent(&two_phase, 2, 1), [(0, 84 + 24), (1, 66 + 24), (2, 100 + 24)]);
+        // The barriers after the open and after the calls.
+        assert!(sent(&two_phase, 2, 0).is_empty() && sent(&two_phase, 2, 3).is_empty());
+        assert_eq!(pass_barriers(&Rows), 5);
+        // Aligned domains: 0..300, 300..700, 700..1000.
+        let aligned = TwoPhase { align: Size(100), ..two_phase.clone() };
+        assert_eq!(sent(&aligned, 2, 2), [(0, 50 + 12), (1, 100 + 24), (2, 100 + 24)]);
+        assert!(sent(&TwoPhase { exchange: false, ..two_phase }, 2, 1).is_empty());
     }
 
     #[test]

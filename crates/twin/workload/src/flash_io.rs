@@ -1,6 +1,6 @@
 //! FLASH-IO: a checkpoint and two plot files of a block-structured astrophysics code.
 
-use crate::collective::{CallRank, TwoPhase, body, check_collective};
+use crate::collective::{CallRank, TwoPhase, body, check_collective, exchange, pass_barriers};
 use crate::error::{Check, SpecError};
 use crate::flash_layout::Layout;
 use crate::op::{FileRef, Op, Workload};
@@ -156,13 +156,25 @@ pub(crate) struct FlashIoRun {
 }
 
 impl FlashIoRun {
+    fn party(&self, rank: u32) -> CallRank<'_> {
+        let FlashIo { ranks, ref two_phase, .. } = self.spec;
+        CallRank {
+            rank,
+            part: rank,
+            is_out_of_order: false,
+            ranks,
+            two_phase: two_phase.as_ref(),
+            before: None,
+        }
+    }
+
     fn file_pass(
         &self,
         direction: Direction,
         which: FlashFile,
         rank: u32,
     ) -> impl Iterator<Item = Op> + Send + '_ {
-        let FlashIo { ranks, compute_us, sync, collective, ref two_phase, format, .. } = self.spec;
+        let FlashIo { compute_us, sync, collective, format, .. } = self.spec;
         let file = FileRef(which as u32);
         let layout = &self.layouts[which as usize];
         // Only rank 0 writes the metadata; every rank reads these few KiB.
@@ -172,14 +184,7 @@ impl FlashIoRun {
             moved.map(move |&(offset, len)| direction.transfer(file, offset, len, false))
         };
         let before_arrays = format == FlashFormat::Pnetcdf || direction == Direction::Read;
-        let party = CallRank {
-            rank,
-            part: rank,
-            is_out_of_order: false,
-            ranks,
-            two_phase: two_phase.as_ref(),
-            before: None,
-        };
+        let party = self.party(rank);
         let style = Style { direction, barrier: false, sync, collective };
         let moved =
             metadata(before_arrays).chain(body(layout, style, file, party)).chain(metadata(!before_arrays));
@@ -218,6 +223,21 @@ impl Workload for FlashIoRun {
         let existing: &[FlashFile] =
             if self.spec.access.needs_existing_files() { &self.spec.files } else { &[] };
         Box::new(existing.iter().map(|&file| (FileRef(file as u32), self.layouts[file as usize].end)))
+    }
+
+    fn exchange(&self, rank: u32, mut barrier: u64) -> Vec<(u32, u64)> {
+        if self.spec.access == Access::Read {
+            return Vec::new();
+        }
+        for file in &self.spec.files {
+            let layout = &self.layouts[*file as usize];
+            let count = pass_barriers(layout);
+            if barrier < count {
+                return exchange(layout, self.party(rank), barrier);
+            }
+            barrier -= count;
+        }
+        Vec::new()
     }
 
     fn ops(&self, rank: u32) -> Ops<'_> {

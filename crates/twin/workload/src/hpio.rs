@@ -1,6 +1,6 @@
 //! HPIO: regions at regular distances.
 
-use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective};
+use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective, check_no_exchange};
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Workload};
 use crate::passes::{Access, Ops, Style, SyncWhen, pass, phase_name};
@@ -83,6 +83,7 @@ impl Hpio {
         let period = self.region_size.0.saturating_add(self.region_spacing.0);
         CHECK.product("region_count", &[u64::from(self.ranks), self.region_count, period])?;
         check_collective(CHECK, self.ranks, self.collective, self.two_phase.as_ref())?;
+        check_no_exchange(CHECK, self.two_phase.as_ref())?;
         Ok(HpioRun { spec: self.clone() })
     }
 }

@@ -1,6 +1,6 @@
 //! mpi-io-test of PVFS2 and OrangeFS: ranks access a shared file in round-robin order.
 
-use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective};
+use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective, check_no_exchange};
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Workload};
 use crate::passes::{Access, Ops, Style, SyncWhen, pass, phase_name, transfers};
@@ -88,6 +88,7 @@ impl MpiIoTest {
         let bytes = CHECK.product("total", &[round, iterations])?;
         CHECK.product("offset", &[bytes.saturating_add(self.offset.0)])?;
         check_collective(CHECK, self.ranks, self.collective, self.two_phase.as_ref())?;
+        check_no_exchange(CHECK, self.two_phase.as_ref())?;
         Ok(MpiIoTestRun { spec: self.clone(), iterations })
     }
 }

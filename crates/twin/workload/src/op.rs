@@ -140,6 +140,13 @@ pub trait Workload: Send + Sync {
         0..self.ranks()
     }
 
+    /// Messages `(rank, bytes)` that `rank` sends to other ranks when it leaves barrier number `barrier`, counted from 0:
+    /// the exchange of two-phase I/O. Only simulations with a model of it ask.
+    fn exchange(&self, rank: u32, barrier: u64) -> Vec<(u32, u64)> {
+        let _ = (rank, barrier);
+        Vec::new()
+    }
+
     /// Files that must exist before the first operation, with their lengths in bytes.
     ///
     /// The caller creates them and their parent directories in any way, outside of all phases.

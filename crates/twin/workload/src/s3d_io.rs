@@ -1,6 +1,6 @@
 //! S3D-IO: checkpoints of a combustion code, four arrays in one file.
 
-use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective};
+use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective, exchange, pass_barriers};
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Op, Workload};
 use crate::passes::{Access, Direction, Ops, Style, SyncWhen, pass, phase_name};
@@ -132,6 +132,18 @@ impl S3dIoRun {
         }
     }
 
+    fn party(&self, rank: u32) -> CallRank<'_> {
+        let S3dIo { ranks, ref two_phase, .. } = self.spec;
+        CallRank {
+            rank,
+            part: rank,
+            is_out_of_order: false,
+            ranks,
+            two_phase: two_phase.as_ref(),
+            before: None,
+        }
+    }
+
     /// Bytes of one component of an array.
     fn plane_bytes(&self) -> u64 {
         self.spec.block.iter().product::<u64>() * u64::from(self.spec.ranks) * ELEMENT_BYTES
@@ -194,17 +206,16 @@ impl Workload for S3dIoRun {
         Box::new((0..existing).map(|number| (FileRef(number), self.begin(COMPONENTS.len()))))
     }
 
+    fn exchange(&self, rank: u32, barrier: u64) -> Vec<(u32, u64)> {
+        let each = pass_barriers(self);
+        // Further passes read.
+        let writes = barrier < u64::from(self.spec.checkpoints) * each && self.spec.access != Access::Read;
+        if writes { exchange(self, self.party(rank), barrier % each) } else { Vec::new() }
+    }
+
     fn ops(&self, rank: u32) -> Ops<'_> {
-        let S3dIo { ranks, checkpoints, header, access, compute_us, sync, collective, ref two_phase, .. } =
-            self.spec;
-        let party = CallRank {
-            rank,
-            part: rank,
-            is_out_of_order: false,
-            ranks,
-            two_phase: two_phase.as_ref(),
-            before: None,
-        };
+        let S3dIo { checkpoints, header, access, compute_us, sync, collective, .. } = self.spec;
+        let party = self.party(rank);
         let files =
             access.directions().iter().flat_map(move |&d| (0..checkpoints).map(move |n| (d, FileRef(n))));
         Box::new(files.flat_map(move |(direction, file)| {

@@ -1,6 +1,6 @@
 //! MPI-Tile-IO: a two-dimensional array divided into tiles.
 
-use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective};
+use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective, check_no_exchange};
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Workload};
 use crate::passes::{Access, Ops, Style, SyncWhen, pass, phase_name};
@@ -100,6 +100,7 @@ impl MpiTileIo {
         }
         CHECK.product("tile_x", &[columns, self.tile_x, rows, self.tile_y, self.element.0])?;
         check_collective(CHECK, self.ranks, self.collective, self.two_phase.as_ref())?;
+        check_no_exchange(CHECK, self.two_phase.as_ref())?;
         Ok(MpiTileIoRun { spec: self.clone(), columns, rows })
     }
 }

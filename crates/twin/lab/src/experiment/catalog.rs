@@ -70,6 +70,16 @@ const FILES: &[(&str, &str)] = built_in![
     "psa-search-hpio",
     "psa-search-tile",
     "psa-search-btio",
+    "iodc-fig7a",
+    "iodc-fig7b",
+    "iodc-fig7c",
+    "iodc-fig7d",
+    "iodc-fig7e",
+    "iodc-fig7f",
+    "iodc-fig8",
+    "iodc-fig9",
+    "iodc-ablation",
+    "iodc-scale",
 ];
 
 /// Returns all experiments in the order of papers and figures.

@@ -208,6 +208,8 @@ pub enum Measure {
     IoTime,
     /// Bytes that the SSDs took from writes or gave to reads, in per cent of the bytes that the processes moved.
     SsdShare,
+    /// Most megabytes (10^6) of pages in the memory of one delegate.
+    DelegateMemory,
     /// Share of each request size among all requests that reached the disks, in per cent.
     BlockSizes {
         /// Minimum share in per cent of a size that is reported.
@@ -225,6 +227,7 @@ impl Measure {
     pub fn unit(&self) -> &'static str {
         match self {
             Self::Bandwidth { .. } => "MB/s",
+            Self::DelegateMemory => "MB",
             Self::Rate { .. } => "1/s",
             Self::RunTime { .. } | Self::IoTime => "s",
             Self::MeanLatency { .. } => "ms",

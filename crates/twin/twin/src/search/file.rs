@@ -238,6 +238,16 @@ impl FileModel {
         }
     }
 
+    /// Bytes of `start..end` that were acknowledged may be lost, because the process that had them died or could not
+    /// write them.
+    pub fn lost_bytes(&mut self, start: u64, end: u64, now: Moment) {
+        self.power_cuts.push(now);
+        self.appends.clear();
+        self.cut_at = now;
+        self.end_lost |= self.sizes.lost_power();
+        self.bytes.lost_power(start, end);
+    }
+
     /// No operation is in progress any more.
     pub fn quiesced(&mut self, now: Moment) {
         self.bytes.quiesced(now);

@@ -67,6 +67,7 @@ mod bytes;
 mod cluster;
 mod coverage;
 mod file;
+mod jobs;
 mod judge;
 mod locks;
 mod names;

@@ -3,6 +3,7 @@
 use super::actor::Actor;
 use super::cluster::Cluster;
 use super::coverage::Coverage;
+use super::jobs;
 use super::judge::{Judge, Violation};
 use super::nemesis::Nemesis;
 use super::plan::{Plan, Profile};
@@ -56,6 +57,8 @@ pub struct Options {
     /// Whether an administrator swaps disks of stopped servers by mistake, and later puts the right ones back. `None`:
     /// the seed decides.
     pub disks: Option<bool>,
+    /// Whether to search a job with I/O delegates instead of a cluster.
+    pub delegates: bool,
     /// Whether to keep the history of all operations.
     pub verbose: bool,
     /// Maximum number of operations of each program.
@@ -105,7 +108,10 @@ pub fn run(seed: u64, options: Options) -> Report {
     assert!(options.mutant.is_none() || AVAILABLE, "this build has no mutants: enable the feature `mutants`");
     let mut sim = Sim::with_seed(seed);
     let judge = Judge::new(sim.control(), options.verbose);
-    let ran = catch_unwind(AssertUnwindSafe(|| run_in(&mut sim, seed, options, &judge)));
+    let ran = catch_unwind(AssertUnwindSafe(|| match options.delegates {
+        true => jobs::run_in(&mut sim, seed, options, &judge),
+        false => run_in(&mut sim, seed, options, &judge),
+    }));
     if let Err(panic) = ran {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");

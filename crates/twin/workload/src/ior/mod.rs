@@ -1,6 +1,6 @@
 //! IOR: segments of blocks of transfers, in a shared file or in one file per rank.
 
-use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective};
+use crate::collective::{CallRank, Calls, TwoPhase, Union, body, check_collective, check_no_exchange};
 use crate::dice;
 use crate::error::{Check, SpecError};
 use crate::op::{FileRef, Workload};
@@ -166,6 +166,7 @@ impl Ior {
         }
         CHECK.product("segments", &[u64::from(self.ranks), block, segments])?;
         check_collective(CHECK, self.ranks, self.collective, self.two_phase.as_ref())?;
+        check_no_exchange(CHECK, self.two_phase.as_ref())?;
         if self.order == IorOrder::RandomDice && !self.file_per_process && (self.barrier || self.collective) {
             let why =
                 "barriers and collective calls need equally many transfers in each rank: use \"random\"";
