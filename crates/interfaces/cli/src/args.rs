@@ -19,6 +19,8 @@ Environment:
   WEFT_CLUSTER   the cluster file (else ~/.config/weft/cluster.toml, /etc/weft/cluster.toml, the embedded cluster)
   WEFT_STATE     state directory of the embedded cluster (else ~/.local/state/weft/default)
   WEFT_KEY       this user's key file (else ~/.config/weft/key, else the cluster's)
+  WEFT_DELEGATES the job directory whose I/O delegates programs use, or HOST:PORT,... with WEFT_DELEGATE_KEY
+  WEFT_OVER      directories that programs use through delegates, separated by colons
   WEFT_DARSHAN_LIB  libdarshan-util or its directory, for Darshan logs (else where `make deps` puts it)
   WEFT_PRELOAD   the preload library that `weft run` uses (else the one installed with this program)
 
@@ -53,6 +55,8 @@ pub enum Command {
     Serve(c::serve::Serve),
     /// Show servers, targets, space and load
     Status(c::status::Status),
+    /// Run an I/O delegate of a job, or show and stop a job's delegates
+    Delegate(Box<c::delegate::Delegate>),
     /// Show the cluster as a directory, for every program, by FUSE
     Mount(c::mount::Mount),
     /// End a mount

@@ -74,13 +74,16 @@ impl Blocked {
 
 /// Whether a blocked signal that ends this process is pending.
 pub fn end_is_pending() -> bool {
+    is_pending(&[libc::SIGTERM, libc::SIGINT])
+}
+
+/// Whether one of these blocked signals is pending.
+pub fn is_pending(signals: &[i32]) -> bool {
     // SAFETY: the set is filled in by sigpending before it is read, and all pointers are to locals.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigpending(&raw mut set) == 0
-            && [libc::SIGTERM, libc::SIGINT]
-                .iter()
-                .any(|signal| libc::sigismember(&raw const set, *signal) == 1)
+            && signals.iter().any(|signal| libc::sigismember(&raw const set, *signal) == 1)
     }
 }
 

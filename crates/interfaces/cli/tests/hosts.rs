@@ -342,3 +342,74 @@ fn users_of_one_host_share_a_cluster_by_its_sockets() {
     succeeded(&mut weft("0", &["stop"]));
     serve.wait().expect("it ends");
 }
+
+/// Builds a program on a host.
+fn on(hosts: &Hosts, host: usize, words: &[&str]) -> Command {
+    let mut command = common::isolated("ip");
+    command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin");
+    command.args(["netns", "exec", &hosts.names[host]]).args(words).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn ranks_use_delegates_of_another_host_over_tcp() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    common::built();
+    let dir = tempfile::Builder::new().prefix("weft-hosts-").tempdir().expect("a directory");
+    let (job, data) = (dir.path().join("job"), dir.path().join("data"));
+    std::fs::create_dir(&data).expect("created");
+    let (job_text, data_text) = (job.to_str().expect("text"), data.to_str().expect("text"));
+    let start = |index: &'static str| {
+        let words = [
+            WEFT,
+            "delegate",
+            "--no-cluster",
+            "--announce",
+            "--job",
+            job_text,
+            "--over",
+            data_text,
+            "--of",
+            "2",
+            "--listen",
+            "br0:0",
+            "--index",
+            index,
+        ];
+        on(&hosts, 0, &words).stdout(Stdio::piped()).spawn().expect("weft starts")
+    };
+    // Both wait for each other.
+    let mut delegates: Vec<_> = ["0", "1"].map(start).into_iter().map(Server).collect();
+    for delegate in &mut delegates {
+        let mut line = [0; 6];
+        delegate.0.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("the delegate serves");
+        assert_eq!(&line, b"ready\n");
+    }
+    let text = std::fs::read_to_string(job.join("job.toml")).expect("the job");
+    assert_eq!(text.matches("tcp:10.77.0.1:").count(), 2, "{text}");
+    let socket = text.split("unix:").nth(1).and_then(|rest| rest.split('"').next()).expect("a socket");
+    let sockets = Path::new(socket).parent().expect("a directory").display();
+
+    // The other host does not have the directory of the sockets.
+    let script = format!(
+        "mount -t tmpfs none {sockets} && exec {WEFT} run --job {job_text} -- \
+         dd if=/dev/urandom of={data_text}/file bs=10007 count=301 status=none conv=fsync"
+    );
+    succeeded(&mut on(&hosts, 1, &["sh", "-c", &script]));
+    assert_eq!(std::fs::metadata(data.join("file")).expect("the file").len(), 10_007 * 301);
+    let script = format!(
+        "mount -t tmpfs none {sockets} && {WEFT} run --job {job_text} -- cp {data_text}/file {data_text}/copy && \
+         {WEFT} delegate status --json --job {job_text}"
+    );
+    let status = succeeded(&mut on(&hosts, 1, &["sh", "-c", &script]));
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let all = status["delegates"].as_array().expect("delegates");
+    let written: u64 = all.iter().map(|delegate| delegate["bytes_written"].as_u64().expect("up")).sum();
+    assert_eq!(written, 2 * 10_007 * 301, "{status}");
+    let stop = [WEFT, "delegate", "stop", "--job", job_text];
+    assert_eq!(succeeded(&mut on(&hosts, 0, &stop)), "stopped 2 delegates\n");
+    for delegate in &mut delegates {
+        assert!(delegate.0.wait().expect("waited for").success());
+    }
+    succeeded(Command::new("cmp").arg(data.join("file")).arg(data.join("copy")));
+}

@@ -7,6 +7,7 @@ pub mod cache;
 pub mod cat;
 pub mod config;
 pub mod cp;
+pub mod delegate;
 pub mod df;
 pub mod docs;
 pub mod du;
@@ -53,6 +54,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Stop(command) => command.run(file),
         Command::Serve(command) => command.run(file),
         Command::Status(command) => command.run(file),
+        Command::Delegate(command) => command.run(file),
         Command::Mount(command) => command.run(file),
         Command::Umount(command) => command.run(),
         Command::Ls(command) => command.run(file),

@@ -1,11 +1,15 @@
 //! `weft run`: runs a program with the preload library, and starts a cluster if none is configured.
 
+mod auto;
+mod delegates;
+
 use super::trace::{Parts, trace_paths};
 use crate::embedded;
 use crate::failure::{FAILED, Failure};
 use crate::preloadable;
 use crate::signals::{self, Blocked};
 use clap::Args;
+use delegates::{Delegates, Options};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -29,13 +33,24 @@ the overhead. --trace-paths limits the trace to files below a path, in addition 
 regular files are recorded except those of the system (/usr, /etc, /proc and similar) and shared libraries.
 --no-cluster starts no servers, for programs that do not use Weft yet.
 
+With --delegates, a few I/O delegates run beside the program. They cache pages of files together and do the file I/O of
+all ranks: many small, interleaved or collective writes become few large ones. `5%` is a share of the ranks that the
+launcher on the command line starts (-n, -np, --ntasks). `auto` decides by a trace (--plan) and says why. --over DIR serves files of any mounted file system through
+delegates, under their own paths; then no cluster is started unless --cluster, --state or a cluster file names one. When
+the program has ended, the delegates write the rest and end; SIGQUIT ends them at once, and bytes are lost. --job DIR uses
+delegates that run already. `weft help delegate` describes several hosts.
+
 Examples:
   weft run -- mpiexec -n 4 ./simulate --out /weft/result.h5
   weft run ls -l /weft
   weft run --fresh -- ./first-step          without files of earlier runs
   weft run --state /scratch/me/weft -- sh   a shell on a cluster on another disk
   weft run --trace app.wtrace -- mpiexec -n 4 ./app
-  weft run --trace app.wtrace --no-cluster --trace-paths /scratch -- ./app";
+  weft run --trace app.wtrace --no-cluster --trace-paths /scratch -- ./app
+  weft run --delegates 2 --over /mnt/lustre/me -- mpiexec -n 64 ./app
+  weft run --delegates 5% -- mpiexec -n 64 ./app /weft/out
+  weft run --delegates auto --plan app.wtrace -- mpiexec -n 64 ./app /weft/out
+  weft run --job ~/jobs/17 -- srun -n 64 ./app";
 
 /// Runs a program on Weft.
 #[derive(Args)]
@@ -59,6 +74,8 @@ pub struct Run {
     /// Start and use no cluster: record a program that does not use Weft
     #[arg(long, requires = "trace", conflicts_with_all = ["state", "fresh", "idle_exit"])]
     no_cluster: bool,
+    #[command(flatten)]
+    delegates: Options,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -71,9 +88,14 @@ impl Run {
         let name = &self.program[0];
         let mut command = Command::new(name);
         command.args(&self.program[1..]);
-        if self.no_cluster {
+        let plan = self.delegates.plan(&self.program)?;
+        let needs_cluster =
+            self.state.is_some() || self.fresh || cluster_file.is_some() || !plan.has_directories();
+        if self.no_cluster || !needs_cluster && Cluster::configured().is_none() {
             environment(&mut command, library.as_os_str(), Path::new("/weft"));
-            return self.traced(command);
+            let delegates = plan.start(None)?;
+            delegates.environment(&mut command);
+            return self.traced(command, delegates);
         }
         let cluster = self.cluster(cluster_file)?;
         let _used = embedded::used(&cluster)?;
@@ -89,14 +111,18 @@ impl Run {
                     .remedy("`weft mount DIR` shows the same files to every program")
             );
         }
-        self.traced(command)
+        let delegates = plan.start(Some(&cluster.file))?;
+        delegates.environment(&mut command);
+        self.traced(command, delegates)
     }
 
     /// Runs the program and writes the trace, if one was requested.
-    fn traced(&self, mut command: Command) -> Result<u8, Failure> {
+    fn traced(&self, mut command: Command, mut delegates: Delegates) -> Result<u8, Failure> {
         let Some(file) = &self.trace else {
             let (signals, child) = self.begun(command)?;
-            return to_its_end(&signals, child);
+            let code = to_its_end(&signals, child, &mut delegates);
+            delegates.end();
+            return code;
         };
         let paths = trace_paths(&self.trace_paths)?;
         let parts = Parts::new(file, &self.program)?;
@@ -108,7 +134,8 @@ impl Run {
                 return Err(failure);
             }
         };
-        let code = to_its_end(&signals, child);
+        let code = to_its_end(&signals, child, &mut delegates);
+        delegates.end();
         parts.finish();
         code
     }
@@ -165,7 +192,7 @@ impl Run {
 }
 
 /// Waits for the program's end and returns the exit code.
-fn to_its_end(signals: &Blocked, mut child: Child) -> Result<u8, Failure> {
+fn to_its_end(signals: &Blocked, mut child: Child, delegates: &mut Delegates) -> Result<u8, Failure> {
     loop {
         let signal = signals.wait();
         if signal.number == libc::SIGCHLD {
@@ -174,6 +201,7 @@ fn to_its_end(signals: &Blocked, mut child: Child) -> Result<u8, Failure> {
                 let by_signal = status.signal().map_or(i32::from(FAILED), |signal| 128 + signal);
                 return Ok(status.code().unwrap_or(by_signal) as u8);
             }
+            delegates.report_ended();
         } else if signal.sent {
             signals::send(child.id() as i32, signal.number);
         }

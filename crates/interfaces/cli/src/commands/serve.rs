@@ -406,7 +406,7 @@ pub fn runs_here(server: &Server) -> bool {
     server.host.as_deref().or(tcp).is_none_or(is_this_host)
 }
 
-fn is_this_host(host: &str) -> bool {
+pub fn is_this_host(host: &str) -> bool {
     let mut name = [0u8; 256];
     // SAFETY: the buffer is as long as it is said to be; the last byte stays zero.
     unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
@@ -420,7 +420,7 @@ fn is_this_host(host: &str) -> bool {
 }
 
 /// Raises the limit of open files to the system's maximum, for connections and datafiles.
-fn more_files() {
+pub fn more_files() {
     // SAFETY: rlimit is plain data; both pointers are to a local.
     unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
@@ -432,7 +432,7 @@ fn more_files() {
 }
 
 /// Reports "ready" to the parent process and closes its pipe.
-fn announce() {
+pub fn announce() {
     let mut out = std::io::stdout();
     let _ = out.write_all(b"ready\n").and_then(|()| out.flush()); // the parent may have ended
     // SAFETY: the path is a C string; both descriptors are this process's own.
@@ -446,7 +446,7 @@ fn announce() {
 }
 
 /// Returns the resident memory of this process.
-fn resident_memory() -> ByteLen {
+pub fn resident_memory() -> ByteLen {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
     // SAFETY: sysconf has no preconditions.

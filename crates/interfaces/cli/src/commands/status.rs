@@ -1,5 +1,6 @@
 //! `weft status`.
 
+use super::delegate::status::JobLine;
 use super::df::nearly_full;
 use super::mount::{self, FailedRequests};
 use super::session::{Weft, why};
@@ -9,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weft_config::Server;
+use weft_config::{Cluster, Server};
 use weft_core::units::human_bytes;
 use weft_core::{Nanos, ServerId, TargetId, TargetState};
 use weft_env::real::block_on;
@@ -22,7 +23,8 @@ const AFTER: &str = "\
 All servers are queried concurrently. One that has not answered within 2.5 seconds is shown as down, with the reason.
 Bytes and requests are those of messages since the server's start, without transfers of programs on the same host
 through leased descriptors. LOAD is the number of requests running or waiting now. Mounts on this host report why
-requests failed with EIO.
+requests failed with EIO. Jobs of this user on this host that have I/O delegates have a line each; `weft delegate status`
+shows more.
 
 Exit codes:
   0  all servers answered and use all of their targets
@@ -57,7 +59,17 @@ pub struct ServerReply<'a> {
 impl Status {
     /// Runs the command.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
-        let weft = Weft::of(super::load(file)?, |options| {
+        let is_named = file.is_some();
+        let jobs = JobLine::all();
+        let cluster = match super::load(file) {
+            // Jobs with delegates over other file systems need no cluster.
+            Err(_) if !is_named && !jobs.is_empty() && Cluster::find().is_err() => {
+                self.print_jobs(&jobs);
+                return Ok(0);
+            }
+            found => found?,
+        };
+        let weft = Weft::of(cluster, |options| {
             options.connect_timeout = REPLY_DEADLINE;
             options.request_timeout = REPLY_DEADLINE;
             options.retry_for = Nanos(0);
@@ -79,6 +91,7 @@ impl Status {
             .collect();
         if self.json {
             let mut status = as_json(&weft, &answers);
+            status["jobs"] = jobs.iter().map(JobLine::json).collect();
             status["mounts"] = mounts.iter().map(|(failed, at)| mount_as_json(at, failed)).collect();
             outln!("{status:#}");
         } else {
@@ -86,8 +99,23 @@ impl Status {
             for (failed, at) in &mounts {
                 print_mount_errors(at, failed);
             }
+            if !jobs.is_empty() {
+                outln!();
+                self.print_jobs(&jobs);
+            }
         }
         Ok(if down { FAILED } else { 0 })
+    }
+}
+
+impl Status {
+    /// Prints the jobs of this user on this host that have I/O delegates.
+    fn print_jobs(&self, jobs: &[JobLine]) {
+        if self.json {
+            outln!("{:#}", json!({ "jobs": jobs.iter().map(JobLine::json).collect::<Vec<_>>() }));
+        } else {
+            jobs.iter().for_each(|job| outln!("{}", job.text()));
+        }
     }
 }
 

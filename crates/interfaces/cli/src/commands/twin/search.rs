@@ -108,6 +108,9 @@ pub struct Search {
     /// decides]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     disks: Option<bool>,
+    /// Search jobs with I/O delegates instead of clusters [default: off]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    delegates: Option<bool>,
     /// Enable this seeded mutant, which the search must find
     #[cfg(feature = "mutants")]
     #[arg(long, value_parser = mutant)]
@@ -165,6 +168,7 @@ impl Search {
             compression: self.compress,
             damage: self.damage,
             disks: self.disks,
+            delegates: self.delegates == Some(true),
             verbose: self.verbose,
             steps_max: self.steps_max,
             faults_max: self.faults_max,
@@ -267,6 +271,7 @@ impl Search {
             ("compress", options.compression),
             ("damage", options.damage),
             ("disks", options.disks),
+            ("delegates", options.delegates.then_some(true)),
         ];
         for (name, is_on) in switches {
             if let Some(is_on) = is_on {
