@@ -3,12 +3,12 @@
 PREFIX ?= /usr/local
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Further options of weft bench, such as BENCH="--json --rounds 5".
+# Further options of the measurements, such as BENCH="--json --rounds 5".
 BENCH ?=
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge tracing plan lint install uninstall deps clean help
+.PHONY: all demo test fuzz bench ibridge delegates tracing plan lint install uninstall deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -42,6 +42,11 @@ ibridge: ## Gain (emulated devices) and cost (plain directories) of SSDs as cach
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/ibridge.sh gain $(BENCH)
 	@scripts/ibridge.sh cost $(BENCH)
+
+delegates: ## MPI programs with and without I/O delegates: a local directory, Weft, GlusterFS; alternating runs
+	@scripts/deps.sh bench distributed
+	$(CARGO) build --release -p weft-cli -p weft-preload
+	@scripts/delegates.py $(BENCH)
 
 tracing: ## Cost of tracing: single calls, and alternating processes with and without tracing
 	@scripts/deps.sh bench

@@ -34,13 +34,14 @@ finish() {
 trap finish EXIT
 run=("$weft" run --state "$state" --idle-exit "2 min")
 
-title "Building Weft and four ordinary MPI programs"
+title "Building Weft and five ordinary MPI programs"
 "${CARGO:-cargo}" build --release --quiet -p weft-cli -p weft-preload
 mpicc.mpich -O2 -o "$dir/mpiio_records" examples/demo/mpiio_records.c
 mpicc.mpich -O2 -o "$dir/unaligned" examples/demo/unaligned.c
 mpicc.mpich -O2 -o "$dir/checkpoint" examples/demo/checkpoint.c -lm
+mpicc.mpich -O2 -o "$dir/ior_like" examples/delegates/ior_like.c
 (cd "$dir" && h5pcc.mpich -O2 -o hdf5_field "$OLDPWD/examples/demo/hdf5_field.c")
-for program in mpiio_records hdf5_field unaligned checkpoint; do
+for program in mpiio_records hdf5_field unaligned checkpoint ior_like; do
     # One file at a time, because nm prints the paths of several files, and a path may contain "weft".
     if nm -D "$dir/$program" | grep -qi weft; then
         echo "$program must not refer to Weft" >&2
@@ -149,6 +150,23 @@ awk -v plain="$(median plain 2)" -v compressed="$(median compressed 2)" -v plain
 
 stop_clusters
 unset WEFT_CLUSTER
+title "I/O delegates: collective calls of one program on a plain directory, without Weft servers"
+plain=$(mktemp -d "$dir/plain.XXXXXX")
+pattern=(-c -t 47008 -s 60 -r -v)
+echo "$ranks ranks write and read interleaved pieces of 47,008 bytes with MPI_File_write_all and MPI_File_read_all. Runs without and"
+echo "with two delegates alternate. Every byte is checked."
+for round in 1 2 3; do
+    show "${mpiexec[@]}" ./ior_like plain/f "${pattern[@]}"
+    "${mpiexec[@]}" "$dir/ior_like" "$plain/f" "${pattern[@]}" | tee -a "$plain/without"
+    show weft run --delegates 2 --over plain -- "${mpiexec[@]}" ./ior_like plain/f "${pattern[@]}"
+    "$weft" run --delegates 2 --over "$plain" -- "${mpiexec[@]}" "$dir/ior_like" "$plain/f" "${pattern[@]}" | tee -a "$plain/with"
+done
+awk '{ for (at = 1; at < NF; at++) if ($(at + 1) == "s") { total[FILENAME] += $at } }
+    END { for (file in total) seconds[file ~ /with$/] = total[file]
+        printf "time without delegates %6.2f s, with two %6.2f s, without/with %5.2f (local disk, sums of three runs)\n",
+            seconds[0], seconds[1], seconds[0] / seconds[1] }' "$plain/without" "$plain/with"
+rm -rf "$plain"
+
 title "Trace, plan, apply, run again: BTIO on six disks and two SSDs, all EMULATED"
 echo "Before the plan, stripes are 64 KiB over all eight targets. The SSDs can hold only a part of the files. Runs before and after alternate."
 KEEP=$dir/plan scripts/plan.sh 3 btio

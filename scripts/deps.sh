@@ -2,7 +2,7 @@
 # Checks the dependencies of a make target. Installs missing Debian packages if it may, and otherwise prints which
 # packages to install.
 #
-# usage: scripts/deps.sh build|demo|test|bench|lint|darshan...
+# usage: scripts/deps.sh build|demo|test|bench|lint|darshan|distributed...
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -11,6 +11,8 @@ say() { printf '%s\n' "$*" >&2; }
 build=(cc:gcc ld:binutils)
 demo=("${build[@]}" mpicc.mpich:libmpich-dev mpiexec.mpich:mpich h5pcc.mpich:libhdf5-mpich-dev h5dump:hdf5-tools)
 test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 git:git rsync:rsync flock:util-linux /usr/lib/*/libjemalloc.a:libjemalloc-dev /usr/lib/*/libtcmalloc_minimal.a:libgoogle-perftools-dev)
+# GlusterFS; see scripts/distributed.sh
+distributed=(glusterfsd:glusterfs-server glusterfs:glusterfs-client python3:python3 umount:mount)
 # pip only: no Debian package has Darshan's library
 darshan=(pip3:python3-pip)
 # release of libdarshan-util that the tests use; see docs/design/darshan.md
@@ -97,9 +99,10 @@ for kind in "${@:-build}"; do
         test) list=("${test[@]}" "${darshan[@]}") ;;
         bench) list=("${test[@]}") ;;
         darshan) list=("${darshan[@]}") ;;
-        *) say "usage: $0 build|demo|test|bench|lint|darshan..."; exit 2 ;;
+        distributed) list=("${distributed[@]}") ;;
+        *) say "usage: $0 build|demo|test|bench|lint|darshan|distributed..."; exit 2 ;;
     esac
-    [ "$kind" = darshan ] || need_rust
+    [[ $kind = darshan || $kind = distributed ]] || need_rust
     packages=$(missing_packages "${list[@]}")
     [ -z "$packages" ] || install "$packages"
     case $kind in
