@@ -34,6 +34,9 @@ use weft_core::Nanos;
 use weft_env::Env;
 use weft_env::sim::{Rng, Sim, SimEnv};
 
+/// Numbers of the ranks that have finished, and whether each has synced its file.
+type Finished = Arc<Mutex<Vec<(usize, bool)>>>;
+
 /// Interval at which faults and deadlines are checked.
 const POLL_INTERVAL: Nanos = Nanos::from_ms(2);
 /// Maximum virtual time of the part with faults.
@@ -133,8 +136,8 @@ impl JobRun {
         ended
     }
 
-    fn finish_ranks(&self, ranks: Vec<(usize, Option<Rank>)>) -> (usize, Arc<Mutex<Vec<(usize, bool)>>>) {
-        let finished: Arc<Mutex<Vec<(usize, bool)>>> = Arc::default();
+    fn finish_ranks(&self, ranks: Vec<(usize, Option<Rank>)>) -> (usize, Finished) {
+        let finished = Finished::default();
         let mut count = 0;
         for (number, rank) in ranks {
             let Some(rank) = rank else { continue };
