@@ -142,6 +142,7 @@ const AS_DECIDED: Options = Options {
     compression: Some(false),
     damage: Some(false),
     disks: Some(false),
+    delegates: false,
     verbose: false,
     steps_max: None,
     faults_max: None,
