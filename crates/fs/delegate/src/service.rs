@@ -425,7 +425,10 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                     continue;
                 }
                 if let Some(open) = state.files.get_mut(&file) {
+                    // Unless the process comes back, it does not see the failure: it counts as unseen for the log.
+                    let seen_by_others = open.failures_seen;
                     let failure = open.unseen_failure(session);
+                    open.failures_seen = seen_by_others;
                     open.opens.remove(&session);
                     if let Some(failure) = failure {
                         state.miss((file, session), failure);
