@@ -322,7 +322,7 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
         let (head, rest) = buffer.split_at_mut((start - offset) as usize);
         let (middle, tail) = rest.split_at_mut((end - start) as usize);
         let done = crate::file_system::read_all(&self.below, middle, FileOffset(start)).await?;
-        // Head, tail, and what lies behind the end of the underlying file.
+        // Head, tail, and the bytes behind the end of the underlying file.
         let mut parts = [(offset, head), (start + done as u64, &mut middle[done..]), (end, tail)];
         let lens: Vec<usize> = parts.iter().map(|(_, part)| part.len()).collect();
         let known = self.read_pieces(&mut parts).await?;
