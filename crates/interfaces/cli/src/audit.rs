@@ -224,7 +224,7 @@ pub fn local(cluster: &Cluster, kind: EventKind, action: &str, detail: &str) {
         if !noted.contains(&path) {
             noted.push(path);
             if let Err(error) = Out::new(path).write(&event.to_line(name)) {
-                eprintln!("weft: audit log {}: {error}; this command is not in it", path.display());
+                errln!("weft: audit log {}: {error}; this command is not in it", path.display());
             }
         }
     }

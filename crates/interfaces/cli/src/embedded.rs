@@ -261,7 +261,7 @@ pub fn stop_servers(cluster: &Cluster, kill: bool) -> Result<Vec<String>, Failur
         while signals::send(*pid, 0) && !is_zombie(*pid) {
             if bridged && !is_told && began.elapsed() > Duration::from_secs(1) {
                 is_told = true;
-                eprintln!(
+                errln!(
                     "server {name} is writing the data on its SSDs back to its disks; \
                      another `weft stop` leaves it there, as safe as it is"
                 );

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
             ExitCode::from(code)
         }
         Err(failure) => {
-            eprintln!("{failure}");
+            errln!("{failure}");
             ExitCode::from(failure.exit_code())
         }
     }

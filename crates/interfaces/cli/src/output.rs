@@ -1,4 +1,4 @@
-//! Standard output. A write error ends the command with a message and its exit code, never with a panic.
+//! Standard output and standard error. A failed write to standard output ends the command with a message and its exit code, never with a panic.
 
 use std::fmt;
 use std::io::Write;
@@ -12,6 +12,16 @@ macro_rules! out {
 macro_rules! outln {
     () => { $crate::output::text(format_args!("\n")) };
     ($($text:tt)*) => { $crate::output::text(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Like `eprintln!`, with one system call per line, so that the lines of several processes on one terminal stay whole, and without a panic.
+macro_rules! errln {
+    ($($text:tt)*) => { $crate::output::error_line(format_args!($($text)*)) };
+}
+
+/// Writes a line to standard error. A failed write is ignored: there is no place left to report it.
+pub fn error_line(line: fmt::Arguments<'_>) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Writes text.
@@ -31,7 +41,7 @@ pub fn flush() {
 
 fn end_on(written: std::io::Result<()>) {
     if let Err(error) = written {
-        eprintln!("{}", crate::failure::Failure::new("standard output", error));
+        errln!("{}", crate::failure::Failure::new("standard output", error));
         std::process::exit(i32::from(crate::failure::FAILED));
     }
 }

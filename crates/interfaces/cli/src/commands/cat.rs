@@ -27,7 +27,7 @@ impl Cat {
         let mut buffer = vec![0; 8 << 20];
         for path in &self.paths {
             if let Err(failure) = write_out(&weft, weft.inside(path), &mut buffer) {
-                eprintln!("{failure}");
+                errln!("{failure}");
                 failed = true;
             }
         }

@@ -79,7 +79,7 @@ impl Df {
                 }
                 Err(why) => {
                     let down = Failure::new(format!("server {} is down", server.name), why);
-                    eprintln!("{}", down.remedy("start it with `weft serve` on its host"));
+                    errln!("{}", down.remedy("start it with `weft serve` on its host"));
                     failed = true;
                 }
             }

@@ -85,7 +85,7 @@ impl Flush {
                     Err(error) => {
                         failed = true;
                         bar.suspend(|| {
-                            eprintln!("{}", Failure::new(format!("target {}", target.0), why(&error)));
+                            errln!("{}", Failure::new(format!("target {}", target.0), why(&error)));
                         });
                     }
                 }

@@ -372,16 +372,13 @@ fn list(cluster: Option<PathBuf>, key: Option<PathBuf>, json: bool) -> Result<u8
         out!("{}", table.render());
     }
     if unreadable > 0 {
-        eprintln!(
-            "weft: {}: {unreadable} invalid lines are ignored",
-            Register::beside(&file).path().display()
-        );
+        errln!("weft: {}: {unreadable} invalid lines are ignored", Register::beside(&file).path().display());
     }
     if let Err(reason) = &refused {
-        eprintln!("weft: the metadata server does not report revoked keys: {reason}");
+        errln!("weft: the metadata server does not report revoked keys: {reason}");
     }
     if revived {
-        eprintln!(
+        errln!(
             "weft: keys in state REVIVED were revoked, and the servers accept them again: an older copy of \
              the metadata was restored; revoke them again"
         );
@@ -405,7 +402,7 @@ fn revoke(cluster: Option<PathBuf>, ids: &[KeyId]) -> Result<u8, Failure> {
     }
     let missing = unconfirmed(&weft, wanted.len());
     for (server, reason) in &missing {
-        eprintln!("weft: server {server} has not confirmed it: {reason}; it learns of it when it starts");
+        errln!("weft: server {server} has not confirmed it: {reason}; it learns of it when it starts");
     }
     Ok(if missing.is_empty() { 0 } else { FAILED })
 }

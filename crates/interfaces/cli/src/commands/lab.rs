@@ -210,9 +210,11 @@ impl RunLab {
             }
             for finding in outcome.failed() {
                 failed += 1;
-                eprintln!(
+                errln!(
                     "weft: lab: {}: claim failed: {} ({})",
-                    experiment.name, finding.says, finding.compared
+                    experiment.name,
+                    finding.says,
+                    finding.compared
                 );
             }
         }

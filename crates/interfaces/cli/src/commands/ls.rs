@@ -61,7 +61,7 @@ impl Ls {
             let inside = weft.inside(path);
             let heading = self.recursive || paths.len() > 1;
             if let Err(failure) = self.one(&weft, inside, heading, index > 0, &mut seen) {
-                eprintln!("{failure}");
+                errln!("{failure}");
                 failed = true;
             }
         }

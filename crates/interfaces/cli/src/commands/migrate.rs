@@ -226,7 +226,7 @@ impl Migrate {
         run.bar.finish_and_clear();
         let sum = run.sum;
         if STOP.load(Ordering::Relaxed) {
-            eprintln!("weft: stopped; run the same command to resume");
+            errln!("weft: stopped; run the same command to resume");
             return Ok(INTERRUPTED);
         }
         if !self.quiet && !self.dry_run && !self.forget {
@@ -236,7 +236,7 @@ impl Migrate {
         }
         if sum.short > 0 {
             let has = if sum.short == 1 { "has" } else { "have" };
-            eprintln!(
+            errln!(
                 "weft: {} {has} less than the plan gives, because capacity ran out; `weft df` shows the reserved space",
                 files(sum.short)
             );
@@ -244,7 +244,7 @@ impl Migrate {
         if let Some(plan) = self.plan.as_ref().filter(|_| sum.unplanned > 0 && !sum.planned) {
             let quoted = super::quoted_path(plan);
             let plan = plan.display();
-            eprintln!(
+            errln!(
                 "weft: {plan} has no rule for any of them; where its files are elsewhere than in the trace, \
                  `weft apply {quoted} --map OLD=NEW` makes rules of it, by which `weft migrate` goes without --plan"
             );
@@ -376,7 +376,7 @@ impl MoveRun<'_> {
     fn print_error(&mut self, result: Result<(), Failure>) {
         if let Err(failure) = result {
             self.sum.failed = true;
-            self.bar.suspend(|| eprintln!("{failure}"));
+            self.bar.suspend(|| errln!("{failure}"));
         }
     }
 }

@@ -155,7 +155,7 @@ impl<'a> Mover<'a> {
             Err(error) if matches!(error.errno(), libc::ENOENT | libc::ESTALE) => true,
             Err(error) => {
                 self.sum.failed += 1;
-                self.bar.suspend(|| eprintln!("{}", Failure::new(name, why(&error))));
+                self.bar.suspend(|| errln!("{}", Failure::new(name, why(&error))));
                 false
             }
         }

@@ -105,7 +105,7 @@ impl Run {
         environment(&mut command, library.as_os_str(), &cluster.mount);
         if let Some((file, why)) = preloadable::hindrance(name) {
             let mount = cluster.mount.display();
-            eprintln!(
+            errln!(
                 "{}",
                 Failure::new(file.display(), format!("this program will not see {mount}: {why}"))
                     .remedy("`weft mount DIR` shows the same files to every program")

@@ -115,7 +115,7 @@ impl Serve {
             let addresses: Vec<_> = handle.addresses().iter().map(ToString::to_string).collect();
             log.line(&format!("serves cluster {} on {}", cluster.name, addresses.join(", ")));
             for (target, why) in handle.refused_targets() {
-                eprintln!("weft: server {}: {target} is refused: {why}", server.name);
+                errln!("weft: server {}: {target} is refused: {why}", server.name);
             }
             logs.push(log);
             handles.push(handle);

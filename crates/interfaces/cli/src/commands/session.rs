@@ -241,10 +241,7 @@ impl InexactSizes {
                 0 => String::new(),
                 more => format!(" (and of {more} more)"),
             };
-            eprintln!(
-                "{}",
-                Failure::new(first, format!("the size shown{more} is the last known one: {why}"))
-            );
+            errln!("{}", Failure::new(first, format!("the size shown{more} is the last known one: {why}")));
         }
         !self.0.is_empty()
     }

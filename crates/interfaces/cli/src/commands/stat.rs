@@ -58,7 +58,7 @@ impl Stat {
                     outln!("Change: {}", names::time(attr.ctime));
                 }
                 Err(failure) => {
-                    eprintln!("{failure}");
+                    errln!("{failure}");
                     failed = true;
                 }
             }

@@ -226,7 +226,7 @@ impl Getstripe {
         for path in &self.paths {
             let inside = weft.inside(path).trim_end_matches('/');
             if let Err(failure) = self.one(&weft, inside, true) {
-                eprintln!("{failure}");
+                errln!("{failure}");
                 failed = true;
             }
         }

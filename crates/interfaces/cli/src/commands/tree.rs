@@ -72,7 +72,7 @@ impl Rm {
                     .remedy("name its entries; `weft run --fresh` empties an embedded cluster"));
             }
             if let Err(failure) = self.one(&weft, inside) {
-                eprintln!("{failure}");
+                errln!("{failure}");
                 failed = true;
             }
         }

@@ -137,7 +137,7 @@ impl Apply {
             return Err(Failure::misuse(self.plan.display(), why).remedy(remedy));
         }
         for path in &elsewhere {
-            eprintln!("{path} is not below {} and is left out: give --map", weft.cluster.mount.display());
+            errln!("{path} is not below {} and is left out: give --map", weft.cluster.mount.display());
         }
         if self.remove {
             return self.remove_rules(&weft, &placed);

@@ -115,7 +115,7 @@ impl Copy<'_> {
     fn print_error(&self, result: Result<(), Failure>) {
         if let Err(failure) = result {
             self.failed.store(true, Ordering::Relaxed);
-            self.bar.suspend(|| eprintln!("{failure}"));
+            self.bar.suspend(|| errln!("{failure}"));
         }
     }
 

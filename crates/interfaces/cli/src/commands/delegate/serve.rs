@@ -269,7 +269,7 @@ fn hooks(name: &str, log: &Log, has_failed: &Arc<AtomicBool>) -> Hooks {
             sink.line(line);
             if let Some(error) = line.strip_prefix("error: ") {
                 has_failed.store(true, Ordering::SeqCst);
-                eprintln!("weft: {name}: {error}");
+                errln!("weft: {name}: {error}");
             }
         }),
         pid: std::process::id(),

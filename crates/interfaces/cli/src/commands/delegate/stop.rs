@@ -71,7 +71,7 @@ impl Stop {
         for index in &stopped {
             while !matches!(block_on(client.status(ServerId(*index as u32))), Err(Error::Unreachable(_))) {
                 if began.elapsed() > NOTICE_AFTER && !std::mem::replace(&mut is_told, true) {
-                    eprintln!("delegate {index} is writing its bytes to the files");
+                    errln!("delegate {index} is writing its bytes to the files");
                 }
                 if began.elapsed() > WRITE_TIMEOUT {
                     let why = format!("it has not ended within {} s", WRITE_TIMEOUT.as_secs());

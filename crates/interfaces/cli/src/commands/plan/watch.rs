@@ -155,7 +155,7 @@ impl PlanArgs {
                 && let Err(failure) =
                     self.apply_plan(&weft, &below, plan, output.as_ref(), &available, mover.as_mut())
             {
-                eprintln!("{failure}");
+                errln!("{failure}");
                 let decided = interval.groups.iter().filter(|group| group.decided.is_some());
                 decided.for_each(|group| watcher.failed(&group.name));
             }
@@ -233,7 +233,7 @@ impl PlanArgs {
 
     fn print(&self, line: &str) {
         if self.json || self.to_stdout() {
-            eprintln!("{line}");
+            errln!("{line}");
         } else {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             outln!("{} {}", utc(now.map_or(0, |now| now.as_secs())), line);
@@ -259,7 +259,7 @@ impl PlanArgs {
             }
         }
         if let Some(why) = &interval.failed {
-            eprintln!("weft: no plan: {why}");
+            errln!("weft: no plan: {why}");
         }
         Ok(())
     }

@@ -143,11 +143,11 @@ impl Options {
                 let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
                 match Evidence::read(trace)?.verdict(ranks, processors) {
                     Verdict::On(count, why) => {
-                        eprintln!("weft: delegates: {count}: {why}");
+                        errln!("weft: delegates: {count}: {why}");
                         count
                     }
                     Verdict::Off(why) => {
-                        eprintln!("weft: delegates: off: {why}");
+                        errln!("weft: delegates: off: {why}");
                         return Ok(Plan::None { has_directories: !over.is_empty() });
                     }
                 }
@@ -316,7 +316,7 @@ impl Delegates {
                 delegate.ended = Some(status);
                 let why = format!("it ended before the program ({})", of_status(status));
                 let remedy = "files whose bytes it held are incomplete, and requests for them fail with EIO";
-                eprintln!("{}", Failure::new(format!("delegate {}", delegate.index), why).remedy(remedy));
+                errln!("{}", Failure::new(format!("delegate {}", delegate.index), why).remedy(remedy));
             }
         }
     }
@@ -346,7 +346,7 @@ impl Delegates {
                 delegate.ended = Some(status);
                 if status.code().is_none() && have_served {
                     let why = format!("{}; bytes that it held are lost", of_status(status));
-                    eprintln!("{}", Failure::new(format!("delegate {}", delegate.index), why));
+                    errln!("{}", Failure::new(format!("delegate {}", delegate.index), why));
                 }
             }
             if signals::is_pending(&[libc::SIGQUIT]) && !std::mem::replace(&mut is_killed, true) {
@@ -355,7 +355,7 @@ impl Delegates {
                 }
             }
             if began.elapsed() > NOTICE_AFTER && !std::mem::replace(&mut is_told, true) {
-                eprintln!(
+                errln!(
                     "weft: the delegates are writing the rest of the program's bytes; SIGQUIT discards it"
                 );
             }
@@ -364,7 +364,7 @@ impl Delegates {
         if let Some((dir, _, true)) = &self.job
             && let Err(failure) = job_dir::remove(dir)
         {
-            eprintln!("{failure}");
+            errln!("{failure}");
         }
     }
 }

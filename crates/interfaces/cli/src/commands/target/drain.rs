@@ -63,11 +63,11 @@ pub fn run(
     }
     let names = targets.iter().map(|target| target.0.to_string()).collect::<Vec<_>>().join(" ");
     if mover.sum.stopped {
-        eprintln!("weft: stopped; `weft target drain {names}` resumes");
+        errln!("weft: stopped; `weft target drain {names}` resumes");
         return Ok(INTERRUPTED);
     }
     if !files.is_empty() || removals > 0 {
-        eprintln!(
+        errln!(
             "weft: {} and {removals} removed ones still have data on target {names}; run the same command again",
             super::super::migrate::files(files.len() as u64)
         );

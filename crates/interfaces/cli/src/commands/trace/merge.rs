@@ -54,7 +54,7 @@ fn print_summary(merged: &Merged, out: &Path) {
     let bytes = weft_core::units::human_bytes;
     let next = quoted_path(out);
     let out = out.display();
-    eprintln!(
+    errln!(
         "weft: {out}: {}, {}, {}, {} read, {} written",
         counted(u64::from(merged.ranks), "rank"),
         counted(u64::from(merged.files), "file"),
@@ -63,15 +63,15 @@ fn print_summary(merged: &Merged, out: &Path) {
         bytes(merged.written_bytes),
     );
     for note in &merged.notes {
-        eprintln!("weft: {note}");
+        errln!("weft: {note}");
     }
     if merged.records == 0 {
-        eprintln!(
+        errln!(
             "weft: nothing was recorded: programs without the C library are not seen, nor are files in system \
              directories; --trace-paths names what to trace"
         );
     } else {
-        eprintln!("next: weft trace show {next}");
+        errln!("next: weft trace show {next}");
     }
 }
 
@@ -153,7 +153,7 @@ impl Parts {
     /// Removes the directory if the program did not start. An existing trace stays.
     pub fn give_up(self) {
         if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            eprintln!("{}", Failure::new(self.dir.display(), error));
+            errln!("{}", Failure::new(self.dir.display(), error));
         }
     }
 
@@ -163,18 +163,18 @@ impl Parts {
             Ok(merged) => {
                 print_summary(&merged, &self.out);
                 if merged.damaged {
-                    eprintln!("weft: {}: kept, because they are damaged", self.dir.display());
+                    errln!("weft: {}: kept, because they are damaged", self.dir.display());
                 } else if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-                    eprintln!("{}", Failure::new(self.dir.display(), error));
+                    errln!("{}", Failure::new(self.dir.display(), error));
                 }
             }
-            Err(error) if !self.dir.exists() => eprintln!("{}", Failure::from(error)),
+            Err(error) if !self.dir.exists() => errln!("{}", Failure::from(error)),
             Err(error) => {
                 let dir = quoted_path(&self.dir);
                 let again = format!(
                     "its parts are kept: `weft trace merge {dir} -o FILE.wtrace` makes a trace of them elsewhere"
                 );
-                eprintln!("{}", Failure::from(error).remedy(again));
+                errln!("{}", Failure::from(error).remedy(again));
             }
         }
     }
