@@ -7,13 +7,14 @@
 
 use crate::DelegateConfig;
 use crate::buffer::{Buffer, Destination, Source};
+use crate::late_unlocks::LateUnlocks;
 use crate::service::{Service, Transfer, stopped, total};
 use crate::state::State;
 use crate::transfer::short_form;
 use crate::underlying::Underlying;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_client::{ClientOptions, Credentials, Delegates, Error, Forwarded, JobMap, Key};
 use weft_core::delegates::assignment::DelegateIndex;
 use weft_core::delegates::ownership::{FileNumber, PageId, PageIndex, home};
@@ -40,6 +41,7 @@ pub(crate) struct Peers<E: Env> {
     /// locks.
     locks: Delegates<E>,
     transfers: Delegates<E>,
+    late_unlocks: LateUnlocks<E>,
     last_holder: AtomicU64,
 }
 
@@ -58,7 +60,18 @@ impl<E: Env> Peers<E> {
         };
         // Holders of different delegates differ in the upper bits.
         let last_holder = AtomicU64::new(u64::from(config.settings.index) << 40);
-        Self { locks: connections(), transfers: connections(), last_holder }
+        let late_unlocks = LateUnlocks::new(env);
+        Self { locks: connections(), transfers: connections(), late_unlocks, last_holder }
+    }
+
+    /// Releases page locks whose release has failed, until the delegate ends.
+    pub(crate) async fn run_late_unlocks(&self, is_stopping: &AtomicBool) {
+        self.late_unlocks.run(&self.transfers, is_stopping).await;
+    }
+
+    /// Ends [`run_late_unlocks`](Self::run_late_unlocks).
+    pub(crate) fn stop(&self) {
+        self.late_unlocks.wake();
     }
 
     fn new_holder(&self) -> HolderId {
@@ -83,8 +96,8 @@ struct Owned {
 }
 
 /// Outcome of an attempt that may have to be repeated.
-enum Attempt<T> {
-    Done(T),
+enum Attempt {
+    Done(DelegateReply),
     OldGrant,
     NotOpen,
 }
@@ -162,16 +175,42 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             if at == self.config.settings.index {
                 self.unlock_pages(holder);
             } else if let Err(error) = peers.transfers.unlock_pages(DelegateIndex(at), holder).await {
-                // A home that does not answer has ended, and its locks with it.
-                (self.config.hooks.log)(&error.to_string());
+                (self.config.hooks.log)(&format!("warn: {error}; releasing page locks again later"));
+                peers.late_unlocks.add(DelegateIndex(at), holder);
             }
         }
     }
 
     /// Serves a write of a rank.
     pub(crate) async fn route_write(&self, transfer: &Transfer<'_>, source: &Source<'_, E>) -> DelegateReply {
+        self.with_locks(transfer, true, async |peers, parts, owned| {
+            self.write_owned(peers, transfer, source, parts, owned).await
+        })
+        .await
+    }
+
+    /// Runs an operation while the pages of its parts are locked, again if a grant was old.
+    async fn with_locks(
+        &self,
+        transfer: &Transfer<'_>,
+        exclusive: bool,
+        mut operation: impl AsyncFnMut(
+            &Peers<E>,
+            &[PagePart],
+            &BTreeMap<PageIndex, Owned>,
+        ) -> Result<Attempt, Error>,
+    ) -> DelegateReply {
+        let peers = self.peers.as_ref().expect("there are other delegates");
         for _ in 0..ATTEMPTS_MAX {
-            match self.try_write(transfer, source).await {
+            let Some(parts) = self.parts_of(transfer) else { return DelegateReply::NotOpen };
+            let holder = peers.new_holder();
+            let attempt = match self.lock_all(peers, holder, transfer.file, &parts, exclusive).await {
+                Ok(Some(owned)) => operation(peers, &parts, &owned).await,
+                Ok(None) => Ok(Attempt::NotOpen),
+                Err(error) => Err(error),
+            };
+            self.unlock_all(peers, holder, transfer.file, &parts).await;
+            match attempt {
                 Ok(Attempt::Done(reply)) => return reply,
                 Ok(Attempt::NotOpen) => return DelegateReply::NotOpen,
                 Ok(Attempt::OldGrant) => {}
@@ -181,24 +220,6 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         self.gave_up()
     }
 
-    async fn try_write(
-        &self,
-        transfer: &Transfer<'_>,
-        source: &Source<'_, E>,
-    ) -> Result<Attempt<DelegateReply>, Error> {
-        let peers = self.peers.as_ref().expect("there are other delegates");
-        let Some(parts) = self.parts_of(transfer) else { return Ok(Attempt::NotOpen) };
-        let holder = peers.new_holder();
-        let locked = self.lock_all(peers, holder, transfer.file, &parts, true).await;
-        let result = match locked {
-            Ok(Some(owned)) => self.write_owned(peers, transfer, source, &parts, &owned).await,
-            Ok(None) => Ok(Attempt::NotOpen),
-            Err(error) => Err(error),
-        };
-        self.unlock_all(peers, holder, transfer.file, &parts).await;
-        result
-    }
-
     async fn write_owned(
         &self,
         peers: &Peers<E>,
@@ -206,7 +227,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         source: &Source<'_, E>,
         parts: &[PagePart],
         owned: &BTreeMap<PageIndex, Owned>,
-    ) -> Result<Attempt<DelegateReply>, Error> {
+    ) -> Result<Attempt, Error> {
         let own = self.config.settings.index;
         for (owner, group) in by_owner(parts, owned) {
             let grants = grants_of(&group, owned);
@@ -253,33 +274,10 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         transfer: &Transfer<'_>,
         to: &mut Destination<'_, E>,
     ) -> DelegateReply {
-        for _ in 0..ATTEMPTS_MAX {
-            match self.try_read(transfer, to).await {
-                Ok(Attempt::Done(reply)) => return reply,
-                Ok(Attempt::NotOpen) => return DelegateReply::NotOpen,
-                Ok(Attempt::OldGrant) => {}
-                Err(error) => return self.peer_failed(&error),
-            }
-        }
-        self.gave_up()
-    }
-
-    async fn try_read(
-        &self,
-        transfer: &Transfer<'_>,
-        to: &mut Destination<'_, E>,
-    ) -> Result<Attempt<DelegateReply>, Error> {
-        let peers = self.peers.as_ref().expect("there are other delegates");
-        let Some(parts) = self.parts_of(transfer) else { return Ok(Attempt::NotOpen) };
-        let holder = peers.new_holder();
-        let locked = self.lock_all(peers, holder, transfer.file, &parts, false).await;
-        let result = match locked {
-            Ok(Some(owned)) => self.read_owned(peers, transfer, to, &parts, &owned).await,
-            Ok(None) => Ok(Attempt::NotOpen),
-            Err(error) => Err(error),
-        };
-        self.unlock_all(peers, holder, transfer.file, &parts).await;
-        result
+        self.with_locks(transfer, false, async |peers, parts, owned| {
+            self.read_owned(peers, transfer, to, parts, owned).await
+        })
+        .await
     }
 
     async fn read_owned(
@@ -289,7 +287,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         to: &mut Destination<'_, E>,
         parts: &[PagePart],
         owned: &BTreeMap<PageIndex, Owned>,
-    ) -> Result<Attempt<DelegateReply>, Error> {
+    ) -> Result<Attempt, Error> {
         let own = self.config.settings.index;
         // Known bytes of each part, by the place of its bytes in the payload.
         let mut known = BTreeMap::new();

@@ -8,6 +8,7 @@
 
 mod buffer;
 mod first_touch;
+mod late_unlocks;
 mod pages;
 mod read_ahead;
 mod service;
@@ -95,6 +96,10 @@ pub async fn start<E: Env, U: Underlying<E>>(
     }
     let task = Arc::clone(&service);
     env.spawn("weft read-ahead", move || task.run_read_ahead()).map_err(StartError::Thread)?;
+    if service.peers.is_some() {
+        let task = Arc::clone(&service);
+        env.spawn("weft unlock", move || task.run_late_unlocks()).map_err(StartError::Thread)?;
+    }
     let parts = ServerParts {
         data: None,
         metadata: None,

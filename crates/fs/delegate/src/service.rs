@@ -111,6 +111,13 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         }
     }
 
+    /// Releases page locks whose release has failed, until the delegate ends.
+    pub(crate) async fn run_late_unlocks(self: Arc<Self>) {
+        if let Some(peers) = &self.peers {
+            peers.run_late_unlocks(&self.is_stopping).await;
+        }
+    }
+
     /// Error of the underlying file system.
     pub(crate) fn failed(&self, doing: &str, error: &Error) -> WireError {
         WireError::new(Errno(error.errno()), format!("{doing}: {error}"))
@@ -686,6 +693,7 @@ impl<E: Env, U: Underlying<E>> AddedService<E> for Service<E, U> {
             self.is_stopping.store(true, Ordering::SeqCst);
             self.work.notify_all();
             self.ahead.notify_all();
+            self.peers.iter().for_each(Peers::stop);
             let files: Vec<FileNumber> = self.state.lock().files.keys().copied().collect();
             for file in files {
                 self.write_back(file, ByteRange::ALL).await;
