@@ -189,10 +189,23 @@ impl<E: Env> Client<E> {
     /// `ESTALE` when the file is gone. `EACCES` when the token belongs to another user, or when the caller neither
     /// owns the file nor may still open it. `Unreachable`.
     pub async fn adopt(&self, token: &HandleToken) -> Result<OpenFile<E>> {
+        self.send_adopt(token, false).await
+    }
+
+    /// Reopens a file that a process of the job has open, to cache its pages in an I/O delegate as long as
+    /// [`OpenFile::receives_invalidations`] says so. Needs [`ClientOptions::job`] and [`Client::wait_events`].
+    ///
+    /// # Errors
+    /// As for [`Client::adopt`].
+    pub async fn adopt_to_cache(&self, token: &HandleToken) -> Result<OpenFile<E>> {
+        self.send_adopt(token, self.session.core.options.job.is_some()).await
+    }
+
+    async fn send_adopt(&self, token: &HandleToken, caching: bool) -> Result<OpenFile<E>> {
         let handle = self.session.core.new_handle();
         let restarts = self.session.core.restarts();
         let HandleToken { file, flags, proof, session: parent, .. } = *token;
-        let open = ReclaimOpen { handle, file, flags, proof: Some(proof), cap: None, caching: false };
+        let open = ReclaimOpen { handle, file, flags, proof: Some(proof), cap: None, caching };
         let reply = self.session.call(Effect::Repeatable, MetaRequest::Adopt { open, parent }).await;
         let reply = reply.map_err(|e| e.about(&token.path))?;
         self.opened(reply, (handle, flags), restarts, &token.path).await
@@ -217,7 +230,8 @@ impl<E: Env> Client<E> {
         self.session.core.listen().await
     }
 
-    /// Waits a short time for pages that the kernel of this mount must drop, and acknowledges all events up to `done`.
+    /// Waits a short time for pages that the kernel of this mount, or this I/O delegate, must drop, and acknowledges all
+    /// events up to `done`.
     ///
     /// Fails as soon as the connection has been lost since [`Client::listen`]: events may have been missed.
     ///

@@ -176,6 +176,7 @@ async fn greet<E: Env>(
             slot: number,
             checksums,
             security: core.options.security,
+            job: core.options.job,
         },
         key: key.map(|key| key.secret),
         random,

@@ -1,7 +1,7 @@
 //! Options and credentials of a client.
 
 use weft_core::{Nanos, ServerId, SplitPolicy};
-use weft_wire::hello::{Identity, Role, Security};
+use weft_wire::hello::{Identity, JobNumber, Role, Security};
 use weft_wire::{ClusterSecret, KeyClaims};
 
 /// How file data is transferred.
@@ -71,6 +71,9 @@ pub struct ClientOptions {
     pub lease_at_len: u64,
     /// Whether opens ask for permission to cache pages in the kernel (for mounts).
     pub kernel_cache: bool,
+    /// Job whose I/O delegates transfer the bytes of all files that this client opens, or whose delegate this is. Opens by
+    /// other processes end the caches of the delegates; those of the job do not.
+    pub job: Option<JobNumber>,
     /// Process id reported to other clients as the holder of a lock.
     pub pid: u32,
 }
@@ -95,6 +98,7 @@ impl Default for ClientOptions {
             lease_after_uses: 2,
             lease_at_len: 32 << 10,
             kernel_cache: false,
+            job: None,
             pid: 0,
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::backoff::Backoff;
 use crate::call::Effect;
+use crate::client::Client;
 use crate::control::Boots;
 use crate::error::{Error, Result};
 use crate::last_sizes::EMPTY;
@@ -9,7 +10,9 @@ use crate::session::Session;
 use crate::short_datafiles::ShortDatafile;
 use weft_core::{ByteLen, FileId, FileOffset, Layout, LocalExtent, RecordedLens};
 use weft_env::Env;
-use weft_wire::meta::{Attr, CollectedSize, HandleId, InodePath, MetaReply, MetaRequest, NO_EPOCH};
+use weft_wire::meta::{
+    Attr, CollectedSize, HandleId, InodePath, LayoutSpec, MetaReply, MetaRequest, NO_EPOCH, OpenFlags,
+};
 use weft_wire::{Capability, Errno};
 
 /// Largest offset in a file.
@@ -81,10 +84,14 @@ impl<E: Env> Session<E> {
         let (mut backoff, mut attempts) = (Backoff::default(), 0);
         loop {
             let request = MetaRequest::Truncate { at: at.clone(), handle, size };
-            let MetaReply::Truncate { file, layout, cap, epoch, recorded } =
-                self.call(Effect::Once, request).await?
-            else {
-                return Err(Error::unexpected_reply());
+            let (file, layout, cap, epoch, recorded) = match self.call(Effect::Once, request).await? {
+                MetaReply::Truncate { file, layout, cap, epoch, recorded } => {
+                    (file, layout, cap, epoch, recorded)
+                }
+                MetaReply::OpenFirst if handle.is_none() => {
+                    return self.open_and_truncate(at, size, on_loss).await;
+                }
+                _ => return Err(Error::unexpected_reply()),
             };
             // Extending a datafile that has lost bytes would turn them into a hole.
             let short = match on_loss {
@@ -127,6 +134,16 @@ impl<E: Env> Session<E> {
             let validated = self.validate_size(file, epoch, cap, found).await;
             return truncated.and_then(|boots| validated.map(|()| boots));
         }
+    }
+
+    /// Truncates or extends a file that I/O delegates of another job cache: its open ends that.
+    async fn open_and_truncate(&self, at: InodePath, size: ByteLen, on_loss: LossPolicy) -> Result<Boots> {
+        let flags = OpenFlags { read: false, write: true, ..OpenFlags::READ };
+        let client = Client { session: self.clone() };
+        let file = client.open(&at, flags, 0, &LayoutSpec::default()).await?;
+        let truncated = Box::pin(self.truncate_by(at, Some(file.handle()), size, on_loss)).await;
+        let closed = file.close().await;
+        truncated.and_then(|boots| closed.map(|()| boots))
     }
 
     /// Truncates or extends all datafiles except those in `short`, which stay shorter than `recorded`.

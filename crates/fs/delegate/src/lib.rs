@@ -11,6 +11,7 @@ mod first_touch;
 mod late_unlocks;
 mod pages;
 mod read_ahead;
+mod recall;
 mod service;
 mod state;
 mod status;
@@ -18,7 +19,7 @@ mod transfer;
 mod underlying;
 mod writeback;
 
-pub use underlying::{HostOrWeft, HostOrWeftFile, Underlying};
+pub use underlying::{HostOrWeft, HostOrWeftFile, Recall, Recalls, Underlying};
 
 use service::Service;
 use std::sync::Arc;
@@ -96,6 +97,8 @@ pub async fn start<E: Env, U: Underlying<E>>(
     }
     let task = Arc::clone(&service);
     env.spawn("weft read-ahead", move || task.run_read_ahead()).map_err(StartError::Thread)?;
+    let task = Arc::clone(&service);
+    env.spawn("weft recall", move || task.run_recalls()).map_err(StartError::Thread)?;
     if service.peers.is_some() {
         let task = Arc::clone(&service);
         env.spawn("weft unlock", move || task.run_late_unlocks()).map_err(StartError::Thread)?;

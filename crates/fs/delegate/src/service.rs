@@ -216,16 +216,18 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             true => Some(self.underlying.open(&source, attached, needs_writer, &name).await),
             false => None,
         };
-        let mut state = self.state.lock();
+        let mut guard = self.state.lock();
         if opened.is_some() {
-            state.opening.remove(&file);
-            self.wake(&state);
+            guard.opening.remove(&file);
+            self.wake(&guard);
         }
+        let may_cache = |handle: &Arc<U::File>| self.underlying.may_cache(handle);
         let handle =
             opened.transpose().map_err(|error| self.failed("opening for a rank", &error))?.map(Arc::new);
-        let state = &mut *state;
+        let state = &mut *guard;
         state.pages.of(page_len);
         let generation = state.last_generation.max(self.env.now().0) + 1;
+        let is_shared = handle.as_ref().is_some_and(|handle| !may_cache(handle));
         let open = state.files.entry(file).or_insert_with(|| {
             state.last_generation = generation;
             OpenFile {
@@ -234,6 +236,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 opens: BTreeMap::new(),
                 reader: None,
                 writer: None,
+                is_shared_outside: is_shared,
                 holds: Vec::new(),
                 failures: 0,
                 failures_seen: 0,
@@ -263,8 +266,12 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         registration.read |= read;
         registration.write |= write;
         registration.opens += 1;
-        let page_len = open.page_len;
+        let (page_len, must_recall) = (open.page_len, is_shared && !open.is_shared_outside);
         state.sessions.entry(session).or_default().files.insert(file);
+        drop(guard);
+        if must_recall {
+            self.recall(file).await;
+        }
         Ok(DelegateReply::Opened { page_len })
     }
 
@@ -773,6 +780,6 @@ pub(crate) fn stopped(stop: Stop) -> DelegateReply {
     match stop {
         Stop::NotOpen => DelegateReply::NotOpen,
         Stop::Refused(error) => DelegateReply::Failed(error),
-        Stop::Wait | Stop::NoRoom => unreachable!("the request has waited"),
+        Stop::Wait | Stop::NoRoom | Stop::Uncached => unreachable!("the request has gone on"),
     }
 }

@@ -95,6 +95,8 @@ pub(crate) struct OpenFile<F> {
     pub(crate) reader: Option<Arc<F>>,
     /// The underlying file, opened for writing.
     pub(crate) writer: Option<Arc<F>>,
+    /// Whether a program outside of the job has opened the file: its pages are not cached any more.
+    pub(crate) is_shared_outside: bool,
     /// Ranges that sessions change in the underlying file.
     pub(crate) holds: Vec<HeldRange>,
     /// Number of failed writes of dirty bytes.
@@ -136,6 +138,8 @@ pub(crate) enum Stop {
     Wait,
     /// All pages have unwritten bytes.
     NoRoom,
+    /// Pages of the file are not cached: the rest of the request goes to the underlying file.
+    Uncached,
     /// The session has not registered the file.
     NotOpen,
     /// The request is refused.

@@ -1,6 +1,7 @@
 //! Reads and writes of pages that this delegate owns.
 
 use crate::buffer::{Buffer, Destination, Source};
+use crate::recall::Uncached;
 use crate::service::{Service, Transfer, stopped};
 use crate::state::{State, Stop};
 use crate::underlying::Underlying;
@@ -53,6 +54,25 @@ impl Cursor {
     fn advance(&mut self, part: &Part) {
         self.done += part.within.len() as u32;
         self.total += part.within.len() as usize;
+    }
+
+    /// Returns the rest of the pieces, and advances to the end.
+    fn take_rest(&mut self, transfer: &Transfer<'_>) -> Vec<Uncached> {
+        let mut rest = Vec::new();
+        while let Some(FilePiece { offset, len }) = transfer.pieces.get(self.piece) {
+            if *len > self.done {
+                let len = len - self.done;
+                rest.push(Uncached {
+                    piece: self.piece,
+                    done: self.done,
+                    offset: offset + u64::from(self.done),
+                    len,
+                });
+                self.total += len as usize;
+            }
+            (self.piece, self.done) = (self.piece + 1, 0);
+        }
+        rest
     }
 }
 
@@ -110,6 +130,11 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             match stop {
                 Stop::Wait => self.wait(seen).await,
                 Stop::NoRoom => self.make_room(seen).await,
+                Stop::Uncached => {
+                    let from = cursor.total;
+                    let rest = cursor.take_rest(transfer);
+                    self.write_uncached(transfer, source, from, &rest).await?;
+                }
                 other => return Err(other),
             }
         }
@@ -126,6 +151,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         let page_len = state.checked(transfer.file, transfer.session, true)?.page_len;
         while let Some(part) = cursor.next(transfer, page_len) {
             self.check_free(state, &part, page_len)?;
+            self.check_cached(state, transfer)?;
             let range = part.within.start() as usize..part.within.end() as usize;
             let from = cursor.total;
             let written = state.pages.write(page_len, (part.id, part.within), |page| {
@@ -145,6 +171,17 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         let start = part.id.index.0 * page_len + part.within.start();
         let range = ByteRange::with_len(start, part.within.len()).expect("a part is not empty");
         if open.is_held(range) && !is_seeded(Mutant::UnawaitedHold) { Err(Stop::Wait) } else { Ok(()) }
+    }
+
+    /// Stops a request for a file whose pages are not cached. Its parts from here on must not be held.
+    fn check_cached(&self, state: &State<E, U::File>, transfer: &Transfer<'_>) -> Result<(), Stop> {
+        let Some(open) = state.files.get(&transfer.file).filter(|open| open.is_shared_outside) else {
+            return Ok(());
+        };
+        let is_held = |piece: &FilePiece| {
+            ByteRange::with_len(piece.offset, u64::from(piece.len)).is_some_and(|range| open.is_held(range))
+        };
+        if transfer.pieces.iter().any(is_held) { Err(Stop::Wait) } else { Err(Stop::Uncached) }
     }
 
     fn count_request(&self, state: &mut State<E, U::File>, transfer: &Transfer<'_>, is_counted: &mut bool) {
@@ -203,6 +240,14 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             match stop {
                 ReadStop::Stop(Stop::Wait) => self.wait(seen).await,
                 ReadStop::Stop(Stop::NoRoom) => self.make_room(seen).await,
+                ReadStop::Stop(Stop::Uncached) => {
+                    let from = cursor.total;
+                    let rest = cursor.take_rest(transfer);
+                    let read = self.read_uncached(transfer, to, from, &rest).await?;
+                    for (piece, read) in rest.iter().zip(read).filter(|(_, read)| *read > 0) {
+                        known[piece.piece] = piece.done + read as u32;
+                    }
+                }
                 ReadStop::Stop(other) => return Err(other),
                 ReadStop::Fetch(id) => {
                     ended = self.fetch(id).await.map_err(Stop::Refused)?.map(|fetch| (id, fetch));
@@ -222,6 +267,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         let page_len = state.checked(transfer.file, transfer.session, false)?.page_len;
         while let Some(part) = cursor.next(transfer, page_len) {
             self.check_free(state, &part, page_len)?;
+            self.check_cached(state, transfer)?;
             let is_fetching = state.fetching.contains(&part.id);
             let read = state.pages.read(page_len, part.id, part.within);
             let (page, gaps, fetch) = read.map_err(|NoRoom| Stop::NoRoom)?;
@@ -310,7 +356,9 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
     }
 
     fn prepare_fetch(state: &mut State<E, U::File>, id: PageId) -> Result<Prepared<U::File>, WireError> {
-        let Some(open) = state.files.get(&id.file) else { return Ok(Prepared::Nothing) };
+        let Some(open) = state.files.get(&id.file).filter(|open| !open.is_shared_outside) else {
+            return Ok(Prepared::Nothing);
+        };
         let page_len = open.page_len;
         let start = id.index.0 * page_len;
         // The holder is changing the underlying file: bytes read now may be old.
@@ -336,7 +384,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
 
 /// Next step of a fetch.
 enum Prepared<F> {
-    /// No byte is missing, or the file is not open any more.
+    /// No byte is missing, or the file is not open or not cached any more.
     Nothing,
     /// A session holds a part of the page.
     Held,

@@ -4,11 +4,17 @@ use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weft_client::{Client, Error, FileHandle, HandleToken, HostFile, OpenFile, Result};
-use weft_core::{ByteLen, Extent, FileOffset};
+use weft_core::delegates::ownership::FileNumber;
+use weft_core::{ByteLen, Extent, FileOffset, Nanos};
 use weft_env::{Dir, Env, File, OpenMode};
 use weft_wire::Errno;
 use weft_wire::delegate::FileSource;
+use weft_wire::meta::Event;
+
+/// Time between two attempts to reach the metadata service.
+const PAUSE: Nanos = Nanos::from_ms(250);
 
 /// Opens the files that ranks register.
 pub trait Underlying<E: Env>: Send + Sync + 'static {
@@ -27,18 +33,50 @@ pub trait Underlying<E: Env>: Send + Sync + 'static {
         write: bool,
         name: &[u8],
     ) -> impl Future<Output = Result<Self::File>>;
+
+    /// Whether pages of the file may be cached, apart from recalls that have not been handled.
+    fn may_cache(&self, _file: &Self::File) -> bool {
+        true
+    }
+
+    /// Waits a short time for opens by programs outside of the job, and acknowledges those up to number `done`.
+    fn recalls(&self, _done: u64) -> impl Future<Output = Recalls> {
+        std::future::ready(Recalls::Never)
+    }
+}
+
+/// An open of a file by a program outside of the job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recall {
+    /// Number, to acknowledge it.
+    pub number: u64,
+    /// File.
+    pub file: FileNumber,
+}
+
+/// Opens of files by programs outside of the job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Recalls {
+    /// The file system does not report any.
+    Never,
+    /// None to several.
+    Of(Vec<Recall>),
+    /// Some may have been missed: [`Underlying::may_cache`] has the state of each file. Numbers begin again.
+    Missed,
 }
 
 /// Files of the host and of Weft.
 pub struct HostOrWeft<E: Env> {
     env: E,
     weft: Option<Client<E>>,
+    /// Whether the metadata service can report opens outside of the job.
+    is_listening: AtomicBool,
 }
 
 impl<E: Env> HostOrWeft<E> {
     /// Serves files of the host, and files of Weft if there is a client.
     pub fn new(env: E, weft: Option<Client<E>>) -> Self {
-        Self { env, weft }
+        Self { env, weft, is_listening: AtomicBool::new(false) }
     }
 
     /// Opens a path of this host, and returns the inode number, too.
@@ -93,7 +131,41 @@ impl<E: Env> Underlying<E> for HostOrWeft<E> {
                 const NO_CLUSTER: &str = "the delegates were started without a cluster file";
                 let weft = self.weft.as_ref().ok_or(refused(Errno::ENXIO, NO_CLUSTER))?;
                 let token = HandleToken::decode(token).ok_or(refused(Errno::EPROTO, "a damaged token"))?;
-                Ok(HostOrWeftFile::Weft(Box::new(weft.adopt(&token).await?)))
+                // Before the events arrive, no page may be cached.
+                let file = match self.is_listening.load(Ordering::SeqCst) || weft.listen().await.is_ok() {
+                    true => weft.adopt_to_cache(&token).await?,
+                    false => weft.adopt(&token).await?,
+                };
+                Ok(HostOrWeftFile::Weft(Box::new(file)))
+            }
+        }
+    }
+
+    fn may_cache(&self, file: &HostOrWeftFile<E>) -> bool {
+        match file {
+            HostOrWeftFile::Host(_) => true,
+            HostOrWeftFile::Weft(file) => file.receives_invalidations(),
+        }
+    }
+
+    async fn recalls(&self, done: u64) -> Recalls {
+        let Some(weft) = &self.weft else { return Recalls::Never };
+        if !self.is_listening.load(Ordering::SeqCst) {
+            match weft.listen().await {
+                Ok(()) => self.is_listening.store(true, Ordering::SeqCst),
+                Err(_) => self.env.sleep(PAUSE).await,
+            }
+            return Recalls::Missed;
+        }
+        match weft.wait_events(done).await {
+            Ok(events) => {
+                let recall =
+                    |event: Event| Recall { number: event.number, file: FileNumber::of_weft(event.file) };
+                Recalls::Of(events.into_iter().map(recall).collect())
+            }
+            Err(_) => {
+                self.is_listening.store(false, Ordering::SeqCst);
+                Recalls::Missed
             }
         }
     }

@@ -97,8 +97,8 @@ async fn serve<E: Env>(
     }
     entry.greeted(greeted.principal.is_server, shared.config.limits.stall_timeout);
     let metadata = shared.metadata.as_ref().map(|service| {
-        let Greeted { session, slot, ref principal, pid, .. } = greeted;
-        (service, service.connected_as(session, slot, principal.clone(), pid))
+        let Greeted { session, slot, ref principal, pid, job, .. } = greeted;
+        (service, service.connected_as(session, slot, principal.clone(), (pid, job)))
     });
     let context = metadata.as_ref().map(|(_, context)| context);
     let rights = shared.rights_of(&greeted);

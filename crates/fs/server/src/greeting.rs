@@ -5,7 +5,8 @@ use crate::server::Shared;
 use std::io;
 use weft_env::{Conn, Env, Peer};
 use weft_wire::hello::{
-    AuthMethod, BODY_LEN_MAX, Hello, HelloReply, Identity, Names, Opening, Role, Security, SessionId, Welcome,
+    AuthMethod, BODY_LEN_MAX, Hello, HelloReply, Identity, JobNumber, Names, Opening, Role, Security,
+    SessionId, Welcome,
 };
 use weft_wire::keys::{KeyClaims, KeyId, Principal};
 use weft_wire::secure::{Handshake, Sealing};
@@ -24,6 +25,8 @@ pub(crate) struct Greeted {
     pub pid: u32,
     /// Whether the peer is on this host, so that descriptors can be passed.
     pub local: bool,
+    /// Job of the peer.
+    pub job: Option<JobNumber>,
 }
 
 impl Greeted {
@@ -174,8 +177,8 @@ async fn admit<E: Env>(
         Peer::Local { pid, .. } => (true, pid),
         Peer::Remote { .. } => (false, 0),
     };
-    let Opening { session, slot, .. } = opening;
-    Ok(Ok((Greeted { session, slot, principal, key, pid, local }, opening)))
+    let Opening { session, slot, job, .. } = opening;
+    Ok(Ok((Greeted { session, slot, principal, key, pid, local, job }, opening)))
 }
 
 /// Counts a connection as authenticated, within the limit.

@@ -67,6 +67,7 @@ impl<E: Env> PeerConnector<E> {
                 slot: 0,
                 checksums: false,
                 security: Security::None,
+                job: None,
             },
             key: Some(key),
             random,

@@ -10,7 +10,7 @@ use weft_core::{ByteLen, LocalOffset, Nanos, RecordedLens, ServerId, Timestamp};
 use weft_env::sim::{DiskFaults, Sim, SimEnv};
 use weft_env::{Dir, Env, File, OpenMode};
 use weft_wire::Errno;
-use weft_wire::hello::SessionId;
+use weft_wire::hello::{JobNumber, SessionId};
 use weft_wire::meta::*;
 
 fn wrote(end: u64, at: Timestamp) -> WriteSummary {
@@ -493,6 +493,93 @@ fn writers_wait_for_caching_mounts() {
         let before = env.now();
         done(writer.ask(invalidate).await).expect("done");
         assert!(env.now().saturating_sub(before) < Nanos::from_s(1), "no mount caches pages any more");
+    });
+}
+
+/// Adopts the open of a rank, as an I/O delegate does that wants to cache pages. Returns whether it may.
+async fn adopt_to_cache<E: Env>(
+    delegate: &mut Peer<E>,
+    (rank, opened): (u128, &Opened),
+    handle: HandleId,
+) -> bool {
+    let (file, proof) = (opened.attr.file, Some(opened.attr.proof));
+    let open = ReclaimOpen { handle, file, flags: WRITE, proof, cap: None, caching: true };
+    let request = MetaRequest::Adopt { open, parent: SessionId(rank).name() };
+    match delegate.change(request).await {
+        MetaReply::Opened(opened) => {
+            assert!(!opened.must_recall, "its own job");
+            opened.may_cache
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn recalled(reply: MetaReply) -> bool {
+    match reply {
+        MetaReply::Recalled(done) => done,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn opens_outside_of_a_job_wait_for_its_delegates() {
+    with_simulated_service(5, async |env, service, _| {
+        let (job, other_job) = (JobNumber(1), JobNumber(2));
+        let mut rank = Peer::of_job(&service, 1, user(0), job);
+        let mut delegate = Peer::of_job(&service, 2, user(0), job);
+        let (mut outside, mut of_other) =
+            (Peer::new(&service, 3, user(0)), Peer::of_job(&service, 4, user(0), other_job));
+        let (_, of_rank) = rank.open("f", CREATE).await.expect("created");
+        assert!(adopt_to_cache(&mut delegate, (1, &of_rank), HandleId(70)).await);
+        let mut second = Peer::of_job(&service, 5, user(0), job);
+        assert!(!second.open("f", WRITE).await.expect("exists").1.must_recall, "of the same job");
+
+        // A path is truncated through an open only.
+        let truncate = MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(0) };
+        assert!(matches!(outside.change(truncate.clone()).await, MetaReply::OpenFirst));
+        for (stranger, name) in [(&mut outside, "of no job"), (&mut of_other, "of another job")] {
+            let (handle, opened) = stranger.open("f", READ).await.expect("exists");
+            assert!(opened.must_recall, "{name}");
+            let before = env.now();
+            let request = MetaRequest::AwaitRecall { handle };
+            assert!(!recalled(stranger.ask(request.clone()).await), "{name}: the delegate has not answered");
+            assert!(env.now().saturating_sub(before) >= Nanos::from_ms(200), "{name}: it waited");
+            let MetaReply::Events(events) = delegate.ask(MetaRequest::WaitEvents { done: 0 }).await else {
+                panic!("no events")
+            };
+            let event = events.last().expect("an event").clone();
+            assert_eq!((event.file, event.start, event.end), (opened.attr.file, 0, u64::MAX));
+            let (service, ctx) = (delegate.service.clone(), delegate.ctx.clone());
+            env.spawn("delegate", move || async move {
+                // The second event is that of the repeated request.
+                let mut done = event.number;
+                for _ in 0..2 {
+                    let request = MetaRequest::WaitEvents { done };
+                    let call = MetaCall { seq: 0, on_behalf: None, request };
+                    let MetaReply::Events(events) = service.call(&ctx, call).await else {
+                        panic!("no events")
+                    };
+                    done = events.last().map_or(done, |event| event.number);
+                }
+            })
+            .expect("a task");
+            assert!(recalled(stranger.ask(request).await), "{name}: acknowledged");
+        }
+        assert!(matches!(outside.change(truncate).await, MetaReply::Truncate { .. }), "it is open");
+
+        // While a stranger has the file open, no delegate of a job may cache it.
+        let mut late = Peer::of_job(&service, 6, user(0), job);
+        assert!(!adopt_to_cache(&mut late, (1, &of_rank), HandleId(71)).await);
+        // A delegate that has ended blocks nobody.
+        delegate.gone().await;
+        let (handle, opened) = outside.open("f", READ).await.expect("exists");
+        assert!(!opened.must_recall);
+        assert!(recalled(outside.ask(MetaRequest::AwaitRecall { handle }).await));
+        // After the last open outside, it may cache again.
+        outside.gone().await;
+        of_other.gone().await;
+        assert!(adopt_to_cache(&mut late, (1, &of_rank), HandleId(72)).await);
+        assert_eq!(errno(late.ask(MetaRequest::AwaitRecall { handle: HandleId(9) }).await), Errno::EBADF);
     });
 }
 

@@ -38,6 +38,18 @@ impl std::fmt::Display for SessionId {
     }
 }
 
+/// Job whose I/O delegates cache pages of files. It follows from the job's key, so that other users cannot guess it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct JobNumber(pub u64);
+
+impl JobNumber {
+    /// Returns the number of the job of this name.
+    pub fn of_name(name: &str) -> Self {
+        let hash = blake3::derive_key("weft 2026 job number", name.as_bytes());
+        Self(u64::from_le_bytes(hash[..8].try_into().expect("eight bytes")))
+    }
+}
+
 /// User and groups that a request runs as.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Identity {
@@ -144,6 +156,8 @@ pub struct Opening {
     pub checksums: bool,
     /// Least protection that the client accepts.
     pub security: Security,
+    /// Job of the process if it reads and writes all files through the delegates of that job, or is one of them.
+    pub job: Option<JobNumber>,
 }
 
 /// Last message, from server to client; requests may follow.

@@ -597,6 +597,7 @@ impl Raw {
                     slot: 0,
                     checksums: false,
                     security: Security::Mac,
+                    job: None,
                 },
                 key: Some(secret),
                 random: [9; 32],

@@ -476,6 +476,104 @@ fn files_of_weft_are_written_through_delegates() {
     assert!(read.stdout == records(), "wrong bytes: {}", errors(&read));
 }
 
+/// Program that writes, reads, opens and cuts a file as the lines of its input say, without a sync.
+const OBEYING: &str = "
+import os, sys
+path, size = sys.argv[1], 300_007
+fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+print('open', flush=True)
+for line in sys.stdin:
+    words = line.split()
+    if words[0] == 'write':
+        for at in range(0, size, 1000):
+            os.pwrite(fd, words[1].encode() * min(1000, size - at), at)
+        print('written', flush=True)
+    elif words[0] == 'read':
+        data = os.pread(fd, 2 * size, 0)
+        print(len(data), bytes(sorted(set(data))).decode(), flush=True)
+    elif words[0] == 'cut':
+        os.truncate(path, int(words[1]))
+        print('cut', flush=True)
+";
+
+/// Program that cuts a file that it does not have open.
+const CUTTING: &str = "import os; os.truncate('/weft/x', 10)";
+
+/// A process that obeys lines.
+struct Obeying {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Obeying {
+    fn started(cluster: &Embedded, options: &[&str]) -> Self {
+        let mut command = undisturbed();
+        command.arg("run").arg("--state").arg(cluster.state()).args(options);
+        command.args(["--", "python3", "-c", OBEYING, "/weft/x"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("weft starts");
+        let out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut obeying = Self { child, out };
+        assert_eq!(obeying.line(), "open");
+        obeying
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("output");
+        line.trim().to_owned()
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{line}").expect("a running process");
+        self.line()
+    }
+
+    #[track_caller]
+    fn ended(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("ended").success());
+    }
+}
+
+#[test]
+fn programs_outside_of_a_job_see_its_writes_on_weft_at_once() {
+    for policy in ["hashed", "first-touch"] {
+        let cluster = Embedded::started();
+        let options = ["--delegates", "2", "--delegate-write-behind", "off", "--delegate-policy", policy];
+        let mut rank = Obeying::started(&cluster, &options);
+        assert_eq!(rank.ask("write a"), "written");
+        let seen = |letter: u8| {
+            let read = cluster.command(["cat", "/weft/x"]).output().expect("weft starts");
+            assert!(read.status.success(), "{policy}: {}", errors(&read));
+            assert!(read.stdout == vec![letter; 300_007], "{policy}: {} bytes", read.stdout.len());
+        };
+        seen(b'a');
+        assert_eq!(rank.ask("write b"), "written");
+        seen(b'b');
+        let mut outside = Obeying::started(&cluster, &[]);
+        assert_eq!(rank.ask("write c"), "written");
+        assert_eq!(outside.ask("read"), "300007 c", "{policy}");
+        assert_eq!(outside.ask("write d"), "written");
+        assert_eq!(rank.ask("read"), "300007 d", "{policy}");
+        assert_eq!(outside.ask("cut 1000"), "cut");
+        assert_eq!(rank.ask("read"), "1000 d", "{policy}");
+        outside.ended();
+        rank.ended();
+
+        // A path is cut behind dirty bytes of a job, not before them.
+        let mut rank = Obeying::started(&cluster, &options);
+        assert_eq!(rank.ask("write e"), "written");
+        let mut cut = undisturbed();
+        cut.arg("run").arg("--state").arg(cluster.state()).args(["--", "python3", "-c", CUTTING]);
+        let cut = cut.output().expect("weft starts");
+        assert!(cut.status.success(), "{policy}: {}", errors(&cut));
+        assert_eq!(rank.ask("read"), "10 e", "{policy}");
+        rank.ended();
+        let read = cluster.command(["cat", "/weft/x"]).output().expect("weft starts");
+        assert!(read.stdout == b"eeeeeeeeee", "{policy}: {} bytes", read.stdout.len());
+    }
+}
+
 #[test]
 fn a_killed_delegate_causes_an_error_that_names_it() {
     let place = Place::new();

@@ -26,11 +26,16 @@ use capability::renew_at;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use weft_core::{Access, AccessHistory, ByteLen, Extent, FileId, FileOffset, Layout};
+use weft_core::{Access, AccessHistory, ByteLen, Extent, FileId, FileOffset, Layout, Nanos};
 use weft_env::Env;
-use weft_wire::Errno;
 use weft_wire::data::DatafileMeta;
-use weft_wire::meta::{Attr, FileType, HandleId, InodePath, MetaRequest, OpenFlags, Opened, SetAttr};
+use weft_wire::meta::{
+    Attr, FileType, HandleId, InodePath, MetaReply, MetaRequest, OpenFlags, Opened, SetAttr,
+};
+use weft_wire::{Errno, WireError};
+
+/// Most time that an open waits for I/O delegates of other jobs.
+const RECALL_LIMIT: Nanos = Nanos::from_s(30);
 
 /// An open file. Clones share it; the last one closes it.
 pub struct OpenFile<E: Env> {
@@ -164,6 +169,7 @@ impl<E: Env> OpenFile<E> {
             must_truncate,
             cached_elsewhere,
             may_cache,
+            must_recall,
             epoch,
             recorded,
         } = opened;
@@ -201,10 +207,40 @@ impl<E: Env> OpenFile<E> {
                 closed: false,
             }),
         };
+        if must_recall {
+            this.await_recall().await?;
+        }
         if must_truncate {
             this.truncate_at_open().await?;
         }
         Ok(this)
+    }
+
+    /// Waits until the I/O delegates of other jobs have written their pages of this file and no longer cache it.
+    async fn await_recall(&self) -> Result<()> {
+        let state = &*self.state;
+        let core = &state.session.core;
+        let until = core.env.now().saturating_add(RECALL_LIMIT);
+        let handle = state.record.handle;
+        loop {
+            let reply = state.session.call(Effect::Repeatable, MetaRequest::AwaitRecall { handle }).await;
+            match reply.map_err(|error| state.explained(error))? {
+                MetaReply::Recalled(true) => return Ok(()),
+                MetaReply::Recalled(false) if core.env.now() < until => {}
+                MetaReply::Recalled(false) => {
+                    let detail = format!(
+                        "I/O delegates of a job cache this file, and have not written all of it within {} s: see \
+                         'weft delegate status' of the user who runs the job, and try again",
+                        RECALL_LIMIT.0 / Nanos::from_s(1).0
+                    );
+                    return Err(core
+                        .metadata_server()
+                        .refused(WireError::new(Errno::EBUSY, detail))
+                        .about(&state.path));
+                }
+                _ => return Err(Error::unexpected_reply()),
+            }
+        }
     }
 
     /// Truncates the datafiles to nothing for `O_TRUNC`.
@@ -278,8 +314,8 @@ impl<E: Env> OpenFile<E> {
         self.state.opened.may_cache
     }
 
-    /// Returns whether the metadata server still reports other clients' writes to this mount. It stops when another
-    /// client begins to write the file while this session is disconnected.
+    /// Returns whether the metadata server still sends events about this file. It stops when, while this session is
+    /// disconnected, another client begins to write the file, or for an I/O delegate, opens it.
     pub fn receives_invalidations(&self) -> bool {
         self.state.record.caching.load(Relaxed)
     }

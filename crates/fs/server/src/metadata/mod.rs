@@ -80,7 +80,7 @@ use weft_core::{ByteLen, Nanos, Placement, Reserve, TargetId};
 use weft_env::{Dir, Env};
 use weft_store::emulate::Emulation;
 use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
-use weft_wire::hello::Identity;
+use weft_wire::hello::{Identity, JobNumber};
 use weft_wire::keys::Delegation;
 use weft_wire::status::{MetadataStatus, UserStatus};
 use weft_wire::{BoundSession, ClusterMap, SessionOwner};
@@ -209,6 +209,8 @@ pub struct ConnectionContext {
     is_administrator: bool,
     /// Users that the peer may act for.
     delegation: Delegation,
+    /// Job of the process.
+    job: Option<JobNumber>,
 }
 
 impl ConnectionContext {

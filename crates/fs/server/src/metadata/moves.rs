@@ -311,6 +311,7 @@ impl Op<'_> {
             readable: true,
             truncate: false,
             caching: false,
+            job: self.job,
             truncations_before: None,
         };
         self.core.opens.lock().add(

@@ -23,7 +23,7 @@ use weft_core::{ByteLen, FileId, Timestamp};
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_store::metadata::{Inode, Node, NodeKind, PERMISSION_BITS, Snapshot, Table, Transaction, file_key};
 use weft_wire::BoundSession;
-use weft_wire::hello::Identity;
+use weft_wire::hello::{Identity, JobNumber};
 use weft_wire::meta::{Attr, FileType, InvalidSize, ROOT};
 use weft_wire::{Capability, ClusterSecret, Errno, Rights, WalkProof};
 
@@ -110,6 +110,8 @@ pub(super) struct Op<'a> {
     pub core: &'a Core,
     pub caller: &'a Identity,
     pub session: BoundSession,
+    /// Job of the session.
+    pub job: Option<JobNumber>,
     /// Whether the peer is a server or root, and may name inodes by number alone.
     pub trusted: bool,
     pub now: Timestamp,

@@ -4,7 +4,7 @@ use super::attrs::later;
 use super::compression::datafile_settings;
 use super::fault::{Fault, Outcome};
 use super::op::Op;
-use super::opens::{ClosedOpen, LastWriterClose, OpenEntry, TruncationState};
+use super::opens::{ClosedOpen, LastWriterClose, OpenEntry, Opens, TruncationState};
 use super::permit::{READ, WRITE, allows, owns, require, without_set_ids};
 use super::tables::{change_inode, inode, known_inode, named_inode, put_inode, row};
 use super::walk::{LastComponent, Walked, walk, walk_to_name};
@@ -204,6 +204,7 @@ impl Op<'_> {
         opened.may_cache = false;
         opened.cached_elsewhere =
             self.core.is_cautious(self.now) || !opens.caching_elsewhere(file, self.session).is_empty();
+        opened.must_recall = self.must_recall(&opens, file, !opened.created);
         opened.cap = opened.cap.map(|cap| self.grant(inode.data(file), cap.rights));
         if let Node::Regular { layout, recorded, .. } = &inode.node {
             opened.layout = Some(layout.clone());
@@ -283,7 +284,8 @@ impl Op<'_> {
     fn entry(&self, file: FileId, request: &OpenRequest<'_>) -> OpenEntry {
         let OpenFlags { read, write, truncate, .. } = request.flags;
         let (uid, caching) = (self.caller.uid, request.cache);
-        OpenEntry { file, uid, read, write, readable: read, truncate, caching, truncations_before: None }
+        let job = self.job;
+        OpenEntry { file, uid, read, write, readable: read, truncate, caching, job, truncations_before: None }
     }
 
     #[expect(clippy::too_many_arguments, reason = "what the three ways to an open file know")]
@@ -321,10 +323,13 @@ impl Op<'_> {
         // Soon after a restart, some writers and mounts that keep pages have not reported yet. So no new mount may keep
         // pages, and every writer must report its writes.
         let cautious = self.core.is_cautious(self.now);
-        let allowed = match origin {
-            OpenOrigin::Reclaimed | OpenOrigin::Adopted(_) if cautious => true,
-            OpenOrigin::New if cautious => false,
-            _ => !opens.busy_elsewhere(file, self.session),
+        let allowed = match (open.job, origin) {
+            // An I/O delegate that has not reported yet may return, but a program from outside may have come first.
+            (Some(job), OpenOrigin::Reclaimed) => !opens.is_open_outside(file, job),
+            (Some(job), _) => !cautious && !opens.is_open_outside(file, job),
+            (None, OpenOrigin::Reclaimed | OpenOrigin::Adopted(_)) if cautious => true,
+            (None, OpenOrigin::New) if cautious => false,
+            (None, _) => !opens.busy_elsewhere(file, self.session),
         };
         open.caching &= regular && allowed;
         open.write &= regular;
@@ -335,6 +340,7 @@ impl Op<'_> {
         opens.add(self.session, handle, open, size_known, inode.nlink == 0, truncations);
         let cached_elsewhere =
             open.write && cautious || !opens.caching_elsewhere(file, self.session).is_empty();
+        let must_recall = self.must_recall(&opens, file, regular && !created);
         drop(opens);
         let (layout, recorded) = match &inode.node {
             Node::Regular { layout, recorded, .. } => (Some(layout.clone()), recorded.clone()),
@@ -348,9 +354,18 @@ impl Op<'_> {
             must_truncate,
             cached_elsewhere,
             may_cache: open.caching,
+            must_recall,
             epoch: self.core.epoch_of(inode),
             recorded,
         }
+    }
+
+    /// Whether I/O delegates of another job may cache pages of an existing file, known or not reported yet after a
+    /// restart.
+    fn must_recall(&self, opens: &Opens, file: FileId, has_bytes: bool) -> bool {
+        let is_cached =
+            || self.core.is_cautious(self.now) || !opens.delegates_of_others(file, self.job).is_empty();
+        has_bytes && is_cached()
     }
 
     /// Issues a capability for the datafiles `data` of an open file.
@@ -417,6 +432,7 @@ impl Op<'_> {
             readable: flags.read,
             truncate: truncations,
             caching: *caching,
+            job: self.job,
             truncations_before: None,
         };
         let opened = self.opened_as(origin, *file, &inode, *handle, entry, false, false, known);

@@ -32,6 +32,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{ByteLen, FileId, Timestamp};
 use weft_wire::BoundSession;
+use weft_wire::hello::JobNumber;
 use weft_wire::meta::{HandleId, NO_EPOCH, WriteSummary, WrittenLens};
 
 /// One open file of a session.
@@ -48,8 +49,10 @@ pub(super) struct OpenEntry {
     pub readable: bool,
     /// Whether the opener truncates the file, though it may never write.
     pub truncate: bool,
-    /// Whether the kernel of its session may keep pages.
+    /// Whether its session may cache pages: the kernel of a mount, or an I/O delegate of a job.
     pub caching: bool,
+    /// Job of its session.
+    pub job: Option<JobNumber>,
     /// Number of truncations that had begun when the file was opened; `None` if one of them may be unfinished. The ends
     /// of its writes count while no other truncation begins. Set by [`Opens::add`].
     pub truncations_before: Option<u64>,
@@ -108,7 +111,12 @@ pub(super) struct FileEntry {
     /// Sessions that have it open, with the number of their opens.
     holders: BTreeMap<BoundSession, u32>,
     writers: BTreeMap<BoundSession, u32>,
+    /// Mounts whose kernels may keep pages, with the number of such opens.
     caching: BTreeMap<BoundSession, u32>,
+    /// Number of opens by the jobs of their sessions.
+    jobs: BTreeMap<Option<JobNumber>, u32>,
+    /// I/O delegates that may cache pages, with their jobs and the number of such opens.
+    delegates: BTreeMap<BoundSession, (JobNumber, u32)>,
     /// Truncations by sessions that do not have it open for writing, by the epoch under which they began.
     truncating: BTreeMap<(BoundSession, u64), Truncation>,
     /// Number of truncations that have begun.
@@ -168,11 +176,11 @@ pub(super) struct Opens {
     by_user: BTreeMap<u32, u32>,
 }
 
-fn count_down(counts: &mut BTreeMap<BoundSession, u32>, session: BoundSession) {
-    if let Some(count) = counts.get_mut(&session) {
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
         *count -= 1;
         if *count == 0 {
-            counts.remove(&session);
+            counts.remove(&key);
         }
     }
 }
@@ -265,6 +273,18 @@ impl Opens {
         entry.into_iter().flat_map(|e| e.caching.keys().copied()).filter(|&other| other != session).collect()
     }
 
+    /// Whether a session that is not of `job` has the file open.
+    pub(super) fn is_open_outside(&self, file: FileId, job: JobNumber) -> bool {
+        self.files.get(&file).is_some_and(|entry| entry.jobs.keys().any(|other| *other != Some(job)))
+    }
+
+    /// I/O delegates of jobs other than `job` that may cache pages of the file.
+    pub(super) fn delegates_of_others(&self, file: FileId, job: Option<JobNumber>) -> Vec<BoundSession> {
+        let entry = self.files.get(&file);
+        let all = entry.into_iter().flat_map(|entry| &entry.delegates);
+        all.filter(|(_, (of, _))| Some(*of) != job).map(|(session, _)| *session).collect()
+    }
+
     /// Sessions other than `session` that have the file open.
     pub(super) fn held_elsewhere(&self, file: FileId, session: BoundSession) -> Vec<BoundSession> {
         let entry = self.files.get(&file);
@@ -288,6 +308,7 @@ impl Opens {
         let entry = self.files.entry(open.file).or_default();
         entry.opens += 1;
         *entry.holders.entry(session).or_default() += 1;
+        *entry.jobs.entry(open.job).or_default() += 1;
         entry.orphan |= orphan;
         if open.changes() {
             // Other writers may have begun a truncation that is not finished.
@@ -305,8 +326,10 @@ impl Opens {
             }
             *entry.writers.entry(session).or_default() += 1;
         }
-        if open.caching {
-            *entry.caching.entry(session).or_default() += 1;
+        match open.job {
+            Some(job) if open.caching => entry.delegates.entry(session).or_insert((job, 0)).1 += 1,
+            None if open.caching => *entry.caching.entry(session).or_default() += 1,
+            _ => {}
         }
         if open.truncate {
             entry.is_complete = false;
@@ -413,8 +436,12 @@ impl Opens {
         let entry = self.files.get_mut(&open.file).expect("each open has its file's entry");
         entry.opens -= 1;
         count_down(&mut entry.holders, session);
-        if open.caching {
-            count_down(&mut entry.caching, session);
+        count_down(&mut entry.jobs, open.job);
+        match (open.caching, entry.delegates.get_mut(&session)) {
+            (true, Some((_, 1))) => drop(entry.delegates.remove(&session)),
+            (true, Some((_, count))) => *count -= 1,
+            (true, None) => count_down(&mut entry.caching, session),
+            (false, _) => {}
         }
         let (mut last_writer_close, mut written) = (None, WrittenLens::default());
         if open.changes() {

@@ -1,4 +1,12 @@
-//! Page caches of mounts: events that drop pages, and waiting until they are dropped.
+//! Page caches of mounts and I/O delegates: events that drop pages, and waiting until they are dropped.
+//!
+//! | cache | allowed while | events |
+//! | --- | --- | --- |
+//! | kernel of a mount | no other session writes the file | after each write of another session, for its range |
+//! | I/O delegate | all sessions that have the file open are of its job | when another session opens the file, for all of it |
+//!
+//! A delegate has dirty pages, and the open of another session waits until they are written. It then caches no page of
+//! the file until its job has closed it.
 
 use super::Service;
 use super::fault::Outcome;
@@ -7,7 +15,7 @@ use weft_core::{FileId, Nanos};
 use weft_env::{Env, Notify};
 use weft_wire::BoundSession;
 use weft_wire::Errno;
-use weft_wire::meta::{EVENT_WAIT, HandleId, MetaReply, PAGES_WAIT};
+use weft_wire::meta::{EVENT_WAIT, HandleId, LOCK_WAIT, MetaReply, PAGES_WAIT};
 
 impl<E: Env> Service<E> {
     /// Asks the mounts other than `session` whose kernels may have pages of `file` to drop some. Returns each mount
@@ -70,9 +78,43 @@ impl<E: Env> Service<E> {
         }
     }
 
+    /// Asks I/O delegates of other jobs to drop their pages of an open file, and waits at most [`LOCK_WAIT`].
+    pub(super) async fn await_recall(&self, call: &Call<'_>, handle: HandleId) -> Outcome<MetaReply> {
+        let open = self.core.opens.lock().get(call.ctx.session, handle).ok_or(Errno::EBADF)?;
+        let until = self.env.now().saturating_add(LOCK_WAIT);
+        // Delegates that had pages before a restart are known again only after this time.
+        loop {
+            let epoch = self.event_changed.epoch();
+            let now = self.env.now();
+            if now >= self.pages_known_from || self.is_stopping() {
+                break;
+            }
+            if now >= until {
+                return Ok(MetaReply::Recalled(false));
+            }
+            let early = self.pages_known_from.min(until).saturating_sub(now);
+            self.event_changed.wait(epoch, Some(early)).await;
+        }
+        let delegates = self.core.opens.lock().delegates_of_others(open.file, open.job);
+        let events: Vec<_> = {
+            let mut sessions = self.sessions.lock();
+            let queue = |session| Some((session, sessions.queue_event(session, open.file, 0, u64::MAX)?));
+            delegates.into_iter().filter_map(queue).collect()
+        };
+        self.event_changed.notify_all();
+        Ok(MetaReply::Recalled(self.have_completed(&events, until).await))
+    }
+
     /// Waits until mounts have dropped pages, at most [`PAGES_WAIT`].
     async fn wait_until_dropped(&self, file: FileId, events: &[(BoundSession, u64)]) {
         let until = self.env.now().saturating_add(PAGES_WAIT);
+        if !self.have_completed(events, until).await && !self.is_stopping() {
+            self.log(&format!("a mount did not drop its pages of inode {file} in time"));
+        }
+    }
+
+    /// Waits until sessions have completed events; returns whether they have.
+    async fn have_completed(&self, events: &[(BoundSession, u64)], until: Nanos) -> bool {
         loop {
             let epoch = self.event_changed.epoch();
             let done = {
@@ -80,11 +122,8 @@ impl<E: Env> Service<E> {
                 events.iter().all(|(session, number)| sessions.has_completed(*session, *number))
             };
             let left = until.saturating_sub(self.env.now());
-            if !done && left == Nanos::ZERO {
-                self.log(&format!("a mount did not drop its pages of inode {file} in time"));
-            }
             if done || left == Nanos::ZERO || self.is_stopping() {
-                return;
+                return done;
             }
             self.event_changed.wait(epoch, Some(left)).await;
         }

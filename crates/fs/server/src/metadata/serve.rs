@@ -227,6 +227,7 @@ impl<E: Env> Service<E> {
             }
             R::Reclaim { opens, locks } => self.reclaim(call, &opens, &locks).await,
             R::Invalidate { handle, start, end } => self.invalidate(call, handle, start, end).await,
+            R::AwaitRecall { handle } => self.await_recall(call, handle).await,
             R::Averages { reports } => {
                 let Call { ctx: ConnectionContext { is_server: true, .. }, .. } = call else {
                     return Err(Fault::new(Errno::EPERM, "only servers of the cluster report their disks"));

@@ -13,7 +13,7 @@ use weft_core::FileId;
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, Node, Point, Scan, Table, Transaction, session_key};
-use weft_wire::hello::{Identity, SessionId};
+use weft_wire::hello::{Identity, JobNumber, SessionId};
 use weft_wire::keys::Principal;
 use weft_wire::meta::{HandleId, NO_EPOCH};
 use weft_wire::{BoundSession, SessionOwner};
@@ -30,22 +30,22 @@ impl<E: Env> Service<E> {
     ) -> ConnectionContext {
         let is_administrator = identity.is_root() || identity.uid == self.hooks.uid;
         let principal = Principal { is_server, ..Principal::local(identity, is_administrator) };
-        self.connected_as(session, slot, principal, pid)
+        self.connected_as(session, slot, principal, (pid, None))
     }
 
-    /// Registers an authenticated connection.
+    /// Registers an authenticated connection of a process and its job.
     pub fn connected_as(
         &self,
         session: SessionId,
         slot: u32,
         principal: Principal,
-        pid: u32,
+        (pid, job): (u32, Option<JobNumber>),
     ) -> ConnectionContext {
         let session =
             session.bound_to(SessionOwner { uid: principal.identity.uid, is_server: principal.is_server });
-        self.sessions.lock().connected(session);
+        self.sessions.lock().connected(session, job.is_some());
         let Principal { identity, is_server, is_administrator, delegation, .. } = principal;
-        ConnectionContext { session, slot, identity, pid, is_server, is_administrator, delegation }
+        ConnectionContext { session, slot, identity, pid, is_server, is_administrator, delegation, job }
     }
 
     /// Ends a connection. With the last one of a session, its locks are released and its open files closed.
@@ -82,8 +82,8 @@ impl<E: Env> Service<E> {
             return None; // the session may return to the next start
         }
         let wall = self.env.wall();
-        let (caller, session, trusted) = (&ctx.identity, ctx.session, ctx.is_trusted());
-        let op = Op { core: &self.core, caller, session, trusted, now: wall };
+        let (caller, session, trusted, job) = (&ctx.identity, ctx.session, ctx.is_trusted(), ctx.job);
+        let op = Op { core: &self.core, caller, session, job, trusted, now: wall };
         let (handles, changed) = {
             let opens = self.core.opens.lock();
             let handles = opens.handles(ctx.session);

@@ -17,7 +17,9 @@ struct Session {
     /// At most one event per file: a newer one includes the older one's range.
     events: BTreeMap<u64, Event>,
     last_event: u64,
-    /// Whether it has asked for events, which makes it a mount.
+    /// Whether it is of a job with I/O delegates.
+    is_of_job: bool,
+    /// Whether it has asked for events and is of no job, which makes it a mount.
     is_mount: bool,
     /// Number up to which all events are completed.
     done: u64,
@@ -36,9 +38,11 @@ impl Sessions {
         self.alive.len()
     }
 
-    pub(super) fn connected(&mut self, session: BoundSession) {
+    pub(super) fn connected(&mut self, session: BoundSession, is_of_job: bool) {
         self.ended.remove(&session);
-        self.alive.entry(session).or_default().connections += 1;
+        let entry = self.alive.entry(session).or_default();
+        entry.connections += 1;
+        entry.is_of_job = is_of_job;
     }
 
     /// Removes a connection. Returns whether it was the session's last; the session is then removed.
@@ -117,7 +121,7 @@ impl Sessions {
     /// Marks all events up to `done` as completed.
     pub(super) fn acknowledge(&mut self, session: BoundSession, done: u64) {
         if let Some(entry) = self.alive.get_mut(&session) {
-            entry.is_mount = true;
+            entry.is_mount = !entry.is_of_job;
             entry.done = entry.done.max(done.min(entry.last_event));
             entry.events = entry.events.split_off(&(entry.done + 1));
         }
@@ -142,7 +146,7 @@ mod tests {
         let mut sessions = Sessions::default();
         let (a, file) = (BoundSession(1), FileId(7));
         assert_eq!(sessions.queue_event(a, file, 0, 1), None, "no such session");
-        sessions.connected(a);
+        sessions.connected(a, false);
         assert_eq!(sessions.queue_event(a, file, 0, 10), Some(1));
         assert_eq!(sessions.queue_event(a, FileId(8), 0, 1), Some(2));
         assert_eq!(sessions.queue_event(a, file, 5, 20), Some(3));
@@ -160,11 +164,11 @@ mod tests {
     fn replies_are_kept_for_sessions_that_return() {
         let mut sessions = Sessions::default();
         let late = REPLIES_KEPT;
-        sessions.connected(BoundSession(1));
-        sessions.connected(BoundSession(2));
+        sessions.connected(BoundSession(1), false);
+        sessions.connected(BoundSession(2), false);
         assert!(sessions.disconnected(BoundSession(1), Nanos(0)));
         assert!(sessions.disconnected(BoundSession(2), Nanos(0)));
-        sessions.connected(BoundSession(2));
+        sessions.connected(BoundSession(2), false);
         assert_eq!(sessions.take_forgotten(Nanos(1)), []);
         assert_eq!(sessions.take_forgotten(late), [BoundSession(1)]);
         assert!(sessions.disconnected(BoundSession(2), late));

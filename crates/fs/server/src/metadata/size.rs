@@ -37,6 +37,13 @@ impl Op<'_> {
                     NodeKind::Regular => require(self.caller, &inode, WRITE)?,
                     _ => return Err(Errno::EINVAL.into()),
                 }
+                let opens = self.core.opens.lock();
+                if !opens.is_held_by(file, self.session)
+                    && !opens.delegates_of_others(file, self.job).is_empty()
+                {
+                    return Ok((MetaReply::OpenFirst, Urgency::Lazy));
+                }
+                drop(opens);
                 (file, inode)
             }
         };

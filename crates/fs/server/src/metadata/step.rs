@@ -14,8 +14,8 @@ use weft_wire::meta::MetaReply;
 
 impl<E: Env> Service<E> {
     pub(super) fn op<'a>(&'a self, call: &'a Call<'_>) -> Op<'a> {
-        let (session, trusted) = (call.ctx.session, call.ctx.is_trusted());
-        Op { core: &self.core, caller: &call.caller, session, trusted, now: self.env.wall() }
+        let (session, job, trusted) = (call.ctx.session, call.ctx.job, call.ctx.is_trusted());
+        Op { core: &self.core, caller: &call.caller, session, job, trusted, now: self.env.wall() }
     }
 
     /// A step that changes nothing.

@@ -16,7 +16,8 @@ use weft_server::metadata::{Config, ConnectionContext, Removal, Service};
 use weft_store::metadata::JournalOptions;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
 use weft_wire::data::DatafileId;
-use weft_wire::hello::{Identity, SessionId};
+use weft_wire::hello::{Identity, JobNumber, SessionId};
+use weft_wire::keys::Principal;
 use weft_wire::meta::*;
 use weft_wire::{ClusterMap, ClusterSecret, Errno};
 
@@ -141,6 +142,13 @@ impl<E: Env> Peer<E> {
     pub fn on_slot(service: &Arc<Service<E>>, session: u128, slot: u32, identity: Identity) -> Self {
         let ctx = service.connected(SessionId(session), slot, identity, 100 + session as u32, false);
         Self { service: service.clone(), ctx, seq: 0, next_handle: u64::from(slot) << 32 }
+    }
+
+    /// A process of a job whose I/O delegates transfer all bytes.
+    pub fn of_job(service: &Arc<Service<E>>, session: u128, identity: Identity, job: JobNumber) -> Self {
+        let principal = Principal::local(identity, false);
+        let ctx = service.connected_as(SessionId(session), 0, principal, (100 + session as u32, Some(job)));
+        Self { service: service.clone(), ctx, seq: 0, next_handle: 0 }
     }
 
     pub async fn ask(&self, request: MetaRequest) -> MetaReply {

@@ -86,9 +86,13 @@ pub struct Opened {
     pub must_truncate: bool,
     /// Whether a kernel caches pages of this file: after each write, the client must send `Invalidate`.
     pub cached_elsewhere: bool,
-    /// Reply to `cache`: whether this client's kernel may cache pages, because no other session writes the file.
-    /// `WaitEvents` reports the end of this permission.
+    /// Reply to `cache`: whether this client's kernel may cache pages, because no other session writes the file; to an
+    /// I/O delegate: whether it may, because all sessions that have the file open are of its job. `WaitEvents` reports
+    /// the end of this permission.
     pub may_cache: bool,
+    /// Whether I/O delegates of another job may cache pages of the file: before any other operation, the client must
+    /// send `AwaitRecall` until they have written these pages and have stopped caching.
+    pub must_recall: bool,
     /// Epoch: changes whenever a session opens the file for writing or cuts it. A mount may keep pages that its kernel
     /// cached under the same epoch.
     pub epoch: u64,
@@ -139,6 +143,6 @@ pub struct ReclaimOpen {
     /// Capability of the open. Shortly after a start of the metadata service, it proves that the file was open. At
     /// other times permission is checked again.
     pub cap: Option<Capability>,
-    /// Whether a kernel caches pages through this open.
+    /// Whether a kernel or an I/O delegate caches pages through this open.
     pub caching: bool,
 }

@@ -147,6 +147,11 @@ pub enum MetaReply {
         /// invalidated.
         uncached: Vec<HandleId>,
     },
+    /// Whether no I/O delegate of another job caches pages of the file. If not, the client repeats the request.
+    Recalled(bool),
+    /// Reply to `Truncate` of a file that I/O delegates of another job cache: the client opens the file, with which they
+    /// stop, and repeats the request.
+    OpenFirst,
     /// Number of inodes, and space.
     StatFs {
         /// Inodes in use.
@@ -156,7 +161,7 @@ pub enum MetaReply {
         /// Free space on it.
         free: ByteLen,
     },
-    /// Events that a mount must handle; empty if none occurred within [`EVENT_WAIT`](super::EVENT_WAIT).
+    /// Events that a mount or an I/O delegate must handle; empty if none occurred within [`EVENT_WAIT`](super::EVENT_WAIT).
     Events(Vec<Event>),
     /// A page of inodes, at most [`LIST_LIMIT_MAX`]; empty at the end.
     Inodes(

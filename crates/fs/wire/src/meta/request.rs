@@ -282,7 +282,13 @@ pub enum MetaRequest {
         /// One past the last byte.
         end: u64,
     },
-    /// Waits briefly for events that a caching mount must handle, and acknowledges earlier ones. Reply: `Events`.
+    /// Asks the I/O delegates of other jobs to write and drop their pages of a file, and waits briefly until all have
+    /// acknowledged that. Reply: `Recalled`.
+    AwaitRecall {
+        /// Open file.
+        handle: HandleId,
+    },
+    /// Waits briefly for events that a caching mount or an I/O delegate must handle, and acknowledges earlier ones. Reply: `Events`.
     WaitEvents {
         /// Number of the last event that is handled, with all before it.
         done: u64,

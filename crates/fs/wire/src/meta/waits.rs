@@ -6,10 +6,10 @@
 use super::MetaRequest;
 use weft_core::Nanos;
 
-/// Maximum wait of a lock request before the client repeats it. It covers two waits: for the end of the grace period
+/// Maximum wait of a request for a lock or a recall before the client repeats it. For locks it covers two waits: for the end of the grace period
 /// after a start, and for the lock.
 pub const LOCK_WAIT: Nanos = Nanos::from_ms(250);
-/// Maximum wait of a mount's request for events. It is short because a client detects a dead peer only when the wait
+/// Maximum wait of a request for events. It is short because a client detects a dead peer only when the wait
 /// ends.
 pub const EVENT_WAIT: Nanos = Nanos::from_s(2);
 /// Maximum wait of a writer for mounts to drop pages.
@@ -26,6 +26,7 @@ impl MetaRequest {
     pub const fn wait_max(&self) -> Nanos {
         match self {
             Self::Lock { .. } => Nanos(2 * LOCK_WAIT.0),
+            Self::AwaitRecall { .. } => LOCK_WAIT,
             Self::WaitEvents { .. } => EVENT_WAIT,
             Self::Invalidate { .. } => Nanos(PAGES_WAIT.0 + PAGES_DROPPED_AFTER.0),
             Self::Unlink { .. } | Self::BeginMove { .. } => FREED_WITHIN,

@@ -13,7 +13,8 @@ pub fn client(cluster: &Cluster) -> Res<Client<RealEnv>> {
         Fail::Errno(libc::EACCES)
     })?;
     let env = RealEnv::with_fd_floor(placeholder::floor());
-    Ok(Client::new(env, cluster.map(), options(cluster), credentials))
+    let job = super::delegates::job_number()?;
+    Ok(Client::new(env, cluster.map(), ClientOptions { job, ..options(cluster) }, credentials))
 }
 
 /// Returns the options of the cluster file, with the transport from the environment if it names one.

@@ -11,6 +11,7 @@ use weft_client::{ClientOptions, Delegates, RankOf};
 use weft_config::job::Job;
 use weft_core::delegates::ownership::FileNumber;
 use weft_env::real::block_on;
+use weft_wire::hello::JobNumber;
 
 /// Pairs of variables in which launchers pass rank and number of ranks to a process.
 const RANKS: [(&str, &str); 6] = [
@@ -52,13 +53,24 @@ pub fn delegates() -> Res<&'static Delegates<RealEnv>> {
     Ok(joined)
 }
 
+fn told(error: &dyn std::fmt::Display) -> Fail {
+    sys::complain(&error.to_string());
+    Fail::Errno(libc::EIO)
+}
+
+/// Returns the job of this process, once its delegates serve.
+fn job() -> Res<Job> {
+    Ok(Job::from_env().map_err(|error| told(&error))?.ok_or(libc::EIO)?)
+}
+
+/// Returns the number of the job whose delegates transfer the bytes of this process's files.
+pub fn job_number() -> Res<Option<JobNumber>> {
+    has_delegates().then(|| Ok(JobNumber::of_name(&job()?.name))).transpose()
+}
+
 fn join() -> Res<Delegates<RealEnv>> {
-    fn told(error: &dyn std::fmt::Display) -> Fail {
-        sys::complain(&error.to_string());
-        Fail::Errno(libc::EIO)
-    }
     weft_client::set_log(sys::complain);
-    let job = Job::from_env().map_err(|error| told(&error))?.ok_or(libc::EIO)?;
+    let job = job()?;
     let credentials = job.credentials().map_err(|error| told(&error))?;
     let env = RealEnv::with_fd_floor(placeholder::floor());
     let options = ClientOptions { pid: std::process::id(), ..ClientOptions::default() };

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use weft_client::ClientOptions;
 use weft_config::job::{Job, Place, job_name, make_job_key};
 use weft_config::{Cluster, LogLevel};
 use weft_core::Nanos;
@@ -24,6 +25,7 @@ use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
 use weft_server::{Hooks, ServerHandle};
 use weft_wire::ClusterSecret;
+use weft_wire::hello::JobNumber;
 
 /// Time without a request after which dirty bytes are written.
 const IDLE: Nanos = Nanos::from_ms(50);
@@ -69,7 +71,7 @@ impl Serve {
         let name = format!("delegate {}", part.index);
         let log = Log::open(&name, part.log.as_deref(), LogLevel::Info)
             .map_err(|error| Failure::new(format!("log of {name}"), error))?;
-        let client = self.client(file)?;
+        let client = self.client(file, &part.job.name)?;
         let has_failed = Arc::new(AtomicBool::new(false));
         let count = part.job.delegates.len() as u32;
         let job = settings.of_job(part.index, count, part.on_host);
@@ -245,8 +247,12 @@ impl Serve {
         Ok(Some(Address::Tcp(host, port)))
     }
 
-    /// Returns the client for files of Weft; `None` without a cluster.
-    fn client(&self, file: Option<PathBuf>) -> Result<Option<weft_client::Client<RealEnv>>, Failure> {
+    /// Returns the client of a job for files of Weft; `None` without a cluster.
+    fn client(
+        &self,
+        file: Option<PathBuf>,
+        job: &str,
+    ) -> Result<Option<weft_client::Client<RealEnv>>, Failure> {
         if self.no_cluster {
             return Ok(None);
         }
@@ -257,7 +263,8 @@ impl Serve {
                 Err(_) => return Ok(None),
             },
         };
-        Ok(Some(Weft::of(cluster, |_| ())?.client))
+        let of_job = |options: &mut ClientOptions| options.job = Some(JobNumber::of_name(job));
+        Ok(Some(Weft::of(cluster, of_job)?.client))
     }
 }
 
