@@ -21,10 +21,10 @@ demo: ## Two unmodified MPI programs on four servers, checked, with the layout s
 test: ## All tests, including those with MPI, FUSE and network namespaces, with an empty home directory
 	@scripts/deps.sh test
 	$(CARGO) build -p weft-cli -p weft-preload
-	scripts/isolated.py $(CARGO) test --workspace
-	scripts/isolated.py $(CARGO) test -p weft-twin --features mutants --test search_mutants
-	scripts/isolated.py $(CARGO) test -p weft-twin --features mutants --test sealed_reads
-	scripts/isolated.py $(CARGO) test -p weft-store --features mutants --test compressed seeded_bugs
+	scripts/isolated.py $(CARGO) test --workspace --lib --bins --tests
+	scripts/isolated.py $(CARGO) test --workspace --doc
+	scripts/isolated.py $(CARGO) test -p weft-twin -p weft-store --features weft-twin/mutants,weft-store/mutants \
+		--test search_mutants --test sealed_reads --test compressed
 
 fuzz: export WEFT_FUZZ_SEED ?= fresh
 fuzz: export WEFT_FUZZ_SECONDS ?= 20

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use support::{Job, PAGE, RankFile, below, open, run, settings};
+use support::{Job, PAGE, RankFile, below, number, open, run, settings};
 use weft_client::{DelegatedFile, Delegates, FileHandle, HostFile, ReadPiece, WritePiece};
 use weft_core::delegates::ownership::Policy;
 use weft_core::random::SplitMix64;
@@ -155,16 +155,19 @@ fn random_job(seed: u64, delegates: u32, policy: Policy, write_behind: bool) -> 
         for _ in 0..120 {
             step(&mut ranks, &env, &mut model, &mut random).await;
         }
-        let status = ranks[0].delegates.status(weft_core::delegates::assignment::DelegateIndex(0)).await;
+        let mut requests = 0;
+        for delegate in (0..delegates).map(weft_core::delegates::assignment::DelegateIndex) {
+            let status = ranks[0].delegates.status(delegate).await.expect("has a status");
+            assert!(status.memory <= status.memory_max, "{status:?}");
+            requests += status.requests;
+        }
         for Rank { file, .. } in ranks {
             file.close().await.expect("closes");
         }
         let delegates = job.rank(&env, 0, 1).await;
         assert!(below(&open(&env, &delegates, "f").await).await == model, "the file at the end");
-        let status = status.expect("has a status");
-        assert!(status.memory <= status.memory_max, "{status:?}");
         job.stop().await;
-        status.requests
+        requests
     });
     assert!(requests > 0);
     hash
@@ -178,6 +181,45 @@ proptest! {
     ) {
         let policy = if hashed { Policy::Hashed } else { Policy::FirstTouch };
         random_job(seed, delegates, policy, write_behind);
+    }
+}
+
+/// A program outside of the job opens the file in the middle of a run: from then on it sees each write at once, until
+/// all ranks have closed the file.
+fn shared_job(seed: u64, delegates: u32, policy: Policy, write_behind: bool) {
+    let settings = weft_wire::delegate::JobSettings { write_behind, ..settings(delegates, policy) };
+    run(seed, settings, move |job, env, _| async move {
+        let mut ranks = ranks(&job, &env).await;
+        let (mut model, mut random) = (Vec::new(), SplitMix64::new(seed));
+        for _ in 0..random.below(60) {
+            step(&mut ranks, &env, &mut model, &mut random).await;
+        }
+        job.outside.open(number("f"), delegates).await;
+        for _ in 0..60 {
+            assert!(below(&ranks[0].file).await == model, "what the other program sees");
+            step(&mut ranks, &env, &mut model, &mut random).await;
+        }
+        job.outside.close();
+        for _ in 0..20 {
+            step(&mut ranks, &env, &mut model, &mut random).await;
+        }
+        for Rank { file, .. } in ranks {
+            file.close().await.expect("closes");
+        }
+        let delegates = job.rank(&env, 0, 1).await;
+        assert!(below(&open(&env, &delegates, "f").await).await == model, "the file at the end");
+        job.stop().await;
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn a_program_outside_of_the_job_sees_each_write_at_once(
+        seed: u64, delegates in 1u32..5, hashed: bool, write_behind: bool
+    ) {
+        let policy = if hashed { Policy::Hashed } else { Policy::FirstTouch };
+        shared_job(seed, delegates, policy, write_behind);
     }
 }
 

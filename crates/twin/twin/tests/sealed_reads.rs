@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::*;
 use weft_core::{Nanos, ServerId};
-#[cfg(feature = "mutants")]
 use weft_env::mutants::{self, Mutant};
 use weft_env::sim::{Control, Sim, SimEnv};
 use weft_env::{Address, Conn, Dir, Env, Shared};
@@ -237,7 +236,6 @@ fn a_read_that_a_removal_overtakes_is_refused() {
     }
 }
 
-#[cfg(feature = "mutants")]
 #[test]
 fn a_read_without_the_check_after_it_returns_wrong_bytes() {
     for way in WAYS {

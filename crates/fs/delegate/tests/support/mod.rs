@@ -2,20 +2,23 @@
 
 #![allow(dead_code)] // Each test program uses a part.
 
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use weft_client::{
     ClientOptions, Credentials, DelegatedFile, DelegatedSpec, Delegates, FileHandle, HostFile, JobMap, Key,
     RankOf, Source,
 };
 use weft_core::delegates::ownership::{FileNumber, Policy};
 use weft_core::{ByteLen, FileOffset, Nanos};
-use weft_delegate::{DelegateConfig, HostOrWeft};
-use weft_env::sim::{Control, Sim, SimEnv, SimpleDisk};
-use weft_env::{Address, Dir, Env, OpenMode};
+use weft_delegate::{DelegateConfig, HostOrWeft, HostOrWeftFile, Recall, Recalls, Underlying};
+use weft_env::sim::{Control, Sim, SimEnv, SimNotify, SimpleDisk};
+use weft_env::{Address, Dir, Env, Notify, OpenMode};
 use weft_server::{Hooks, ServerHandle};
 use weft_wire::ClusterSecret;
 use weft_wire::cluster::ServerEntry;
-use weft_wire::delegate::JobSettings;
+use weft_wire::delegate::{FileSource, JobSettings};
 
 pub const PAGE: u64 = 4096;
 pub const DATA: &str = "/data";
@@ -31,6 +34,92 @@ pub struct Job {
     secret: ClusterSecret,
     entries: Vec<ServerEntry>,
     pub delegates: Vec<(SimEnv, ServerHandle<SimEnv>)>,
+    pub outside: Arc<Outside>,
+}
+
+/// A program outside of the job, whose opens a metadata service reports to the delegates.
+pub struct Outside {
+    state: Mutex<OutsideState>,
+    changed: SimNotify,
+}
+
+#[derive(Default)]
+struct OutsideState {
+    /// Files that it has opened, one after the other.
+    opened: Vec<FileNumber>,
+    /// File that it has open.
+    open: Option<FileNumber>,
+    /// Number of opens that each delegate has acknowledged.
+    acknowledged: BTreeMap<u32, u64>,
+}
+
+impl Outside {
+    /// Opens a file, and waits until all delegates have acknowledged that.
+    pub async fn open(&self, file: FileNumber, delegates: u32) {
+        let number = {
+            let mut state = self.state.lock();
+            state.opened.push(file);
+            state.open = Some(file);
+            state.opened.len() as u64
+        };
+        self.changed.notify_all();
+        loop {
+            let seen = self.changed.epoch();
+            let acknowledged = |index: &u32| self.state.lock().acknowledged.get(index) >= Some(&number);
+            if (0..delegates).all(|index| acknowledged(&index)) {
+                return;
+            }
+            self.changed.wait(seen, None).await;
+        }
+    }
+
+    /// Closes the file.
+    pub fn close(&self) {
+        self.state.lock().open = None;
+    }
+}
+
+/// Files of the host, with reports of opens outside of the job.
+struct Reported {
+    files: HostOrWeft<SimEnv>,
+    outside: Arc<Outside>,
+    index: u32,
+}
+
+impl Underlying<SimEnv> for Reported {
+    type File = HostOrWeftFile<SimEnv>;
+
+    async fn open(
+        &self,
+        source: &FileSource,
+        attached: Option<<SimEnv as Env>::File>,
+        write: bool,
+        name: &[u8],
+    ) -> weft_client::Result<HostOrWeftFile<SimEnv>> {
+        self.files.open(source, attached, write, name).await
+    }
+
+    fn may_cache(&self, _: &HostOrWeftFile<SimEnv>) -> bool {
+        self.outside.state.lock().open.is_none()
+    }
+
+    async fn recalls(&self, done: u64) -> Recalls {
+        let seen = self.outside.changed.epoch();
+        let (is_known, recalls) = {
+            let mut state = self.outside.state.lock();
+            let is_known = state.acknowledged.insert(self.index, done) == Some(done);
+            let new = state.opened.iter().enumerate().skip(done as usize);
+            let recalls = new.map(|(at, file)| Recall { number: at as u64 + 1, file: *file });
+            (is_known, recalls.collect::<Vec<_>>())
+        };
+        if !is_known {
+            self.outside.changed.notify_all();
+        }
+        if recalls.is_empty() {
+            self.outside.changed.wait(seen, Some(Nanos::from_s(2))).await;
+        }
+        Recalls::Of(recalls)
+    }
 }
 
 /// Settings of a small job.
@@ -58,7 +147,8 @@ impl Job {
             addresses: vec![Address::Unix(format!("/job/{index}.sock").into())],
         });
         let entries: Vec<ServerEntry> = entries.collect();
-        let mut job = Self { settings, machine, secret, entries, delegates: Vec::new() };
+        let outside = Arc::new(Outside { state: Mutex::default(), changed: machine.notify() });
+        let mut job = Self { settings, machine, secret, entries, delegates: Vec::new(), outside };
         for index in 0..job.settings.delegates {
             let env = sim.process(&job.machine, &format!("delegate {index}"), USER, USER);
             let handle = job.serve(&env, index).await;
@@ -80,7 +170,9 @@ impl Job {
             host: "host".into(),
             hooks: Hooks { uid: USER, ..Hooks::none() },
         };
-        weft_delegate::start(env.clone(), config, HostOrWeft::new(env.clone(), None)).await.expect("starts")
+        let files = HostOrWeft::new(env.clone(), None);
+        let underlying = Reported { files, outside: Arc::clone(&self.outside), index };
+        weft_delegate::start(env.clone(), config, underlying).await.expect("starts")
     }
 
     /// Connects a rank.
@@ -102,14 +194,18 @@ impl Job {
     }
 }
 
+/// Returns the number of a file.
+pub fn number(name: &str) -> FileNumber {
+    FileNumber(name.bytes().map(u64::from).sum())
+}
+
 /// Opens or creates a file as a rank.
 pub async fn open(env: &SimEnv, delegates: &Delegates<SimEnv>, name: &str) -> RankFile {
     let dir = env.dir(Path::new(DATA)).await.expect("the directory exists");
     let file = dir.open(name, OpenMode::CREATE).await.expect("opens");
     let path = format!("{DATA}/{name}").into_bytes();
-    let number = FileNumber(name.bytes().map(u64::from).sum());
     let spec = DelegatedSpec {
-        number,
+        number: number(name),
         source: Source::Host { file: file.clone(), path: path.clone(), inode: 0 },
         page_len: PAGE,
         read: true,
