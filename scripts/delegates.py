@@ -40,6 +40,7 @@ shift 5
 ip link set lo up
 tc qdisc add dev lo root tbf rate "${rate}mbit" burst 64k latency 50ms
 if [ -n "$policy" ]; then
+    rm -f "$dir/slow.key"
     "$weft" key make "$dir/slow.key" >/dev/null
     for index in $(seq 0 $((delegates - 1))); do peers=${peers-}${peers+,}127.0.0.1:$((7100 + index)); done
     rm -f "$dir/slow.ready" && mkfifo "$dir/slow.ready"

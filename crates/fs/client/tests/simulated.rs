@@ -15,6 +15,7 @@ use weft_core::{ByteLen, ClassLayout, ClassPart, FileOffset, Nanos, ServerId, Ta
 use weft_env::Env;
 use weft_env::sim::{Sim, SimEnv};
 use weft_wire::Errno;
+use weft_wire::hello::JobNumber;
 use weft_wire::meta::{LayoutSpec, OpenFlags, Rule, RuleRemoval};
 
 /// Result of a run.
@@ -635,4 +636,64 @@ fn files_continue_on_other_targets_when_capacity_ends_and_the_account_survives_c
             assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}");
         });
     }
+}
+
+/// Flags for reading and writing an existing file.
+const UPDATE: OpenFlags = OpenFlags { write: true, ..OpenFlags::READ };
+
+#[test]
+fn an_open_waits_for_delegates_of_a_job_and_names_the_file_if_they_do_not_answer() {
+    let mut sim = Sim::with_seed(7);
+    let world = World::new(&sim, true);
+    let control = sim.control();
+    let main = control.process(&world.machines[0], "test", 1000, 1000);
+    sim.block_on(&main, async move {
+        let mut servers = world.start().await;
+        let mut machines = world.machines.clone();
+        let rank = world.client_of_job("rank", JobNumber(5));
+        let delegate = world.client_of_job("delegate", JobNumber(5));
+        let outside = world.client("outside", Transport::Auto);
+        let file = support::open(&rank, "f", 65_536).await;
+        delegate.listen().await.expect("connects");
+        let cached = delegate.adopt_to_cache(&file.token()).await.expect("adopts");
+        assert!(cached.receives_invalidations());
+
+        // A delegate that hangs.
+        let start = control.elapsed();
+        let error =
+            outside.open(&at("f"), UPDATE, 0, &LayoutSpec::default()).await.expect_err("nobody answers");
+        assert_eq!(error.errno(), Errno::EBUSY.0);
+        assert!(error.to_string().contains("f: ") && error.to_string().contains("I/O delegates"), "{error}");
+        let took = control.elapsed().saturating_sub(start);
+        assert!((Nanos::from_s(30)..Nanos::from_s(32)).contains(&took), "{took}");
+        let error = outside.truncate(&at("f"), ByteLen(1)).await.expect_err("nobody answers");
+        assert_eq!(error.errno(), Errno::EBUSY.0, "{error}");
+
+        // A delegate that answers.
+        let answering = delegate.clone();
+        let env = delegate.env().clone();
+        env.spawn("delegate", move || async move {
+            let mut done = 0;
+            while let Ok(events) = answering.wait_events(done).await {
+                done = events.last().map_or(done, |event| event.number);
+            }
+        })
+        .expect("a task");
+        let start = control.elapsed();
+        let other = outside.open(&at("f"), UPDATE, 0, &LayoutSpec::default()).await.expect("opens");
+        assert!(control.elapsed().saturating_sub(start) < Nanos::from_s(1));
+        outside.truncate(&at("f"), ByteLen(1)).await.expect("cuts");
+        assert_eq!(file.size().await.expect("has a size"), ByteLen(1));
+
+        // After a restart of the metadata service, the program outside has the file open: the delegate may not cache it.
+        control.kill(&machines[0]);
+        machines[0] = control.restart(&machines[0]);
+        servers[0] = world.start_server(&machines[0], 0).await;
+        other.attr().await.expect("its session returns");
+        delegate.listen().await.expect("connects");
+        assert!(!cached.receives_invalidations(), "reclaimed after the other program");
+        let fresh = delegate.adopt_to_cache(&file.token()).await.expect("adopts");
+        assert!(!fresh.receives_invalidations());
+        drop(servers);
+    });
 }

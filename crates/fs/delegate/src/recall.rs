@@ -83,7 +83,14 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             let seen = self.changed.epoch();
             {
                 let mut state = self.state.lock();
-                let Some(open) = state.files.get_mut(&file) else { return };
+                let state = &mut *state;
+                let Some(open) = state.files.get_mut(&file) else {
+                    // The first open is under way, and may have been told before this recall that it may cache.
+                    if state.opening.contains(&file) {
+                        state.recalled.insert(file);
+                    }
+                    return;
+                };
                 if open.is_shared_outside {
                     return;
                 }

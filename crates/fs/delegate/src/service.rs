@@ -66,6 +66,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             pages: Pages::new(&env, config.settings.memory.0),
             sessions: BTreeMap::new(),
             opening: std::collections::BTreeSet::new(),
+            recalled: std::collections::BTreeSet::new(),
             slots: BTreeMap::new(),
             missed: BTreeMap::new(),
             fetching: std::collections::BTreeSet::new(),
@@ -217,8 +218,10 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             false => None,
         };
         let mut guard = self.state.lock();
+        let mut is_recalled = false;
         if opened.is_some() {
             guard.opening.remove(&file);
+            is_recalled = guard.recalled.remove(&file);
             self.wake(&guard);
         }
         let may_cache = |handle: &Arc<U::File>| self.underlying.may_cache(handle);
@@ -227,7 +230,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         let state = &mut *guard;
         state.pages.of(page_len);
         let generation = state.last_generation.max(self.env.now().0) + 1;
-        let is_shared = handle.as_ref().is_some_and(|handle| !may_cache(handle));
+        let is_shared = is_recalled || handle.as_ref().is_some_and(|handle| !may_cache(handle));
         let open = state.files.entry(file).or_insert_with(|| {
             state.last_generation = generation;
             OpenFile {

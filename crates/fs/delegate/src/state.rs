@@ -19,6 +19,8 @@ pub(crate) struct State<E: Env, F: FileHandle> {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     /// Files that a request is opening in the underlying file system.
     pub(crate) opening: BTreeSet<FileNumber>,
+    /// Those of them that were recalled before they were open.
+    pub(crate) recalled: BTreeSet<FileNumber>,
     /// Connections by session and number within it.
     pub(crate) slots: BTreeMap<(SessionId, u32), Slot>,
     /// Failed writes that a session does not know of, because its connection was lost: the next sync or close reports

@@ -2,10 +2,11 @@
 
 use super::{Plan, SERVERS, options, secret};
 use std::path::PathBuf;
-use weft_client::{Client, Credentials, Key, Transport};
+use weft_client::{Client, ClientOptions, Credentials, Key, Transport};
 use weft_env::sim::{Control, Sim, SimEnv};
 use weft_env::{Address, Dir, Env};
 use weft_server::{Server, ServerHandle};
+use weft_wire::hello::JobNumber;
 
 pub struct World {
     pub plan: Plan,
@@ -55,5 +56,13 @@ impl World {
         let env = self.control.process(&self.machines[0], name, 1000, 1000);
         let credentials = Credentials::user(1000, 1000, vec![]).with_key(Key::Cluster(Box::new(secret())));
         Client::new(env, self.plan.map.clone(), options(transport), credentials)
+    }
+
+    /// A client of a job with I/O delegates, or a delegate.
+    pub fn client_of_job(&self, name: &str, job: JobNumber) -> Client<SimEnv> {
+        let env = self.control.process(&self.machines[0], name, 1000, 1000);
+        let credentials = Credentials::user(1000, 1000, vec![]).with_key(Key::Cluster(Box::new(secret())));
+        let options = ClientOptions { job: Some(job), ..options(Transport::Auto) };
+        Client::new(env, self.plan.map.clone(), options, credentials)
     }
 }

@@ -331,7 +331,7 @@ impl Op<'_> {
             (None, OpenOrigin::New) if cautious => false,
             (None, _) => !opens.busy_elsewhere(file, self.session),
         };
-        open.caching &= regular && allowed;
+        open.caching &= regular && allowed && (open.job.is_none() || allows(self.caller, inode, WRITE));
         open.write &= regular;
         open.readable |= allows(self.caller, inode, READ);
         open.truncate &= must_truncate || origin != OpenOrigin::New;

@@ -6,7 +6,8 @@
 //! | I/O delegate | all sessions that have the file open are of its job | when another session opens the file, for all of it |
 //!
 //! A delegate has dirty pages, and the open of another session waits until they are written. It then caches no page of
-//! the file until its job has closed it.
+//! the file until its job has closed it. Because opens wait for delegates, only those of users who may write the file
+//! may cache it.
 
 use super::Service;
 use super::fault::Outcome;
@@ -86,10 +87,10 @@ impl<E: Env> Service<E> {
         loop {
             let epoch = self.event_changed.epoch();
             let now = self.env.now();
-            if now >= self.pages_known_from || self.is_stopping() {
+            if now >= self.pages_known_from {
                 break;
             }
-            if now >= until {
+            if now >= until || self.is_stopping() {
                 return Ok(MetaReply::Recalled(false));
             }
             let early = self.pages_known_from.min(until).saturating_sub(now);
