@@ -1,28 +1,25 @@
-//! The two ways in which a rank accesses files: system calls and the client library.
+//! The files that a rank accesses, by system calls or by the client library.
 
 use crate::rank::FileAccess;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::unix::fs::FileExt;
-use weft_client::{Client, OpenFile};
+use std::io;
+use weft_client::{
+    FileHandle, FileSystem, HostFs, HostOrWeftFile, HostOrWeftFs, HostOrWeftPath, HostPath, read_all,
+    write_all,
+};
 use weft_core::{ByteLen, FileOffset};
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::{InodePath, LayoutSpec, OpenFlags};
 
 /// A way to access files.
-pub enum Target {
-    /// System calls.
-    Calls,
-    /// The client library. Paths are relative to the root of the namespace.
-    Library(Client<RealEnv>),
+pub struct Target {
+    files: HostOrWeftFs,
+    /// Whether paths are those of the client library, relative to the root of the namespace. Otherwise they are those of
+    /// the host, for system calls, which the preload library serves below its prefix.
+    on_weft: bool,
 }
 
 /// A file open for transfers.
-pub enum OpenData {
-    /// A file opened with a system call.
-    Calls(std::fs::File),
-    /// A file opened with the client library.
-    Library(OpenFile<RealEnv>),
-}
+pub struct OpenData(HostOrWeftFile<RealEnv>);
 
 /// Converts a path to the client library's form.
 pub fn inode_path(path: &str) -> InodePath {
@@ -35,152 +32,82 @@ impl Target {
     /// # Errors
     /// Returns the reason as text for users if the cluster file is invalid.
     pub fn new(access: &FileAccess) -> Result<Self, String> {
-        match access {
-            FileAccess::Calls => Ok(Self::Calls),
-            FileAccess::Library { cluster, transport } => crate::context::connect(cluster, transport)
-                .map(Self::Library)
-                .map_err(|error| error.to_string()),
+        let weft = match access {
+            FileAccess::Calls => None,
+            FileAccess::Library { cluster, transport } => Some(crate::context::connect(cluster, transport)?),
+        };
+        let on_weft = weft.is_some();
+        Ok(Self { files: HostOrWeftFs::new(HostFs::new(RealEnv::new()), weft), on_weft })
+    }
+
+    fn at(&self, path: &str, follow: bool) -> HostOrWeftPath {
+        match self.on_weft {
+            true => HostOrWeftPath::Weft(InodePath { follow, ..inode_path(path) }),
+            false => HostOrWeftPath::Host(HostPath { path: path.into(), follow }),
         }
+    }
+
+    fn open_with(&self, path: &str, flags: OpenFlags) -> io::Result<HostOrWeftFile<RealEnv>> {
+        Ok(block_on(self.files.open(&self.at(path, true), flags, 0o644, &LayoutSpec::default()))?)
     }
 
     /// Opens a file for reading and, if `write` is set, for writing; then it is created if missing.
-    pub fn open(&mut self, path: &str, write: bool) -> io::Result<OpenData> {
-        match self {
-            Self::Calls => {
-                let file =
-                    std::fs::File::options().read(true).write(write).create(write).truncate(false).open(path);
-                file.map(OpenData::Calls)
-            }
-            Self::Library(client) => {
-                let flags = OpenFlags { read: true, write, create: write, ..OpenFlags::default() };
-                let opened = block_on(client.open(&inode_path(path), flags, 0o644, &LayoutSpec::default()));
-                opened.map(OpenData::Library).map_err(to_io)
-            }
-        }
+    pub fn open(&self, path: &str, write: bool) -> io::Result<OpenData> {
+        let flags = OpenFlags { read: true, write, create: write, ..OpenFlags::default() };
+        self.open_with(path, flags).map(OpenData)
     }
 
     /// Creates a new empty file.
-    pub fn create(&mut self, path: &str) -> io::Result<()> {
-        match self {
-            Self::Calls => std::fs::File::options().write(true).create_new(true).open(path).map(drop),
-            Self::Library(client) => {
-                let flags = OpenFlags { write: true, create: true, exclusive: true, ..OpenFlags::default() };
-                block_on(client.open(&inode_path(path), flags, 0o644, &LayoutSpec::default()))
-                    .map(drop)
-                    .map_err(to_io)
-            }
-        }
+    pub fn create(&self, path: &str) -> io::Result<()> {
+        let flags = OpenFlags { write: true, create: true, exclusive: true, ..OpenFlags::default() };
+        self.open_with(path, flags).map(drop)
     }
 
     /// Reads a file's attributes.
-    pub fn stat(&mut self, path: &str) -> io::Result<()> {
-        match self {
-            Self::Calls => std::fs::symlink_metadata(path).map(drop),
-            Self::Library(client) => {
-                let at = InodePath { follow: false, ..inode_path(path) };
-                block_on(client.stat(&at)).map(drop).map_err(to_io)
-            }
-        }
+    pub fn stat(&self, path: &str) -> io::Result<()> {
+        block_on(self.files.stat(&self.at(path, false)))?.exact()?;
+        Ok(())
     }
 
     /// Truncates or extends a file.
-    pub fn resize(&mut self, path: &str, len: u64) -> io::Result<()> {
-        match self {
-            Self::Calls => {
-                let path = std::ffi::CString::new(path)?;
-                let len = i64::try_from(len).map_err(io::Error::other)?;
-                // SAFETY: the path is a C string for the call.
-                match unsafe { libc::truncate(path.as_ptr(), len) } {
-                    0 => Ok(()),
-                    _ => Err(io::Error::last_os_error()),
-                }
-            }
-            Self::Library(client) => {
-                block_on(client.truncate(&inode_path(path), ByteLen(len))).map_err(to_io)
-            }
-        }
+    pub fn resize(&self, path: &str, len: u64) -> io::Result<()> {
+        Ok(block_on(self.files.truncate(&self.at(path, true), ByteLen(len)))?)
     }
 
     /// Creates a directory.
-    pub fn mkdir(&mut self, path: &str) -> io::Result<()> {
-        match self {
-            Self::Calls => std::fs::create_dir(path),
-            Self::Library(client) => {
-                block_on(client.mkdir(&inode_path(path), 0o755)).map(drop).map_err(to_io)
-            }
-        }
+    pub fn mkdir(&self, path: &str) -> io::Result<()> {
+        Ok(block_on(self.files.mkdir(&self.at(path, true), 0o755))?)
     }
 
     /// Removes an empty directory.
-    pub fn rmdir(&mut self, path: &str) -> io::Result<()> {
-        match self {
-            Self::Calls => std::fs::remove_dir(path),
-            Self::Library(client) => block_on(client.rmdir(&inode_path(path))).map_err(to_io),
-        }
+    pub fn rmdir(&self, path: &str) -> io::Result<()> {
+        Ok(block_on(self.files.rmdir(&self.at(path, true)))?)
     }
 
     /// Removes a file.
-    pub fn remove(&mut self, path: &str) -> io::Result<()> {
-        match self {
-            Self::Calls => std::fs::remove_file(path),
-            Self::Library(client) => block_on(client.unlink(&inode_path(path))).map_err(to_io),
-        }
+    pub fn remove(&self, path: &str) -> io::Result<()> {
+        Ok(block_on(self.files.unlink(&self.at(path, true)))?)
     }
 }
 
 impl OpenData {
     /// Writes all of `buf`.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        match self {
-            Self::Calls(file) => file.write_all_at(buf, offset),
-            Self::Library(file) => {
-                let wrote =
-                    block_on(file.write_at(&[IoSlice::new(buf)], FileOffset(offset))).map_err(to_io)?;
-                if wrote == buf.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
-            }
-        }
+        Ok(block_on(write_all(&self.0, buf, FileOffset(offset)))?)
     }
 
     /// Reads until `buf` is full or the file ends. Returns the number of bytes.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut got = 0;
-        while got < buf.len() {
-            let rest = &mut buf[got..];
-            let at = offset + got as u64;
-            let more = match self {
-                Self::Calls(file) => match file.read_at(rest, at) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    read => read?,
-                },
-                Self::Library(file) => {
-                    block_on(file.read_at(&mut [IoSliceMut::new(rest)], FileOffset(at))).map_err(to_io)?
-                }
-            };
-            if more == 0 {
-                break;
-            }
-            got += more;
-        }
-        Ok(got)
+        Ok(block_on(read_all(&self.0, buf, FileOffset(offset)))?)
     }
 
     /// Truncates or extends the file.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        match self {
-            Self::Calls(file) => file.set_len(len),
-            Self::Library(file) => block_on(file.truncate(ByteLen(len))).map_err(to_io),
-        }
+        Ok(block_on(self.0.truncate(ByteLen(len)))?)
     }
 
     /// Flushes the file to stable storage.
     pub fn sync(&self) -> io::Result<()> {
-        match self {
-            Self::Calls(file) => file.sync_all(),
-            Self::Library(file) => block_on(file.sync()).map_err(to_io),
-        }
+        Ok(block_on(self.0.sync())?)
     }
-}
-
-fn to_io(error: weft_client::Error) -> io::Error {
-    io::Error::other(error.to_string())
 }

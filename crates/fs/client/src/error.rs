@@ -341,6 +341,9 @@ impl std::error::Error for Error {}
 
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> Self {
+        if let Error::Host(failure) = error {
+            return Self::from_raw_os_error(failure.errno.0);
+        }
         // The kind comes from the error number, the text from Display.
         let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
         std::io::Error::new(kind, error)

@@ -1,14 +1,21 @@
 //! The interface of a file system, which programs, commands and delegates use in place of a particular one.
 //!
-//! | implementation | file | names |
+//! | implementation | [`FileHandle`]: bytes of an open file | [`FileSystem`]: names |
 //! | --- | --- | --- |
 //! | Weft | [`OpenFile`](crate::OpenFile) | [`Client`](crate::Client) |
-//! | a directory of the host's own file systems | [`HostFile`](crate::HostFile) | paths of the host |
-//! | delegates in front of either | [`DelegatedFile`](crate::DelegatedFile) | those of the file system behind |
+//! | the host's own file systems | [`HostFile`](crate::HostFile) | [`HostFs`](crate::HostFs) |
+//! | either of them | [`HostOrWeftFile`](crate::HostOrWeftFile) | [`HostOrWeftFs`](crate::HostOrWeftFs) |
+//! | delegates in front of either | [`DelegatedFile`](crate::DelegatedFile) | those of the file system below |
+//! | delegates, if the job has some | [`MaybeDelegated`](crate::MaybeDelegated) | [`DelegatedFs`](crate::DelegatedFs), in front of Weft |
+//!
+//! Locks, extended attributes and layouts belong to one file system: their callers use the client or the file below.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::size::LastKnown;
 use std::io::{IoSlice, IoSliceMut};
 use weft_core::{ByteLen, Extent, FileOffset};
+use weft_wire::Errno;
+use weft_wire::meta::{LayoutSpec, OpenFlags, SetAttr};
 
 /// A piece of a list read: its place in the file, and the memory to fill.
 #[derive(Debug)]
@@ -118,6 +125,87 @@ pub trait FileHandle: Send + Sync + 'static {
         Self: Sized;
 }
 
+/// The names of a file system.
+pub trait FileSystem {
+    /// How callers name a file. It says whether to follow a symbolic link in the last component.
+    type Path: ?Sized;
+    /// An open file.
+    type File: FileHandle;
+
+    /// Opens a file, and creates it first if `flags` ask for that. `mode` are the permission bits of a new file, from which
+    /// the caller has taken those of the umask. File systems without layouts ignore `layout`.
+    ///
+    /// # Errors
+    /// Errors of open(2).
+    async fn open(
+        &self,
+        at: &Self::Path,
+        flags: OpenFlags,
+        mode: u32,
+        layout: &LayoutSpec,
+    ) -> Result<Self::File>;
+
+    /// Returns attributes.
+    ///
+    /// # Errors
+    /// Errors of stat(2).
+    async fn stat(&self, at: &Self::Path) -> Result<LastKnown>;
+
+    /// Cuts or extends a file.
+    ///
+    /// # Errors
+    /// Errors of truncate(2).
+    async fn truncate(&self, at: &Self::Path, size: ByteLen) -> Result<()>;
+
+    /// Sets mode, owner or times.
+    ///
+    /// # Errors
+    /// Errors of chmod(2), chown(2) and utimensat(2).
+    async fn set_attr(&self, at: &Self::Path, set: SetAttr) -> Result<()>;
+
+    /// Creates a directory. `mode` has the umask applied already.
+    ///
+    /// # Errors
+    /// Errors of mkdir(2).
+    async fn mkdir(&self, at: &Self::Path, mode: u32) -> Result<()>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Errors of rmdir(2).
+    async fn rmdir(&self, at: &Self::Path) -> Result<()>;
+
+    /// Creates a symbolic link at `at`.
+    ///
+    /// # Errors
+    /// Errors of symlink(2).
+    async fn symlink(&self, at: &Self::Path, target: &[u8]) -> Result<()>;
+
+    /// Returns the target of a symbolic link.
+    ///
+    /// # Errors
+    /// Errors of readlink(2).
+    async fn readlink(&self, at: &Self::Path) -> Result<Vec<u8>>;
+
+    /// Removes a name of a file that is not a directory.
+    ///
+    /// # Errors
+    /// Errors of unlink(2).
+    async fn unlink(&self, at: &Self::Path) -> Result<()>;
+
+    /// Renames `from` to `to` and replaces an existing file.
+    ///
+    /// # Errors
+    /// Errors of rename(2).
+    async fn rename(&self, from: &Self::Path, to: &Self::Path) -> Result<()>;
+
+    /// Returns the names in a directory, without `.` and `..`.
+    ///
+    /// # Errors
+    /// Errors of opendir(3).
+    async fn read_dir(&self, at: &Self::Path) -> Result<Vec<Vec<u8>>>;
+}
+
 /// Writes all of `bytes`.
 ///
 /// # Errors
@@ -129,6 +217,9 @@ pub async fn write_all<F: FileHandle + ?Sized>(
 ) -> Result<()> {
     while !bytes.is_empty() {
         let done = file.write_at(&[IoSlice::new(bytes)], offset).await?;
+        if done == 0 {
+            return Err(Error::misuse(Errno::ENOSPC, "the file system accepts no more bytes"));
+        }
         bytes = &bytes[done..];
         offset.0 += done as u64;
     }

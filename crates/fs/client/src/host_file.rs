@@ -88,6 +88,7 @@ impl<E: Env> FileHandle for HostFile<E> {
     }
 
     async fn close(self) -> Result<()> {
-        Ok(())
+        let Self { file, path } = self;
+        file.close().await.map_err(|error| Self::failure(&path, &error))
     }
 }

@@ -15,6 +15,9 @@
 //! | connection | `pool`, `connect`, `connection`, `server` | pooled connections, greeting, outages |
 //! | move | `migrate` | copies a file to another layout while programs use it |
 //!
+//! Callers that also use other file systems see it through [`FileSystem`] and [`FileHandle`] (`file_system`, `weft_file`),
+//! which `host_fs`, `host_file`, `host_or_weft` and `delegates` implement, too.
+//!
 //! * The client starts no thread, and holds no thread lock while it waits for a server. Two async mutexes stay
 //!   locked over messages: that of the appends to an open file, and that of the lease requests to a server.
 //! * Splitting happens in `weft_core` alone; the client never knows what a device is.
@@ -49,6 +52,8 @@ mod file_system;
 mod gather;
 mod holes;
 mod host_file;
+mod host_fs;
+mod host_or_weft;
 mod last_sizes;
 mod lease;
 mod lease_request;
@@ -74,14 +79,19 @@ mod write;
 pub use admin::StatFs;
 pub use client::Client;
 pub use counters::Counts;
-pub use delegates::{DelegatedFile, DelegatedSpec, Delegates, Forwarded, JobMap, RankOf, Source};
+pub use delegates::{
+    DelegatedFile, DelegatedFs, DelegatedSpec, Delegates, Forwarded, JobMap, Join, MaybeDelegated, RankOf,
+    Source,
+};
 pub use dump::MetadataDump;
 pub use error::{
     DelegateFailure, Device, Error, HostFailure, LocalFailure, Missing, Refused, Result, Unreachable,
 };
 pub use file::OpenFile;
-pub use file_system::{FileHandle, ReadPiece, WritePiece, read_all, write_all};
+pub use file_system::{FileHandle, FileSystem, ReadPiece, WritePiece, read_all, write_all};
 pub use host_file::HostFile;
+pub use host_fs::{HostFs, HostPath};
+pub use host_or_weft::{HostOrWeftFile, HostOrWeftFs, HostOrWeftPath};
 pub use locks::Wait;
 pub use log::set_log;
 pub use migrate::{MoveOptions, MoveOutcome, MoveProgress, MoveReport, ProgressCallback};

@@ -38,6 +38,8 @@ pub struct LastKnown {
     pub attr: Attr,
     /// Reason why a data server with a part of the file could not be asked.
     pub error: Option<Error>,
+    /// Device number of the host's file system, which tells inode numbers apart; 0 on Weft.
+    pub device: u64,
 }
 
 impl LastKnown {
@@ -188,7 +190,7 @@ impl<E: Env> Session<E> {
         let mut backoff = Backoff::default();
         let (invalid_size, found) = loop {
             let Some(invalid_size) = attr.invalid_size.take() else {
-                return Ok(LastKnown { attr, error: None });
+                return Ok(LastKnown { attr, error: None, device: 0 });
             };
             match self.core.survey_known(invalid_size.cap, &invalid_size.layout).await {
                 // The file is moving. The metadata server knows its place, or will soon.
@@ -236,13 +238,13 @@ impl<E: Env> Session<E> {
         }
         if error.is_some() {
             attr.invalid_size = Some(invalid_size);
-            return Ok(LastKnown { attr, error });
+            return Ok(LastKnown { attr, error, device: 0 });
         }
         if invalid_size.may_validate_size {
             // The answer is correct even if this fails.
             let _ = self.validate_size(attr.file, invalid_size.epoch, invalid_size.cap, found).await;
         }
-        Ok(LastKnown { attr, error: None })
+        Ok(LastKnown { attr, error: None, device: 0 })
     }
 
     /// Asks again for the attributes that depend on the bytes. The others remain those of the first answer.

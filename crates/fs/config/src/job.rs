@@ -29,10 +29,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use toml::de::DeTable;
-use weft_client::{Credentials, JobMap, Key as ClientKey};
-use weft_env::Address;
+use weft_client::{ClientOptions, Credentials, Delegates, JobMap, Key as ClientKey, RankOf};
+use weft_env::{Address, Env};
 use weft_wire::ClusterSecret;
 use weft_wire::cluster::ServerEntry;
+use weft_wire::hello::JobNumber;
 use weft_wire::keys::MacUse;
 
 /// Environment variable with the job directory, or with the delegates' addresses.
@@ -41,6 +42,15 @@ pub const DELEGATES_VARIABLE: &str = "WEFT_DELEGATES";
 pub const DELEGATE_KEY_VARIABLE: &str = "WEFT_DELEGATE_KEY";
 /// Environment variable with the directories served through delegates, separated by colons.
 pub const OVER_VARIABLE: &str = "WEFT_OVER";
+/// Pairs of environment variables in which launchers pass rank and number of ranks to a process.
+const RANK_VARIABLES: [(&str, &str); 6] = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("PALS_RANKID", "PALS_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("PMIX_RANK", "PMIX_SIZE"),
+];
 /// Name of the file with the delegates.
 pub const JOB_FILE: &str = "job.toml";
 /// Name of the file with the secret.
@@ -54,6 +64,20 @@ pub const WAIT: Duration = Duration::from_secs(30);
 const WAIT_POLL: Duration = Duration::from_millis(5);
 
 const REMEDY: &str = "start delegates with `weft run --delegates N` or `weft delegate --job DIR`";
+
+/// Reason why a process cannot join the delegates of its job.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The job cannot be read.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The key of the job cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The delegates do not answer.
+    #[error(transparent)]
+    Delegates(#[from] weft_client::Error),
+}
 
 /// Delegates of a job, as its processes find them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -200,6 +224,20 @@ impl Job {
         Ok(Some(job))
     }
 
+    /// Returns the number of the job, for [`ClientOptions::job`].
+    pub fn number(&self) -> JobNumber {
+        JobNumber::of_name(&self.name)
+    }
+
+    /// Joins the delegates of the job, as the rank that a launcher has given to this process.
+    ///
+    /// # Errors
+    /// The key cannot be used, or no delegate answers.
+    pub async fn join<E: Env>(&self, env: E) -> Result<Delegates<E>, JoinError> {
+        let options = ClientOptions { pid: std::process::id(), ..ClientOptions::default() };
+        Ok(Delegates::join(env, self.map(), options, self.credentials()?, rank_from_env()).await?)
+    }
+
     /// Returns name and delegates. A delegate whose socket does not exist on this host is on another one: it has only its
     /// network addresses here.
     pub fn map(&self) -> JobMap {
@@ -241,6 +279,15 @@ impl Job {
         };
         !self.delegates.iter().all(has_socket)
     }
+}
+
+/// Returns the rank of this process and the number of ranks, if a launcher has set them.
+fn rank_from_env() -> Option<RankOf> {
+    let number = |name| variable(name)?.to_str()?.trim().parse().ok();
+    RANK_VARIABLES
+        .iter()
+        .filter_map(|(rank, ranks)| Some(RankOf { rank: number(rank)?, ranks: number(ranks)? }))
+        .find(|of| of.rank < of.ranks)
 }
 
 /// Contents of `WEFT_DELEGATES`.

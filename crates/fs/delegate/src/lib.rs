@@ -19,7 +19,7 @@ mod transfer;
 mod underlying;
 mod writeback;
 
-pub use underlying::{HostOrWeft, HostOrWeftFile, Recall, Recalls, Underlying};
+pub use underlying::{HostOrWeft, Recall, Recalls, Underlying};
 
 use service::Service;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 //! The file system behind the delegates.
 
 use std::ffi::OsStr;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weft_client::{Client, Error, FileHandle, HandleToken, HostFile, OpenFile, Result};
+use weft_client::{Client, Error, FileHandle, HandleToken, HostFile, HostOrWeftFile, Result};
+use weft_core::Nanos;
 use weft_core::delegates::ownership::FileNumber;
-use weft_core::{ByteLen, Extent, FileOffset, Nanos};
 use weft_env::{Dir, Env, File, OpenMode};
 use weft_wire::Errno;
 use weft_wire::delegate::FileSource;
@@ -91,14 +91,6 @@ impl<E: Env> HostOrWeft<E> {
     }
 }
 
-/// A file of the host or of Weft.
-pub enum HostOrWeftFile<E: Env> {
-    /// A file of the host.
-    Host(HostFile<E>),
-    /// A file of Weft.
-    Weft(Box<OpenFile<E>>),
-}
-
 impl<E: Env> Underlying<E> for HostOrWeft<E> {
     type File = HostOrWeftFile<E>;
 
@@ -167,60 +159,6 @@ impl<E: Env> Underlying<E> for HostOrWeft<E> {
                 self.is_listening.store(false, Ordering::SeqCst);
                 Recalls::Missed
             }
-        }
-    }
-}
-
-macro_rules! either {
-    ($self:ident, $file:ident => $call:expr) => {
-        match $self {
-            HostOrWeftFile::Host($file) => $call,
-            HostOrWeftFile::Weft($file) => $call,
-        }
-    };
-}
-
-impl<E: Env> FileHandle for HostOrWeftFile<E> {
-    async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: FileOffset) -> Result<usize> {
-        either!(self, file => file.read_at(bufs, offset).await)
-    }
-
-    async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
-        either!(self, file => file.write_at(bufs, offset).await)
-    }
-
-    async fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)> {
-        either!(self, file => file.append(bufs).await)
-    }
-
-    async fn size(&self) -> Result<ByteLen> {
-        either!(self, file => file.size().await)
-    }
-
-    async fn truncate(&self, size: ByteLen) -> Result<()> {
-        either!(self, file => file.truncate(size).await)
-    }
-
-    async fn sync(&self) -> Result<()> {
-        either!(self, file => file.sync().await)
-    }
-
-    async fn punch(&self, extent: Extent) -> Result<()> {
-        either!(self, file => file.punch(extent).await)
-    }
-
-    async fn seek_data(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
-        either!(self, file => file.seek_data(offset).await)
-    }
-
-    async fn seek_hole(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
-        either!(self, file => file.seek_hole(offset).await)
-    }
-
-    async fn close(self) -> Result<()> {
-        match self {
-            Self::Host(file) => file.close().await,
-            Self::Weft(file) => file.close().await,
         }
     }
 }

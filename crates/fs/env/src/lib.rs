@@ -424,6 +424,11 @@ pub trait File: Clone + Send + Sync + 'static {
     /// Drops the file's clean pages from the page cache, as far as the system supports it.
     async fn forget(&self) -> io::Result<()>;
 
+    /// Closes the file, if this is its last clone, and returns what the file system reports at a close.
+    async fn close(self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Returns the file for code that cannot suspend (the metadata engine).
     fn blocking(&self) -> Self::Blocking;
 }

@@ -60,7 +60,9 @@ typedef struct weft_dir weft_dir_t;
  * Connects to the cluster that CLUSTER_FILE describes; NULL means the one that WEFT_CLUSTER names, else
  * ~/.config/weft/cluster.toml, else /etc/weft/cluster.toml, else the embedded cluster created by `weft run`.
  * A program needs only one connection for all its threads.
+ * If WEFT_DELEGATES is set, as by `weft run --delegates`, bytes of files go through the I/O delegates of the job.
  * EINVAL: the cluster file is invalid; the message contains file, line and remedy.
+ * EIO: the delegates of the job do not answer.
  */
 weft_t *weft_connect(const char *cluster_file);
 

@@ -8,12 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
-use weft_client::{Client, Error, InodePath};
+use weft_client::{Client, ClientOptions, DelegatedFs, Delegates, Error, InodePath, Join};
 use weft_config::Cluster;
+use weft_config::job::Job;
 use weft_env::real::{RealEnv, block_on};
 
 /// Maximum number of symbolic links on a path that lead out of the namespace and back, as on Linux.
 const LINKS_MAX: usize = 40;
+
+/// Names of Weft, with the delegates of the job in front of the bytes, if it has some.
+pub type Files<'a> = DelegatedFs<'a, RealEnv>;
 
 /// Target of a `weft_t` pointer.
 pub struct Weft(pub Arc<Connection>);
@@ -21,6 +25,8 @@ pub struct Weft(pub Arc<Connection>);
 /// Connection; open files keep it alive.
 pub struct Connection {
     client: Forked<Client<RealEnv>>,
+    /// Delegates of the job that `WEFT_DELEGATES` names.
+    delegates: Option<Forked<Delegates<RealEnv>>>,
     /// Path under which programs see the namespace.
     mount: Vec<u8>,
     /// Distinguishes the file systems of clusters in `struct stat`.
@@ -32,14 +38,18 @@ impl Connection {
         forked::watch();
         let credentials =
             cluster.credentials().map_err(|error| Fail::new(libc::EACCES, error.to_string()))?;
-        let client = Client::new(RealEnv::new(), cluster.map(), cluster.client_options(), credentials);
+        let job = Job::from_env().map_err(|error| Fail::new(libc::EIO, error.to_string()))?;
+        let options = ClientOptions { job: job.as_ref().map(Job::number), ..cluster.client_options() };
+        let client = Client::new(RealEnv::new(), cluster.map(), options, credentials);
         // Send a first request, so that a cluster that does not run is reported here and not at the first open.
         block_on(client.stat(&InodePath::from_root(Vec::new(), true)))?;
+        let delegates = job.map(|job| block_on(job.join(RealEnv::new()))).transpose();
+        let delegates = delegates.map_err(|error| Fail::new(libc::EIO, error.to_string()))?;
         let device = cluster.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         let mount = cluster.mount.as_os_str().as_bytes().to_vec();
-        Ok(Self { client: Forked::new(client), mount, device })
+        Ok(Self { client: Forked::new(client), delegates: delegates.map(Forked::new), mount, device })
     }
 
     /// Returns this process's client.
@@ -47,20 +57,29 @@ impl Connection {
         self.client.get(|parents| Ok(parents.after_fork_in_child()))
     }
 
+    /// Calls `work` with this process's connections.
+    pub fn files<T>(&self, work: impl FnOnce(&Files<'_>) -> T) -> Res<T> {
+        let weft = self.client()?;
+        let delegates = self.delegates.as_ref();
+        let delegates = delegates.map(|found| found.get(|parents| Ok(parents.after_fork_in_child())));
+        let join = delegates.transpose()?.map(|found| move || Ok(found));
+        let join = join.as_ref().map(|join| join as &Join<'_, RealEnv>);
+        Ok(work(&DelegatedFs { weft, join, page_len: None, mount: &self.mount }))
+    }
+
     /// Calls `ask` for `path`, and again where a symbolic link with an absolute target leads back under the mount.
     pub fn at<T>(
         &self,
         path: &[u8],
         follow: bool,
-        ask: impl Fn(&Client<RealEnv>, &InodePath) -> weft_client::Result<T>,
+        ask: impl Fn(&Files<'_>, &InodePath) -> weft_client::Result<T>,
     ) -> Res<T> {
-        let client = self.client()?;
         if path.is_empty() {
             return Err(Fail::new(libc::ENOENT, "the path is empty"));
         }
         let mut inside = self.below(path).unwrap_or(path).to_vec();
         for _ in 0..LINKS_MAX {
-            match ask(client, &InodePath::from_root(inside, follow)) {
+            match self.files(|files| ask(files, &InodePath::from_root(inside, follow)))? {
                 Err(Error::ExternalLink { from, target, rest }) => match self.below(&target) {
                     Some(below) if rest.is_empty() => inside = below.to_vec(),
                     Some(below) => inside = [below, b"/", &rest].concat(),
@@ -113,8 +132,8 @@ exported! {
         }
         // SAFETY: it came from `weft_connect`, and the caller does not use it again.
         let weft = unsafe { Box::from_raw(weft) };
-        // In a forked child, drop only the child's own client.
-        weft.0.client()?;
+        // In a forked child, drop only the child's own connections.
+        weft.0.files(|_| ())?;
         drop(weft);
         Ok(0)
     }

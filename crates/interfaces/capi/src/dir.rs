@@ -6,7 +6,7 @@ use crate::fail::{Fail, Res, exported, set_errno};
 use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
-use weft_client::{Entry, FileType, InodePath};
+use weft_client::{Entry, FileSystem, FileType, InodePath};
 use weft_env::real::block_on;
 use weft_wire::meta::NAME_LEN_MAX;
 
@@ -64,7 +64,7 @@ exported! {
     fn weft_opendir(weft: *const Weft, path: *const c_char) -> *mut Dir | ptr::null_mut(); {
         // SAFETY: pointers of the caller.
         let (weft, path) = unsafe { (connection(weft)?, args::string(path, "the path")?) };
-        let attr = weft.at(path, true, |client, place| block_on(client.stat(place)))?;
+        let attr = weft.at(path, true, |files, place| block_on(files.stat(place)))?.attr;
         if attr.kind != FileType::Directory {
             let path = String::from_utf8_lossy(path);
             return Err(Fail::new(libc::ENOTDIR, format!("{path}: not a directory")));

@@ -11,14 +11,17 @@ use libc::{mode_t, off_t};
 use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
-use weft_client::{FileType, OpenFile, OpenFlags};
+use weft_client::{FileHandle, FileSystem, FileType, HostOrWeftFile, MaybeDelegated, OpenFile, OpenFlags};
 use weft_core::ByteLen;
 use weft_env::real::{RealEnv, block_on};
+
+/// An open file, with the delegates of the job in front of it if there are some.
+pub type Handle = MaybeDelegated<RealEnv, HostOrWeftFile<RealEnv>>;
 
 /// Target of a `weft_file_t` pointer.
 pub struct File {
     connection: Arc<Connection>,
-    open: Forked<OpenFile<RealEnv>>,
+    open: Forked<Handle>,
     /// Whether writes append.
     pub append: bool,
     /// Whether writes are durable when they return.
@@ -27,9 +30,18 @@ pub struct File {
 
 impl File {
     /// Returns this process's open file; a forked child reopens its parent's.
-    pub fn get(&self) -> Res<&OpenFile<RealEnv>> {
-        let client = self.connection.client()?;
-        self.open.get(|parents| Ok(block_on(client.adopt(&parents.token()))?))
+    pub fn get(&self) -> Res<&Handle> {
+        self.connection.files(|files| {
+            self.open.get(|parents| {
+                let token = weft_file(parents)?.token();
+                Ok(files.wrap(block_on(files.weft.adopt(&token))?)?)
+            })
+        })?
+    }
+
+    /// Returns this process's open file of Weft, for locks and attributes.
+    pub fn weft(&self) -> Res<&OpenFile<RealEnv>> {
+        weft_file(self.get()?)
     }
 
     fn open(
@@ -57,9 +69,9 @@ impl File {
         let mode = if wanted.create { unmasked(mode) } else { 0 };
         let follow = !has(libc::O_NOFOLLOW) && !wanted.exclusive;
         let open =
-            connection.at(path, follow, |client, place| block_on(client.open(place, wanted, mode, spec)))?;
+            connection.at(path, follow, |files, place| block_on(files.open(place, wanted, mode, spec)))?;
         if matches!(
-            open.attr_at_open().kind,
+            weft_file(&open)?.attr_at_open().kind,
             FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice
         ) {
             return Err(Fail::new(
@@ -77,13 +89,18 @@ impl File {
     }
 
     fn close(self) -> Res<()> {
-        // The parent's, inherited by a child, is dropped without a word: its client says nothing any more.
-        self.connection.client()?;
+        // The parent's, inherited by a child, is dropped without a word: its connections say nothing any more.
+        self.connection.files(|_| ())?;
         match self.open.into_own() {
             Some(open) => Ok(block_on(open.close())?),
             None => Ok(()),
         }
     }
+}
+
+/// Returns the file of Weft below the delegates.
+fn weft_file(open: &Handle) -> Res<&OpenFile<RealEnv>> {
+    open.below().weft().ok_or_else(|| Fail::new(libc::EBADF, "not a file of Weft"))
 }
 
 /// The open file behind a pointer from C.
@@ -163,7 +180,10 @@ exported! {
     fn weft_fstat(file: *const File, stat: *mut libc::stat) -> c_int | -1; {
         // SAFETY: a pointer of the caller.
         let file = unsafe { self::file(file)? };
-        let attr = block_on(file.get()?.attr())?;
+        // Asked first: bytes that delegates write meanwhile are then in the file.
+        let unwritten = block_on(file.get()?.unwritten_end())?;
+        let mut attr = block_on(file.weft()?.attr())?;
+        attr.size = attr.size.max(unwritten);
         // SAFETY: as above.
         unsafe { fill(stat, &attr, &file.connection)? };
         Ok(0)

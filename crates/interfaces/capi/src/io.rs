@@ -6,6 +6,7 @@ use crate::file::{File, file};
 use libc::{off_t, size_t, ssize_t};
 use std::ffi::{c_int, c_void};
 use std::io::IoSlice;
+use weft_client::FileHandle;
 use weft_core::FileOffset;
 use weft_env::real::block_on;
 

@@ -107,7 +107,7 @@ exported! {
     fn weft_get_layout(weft: *const Weft, path: *const c_char, out: *mut Column, count: size_t) -> ssize_t | -1; {
         // SAFETY: pointers of the caller.
         let (weft, path) = unsafe { (connection(weft)?, args::string(path, "the path")?) };
-        let (layout, _) = weft.at(path, true, |client, place| block_on(client.get_layout(place)))?;
+        let (layout, _) = weft.at(path, true, |files, place| block_on(files.weft.get_layout(place)))?;
         let columns = layout.as_ref().map(columns).unwrap_or_default();
         let all = columns.len();
         if count > 0 && out.is_null() {
@@ -125,7 +125,7 @@ exported! {
         let (weft, path) = unsafe { (connection(weft)?, args::string(path, "the path")?) };
         // SAFETY: as above.
         let spec = unsafe { spec_from(spec)? };
-        weft.at(path, true, |client, place| block_on(client.set_layout(place, &spec)))?;
+        weft.at(path, true, |files, place| block_on(files.weft.set_layout(place, &spec)))?;
         Ok(0)
     }
 
@@ -134,12 +134,12 @@ exported! {
         let (weft, path) = unsafe { (connection(weft)?, args::string(path, "the path")?) };
         // SAFETY: as above.
         let setting = unsafe { compression_from(setting)? };
-        weft.at(path, true, |client, place| match setting {
+        weft.at(path, true, |files, place| match setting {
             Some(setting) => {
                 let text = setting.to_string();
-                block_on(client.set_xattr(place, COMPRESSION_ATTRIBUTE, text.as_bytes(), false, false))
+                block_on(files.weft.set_xattr(place, COMPRESSION_ATTRIBUTE, text.as_bytes(), false, false))
             }
-            None => block_on(client.remove_xattr(place, COMPRESSION_ATTRIBUTE)),
+            None => block_on(files.weft.remove_xattr(place, COMPRESSION_ATTRIBUTE)),
         })?;
         Ok(0)
     }

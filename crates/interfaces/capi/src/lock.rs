@@ -39,7 +39,7 @@ fn range(start: off_t, len: off_t) -> Res<LockRange> {
 exported! {
     fn weft_lock(file: *const File, kind: c_int, start: off_t, len: off_t, timeout_ms: c_int) -> c_int | -1; {
         // SAFETY: a pointer of the caller.
-        let open = unsafe { self::file(file)? }.get()?;
+        let open = unsafe { self::file(file)? }.weft()?;
         let (kind, range) = (self::kind(kind)?, range(start, len)?);
         let end = u64::try_from(timeout_ms).ok().map(|ms| Instant::now() + Duration::from_millis(ms));
         let mut over = || end.is_some_and(|end| Instant::now() >= end);
@@ -52,7 +52,7 @@ exported! {
 
     fn weft_unlock(file: *const File, start: off_t, len: off_t) -> c_int | -1; {
         // SAFETY: a pointer of the caller.
-        let open = unsafe { self::file(file)? }.get()?;
+        let open = unsafe { self::file(file)? }.weft()?;
         let owner = LockOwner::Handle(open.handle());
         block_on(open.unlock(LockSpace::Record, owner, range(start, len)?))?;
         Ok(0)
@@ -60,7 +60,7 @@ exported! {
 
     fn weft_test_lock(file: *const File, kind: c_int, start: off_t, len: off_t, held: *mut Held) -> c_int | -1; {
         // SAFETY: a pointer of the caller.
-        let open = unsafe { self::file(file)? }.get()?;
+        let open = unsafe { self::file(file)? }.weft()?;
         let (kind, range) = (self::kind(kind)?, range(start, len)?);
         let owner = LockOwner::Handle(open.handle());
         let Some(found) = block_on(open.test_lock(LockSpace::Record, owner, kind, range))? else { return Ok(0) };

@@ -4,7 +4,7 @@ use crate::args;
 use crate::connection::{Connection, Weft, connection};
 use crate::fail::{Fail, Res, exported};
 use std::ffi::{c_char, c_int};
-use weft_client::Attr;
+use weft_client::{Attr, FileSystem};
 use weft_core::Timestamp;
 use weft_env::real::block_on;
 
@@ -45,7 +45,7 @@ pub unsafe fn fill(place: *mut libc::stat, attr: &Attr, connection: &Connection)
 unsafe fn stat(weft: *const Weft, path: *const c_char, place: *mut libc::stat, follow: bool) -> Res<c_int> {
     // SAFETY: pointers of the caller.
     let (weft, path) = unsafe { (connection(weft)?, args::string(path, "the path")?) };
-    let attr = weft.at(path, follow, |client, place| block_on(client.stat_last_known(place)))?.attr;
+    let attr = weft.at(path, follow, |files, place| block_on(files.stat(place)))?.attr;
     // SAFETY: as above.
     unsafe { fill(place, &attr, weft)? };
     Ok(0)

@@ -19,7 +19,7 @@ exported! {
         let (weft, path) = unsafe { (connection(weft)?, args::string(path, "the path")?) };
         // SAFETY: as above.
         let name = unsafe { args::text(name, "the name")? };
-        let found = weft.at(path, true, |client, place| block_on(client.get_xattr(place, name)))?;
+        let found = weft.at(path, true, |files, place| block_on(files.weft.get_xattr(place, name)))?;
         // SAFETY: as above.
         unsafe { args::copy_out(&found, value, size) }
     }
@@ -42,14 +42,14 @@ exported! {
             libc::XATTR_REPLACE => (false, true),
             _ => return Err(Fail::argument("flags are 0, XATTR_CREATE or XATTR_REPLACE")),
         };
-        weft.at(path, true, |client, place| block_on(client.set_xattr(place, name, &value, create, replace)))?;
+        weft.at(path, true, |files, place| block_on(files.weft.set_xattr(place, name, &value, create, replace)))?;
         Ok(0)
     }
 
     fn weft_listxattr(weft: *const Weft, path: *const c_char, list: *mut c_char, size: size_t) -> ssize_t | -1; {
         // SAFETY: pointers of the caller.
         let (weft, path) = unsafe { (connection(weft)?, args::string(path, "the path")?) };
-        let names = weft.at(path, true, |client, place| block_on(client.list_xattr(place)))?;
+        let names = weft.at(path, true, |files, place| block_on(files.weft.list_xattr(place)))?;
         let joined: Vec<u8> = names.iter().flat_map(|name| name.bytes().chain([0])).collect();
         // SAFETY: as above.
         unsafe { args::copy_out(&joined, list.cast(), size) }
@@ -60,7 +60,7 @@ exported! {
         let (weft, path) = unsafe { (connection(weft)?, args::string(path, "the path")?) };
         // SAFETY: as above.
         let name = unsafe { args::text(name, "the name")? };
-        weft.at(path, true, |client, place| block_on(client.remove_xattr(place, name)))?;
+        weft.at(path, true, |files, place| block_on(files.weft.remove_xattr(place, name)))?;
         Ok(0)
     }
 }

@@ -1,14 +1,14 @@
 //! The C interface from C and C++, against real servers: the header compiles without a warning and matches the library,
 //! and the calls behave as it says.
 
-#[path = "../../cli/tests/common/isolate.rs"]
-mod isolate;
+#[path = "../../preload/tests/support/mod.rs"]
+mod support;
 
-use isolate::isolate;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use support::isolate::isolate;
 use tempfile::TempDir;
 use weft_config::{Cluster, EmbeddedOptions, Key};
 use weft_env::real::{RealEnv, block_on};
@@ -143,6 +143,25 @@ fn the_example_writes_a_checkpoint() {
     let both = ["2 3", "3 2"].map(|targets| format!("checkpoint: 12034048 bytes on 2 targets: {targets}\n"));
     assert!(both.contains(&out), "{out}");
     servers.stop();
+}
+
+#[test]
+fn bytes_go_through_the_delegates_of_the_job() {
+    let (installed, world) = (Installed::new(), support::World::new());
+    let program = installed.compile(C99, &source("tests/delegates.c"));
+    let script = "\"$PROGRAM\" && \"$WEFT\" delegate status --json && cat /weft/shared";
+    let mut command = support::delegated(Some(&world));
+    command.args(["--delegates", "2", "--", "sh", "-c", script]);
+    let output = support::run(command.env("PROGRAM", program).env("WEFT", support::weft()));
+    let shown = support::text(&output);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.starts_with("both see the bytes of the other\n"), "{shown}");
+    let status = text.split("\"bytes_written\": ").skip(1);
+    let counts = status.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default());
+    let written: u64 = counts.map(|count| count.parse::<u64>().expect("a number")).sum();
+    // 200 records of the C interface; the POSIX calls of the program write 5 bytes.
+    assert!(written >= 200 * 4700, "{written} bytes: {shown}");
+    assert!(text.ends_with("last"), "{shown}");
 }
 
 /// Servers of an embedded cluster, inside this process.

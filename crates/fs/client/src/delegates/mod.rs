@@ -1,11 +1,15 @@
 //! The delegates of a job, as one of its processes sees them.
 
+mod delegated_fs;
 mod file;
 mod hold;
+mod maybe;
 mod peer;
 mod traffic;
 
+pub use delegated_fs::{DelegatedFs, Join};
 pub use file::DelegatedFile;
+pub use maybe::MaybeDelegated;
 pub use peer::Forwarded;
 
 use crate::core::Core;

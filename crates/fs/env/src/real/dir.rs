@@ -126,7 +126,7 @@ impl Dir for RealDir {
 
     async fn meta(&self, name: &str) -> io::Result<FileMeta> {
         let (parent, last) = self.parent(name)?;
-        sys::statx_at(parent.as_raw_fd(), &last).map(|meta| file_meta(&meta))
+        sys::statx_at(parent.as_raw_fd(), &last, false).map(|meta| file_meta(&meta))
     }
 
     async fn space(&self) -> io::Result<Space> {

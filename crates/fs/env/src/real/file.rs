@@ -137,6 +137,10 @@ impl File for RealFile {
         sys::forget(&self.fd)
     }
 
+    async fn close(self) -> io::Result<()> {
+        Arc::into_inner(self.fd).map_or(Ok(()), Fd::close)
+    }
+
     fn blocking(&self) -> RealBlockingFile {
         RealBlockingFile(self.clone())
     }

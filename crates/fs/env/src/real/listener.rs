@@ -89,7 +89,7 @@ fn lock_folder(path: &Path) -> io::Result<Fd> {
 /// Whether an existing name is a socket on which no process listens.
 fn is_stale(path: &Path, raw: &RawAddress) -> io::Result<bool> {
     // A plain file also refuses connections, but does not belong to Weft.
-    let mode = sys::statx_at(libc::AT_FDCWD, &c_path(path)?)?.stx_mode;
+    let mode = sys::statx_at(libc::AT_FDCWD, &c_path(path)?, false)?.stx_mode;
     if u32::from(mode) & libc::S_IFMT != libc::S_IFSOCK {
         return Ok(false);
     }
@@ -98,7 +98,7 @@ fn is_stale(path: &Path, raw: &RawAddress) -> io::Result<bool> {
 }
 
 fn identity(path: &Path) -> io::Result<(u32, u32, u64)> {
-    let meta = sys::statx_at(libc::AT_FDCWD, &c_path(path)?)?;
+    let meta = sys::statx_at(libc::AT_FDCWD, &c_path(path)?, false)?;
     Ok((meta.stx_dev_major, meta.stx_dev_minor, meta.stx_ino))
 }
 

@@ -10,6 +10,7 @@ mod dir;
 mod file;
 mod listener;
 mod notify;
+pub mod path;
 mod processor;
 mod shared;
 mod sys;

@@ -37,6 +37,20 @@ impl FileType {
             Self::Socket => 0o140_000,
         }
     }
+
+    /// Returns the type whose bits are in `mode`, an `st_mode`; `None` for bits that name no type.
+    pub const fn of_mode(mode: u32) -> Option<Self> {
+        Some(match mode & 0o170_000 {
+            0o010_000 => Self::Fifo,
+            0o020_000 => Self::CharDevice,
+            0o040_000 => Self::Directory,
+            0o060_000 => Self::BlockDevice,
+            0o100_000 => Self::Regular,
+            0o120_000 => Self::Symlink,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
 }
 
 /// Attributes of an inode.

@@ -5,13 +5,15 @@ use super::tally::{Done, Tally};
 use crate::prepared::{Prepared, Step, Steps, Timing};
 use crate::record::Operation;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::IntoRawFd;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use weft_client::{
+    FileHandle, FileSystem, HostFile, HostFs, HostPath, LayoutSpec, OpenFlags, read_all, write_all,
+};
+use weft_core::{ByteLen, FileOffset};
+use weft_env::real::{RealEnv, block_on};
 use weft_workload::Op;
 
 /// Maximum number of bytes of one system call. Larger operations are split.
@@ -19,6 +21,8 @@ pub const PIECE_BYTES_MAX: usize = 16 << 20;
 
 /// State shared by all threads of a worker.
 pub struct Shared {
+    /// The file systems of this host; the preload library, if it is loaded, serves its prefix.
+    pub host: HostFs,
     /// The prepared trace.
     pub prepared: Prepared,
     /// Directory of the replay's files.
@@ -38,6 +42,25 @@ impl Shared {
     pub fn path(&self, file: u32) -> PathBuf {
         self.dir.join(self.prepared.name(file))
     }
+
+    /// Place of a file in the replay. Symbolic links, which the replay does not create, are not followed.
+    pub fn at(&self, file: u32) -> HostPath {
+        HostPath { path: self.path(file), follow: false }
+    }
+
+    /// Directory of the replay's files.
+    pub fn root(&self) -> HostPath {
+        HostPath { path: self.dir.clone(), follow: false }
+    }
+
+    /// Opens a file of the replay.
+    pub fn open(&self, file: u32, flags: OpenFlags) -> io::Result<HostFile<RealEnv>> {
+        open(self.host, &self.at(file), flags)
+    }
+}
+
+fn open(host: HostFs, at: &HostPath, flags: OpenFlags) -> io::Result<HostFile<RealEnv>> {
+    Ok(block_on(host.open(at, flags, 0o666, &LayoutSpec::default()))?)
 }
 
 struct RankState<'a> {
@@ -45,7 +68,7 @@ struct RankState<'a> {
     next: Option<Step>,
     ready_at: Instant,
     at_barrier: bool,
-    open: BTreeMap<u32, File>,
+    open: BTreeMap<u32, HostFile<RealEnv>>,
     number: u32,
 }
 
@@ -150,19 +173,25 @@ fn kind(op: Op) -> (Operation, u32) {
     }
 }
 
-fn execute(shared: &Shared, buffer: &mut Buffer, open: &mut BTreeMap<u32, File>, op: Op) -> io::Result<Done> {
+fn execute(
+    shared: &Shared,
+    buffer: &mut Buffer,
+    open: &mut BTreeMap<u32, HostFile<RealEnv>>,
+    op: Op,
+) -> io::Result<Done> {
     let (_, number) = kind(op);
     let (mut bytes, mut short) = (0, false);
     let path = if needs_path(op) { shared.path(number) } else { PathBuf::new() };
+    let (host, at) = (shared.host, HostPath { path, follow: false });
     let (result, begin_ns, end_ns) = match op {
         Op::Open { create, .. } => {
-            let (opened, begin, end) = timed(|| open_file(&path, create));
+            let (opened, begin, end) = timed(|| open_file(host, &at, create));
             (opened.map(|file| drop(open.insert(number, file))), begin, end)
         }
-        Op::Create { .. } => timed(|| open_file(&path, true).map(drop)),
+        Op::Create { .. } => timed(|| open_file(host, &at, true).map(drop)),
         Op::Close { .. } => {
             let file = open.remove(&number).expect("steps open before they close");
-            timed(|| close(file))
+            timed(|| Ok(block_on(file.close())?))
         }
         Op::Read { offset, len, .. } => {
             let (got, begin, end) = buffer.read(shared, &open[&number], number, offset, len)?;
@@ -174,13 +203,13 @@ fn execute(shared: &Shared, buffer: &mut Buffer, open: &mut BTreeMap<u32, File>,
             bytes = len;
             (Ok(()), begin, end)
         }
-        Op::Sync { .. } => timed(|| open[&number].sync_all()),
-        Op::SetLen { len, .. } => timed(|| open[&number].set_len(len)),
-        Op::Resize { len, .. } => timed(|| open_file(&path, false).and_then(|file| file.set_len(len))),
-        Op::Stat { .. } => timed(|| std::fs::symlink_metadata(&path).map(drop)),
-        Op::Remove { .. } => timed(|| std::fs::remove_file(&path)),
-        Op::Mkdir { .. } => timed(|| std::fs::create_dir(&path)),
-        Op::Rmdir { .. } => timed(|| std::fs::remove_dir(&path)),
+        Op::Sync { .. } => timed(|| Ok(block_on(open[&number].sync())?)),
+        Op::SetLen { len, .. } => timed(|| Ok(block_on(open[&number].truncate(ByteLen(len)))?)),
+        Op::Resize { len, .. } => timed(|| Ok(block_on(host.truncate(&at, ByteLen(len)))?)),
+        Op::Stat { .. } => timed(|| Ok(block_on(host.stat(&at)).map(drop)?)),
+        Op::Remove { .. } => timed(|| Ok(block_on(host.unlink(&at))?)),
+        Op::Mkdir { .. } => timed(|| Ok(block_on(host.mkdir(&at, 0o777))?)),
+        Op::Rmdir { .. } => timed(|| Ok(block_on(host.rmdir(&at))?)),
         Op::Barrier | Op::Phase(_) | Op::Compute(_) => unreachable!("done by the caller"),
     };
     // A trace does not show which calls on names failed, so these may fail in the replay as well.
@@ -203,13 +232,8 @@ fn needs_path(op: Op) -> bool {
     !matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Sync { .. } | Op::SetLen { .. } | Op::Close { .. })
 }
 
-fn open_file(path: &Path, create: bool) -> io::Result<File> {
-    File::options().read(true).write(create).create(create).truncate(false).open(path)
-}
-
-pub(super) fn close(file: File) -> io::Result<()> {
-    // SAFETY: `into_raw_fd` transfers ownership, so the descriptor is closed exactly once.
-    if unsafe { libc::close(file.into_raw_fd()) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+fn open_file(host: HostFs, at: &HostPath, create: bool) -> io::Result<HostFile<RealEnv>> {
+    open(host, at, OpenFlags { write: create, create, ..OpenFlags::READ })
 }
 
 /// Reads `CLOCK_MONOTONIC`, which all processes of a host share, in nanoseconds.
@@ -246,7 +270,7 @@ impl Buffer {
     fn write(
         &mut self,
         shared: &Shared,
-        file: &File,
+        file: &HostFile<RealEnv>,
         number: u32,
         offset: u64,
         len: u64,
@@ -258,7 +282,7 @@ impl Buffer {
             if shared.verify {
                 payload::fill(bytes, number, payload::REPLAYED, offset + at);
             }
-            let (wrote, from, to) = timed(|| file.write_all_at(bytes, offset + at));
+            let (wrote, from, to) = timed(|| block_on(write_all(file, bytes, FileOffset(offset + at))));
             wrote?;
             begin.get_or_insert(from);
             took += to - from;
@@ -273,7 +297,7 @@ impl Buffer {
     fn read(
         &mut self,
         shared: &Shared,
-        file: &File,
+        file: &HostFile<RealEnv>,
         number: u32,
         offset: u64,
         len: u64,
@@ -282,7 +306,7 @@ impl Buffer {
         loop {
             let piece = (len - at).min(PIECE_BYTES_MAX as u64) as usize;
             let bytes = &mut self.bytes[..piece];
-            let (got, from, to) = timed(|| read_full(file, bytes, offset + at));
+            let (got, from, to) = timed(|| block_on(read_all(file, bytes, FileOffset(offset + at))));
             let got = got?;
             begin.get_or_insert(from);
             took += to - from;
@@ -308,19 +332,10 @@ fn check(shared: &Shared, bytes: &[u8], number: u32, offset: u64, scratch: &mut 
     }
 }
 
-/// Reads until the buffer is full or the file ends; returns the number of bytes.
-fn read_full(file: &File, mut buf: &mut [u8], mut offset: u64) -> io::Result<usize> {
-    let wanted = buf.len();
-    while !buf.is_empty() {
-        match file.read_at(buf, offset) {
-            Ok(0) => break,
-            Ok(got) => {
-                buf = &mut buf[got..];
-                offset += got as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+/// Fills the buffer; the end of the file is an error.
+pub(super) fn read_exact(file: &HostFile<RealEnv>, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    match block_on(read_all(file, buf, FileOffset(offset)))? {
+        got if got == buf.len() => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "failed to fill whole buffer")),
     }
-    Ok(wanted - buf.len())
 }

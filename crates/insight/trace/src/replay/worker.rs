@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+use weft_client::{FileSystem, HostFs};
+use weft_env::real::{RealEnv, block_on};
 
 /// Interval of a worker's progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -26,6 +28,7 @@ pub fn serve(spec: &str) -> io::Result<()> {
     let prepared = Prepared::open(&spec.trace).map_err(io::Error::other)?;
     let timing = spec.speed.map_or(Timing::Fast, Timing::Speed);
     let shared = Shared {
+        host: HostFs::new(RealEnv::new()),
         prepared,
         dir: spec.dir.clone(),
         timing,
@@ -258,7 +261,7 @@ fn create_dir(spec: &WorkerSpec, shared: &Shared) -> Result<WorkResult, String> 
         return Ok(WorkResult::Nothing);
     }
     let failed = |error: io::Error| format!("{}: {error}", spec.dir.display());
-    std::fs::create_dir(&spec.dir).map_err(failed)?;
+    block_on(shared.host.mkdir(&shared.root(), 0o777)).map_err(|error| failed(error.into()))?;
     let files = &shared.prepared.facts.files;
     let needed = files.iter().fold(0u64, |sum, file| sum.saturating_add(file.space_needed()));
     let free = spec.space_limit.map(|limit| free_bytes(&spec.dir).map(|free| free.min(limit)));
@@ -266,7 +269,7 @@ fn create_dir(spec: &WorkerSpec, shared: &Shared) -> Result<WorkResult, String> 
         && needed > free
     {
         // The directory is empty. If it cannot be removed, the error below is still the one to report.
-        let _ = std::fs::remove_dir(&spec.dir);
+        let _ = block_on(shared.host.rmdir(&shared.root()));
         return Err(format!(
             "{}: the files of this trace need {needed} bytes, and {free} bytes are free; choose another directory, \
              replay less of the trace (--only, --ranks, --until), or skip this check with --no-room-check",
@@ -288,10 +291,10 @@ fn free_bytes(dir: &Path) -> io::Result<u64> {
     }
 }
 
-fn remove_dir(spec: &WorkerSpec, _: &Shared) -> Result<WorkResult, String> {
+fn remove_dir(spec: &WorkerSpec, shared: &Shared) -> Result<WorkResult, String> {
     if spec.worker == 0 {
-        std::fs::remove_dir(&spec.dir)
-            .map_err(|error| format!("removing {}: {error}", spec.dir.display()))?;
+        block_on(shared.host.rmdir(&shared.root()))
+            .map_err(|error| format!("removing {}: {}", spec.dir.display(), io::Error::from(error)))?;
     }
     Ok(WorkResult::Nothing)
 }
@@ -326,12 +329,15 @@ fn verify(spec: &WorkerSpec, shared: &Shared) -> Result<WorkResult, String> {
 
 fn clean(spec: &WorkerSpec, shared: &Shared) -> Result<WorkResult, String> {
     for file in files_of(spec, shared) {
-        let path = shared.path(file);
-        let directory = shared.prepared.facts.files[file as usize].directory;
-        let removed = if directory { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
-        match removed {
+        let at = shared.at(file);
+        let is_directory = shared.prepared.facts.files[file as usize].directory;
+        let removed = match is_directory {
+            true => block_on(shared.host.rmdir(&at)),
+            false => block_on(shared.host.unlink(&at)),
+        };
+        match removed.map_err(io::Error::from) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(format!("removing {}: {error}", path.display()));
+                return Err(format!("removing {}: {error}", at.path.display()));
             }
             _ => {}
         }

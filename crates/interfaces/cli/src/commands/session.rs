@@ -218,6 +218,7 @@ pub fn why(error: &Error) -> String {
     match error {
         Error::Refused(refused) if refused.error.detail.is_empty() => posix(error.errno()),
         Error::Refused(refused) => refused.error.detail.clone(),
+        Error::Host(failure) => posix(failure.errno.0),
         other => other.clone().without_path().to_string(),
     }
 }

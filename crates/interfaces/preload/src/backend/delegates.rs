@@ -1,27 +1,18 @@
 //! The delegates of this process's job, joined at the first use of a file that they serve.
 
 use super::RealEnv;
-use crate::config::{self, variable};
+use crate::config;
 use crate::errno::{Fail, Res};
 use crate::lock::Lock;
 use crate::{placeholder, sys};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use weft_client::{ClientOptions, Delegates, RankOf};
+use weft_client::{Delegates, Error};
 use weft_config::job::Job;
 use weft_core::delegates::ownership::FileNumber;
 use weft_env::real::block_on;
+use weft_wire::Errno;
 use weft_wire::hello::JobNumber;
-
-/// Pairs of variables in which launchers pass rank and number of ranks to a process.
-const RANKS: [(&str, &str); 6] = [
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("PALS_RANKID", "PALS_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-    ("PMIX_RANK", "PMIX_SIZE"),
-];
 
 static JOINED: AtomicPtr<Delegates<RealEnv>> = AtomicPtr::new(null_mut());
 static JOINING: Lock<()> = Lock::new(());
@@ -65,25 +56,19 @@ fn job() -> Res<Job> {
 
 /// Returns the number of the job whose delegates transfer the bytes of this process's files.
 pub fn job_number() -> Res<Option<JobNumber>> {
-    has_delegates().then(|| Ok(JobNumber::of_name(&job()?.name))).transpose()
+    has_delegates().then(|| Ok(job()?.number())).transpose()
+}
+
+/// Returns the delegates for [`DelegatedFs::join`](weft_client::DelegatedFs::join). The reason of a failure is on standard
+/// error already.
+pub(super) fn joined<'a>() -> weft_client::Result<&'a Delegates<RealEnv>> {
+    const WHY: &str = "the delegates of the job cannot be joined";
+    delegates().map_err(|fail| Error::Misuse { errno: Errno(fail.errno()), why: WHY })
 }
 
 fn join() -> Res<Delegates<RealEnv>> {
     weft_client::set_log(sys::complain);
-    let job = job()?;
-    let credentials = job.credentials().map_err(|error| told(&error))?;
-    let env = RealEnv::with_fd_floor(placeholder::floor());
-    let options = ClientOptions { pid: std::process::id(), ..ClientOptions::default() };
-    block_on(Delegates::join(env, job.map(), options, credentials, rank())).map_err(|error| told(&error))
-}
-
-/// Returns the rank of this process, if a launcher has given it one.
-fn rank() -> Option<RankOf> {
-    let number = |name| std::str::from_utf8(variable(name)?).ok()?.trim().parse().ok();
-    RANKS
-        .iter()
-        .filter_map(|(rank, ranks)| Some(RankOf { rank: number(rank)?, ranks: number(ranks)? }))
-        .find(|of| of.rank < of.ranks)
+    block_on(job()?.join(RealEnv::with_fd_floor(placeholder::floor()))).map_err(|error| told(&error))
 }
 
 /// Returns one past the last byte that delegates hold of a file and the underlying file system does not have yet.

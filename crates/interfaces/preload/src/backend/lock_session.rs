@@ -28,7 +28,7 @@ impl Backend {
     /// Opens the file that [`File::token`] describes, in a dedicated session.
     pub fn lock_session(&self, token: &[u8]) -> Res<LockSession> {
         let client = client(&self.cluster)?;
-        let file = File::Weft(super::names::adopted(&client, token)?);
+        let file = File::direct(super::names::adopted(&client, token)?);
         Ok(LockSession { file, client })
     }
 }

@@ -2,13 +2,14 @@
 
 use super::connect::client;
 use super::convert::{base_of, kind_of, place, stat_of};
-use super::delegates::{has_delegates, unwritten_end};
+use super::delegates::{has_delegates, joined};
 use super::{Backend, File, Name, OpenRequest};
+use crate::config;
 use crate::errno::Res;
+use crate::open::page_len_hint;
 use crate::route::{Base, WeftPath};
-use weft_client::{Client, FileType, HandleToken, InodePath, OpenFile, OpenFlags, SetAttr};
-use weft_core::delegates::ownership::FileNumber;
-use weft_core::{ByteLen, FileId, Layout};
+use weft_client::{Client, DelegatedFs, FileSystem, FileType, HandleToken, InodePath, OpenFile, SetAttr};
+use weft_core::{ByteLen, Layout};
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::cluster::TargetEntry;
 
@@ -18,21 +19,23 @@ const UNIT: u64 = 4096;
 const MAGIC: i64 = 0x7765_6674;
 
 impl Backend {
+    /// Returns names of Weft whose files' bytes go through the delegates of the job.
+    fn files(&self) -> DelegatedFs<'_, RealEnv> {
+        DelegatedFs {
+            weft: &self.client,
+            join: if has_delegates() { Some(&joined) } else { None },
+            page_len: page_len_hint(),
+            mount: &config::config().mount,
+        }
+    }
+
     pub fn stat(&self, at: &WeftPath, follow: bool) -> Res<libc::stat> {
         Ok(stat_of(&block_on(self.client.stat_last_known(&place(at, follow)))?.attr))
     }
 
     /// Returns attributes with a size that includes bytes that delegates hold.
     pub fn stat_whole(&self, at: &WeftPath, follow: bool) -> Res<libc::stat> {
-        let stat = self.stat(at, follow)?;
-        if stat.st_mode & libc::S_IFMT != libc::S_IFREG || !has_delegates() {
-            return Ok(stat);
-        }
-        let unwritten = unwritten_end(FileNumber::of_weft(FileId(stat.st_ino)))?;
-        // Asked again: delegates may have written bytes meanwhile.
-        let mut stat = self.stat(at, follow)?;
-        stat.st_size = stat.st_size.max(unwritten.unwrap_or(0) as i64);
-        Ok(stat)
+        Ok(stat_of(&block_on(self.files().stat(&place(at, follow)))?.attr))
     }
 
     /// Returns attributes, and the inode as the start of a walk.
@@ -43,32 +46,23 @@ impl Backend {
 
     pub fn open(&self, at: &WeftPath, how: &OpenRequest) -> Res<File> {
         let follow = !(how.nofollow || how.flags.create && how.flags.exclusive);
-        // Delegates may hold bytes of an existing file, so they cut it.
-        let cuts = how.flags.truncate && how.flags.write && has_delegates();
-        let flags = OpenFlags { truncate: how.flags.truncate && !cuts, ..how.flags };
-        let file = block_on(self.client.open(&place(at, follow), flags, how.mode, &how.spec))?;
-        match file.attr_at_open().kind {
+        let file = block_on(self.files().open(&place(at, follow), how.flags, how.mode, &how.spec))?;
+        let file = File::from(file);
+        match file.weft()?.attr_at_open().kind {
             FileType::Symlink => Err(libc::ELOOP.into()),
             FileType::Directory if how.flags.write => Err(libc::EISDIR.into()),
-            FileType::Regular => {
-                let is_new = file.created();
-                let file = File::of_weft(file)?;
-                if cuts && !is_new {
-                    file.truncate(0)?;
-                }
-                Ok(file)
-            }
-            FileType::Directory => Ok(File::Weft(file)),
+            FileType::Regular | FileType::Directory => Ok(file),
             // Only the kernel can implement such files.
             _ if how.flags.read || how.flags.write => Err(libc::ENXIO.into()),
-            _ => Ok(File::Weft(file)),
+            _ => Ok(file),
         }
     }
 
     /// Creates a file without a name in the directory `at`, and opens it.
     pub fn open_unnamed(&self, at: &WeftPath, how: &OpenRequest) -> Res<File> {
         let at = place(at, !how.nofollow);
-        File::of_weft(block_on(self.client.open_unnamed(&at, how.flags, how.mode, &how.spec))?)
+        let file = block_on(self.client.open_unnamed(&at, how.flags, how.mode, &how.spec))?;
+        Ok(self.files().wrap(file)?.into())
     }
 
     /// Creates a node of the type in `mode` (`S_IFIFO`, `S_IFREG`, ...), after the umask.
@@ -118,13 +112,7 @@ impl Backend {
     }
 
     pub fn truncate(&self, at: &WeftPath, size: u64) -> Res<()> {
-        if has_delegates() {
-            let flags = OpenFlags { write: true, ..OpenFlags::default() };
-            let file = self.open(at, &OpenRequest { flags, ..OpenRequest::default() })?;
-            file.truncate(size)?;
-            return file.close();
-        }
-        Ok(block_on(self.client.truncate(&place(at, true), ByteLen(size)))?)
+        Ok(block_on(self.files().truncate(&place(at, true), ByteLen(size)))?)
     }
 
     /// Returns the names after `after` in byte order, without `.` and `..`, and whether there are more.
@@ -187,7 +175,7 @@ impl Backend {
 
     /// Opens the file that [`File::token`] describes.
     pub fn adopt(&self, token: &[u8]) -> Res<File> {
-        File::of_weft(adopted(&self.client, token)?)
+        Ok(self.files().wrap(adopted(&self.client, token)?)?.into())
     }
 
     /// Creates the file system for a forked child, which must not use the parent's connections.

@@ -60,6 +60,9 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_readlinkat if leads_to_us(a, b) => {
             super::names::readlinkat(a as c_int, b as *const _, c as *mut _, d) as c_long
         }
+        libc::SYS_truncate if leads_to_us(libc::AT_FDCWD as usize, a) => {
+            c_long::from(super::names::truncate(a as *const _, b as off_t))
+        }
         libc::SYS_newfstatat if leads_to_us(a, b) => {
             c_long::from(super::attrs::fstatat(a as c_int, b as *const _, c as *mut _, d as c_int))
         }
@@ -71,6 +74,12 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         }
         libc::SYS_fchmodat2 if leads_to_us(a, b) => {
             c_long::from(super::attrs::fchmodat(a as c_int, b as *const _, c as libc::mode_t, d as c_int))
+        }
+        libc::SYS_fchmodat if leads_to_us(a, b) => {
+            c_long::from(super::attrs::fchmodat(a as c_int, b as *const _, c as libc::mode_t, 0))
+        }
+        libc::SYS_fchownat if leads_to_us(a, b) => {
+            c_long::from(super::attrs::fchownat(a as c_int, b as *const _, c as _, d as _, e as c_int))
         }
         libc::SYS_utimensat if leads_to_us(a, b) => {
             c_long::from(super::attrs::utimensat(a as c_int, b as *const _, c as *const _, d as c_int))
@@ -91,6 +100,16 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_pread64 if ours => super::data::pread64(a as c_int, b as *mut _, c, d as off_t) as c_long,
         libc::SYS_pwrite64 if ours => {
             super::data::pwrite64(a as c_int, b as *const _, c, d as off_t) as c_long
+        }
+        // The kernel takes the offset of these calls in two parts, of which the second is zero here.
+        libc::SYS_preadv if ours => {
+            super::data::preadv(a as c_int, b as *const _, c as c_int, d as off_t) as c_long
+        }
+        libc::SYS_pwritev if ours => {
+            super::data::pwritev(a as c_int, b as *const _, c as c_int, d as off_t) as c_long
+        }
+        libc::SYS_fallocate if ours => {
+            c_long::from(super::data::fallocate(a as c_int, b as c_int, c as off_t, d as off_t))
         }
         libc::SYS_lseek if ours => super::data::lseek(a as c_int, b as off_t, c as c_int),
         libc::SYS_ftruncate if ours => c_long::from(super::data::ftruncate(a as c_int, b as off_t)),

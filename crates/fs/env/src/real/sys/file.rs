@@ -14,6 +14,13 @@ pub fn open(dir: RawFd, path: &CStr, flags: i32) -> io::Result<Fd> {
     retry(|| unsafe { call!(SYS_openat, dir, path.as_ptr(), flags | ALWAYS, 0) }).map(Fd::from_call)
 }
 
+/// Opens `path` relative to the working directory; `mode` is for a new file.
+pub fn open_path(path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
+    // SAFETY: `path` is a C string.
+    retry(|| unsafe { call!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | ALWAYS, mode) })
+        .map(Fd::from_call)
+}
+
 /// Opens `path` beneath `dir`, without following symbolic links in any component.
 pub fn open_beneath(dir: RawFd, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
     // SAFETY: zeros are a valid `open_how`.
@@ -112,14 +119,19 @@ pub fn statx(fd: &Fd) -> io::Result<libc::statx> {
     Ok(meta)
 }
 
-/// Returns all attributes of a name, without following a symbolic link in the last component.
-pub fn statx_at(dir: RawFd, path: &CStr) -> io::Result<libc::statx> {
+/// Returns all attributes of a name; `follow` says whether to follow a symbolic link in the last component.
+pub fn statx_at(dir: RawFd, path: &CStr, follow: bool) -> io::Result<libc::statx> {
     // SAFETY: zeros are a valid `statx`.
     let mut meta: libc::statx = unsafe { std::mem::zeroed() };
-    let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_BASIC_STATS);
+    let (flags, mask) = (link_flag(follow), libc::STATX_BASIC_STATS);
     // SAFETY: `path` is a C string and `meta` is valid for writes.
     retry(|| unsafe { call!(SYS_statx, dir, path.as_ptr(), flags, mask, &raw mut meta) })?;
     Ok(meta)
+}
+
+/// Returns the flag of calls on a name that says whether to follow a symbolic link in the last component.
+const fn link_flag(follow: bool) -> i32 {
+    if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }
 }
 
 /// Returns the figures of the file system.
@@ -217,17 +229,75 @@ pub fn unlink_at(dir: RawFd, name: &CStr) -> io::Result<()> {
     retry(|| unsafe { call!(SYS_unlinkat, dir, name.as_ptr(), 0) }).map(drop)
 }
 
+/// Removes an empty folder, by its path from the working directory.
+pub fn rmdir_path(path: &CStr) -> io::Result<()> {
+    // SAFETY: `path` is a C string.
+    retry(|| unsafe { call!(SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), libc::AT_REMOVEDIR) }).map(drop)
+}
+
 /// Renames a file and replaces an existing one.
 pub fn rename(from: (&Fd, &CStr), to: (&Fd, &CStr)) -> io::Result<()> {
+    rename_at((from.0.0, from.1), (to.0.0, to.1))
+}
+
+/// Renames a file relative to folder descriptors (`AT_FDCWD`: the working directory) and replaces an existing one.
+pub fn rename_at(from: (RawFd, &CStr), to: (RawFd, &CStr)) -> io::Result<()> {
     let ((from_dir, from), (to_dir, to)) = (from, to);
     // SAFETY: both names are C strings.
-    retry(|| unsafe { call!(SYS_renameat2, from_dir.0, from.as_ptr(), to_dir.0, to.as_ptr(), 0) }).map(drop)
+    retry(|| unsafe { call!(SYS_renameat2, from_dir, from.as_ptr(), to_dir, to.as_ptr(), 0) }).map(drop)
 }
 
 /// Creates a folder that only this user can enter.
 pub fn mkdir(dir: &Fd, name: &CStr) -> io::Result<()> {
+    mkdir_at(dir.0, name, 0o700)
+}
+
+/// Creates a folder relative to a folder descriptor (`AT_FDCWD`: the working directory).
+pub fn mkdir_at(dir: RawFd, name: &CStr, mode: u32) -> io::Result<()> {
     // SAFETY: `name` is a C string.
-    retry(|| unsafe { call!(SYS_mkdirat, dir.0, name.as_ptr(), 0o700) }).map(drop)
+    retry(|| unsafe { call!(SYS_mkdirat, dir, name.as_ptr(), mode) }).map(drop)
+}
+
+/// Creates a symbolic link at `path`, relative to the working directory.
+pub fn symlink_path(target: &CStr, path: &CStr) -> io::Result<()> {
+    // SAFETY: both are C strings.
+    retry(|| unsafe { call!(SYS_symlinkat, target.as_ptr(), libc::AT_FDCWD, path.as_ptr()) }).map(drop)
+}
+
+/// Returns the target of the symbolic link at `path`, relative to the working directory.
+pub fn readlink_path(path: &CStr) -> io::Result<Vec<u8>> {
+    let mut target = vec![0_u8; libc::PATH_MAX as usize];
+    let (start, room) = (target.as_mut_ptr(), target.len());
+    // SAFETY: `path` is a C string, and the kernel writes at most `room` bytes.
+    let len = retry(|| unsafe { call!(SYS_readlinkat, libc::AT_FDCWD, path.as_ptr(), start, room) })?;
+    target.truncate(len);
+    Ok(target)
+}
+
+/// Cuts or extends the file at `path`, relative to the working directory.
+pub fn truncate_path(path: &CStr, len: u64) -> io::Result<()> {
+    // SAFETY: `path` is a C string.
+    retry(|| unsafe { call!(SYS_truncate, path.as_ptr(), len) }).map(drop)
+}
+
+/// Sets the permission bits of the file at `path`, relative to the working directory. Follows symbolic links.
+pub fn chmod_path(path: &CStr, mode: u32) -> io::Result<()> {
+    // SAFETY: `path` is a C string.
+    retry(|| unsafe { call!(SYS_fchmodat, libc::AT_FDCWD, path.as_ptr(), mode) }).map(drop)
+}
+
+/// Sets owner and group of the file at `path`, relative to the working directory; `u32::MAX` keeps one.
+pub fn chown_path(path: &CStr, uid: u32, gid: u32, follow: bool) -> io::Result<()> {
+    let flags = link_flag(follow);
+    // SAFETY: `path` is a C string.
+    retry(|| unsafe { call!(SYS_fchownat, libc::AT_FDCWD, path.as_ptr(), uid, gid, flags) }).map(drop)
+}
+
+/// Sets the times of last access and change of the file at `path`, relative to the working directory.
+pub fn utimens_path(path: &CStr, times: [libc::timespec; 2], follow: bool) -> io::Result<()> {
+    let flags = link_flag(follow);
+    // SAFETY: `path` is a C string; `times` is read before the call returns.
+    retry(|| unsafe { call!(SYS_utimensat, libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), flags) }).map(drop)
 }
 
 /// Locks an open file description.

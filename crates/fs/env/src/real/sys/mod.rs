@@ -74,6 +74,19 @@ impl Fd {
         reserved::set(lifted.0);
         lifted
     }
+
+    /// Closes the descriptor, and returns what the file system reports.
+    pub fn close(self) -> io::Result<()> {
+        let number = self.0;
+        std::mem::forget(self);
+        reserved::clear(number);
+        // SAFETY: this process owns the number and does not use it afterwards.
+        match unsafe { call!(SYS_close, number) } {
+            // The kernel has closed it.
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
+            result => result.map(drop),
+        }
+    }
 }
 
 impl AsRawFd for Fd {

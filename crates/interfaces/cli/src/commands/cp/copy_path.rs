@@ -1,59 +1,57 @@
-//! The two locations of a copy, local and Weft: paths and attributes.
+//! The two locations of a copy, on the host and on Weft: paths and attributes.
 
 use super::Copy;
 use crate::commands::session::{base_name, join, why};
 use crate::commands::{bytes, posix};
 use crate::failure::Failure;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
-use weft_core::{FileId, Timestamp};
+use std::path::PathBuf;
+use weft_client::{Error, FileSystem, HostOrWeftPath, HostPath};
+use weft_core::FileId;
 use weft_env::real::block_on;
-use weft_wire::meta::{FileType, InodePath, SetAttr, SetTime};
-
-/// A path on either side.
-#[derive(Clone)]
-pub(super) enum CopyPath {
-    Weft(String),
-    Local(PathBuf),
-}
+use weft_wire::meta::{Attr, InodePath, SetAttr, SetTime};
 
 /// An existing file.
 pub(super) struct ExistingFile {
-    pub(super) kind: FileType,
-    pub(super) size: u64,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) mtime: Timestamp,
-    pub(super) atime: Timestamp,
-    /// Number of names.
-    pub(super) links: u64,
+    pub(super) attr: Attr,
     pub(super) id: Id,
 }
 
 /// Identity of a file, independent of its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Id {
-    Weft(FileId),
-    /// Device and inode number.
-    Local(u64, u64),
+pub(super) struct Id {
+    /// Device number of the host's file system; 0 on Weft.
+    device: u64,
+    file: FileId,
 }
 
-pub(super) fn below(location: &CopyPath, name: &str) -> CopyPath {
+/// Returns a path below the mount of Weft.
+pub(super) fn on_weft(inside: &str) -> HostOrWeftPath {
+    HostOrWeftPath::Weft(InodePath::from_root(bytes::bytes(inside), true))
+}
+
+/// Returns a path of the host.
+pub(super) fn on_host(path: PathBuf) -> HostOrWeftPath {
+    HostOrWeftPath::Host(HostPath { path, follow: true })
+}
+
+/// Returns the text of a path below the mount of Weft.
+pub(super) fn inside(at: &InodePath) -> String {
+    bytes::text(&at.path)
+}
+
+pub(super) fn below(location: &HostOrWeftPath, name: &str) -> HostOrWeftPath {
     match location {
-        CopyPath::Weft(path) => CopyPath::Weft(join(path, name)),
-        CopyPath::Local(path) => CopyPath::Local(path.join(bytes::local(name))),
+        HostOrWeftPath::Weft(at) => on_weft(&join(&inside(at), name)),
+        HostOrWeftPath::Host(at) => on_host(at.path.join(bytes::local(name))),
     }
 }
 
 /// Returns the last name, also of `.` and `dir/..`.
-pub(super) fn name(location: &CopyPath) -> String {
+pub(super) fn name(location: &HostOrWeftPath) -> String {
     match location {
-        CopyPath::Weft(path) => base_name(path).to_owned(),
-        CopyPath::Local(path) => {
+        HostOrWeftPath::Weft(at) => base_name(&inside(at)).to_owned(),
+        HostOrWeftPath::Host(HostPath { path, .. }) => {
             let real = path.file_name().map(ToOwned::to_owned);
             let real = real.or_else(|| path.canonicalize().ok()?.file_name().map(ToOwned::to_owned));
             bytes::text(real.unwrap_or_default().as_bytes())
@@ -61,133 +59,95 @@ pub(super) fn name(location: &CopyPath) -> String {
     }
 }
 
-pub(super) fn inode_path(inside: &str, follow: bool) -> InodePath {
-    InodePath::from_root(bytes::bytes(inside), follow)
-}
-
 /// Returns the directory of a path, or `None` at the top.
-pub(super) fn above(location: &CopyPath) -> Option<CopyPath> {
+pub(super) fn above(location: &HostOrWeftPath) -> Option<HostOrWeftPath> {
     match location {
-        CopyPath::Weft(path) => {
+        HostOrWeftPath::Weft(at) => {
+            let path = inside(at);
             let path = path.trim_end_matches('/');
-            (!path.is_empty())
-                .then(|| CopyPath::Weft(path.rsplit_once('/').map_or("", |(above, _)| above).to_owned()))
+            (!path.is_empty()).then(|| on_weft(path.rsplit_once('/').map_or("", |(above, _)| above)))
         }
-        CopyPath::Local(path) => {
-            let path = std::path::absolute(path).ok()?;
-            path.parent().map(|above| CopyPath::Local(above.to_owned()))
+        HostOrWeftPath::Host(at) => {
+            let path = std::path::absolute(&at.path).ok()?;
+            path.parent().map(|above| on_host(above.to_owned()))
         }
     }
 }
 
 impl Copy<'_> {
-    pub(super) fn shown(&self, location: &CopyPath) -> String {
+    pub(super) fn shown(&self, location: &HostOrWeftPath) -> String {
         match location {
-            CopyPath::Weft(path) => self.weft.shown(path),
-            CopyPath::Local(path) => path.display().to_string(),
+            HostOrWeftPath::Weft(at) => self.weft.shown(&inside(at)),
+            HostOrWeftPath::Host(at) => at.path.display().to_string(),
         }
     }
 
-    pub(super) fn local(&self, path: &Path, error: &std::io::Error) -> Failure {
-        let why = error.raw_os_error().map_or_else(|| error.to_string(), posix);
-        Failure::new(path.display(), why)
+    pub(super) fn failure(&self, location: &HostOrWeftPath, error: &Error) -> Failure {
+        Failure::new(self.shown(location), why(error))
     }
 
-    pub(super) fn find(&self, location: &CopyPath, follow: bool) -> Result<ExistingFile, Failure> {
+    /// Calls `ask` with a path. On Weft, follows symbolic links with absolute targets under the mount.
+    pub(super) fn at<T>(
+        &self,
+        location: &HostOrWeftPath,
+        follow: bool,
+        ask: impl Fn(&HostOrWeftPath) -> weft_client::Result<T>,
+    ) -> Result<T, Failure> {
+        match location {
+            HostOrWeftPath::Weft(at) => {
+                self.weft.at(&inside(at), follow, |place| ask(&HostOrWeftPath::Weft(place.clone())))
+            }
+            HostOrWeftPath::Host(_) => {
+                ask(&location.following(follow)).map_err(|error| self.failure(location, &error))
+            }
+        }
+    }
+
+    pub(super) fn find(&self, location: &HostOrWeftPath, follow: bool) -> Result<ExistingFile, Failure> {
         match self.look_at(location, follow)? {
             Some(found) => Ok(found),
             None => Err(Failure::new(self.shown(location), posix(libc::ENOENT))),
         }
     }
 
-    pub(super) fn look(&self, location: &CopyPath) -> Result<Option<ExistingFile>, Failure> {
+    pub(super) fn look(&self, location: &HostOrWeftPath) -> Result<Option<ExistingFile>, Failure> {
         self.look_at(location, true)
     }
 
-    pub(super) fn look_at(&self, location: &CopyPath, follow: bool) -> Result<Option<ExistingFile>, Failure> {
-        match location {
-            CopyPath::Weft(path) => {
-                let Some(known) = self.weft.look(path, follow)? else { return Ok(None) };
-                // The copy needs the exact size.
-                let attr = known.exact().map_err(|error| Failure::new(self.shown(location), why(&error)))?;
-                Ok(Some(ExistingFile {
-                    kind: attr.kind,
-                    size: attr.size.0,
-                    mode: attr.mode,
-                    uid: attr.uid,
-                    gid: attr.gid,
-                    mtime: attr.mtime,
-                    atime: attr.atime,
-                    links: u64::from(attr.nlink),
-                    id: Id::Weft(attr.file),
-                }))
+    pub(super) fn look_at(
+        &self,
+        location: &HostOrWeftPath,
+        follow: bool,
+    ) -> Result<Option<ExistingFile>, Failure> {
+        let known = match block_on(self.files.stat(&location.following(follow))) {
+            Err(error) if error.errno() == libc::ENOENT => return Ok(None),
+            Err(Error::ExternalLink { .. }) => {
+                self.at(location, follow, |place| block_on(self.files.stat(place)))?
             }
-            CopyPath::Local(path) => {
-                let meta = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
-                let meta = match meta {
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-                    meta => meta.map_err(|error| self.local(path, &error))?,
-                };
-                let kind = match meta.file_type() {
-                    kind if kind.is_dir() => FileType::Directory,
-                    kind if kind.is_symlink() => FileType::Symlink,
-                    kind if kind.is_file() => FileType::Regular,
-                    _ => FileType::Fifo,
-                };
-                let time = |seconds, nanos: i64| Timestamp::from_parts(seconds, nanos as u32);
-                Ok(Some(ExistingFile {
-                    kind,
-                    size: meta.len(),
-                    mode: meta.mode() & 0o7777,
-                    uid: meta.uid(),
-                    gid: meta.gid(),
-                    mtime: time(meta.mtime(), meta.mtime_nsec()),
-                    atime: time(meta.atime(), meta.atime_nsec()),
-                    links: meta.nlink(),
-                    id: Id::Local(meta.dev(), meta.ino()),
-                }))
-            }
-        }
+            known => known.map_err(|error| self.failure(location, &error))?,
+        };
+        let device = known.device;
+        // The copy needs the exact size.
+        let attr = known.exact().map_err(|error| self.failure(location, &error))?;
+        Ok(Some(ExistingFile { id: Id { device, file: attr.file }, attr }))
     }
 
     /// Sets the mode, and times and owners if requested.
-    pub(super) fn attributes(&self, location: &CopyPath, found: &ExistingFile) -> Result<(), Failure> {
+    pub(super) fn attributes(&self, location: &HostOrWeftPath, found: &ExistingFile) -> Result<(), Failure> {
         // SAFETY: geteuid has no preconditions and cannot fail.
         let root = unsafe { libc::geteuid() } == 0;
-        let keep = self.options.preserve;
-        match location {
-            CopyPath::Weft(path) => {
-                let set = SetAttr {
-                    mode: Some(found.mode),
-                    uid: (keep && root).then_some(found.uid),
-                    gid: (keep && root).then_some(found.gid),
-                    atime: keep.then_some(SetTime::At(found.atime)),
-                    mtime: keep.then_some(SetTime::At(found.mtime)),
-                };
-                block_on(self.weft.client.set_attr(&inode_path(path, true), set))
-                    .map(drop)
-                    .map_err(|error| Failure::new(self.shown(location), why(&error)))
-            }
-            CopyPath::Local(path) => {
-                let io = |error: std::io::Error| self.local(path, &error);
-                if keep && root {
-                    std::os::unix::fs::chown(path, Some(found.uid), Some(found.gid)).map_err(io)?;
-                }
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(found.mode)).map_err(io)?;
-                if keep {
-                    let time = |at: Timestamp| {
-                        let (seconds, nanos) = at.parts();
-                        let whole = Duration::from_secs(seconds.unsigned_abs());
-                        let second = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
-                        second + Duration::from_nanos(nanos.into())
-                    };
-                    let times = std::fs::FileTimes::new()
-                        .set_accessed(time(found.atime))
-                        .set_modified(time(found.mtime));
-                    File::open(path).and_then(|file| file.set_times(times)).map_err(io)?;
-                }
-                Ok(())
-            }
-        }
+        let (keep, found) = (self.options.preserve, &found.attr);
+        let set = SetAttr {
+            mode: Some(found.mode),
+            uid: (keep && root).then_some(found.uid),
+            gid: (keep && root).then_some(found.gid),
+            atime: keep.then_some(SetTime::At(found.atime)),
+            mtime: keep.then_some(SetTime::At(found.mtime)),
+        };
+        self.set_attr(&location.following(true), set)
+    }
+
+    pub(super) fn set_attr(&self, location: &HostOrWeftPath, set: SetAttr) -> Result<(), Failure> {
+        block_on(self.files.set_attr(location, set)).map_err(|error| self.failure(location, &error))
     }
 }

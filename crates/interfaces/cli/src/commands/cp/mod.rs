@@ -5,21 +5,21 @@ mod copy_path;
 mod progress;
 mod temporary;
 
-use super::session::{Weft, why};
+use super::session::Weft;
 use super::{bytes, posix};
 use crate::failure::Failure;
 use clap::Args;
 use content::Open;
-use copy_path::{CopyPath, ExistingFile, Id, above, below, inode_path, name};
+use copy_path::{ExistingFile, Id, above, below, name, on_host, on_weft};
 use indicatif::ProgressBar;
 use progress::bar;
 use temporary::Temporaries;
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use weft_env::real::block_on;
+use weft_client::{FileSystem, HostFs, HostOrWeftFs, HostOrWeftPath};
+use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::{FileType, LayoutSpec, RuledDirectory};
 
 const AFTER: &str = "\
@@ -62,11 +62,11 @@ impl Cp {
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
         let location = |path: &String| match weft.strip(path) {
-            Some(inside) => CopyPath::Weft(inside.trim_end_matches('/').to_owned()),
-            None => CopyPath::Local(bytes::local(path)),
+            Some(inside) => on_weft(inside.trim_end_matches('/')),
+            None => on_host(bytes::local(path)),
         };
         let locations: Vec<_> = self.paths.iter().map(location).collect();
-        if !locations.iter().any(|location| matches!(location, CopyPath::Weft(_))) {
+        if !locations.iter().any(|location| matches!(location, HostOrWeftPath::Weft(_))) {
             return Err(Failure::misuse(
                 "cp",
                 format!("none of the paths is under {}", weft.cluster.mount.display()),
@@ -75,9 +75,11 @@ impl Cp {
         }
         let Some((to, from)) = locations.split_last() else { unreachable!("at least two") };
         let temporaries = Temporaries::default();
-        temporaries.remove_on_signals(&weft.client);
+        let files = HostOrWeftFs::new(HostFs::new(RealEnv::new()), Some(weft.client.clone()));
+        temporaries.remove_on_signals(&files);
         let copy = Copy {
             weft: &weft,
+            files,
             options: &self,
             bar: bar(self.quiet),
             failed: AtomicBool::new(false),
@@ -85,7 +87,7 @@ impl Cp {
             temporaries,
             rules: Mutex::new(None),
         };
-        let into = copy.look(to)?.is_some_and(|found| found.kind == FileType::Directory);
+        let into = copy.look(to)?.is_some_and(|found| found.attr.kind == FileType::Directory);
         if from.len() > 1 && !into {
             return Err(Failure::misuse(copy.shown(to), "several sources need a directory as destination"));
         }
@@ -100,6 +102,7 @@ impl Cp {
 
 struct Copy<'a> {
     weft: &'a Weft,
+    files: HostOrWeftFs,
     options: &'a Cp,
     bar: ProgressBar,
     failed: AtomicBool,
@@ -120,10 +123,10 @@ impl Copy<'_> {
     }
 
     /// Copies one source of the command line.
-    fn one(&self, from: &CopyPath, to: &CopyPath) -> Result<(), Failure> {
+    fn one(&self, from: &HostOrWeftPath, to: &HostOrWeftPath) -> Result<(), Failure> {
         let follow = !self.options.recursive;
         let found = self.find(from, follow)?;
-        if found.kind == FileType::Directory && self.options.recursive {
+        if found.attr.kind == FileType::Directory && self.options.recursive {
             self.check_apart(from, to, &found)?;
         }
         *self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
@@ -131,7 +134,12 @@ impl Copy<'_> {
     }
 
     /// Refuses to copy a directory into itself, which would never end.
-    fn check_apart(&self, from: &CopyPath, to: &CopyPath, found: &ExistingFile) -> Result<(), Failure> {
+    fn check_apart(
+        &self,
+        from: &HostOrWeftPath,
+        to: &HostOrWeftPath,
+        found: &ExistingFile,
+    ) -> Result<(), Failure> {
         let mut way = Some(to.clone());
         while let Some(directory) = way {
             if self.look(&directory)?.is_some_and(|there| there.id == found.id) {
@@ -142,13 +150,13 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn refuse_itself(&self, from: &CopyPath) -> Failure {
+    fn refuse_itself(&self, from: &HostOrWeftPath) -> Failure {
         Failure::new(self.shown(from), "a directory cannot be copied into itself")
     }
 
-    fn any(&self, from: &CopyPath, to: &CopyPath, follow: bool) -> Result<(), Failure> {
+    fn any(&self, from: &HostOrWeftPath, to: &HostOrWeftPath, follow: bool) -> Result<(), Failure> {
         let found = self.find(from, follow)?;
-        match found.kind {
+        match found.attr.kind {
             FileType::Directory if self.options.recursive => self.directory(from, to, &found),
             FileType::Directory => Err(Failure::new(self.shown(from), "this is a directory")
                 .remedy("-r copies it with its contents")),
@@ -158,68 +166,39 @@ impl Copy<'_> {
         }
     }
 
-    fn directory(&self, from: &CopyPath, to: &CopyPath, found: &ExistingFile) -> Result<(), Failure> {
+    fn directory(
+        &self,
+        from: &HostOrWeftPath,
+        to: &HostOrWeftPath,
+        found: &ExistingFile,
+    ) -> Result<(), Failure> {
         // A symbolic link may have led into the source. The copy then meets the destination again.
         if *self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner) == Some(found.id) {
             return Err(self.refuse_itself(from));
         }
-        match to {
-            CopyPath::Weft(path) => {
-                match block_on(self.weft.client.mkdir(&inode_path(path, false), found.mode | 0o700)) {
-                    Err(error) if error.errno() != libc::EEXIST => {
-                        return Err(Failure::new(self.shown(to), why(&error)));
-                    }
-                    _ => {}
-                }
-            }
-            CopyPath::Local(path) => match std::fs::create_dir(path) {
-                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                    return Err(self.local(path, &error));
-                }
-                _ => {}
-            },
+        match block_on(self.files.mkdir(&to.following(false), found.attr.mode | 0o700)) {
+            Err(error) if error.errno() != libc::EEXIST => return Err(self.failure(to, &error)),
+            _ => {}
         }
         if self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_none() {
             *self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
                 self.look(to)?.map(|made| made.id);
         }
-        let mut names = Vec::new();
-        match from {
-            CopyPath::Weft(path) => self.weft.list(path, false, |entry| {
-                names.push(bytes::text(&entry.name));
-                Ok(())
-            })?,
-            CopyPath::Local(path) => {
-                for entry in std::fs::read_dir(path).map_err(|error| self.local(path, &error))? {
-                    let entry = entry.map_err(|error| self.local(path, &error))?;
-                    names.push(bytes::text(entry.file_name().as_bytes()));
-                }
-            }
-        }
-        for name in names {
+        for name in self.at(from, true, |place| block_on(self.files.read_dir(place)))? {
+            let name = bytes::text(&name);
             self.print_error(self.any(&below(from, &name), &below(to, &name), false));
         }
         self.attributes(to, found)
     }
 
-    fn link(&self, from: &CopyPath, to: &CopyPath) -> Result<(), Failure> {
-        let target = match from {
-            CopyPath::Weft(path) => block_on(self.weft.client.readlink(&inode_path(path, false)))
-                .map_err(|error| Failure::new(self.shown(from), why(&error)))?,
-            CopyPath::Local(path) => {
-                use std::os::unix::ffi::OsStringExt;
-                std::fs::read_link(path)
-                    .map_err(|error| self.local(path, &error))?
-                    .into_os_string()
-                    .into_vec()
-            }
-        };
+    fn link(&self, from: &HostOrWeftPath, to: &HostOrWeftPath) -> Result<(), Failure> {
+        let target = self.readlink(from)?;
         // A link replaces anything but a directory, like a file.
         if let Some(old) = self.look_at(to, false)? {
             if self.options.no_clobber {
                 return Ok(());
             }
-            if old.kind == FileType::Directory {
+            if old.attr.kind == FileType::Directory {
                 return Err(Failure::new(self.shown(to), posix(libc::EEXIST)));
             }
         }
@@ -228,7 +207,7 @@ impl Copy<'_> {
         temporary.name()
     }
 
-    fn file(&self, from: &CopyPath, to: &CopyPath, found: &ExistingFile) -> Result<(), Failure> {
+    fn file(&self, from: &HostOrWeftPath, to: &HostOrWeftPath, found: &ExistingFile) -> Result<(), Failure> {
         let there = self.look(to)?;
         // The same file under another name, or by a link: opening it for writing would truncate it.
         if there.as_ref().is_some_and(|there| there.id == found.id) {
@@ -238,14 +217,14 @@ impl Copy<'_> {
             return Ok(());
         }
         self.bar.set_message(self.shown(to));
-        self.bar.inc_length(found.size);
+        self.bar.inc_length(found.attr.size.0);
         let source = self.open(from, None)?;
         let Some(real) = self.replaced(to, there.as_ref())? else {
             return self.in_place(from, to, &source, found);
         };
         let spec = self.layout_of(&real, there.is_some())?;
         let temporary = self.temporary(real);
-        let made = self.open(&temporary.location, Some((found.mode, &spec))).and_then(|target| {
+        let made = self.open(&temporary.location, Some((found.attr.mode, &spec))).and_then(|target| {
             there.as_ref().map_or(Ok(()), |old| self.pass_on(&temporary.location, old)).map(|()| target)
         });
         let target = match made {
@@ -259,7 +238,7 @@ impl Copy<'_> {
                 made.map_err(|failure| failure.with(&self.shown(&temporary.location), &self.shown(to)))?
             }
         };
-        self.bytes(from, to, &source, &target, found.size)?;
+        self.bytes(from, to, &source, &target, found.attr.size.0)?;
         let failed = |why: String| Failure::new(self.shown(to), why);
         if there.is_some() {
             // The new file replaces the old one, so it must be durable first.
@@ -275,13 +254,13 @@ impl Copy<'_> {
     /// Overwrites the file that has the name, which loses its bytes at once.
     fn in_place(
         &self,
-        from: &CopyPath,
-        to: &CopyPath,
+        from: &HostOrWeftPath,
+        to: &HostOrWeftPath,
         source: &Open,
         found: &ExistingFile,
     ) -> Result<(), Failure> {
-        let target = self.open(to, Some((found.mode, &LayoutSpec::default())))?;
-        self.bytes(from, to, source, &target, found.size)?;
+        let target = self.open(to, Some((found.attr.mode, &LayoutSpec::default())))?;
+        self.bytes(from, to, source, &target, found.attr.size.0)?;
         target.close().map_err(|why| Failure::new(self.shown(to), why))?;
         if self.options.preserve { self.attributes(to, found) } else { Ok(()) }
     }
