@@ -239,8 +239,15 @@ def reached(row, against, target):
     return f"{ratio:.2f} ({'at least' if ratio >= target else 'MISSED'} {target:g})", ratio < target
 
 
+def shown(value):
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def speed(row):
-    return f"{row['median_mib_per_s']:,.0f} ({min(row['mib_per_s']):,.0f} to {max(row['mib_per_s']):,.0f})" if row else ""
+    """Returns the median speed with the lowest and highest one as text."""
+    if not row:
+        return ""
+    return f"{shown(row['median_mib_per_s'])} ({shown(min(row['mib_per_s']))} to {shown(max(row['mib_per_s']))})"
 
 
 def print_table(rows):

@@ -48,7 +48,7 @@ static inline int report(const char *what, double bytes, const double *times, ui
     MPI_Allreduce(&wrong, &all_wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0) {
         const char *const names[2] = {"write", "read"};
-        printf("%s: %d ranks, %s, %.1f MiB:", program, ranks, what, bytes / 1048576);
+        printf("%s: %d ranks, %s, %.3f MiB:", program, ranks, what, bytes / 1048576);
         for (int i = 0; i < 2; i++)
             if (slowest[i] > 0) printf(" %s %.4f s %.1f MiB/s,", names[i], slowest[i], bytes / 1048576 / slowest[i]);
         printf(" %s\n", !checked ? "not checked" : all_wrong ? "WRONG BYTES" : "every byte is right");

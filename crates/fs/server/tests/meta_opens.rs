@@ -565,7 +565,10 @@ fn opens_outside_of_a_job_wait_for_its_delegates() {
             .expect("a task");
             assert!(recalled(stranger.ask(request).await), "{name}: acknowledged");
         }
-        assert!(matches!(outside.change(truncate).await, MetaReply::Truncate { .. }), "it is open");
+        assert!(
+            matches!(outside.change(truncate.clone()).await, MetaReply::OpenFirst),
+            "also while it is open"
+        );
 
         // While a stranger has the file open, no delegate of a job may cache it.
         let mut late = Peer::of_job(&service, 6, user(0), job);
@@ -575,6 +578,7 @@ fn opens_outside_of_a_job_wait_for_its_delegates() {
         let (handle, opened) = outside.open("f", READ).await.expect("exists");
         assert!(!opened.must_recall);
         assert!(recalled(outside.ask(MetaRequest::AwaitRecall { handle }).await));
+        assert!(matches!(outside.change(truncate).await, MetaReply::Truncate { .. }), "nobody caches it");
         // After the last open outside, it may cache again.
         outside.gone().await;
         of_other.gone().await;

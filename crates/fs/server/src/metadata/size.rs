@@ -37,13 +37,9 @@ impl Op<'_> {
                     NodeKind::Regular => require(self.caller, &inode, WRITE)?,
                     _ => return Err(Errno::EINVAL.into()),
                 }
-                let opens = self.core.opens.lock();
-                if !opens.is_held_by(file, self.session)
-                    && !opens.delegates_of_others(file, self.job).is_empty()
-                {
+                if !self.core.opens.lock().delegates_of_others(file, self.job).is_empty() {
                     return Ok((MetaReply::OpenFirst, Urgency::Lazy));
                 }
-                drop(opens);
                 (file, inode)
             }
         };
