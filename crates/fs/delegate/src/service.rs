@@ -217,61 +217,63 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             true => Some(self.underlying.open(&source, attached, needs_writer, &name).await),
             false => None,
         };
-        let mut guard = self.state.lock();
-        let mut is_recalled = false;
-        if opened.is_some() {
-            guard.opening.remove(&file);
-            is_recalled = guard.recalled.remove(&file);
-            self.wake(&guard);
-        }
-        let may_cache = |handle: &Arc<U::File>| self.underlying.may_cache(handle);
-        let handle =
-            opened.transpose().map_err(|error| self.failed("opening for a rank", &error))?.map(Arc::new);
-        let state = &mut *guard;
-        state.pages.of(page_len);
-        let generation = state.last_generation.max(self.env.now().0) + 1;
-        let is_shared = is_recalled || handle.as_ref().is_some_and(|handle| !may_cache(handle));
-        let open = state.files.entry(file).or_insert_with(|| {
-            state.last_generation = generation;
-            OpenFile {
-                name,
-                page_len,
-                opens: BTreeMap::new(),
-                reader: None,
-                writer: None,
-                is_shared_outside: is_shared,
-                holds: Vec::new(),
-                failures: 0,
-                failures_seen: 0,
-                last_failure: None,
-                generation: HomeGeneration(generation),
-                home_generations: BTreeMap::new(),
+        let (page_len, must_recall) = {
+            let mut guard = self.state.lock();
+            let mut is_recalled = false;
+            if opened.is_some() {
+                guard.opening.remove(&file);
+                is_recalled = guard.recalled.remove(&file);
+                self.wake(&guard);
             }
-        });
-        if let Some(handle) = handle {
-            // One that may write may be unable to read, for a program that opened the file for writing only.
-            if read && needs_reader {
-                open.reader = Some(Arc::clone(&handle));
+            let may_cache = |handle: &Arc<U::File>| self.underlying.may_cache(handle);
+            let handle =
+                opened.transpose().map_err(|error| self.failed("opening for a rank", &error))?.map(Arc::new);
+            let state = &mut *guard;
+            state.pages.of(page_len);
+            let generation = state.last_generation.max(self.env.now().0) + 1;
+            let is_shared = is_recalled || handle.as_ref().is_some_and(|handle| !may_cache(handle));
+            let open = state.files.entry(file).or_insert_with(|| {
+                state.last_generation = generation;
+                OpenFile {
+                    name,
+                    page_len,
+                    opens: BTreeMap::new(),
+                    reader: None,
+                    writer: None,
+                    is_shared_outside: is_shared,
+                    holds: Vec::new(),
+                    failures: 0,
+                    failures_seen: 0,
+                    last_failure: None,
+                    generation: HomeGeneration(generation),
+                    home_generations: BTreeMap::new(),
+                }
+            });
+            if let Some(handle) = handle {
+                // One that may write may be unable to read, for a program that opened the file for writing only.
+                if read && needs_reader {
+                    open.reader = Some(Arc::clone(&handle));
+                }
+                if write && needs_writer {
+                    open.writer = Some(handle);
+                }
             }
-            if write && needs_writer {
-                open.writer = Some(handle);
-            }
-        }
-        let failures_seen = open.failures;
-        let registration = open.opens.entry(session).or_insert(Registration {
-            read: false,
-            write: false,
-            opens: 0,
-            failures_seen,
-            last_page: None,
-            last_stride: 0,
-        });
-        registration.read |= read;
-        registration.write |= write;
-        registration.opens += 1;
-        let (page_len, must_recall) = (open.page_len, is_shared && !open.is_shared_outside);
-        state.sessions.entry(session).or_default().files.insert(file);
-        drop(guard);
+            let failures_seen = open.failures;
+            let registration = open.opens.entry(session).or_insert(Registration {
+                read: false,
+                write: false,
+                opens: 0,
+                failures_seen,
+                last_page: None,
+                last_stride: 0,
+            });
+            registration.read |= read;
+            registration.write |= write;
+            registration.opens += 1;
+            let found = (open.page_len, is_shared && !open.is_shared_outside);
+            state.sessions.entry(session).or_default().files.insert(file);
+            found
+        };
         if must_recall {
             self.recall(file).await;
         }

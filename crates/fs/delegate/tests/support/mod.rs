@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use weft_client::{
-    ClientOptions, Credentials, DelegatedFile, DelegatedSpec, Delegates, FileHandle, HostFile, JobMap, Key,
-    RankOf, Source,
+    ClientOptions, Credentials, DelegatedFile, DelegatedSpec, Delegates, FileHandle, HostFile,
+    HostOrWeftFile, JobMap, Key, RankOf, Source,
 };
 use weft_core::delegates::ownership::{FileNumber, Policy};
 use weft_core::{ByteLen, FileOffset, Nanos};
-use weft_delegate::{DelegateConfig, HostOrWeft, HostOrWeftFile, Recall, Recalls, Underlying};
+use weft_delegate::{DelegateConfig, HostOrWeft, Recall, Recalls, Underlying};
 use weft_env::sim::{Control, Sim, SimEnv, SimNotify, SimpleDisk};
 use weft_env::{Address, Dir, Env, Notify, OpenMode};
 use weft_server::{Hooks, ServerHandle};
