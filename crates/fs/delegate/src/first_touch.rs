@@ -8,7 +8,7 @@
 use crate::DelegateConfig;
 use crate::buffer::{Buffer, Destination, Source};
 use crate::late_unlocks::LateUnlocks;
-use crate::service::{Service, Transfer, stopped, total};
+use crate::service::{Service, Transfer, total};
 use crate::state::State;
 use crate::transfer::short_form;
 use crate::underlying::Underlying;
@@ -32,6 +32,8 @@ const PEER_TIMEOUT: Nanos = Nanos::from_s(600);
 /// Time for which a request repeats the attempt to connect to another delegate. A request may meet several dead ones, one
 /// after another, and its rank learns of them within 3 s.
 const RETRY_FOR: Nanos = Nanos::from_ms(250);
+/// Longest time for which a request of another delegate waits for page locks before the delegate repeats it.
+const LOCK_WAIT: Nanos = Nanos::from_s(1);
 /// Attempts of a request whose grants were old.
 const ATTEMPTS_MAX: u32 = 16;
 
@@ -99,7 +101,28 @@ struct Owned {
 enum Attempt {
     Done(DelegateReply),
     OldGrant,
+    NotOpen { delegate: u32 },
+}
+
+/// Outcome of a request for page locks.
+enum Locked {
+    /// Owners of the pages, and the generation of the file at this home.
+    Granted(Vec<u32>, HomeGeneration),
     NotOpen,
+    /// The operation still waits, or its locks were dropped.
+    Waiting,
+}
+
+/// Reason why pages could not be locked.
+enum LockFailure {
+    NotOpen { delegate: u32 },
+    Failed(Error),
+}
+
+impl From<Error> for LockFailure {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl<E: Env, U: Underlying<E>> Service<E, U> {
@@ -136,7 +159,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         file: FileNumber,
         parts: &[PagePart],
         exclusive: bool,
-    ) -> Result<Option<BTreeMap<PageIndex, Owned>>, Error> {
+    ) -> Result<BTreeMap<PageIndex, Owned>, LockFailure> {
         let mut pages: Vec<PageIndex> = parts.iter().map(|part| part.page).collect();
         pages.sort_unstable();
         pages.dedup();
@@ -149,20 +172,27 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         for run in runs {
             let at = home_of(run[0]);
             let locked = match at == self.config.settings.index {
-                true => self.lock_here((holder, None), at, file, run, exclusive).await?,
-                false => {
-                    peers.locks.lock_pages(DelegateIndex(at), holder, file, run.to_vec(), exclusive).await?
-                }
+                true => match self.lock_here((holder, None), at, file, run, exclusive).await? {
+                    Locked::Granted(owners, generation) => Some((owners, generation)),
+                    Locked::NotOpen => None,
+                    Locked::Waiting => {
+                        const WHY: &str = "page locks of an operation were dropped while it waited";
+                        return Err(Error::Misuse { errno: Errno::EIO, why: WHY }.into());
+                    }
+                },
+                false => peers.locks.lock_pages(DelegateIndex(at), holder, file, run, exclusive).await?,
             };
-            let Some((owners, generation)) = locked else { return Ok(None) };
+            let Some((owners, generation)) = locked else {
+                return Err(LockFailure::NotOpen { delegate: at });
+            };
             if owners.len() != run.len() || owners.iter().any(|owner| *owner >= self.delegates()) {
                 const WHY: &str = "the home of pages names owners that the job does not have";
-                return Err(Error::Misuse { errno: Errno::EPROTO, why: WHY });
+                return Err(Error::Misuse { errno: Errno::EPROTO, why: WHY }.into());
             }
             let grant = Grant { home: at, generation };
             owned.extend(run.iter().zip(owners).map(|(page, owner)| (*page, Owned { owner, grant })));
         }
-        Ok(Some(owned))
+        Ok(owned)
     }
 
     /// Releases the locks of an operation at all homes that may have some.
@@ -202,17 +232,17 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
     ) -> DelegateReply {
         let peers = self.peers.as_ref().expect("there are other delegates");
         for _ in 0..ATTEMPTS_MAX {
-            let Some(parts) = self.parts_of(transfer) else { return DelegateReply::NotOpen };
+            let Some(parts) = self.parts_of(transfer) else { return self.not_open() };
             let holder = peers.new_holder();
             let attempt = match self.lock_all(peers, holder, transfer.file, &parts, exclusive).await {
-                Ok(Some(owned)) => operation(peers, &parts, &owned).await,
-                Ok(None) => Ok(Attempt::NotOpen),
-                Err(error) => Err(error),
+                Ok(owned) => operation(peers, &parts, &owned).await,
+                Err(LockFailure::NotOpen { delegate }) => Ok(Attempt::NotOpen { delegate }),
+                Err(LockFailure::Failed(error)) => Err(error),
             };
             self.unlock_all(peers, holder, transfer.file, &parts).await;
             match attempt {
                 Ok(Attempt::Done(reply)) => return reply,
-                Ok(Attempt::NotOpen) => return DelegateReply::NotOpen,
+                Ok(Attempt::NotOpen { delegate }) => return DelegateReply::NotOpen { delegate },
                 Ok(Attempt::OldGrant) => {}
                 Err(error) => return self.peer_failed(&error),
             }
@@ -247,7 +277,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 match peers.transfers.forward_write(index, transfer.file, &grants, &pieces).await? {
                     Forwarded::Done(_) => {}
                     Forwarded::OldGrant => return Ok(Attempt::OldGrant),
-                    Forwarded::NotOpen => return Ok(Attempt::NotOpen),
+                    Forwarded::NotOpen { delegate } => return Ok(Attempt::NotOpen { delegate }),
                 }
                 continue;
             }
@@ -262,7 +292,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 self.write_local(&local, &Source::Payload(&bytes)).await
             };
             if let Err(stop) = written {
-                return Ok(Attempt::Done(stopped(stop)));
+                return Ok(Attempt::Done(self.stopped(stop)));
             }
         }
         Ok(Attempt::Done(DelegateReply::Done))
@@ -302,7 +332,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 }
                 match self.read_local(&local, &mut Destination::Payload(&mut bytes)).await {
                     Ok(lens) => lens,
-                    Err(stop) => return Ok(Attempt::Done(stopped(stop))),
+                    Err(stop) => return Ok(Attempt::Done(self.stopped(stop))),
                 }
             } else {
                 let mut rest = bytes.slice_mut(0..total(&pieces) as usize);
@@ -317,7 +347,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 match peers.transfers.forward_read(index, transfer.file, &grants, list).await? {
                     Forwarded::Done(lens) => lens,
                     Forwarded::OldGrant => return Ok(Attempt::OldGrant),
-                    Forwarded::NotOpen => return Ok(Attempt::NotOpen),
+                    Forwarded::NotOpen { delegate } => return Ok(Attempt::NotOpen { delegate }),
                 }
             };
             let mut from = 0;
@@ -353,7 +383,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                     let mut state = self.state.lock();
                     let state = &mut *state;
                     let Some(open) = state.files.get_mut(&transfer.file) else {
-                        return Some(DelegateReply::NotOpen);
+                        return Some(self.not_open());
                     };
                     let known = open.home_generations.entry(*home).or_insert(*generation);
                     if *known > *generation {
@@ -385,12 +415,16 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
     ) -> DelegateReply {
         let (holder, session) = holder;
         match self.lock_here((holder, Some(session)), requester, file, pages, exclusive).await {
-            Ok(Some((owners, generation))) => DelegateReply::Locked { owners, generation },
-            Ok(None) => DelegateReply::NotOpen,
+            Ok(Locked::Granted(owners, generation)) => DelegateReply::Locked { owners, generation },
+            Ok(Locked::NotOpen) => self.not_open(),
+            Ok(Locked::Waiting) => DelegateReply::Busy,
             Err(error) => DelegateReply::Failed(WireError::new(Errno(error.errno()), error.to_string())),
         }
     }
 
+    /// Locks pages of this home. A request of another delegate (`session`) waits for [`LOCK_WAIT`] at most, after which
+    /// the delegate repeats it: while a request waits, nothing is received on its connection, and the end of the other
+    /// delegate passes unnoticed.
     async fn lock_here(
         &self,
         (holder, session): (HolderId, Option<SessionId>),
@@ -398,38 +432,43 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         file: FileNumber,
         pages: &[PageIndex],
         exclusive: bool,
-    ) -> Result<Option<(Vec<u32>, HomeGeneration)>, Error> {
+    ) -> Result<Locked, Error> {
         let mode = if exclusive { LockMode::Exclusive } else { LockMode::Shared };
+        let until = session.map(|_| self.env.now().saturating_add(LOCK_WAIT));
         for page in pages {
             let id = PageId::new(file, *page);
             let seen = self.changed.epoch();
             let is_granted = {
                 let mut state = self.state.lock();
                 if !state.files.contains_key(&file) {
-                    return Ok(None);
+                    return Ok(Locked::NotOpen);
                 }
                 if let Some(session) = session {
                     state.lock_holders.insert(holder, session);
                 }
-                match state.locks.request(holder, id, mode) {
-                    Ok(outcome) => {
-                        let is_granted = outcome == LockOutcome::Granted;
-                        state.waiting += u32::from(!is_granted);
-                        is_granted
+                let is_granted = if state.locks.is_queued(holder, id) {
+                    false
+                } else if state.locks.mode_held(holder, id).is_some() {
+                    true
+                } else {
+                    match state.locks.request(holder, id, mode) {
+                        Ok(outcome) => outcome == LockOutcome::Granted,
+                        Err(_) => {
+                            const WHY: &str = "page locks are requested in ascending order";
+                            return Err(Error::Misuse { errno: Errno::EINVAL, why: WHY });
+                        }
                     }
-                    Err(_) => {
-                        const WHY: &str = "page locks are requested in ascending order";
-                        return Err(Error::Misuse { errno: Errno::EINVAL, why: WHY });
-                    }
-                }
+                };
+                state.waiting += u32::from(!is_granted);
+                is_granted
             };
-            if !is_granted {
-                self.wait_for_lock(holder, id, seen).await;
+            if !is_granted && !self.wait_for_lock(holder, id, seen, until).await {
+                return Ok(Locked::Waiting);
             }
         }
         let mut state = self.state.lock();
         let state = &mut *state;
-        let Some(open) = state.files.get(&file) else { return Ok(None) };
+        let Some(open) = state.files.get(&file) else { return Ok(Locked::NotOpen) };
         let generation = open.generation;
         let first_touch = |page: &PageIndex| {
             if is_seeded(Mutant::PageCachedTwice) {
@@ -437,17 +476,23 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             }
             state.directory.first_touch(PageId::new(file, *page), DelegateIndex(requester)).0
         };
-        Ok(Some((pages.iter().map(first_touch).collect(), generation)))
+        Ok(Locked::Granted(pages.iter().map(first_touch).collect(), generation))
     }
 
-    /// Waits until a queued lock is granted, or its holder was dropped.
-    async fn wait_for_lock(&self, holder: HolderId, id: PageId, mut seen: u64) {
+    /// Waits until a queued lock is granted. Returns false if it is not granted at the time `until`, or its holder was
+    /// dropped.
+    async fn wait_for_lock(&self, holder: HolderId, id: PageId, mut seen: u64, until: Option<Nanos>) -> bool {
         loop {
-            self.wait(seen).await;
+            let left = until.map(|until| until.saturating_sub(self.env.now()));
+            self.changed.wait(seen, left).await;
             seen = self.changed.epoch();
             let mut state = self.state.lock();
-            if state.locks.mode_held(holder, id).is_some() || !state.locks.is_queued(holder, id) {
-                return;
+            state.waiting -= 1;
+            if state.locks.mode_held(holder, id).is_some() {
+                return true;
+            }
+            if !state.locks.is_queued(holder, id) || until.is_some_and(|until| self.env.now() >= until) {
+                return false;
             }
             state.waiting += 1;
         }

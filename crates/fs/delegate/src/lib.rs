@@ -17,6 +17,7 @@ mod state;
 mod status;
 mod transfer;
 mod underlying;
+mod write_failures;
 mod writeback;
 
 pub use underlying::{HostOrWeft, Recall, Recalls, Underlying};

@@ -6,8 +6,9 @@ use crate::first_touch::Peers;
 use crate::pages::Pages;
 use crate::state::{HeldRange, OpenFile, Registration, Slot, State, Stop};
 use crate::underlying::Underlying;
+use crate::write_failures::WriteFailures;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,11 +66,11 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             files: BTreeMap::new(),
             pages: Pages::new(&env, config.settings.memory.0),
             sessions: BTreeMap::new(),
-            opening: std::collections::BTreeSet::new(),
-            recalled: std::collections::BTreeSet::new(),
+            opening: BTreeSet::new(),
+            recalled: BTreeSet::new(),
             slots: BTreeMap::new(),
-            missed: BTreeMap::new(),
-            fetching: std::collections::BTreeSet::new(),
+            write_failures: WriteFailures::default(),
+            fetching: BTreeSet::new(),
             read_ahead: std::collections::VecDeque::new(),
             locks: weft_core::delegates::page_locks::PageLocks::new(),
             lock_holders: BTreeMap::new(),
@@ -119,6 +120,20 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         }
     }
 
+    /// Reply for a file that is not registered here.
+    pub(crate) const fn not_open(&self) -> DelegateReply {
+        DelegateReply::NotOpen { delegate: self.config.settings.index }
+    }
+
+    /// Reply for a request that ended early.
+    pub(crate) fn stopped(&self, stop: Stop) -> DelegateReply {
+        match stop {
+            Stop::NotOpen => self.not_open(),
+            Stop::Refused(error) => DelegateReply::Failed(error),
+            Stop::Wait | Stop::NoRoom | Stop::Uncached => unreachable!("the request has gone on"),
+        }
+    }
+
     /// Error of the underlying file system.
     pub(crate) fn failed(&self, doing: &str, error: &Error) -> WireError {
         WireError::new(Errno(error.errno()), format!("{doing}: {error}"))
@@ -133,12 +148,14 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         let session = caller.session;
         match request {
             DelegateRequest::Settings => DelegateReply::Settings(self.config.settings.clone()),
-            DelegateRequest::Open { file, source, read, write, page_len, name } => {
-                let rights = (read, write);
-                reply(self.open((file, session), source, attached, rights, page_len, name).await)
+            DelegateRequest::Open { file, handle, source, read, write, page_len, name } => {
+                let (of, rights) = ((file, session, handle), (read, write));
+                reply(self.open(of, source, attached, rights, page_len, name).await)
             }
-            DelegateRequest::Close { file } => done(self.close(session, file).await),
-            DelegateRequest::Sync { file } => done(self.sync(session, file).await),
+            DelegateRequest::Close { file, handle, failures_seen } => {
+                self.close((file, session, handle), failures_seen).await
+            }
+            DelegateRequest::Sync { file, failures_seen } => self.sync(file, failures_seen).await,
             DelegateRequest::End { file } => DelegateReply::End(self.unwritten_end(file)),
             DelegateRequest::WriteBack { file, start, end } => match ByteRange::new(start, end) {
                 Some(range) => {
@@ -155,7 +172,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 let range = ByteRange::new(start, end);
                 match range.is_none_or(|range| self.release(session, file, range)) {
                     true => DelegateReply::Done,
-                    false => DelegateReply::NotOpen,
+                    false => self.not_open(),
                 }
             }
             DelegateRequest::LockPages { holder, requester, file, pages, exclusive } => {
@@ -175,7 +192,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
     /// Registers a file that a session has open.
     async fn open(
         &self,
-        (file, session): (FileNumber, SessionId),
+        (file, session, handle_number): (FileNumber, SessionId, u64),
         source: FileSource,
         attached: Option<E::File>,
         (read, write): (bool, bool),
@@ -217,7 +234,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             true => Some(self.underlying.open(&source, attached, needs_writer, &name).await),
             false => None,
         };
-        let (page_len, must_recall) = {
+        let (page_len, failures, must_recall) = {
             let mut guard = self.state.lock();
             let mut is_recalled = false;
             if opened.is_some() {
@@ -242,9 +259,6 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                     writer: None,
                     is_shared_outside: is_shared,
                     holds: Vec::new(),
-                    failures: 0,
-                    failures_seen: 0,
-                    last_failure: None,
                     generation: HomeGeneration(generation),
                     home_generations: BTreeMap::new(),
                 }
@@ -258,49 +272,51 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                     open.writer = Some(handle);
                 }
             }
-            let failures_seen = open.failures;
             let registration = open.opens.entry(session).or_insert(Registration {
                 read: false,
                 write: false,
-                opens: 0,
-                failures_seen,
+                handles: BTreeSet::new(),
                 last_page: None,
                 last_stride: 0,
             });
             registration.read |= read;
             registration.write |= write;
-            registration.opens += 1;
-            let found = (open.page_len, is_shared && !open.is_shared_outside);
+            registration.handles.insert(handle_number);
+            let found = (open.page_len, state.write_failures.last(), is_shared && !open.is_shared_outside);
             state.sessions.entry(session).or_default().files.insert(file);
             found
         };
         if must_recall {
             self.recall(file).await;
         }
-        Ok(DelegateReply::Opened { page_len })
+        Ok(DelegateReply::Opened { page_len, failures })
     }
 
-    /// Writes the dirty bytes of a file and ends one registration of the session.
-    async fn close(&self, session: SessionId, file: FileNumber) -> Result<(), WireError> {
+    /// Writes the dirty bytes of a file and ends the registration of an open file of the session.
+    async fn close(
+        &self,
+        (file, session, handle): (FileNumber, SessionId, u64),
+        failures_seen: u64,
+    ) -> DelegateReply {
         self.write_back(file, ByteRange::ALL).await;
         let failure = {
             let mut state = self.state.lock();
-            let missed = state.missed.remove(&(file, session));
-            let Some(open) = state.files.get_mut(&file) else { return missed.map_or(Ok(()), Err) };
-            let failure = open.unseen_failure(session).or(missed);
-            if let Some(registration) = open.opens.get_mut(&session) {
-                registration.opens -= 1;
-                if registration.opens == 0 {
-                    open.opens.remove(&session);
-                    if let Some(session) = state.sessions.get_mut(&session) {
-                        session.files.remove(&file);
-                    }
+            let state = &mut *state;
+            let registration = state.files.get_mut(&file).and_then(|open| open.opens.get_mut(&session));
+            let is_last = registration.is_some_and(|registration| {
+                registration.handles.remove(&handle);
+                registration.handles.is_empty()
+            });
+            if is_last {
+                state.files.get_mut(&file).and_then(|open| open.opens.remove(&session));
+                if let Some(session) = state.sessions.get_mut(&session) {
+                    session.files.remove(&file);
                 }
             }
-            failure
+            state.write_failures.after(failures_seen, file)
         };
         self.drop_unused(file).await;
-        failure.map_or(Ok(()), Err)
+        written(failure)
     }
 
     /// Drops the state of a file that no session has open, after its last dirty bytes are written.
@@ -313,9 +329,8 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 let has_unwritten = state.pages.of(page_len).forget_clean(file, |_| true);
                 if !has_unwritten {
                     state.directory.forget_file(file);
-                    if let Some(open) = state.files.remove(&file) {
-                        self.report_unseen(&open);
-                    }
+                    state.files.remove(&file);
+                    self.report_untold(&mut state, file);
                     if state.files.is_empty() {
                         state.pages.trim();
                     }
@@ -327,41 +342,35 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
     }
 
     /// Writes the dirty bytes of a file and syncs it.
-    async fn sync(&self, session: SessionId, file: FileNumber) -> Result<(), WireError> {
+    async fn sync(&self, file: FileNumber, failures_seen: u64) -> DelegateReply {
         self.write_back(file, ByteRange::ALL).await;
         let writer = {
             let mut state = self.state.lock();
-            let missed = state.missed.remove(&(file, session));
-            let Some(open) = state.files.get_mut(&file) else { return missed.map_or(Ok(()), Err) };
-            if let Some(failure) = open.unseen_failure(session).or(missed) {
-                return Err(failure);
+            let failure = state.write_failures.after(failures_seen, file);
+            if failure.is_some() {
+                return written(failure);
             }
-            open.writer.clone()
+            state.files.get(&file).and_then(|open| open.writer.clone())
         };
-        if let Some(writer) = writer {
-            let synced = weft_client::FileHandle::sync(&*writer).await;
-            if let Err(error) = synced {
-                return Err(self.sync_failed(session, file, &error));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the error of a failed sync, after which bytes of any session may be lost: every other session gets it, too.
-    fn sync_failed(&self, session: SessionId, file: FileNumber, error: &Error) -> WireError {
-        let failure = self.failed("syncing", error);
-        let mut state = self.state.lock();
-        if let Some(open) = state.files.get_mut(&file) {
-            open.failures += 1;
-            open.last_failure = Some(failure.clone());
-            open.unseen_failure(session);
-        }
-        failure
+        let synced = match writer {
+            Some(writer) => weft_client::FileHandle::sync(&*writer).await,
+            None => Ok(()),
+        };
+        // After a failed sync, bytes of any session may be lost: every open file gets the error.
+        synced.map_or_else(
+            |error| {
+                let error = self.failed("syncing", &error);
+                let mut state = self.state.lock();
+                let failure = state.write_failures.add(file, error.clone());
+                DelegateReply::WriteFailed { failure, error }
+            },
+            |()| DelegateReply::Done,
+        )
     }
 
     /// Logs a failed write that no rank will see.
-    fn report_unseen(&self, open: &OpenFile<U::File>) {
-        if let Some(failure) = open.failure_for_log() {
+    fn report_untold(&self, state: &mut State<E, U::File>, file: FileNumber) {
+        if let Some(failure) = state.write_failures.untold(file) {
             (self.config.hooks.log)(&format!("error: {}; no program has seen this error", failure.detail));
         }
     }
@@ -385,7 +394,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             {
                 let mut state = self.state.lock();
                 // A file that no rank has registered has no pages here, but one may register it meanwhile.
-                let Some(open) = state.files.get_mut(&file) else { return DelegateReply::NotOpen };
+                let Some(open) = state.files.get_mut(&file) else { return self.not_open() };
                 // Repeated after the loss of a connection.
                 let is_repeated =
                     |held: &HeldRange| (held.session, held.slot, held.range) == (session, slot, range);
@@ -444,14 +453,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                     continue;
                 }
                 if let Some(open) = state.files.get_mut(&file) {
-                    // Unless the process comes back, it does not see the failure: it counts as unseen for the log.
-                    let seen_by_others = open.failures_seen;
-                    let failure = open.unseen_failure(session);
-                    open.failures_seen = seen_by_others;
                     open.opens.remove(&session);
-                    if let Some(failure) = failure {
-                        state.miss((file, session), failure);
-                    }
                 }
             }
             self.drop_unused(file).await;
@@ -462,7 +464,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
     ///
     /// # Errors
     /// The client has replaced the connection.
-    async fn begin_request(&self, caller: &Caller<E>, is_report: bool) -> io::Result<()> {
+    async fn begin_request(&self, caller: &Caller<E>) -> io::Result<()> {
         let (key, connection) = ((caller.session, caller.slot), caller.connection);
         loop {
             let seen = self.changed.epoch();
@@ -475,12 +477,6 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 }
                 if slot.serving.is_none() {
                     slot.serving = Some(connection);
-                    if let Some((of, file, failure)) = slot.reported.take()
-                        && of != connection
-                        && is_report
-                    {
-                        state.miss((file, caller.session), failure);
-                    }
                     return Ok(());
                 }
                 state.waiting += 1;
@@ -489,11 +485,10 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         }
     }
 
-    fn end_request(&self, caller: &Caller<E>, reported: Option<(FileNumber, WireError)>) {
+    fn end_request(&self, caller: &Caller<E>) {
         let mut state = self.state.lock();
         if let Some(slot) = state.slots.get_mut(&(caller.session, caller.slot)) {
             slot.serving = None;
-            slot.reported = reported.map(|(file, failure)| (caller.connection, file, failure));
         }
         self.wake(&state);
     }
@@ -615,14 +610,9 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 return send(caller, link, incoming, &reply, &[]).await;
             }
         };
-        let reported_of = match &request {
-            DelegateRequest::Sync { file } | DelegateRequest::Close { file } => Some(*file),
-            _ => None,
-        };
-        self.begin_request(caller, reported_of.is_some()).await?;
-        let mut reported = None;
-        let served = self.serve_request(caller, link, incoming, (request, attached), &mut reported).await;
-        self.end_request(caller, reported_of.zip(reported));
+        self.begin_request(caller).await?;
+        let served = self.serve_request(caller, link, incoming, (request, attached)).await;
+        self.end_request(caller);
         served
     }
 
@@ -632,7 +622,6 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         link: &mut Link<E::Conn>,
         incoming: &Incoming,
         (request, attached): (DelegateRequest, Option<E::File>),
-        reported: &mut Option<WireError>,
     ) -> io::Result<()> {
         let session = caller.session;
         match request {
@@ -653,9 +642,6 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             request => {
                 link.skip_payload(incoming.header.payload_len.into()).await?;
                 let reply = self.answer(request, caller, attached).await;
-                if let DelegateReply::Failed(error) = &reply {
-                    *reported = Some(error.clone());
-                }
                 send(caller, link, incoming, &reply, &[]).await
             }
         }
@@ -710,7 +696,9 @@ impl<E: Env, U: Underlying<E>> AddedService<E> for Service<E, U> {
             for file in files {
                 self.write_back(file, ByteRange::ALL).await;
             }
-            self.state.lock().files.values().for_each(|open| self.report_unseen(open));
+            let mut state = self.state.lock();
+            let files: Vec<FileNumber> = state.files.keys().copied().collect();
+            files.into_iter().for_each(|file| self.report_untold(&mut state, file));
         })
     }
 }
@@ -776,15 +764,7 @@ fn reply(result: Result<DelegateReply, WireError>) -> DelegateReply {
     result.unwrap_or_else(DelegateReply::Failed)
 }
 
-fn done(result: Result<(), WireError>) -> DelegateReply {
-    reply(result.map(|()| DelegateReply::Done))
-}
-
-/// Reply for a request that ended early.
-pub(crate) fn stopped(stop: Stop) -> DelegateReply {
-    match stop {
-        Stop::NotOpen => DelegateReply::NotOpen,
-        Stop::Refused(error) => DelegateReply::Failed(error),
-        Stop::Wait | Stop::NoRoom | Stop::Uncached => unreachable!("the request has gone on"),
-    }
+/// Reply to a sync or close.
+fn written(failure: Option<(u64, WireError)>) -> DelegateReply {
+    failure.map_or(DelegateReply::Done, |(failure, error)| DelegateReply::WriteFailed { failure, error })
 }

@@ -1,6 +1,7 @@
 //! State of a delegate: files, sessions, holds and waiting requests.
 
 use crate::pages::Pages;
+use crate::write_failures::WriteFailures;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use weft_client::FileHandle;
@@ -19,13 +20,11 @@ pub(crate) struct State<E: Env, F: FileHandle> {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     /// Files that a request is opening in the underlying file system.
     pub(crate) opening: BTreeSet<FileNumber>,
-    /// Those of them that were recalled before they were open.
+    /// Files in `opening` that were recalled before they were open.
     pub(crate) recalled: BTreeSet<FileNumber>,
     /// Connections by session and number within it.
     pub(crate) slots: BTreeMap<(SessionId, u32), Slot>,
-    /// Failed writes that a session does not know of, because its connection was lost: the next sync or close reports
-    /// them.
-    pub(crate) missed: BTreeMap<(FileNumber, SessionId), WireError>,
+    pub(crate) write_failures: WriteFailures,
     /// Pages that a request or read-ahead is fetching.
     pub(crate) fetching: BTreeSet<PageId>,
     /// Pages to fetch ahead.
@@ -76,9 +75,6 @@ pub(crate) struct Slot {
     /// Connection whose request is being served. A repetition waits for it: otherwise, the first copy of a write could
     /// take effect after later writes.
     pub(crate) serving: Option<u64>,
-    /// Failed write that the last reply on this connection reported. Without a further request on it, the client may not
-    /// have got the reply.
-    pub(crate) reported: Option<(u64, FileNumber, WireError)>,
 }
 
 /// A session: a rank, or another delegate.
@@ -101,12 +97,6 @@ pub(crate) struct OpenFile<F> {
     pub(crate) is_shared_outside: bool,
     /// Ranges that sessions change in the underlying file.
     pub(crate) holds: Vec<HeldRange>,
-    /// Number of failed writes of dirty bytes.
-    pub(crate) failures: u64,
-    /// Number of them up to the last one that a session has seen.
-    pub(crate) failures_seen: u64,
-    /// The last of them.
-    pub(crate) last_failure: Option<WireError>,
     /// Generation of the file at this home.
     pub(crate) generation: HomeGeneration,
     /// Generations at other homes under which pages were cached here.
@@ -117,10 +107,8 @@ pub(crate) struct OpenFile<F> {
 pub(crate) struct Registration {
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// Number of opens of the session.
-    pub(crate) opens: u32,
-    /// Failed writes that the session knows of.
-    pub(crate) failures_seen: u64,
+    /// Open files of the session.
+    pub(crate) handles: BTreeSet<u64>,
     /// Last page that the session read, and the distance to the one before.
     pub(crate) last_page: Option<u64>,
     pub(crate) last_stride: i64,
@@ -148,33 +136,20 @@ pub(crate) enum Stop {
     Refused(WireError),
 }
 
-/// Most failed writes that are remembered for sessions whose connections were lost.
-const MISSED_MAX: usize = 1024;
-
 impl Slot {
     /// Number with its first connection.
     pub(crate) const fn of(connection: u64) -> Self {
-        Self { current: connection, serving: None, reported: None }
+        Self { current: connection, serving: None }
     }
 }
 
 impl<E: Env, F: FileHandle> State<E, F> {
-    /// Keeps a failed write for a session that does not know of it.
-    pub(crate) fn miss(&mut self, of: (FileNumber, SessionId), failure: WireError) {
-        if self.missed.len() >= MISSED_MAX {
-            self.missed.pop_first();
-        }
-        self.missed.insert(of, failure);
-    }
-
-    /// Removes the connection numbers of a session without connections. A reply that the session may not have got is kept.
+    /// Removes the connection numbers of a session without connections.
     pub(crate) fn forget_slots(&mut self, session: SessionId) {
         let numbers: Vec<(SessionId, u32)> =
             self.slots.range((session, 0)..=(session, u32::MAX)).map(|(key, _)| *key).collect();
         for key in numbers {
-            if let Some((_, file, failure)) = self.slots.remove(&key).and_then(|slot| slot.reported) {
-                self.miss((file, session), failure);
-            }
+            self.slots.remove(&key);
         }
     }
 
@@ -198,22 +173,6 @@ impl<E: Env, F: FileHandle> State<E, F> {
 }
 
 impl<F> OpenFile<F> {
-    /// Returns the failure of a write that the session has not seen, once.
-    pub(crate) fn unseen_failure(&mut self, session: SessionId) -> Option<WireError> {
-        let registration = self.opens.get_mut(&session)?;
-        if registration.failures_seen == self.failures {
-            return None;
-        }
-        registration.failures_seen = self.failures;
-        self.failures_seen = self.failures;
-        self.last_failure.clone()
-    }
-
-    /// Returns the last failure, if no session has seen it.
-    pub(crate) fn failure_for_log(&self) -> Option<&WireError> {
-        self.last_failure.as_ref().filter(|_| self.failures_seen < self.failures)
-    }
-
     /// Whether a session holds a part of the range.
     pub(crate) fn is_held(&self, range: ByteRange) -> bool {
         self.holds.iter().any(|held| held.range.overlaps(range))

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Buffer, Destination, Source};
 use crate::recall::Uncached;
-use crate::service::{Service, Transfer, stopped};
+use crate::service::{Service, Transfer};
 use crate::state::{State, Stop};
 use crate::underlying::Underlying;
 use std::io::IoSliceMut;
@@ -98,7 +98,8 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         if let Some(reply) = self.refuse_old_grants(transfer).await {
             return reply;
         }
-        self.write_local(transfer, source).await.map_or_else(stopped, |()| DelegateReply::Done)
+        let written = self.write_local(transfer, source).await;
+        written.map_or_else(|stop| self.stopped(stop), |()| DelegateReply::Done)
     }
 
     /// Writes pieces into pages of this delegate.
@@ -202,7 +203,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         }
         match self.read_local(transfer, to).await {
             Ok(known) => DelegateReply::Read { known: short_form(known, transfer.pieces) },
-            Err(stop) => stopped(stop),
+            Err(stop) => self.stopped(stop),
         }
     }
 

@@ -59,11 +59,9 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                     name.unwrap_or_default()
                 );
                 (self.config.hooks.log)(&format!("warn: {detail}"));
-                if let Some(open) =
-                    state.files.get_mut(&file).filter(|_| !is_seeded(Mutant::SwallowedWriteError))
-                {
-                    open.failures += 1;
-                    open.last_failure = Some(WireError::new(weft_wire::Errno(error.errno()), detail));
+                if !is_seeded(Mutant::SwallowedWriteError) {
+                    let failure = WireError::new(weft_wire::Errno(error.errno()), detail);
+                    state.write_failures.add(file, failure);
                 }
             }
         }

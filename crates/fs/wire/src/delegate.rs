@@ -86,6 +86,8 @@ pub enum DelegateRequest {
     Open {
         /// Number of the file in the job.
         file: FileNumber,
+        /// Number of the open file within the session. It is registered once, also by a repeated request.
+        handle: u64,
         /// How the delegate opens the file.
         source: FileSource,
         /// Whether the session may read.
@@ -98,11 +100,14 @@ pub enum DelegateRequest {
         #[serde(with = "serde_bytes")]
         name: Vec<u8>,
     },
-    /// Writes the dirty bytes of a file to the underlying file and ends the registration. Reply: `Done`, or `Failed` with
-    /// an error of write-behind that the session has not seen.
+    /// Writes the dirty bytes of a file to the underlying file and ends the registration. Reply: as for `Sync`.
     Close {
         /// File to close.
         file: FileNumber,
+        /// Open file within the session.
+        handle: u64,
+        /// Last failed write that the open file knows of.
+        failures_seen: u64,
     },
     /// Reads pieces. Reply: `Read`.
     Read {
@@ -130,10 +135,13 @@ pub enum DelegateRequest {
         #[serde(deserialize_with = "bounded::vec::<_, _, 4096>")]
         grants: Vec<Grant>,
     },
-    /// Writes the dirty bytes of a file to the underlying file and syncs it. Reply: as for `Close`.
+    /// Writes the dirty bytes of a file to the underlying file and syncs it. Reply: `Done`, or `WriteFailed` with a failed
+    /// write after `failures_seen`.
     Sync {
         /// File to sync.
         file: FileNumber,
+        /// Last failed write that the open file knows of; the largest number for one that the session has not registered.
+        failures_seen: u64,
     },
     /// Returns one past the last byte of a file that is not in the underlying file yet. The file need not be open.
     /// Reply: `End`.
@@ -174,7 +182,7 @@ pub enum DelegateRequest {
         end: u64,
     },
     /// Locks pages of a home in ascending order, waits for each, and returns their owners; a page without an owner gets
-    /// `requester`. Reply: `Locked`.
+    /// `requester`. Reply: `Locked`, or `Busy` while the operation still waits: it keeps its place, and repeats the request.
     LockPages {
         /// Operation that locks.
         holder: HolderId,
@@ -204,9 +212,20 @@ pub enum DelegateReply {
     Done,
     /// The request failed.
     Failed(WireError),
-    /// The session has not registered the file here. The rank registers it and repeats the request.
-    NotOpen,
-    /// Another session holds a part of the range.
+    /// The file is not registered at a delegate that the request needs. The rank registers it there and repeats the
+    /// request.
+    NotOpen {
+        /// Delegate.
+        delegate: u32,
+    },
+    /// Dirty bytes could not be written, or the underlying file could not be synced.
+    WriteFailed {
+        /// Number of the failed write at this delegate.
+        failure: u64,
+        /// Its error.
+        error: WireError,
+    },
+    /// Another session holds a part of the range, or locks of pages.
     Busy,
     /// A grant is old: the forwarding delegate asks the homes again.
     OldGrant,
@@ -221,6 +240,8 @@ pub enum DelegateReply {
     Opened {
         /// Length of the file's pages.
         page_len: u64,
+        /// Number of the last failed write at this delegate.
+        failures: u64,
     },
     /// Bytes of a read. Bytes between known ones that the delegate does not have are zeros.
     Read {

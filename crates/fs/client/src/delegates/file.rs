@@ -9,14 +9,16 @@
 //! A read that ends before its end has two meanings: the end of the file, or a hole between bytes of several delegates.
 //! The size by all delegates and the underlying file tells.
 
-use super::hold::Hold;
+use super::hold::{Hold, HoldOutcome};
 use super::traffic::{self, Batch, Batches, Call, call_all};
-use super::{DelegatedSpec, Delegates, Source, of_delegate, one};
+use super::{DelegatedSpec, Delegates, KnownFailures, Source, of_delegate, one};
 use crate::error::{Error, Result};
 use crate::file_system::{FileHandle, ReadPiece, WritePiece};
 use crate::gather::{total, total_mut};
 use crate::size::OFFSET_MAX;
+use std::collections::BTreeSet;
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weft_core::delegates::ownership::{FileNumber, PageId, PageIndex, Policy, hashed_owner, home, pieces};
 use weft_core::{ByteLen, Extent, FileOffset, ServerId};
@@ -25,8 +27,8 @@ use weft_env::{Address, Env};
 use weft_wire::Errno;
 use weft_wire::delegate::{DelegateReply, DelegateRequest, FileSource};
 
-/// Attempts of a request whose file a delegate does not know. One repetition is enough, unless the connection is lost
-/// again and again.
+/// Attempts of a request whose file a delegate does not know, beside one for each delegate. They are used up if connections
+/// are lost again and again.
 const REGISTRATIONS_MAX: u32 = 4;
 
 /// A file whose bytes go through the delegates of the job. `F` is the same file in the underlying file system, which this
@@ -39,12 +41,18 @@ pub struct DelegatedFile<E: Env, F: FileHandle> {
     spec: DelegatedSpec<E>,
     /// Length of a page; 0 until the file is registered.
     page_len: AtomicU64,
+    /// Number of this open file among those of the process.
+    handle: u64,
+    known_failures: Arc<KnownFailures>,
 }
 
 impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
     /// Creates the handle; sends no message.
     pub fn new(delegates: &Delegates<E>, below: F, spec: DelegatedSpec<E>) -> Self {
-        Self { below, delegates: delegates.clone(), spec, page_len: AtomicU64::new(0) }
+        let known_failures = Arc::new(KnownFailures::of(delegates.settings.delegates as usize));
+        let handle = delegates.last_handle.fetch_add(1, Relaxed) + 1;
+        let page_len = AtomicU64::new(0);
+        Self { below, delegates: delegates.clone(), spec, page_len, handle, known_failures }
     }
 
     /// The file in the underlying file system.
@@ -74,7 +82,7 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
     /// Errors of the underlying file.
     pub async fn write_back(&self) -> Result<()> {
         let file = self.number();
-        let request = || DelegateRequest::WriteBack { file, start: 0, end: u64::MAX };
+        let request = |_| DelegateRequest::WriteBack { file, start: 0, end: u64::MAX };
         self.about(self.delegates.tell_each(request).await)
     }
 
@@ -97,6 +105,7 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
         };
         let request = DelegateRequest::Open {
             file: spec.number,
+            handle: self.handle,
             source,
             read: spec.read,
             write: spec.write,
@@ -113,22 +122,43 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
         let first = home(PageId::new(self.number(), PageIndex(0)), delegates.settings.delegates);
         let first = ServerId(first.0);
         let asked = delegates.settings.page_len.unwrap_or(self.spec.page_len);
-        let mut calls = vec![self.request_to_open(first, asked)];
-        one(call_all(&delegates.core, &delegates.incarnations, &mut calls).await)?;
-        let Some(DelegateReply::Opened { page_len }) = calls[0].reply else {
-            return Err(Error::unexpected_reply());
-        };
-        let others = delegates.all().filter(|delegate| *delegate != first);
-        let mut calls: Vec<Call<E>> = others.map(|other| self.request_to_open(other, page_len)).collect();
-        one(call_all(&delegates.core, &delegates.incarnations, &mut calls).await)?;
-        let agree = |call: &Call<E>| call.reply == Some(DelegateReply::Opened { page_len });
-        if page_len == 0 || !calls.iter().all(agree) {
-            const WHY: &str =
-                "delegates disagree about the length of the file's pages: close the file everywhere";
-            return Err(Error::misuse(Errno::EIO, WHY));
+        let page_len = self.register_at(vec![first], asked).await?;
+        let others = delegates.all().filter(|delegate| *delegate != first).collect();
+        if page_len == 0 || self.register_at(others, page_len).await? != page_len {
+            return Err(disagreement());
         }
         self.page_len.store(page_len, Relaxed);
         Ok(page_len)
+    }
+
+    /// Registers the file at some delegates, and returns the length of its pages there; `page_len` without delegates.
+    async fn register_at(&self, at: Vec<ServerId>, page_len: u64) -> Result<u64> {
+        let Delegates { core, incarnations, .. } = &self.delegates;
+        let mut calls: Vec<Call<E>> =
+            at.into_iter().map(|delegate| self.request_to_open(delegate, page_len)).collect();
+        one(call_all(core, incarnations, &mut calls).await)?;
+        let mut lens = Vec::with_capacity(calls.len());
+        for call in calls {
+            let Some(DelegateReply::Opened { page_len, failures }) = call.reply else {
+                return Err(Error::unexpected_reply());
+            };
+            self.known_failures.registered(call.delegate, failures);
+            lens.push(page_len);
+        }
+        match lens.first() {
+            Some(first) if lens.iter().any(|len| len != first) => Err(disagreement()),
+            first => Ok(first.copied().unwrap_or(page_len)),
+        }
+    }
+
+    /// Registers the file again at delegates that have lost the connection to this process. Others are not asked: they may
+    /// have ended.
+    async fn register_again(&self, at: Vec<ServerId>) -> Result<()> {
+        let page_len = self.registered().await?;
+        if self.register_at(at, page_len).await? != page_len {
+            return Err(disagreement());
+        }
+        Ok(())
     }
 
     async fn registered(&self) -> Result<u64> {
@@ -178,14 +208,22 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
 
     /// Registers the file again if a delegate does not know it, and returns whether to repeat the request.
     async fn must_register<B>(&self, batches: &[Batch<B>], registrations: u32) -> Result<bool> {
-        let is_unknown = |batch: &Batch<B>| batch.reply == Some(DelegateReply::NotOpen);
-        if !batches.iter().any(is_unknown) {
+        let delegates = self.delegates.settings.delegates;
+        let unknown_at = |batch: &Batch<B>| match batch.reply {
+            Some(DelegateReply::NotOpen { delegate }) => Some(ServerId(delegate)),
+            _ => None,
+        };
+        let unknown: BTreeSet<ServerId> = batches.iter().filter_map(unknown_at).collect();
+        if unknown.is_empty() {
             return Ok(false);
         }
-        if registrations >= REGISTRATIONS_MAX {
+        if registrations >= REGISTRATIONS_MAX + delegates {
             return Err(lost_again());
         }
-        self.register().await?;
+        if unknown.iter().any(|delegate| delegate.0 >= delegates) {
+            return Err(Error::unexpected_reply());
+        }
+        self.register_again(unknown.into_iter().collect()).await?;
         Ok(true)
     }
 
@@ -274,12 +312,12 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
     }
 
     async fn hold_at(&self, at: Vec<ServerId>, range: (u64, u64)) -> Result<Hold<'_, E>> {
-        for _ in 0..REGISTRATIONS_MAX {
+        for _ in 0..REGISTRATIONS_MAX + self.delegates.settings.delegates {
             self.registered().await?;
-            if let Some(hold) = self.delegates.hold(at.clone(), self.number(), range).await? {
-                return Ok(hold);
+            match self.delegates.hold(at.clone(), self.number(), range).await? {
+                HoldOutcome::Held(hold) => return Ok(hold),
+                HoldOutcome::NotOpen(unknown) => self.register_again(unknown).await?,
             }
-            self.page_len.store(0, Relaxed);
         }
         Err(lost_again())
     }
@@ -334,6 +372,11 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
         }
         Ok(lens[0] + (end - start) as usize + known[2])
     }
+}
+
+const fn disagreement() -> Error {
+    const WHY: &str = "delegates disagree about the length of the file's pages: close the file everywhere";
+    Error::misuse(Errno::EIO, WHY)
 }
 
 /// Error of a process whose registration does not last.
@@ -475,7 +518,8 @@ impl<E: Env, F: FileHandle> FileHandle for DelegatedFile<E, F> {
 
     async fn sync(&self) -> Result<()> {
         let file = self.number();
-        let told = self.about(self.delegates.tell_each(|| DelegateRequest::Sync { file }).await);
+        let request = |failures_seen| DelegateRequest::Sync { file, failures_seen };
+        let told = self.about(self.delegates.sync_each(&self.known_failures, request).await);
         // This host may be another one than those of the delegates.
         let synced = self.below.sync().await;
         told.and(synced)
@@ -504,7 +548,9 @@ impl<E: Env, F: FileHandle> FileHandle for DelegatedFile<E, F> {
             return Ok(());
         }
         let file = self.number();
-        self.about(self.delegates.tell_each(|| DelegateRequest::Close { file }).await)
+        let handle = self.handle;
+        let request = |failures_seen| DelegateRequest::Close { file, handle, failures_seen };
+        self.about(self.delegates.sync_each(&self.known_failures, request).await)
     }
 }
 
@@ -514,9 +560,11 @@ impl<E: Env, F: FileHandle> Drop for DelegatedFile<E, F> {
         if *self.page_len.get_mut() == 0 || self.delegates.core.is_abandoned() {
             return;
         }
-        let (delegates, file) = (self.delegates.clone(), self.spec.number);
+        let (delegates, file, handle) = (self.delegates.clone(), self.spec.number, self.handle);
+        let known_failures = Arc::clone(&self.known_failures);
         let _ = self.delegates.core.env.detach("weft close", move || async move {
-            if let Err(error) = delegates.tell_each(|| DelegateRequest::Close { file }).await {
+            let request = |failures_seen| DelegateRequest::Close { file, handle, failures_seen };
+            if let Err(error) = delegates.sync_each(&known_failures, request).await {
                 crate::log::note(&of_delegate(error).to_string());
             }
         });

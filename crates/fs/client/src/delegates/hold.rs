@@ -9,6 +9,13 @@ use weft_env::Env;
 use weft_wire::Errno;
 use weft_wire::delegate::{DelegateReply, DelegateRequest};
 
+/// Outcome of a request to hold a range.
+pub(super) enum HoldOutcome<'a, E: Env> {
+    Held(Hold<'a, E>),
+    /// These delegates do not know the file.
+    NotOpen(Vec<ServerId>),
+}
+
 /// Attempts to let delegates drop a range that they no longer held.
 const DROPS_MAX: u32 = 4;
 
@@ -23,14 +30,13 @@ pub(super) struct Hold<'a, E: Env> {
 
 impl<E: Env> Delegates<E> {
     /// Holds a range at the delegates `at`, in ascending order. Asks all at once; if one is busy, gives up what it got
-    /// and waits for one after the other, so that two processes cannot wait for each other. `None` if a delegate does not
-    /// know the file.
+    /// and waits for one after the other, so that two processes cannot wait for each other.
     pub(super) async fn hold(
         &self,
         at: Vec<ServerId>,
         file: FileNumber,
         (start, end): (u64, u64),
-    ) -> Result<Option<Hold<'_, E>>> {
+    ) -> Result<HoldOutcome<'_, E>> {
         let request = |wait| DelegateRequest::Hold { file, start, end, wait };
         let mut hold = Hold { delegates: self, held: Vec::new(), file, start, end };
         let mut calls: Vec<Call<E>> =
@@ -39,13 +45,14 @@ impl<E: Env> Delegates<E> {
         let is_held = |call: &&Call<E>| matches!(call.reply, Some(DelegateReply::Done));
         hold.held.extend(calls.iter().filter(is_held).map(|call| call.delegate));
         if hold.held.len() == at.len() {
-            return Ok(Some(hold));
+            return Ok(HoldOutcome::Held(hold));
         }
         let released = hold.release_all().await;
         one(failures)?;
         released?;
-        if calls.iter().any(|call| call.reply == Some(DelegateReply::NotOpen)) {
-            return Ok(None);
+        let unknown = not_open(&calls);
+        if !unknown.is_empty() {
+            return Ok(HoldOutcome::NotOpen(unknown));
         }
         for delegate in at {
             let mut calls = [Call::new(delegate, request(true))];
@@ -56,9 +63,9 @@ impl<E: Env> Delegates<E> {
             }
             let released = hold.release_all().await;
             failed?;
-            return released.map(|_| None);
+            return released.map(|_| HoldOutcome::NotOpen(vec![delegate]));
         }
-        Ok(Some(hold))
+        Ok(HoldOutcome::Held(hold))
     }
 }
 
@@ -76,7 +83,8 @@ impl<E: Env> Hold<'_, E> {
             let mut lost_again = Vec::new();
             for delegate in lost {
                 let range = (self.start, self.end);
-                if let Some(mut hold) = self.delegates.hold(vec![delegate], self.file, range).await? {
+                let outcome = self.delegates.hold(vec![delegate], self.file, range).await?;
+                if let HoldOutcome::Held(mut hold) = outcome {
                     lost_again.extend(hold.release_all().await?);
                 }
             }
@@ -102,7 +110,12 @@ impl<E: Env> Hold<'_, E> {
             self.held.drain(..).map(|delegate| Call::new(delegate, request())).collect();
         let (core, incarnations) = (&self.delegates.core, &self.delegates.incarnations);
         one(call_all(core, incarnations, &mut calls).await)?;
-        let is_lost = |call: &&Call<E>| call.reply == Some(DelegateReply::NotOpen);
-        Ok(calls.iter().filter(is_lost).map(|call| call.delegate).collect())
+        Ok(not_open(&calls))
     }
+}
+
+/// Returns the delegates that replied `NotOpen`.
+fn not_open<E: Env>(calls: &[Call<E>]) -> Vec<ServerId> {
+    let is_unknown = |call: &&Call<E>| matches!(call.reply, Some(DelegateReply::NotOpen { .. }));
+    calls.iter().filter(is_unknown).map(|call| call.delegate).collect()
 }

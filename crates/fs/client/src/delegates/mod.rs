@@ -62,8 +62,8 @@ pub enum Source<E: Env> {
 }
 
 /// Longest time for which a request repeats the attempt to connect to a delegate. A delegate that has ended has lost the
-/// job's bytes and does not come back.
-const RETRY_FOR: Nanos = Nanos::from_s(1);
+/// job's bytes and does not come back. Short, because a sync asks several dead delegates one after the other.
+const RETRY_FOR: Nanos = Nanos::from_ms(250);
 
 /// The delegates of a job. Clones share the connections.
 pub struct Delegates<E: Env> {
@@ -72,6 +72,8 @@ pub struct Delegates<E: Env> {
     settings: Arc<JobSettings>,
     /// Delegate that this process uses under the policy `first-touch`.
     own: DelegateIndex,
+    /// Number of the last open file.
+    last_handle: Arc<AtomicU64>,
 }
 
 impl<E: Env> Clone for Delegates<E> {
@@ -81,6 +83,7 @@ impl<E: Env> Clone for Delegates<E> {
             incarnations: Arc::clone(&self.incarnations),
             settings: Arc::clone(&self.settings),
             own: self.own,
+            last_handle: Arc::clone(&self.last_handle),
         }
     }
 }
@@ -101,6 +104,36 @@ impl Incarnations {
             Ok(_) => true,
             Err(known) => known == incarnation,
         }
+    }
+}
+
+/// For each delegate, the number of the last failed write that an open file knows of.
+#[derive(Debug)]
+struct KnownFailures(Vec<AtomicU64>);
+
+impl KnownFailures {
+    /// Number at a delegate where the file was never registered: no failed write concerns it.
+    const UNREGISTERED: u64 = u64::MAX;
+
+    fn of(delegates: usize) -> Self {
+        Self((0..delegates).map(|_| AtomicU64::new(Self::UNREGISTERED)).collect())
+    }
+
+    fn at(&self, delegate: ServerId) -> u64 {
+        self.0[delegate.0 as usize].load(Ordering::Relaxed)
+    }
+
+    /// Notes the last failure at the first registration. A later one, after a lost connection, changes nothing: what
+    /// failed meanwhile must be reported.
+    fn registered(&self, delegate: ServerId, failure: u64) {
+        let known = &self.0[delegate.0 as usize];
+        let _ = known.compare_exchange(Self::UNREGISTERED, failure, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn learned(&self, delegate: ServerId, failure: u64) {
+        let known = &self.0[delegate.0 as usize];
+        let newer = |known| (known != Self::UNREGISTERED && known < failure).then_some(failure);
+        let _ = known.fetch_update(Ordering::Relaxed, Ordering::Relaxed, newer);
     }
 }
 
@@ -152,7 +185,8 @@ impl<E: Env> Delegates<E> {
             Some(RankOf { rank, ranks }) if rank < ranks => delegate_of(rank, ranks, settings.delegates),
             _ => DelegateIndex((core.session_id.0 % u128::from(settings.delegates)) as u32),
         };
-        Ok(Self { core, incarnations, settings: Arc::new(settings), own })
+        let (settings, last_handle) = (Arc::new(settings), Arc::default());
+        Ok(Self { core, incarnations, settings, own, last_handle })
     }
 
     /// Settings of the job.
@@ -198,7 +232,7 @@ impl<E: Env> Delegates<E> {
     /// A delegate does not answer.
     pub async fn unwritten_end(&self, file: FileNumber) -> Result<Option<u64>> {
         let mut end = None;
-        for reply in self.call_each(|| DelegateRequest::End { file }).await? {
+        for reply in self.call_each(|_| DelegateRequest::End { file }).await? {
             match reply {
                 DelegateReply::End(of_one) => end = end.max(of_one),
                 _ => return Err(Error::unexpected_reply()),
@@ -213,15 +247,36 @@ impl<E: Env> Delegates<E> {
     }
 
     /// Sends a request to every delegate, and returns the replies. All get the request, also if one fails.
-    async fn call_each(&self, request: impl Fn() -> DelegateRequest) -> Result<Vec<DelegateReply>> {
-        let mut calls: Vec<Call<E>> = self.all().map(|delegate| Call::new(delegate, request())).collect();
+    async fn call_each(&self, request: impl Fn(ServerId) -> DelegateRequest) -> Result<Vec<DelegateReply>> {
+        let mut calls: Vec<Call<E>> =
+            self.all().map(|delegate| Call::new(delegate, request(delegate))).collect();
         one(call_all(&self.core, &self.incarnations, &mut calls).await)?;
         calls.into_iter().map(|call| call.reply.ok_or_else(Error::unexpected_reply)).collect()
     }
 
     /// Sends a request to every delegate, and expects no result.
-    async fn tell_each(&self, request: impl Fn() -> DelegateRequest) -> Result<()> {
+    async fn tell_each(&self, request: impl Fn(ServerId) -> DelegateRequest) -> Result<()> {
         self.call_each(request).await.map(drop)
+    }
+
+    /// Sends a sync or close to every delegate. Returns the first error, and notes all failed writes as known.
+    async fn sync_each(&self, known: &KnownFailures, request: impl Fn(u64) -> DelegateRequest) -> Result<()> {
+        let request = |delegate| Call::new(delegate, request(known.at(delegate)));
+        let mut calls: Vec<Call<E>> = self.all().map(request).collect();
+        let mut failures = call_all(&self.core, &self.incarnations, &mut calls).await;
+        for (call, failed) in calls.into_iter().zip(&mut failures) {
+            match call.reply {
+                Some(DelegateReply::WriteFailed { failure, error }) => {
+                    known.learned(call.delegate, failure);
+                    let delegate = self.core.map.servers[call.delegate.0 as usize].name.clone();
+                    let failure = DelegateFailure { delegate, path: Vec::new(), error };
+                    *failed = Some(Error::Delegate(Box::new(failure)));
+                }
+                Some(DelegateReply::Done) | None => {}
+                Some(_) => *failed = Some(Error::unexpected_reply()),
+            }
+        }
+        one(failures)
     }
 }
 

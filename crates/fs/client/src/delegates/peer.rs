@@ -21,8 +21,11 @@ pub enum Forwarded {
     Done(Vec<u32>),
     /// A grant was old: the homes are asked again.
     OldGrant,
-    /// The rank's file is not open at the owner.
-    NotOpen,
+    /// The rank's file is not registered at the owner.
+    NotOpen {
+        /// The owner.
+        delegate: u32,
+    },
 }
 
 impl<E: Env> Delegates<E> {
@@ -39,11 +42,12 @@ impl<E: Env> Delegates<E> {
         let map = ClusterMap { name, servers, targets: Vec::new(), metadata: ServerId(0) };
         let core = Arc::new(Core::new(env, Arc::new(map), options, credentials));
         let own = DelegateIndex(settings.index);
-        Self { core, incarnations, settings: Arc::new(settings), own }
+        let (settings, last_handle) = (Arc::new(settings), Arc::default());
+        Self { core, incarnations, settings, own, last_handle }
     }
 
     /// Locks pages of one home for an operation of this delegate, and returns their owners and the generation of the file
-    /// there. Waits for the locks.
+    /// there; `None` if it does not know the file. Waits for the locks.
     ///
     /// # Errors
     /// The home does not answer.
@@ -52,15 +56,19 @@ impl<E: Env> Delegates<E> {
         home: DelegateIndex,
         holder: HolderId,
         file: FileNumber,
-        pages: Vec<PageIndex>,
+        pages: &[PageIndex],
         exclusive: bool,
     ) -> Result<Option<(Vec<u32>, HomeGeneration)>> {
         let requester = self.own.0;
-        let request = DelegateRequest::LockPages { holder, requester, file, pages, exclusive };
-        match self.call_one(home, request).await? {
-            DelegateReply::Locked { owners, generation } => Ok(Some((owners, generation))),
-            DelegateReply::NotOpen => Ok(None),
-            _ => Err(Error::unexpected_reply()),
+        loop {
+            let pages = pages.to_vec();
+            let request = DelegateRequest::LockPages { holder, requester, file, pages, exclusive };
+            match self.call_one(home, request).await? {
+                DelegateReply::Locked { owners, generation } => return Ok(Some((owners, generation))),
+                DelegateReply::NotOpen { .. } => return Ok(None),
+                DelegateReply::Busy => {}
+                _ => return Err(Error::unexpected_reply()),
+            }
         }
     }
 
@@ -128,7 +136,7 @@ fn forwarded<B>(batches: &[Batch<B>], pieces: usize) -> Forwarded {
         let ends: &[u32] = match &batch.reply {
             Some(DelegateReply::Done) => &[],
             Some(DelegateReply::Read { known }) => known,
-            Some(DelegateReply::NotOpen) => return Forwarded::NotOpen,
+            Some(DelegateReply::NotOpen { delegate }) => return Forwarded::NotOpen { delegate: *delegate },
             _ => return Forwarded::OldGrant,
         };
         for (index, (piece, part_of)) in batch.pieces.iter().zip(&batch.parts_of).enumerate() {

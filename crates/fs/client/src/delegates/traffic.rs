@@ -127,9 +127,10 @@ impl<E: Env> Traffic<E> for Calls<'_, E> {
                 connection.replies_pending += 1;
                 Ok(())
             }
-            (Some((_, path)), DelegateRequest::Open { file, read, write, page_len, name, .. }) => {
+            (Some((_, path)), DelegateRequest::Open { file, handle, read, write, page_len, name, .. }) => {
                 let request = DelegateRequest::Open {
                     file: *file,
+                    handle: *handle,
                     source: path.clone(),
                     read: *read,
                     write: *write,

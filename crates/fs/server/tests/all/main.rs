@@ -1,0 +1,26 @@
+//! Tests in one program, which links once.
+
+mod attack_greeting;
+mod attack_leases;
+mod attack_permissions;
+mod attack_shares;
+mod attack_wire;
+mod cache;
+mod compression;
+mod hostile;
+mod meta_check;
+mod meta_compression;
+mod meta_dump;
+mod meta_model;
+mod meta_namespace;
+mod meta_opens;
+mod meta_rules;
+mod meta_support;
+mod meta_unnamed;
+mod placement;
+mod samples;
+mod service;
+mod simulated;
+#[path = "../support/mod.rs"]
+mod support;
+mod tier_support;

@@ -1,0 +1,175 @@
+//! Random operations against the naive namespace, also with a power failure at every sync: acknowledged operations
+//! survive, all others survive completely or not at all.
+
+use crate::meta_support::cuts::power_cut_at_every_sync;
+use crate::meta_support::model::{Model, Rng, answer, op, request};
+use crate::meta_support::*;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use weft_core::ByteLen;
+use weft_env::Env;
+use weft_env::Notify;
+use weft_env::real::{RealEnv, block_on};
+use weft_env::sim::{Sim, SimEnv};
+use weft_server::metadata::Config;
+use weft_wire::meta::*;
+
+#[test]
+fn replies_to_random_operations_match_the_model() {
+    for seed in 0..20 {
+        let dir = tempfile::tempdir().expect("a directory");
+        block_on(async {
+            let mut service = start(&RealEnv::new(), config(dir.path().into()), &Removed::default()).await;
+            let mut peer = Peer::new(&service, 1, user(0));
+            peer.mkdir("top").await.expect("created");
+            let (mut model, mut rng) = (Model::new(), Rng::new(seed));
+            for step in 0..300u64 {
+                let op = op(&mut rng);
+                let handle = HandleId(step);
+                let reply = peer.change(request(&op, "top", handle)).await;
+                assert_eq!(answer(&reply), model.apply(&op), "seed {seed}, step {step}: {op:?}");
+                if let MetaReply::Opened(_) = reply {
+                    peer.close(handle, WriteSummary::default()).await.expect("open");
+                }
+                if step % 50 == 49 {
+                    assert_eq!(peer.lines("top").await, model.lines(), "seed {seed}, step {step}");
+                    let MetaReply::Checked(report) =
+                        peer.ask(MetaRequest::CheckNamespace { repair: false }).await
+                    else {
+                        panic!("no report")
+                    };
+                    assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}, step {step}");
+                }
+                if step == 150 {
+                    peer.gone().await;
+                    service.shutdown().await;
+                    drop(service);
+                    service = start(&RealEnv::new(), config(dir.path().into()), &Removed::default()).await;
+                    peer = Peer::new(&service, 1, user(0));
+                    peer.seq = step + 10;
+                }
+            }
+            peer.gone().await;
+            service.shutdown().await;
+        });
+    }
+}
+
+const CLIENTS: usize = 3;
+const STEPS: u64 = 24;
+
+fn sim_config() -> Config {
+    let mut config = config(PathBuf::from("/"));
+    config.options.journal.log_len = ByteLen(1500);
+    config
+}
+
+/// State known to a client: its model after each step, and the number of acknowledged steps.
+#[derive(Clone)]
+struct Progress {
+    states: Vec<Vec<String>>,
+    answered: usize,
+}
+
+/// Runs all clients concurrently until all are done.
+async fn load(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
+    let service = start(&env, sim_config(), &Removed::default()).await;
+    let (done, count) = (env.notify(), Arc::new(Mutex::new(0)));
+    for (client, progress) in progress.into_iter().enumerate() {
+        let (service, done, count) = (service.clone(), done.clone(), count.clone());
+        let body = move || async move {
+            let mut peer = Peer::new(&service, client as u128, user(0));
+            let top = format!("c{client}");
+            let (mut model, mut rng) = (Model::new(), Rng::new(seed * 100 + client as u64));
+            peer.mkdir(&top).await.expect("created");
+            progress.lock().states.push(model.lines());
+            progress.lock().answered += 1;
+            for step in 0..STEPS {
+                let op = op(&mut rng);
+                let expected = model.apply(&op);
+                progress.lock().states.push(model.lines());
+                let handle = HandleId(step);
+                let reply = peer.change(request(&op, &top, handle)).await;
+                assert_eq!(answer(&reply), expected, "seed {seed}: {op:?}");
+                progress.lock().answered += 1;
+                if let MetaReply::Opened(_) = reply {
+                    peer.close(handle, WriteSummary::default()).await.expect("open");
+                }
+            }
+            *count.lock() += 1;
+            done.notify_all();
+        };
+        env.spawn("client", body).expect("a task");
+    }
+    loop {
+        let epoch = done.epoch();
+        if *count.lock() == CLIENTS {
+            return service.shutdown().await;
+        }
+        done.wait(epoch, None).await;
+    }
+}
+
+fn fresh() -> Vec<Arc<Mutex<Progress>>> {
+    (0..CLIENTS).map(|_| Arc::new(Mutex::new(Progress { states: vec![], answered: 0 }))).collect()
+}
+
+/// After a restart, checks that the state is the one that a client knows, or includes its last unacknowledged step.
+async fn check(env: SimEnv, progress: Vec<Arc<Mutex<Progress>>>, note: String) {
+    let service = start(&env, sim_config(), &Removed::default()).await;
+    let peer = Peer::new(&service, 99, user(0));
+    for (client, progress) in progress.iter().enumerate() {
+        let progress = progress.lock().clone();
+        let top = format!("c{client}");
+        if peer.stat(&top).await.is_err() {
+            assert_eq!(progress.answered, 0, "{note}: an acknowledged directory is lost");
+            continue;
+        }
+        let found = peer.lines(&top).await;
+        let last = progress.answered.max(1) - 1;
+        let next = (last + 1).min(progress.states.len().max(1) - 1);
+        let empty = Vec::new();
+        let state = |index: usize| progress.states.get(index).unwrap_or(&empty);
+        assert!(
+            found == *state(last) || (next > last && found == *state(next)),
+            "{note}, client {client}: found {found:#?}\nafter {last} steps {:#?}\nor one more {:#?}",
+            state(last),
+            state(next)
+        );
+    }
+    let MetaReply::Checked(report) = peer.ask(MetaRequest::CheckNamespace { repair: false }).await else {
+        panic!("no report")
+    };
+    assert_eq!(report.problems, Vec::<String>::new(), "{note}");
+    peer.gone().await;
+    service.shutdown().await;
+}
+
+#[test]
+fn power_cut_at_every_sync_loses_no_acknowledged_operation() {
+    let cuts = power_cut_at_every_sync(fresh, load, check);
+    assert!(cuts > 100, "{cuts} cuts are too few to be significant");
+}
+
+#[test]
+fn no_reply_precedes_its_sync() {
+    let mut sim = Sim::with_seed(1);
+    let node = sim.node("mds");
+    let (env, control) = (node.clone(), sim.control());
+    sim.block_on(&node, async move {
+        let service = start(&env, sim_config(), &Removed::default()).await;
+        let mut peer = Peer::new(&service, 1, user(0));
+        for step in 0..30 {
+            let before = control.sync_points(&env);
+            let name = format!("f{step}");
+            peer.open(&name, CREATE).await.expect("created");
+            assert!(control.sync_points(&env) > before, "create {step} was answered without a sync");
+            let before = control.sync_points(&env);
+            peer.stat(&name).await.expect("exists");
+            assert_eq!(control.sync_points(&env), before, "a read needs no sync");
+        }
+        peer.gone().await;
+        service.shutdown().await;
+    });
+}

@@ -1,0 +1,9 @@
+//! Tests in one program, which links once.
+
+mod aligned;
+mod by_hand;
+mod cluster;
+mod compression;
+mod locking;
+mod search_jobs;
+mod search_regressions;
