@@ -93,6 +93,12 @@ fn has_capabilities(path: &Path) -> bool {
 
 /// Whether a 64-bit program has no loader. `None` if the file is not such a program.
 fn is_static(head: &[u8], file: &File) -> Option<bool> {
+    Some(loader_at(head, file)?.is_none())
+}
+
+/// Returns offset and length of the loader's path in a 64-bit program, if the program has one. `None` if the file is not
+/// such a program.
+fn loader_at(head: &[u8], file: &File) -> Option<Option<(u64, u64)>> {
     const PT_INTERP: u32 = 3;
     const CLASS_64_LITTLE: [u8; 6] = *b"\x7fELF\x02\x01";
     head.strip_prefix(&CLASS_64_LITTLE)?;
@@ -100,13 +106,32 @@ fn is_static(head: &[u8], file: &File) -> Option<bool> {
     let table = u64::from_le_bytes(head.get(32..40)?.try_into().ok()?);
     let (len, count) = (u16_at(54)?, u16_at(56)?.min(HEADERS_MAX));
     for index in 0..count {
+        let at = table.checked_add(index * len)?;
         let mut kind = [0; 4];
-        file.read_exact_at(&mut kind, table.checked_add(index * len)?).ok()?;
+        file.read_exact_at(&mut kind, at).ok()?;
         if u32::from_le_bytes(kind) == PT_INTERP {
-            return Some(false);
+            let field = |offset: u64| {
+                let mut value = [0; 8];
+                file.read_exact_at(&mut value, at.checked_add(offset)?).ok()?;
+                Some(u64::from_le_bytes(value))
+            };
+            return Some(Some((field(8)?, field(32)?)));
         }
     }
-    Some(true)
+    Some(None)
+}
+
+/// Returns the executable of `program` and its dynamic loader. `None` for scripts and statically linked programs.
+pub fn loader(program: &OsStr) -> Option<(PathBuf, PathBuf)> {
+    let path = found(program)?;
+    let file = File::open(&path).ok()?;
+    let mut head = Vec::new();
+    (&file).take(256).read_to_end(&mut head).ok()?;
+    let (offset, len) = loader_at(&head, &file)??;
+    let mut name = vec![0; usize::try_from(len).ok().filter(|len| *len <= libc::PATH_MAX as usize)?];
+    file.read_exact_at(&mut name, offset).ok()?;
+    let name = name.strip_suffix(b"\0")?;
+    Some((path, OsStr::from_bytes(name).into()))
 }
 
 #[cfg(test)]
@@ -121,6 +146,13 @@ mod tests {
         assert_eq!(hindrance(OsStr::new("/dev/null")), None);
         assert_eq!(interpreter(b" /bin/sh -e\nexit"), Some("/bin/sh".into()));
         assert_eq!(interpreter(b"\n"), None);
+    }
+
+    #[test]
+    fn a_dynamic_program_has_a_loader() {
+        let (program, loader) = loader(OsStr::new("true")).expect("a loader");
+        assert!(program.ends_with("true") && loader.is_file(), "{}", loader.display());
+        assert_eq!(super::loader(OsStr::new("/dev/null")), None);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! `weft delegate`: one I/O delegate of a job, and the state of a job's delegates.
 
 mod meeting;
+mod mpi;
+pub mod ranks;
 mod serve;
 pub mod settings;
+mod spawn;
 pub mod status;
 mod stop;
 
@@ -12,6 +15,7 @@ use crate::failure::Failure;
 use crate::job_dir;
 use clap::{Args, Subcommand};
 use settings::Settings;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use weft_config::job::{DELEGATES_VARIABLE, Job, Place};
 use weft_core::delegates::ownership::Policy;
@@ -34,6 +38,10 @@ the job directory authenticates both ends. Port 0 chooses a free port. HOST is a
 Without a shared file system, give each delegate all addresses (--peers) and a key file (--key), and set
 WEFT_DELEGATES=HOST:PORT,... and WEFT_DELEGATE_KEY=FILE for the programs. `weft key make FILE` makes a key.
 
+With --spawn, the delegates are the processes of an MPI job. When they serve, delegate 0 starts the program with
+MPI_Comm_spawn. The delegates end with the program. The exit code is 0, or that of the first rank that failed; the other
+ranks are then ended. The MPI library and its launcher must support MPI_Comm_spawn: Open MPI and MPICH 5 do.
+
 SIGTERM and SIGINT end a delegate after it has written all bytes to the files. `weft delegate stop` ends all.
 
 Examples:
@@ -50,7 +58,10 @@ With SLURM, in a batch script:
 With mpiexec and a hosts file, the delegates beside the program:
   mpiexec -f hosts -n 2 weft delegate --job ~/jobs/17 --listen :0 --over /mnt/lustre/me &
   weft run --job ~/jobs/17 -- mpiexec -f hosts -n 64 ./app
-  weft delegate stop --job ~/jobs/17";
+  weft delegate stop --job ~/jobs/17
+
+With mpiexec, the delegates start the program:
+  mpiexec -n 2 weft delegate --job ~/jobs/17 --over /mnt/lustre/me --spawn 64 -- ./app";
 
 /// Runs an I/O delegate of a job.
 #[derive(Args)]
@@ -115,6 +126,16 @@ pub struct Serve {
     /// Serve no files of Weft
     #[arg(long)]
     no_cluster: bool,
+    /// Start this number of ranks of PROGRAM with MPI_Comm_spawn, and end with them
+    #[arg(long, value_name = "RANKS", requires_all = ["job", "program"], conflicts_with_all = ["peers", "idle_exit", "child_of"],
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    spawn: Option<u32>,
+    /// MPI library for --spawn [default: the one that PROGRAM is linked with]
+    #[arg(long, value_name = "LIB", requires = "spawn")]
+    mpi: Option<PathBuf>,
+    /// The program of --spawn and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM", requires = "spawn")]
+    program: Vec<OsString>,
     /// Directory of the Unix socket, and end when standard input ends and no process is connected
     #[arg(long, hide = true)]
     child_of: Option<PathBuf>,

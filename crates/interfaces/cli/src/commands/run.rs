@@ -3,6 +3,7 @@
 mod auto;
 mod delegates;
 
+use super::delegate::ranks::Rank;
 use super::trace::{Parts, trace_paths};
 use crate::embedded;
 use crate::failure::{FAILED, Failure};
@@ -76,6 +77,11 @@ pub struct Run {
     no_cluster: bool,
     #[command(flatten)]
     delegates: Options,
+    /// This process is a rank that `weft delegate --spawn` has started
+    #[arg(long, hide = true, requires = "job", conflicts_with = "trace")]
+    spawned: bool,
+    #[arg(skip)]
+    rank: Option<Rank>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -83,7 +89,18 @@ pub struct Run {
 
 impl Run {
     /// Runs the program and returns the exit code.
-    pub fn run(self, cluster_file: Option<PathBuf>) -> Result<u8, Failure> {
+    pub fn run(mut self, cluster_file: Option<PathBuf>) -> Result<u8, Failure> {
+        if let Some(dir) = self.delegates.job().filter(|_| self.spawned) {
+            self.rank = Some(Rank::begin(dir)?);
+        }
+        let result = self.run_program(cluster_file);
+        match &self.rank {
+            Some(rank) => rank.end(result),
+            None => result,
+        }
+    }
+
+    fn run_program(&self, cluster_file: Option<PathBuf>) -> Result<u8, Failure> {
         let library = preload_library()?;
         let name = &self.program[0];
         let mut command = Command::new(name);
@@ -121,6 +138,9 @@ impl Run {
         let Some(file) = &self.trace else {
             let (signals, child) = self.begun(command)?;
             let code = to_its_end(&signals, child, &mut delegates);
+            if let Some(rank) = &self.rank {
+                rank.program_has_ended();
+            }
             delegates.end();
             return code;
         };
@@ -158,6 +178,9 @@ impl Run {
                 .remedy("is it spelled right and executable?")
                 .code(code)
         })?;
+        if let Some(rank) = &self.rank {
+            rank.watch(child.id());
+        }
         Ok((signals, child))
     }
 

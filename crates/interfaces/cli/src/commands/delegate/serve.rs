@@ -1,7 +1,8 @@
 //! The process of one delegate.
 
 use super::meeting::{Delegate, Meeting};
-use super::{Serve, directories};
+use super::spawn::Program;
+use super::{Serve, directories, ranks};
 use crate::commands::serve::{announce, is_this_host, more_files, resident_memory};
 use crate::commands::session::Weft;
 use crate::failure::{FAILED, Failure};
@@ -67,11 +68,15 @@ impl Serve {
         more_files();
         // Threads inherit this mask: only the loop below receives these signals.
         let signals = Blocked::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
+        let program = Program::of(&self)?;
         let part = if self.peers.is_some() { self.without_directory()? } else { self.meet()? };
         let name = format!("delegate {}", part.index);
         let log = Log::open(&name, part.log.as_deref(), LogLevel::Info)
             .map_err(|error| Failure::new(format!("log of {name}"), error))?;
-        let client = self.client(file, &part.job.name)?;
+        let client = self.client(file.clone(), &part.job.name)?;
+        if program.is_some() && part.index == 0 {
+            ranks::remove_all(&self.job_dir()?); // of an earlier program
+        }
         let has_failed = Arc::new(AtomicBool::new(false));
         let count = part.job.delegates.len() as u32;
         let job = settings.of_job(part.index, count, part.on_host);
@@ -107,14 +112,32 @@ impl Serve {
         if self.child_of.is_some() {
             watch_parent(&handle, &is_orphan);
         }
+        let start = |program: Program| {
+            let place = (&*self.job_dir()?, part.index, &part.job);
+            program.start(&self, file.as_deref(), place, &handle, &log)
+        };
+        let running = program.map(start).transpose().inspect_err(|_| block_on(handle.stop()))?;
         wait_for_end(&signals, &handle, &log);
         log.line("ended in order");
         drop(part);
+        let code = if has_failed.load(Ordering::SeqCst) { FAILED } else { 0 };
+        if let Some(running) = running {
+            return running.finish(code);
+        }
         if let Some(dir) = self.child_of.filter(|_| is_orphan.load(Ordering::SeqCst)) {
             // The last delegate cleans up for the parent.
             let _ = job_dir::remove(&dir);
         }
-        Ok(if has_failed.load(Ordering::SeqCst) { FAILED } else { 0 })
+        Ok(code)
+    }
+
+    /// Returns the job directory.
+    fn job_dir(&self) -> Result<PathBuf, Failure> {
+        let dir = self.job.as_ref().ok_or_else(|| {
+            Failure::misuse("weft delegate", "no job directory is named")
+                .remedy("give --job DIR, a directory that all hosts of the job share")
+        })?;
+        std::path::absolute(dir).map_err(|error| Failure::misuse(dir.display(), error))
     }
 
     /// Meets the other delegates in the job directory.
@@ -127,12 +150,9 @@ impl Serve {
             return Err(Failure::misuse(format!("delegate {index}"), why)
                 .remedy("give --index and --of, or start as many as --of says"));
         }
-        let dir = self.job.as_ref().ok_or_else(|| {
-            Failure::misuse("weft delegate", "no job directory is named")
-                .remedy("give --job DIR, a directory that all hosts of the job share")
-        })?;
+        let dir = self.job_dir()?;
         let over = directories(&self.over)?;
-        let dir = job_dir::open(dir)?;
+        let dir = job_dir::open(&dir)?;
         let secret = make_job_key(&dir)?;
         let name = job_name(&secret);
         let (socket_dir, sockets) = match &self.child_of {

@@ -1,12 +1,13 @@
 //! `weft delegate stop`.
 
-use super::{job_of, meeting};
+use super::{job_of, meeting, ranks};
 use crate::commands::session::{of_server, posix};
 use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weft_client::{Client, ClientOptions, Error};
+use weft_config::job::Job;
 use weft_core::{Nanos, ServerId};
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::ClusterMap;
@@ -46,15 +47,7 @@ impl Stop {
             (_, found) => found?,
         };
         weft_client::set_log(|_| ()); // a delegate that has ended need not be stopped
-        let options =
-            ClientOptions { retry_for: Nanos(0), pid: std::process::id(), ..ClientOptions::default() };
-        let map = ClusterMap {
-            name: job.name.clone(),
-            servers: job.map().delegates,
-            targets: Vec::new(),
-            metadata: ServerId(0),
-        };
-        let client = Client::new(RealEnv::new(), map, options, job.credentials()?);
+        let client = client(&job)?;
         let (mut stopped, mut unreachable) = (Vec::new(), None);
         for (index, delegate) in job.delegates.iter().enumerate() {
             match block_on(client.shutdown(ServerId(index as u32))) {
@@ -88,6 +81,7 @@ impl Stop {
                 std::thread::sleep(POLL);
             }
             meeting::remove_all(&dir);
+            ranks::remove_all(&dir);
         }
         match stopped.len() {
             0 => outln!("no delegate of {} answers", job.name),
@@ -96,6 +90,18 @@ impl Stop {
         }
         Ok(0)
     }
+}
+
+/// Returns a client that asks the delegates of a job to end.
+pub fn client(job: &Job) -> Result<Client<RealEnv>, Failure> {
+    let options = ClientOptions { retry_for: Nanos(0), pid: std::process::id(), ..ClientOptions::default() };
+    let map = ClusterMap {
+        name: job.name.clone(),
+        servers: job.map().delegates,
+        targets: Vec::new(),
+        metadata: ServerId(0),
+    };
+    Ok(Client::new(RealEnv::new(), map, options, job.credentials()?))
 }
 
 /// Removes the files of delegates that never became a job, if none of those on this host runs.
@@ -111,6 +117,7 @@ fn end_announced(dir: &std::path::Path) -> Result<u8, Failure> {
         }
     }
     meeting::remove_all(dir);
+    ranks::remove_all(dir);
     outln!("removed the files of former delegates from {}", dir.display());
     Ok(0)
 }

@@ -92,6 +92,11 @@ pub enum Plan {
 }
 
 impl Options {
+    /// Returns the job directory.
+    pub fn job(&self) -> Option<&Path> {
+        self.job.as_deref()
+    }
+
     /// Checks the options and waits for the delegates of a job directory.
     pub fn plan(&self, program: &[OsString]) -> Result<Plan, Failure> {
         let over = directories(&self.over)?;
