@@ -2,7 +2,7 @@
 # Checks the dependencies of a make target. Installs missing Debian packages if it may, and otherwise prints which
 # packages to install.
 #
-# usage: scripts/deps.sh build|demo|test|bench|lint|darshan|distributed...
+# usage: scripts/deps.sh build|demo|test|bench|lint|darshan|mpich|distributed...
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -17,6 +17,9 @@ distributed=(glusterfsd:glusterfs-server glusterfs:glusterfs-client python3:pyth
 darshan=(pip3:python3-pip)
 # release of libdarshan-util that the tests use; see docs/design/darshan.md
 darshan_release=3.5.0
+# pip only: Debian's MPICH does not support MPI_Comm_spawn
+mpich=(pip3:python3-pip)
+mpich_release=5.0.2
 
 need_rust() {
     if ! command -v cargo >/dev/null; then
@@ -92,21 +95,48 @@ install_darshan() {
     rm -f "$log"
 }
 
+# Installs MPICH with the standard ABI from its wheel.
+install_mpich() {
+    local dir=${XDG_DATA_HOME:-$HOME/.local/share}/weft/mpich log
+    if [ -e "$dir/$mpich_release" ]; then
+        return
+    fi
+    log=$(mktemp)
+    say "weft: installing MPICH $mpich_release into $dir"
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    # Debian's pip would add "local" to the prefix, and refuses to install outside of virtual environments.
+    DEB_PYTHON_INSTALL_LAYOUT=deb PIP_BREAK_SYSTEM_PACKAGES=1 pip3 install --quiet --disable-pip-version-check --no-deps \
+        --ignore-installed --prefix "$dir" "mpich==$mpich_release" >"$log" 2>&1 || {
+        tail -20 "$log" >&2
+        say "weft: pip could not install MPICH $mpich_release; MPI_Comm_spawn cannot be tested with it."
+        say "  If it is not available, WEFT_SKIP_MPICH=1 skips these tests."
+        exit 1
+    }
+    touch "$dir/$mpich_release"
+    rm -f "$log"
+}
+
 for kind in "${@:-build}"; do
     case $kind in
         build | lint) list=("${build[@]}") ;;
         demo) list=("${demo[@]}") ;;
-        test) list=("${test[@]}" "${darshan[@]}") ;;
+        test) list=("${test[@]}" "${darshan[@]}" "${mpich[@]}") ;;
         bench) list=("${test[@]}") ;;
         darshan) list=("${darshan[@]}") ;;
+        mpich) list=("${mpich[@]}") ;;
         distributed) list=("${distributed[@]}") ;;
-        *) say "usage: $0 build|demo|test|bench|lint|darshan|distributed..."; exit 2 ;;
+        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed..."; exit 2 ;;
     esac
-    [[ $kind = darshan || $kind = distributed ]] || need_rust
+    [[ $kind = darshan || $kind = mpich || $kind = distributed ]] || need_rust
     packages=$(missing_packages "${list[@]}")
     [ -z "$packages" ] || install "$packages"
     case $kind in
-        test) [ -n "${WEFT_SKIP_DARSHAN:-}" ] || install_darshan ;;
+        test)
+            [ -n "${WEFT_SKIP_DARSHAN:-}" ] || install_darshan
+            [ -n "${WEFT_SKIP_MPICH:-}" ] || install_mpich
+            ;;
         darshan) install_darshan ;;
+        mpich) install_mpich ;;
     esac
 done

@@ -3,7 +3,7 @@
 mod auto;
 mod delegates;
 
-use super::delegate::ranks::Rank;
+use super::delegate::ranks::{self, Rank};
 use super::trace::{Parts, trace_paths};
 use crate::embedded;
 use crate::failure::{FAILED, Failure};
@@ -171,6 +171,9 @@ impl Run {
             libc::SIGUSR2,
             libc::SIGCHLD,
         ]);
+        if self.rank.is_some() {
+            ranks::end_with_this_process(&mut command);
+        }
         let name = &self.program[0];
         let child = signals.spawn(&mut command).map_err(|error| {
             let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };

@@ -50,8 +50,17 @@ fn darshan() -> Option<OsString> {
     if let Some(named) = std::env::var_os("WEFT_DARSHAN_LIB").filter(|named| !named.is_empty()) {
         return Some(named);
     }
-    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let data = data.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")))?;
-    let dir = data.join("weft/darshan");
+    let dir = data()?.join("weft/darshan");
     dir.is_dir().then(|| dir.into_os_string())
+}
+
+/// Returns the directory where `scripts/deps.sh` installed MPICH with the standard ABI.
+pub fn mpich() -> Option<PathBuf> {
+    data().map(|data| data.join("weft/mpich")).filter(|dir| dir.is_dir())
+}
+
+/// Returns the user's directory for data.
+fn data() -> Option<PathBuf> {
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    data.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")))
 }

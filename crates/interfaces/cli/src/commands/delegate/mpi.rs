@@ -82,7 +82,8 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Loads the MPI library `named`, else the one that `program` is linked with, else one with a usual name.
+    /// Loads the MPI library `named`, else the one that `program` is linked with, else one with a usual name, first from
+    /// the launcher's own installation.
     ///
     /// # Errors
     /// No library is found, or it lacks a function.
@@ -95,8 +96,12 @@ impl Mpi {
         }
         let is_open_mpi = std::env::var_os(OPEN_MPI_VARIABLE).is_some();
         let first = is_open_mpi.then_some(OPEN_MPI_NAME);
-        for name in first.into_iter().chain(NAMES) {
-            if let Ok(mpi) = Self::open(OsStr::new(name)) {
+        let names: Vec<_> = first.into_iter().chain(NAMES).map(PathBuf::from).collect();
+        let dir = launcher_libraries();
+        let beside =
+            names.iter().filter_map(|name| Some(dir.as_ref()?.join(name)).filter(|file| file.exists()));
+        for name in beside.chain(names.iter().cloned()) {
+            if let Ok(mpi) = Self::open(name.as_os_str()) {
                 return Ok(mpi);
             }
         }
@@ -269,6 +274,13 @@ fn is_standard(function: *mut c_void) -> bool {
     };
     let file = Path::new(OsStr::from_bytes(file.to_bytes()));
     file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libmpi_abi"))
+}
+
+/// Returns the directory of libraries of the installation that the launcher of this process belongs to.
+fn launcher_libraries() -> Option<PathBuf> {
+    let parent = std::os::unix::process::parent_id();
+    let launcher = std::fs::read_link(format!("/proc/{parent}/exe")).ok()?;
+    Some(launcher.parent()?.parent()?.join("lib"))
 }
 
 /// Returns the MPI library that the dynamic loader finds for a program.

@@ -14,7 +14,9 @@ use crate::launcher::Position;
 use crate::{job_dir, signals};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -75,6 +77,18 @@ fn ended(dir: &Path, rank: u32) -> PathBuf {
     dir.join(format!("rank-{rank}.ended"))
 }
 
+/// Lets the system kill a rank's program when the process that runs it is killed. A launcher waits for all programs that
+/// have its pipes open.
+pub fn end_with_this_process(command: &mut Command) {
+    // SAFETY: prctl is safe between fork and exec, and this option has no memory effects.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}
+
 /// Asks all ranks to end.
 pub fn end_all(dir: &Path) -> Result<(), Failure> {
     Ok(replace(&dir.join(ENDING), b"")?)
@@ -85,7 +99,8 @@ pub fn remove_all(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
-        if name == ENDING || rank_of(name).is_some() {
+        // Drafts of killed processes begin in the same way.
+        if name.starts_with(ENDING) || name.starts_with("rank-") {
             let _ = std::fs::remove_file(entry.path()); // another delegate may have removed it
         }
     }

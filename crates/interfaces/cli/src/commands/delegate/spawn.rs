@@ -30,7 +30,7 @@ use weft_server::ServerHandle;
 /// Time after the request to end within which ranks end.
 const END_WAIT: Duration = Duration::from_secs(15);
 /// Time within which MPI_Comm_spawn returns after all ranks have ended, if they have called MPI_Init.
-const SPAWN_WAIT: Duration = Duration::from_secs(5);
+const SPAWN_WAIT: Duration = Duration::from_secs(2);
 /// Time within which the launcher ends this process after MPI_Abort.
 const ABORT_WAIT: Duration = Duration::from_secs(30);
 /// Interval between two looks at the state of another thread or delegate.
@@ -170,7 +170,7 @@ impl Program {
             Err(failure) => return fail(failure, false),
             Ok((size, _)) if size != delegates => {
                 let why =
-                    format!("MPI_COMM_WORLD has {size} processes, and the job has {delegates} delegates");
+                    format!("the size of MPI_COMM_WORLD is {size}, and the job has {delegates} delegates");
                 let failure = Failure::misuse(format!("MPI library {}", self.mpi.library), why).remedy(
                     "start all delegates with one mpiexec of this library, or name its library with --mpi LIB",
                 );
@@ -181,7 +181,7 @@ impl Program {
                 match self.mpi.spawn(&self.words[0], &self.words[1..], self.count) {
                     Ok(()) => shared.set(Stage::Ready),
                     Err(failure) => {
-                        let remedy = "this MPI or its launcher may not support it; \
+                        let remedy = "this MPI or its launcher may not support it or have too few slots; \
                                       use `weft run --delegates N -- mpiexec ... PROGRAM`";
                         fail(failure.remedy(remedy), true);
                     }
@@ -274,7 +274,8 @@ impl Running {
         self.shared.is_over.store(true, Ordering::SeqCst);
         if self.index > 0 {
             return Ok(match self.shared.stage() {
-                Stage::Starting | Stage::Failed(_, false) => FAILED,
+                Stage::Starting => code,
+                Stage::Failed(_, false) => FAILED,
                 Stage::Failed(..) => {
                     self.finalize();
                     MISUSED

@@ -81,7 +81,9 @@ impl Stop {
                 std::thread::sleep(POLL);
             }
             meeting::remove_all(&dir);
-            ranks::remove_all(&dir);
+            if stopped.is_empty() {
+                ranks::remove_all(&dir); // delegate 0 removes them otherwise
+            }
         }
         match stopped.len() {
             0 => outln!("no delegate of {} answers", job.name),
