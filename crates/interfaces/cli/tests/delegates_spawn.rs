@@ -256,11 +256,13 @@ fn a_library_that_does_not_support_it_is_named_with_a_remedy() {
 
 #[test]
 fn a_library_of_another_launcher_is_refused() {
-    let place = Place { mpi: debian_mpich(), ..Place::new(open_mpi()) };
-    let output = place.program(&[]).ended();
-    assert!(!output.status.success(), "{}", shown(&output));
-    for words in ["libmpi.so.40", "the size of MPI_COMM_WORLD is 1, and the job has 2 delegates", "--mpi LIB"]
-    {
+    for (library, launcher, words) in [
+        (open_mpi(), debian_mpich(), "libmpi.so.40: the launcher of this process is that of MPICH; "),
+        (debian_mpich(), open_mpi(), "libmpich.so.12: the launcher of this process is that of Open MPI; "),
+    ] {
+        let place = Place { mpi: launcher, ..Place::new(library) };
+        let output = place.program(&[]).ended();
+        assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
         assert!(errors(&output).contains(words), "{words}: {}", shown(&output));
     }
 }

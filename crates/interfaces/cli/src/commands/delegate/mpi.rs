@@ -16,8 +16,12 @@ const NAMES: [&str; 5] =
     ["libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi.so.12", "libmpich.so.12", "libmpi.so.40"];
 /// Library of Open MPI, which is tried first under its launcher.
 const OPEN_MPI_NAME: &str = "libmpi.so.40";
-/// Variable that Open MPI's launcher sets.
+/// Variable that only Open MPI's launcher sets.
 const OPEN_MPI_VARIABLE: &str = "OMPI_COMM_WORLD_RANK";
+/// Variable that only MPICH's launcher and those derived from it set.
+const HYDRA_VARIABLE: &str = "MPI_LOCALRANKID";
+/// Name of Open MPI's ABI.
+const OPEN_MPI: &str = "Open MPI";
 /// Maximum length of MPI's error texts in all ABIs, with the terminating zero.
 const ERROR_STRING_MAX: usize = 512;
 
@@ -140,7 +144,7 @@ impl Mpi {
             Some(world) => {
                 let missing = || failed("it lacks handles of Open MPI".to_owned());
                 Abi {
-                    name: "Open MPI",
+                    name: OPEN_MPI,
                     world,
                     own: object(c"ompi_mpi_comm_self").ok_or_else(missing)?,
                     null_info: object(c"ompi_mpi_info_null").ok_or_else(missing)?,
@@ -163,6 +167,22 @@ impl Mpi {
                 finalize: std::mem::transmute::<*mut c_void, Finalize>(finalize),
             })
         }
+    }
+
+    /// Checks that the launcher of this process belongs to the library.
+    ///
+    /// # Errors
+    /// Each process would be an MPI job of its own.
+    pub fn check_launcher(&self) -> Result<(), Failure> {
+        let is_set = |name: &str| std::env::var_os(name).is_some();
+        let launcher = match self.abi.name == OPEN_MPI {
+            true if is_set(HYDRA_VARIABLE) && !is_set(OPEN_MPI_VARIABLE) => "MPICH",
+            false if is_set(OPEN_MPI_VARIABLE) && !is_set(HYDRA_VARIABLE) => OPEN_MPI,
+            _ => return Ok(()),
+        };
+        let why = format!("the launcher of this process is that of {launcher}");
+        Err(Failure::misuse(format!("MPI library {}", self.library), why)
+            .remedy("use the launcher of the library that the program is linked with"))
     }
 
     /// Returns the name of the ABI.
@@ -199,7 +219,7 @@ impl Mpi {
     /// Starts `count` processes and waits until all of them have initialized MPI.
     ///
     /// # Errors
-    /// The library or the launcher does not support it, or cannot start so many.
+    /// The library or the launcher does not support it, or has too few slots.
     pub fn spawn(&self, command: &CStr, args: &[CString], count: u32) -> Result<(), Failure> {
         let mut pointers: Vec<_> = args.iter().map(|arg| arg.as_ptr()).collect();
         pointers.push(std::ptr::null());
@@ -296,7 +316,9 @@ fn of_list(list: &str) -> Option<PathBuf> {
         let (name, rest) = line.trim().split_once(" => ")?;
         Some((name, rest.rsplit_once(" (").map_or(rest, |(file, _)| file)))
     });
-    let of_mpi: Vec<_> = files.filter(|(name, _)| name.starts_with("libmpi")).collect();
+    // A library that is missing is "not found".
+    let of_mpi: Vec<_> =
+        files.filter(|(name, file)| name.starts_with("libmpi") && file.starts_with('/')).collect();
     let is_core =
         |name: &str| ["libmpi.so", "libmpich.so", "libmpi_abi.so"].iter().any(|core| name.starts_with(core));
     // Libraries of C++ and Fortran need the core, which the loader then lists, too.
@@ -317,6 +339,7 @@ mod tests {
             of_list("\tlibmpi_cray.so.12 => /l/libmpi_cray.so.12 (0x1)\n"),
             Some("/l/libmpi_cray.so.12".into())
         );
+        assert_eq!(of_list("\tlibmpi.so.12 => not found\n"), None);
         assert_eq!(of_list("\tlibc.so.6 => /l/libc.so.6 (0x1)\n"), None);
     }
 

@@ -184,7 +184,7 @@ impl Rank {
     }
 }
 
-/// What a delegate knows about the ranks.
+/// Ranks whose files a delegate has seen.
 pub struct Ranks {
     dir: PathBuf,
     host: String,

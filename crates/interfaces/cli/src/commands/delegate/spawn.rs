@@ -16,6 +16,7 @@ use super::{Serve, meeting, stop};
 use crate::failure::{FAILED, Failure, MISUSED};
 use crate::logging::Log;
 use crate::signals;
+use libc::c_int;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ const END_WAIT: Duration = Duration::from_secs(15);
 const SPAWN_WAIT: Duration = Duration::from_secs(2);
 /// Time within which the launcher ends this process after MPI_Abort.
 const ABORT_WAIT: Duration = Duration::from_secs(30);
+/// Time within which the launcher reads messages.
+const READ_WAIT: Duration = Duration::from_secs(2);
 /// Interval between two looks at the state of another thread or delegate.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -104,6 +107,7 @@ impl Program {
     pub fn of(serve: &Serve) -> Result<Option<Self>, Failure> {
         let Some(count) = serve.spawn else { return Ok(None) };
         let mpi = Mpi::load(serve.mpi.as_deref().map(Path::as_os_str), &serve.program[0])?;
+        mpi.check_launcher()?;
         let name = serve.program[0].to_string_lossy().into_owned();
         Ok(Some(Self { mpi, count, name, words: Vec::new() }))
     }
@@ -195,6 +199,30 @@ impl Program {
         }
         shared.set(Stage::Finalized);
     }
+}
+
+/// Waits until the launcher has read the messages of this process. MPICH's launcher drops messages that it has not read when
+/// a process calls MPI_Abort.
+fn wait_until_read() {
+    let began = Instant::now();
+    while unread_bytes() > 0 && began.elapsed() < READ_WAIT {
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Returns the number of bytes of standard error that its reader has not read. Zero if it is a file.
+fn unread_bytes() -> i32 {
+    let mut len: c_int = 0;
+    // SAFETY: zeros are a valid `stat`, which the first call fills in, and each of the requests writes one int. Pipes know
+    // FIONREAD, sockets and terminals TIOCOUTQ; an error leaves the zero.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        let is_known = libc::fstat(libc::STDERR_FILENO, &raw mut stat) == 0;
+        let is_pipe = is_known && stat.st_mode & libc::S_IFMT == libc::S_IFIFO;
+        let request = if is_pipe { libc::FIONREAD } else { libc::TIOCOUTQ };
+        libc::ioctl(libc::STDERR_FILENO, request, &raw mut len);
+    }
+    len
 }
 
 /// Returns a path with a slash as an absolute one, and a plain name unchanged.
@@ -315,6 +343,7 @@ impl Running {
             std::thread::sleep(POLL);
         }
         errln!("{failure}");
+        wait_until_read();
         match stage {
             Stage::Ready => self.shared.set(Stage::Abort(failure.exit_code())),
             // Its own thread waits in MPI_Comm_spawn.
