@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{WEFT, built, isolate, isolated, needs, root, shown, succeeded, undisturbed};
+use common::{Embedded, WEFT, built, isolate, isolated, needs, root, shown, succeeded, undisturbed};
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -78,21 +78,37 @@ impl Place {
     /// Starts delegates that start the test program, which then acts as `act` says.
     fn program(&self, act: &[&str]) -> Started {
         let program = [self.path("spawned"), self.file()].into_iter().chain(act.iter().map(PathBuf::from));
-        self.start(&[], &program.collect::<Vec<_>>())
+        self.start(&program.collect::<Vec<_>>())
     }
 
-    /// Starts delegates that start a program.
-    fn start(&self, options: &[&str], program: &[PathBuf]) -> Started {
+    /// Starts delegates of the directory that start a program.
+    fn start(&self, program: &[PathBuf]) -> Started {
+        let options = ["delegate", "--no-cluster", "--over"].map(PathBuf::from);
+        self.launch(&[&options[..], &[self.path("data")]].concat(), program)
+    }
+
+    /// Runs `weft OPTIONS --spawn RANKS -- PROGRAM` twice with the launcher.
+    fn launch(&self, options: &[PathBuf], program: &[PathBuf]) -> Started {
         let mut command = isolated(&self.mpi.launcher[0]);
-        command.args(&self.mpi.launcher[1..]).args(["-n", "2", WEFT, "delegate", "--no-cluster", "--job"]);
-        command.arg(self.path("job")).arg("--over").arg(self.path("data")).args(options);
-        command.args(["--spawn", &RANKS.to_string(), "--"]).args(program);
+        command.args(&self.mpi.launcher[1..]).args(["-n", "2", WEFT]).args(options);
+        command.arg("--job").arg(self.path("job")).args(["--spawn", &RANKS.to_string(), "--"]).args(program);
         command.env("TMPDIR", self.dir.path()).env("WEFT", WEFT).env("STATUS", self.path("status"));
         // A process that remains would keep pipes open.
         let [out, errors] = ["out", "errors"].map(|name| self.path(name));
         let to = |file: &Path| File::create(file).expect("a file");
         command.stdin(Stdio::null()).stdout(to(&out)).stderr(to(&errors));
         Started { child: command.spawn().expect("the launcher starts"), out, errors }
+    }
+
+    /// Checks that the ranks have written all bytes through the two delegates.
+    #[track_caller]
+    fn delegates_were_used(&self) {
+        let status = std::fs::read_to_string(self.path("status")).expect("the status during the run");
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        let delegates = status["delegates"].as_array().expect("delegates");
+        assert_eq!(delegates.len(), 2, "{status}");
+        let written: u64 = delegates.iter().filter_map(|delegate| delegate["bytes_written"].as_u64()).sum();
+        assert_eq!(written as usize, RANKS * PIECES * PIECE, "{status}");
     }
 
     /// Checks that each byte is in the file.
@@ -159,15 +175,25 @@ fn delegates_start_the_program_serve_it_and_end_with_it() {
         let output = place.program(&[]).ended();
         assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
         place.is_whole();
-        let status = std::fs::read_to_string(place.path("status")).expect("the status during the run");
-        let status: Value = serde_json::from_str(&status).expect("JSON");
-        let delegates = status["delegates"].as_array().expect("delegates");
-        assert_eq!(delegates.len(), 2, "{status}");
-        let written: u64 = delegates.iter().filter_map(|delegate| delegate["bytes_written"].as_u64()).sum();
-        assert_eq!(written as usize, RANKS * PIECES * PIECE, "all bytes go through delegates: {status}");
+        place.delegates_were_used();
         let names = std::fs::read_dir(place.path("job")).expect("listed").flatten();
         let left: Vec<_> = names.map(|entry| entry.file_name().into_string().expect("text")).collect();
         assert!(left.iter().all(|name| name == "job.key" || name.ends_with(".log")), "{left:?}");
+    }
+}
+
+#[test]
+fn files_of_weft_need_no_directory() {
+    let cluster = Embedded::started();
+    for mpi in supported() {
+        let place = Place::new(mpi);
+        let options = [PathBuf::from("--cluster"), cluster.file(), "delegate".into()];
+        let output = place.launch(&options, &[place.path("spawned"), "/weft/file".into()]).ended();
+        assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+        place.delegates_were_used();
+        cluster.run(["cp", "/weft/file", place.file().to_str().expect("text")]);
+        place.is_whole();
+        cluster.run(["rm", "/weft/file"]);
     }
 }
 
@@ -229,10 +255,10 @@ fn delegates_that_are_stopped_write_all_bytes_and_end_the_program() {
 fn a_program_without_mpi_is_refused_after_its_end() {
     for mpi in supported() {
         let place = Place::new(mpi);
-        let output = place.start(&[], &["true".into()]).ended();
+        let output = place.start(&["true".into()]).ended();
         assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
         assert!(errors(&output).contains("ended without MPI_Init"), "{}", shown(&output));
-        let output = place.start(&[], &["no-such-program".into()]).ended();
+        let output = place.start(&["no-such-program".into()]).ended();
         assert_eq!(output.status.code(), Some(127), "{}", shown(&output));
         assert!(errors(&output).contains("no-such-program: No such file"), "{}", shown(&output));
     }

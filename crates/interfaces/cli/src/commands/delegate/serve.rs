@@ -73,7 +73,9 @@ impl Serve {
         let name = format!("delegate {}", part.index);
         let log = Log::open(&name, part.log.as_deref(), LogLevel::Info)
             .map_err(|error| Failure::new(format!("log of {name}"), error))?;
-        let client = self.client(file.clone(), &part.job.name)?;
+        let is_named = file.is_some();
+        let cluster = self.cluster(file)?;
+        let client = client(cluster.clone(), &part.job.name)?;
         if program.is_some() && part.index == 0 {
             ranks::remove_all(&self.job_dir()?); // of an earlier program
         }
@@ -114,7 +116,9 @@ impl Serve {
         }
         let start = |program: Program| {
             let place = (&*self.job_dir()?, part.index, &part.job);
-            program.start(&self, file.as_deref(), place, &handle, &log)
+            // As with `weft run`, directories need no cluster.
+            let cluster = cluster.as_ref().filter(|_| is_named || self.over.is_empty());
+            program.start(&self, cluster, place, &handle, &log)
         };
         let running = program.map(start).transpose().inspect_err(|_| block_on(handle.stop()))?;
         wait_for_end(&signals, &handle, &log);
@@ -267,25 +271,18 @@ impl Serve {
         Ok(Some(Address::Tcp(host, port)))
     }
 
-    /// Returns the client of a job for files of Weft; `None` without a cluster.
-    fn client(
-        &self,
-        file: Option<PathBuf>,
-        job: &str,
-    ) -> Result<Option<weft_client::Client<RealEnv>>, Failure> {
-        if self.no_cluster {
-            return Ok(None);
-        }
-        let cluster = match file {
-            Some(file) => Cluster::load(&file)?,
-            None => match Cluster::find() {
-                Ok(file) => Cluster::load(&file)?,
-                Err(_) => return Ok(None),
-            },
-        };
-        let of_job = |options: &mut ClientOptions| options.job = Some(JobNumber::of_name(job));
-        Ok(Some(Weft::of(cluster, of_job)?.client))
+    /// Returns the cluster whose files the delegate serves, if there is one.
+    fn cluster(&self, file: Option<PathBuf>) -> Result<Option<Cluster>, Failure> {
+        let file = file.or_else(|| Cluster::find().ok()).filter(|_| !self.no_cluster);
+        Ok(file.map(|file| Cluster::load(&file)).transpose()?)
     }
+}
+
+/// Returns the client of a job for files of Weft; `None` without a cluster.
+fn client(cluster: Option<Cluster>, job: &str) -> Result<Option<weft_client::Client<RealEnv>>, Failure> {
+    let Some(cluster) = cluster else { return Ok(None) };
+    let of_job = |options: &mut ClientOptions| options.job = Some(JobNumber::of_name(job));
+    Ok(Some(Weft::of(cluster, of_job)?.client))
 }
 
 fn hooks(name: &str, log: &Log, has_failed: &Arc<AtomicBool>) -> Hooks {

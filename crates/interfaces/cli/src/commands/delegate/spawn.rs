@@ -17,12 +17,13 @@ use crate::failure::{FAILED, Failure, MISUSED};
 use crate::logging::Log;
 use crate::signals;
 use libc::c_int;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use weft_config::Cluster;
 use weft_config::job::Job;
 use weft_core::ServerId;
 use weft_env::real::{RealEnv, block_on};
@@ -113,14 +114,28 @@ impl Program {
     }
 
     /// Sets the command of each rank.
-    fn command(&mut self, cluster: Option<&Path>, dir: &Path, program: &[OsString]) -> Result<(), Failure> {
+    fn command(
+        &mut self,
+        cluster: Option<&Cluster>,
+        dir: &Path,
+        program: &[OsString],
+    ) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::new("finding this program's own file", error);
+        let absolute = |path: &Path| std::path::absolute(path).map(PathBuf::into_os_string).map_err(failed);
         let mut words = vec![std::env::current_exe().map_err(failed)?.into_os_string()];
-        if let Some(file) = cluster {
-            words.extend(["--cluster".into(), absolute(file.as_os_str())]);
+        // `weft run` knows embedded clusters by their state directory.
+        match cluster.map(|cluster| (cluster, &cluster.embedded)) {
+            Some((_, Some(state))) => words.extend(["run".into(), "--state".into(), absolute(state)?]),
+            Some((cluster, None)) => {
+                words.extend(["--cluster".into(), absolute(&cluster.file)?, "run".into()]);
+            }
+            None => words.push("run".into()),
         }
-        words.extend(["run", "--spawned", "--job"].map(OsString::from));
-        words.extend([absolute(dir.as_os_str()), "--".into(), absolute(&program[0])]);
+        words.extend(["--spawned".into(), "--job".into(), absolute(dir)?, "--".into()]);
+        words.push(match program[0].as_bytes().contains(&b'/') {
+            true => absolute(Path::new(&program[0]))?,
+            false => program[0].clone(),
+        });
         words.extend_from_slice(&program[1..]);
         let word = |word: OsString| {
             CString::new(word.into_vec()).map_err(|error| Failure::misuse("the program's arguments", error))
@@ -133,7 +148,7 @@ impl Program {
     pub fn start(
         mut self,
         serve: &Serve,
-        cluster: Option<&Path>,
+        cluster: Option<&Cluster>,
         part: (&Path, u32, &Job),
         handle: &Arc<ServerHandle<RealEnv>>,
         log: &Log,
@@ -223,14 +238,6 @@ fn unread_bytes() -> i32 {
         libc::ioctl(libc::STDERR_FILENO, request, &raw mut len);
     }
     len
-}
-
-/// Returns a path with a slash as an absolute one, and a plain name unchanged.
-fn absolute(path: &OsStr) -> OsString {
-    match path.as_bytes().contains(&b'/') {
-        true => std::path::absolute(path).map_or_else(|_| path.to_owned(), PathBuf::into_os_string),
-        false => path.to_owned(),
-    }
 }
 
 /// Ends the delegates.
