@@ -254,7 +254,7 @@ async fn until_expired(user: &mut User, cap: Capability) {
 }
 
 const LIFE: Nanos = Nanos::from_s(3600);
-const SHORT_LIFE: Nanos = Nanos::from_s(1);
+const SHORT_LIFE: Nanos = Nanos::from_s(3);
 
 /// Creates an inaccessible directory of alice with an accessible one and an accessible file in it.
 async fn closed_home(alice: &mut User) -> [Attr; 4] {

@@ -224,8 +224,8 @@ fn holes_truncation_and_samples_use_the_offsets_of_the_program() {
         let (reply, bytes) = read(&mut client, part, 0, 1 << 20).await;
         assert_eq!(reply, DataReply::Read { datafile_len: ByteLen(LEN + 100) });
         assert!(bytes == expected);
-        // A request on another connection shows that the first one has been served and sampled.
-        list(&mut admin, 0).await;
+        // The next reply on the same connection shows that the read has been sampled.
+        change(&mut client, DataRequest::Sync { cap, datafiles: vec![part] }).await;
         let request = DataRequest::Samples { run: 0, from: 0, limit: 100 };
         let DataReply::Samples(samples) = admin.call(&request, &[]).await.0 else { panic!("no samples") };
         let seen: Vec<_> =
