@@ -8,6 +8,7 @@
 //!                                                |
 //!                                plan: path rule -> layout, alternatives, reason, confidence
 //! ```
+//! From the same summary, [`replicas`] decides which patterns to replicate.
 //!
 //! The crate is pure: it reads no clock and no file. Memory does not grow with the number of records.
 // Planning must be deterministic (see clippy.toml).
@@ -23,6 +24,7 @@ pub mod paper;
 pub mod pattern;
 pub mod placement;
 pub mod plan;
+pub mod replicas;
 mod rule;
 pub mod sample;
 pub mod survey;

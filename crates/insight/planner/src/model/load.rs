@@ -48,7 +48,7 @@ impl Load {
     }
 
     /// Builds a load from requests in time order, a sample of `all`.
-    pub(super) fn from(requests: &[Request], all: u64) -> Self {
+    pub(crate) fn from(requests: &[Request], all: u64) -> Self {
         let scale = if requests.is_empty() { 1.0 } else { all as f64 / transfers(requests) as f64 };
         let mut reuse_distances = ReuseDistances::default();
         let scaled = |bytes: u64| (bytes as f64 * scale) as u64;
