@@ -11,7 +11,12 @@ const ROUND: u64 = 1_000_000;
 /// Summarizes a workload in which all ranks proceed at the same pace with overlapping requests. The only idle points
 /// are the barriers of the workload, so the planner infers no others.
 pub fn summarize_workload(workload: &dyn Workload) -> TraceSummary {
-    let (mut names, mut survey) = (Names::default(), Survey::new(&Limits::default()));
+    summarize_workload_within(workload, &Limits::default())
+}
+
+/// Summarizes a workload as [`summarize_workload`] does, and keeps as much of it as `limits` allow.
+pub fn summarize_workload_within(workload: &dyn Workload, limits: &Limits) -> TraceSummary {
+    let (mut names, mut survey) = (Names::default(), Survey::new(limits));
     let mut ranks: Vec<_> = (0..workload.ranks()).map(|rank| Some(workload.ops(rank))).collect();
     let mut round = 0;
     let after = ROUND / u64::from(workload.ranks().max(1));

@@ -157,3 +157,34 @@ fn trace_options_are_refused_for_a_watched_directory() {
         assert!(told.contains(option[0]) && told.contains("cannot be used with"), "{told}");
     }
 }
+
+#[test]
+fn replicas_are_proposed_within_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, cluster, _] = files(dir.path());
+    let run = |options: &[&str]| {
+        let mut command = common::undisturbed();
+        command.arg("plan").arg(&trace).arg("--cluster").arg(&cluster).arg("--replicas").args(options);
+        succeeded(&mut command)
+    };
+    let text = run(&["--explain"]);
+    for part in ["/scratch/data", "policy best", "replica by server", "PAYS AFTER", "the paper's model"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    let json = |options: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&run(&[&["--json"], options].concat())).expect("one group")
+    };
+    let ceda = json(&["--policy", "ceda"]);
+    assert_eq!(ceda["chosen"], "replica by server", "{ceda}");
+    assert!(ceda["paper_original_s"].as_f64() > ceda["paper_replica_s"].as_f64(), "{ceda}");
+    let alternatives = ceda["alternatives"].as_array().expect("a list");
+    let of = |what: &str| alternatives.iter().find(|one| one["what"] == what).expect("listed").clone();
+    assert_eq!(of("leave")["pays_after_runs"], serde_json::Value::Null);
+    assert!(of("replica by server")["bytes"].as_u64() > Some(16 << 20), "{ceda}");
+    assert_eq!(json(&["--policy", "ceda", "--budget", "1MiB"])["chosen"], "leave");
+    assert_eq!(json(&["--policy", "off"])["chosen"], "leave");
+    let mut command = common::undisturbed();
+    let refused = command.arg("plan").arg(&trace).args(["--replicas", "--policy", "all"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("write off, cida, ceda or best"));
+}

@@ -4,19 +4,28 @@
 //! workload. Without `planner`, the cluster's own layout stays. `exhaustive` and `fixed` are not planners: they try
 //! layouts on the twin and take the fastest. `exhaustive` tries a grid and then the neighbors of its best layouts, and
 //! `fixed` the layouts with one stripe size.
+//!
+//! `replicas = "ceda"` decides by this policy whether the requests go to a replica of their file, to a moved file, or to
+//! the file in the cluster's layout.
 
 use crate::experiment::Runs;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
-use weft_estimate::{SearchResult, SearchSpace, Trials, layout_spec, of_twin, summarize_workload};
+use weft_estimate::{
+    RedirectedWorkload, SearchResult, SearchSpace, Trials, layout_spec, of_twin, summarize_workload,
+    summarize_workload_within,
+};
 use weft_planner::figures::Class;
 use weft_planner::model::{Load, run};
 use weft_planner::plan::Options;
-use weft_planner::{ClassPlacement, Figures, FileGroup, Planner, TraceSummary, plan};
+use weft_planner::replicas::{self, Arrangement, Kind, Policy};
+use weft_planner::{ClassPlacement, Figures, FileGroup, Limits, Planner, TraceSummary, plan};
 use weft_twin::ClusterSpec;
 use weft_workload::{Size, Workload};
 
+/// Most requests of a workload whose file is replicated.
+const REPLICATED_REQUESTS_MAX: usize = 1 << 20;
 /// Number of requests of the workload for the quick estimate of layouts.
 const ESTIMATE_REQUESTS: usize = 1024;
 
@@ -26,6 +35,8 @@ const ESTIMATE_REQUESTS: usize = 1024;
 pub struct PlanSpec {
     /// The planner, or the set of layouts to try.
     planner: Option<LayoutSource>,
+    /// The policy by which the file is replicated.
+    replicas: Option<Policy>,
     /// Capacity of each target by class.
     #[serde(default, alias = "rooms")]
     capacities: BTreeMap<String, Size>,
@@ -127,7 +138,10 @@ impl PlanSpec {
     /// # Errors
     /// Fails for files that need separate plans, and for a cluster without device parameters.
     pub fn problem(&self, cluster: &ClusterSpec, workload: &dyn Workload) -> Result<Problem, String> {
-        let traced = summarize_workload(workload);
+        self.problem_of(cluster, summarize_workload(workload))
+    }
+
+    fn problem_of(&self, cluster: &ClusterSpec, traced: TraceSummary) -> Result<Problem, String> {
         let [group] = traced.groups.as_slice() else {
             return Err("a plan for an experiment needs one file, or files with similar names".into());
         };
@@ -166,5 +180,49 @@ impl PlanSpec {
         };
         cluster.layout = layout_spec(&placement, &problem.figures).map_err(|error| error.to_string())?;
         Ok(())
+    }
+
+    /// Decides whether the requests go to a replica, and sets the cluster's layout to that of the replica or of the moved
+    /// file. Returns the redirected workload; `None` if the requests stay as they are.
+    ///
+    /// # Errors
+    /// Fails for several files, and for a layout with more than one stripe size.
+    pub fn replicate<'a>(
+        &self,
+        cluster: &mut ClusterSpec,
+        workload: &'a dyn Workload,
+    ) -> Result<Option<RedirectedWorkload<'a>>, String> {
+        let Some(policy) = self.replicas.filter(|policy| *policy != Policy::Off) else { return Ok(None) };
+        let traced = summarize_workload_within(workload, &Limits { sample: REPLICATED_REQUESTS_MAX });
+        let problem = self.problem_of(cluster, traced)?;
+        if problem.group().files != 1 {
+            return Err("replicas in an experiment need a workload with one file".into());
+        }
+        let layout = &cluster.layout;
+        if !layout.stripe_sizes.is_empty() || layout.stripe_count.is_some() || layout.class.is_some() {
+            return Err(
+                "replicas in an experiment need a layout with one stripe size over all targets".into()
+            );
+        }
+        let original = ClassPlacement::whole(vec![layout.stripe_size.0; problem.figures.classes.len()]);
+        let options = replicas::Options { policy, ..replicas::Options::default() };
+        let plan = replicas::decide(&problem.traced, &problem.figures, &[original], &options)
+            .map_err(|error| error.to_string())?;
+        let decision = plan.decisions.into_iter().next().ok_or("the workload moves no bytes")?;
+        let Some(chosen) = decision.alternative(decision.chosen) else { return Err(decision.reason) };
+        if chosen.kind == Kind::Leave {
+            return Ok(None);
+        }
+        cluster.layout =
+            layout_spec(&chosen.placement, &problem.figures).map_err(|error| error.to_string())?;
+        if chosen.kind == Kind::Move {
+            return Ok(None);
+        }
+        let arrangement = Arrangement::of(&problem.traced.sample);
+        let starts = match chosen.kind {
+            Kind::ByServer => arrangement.starts_by_server().0,
+            _ => arrangement.starts_in_sequence(),
+        };
+        Ok(Some(RedirectedWorkload::new(workload, arrangement, starts)))
     }
 }

@@ -22,14 +22,19 @@ impl World for Twin {
     fn run(&self, cluster: &Table, workload: &Table, runs: Runs, seed: u64) -> Result<Observation, String> {
         let (mut cluster, plan, workload) = read(cluster, workload)?;
         cluster.seed = seed;
+        let mut redirected = None;
         if let Some(plan) = plan {
             plan.apply(&mut cluster, &*workload, runs)?;
+            redirected = plan.replicate(&mut cluster, &*workload)?;
         }
+        let workload: &dyn Workload = match &redirected {
+            Some(redirected) => redirected,
+            None => &*workload,
+        };
         let begin = Instant::now();
         let ranks = workload.ranks();
         let options = runs.options();
-        let outcome =
-            weft_twin::run_with(&cluster, &*workload, options).map_err(|error| error.to_string())?;
+        let outcome = weft_twin::run_with(&cluster, workload, options).map_err(|error| error.to_string())?;
         Ok(Observation { wall: begin.elapsed(), ranks, ..seen(outcome) })
     }
 }

@@ -8,6 +8,7 @@ use crate::pattern::Shape;
 use crate::placement::ClassPlacement;
 use crate::sample::Request;
 use crate::survey::{FileGroup, TraceSummary};
+use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
@@ -19,7 +20,8 @@ const SHARE_MIN: f64 = 1e-3;
 const GAIN_MIN: f64 = 0.015;
 
 /// Rule by which patterns are chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// No replicas; ORIG in the paper.
     Off,

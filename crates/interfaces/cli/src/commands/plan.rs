@@ -2,6 +2,7 @@
 
 mod capacity;
 mod cluster;
+mod replicas;
 mod verify;
 mod watch;
 
@@ -11,6 +12,7 @@ use crate::failure::Failure;
 use crate::table::Table;
 use clap::{Args, ValueEnum};
 use cluster::Target;
+use replicas::Replicas;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use watch::Watch;
@@ -38,6 +40,13 @@ less time than the present one, and the last change was --pause ago. `weft getst
 files keep their layout, unless --migrate moves them with `weft migrate`. Only administrators may do this: root and
 the user that runs the servers, on the servers' hosts, and holders of an administrator's key.
 
+--replicas shows instead, for each group of files, whether a reorganized copy of what the program requests would be
+faster than the file itself, how much space the copy takes, and after how many runs it has paid for itself. The files
+are taken to be in stripes of 64 KiB over all classes. The alternatives are to leave the file, to move it to another
+layout, and replicas: the bytes of each process in sequence with the file's layout (cida) or on one server each (ceda),
+or with a layout of their own. Copying written bytes back counts for each run.
+This is a report: it makes no replicas.
+
 --verify replays the trace on the twin with each alternative and reports pairs that the model ranked wrongly. Trials
 run concurrently. For files with more than 262,144 reads and writes it uses this many: the same windows of each rank,
 spread over the trace. --verify-requests sets another number, or all.
@@ -49,6 +58,7 @@ Examples:
   weft plan counters-only.darshan --reconstruct --cluster twin.toml --planner psa
   weft plan app.wtrace --cluster twin.toml --verify
   weft plan app.wtrace --cluster twin.toml --verify --verify-requests 0 --json | jq 'select(.wrong)'
+  weft plan app.wtrace --cluster twin.toml --replicas --budget 20GiB --explain
   weft plan --watch /weft/results --every 5min --gain 30%
   weft plan --watch /weft/results --output plan.toml --migrate=50MiB
   weft plan --watch /weft/results --once --dry-run";
@@ -65,6 +75,8 @@ pub struct PlanArgs {
     reconstruct: bool,
     #[command(flatten)]
     watch: Watch,
+    #[command(flatten)]
+    replicas: Replicas,
     /// The planner; the plan lists the others as alternatives
     #[arg(long, value_name = "PLANNER", default_value = "best")]
     planner: Planner,
@@ -111,6 +123,9 @@ enum LevelArg {
     Posix,
     MpiIo,
 }
+
+/// Most requests of a trace that replicas are planned for.
+const REPLICATED_REQUESTS_MAX: usize = 1 << 20;
 
 /// Data of a trace.
 struct Surveyed {
@@ -168,6 +183,11 @@ impl PlanArgs {
         let capacities: BTreeMap<String, u64> = self.capacity.iter().cloned().collect();
         let network = self.network.as_deref();
         let target = Target::read(file, &self.profile, network, &capacities, bytes, Some(&files))?;
+        if self.replicas.is_wanted() && traced.requests > 0 {
+            let notes: Vec<String> = notes.into_iter().chain(target.notes.iter().cloned()).collect();
+            let trace = input.file.display().to_string();
+            return self.plan_replicas(&trace, &traced, &target.figures, &notes);
+        }
         let options = Options {
             planner: self.planner,
             trace: input.file.display().to_string(),
@@ -217,7 +237,12 @@ impl PlanArgs {
     /// Reads the trace.
     fn survey(&self, input: &Input) -> Result<Surveyed, Failure> {
         let mut stream = input.open()?;
-        let mut survey = Survey::new(&Limits::default());
+        let limits = if self.replicas.is_wanted() {
+            Limits { sample: REPLICATED_REQUESTS_MAX }
+        } else {
+            Limits::default()
+        };
+        let mut survey = Survey::new(&limits);
         let mut wanted: Vec<Option<bool>> = Vec::new();
         let progress = bar();
         let mut count = 0u64;

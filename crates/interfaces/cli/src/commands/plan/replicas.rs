@@ -1,0 +1,193 @@
+//! `weft plan --replicas`: which access patterns a replica would serve faster.
+
+use super::{PlanArgs, layout};
+use crate::failure::Failure;
+use crate::table::Table;
+use clap::Args;
+use serde_json::{Value, json};
+use weft_core::units::human_bytes;
+use weft_planner::plan::{Options, Planner, shape};
+use weft_planner::replicas::{self, Alternative, Decision, Kind, Policy, ReplicaPlan};
+use weft_planner::{ClassPlacement, Figures, TraceSummary};
+
+/// Options of `--replicas`.
+#[derive(Args)]
+pub struct Replicas {
+    /// Show which access patterns a replica would serve faster, instead of layouts
+    #[arg(long, conflicts_with_all = ["directory", "output", "planner", "verify"])]
+    replicas: bool,
+    /// Space that all replicas may take
+    #[arg(long, value_name = "SIZE", requires = "replicas", value_parser = budget)]
+    budget: Option<u64>,
+    /// Rule: off, cida (every non-contiguous pattern), ceda (the paper's model), best (the planner's model)
+    #[arg(long, value_name = "POLICY", requires = "replicas", default_value = "best", value_parser = policy)]
+    policy: Policy,
+}
+
+fn budget(text: &str) -> Result<u64, String> {
+    super::super::size(text).map(|size| size.0)
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    text.parse()
+}
+
+impl Replicas {
+    /// Whether replicas are asked for.
+    pub const fn is_wanted(&self) -> bool {
+        self.replicas
+    }
+}
+
+impl PlanArgs {
+    /// Prints what to do with each pattern.
+    pub(super) fn plan_replicas(
+        &self,
+        trace: &str,
+        traced: &TraceSummary,
+        figures: &Figures,
+        notes: &[String],
+    ) -> Result<u8, Failure> {
+        let failed = |why: String| Failure::new(trace, why);
+        let options = Options { planner: Planner::Def, alternatives: false, ..Options::default() };
+        let planned =
+            weft_planner::plan(traced, figures, &options).map_err(|error| failed(error.to_string()))?;
+        let originals = planned.placements.into_iter().next().map(|(_, placements)| placements);
+        let originals = originals.unwrap_or_default();
+        let options = replicas::Options {
+            policy: self.replicas.policy,
+            budget: self.replicas.budget.unwrap_or(u64::MAX),
+            parts_max: self.parts,
+        };
+        let plan = replicas::decide(traced, figures, &originals, &options)
+            .map_err(|error| failed(error.to_string()))?;
+        if self.json {
+            plan.decisions.iter().for_each(|decision| outln!("{}", as_json(decision, traced, figures)));
+            return Ok(0);
+        }
+        outln!(
+            "{} requests of {} ranks at {}; policy {}; files in stripes of 64 KiB over all classes",
+            traced.requests,
+            traced.ranks,
+            traced.level,
+            plan.policy
+        );
+        notes.iter().for_each(|note| outln!("note: {note}"));
+        let is_shown = |decision: &&Decision| self.explain || decision.chosen != Kind::Leave;
+        for decision in plan.decisions.iter().filter(is_shown) {
+            outln!();
+            self.show_decision(decision, traced, figures);
+        }
+        let left = plan.decisions.iter().filter(|decision| !is_shown(decision)).count();
+        if left > 0 {
+            outln!("\n{left} groups of files are left as they are; --explain shows why");
+        }
+        outln!();
+        show_sum(&plan);
+        Ok(0)
+    }
+
+    fn show_decision(&self, decision: &Decision, traced: &TraceSummary, figures: &Figures) {
+        let group = &traced.groups[decision.group];
+        let files = if group.files == 1 { String::new() } else { format!(" ({} files)", group.files) };
+        outln!(
+            "{}{files}: {} read, {} written; {}",
+            group.rule,
+            human_bytes(group.read_bytes),
+            human_bytes(group.written_bytes),
+            shape(&group.pattern.shape)
+        );
+        outln!("  {}: {}", decision.chosen, decision.reason);
+        if let Some(chosen) = decision.alternative(decision.chosen).filter(|one| one.copy_s > 0.0) {
+            let runs = match chosen.pays_after(decision.now_s()) {
+                Some(1) => "pays for its copy in the first run".to_owned(),
+                Some(runs) => format!("pays for its copy after {runs} runs"),
+                None => "never pays for its copy".to_owned(),
+            };
+            outln!(
+                "  {:.3} s instead of {:.3} s each run, {} more; the copy takes {:.3} s: it {runs}",
+                chosen.run_s(),
+                decision.now_s(),
+                human_bytes(chosen.bytes),
+                chosen.copy_s
+            );
+        }
+        if !self.explain {
+            return;
+        }
+        if let Some(paper) = &decision.paper {
+            outln!(
+                "  the paper's model: {:.3} s in the file, {:.3} s in a replica by server",
+                paper.original_ns / 1e9,
+                paper.planned_ns / 1e9
+            );
+        }
+        let mut table = Table::new([
+            "  ",
+            "ALTERNATIVE",
+            "RUN, S",
+            "COPY BACK, S",
+            "COPY, S",
+            "SPACE",
+            "PAYS AFTER",
+            "LAYOUT",
+        ]);
+        for alternative in &decision.alternatives {
+            table.row([
+                String::new(),
+                alternative.kind.to_string(),
+                format!("{:.3}", alternative.run_s()),
+                format!("{:.3}", alternative.sync_s),
+                format!("{:.3}", alternative.copy_s),
+                human_bytes(alternative.bytes),
+                pays(alternative, decision),
+                layout(&alternative.placement.to_plan(figures)),
+            ]);
+        }
+        out!("{}", table.render());
+    }
+}
+
+fn pays(alternative: &Alternative, decision: &Decision) -> String {
+    match alternative.pays_after(decision.now_s()) {
+        _ if alternative.kind == Kind::Leave => "-".to_owned(),
+        Some(1) => "1 run".to_owned(),
+        Some(runs) => format!("{runs} runs"),
+        None => "never".to_owned(),
+    }
+}
+
+fn show_sum(plan: &ReplicaPlan) {
+    let sum = |seconds: fn(&Decision) -> f64| plan.decisions.iter().map(seconds).sum::<f64>();
+    let replicas = plan.decisions.iter().filter(|decision| decision.chosen.is_replica()).count();
+    let replicas = if replicas == 1 { "1 replica".to_owned() } else { format!("{replicas} replicas") };
+    outln!(
+        "{replicas} of {}; all patterns, one after another: {:.3} s instead of {:.3} s by the planner's model",
+        human_bytes(plan.bytes),
+        sum(Decision::chosen_s),
+        sum(Decision::now_s)
+    );
+}
+
+fn as_json(decision: &Decision, traced: &TraceSummary, figures: &Figures) -> Value {
+    let placement = |placement: &ClassPlacement| layout(&placement.to_plan(figures));
+    let alternative = |one: &Alternative| {
+        json!({
+            "what": one.kind.name(),
+            "run_s": one.run_s(),
+            "copy_back_s": one.sync_s,
+            "copy_s": one.copy_s,
+            "bytes": one.bytes,
+            "pays_after_runs": one.pays_after(decision.now_s()),
+            "layout": placement(&one.placement),
+        })
+    };
+    json!({
+        "path": traced.groups[decision.group].rule.to_string(),
+        "chosen": decision.chosen.name(),
+        "reason": decision.reason,
+        "paper_original_s": decision.paper.map(|paper| paper.original_ns / 1e9),
+        "paper_replica_s": decision.paper.map(|paper| paper.planned_ns / 1e9),
+        "alternatives": decision.alternatives.iter().map(alternative).collect::<Vec<_>>(),
+    })
+}
