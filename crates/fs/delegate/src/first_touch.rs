@@ -422,9 +422,9 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
         }
     }
 
-    /// Locks pages of this home. A request of another delegate (`session`) waits for [`LOCK_WAIT`] at most, after which
-    /// the delegate repeats it: while a request waits, nothing is received on its connection, and the end of the other
-    /// delegate passes unnoticed.
+    /// Locks pages of this home. A request of another delegate (`session`) waits for [`LOCK_WAIT`] at most. The
+    /// other delegate then repeats it. While a request waits, nothing is received on its connection, so the end of the
+    /// other delegate would pass unnoticed.
     async fn lock_here(
         &self,
         (holder, session): (HolderId, Option<SessionId>),

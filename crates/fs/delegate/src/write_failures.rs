@@ -21,7 +21,7 @@ pub(crate) struct WriteFailures {
 struct Failure {
     number: u64,
     error: WireError,
-    /// Whether a rank was told, or the log.
+    /// Whether a rank or the log has received it.
     is_told: bool,
 }
 
@@ -49,7 +49,7 @@ impl WriteFailures {
         Some((failure.number, failure.error.clone()))
     }
 
-    /// Returns the last failure of a file for the log, unless a rank was told.
+    /// Returns the last failure of a file for the log, unless a rank has received it.
     pub(crate) fn untold(&mut self, file: FileNumber) -> Option<&WireError> {
         let failure = self.by_file.get_mut(&file)?;
         (!std::mem::replace(&mut failure.is_told, true)).then_some(&failure.error)

@@ -12,7 +12,7 @@ use weft_wire::delegate::{DelegateReply, DelegateRequest};
 /// Outcome of a request to hold a range.
 pub(super) enum HoldOutcome<'a, E: Env> {
     Held(Hold<'a, E>),
-    /// These delegates do not know the file.
+    /// Delegates that do not know the file.
     NotOpen(Vec<ServerId>),
 }
 

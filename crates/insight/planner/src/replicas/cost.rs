@@ -32,7 +32,7 @@ pub struct ProcessRequest {
     pub extent: Extent,
 }
 
-/// What the requests of a pattern do on one server.
+/// Load that the requests of a pattern put on one server.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ServerLoad {
     /// Number of processes with sub-requests here, p.
@@ -52,7 +52,7 @@ impl Server {
         startup + bytes as f64 * self.byte_ns
     }
 
-    /// Equation 3: time of a server, nanoseconds. With one process each non-contiguous sub-request starts anew, k alpha.
+    /// Equation 3: time of a server, nanoseconds. With one process each non-contiguous sub-request has a startup, k alpha.
     /// With several, the number of starts lies between one per process and one per sub-request: (p + q) / 2 is its
     /// expectation.
     pub fn time_ns(&self, load: &ServerLoad) -> f64 {

@@ -87,7 +87,7 @@ pub struct Decision {
     pub group: usize,
     /// All alternatives; empty for a pattern that cannot be judged.
     pub alternatives: Vec<Alternative>,
-    /// What is done.
+    /// The alternative to carry out.
     pub chosen: Kind,
     /// Why.
     pub reason: String,

@@ -60,7 +60,7 @@ fn shuffled(n: u64, count: u64) -> u64 {
     n * 7919 % count
 }
 
-/// Reads of 16 KiB in random order: each starts a disk anew in the original, and follows the one before in a replica.
+/// Reads of 16 KiB in random order: each needs a seek in the original, and continues the one before in a replica.
 fn random_reads() -> TraceSummary {
     traced(Operation::Read, 8, 61, 16 * KIB, |rank, n| (shuffled(n, 61) * 8 + rank) * 16 * KIB)
 }
@@ -152,7 +152,6 @@ fn algorithm_2_takes_the_greatest_benefits_that_fit() {
     assert_eq!(chosen_by_benefit(&patterns, 30), [] as [usize; 0], "strictly less than the free space");
 }
 
-/// The same input gives the same plan.
 #[test]
 fn decisions_are_deterministic() {
     let (traced, mut figures) = (random_reads(), hybrid((4, 9_000.0, 80.0), (2, 100.0, 400.0), Some(MIB)));
