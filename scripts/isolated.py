@@ -50,6 +50,7 @@ def environment(home, temporary):
     darshan = pathlib.Path(data, "weft/darshan")
     if "WEFT_DARSHAN_LIB" not in env and darshan.is_dir():
         env["WEFT_DARSHAN_LIB"] = str(darshan)
+    env.setdefault("WEFT_TEST_MPICH", str(pathlib.Path(data, "weft/mpich")))
     return env
 
 

@@ -56,7 +56,9 @@ fn darshan() -> Option<OsString> {
 
 /// Returns the directory where `scripts/deps.sh` installed MPICH with the standard ABI.
 pub fn mpich() -> Option<PathBuf> {
-    data().map(|data| data.join("weft/mpich")).filter(|dir| dir.is_dir())
+    // `scripts/isolated.py` changes the home directory.
+    let named = std::env::var_os("WEFT_TEST_MPICH").map(PathBuf::from);
+    named.or_else(|| Some(data()?.join("weft/mpich"))).filter(|dir| dir.is_dir())
 }
 
 /// Returns the user's directory for data.
