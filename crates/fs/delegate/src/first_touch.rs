@@ -446,19 +446,14 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 if let Some(session) = session {
                     state.lock_holders.insert(holder, session);
                 }
-                let is_granted = if state.locks.is_queued(holder, id) {
-                    false
-                } else if state.locks.mode_held(holder, id).is_some() {
-                    true
-                } else {
-                    match state.locks.request(holder, id, mode) {
-                        Ok(outcome) => outcome == LockOutcome::Granted,
-                        Err(_) => {
-                            const WHY: &str = "page locks are requested in ascending order";
-                            return Err(Error::Misuse { errno: Errno::EINVAL, why: WHY });
-                        }
-                    }
-                };
+                // A repeated request keeps its locks and its place.
+                let known = state.locks.outcome(holder, id);
+                let outcome = known.map_or_else(|| state.locks.request(holder, id, mode), Ok);
+                let outcome = outcome.map_err(|_| {
+                    const WHY: &str = "page locks are requested in ascending order";
+                    Error::Misuse { errno: Errno::EINVAL, why: WHY }
+                })?;
+                let is_granted = outcome == LockOutcome::Granted;
                 state.waiting += u32::from(!is_granted);
                 is_granted
             };
@@ -488,11 +483,10 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
             seen = self.changed.epoch();
             let mut state = self.state.lock();
             state.waiting -= 1;
-            if state.locks.mode_held(holder, id).is_some() {
-                return true;
-            }
-            if !state.locks.is_queued(holder, id) || until.is_some_and(|until| self.env.now() >= until) {
-                return false;
+            match state.locks.outcome(holder, id) {
+                Some(LockOutcome::Granted) => return true,
+                Some(LockOutcome::Queued) if until.is_none_or(|until| self.env.now() < until) => {}
+                _ => return false,
             }
             state.waiting += 1;
         }

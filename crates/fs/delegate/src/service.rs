@@ -330,7 +330,7 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
                 if !has_unwritten {
                     state.directory.forget_file(file);
                     state.files.remove(&file);
-                    self.report_untold(&mut state, file);
+                    self.report_untold(&mut state.write_failures, file);
                     if state.files.is_empty() {
                         state.pages.trim();
                     }
@@ -369,8 +369,8 @@ impl<E: Env, U: Underlying<E>> Service<E, U> {
     }
 
     /// Logs a failed write that no rank will see.
-    fn report_untold(&self, state: &mut State<E, U::File>, file: FileNumber) {
-        if let Some(failure) = state.write_failures.untold(file) {
+    fn report_untold(&self, failures: &mut WriteFailures, file: FileNumber) {
+        if let Some(failure) = failures.untold(file) {
             (self.config.hooks.log)(&format!("error: {}; no program has seen this error", failure.detail));
         }
     }
@@ -697,8 +697,8 @@ impl<E: Env, U: Underlying<E>> AddedService<E> for Service<E, U> {
                 self.write_back(file, ByteRange::ALL).await;
             }
             let mut state = self.state.lock();
-            let files: Vec<FileNumber> = state.files.keys().copied().collect();
-            files.into_iter().for_each(|file| self.report_untold(&mut state, file));
+            let State { files, write_failures, .. } = &mut *state;
+            files.keys().for_each(|file| self.report_untold(write_failures, *file));
         })
     }
 }

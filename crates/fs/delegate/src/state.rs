@@ -146,11 +146,7 @@ impl Slot {
 impl<E: Env, F: FileHandle> State<E, F> {
     /// Removes the connection numbers of a session without connections.
     pub(crate) fn forget_slots(&mut self, session: SessionId) {
-        let numbers: Vec<(SessionId, u32)> =
-            self.slots.range((session, 0)..=(session, u32::MAX)).map(|(key, _)| *key).collect();
-        for key in numbers {
-            self.slots.remove(&key);
-        }
+        self.slots.retain(|(of, _), _| *of != session);
     }
 
     /// Returns a file that `session` may use; peers use what ranks have open.

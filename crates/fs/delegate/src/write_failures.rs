@@ -32,7 +32,7 @@ impl WriteFailures {
         self.by_file.insert(file, Failure { number: self.last, error, is_told: false });
         if self.by_file.len() > FILES_MAX {
             let oldest = self.by_file.iter().min_by_key(|(_, failure)| failure.number).map(|(file, _)| *file);
-            oldest.and_then(|file| self.by_file.remove(&file));
+            self.by_file.remove(&oldest.expect("there are failures"));
         }
         self.last
     }

@@ -27,9 +27,8 @@ use weft_env::{Address, Env};
 use weft_wire::Errno;
 use weft_wire::delegate::{DelegateReply, DelegateRequest, FileSource};
 
-/// Attempts of a request whose file a delegate does not know, beside one for each delegate. They are used up if connections
-/// are lost again and again.
-const REGISTRATIONS_MAX: u32 = 4;
+/// Attempts of a request beside one for each delegate, for connections that are lost again meanwhile.
+const ATTEMPTS_MORE: u32 = 4;
 
 /// A file whose bytes go through the delegates of the job. `F` is the same file in the underlying file system, which this
 /// process has open.
@@ -82,7 +81,7 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
     /// Errors of the underlying file.
     pub async fn write_back(&self) -> Result<()> {
         let file = self.number();
-        let request = |_| DelegateRequest::WriteBack { file, start: 0, end: u64::MAX };
+        let request = || DelegateRequest::WriteBack { file, start: 0, end: u64::MAX };
         self.about(self.delegates.tell_each(request).await)
     }
 
@@ -122,43 +121,50 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
         let first = home(PageId::new(self.number(), PageIndex(0)), delegates.settings.delegates);
         let first = ServerId(first.0);
         let asked = delegates.settings.page_len.unwrap_or(self.spec.page_len);
-        let page_len = self.register_at(vec![first], asked).await?;
+        let page_len = self.register_at(vec![first], asked).await?[0];
         let others = delegates.all().filter(|delegate| *delegate != first).collect();
-        if page_len == 0 || self.register_at(others, page_len).await? != page_len {
-            return Err(disagreement());
-        }
+        self.register_with(others, page_len).await?;
         self.page_len.store(page_len, Relaxed);
         Ok(page_len)
     }
 
-    /// Registers the file at some delegates, and returns the length of its pages there; `page_len` without delegates.
-    async fn register_at(&self, at: Vec<ServerId>, page_len: u64) -> Result<u64> {
+    /// Registers the file at some delegates, whose pages must have the length `page_len`.
+    async fn register_with(&self, at: Vec<ServerId>, page_len: u64) -> Result<()> {
+        let agree = page_len > 0 && self.register_at(at, page_len).await?.iter().all(|len| *len == page_len);
+        if !agree {
+            const WHY: &str =
+                "delegates disagree about the length of the file's pages: close the file everywhere";
+            return Err(Error::misuse(Errno::EIO, WHY));
+        }
+        Ok(())
+    }
+
+    /// Registers the file at some delegates, and returns the length of its pages at each.
+    async fn register_at(&self, at: Vec<ServerId>, page_len: u64) -> Result<Vec<u64>> {
         let Delegates { core, incarnations, .. } = &self.delegates;
         let mut calls: Vec<Call<E>> =
             at.into_iter().map(|delegate| self.request_to_open(delegate, page_len)).collect();
         one(call_all(core, incarnations, &mut calls).await)?;
-        let mut lens = Vec::with_capacity(calls.len());
-        for call in calls {
-            let Some(DelegateReply::Opened { page_len, failures }) = call.reply else {
-                return Err(Error::unexpected_reply());
-            };
-            self.known_failures.registered(call.delegate, failures);
-            lens.push(page_len);
-        }
-        match lens.first() {
-            Some(first) if lens.iter().any(|len| len != first) => Err(disagreement()),
-            first => Ok(first.copied().unwrap_or(page_len)),
-        }
+        let opened = |call: Call<E>| match call.reply {
+            Some(DelegateReply::Opened { page_len, failures }) => {
+                self.known_failures.registered(call.delegate, failures);
+                Ok(page_len)
+            }
+            _ => Err(Error::unexpected_reply()),
+        };
+        calls.into_iter().map(opened).collect()
     }
 
     /// Registers the file again at delegates that have lost the connection to this process. Others are not asked: they may
     /// have ended.
     async fn register_again(&self, at: Vec<ServerId>) -> Result<()> {
         let page_len = self.registered().await?;
-        if self.register_at(at, page_len).await? != page_len {
-            return Err(disagreement());
-        }
-        Ok(())
+        self.register_with(at, page_len).await
+    }
+
+    /// Attempts of a request, at each of which another delegate may not know the file.
+    fn attempts_max(&self) -> u32 {
+        ATTEMPTS_MORE + self.delegates.settings.delegates
     }
 
     async fn registered(&self) -> Result<u64> {
@@ -217,7 +223,7 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
         if unknown.is_empty() {
             return Ok(false);
         }
-        if registrations >= REGISTRATIONS_MAX + delegates {
+        if registrations >= self.attempts_max() {
             return Err(lost_again());
         }
         if unknown.iter().any(|delegate| delegate.0 >= delegates) {
@@ -312,7 +318,7 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
     }
 
     async fn hold_at(&self, at: Vec<ServerId>, range: (u64, u64)) -> Result<Hold<'_, E>> {
-        for _ in 0..REGISTRATIONS_MAX + self.delegates.settings.delegates {
+        for _ in 0..self.attempts_max() {
             self.registered().await?;
             match self.delegates.hold(at.clone(), self.number(), range).await? {
                 HoldOutcome::Held(hold) => return Ok(hold),
@@ -372,11 +378,6 @@ impl<E: Env, F: FileHandle> DelegatedFile<E, F> {
         }
         Ok(lens[0] + (end - start) as usize + known[2])
     }
-}
-
-const fn disagreement() -> Error {
-    const WHY: &str = "delegates disagree about the length of the file's pages: close the file everywhere";
-    Error::misuse(Errno::EIO, WHY)
 }
 
 /// Error of a process whose registration does not last.

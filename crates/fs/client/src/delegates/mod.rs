@@ -112,7 +112,7 @@ impl Incarnations {
 struct KnownFailures(Vec<AtomicU64>);
 
 impl KnownFailures {
-    /// Number at a delegate where the file was never registered: no failed write concerns it.
+    /// Number at a delegate where the file was never registered: no failed write concerns it. It is the largest number.
     const UNREGISTERED: u64 = u64::MAX;
 
     fn of(delegates: usize) -> Self {
@@ -131,9 +131,7 @@ impl KnownFailures {
     }
 
     fn learned(&self, delegate: ServerId, failure: u64) {
-        let known = &self.0[delegate.0 as usize];
-        let newer = |known| (known != Self::UNREGISTERED && known < failure).then_some(failure);
-        let _ = known.fetch_update(Ordering::Relaxed, Ordering::Relaxed, newer);
+        self.0[delegate.0 as usize].fetch_max(failure, Ordering::Relaxed);
     }
 }
 
@@ -232,7 +230,7 @@ impl<E: Env> Delegates<E> {
     /// A delegate does not answer.
     pub async fn unwritten_end(&self, file: FileNumber) -> Result<Option<u64>> {
         let mut end = None;
-        for reply in self.call_each(|_| DelegateRequest::End { file }).await? {
+        for reply in self.call_each(|| DelegateRequest::End { file }).await? {
             match reply {
                 DelegateReply::End(of_one) => end = end.max(of_one),
                 _ => return Err(Error::unexpected_reply()),
@@ -247,15 +245,14 @@ impl<E: Env> Delegates<E> {
     }
 
     /// Sends a request to every delegate, and returns the replies. All get the request, also if one fails.
-    async fn call_each(&self, request: impl Fn(ServerId) -> DelegateRequest) -> Result<Vec<DelegateReply>> {
-        let mut calls: Vec<Call<E>> =
-            self.all().map(|delegate| Call::new(delegate, request(delegate))).collect();
+    async fn call_each(&self, request: impl Fn() -> DelegateRequest) -> Result<Vec<DelegateReply>> {
+        let mut calls: Vec<Call<E>> = self.all().map(|delegate| Call::new(delegate, request())).collect();
         one(call_all(&self.core, &self.incarnations, &mut calls).await)?;
         calls.into_iter().map(|call| call.reply.ok_or_else(Error::unexpected_reply)).collect()
     }
 
     /// Sends a request to every delegate, and expects no result.
-    async fn tell_each(&self, request: impl Fn(ServerId) -> DelegateRequest) -> Result<()> {
+    async fn tell_each(&self, request: impl Fn() -> DelegateRequest) -> Result<()> {
         self.call_each(request).await.map(drop)
     }
 
@@ -268,9 +265,7 @@ impl<E: Env> Delegates<E> {
             match call.reply {
                 Some(DelegateReply::WriteFailed { failure, error }) => {
                     known.learned(call.delegate, failure);
-                    let delegate = self.core.map.servers[call.delegate.0 as usize].name.clone();
-                    let failure = DelegateFailure { delegate, path: Vec::new(), error };
-                    *failed = Some(Error::Delegate(Box::new(failure)));
+                    *failed = Some(self.core.server(call.delegate).refused(error));
                 }
                 Some(DelegateReply::Done) | None => {}
                 Some(_) => *failed = Some(Error::unexpected_reply()),

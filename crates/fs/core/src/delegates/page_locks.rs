@@ -131,9 +131,13 @@ impl PageLocks {
         self.pages.get(&page)?.held.get(&holder).copied()
     }
 
-    /// Whether the holder waits for the page.
-    pub fn is_queued(&self, holder: HolderId, page: PageId) -> bool {
-        self.holders.get(&holder).is_some_and(|locked| locked.waits_for == Some(page))
+    /// Returns the present outcome of a request; `None` if the holder has not requested the page, or was dropped since.
+    pub fn outcome(&self, holder: HolderId, page: PageId) -> Option<LockOutcome> {
+        let locked = self.holders.get(&holder)?;
+        match locked.waits_for == Some(page) {
+            true => Some(LockOutcome::Queued),
+            false => locked.held.contains(&page).then_some(LockOutcome::Granted),
+        }
     }
 
     /// Returns true if no lock is held or queued.
