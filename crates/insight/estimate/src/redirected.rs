@@ -58,6 +58,10 @@ impl Workload for RedirectedWorkload<'_> {
         self.workload.group(rank)
     }
 
+    fn exchange(&self, rank: u32, barrier: u64) -> Vec<(u32, u64)> {
+        self.workload.exchange(rank, barrier)
+    }
+
     /// A file that the program reads exists as a replica with all of its bytes.
     fn inputs(&self) -> Box<dyn Iterator<Item = (FileRef, u64)> + Send + '_> {
         let ends =

@@ -3,6 +3,7 @@
 use crate::bytes::Bytes;
 use crate::mix::Direction;
 use serde::{Deserialize, Serialize};
+use weft_core::TargetId;
 use weft_core::layout::COLUMNS_MAX;
 
 /// A cluster described by figures, either measured (`weft plan --cluster`, `weft profile`) or written by hand.
@@ -222,6 +223,17 @@ pub struct FiguresError {
 }
 
 impl Figures {
+    /// The targets of each class, numbered in the order of the classes.
+    pub fn targets(&self) -> Vec<Vec<TargetId>> {
+        let mut number = 0;
+        let of_class = |class: &Class| {
+            let first = number;
+            number += class.targets;
+            (first..number).map(TargetId).collect()
+        };
+        self.classes.iter().map(of_class).collect()
+    }
+
     /// Checks that every value is within the planner's bounds.
     ///
     /// # Errors

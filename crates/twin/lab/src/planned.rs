@@ -219,10 +219,6 @@ impl PlanSpec {
             return Ok(None);
         }
         let arrangement = Arrangement::of(&problem.traced.sample);
-        let starts = match chosen.kind {
-            Kind::ByServer => arrangement.starts_by_server().0,
-            _ => arrangement.starts_in_sequence(),
-        };
-        Ok(Some(RedirectedWorkload::new(workload, arrangement, starts)))
+        Ok(Some(RedirectedWorkload::new(workload, arrangement, chosen.starts.clone())))
     }
 }

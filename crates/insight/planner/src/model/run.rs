@@ -9,7 +9,7 @@ use crate::mix::Direction;
 use crate::placement::ClassPlacement;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use weft_core::{Access, Extent, Layout, SplitPolicy, SubRequest, TargetId};
+use weft_core::{Access, Extent, Layout, SplitPolicy, SubRequest};
 
 /// Maximum bytes of one message to or from a target.
 const MESSAGE_MAX: u64 = 4 << 20;
@@ -97,13 +97,10 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(figures: &'a Figures, load: &'a Load, placements: &[&ClassPlacement]) -> Self {
-        let mut number = 0;
+        let by_class = figures.targets();
         let mut targets = Vec::new();
-        let mut by_class = Vec::new();
-        for (class, of) in figures.classes.iter().enumerate() {
-            by_class.push((number..number + of.targets).map(TargetId).collect::<Vec<_>>());
-            number += of.targets;
-            targets.extend((0..of.targets).map(|_| Target::of(class)));
+        for (class, of) in by_class.iter().enumerate() {
+            targets.extend(of.iter().map(|_| Target::of(class)));
         }
         let layout =
             |placement: &&ClassPlacement| placement.layout(&by_class).expect("a placement is a layout");

@@ -83,10 +83,7 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
     if traced.groups.is_empty() {
         return Err(PlanError("the trace moves no bytes: nothing to plan".into()));
     }
-    let all: u64 = traced.groups.iter().map(FileGroup::bytes).fold(0, u64::saturating_add);
-    let worth = |group: &FileGroup| group.bytes() as f64 >= SHARE_MIN * all as f64 && group.rule.0 != OTHERS;
-    let mut order: Vec<usize> =
-        (0..traced.groups.len().min(GROUPS_MAX)).filter(|group| worth(&traced.groups[*group])).collect();
+    let (mut order, all) = planned_groups(traced);
     if order.is_empty() {
         return Err(PlanError(format!(
             "too many file groups, none of which moves {} % of the bytes: use --only to plan for some of them",
@@ -145,6 +142,14 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
         cluster: cluster.clone(),
     };
     Ok(Planned { plan, placements })
+}
+
+/// Returns the indices of the groups that are planned, and the bytes of all groups.
+pub(crate) fn planned_groups(traced: &TraceSummary) -> (Vec<usize>, u64) {
+    let all: u64 = traced.groups.iter().map(FileGroup::bytes).fold(0, u64::saturating_add);
+    let worth = |group: &FileGroup| group.bytes() as f64 >= SHARE_MIN * all as f64 && group.rule.0 != OTHERS;
+    let first = 0..traced.groups.len().min(GROUPS_MAX);
+    (first.filter(|group| worth(&traced.groups[*group])).collect(), all)
 }
 
 /// Lifts the limit of the class with the greatest capacity if all classes are limited, so that every file has a place.

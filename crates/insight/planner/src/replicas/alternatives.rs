@@ -9,6 +9,7 @@ use crate::model::{Load, run_averaged};
 use crate::placement::ClassPlacement;
 use crate::sample::Request;
 use crate::survey::FileGroup;
+use std::collections::BTreeMap;
 use std::fmt;
 use weft_core::{Extent, TargetId};
 
@@ -73,6 +74,8 @@ pub struct Alternative {
     pub bytes: u64,
     /// Layout of the file or of the replica.
     pub placement: ClassPlacement,
+    /// For a replica: first byte of each object of the arrangement in it.
+    pub starts: Vec<u64>,
 }
 
 impl Alternative {
@@ -81,7 +84,8 @@ impl Alternative {
         self.requests_s + self.sync_s
     }
 
-    /// Number of runs after which the copy has paid for itself, compared with runs of `now_s` seconds; `None` if never.
+    /// Number of executions of the program after which the saved time exceeds that of the copy, if one takes `now_s`
+    /// seconds without this alternative; `None` if never.
     pub fn pays_after(&self, now_s: f64) -> Option<u64> {
         let gain = now_s - self.run_s();
         (gain > 0.0).then(|| (self.copy_s / gain).ceil().max(1.0) as u64)
@@ -100,32 +104,9 @@ pub(super) struct Pattern<'a> {
 }
 
 impl Pattern<'_> {
-    /// Returns the layout of replicas by algorithm 1, over all servers of all classes.
-    fn by_server(&self) -> (Vec<u64>, ClassPlacement) {
-        let (starts, stripe) = self.arrangement.starts_by_server();
-        (starts, ClassPlacement::whole(vec![stripe; self.figures.classes.len()]))
-    }
-
-    /// Benefit of algorithm 1 by the paper's model; `None` if the layout is not possible.
-    pub(super) fn paper_benefit(&self) -> Option<PaperBenefit> {
-        let (starts, planned) = self.by_server();
-        let redirected = self.arrangement.redirected(self.requests, &starts);
-        let original_ns = self.paper_ns(self.original, self.requests)?;
-        Some(PaperBenefit { original_ns, planned_ns: self.paper_ns(&planned, &redirected)? })
-    }
-
+    /// Time of requests by the paper's model, nanoseconds; `None` if the layout is not possible.
     fn paper_ns(&self, placement: &ClassPlacement, requests: &[Request]) -> Option<f64> {
-        let mut last = 0;
-        let mut class_of = Vec::new();
-        let targets: Vec<Vec<TargetId>> = (0..)
-            .zip(&self.figures.classes)
-            .map(|(number, class)| {
-                let first = last;
-                last += class.targets;
-                class_of.resize(last as usize, number);
-                (first..last).map(TargetId).collect()
-            })
-            .collect();
+        let targets = self.figures.targets();
         let layout = placement.layout(&targets).ok()?;
         let writes = requests.iter().filter(|request| request.direction == Direction::Write).count();
         let is_written = 2 * writes > requests.len();
@@ -139,7 +120,8 @@ impl Pattern<'_> {
             })
             .collect();
         let server = |target: TargetId| {
-            let class: usize = class_of[target.0 as usize];
+            let holds = |of: &Vec<TargetId>| of.last().is_some_and(|last| *last >= target);
+            let class = targets.iter().position(holds).expect("each target has a class");
             let class = &self.figures.classes[class];
             let service = if is_written { &class.write } else { &class.read };
             let random = service.random.first().expect("figures have a random line");
@@ -148,8 +130,13 @@ impl Pattern<'_> {
         Some(system_ns(&server_loads(&layout, &requests), server))
     }
 
-    /// Returns all alternatives. `capacities` bounds the bytes on each target of a class for layouts that are searched.
-    pub(super) fn alternatives(&self, capacities: &[u64], parts_max: usize) -> Vec<Alternative> {
+    /// Returns all alternatives, and the benefit of algorithm 1 by the paper's model if its layout is possible.
+    /// `capacities` bounds the bytes on each target of a class for layouts that are searched.
+    pub(super) fn judged(
+        &self,
+        capacities: &[u64],
+        parts_max: usize,
+    ) -> (Vec<Alternative>, Option<PaperBenefit>) {
         let transfers = self.requests.iter().filter(|request| !request.is_sync()).count();
         let load = |requests: &[Request]| {
             let all = requests.iter().filter(|request| !request.is_sync()).count();
@@ -163,6 +150,7 @@ impl Pattern<'_> {
             copy_s: 0.0,
             bytes: 0,
             placement: self.original.clone(),
+            starts: Vec::new(),
         };
         let search = Search { figures: self.figures, group: self.group, capacities, load: &now, parts_max };
         let moved = search.best(&[self.original]);
@@ -173,43 +161,39 @@ impl Pattern<'_> {
             copy_s: self.copy_s(self.group.extent_sum, self.original, &moved.placement),
             bytes: 0,
             placement: moved.placement,
+            starts: Vec::new(),
         };
-        let (by_server, planned) = self.by_server();
-        let in_sequence = self.arrangement.starts_in_sequence();
-        let in_order = self.arrangement.redirected(self.requests, &in_sequence);
-        let redirected = load(&in_order);
-        let replica_group = self.group_of_replica(&in_order);
-        let search =
-            Search { figures: self.figures, group: &replica_group, capacities, load: &redirected, parts_max };
-        let own = search.best(&[self.original]).placement;
-        let at_servers = load(&self.arrangement.redirected(self.requests, &by_server));
-        vec![
-            leave,
-            moved,
-            self.replica(Kind::InSequence, &redirected, self.original.clone()),
-            self.replica(Kind::ByServer, &at_servers, planned),
-            self.replica(Kind::OwnLayout, &redirected, own),
-        ]
-    }
-
-    fn replica(&self, kind: Kind, load: &Load, placement: ClassPlacement) -> Alternative {
-        let bytes = self.arrangement.bytes();
-        let written = Arrangement::of(
-            &self
-                .requests
-                .iter()
-                .filter(|one| one.direction == Direction::Write)
-                .copied()
-                .collect::<Vec<_>>(),
-        );
-        Alternative {
+        let writes = self.requests.iter().filter(|request| request.direction == Direction::Write);
+        let written = Arrangement::of(&writes.copied().collect::<Vec<_>>()).bytes();
+        let replica = |kind, requests_s, placement: ClassPlacement, starts: &[u64]| Alternative {
             kind,
-            requests_s: run_averaged(self.figures, load, &placement).seconds,
-            sync_s: self.copy_s(written.bytes(), &placement, self.original),
-            copy_s: self.copy_s(bytes, self.original, &placement),
-            bytes,
+            requests_s,
+            sync_s: self.copy_s(written, &placement, self.original),
+            copy_s: self.copy_s(self.arrangement.bytes(), self.original, &placement),
+            bytes: self.arrangement.bytes(),
             placement,
-        }
+            starts: starts.to_vec(),
+        };
+
+        let starts = self.arrangement.starts_in_sequence();
+        let redirected = self.arrangement.redirected(self.requests, &starts);
+        let group = self.group_of_replica(&redirected);
+        let redirected = load(&redirected);
+        let in_sequence = run_averaged(self.figures, &redirected, self.original).seconds;
+        let in_sequence = replica(Kind::InSequence, in_sequence, self.original.clone(), &starts);
+        let search =
+            Search { figures: self.figures, group: &group, capacities, load: &redirected, parts_max };
+        let own = search.best(&[self.original]);
+        let own = replica(Kind::OwnLayout, own.outcome.seconds, own.placement, &starts);
+
+        let (starts, stripe) = self.arrangement.starts_by_server();
+        let planned = ClassPlacement::whole(vec![stripe; self.figures.classes.len()]);
+        let redirected = self.arrangement.redirected(self.requests, &starts);
+        let paper = self.paper_ns(self.original, self.requests).zip(self.paper_ns(&planned, &redirected));
+        let paper = paper.map(|(original_ns, planned_ns)| PaperBenefit { original_ns, planned_ns });
+        let by_server = run_averaged(self.figures, &load(&redirected), &planned).seconds;
+        let by_server = replica(Kind::ByServer, by_server, planned, &starts);
+        (vec![leave, moved, in_sequence, by_server, own], paper)
     }
 
     /// Time to copy bytes by one process that reads and writes in turn, seconds.
@@ -232,7 +216,7 @@ impl Pattern<'_> {
 
     /// The group as the search sees it in the replica's offsets.
     fn group_of_replica(&self, redirected: &[Request]) -> FileGroup {
-        let mut extents = std::collections::BTreeMap::new();
+        let mut extents = BTreeMap::new();
         let mut bytes_by_offset = OffsetHistogram::default();
         for request in redirected.iter().filter(|request| !request.is_sync()) {
             let extent = extents.entry(request.file).or_insert(0u64);

@@ -9,8 +9,8 @@
 //! | k, non-contiguous sub-requests of one process | [`ServerLoad::seeks`] | |
 //! | s_ij, bytes of request i on server j | summed in [`ServerLoad::bytes`] | bytes |
 
-use std::collections::BTreeMap;
-use weft_core::{Access, Extent, Layout, SplitPolicy, TargetId};
+use std::collections::{BTreeMap, BTreeSet};
+use weft_core::{Access, Extent, Layout, ObjectId, SplitPolicy, TargetId};
 
 /// Figures of a server.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -68,8 +68,8 @@ impl Server {
 pub fn server_loads(layout: &Layout, requests: &[ProcessRequest]) -> BTreeMap<TargetId, ServerLoad> {
     let mut loads: BTreeMap<TargetId, ServerLoad> = BTreeMap::new();
     // End of the last sub-request of a process in a datafile.
-    let mut ends: BTreeMap<(u32, u32, weft_core::ObjectId), u64> = BTreeMap::new();
-    let mut known: std::collections::BTreeSet<(u32, TargetId)> = std::collections::BTreeSet::new();
+    let mut ends: BTreeMap<(u32, u32, ObjectId), u64> = BTreeMap::new();
+    let mut known: BTreeSet<(u32, TargetId)> = BTreeSet::new();
     let mut sub_requests = Vec::new();
     for request in requests {
         layout.split_into(request.extent, Access::Random, SplitPolicy::Off, &mut sub_requests);

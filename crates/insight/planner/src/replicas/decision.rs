@@ -6,16 +6,13 @@ use super::cost::PaperBenefit;
 use crate::figures::{Class, Figures, FiguresError};
 use crate::pattern::Shape;
 use crate::placement::ClassPlacement;
+use crate::plan::planned_groups;
 use crate::sample::Request;
-use crate::survey::{FileGroup, TraceSummary};
+use crate::survey::TraceSummary;
 use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Most file groups that are considered; the others move few bytes.
-const GROUPS_MAX: usize = 64;
-/// Part of the bytes below which a group is left.
-const SHARE_MIN: f64 = 1e-3;
 /// Relative gain by the model from which on `best` changes anything.
 const GAIN_MIN: f64 = 0.015;
 
@@ -131,11 +128,8 @@ pub fn chosen_by_benefit(patterns: &[(f64, u64)], free: u64) -> Vec<usize> {
     let mut left = free;
     order.retain(|index| {
         let bytes = patterns[*index].1;
-        // The paper asks for less than the free space; an unlimited space has no end.
-        let fits = bytes < left || left == u64::MAX;
-        if fits && left != u64::MAX {
-            left -= bytes;
-        }
+        let fits = bytes < left;
+        left -= if fits { bytes } else { 0 };
         fits
     });
     order
@@ -143,8 +137,7 @@ pub fn chosen_by_benefit(patterns: &[(f64, u64)], free: u64) -> Vec<usize> {
 
 /// Decides for every pattern of a trace. `originals` has the present layout of each file group.
 ///
-/// A replica needs every request of its pattern, so a trace with more requests than the summary has sampled is judged as
-/// a whole, and its patterns are left.
+/// A replica needs every request of its pattern. A group with requests that the summary has dropped is left.
 ///
 /// # Errors
 /// Invalid figures.
@@ -155,13 +148,10 @@ pub fn decide(
     options: &Options,
 ) -> Result<ReplicaPlan, FiguresError> {
     figures.check()?;
-    let all: u64 = traced.groups.iter().map(FileGroup::bytes).fold(0, u64::saturating_add);
     let capacities: Vec<u64> = figures.classes.iter().map(Class::capacity).collect();
     let mut decisions = Vec::new();
-    for (number, group) in traced.groups.iter().enumerate().take(GROUPS_MAX) {
-        if (group.bytes() as f64) < SHARE_MIN * all as f64 {
-            continue;
-        }
+    for number in planned_groups(traced).0 {
+        let group = &traced.groups[number];
         let requests: Vec<Request> =
             traced.sample.iter().filter(|request| request.group as usize == number).copied().collect();
         let sampled = requests.iter().filter(|request| !request.is_sync()).count() as u64;
@@ -181,12 +171,13 @@ pub fn decide(
         let arrangement = Arrangement::of(&requests);
         let original = &originals[number];
         let pattern = Pattern { figures, group, requests: &requests, original, arrangement: &arrangement };
+        let (alternatives, paper) = pattern.judged(&capacities, options.parts_max);
         decisions.push(Decision {
             group: number,
-            alternatives: pattern.alternatives(&capacities, options.parts_max),
+            alternatives,
             chosen: Kind::Leave,
             reason: String::new(),
-            paper: pattern.paper_benefit(),
+            paper,
         });
     }
     let mut plan = ReplicaPlan { policy: options.policy, decisions, bytes: 0 };
@@ -268,9 +259,7 @@ impl ReplicaPlan {
             let needs = decision.alternative(best).map_or(0, |alternative| alternative.bytes);
             let fits = needs <= left;
             decision.chosen = if fits { best } else { without };
-            if fits && left != u64::MAX {
-                left -= needs;
-            }
+            left -= if fits { needs } else { 0 };
             let (now_s, chosen_s) = (decision.now_s(), decision.chosen_s());
             let note = if fits { "" } else { "; no space left for a replica" };
             decision.reason = match decision.chosen {
