@@ -76,45 +76,39 @@ install() {
     rm -f "$log"
 }
 
-# Installs Darshan's library for reading logs from its wheel, without the Python packages that the wheel requires.
-install_darshan() {
-    local dir=${XDG_DATA_HOME:-$HOME/.local/share}/weft/darshan log
-    if compgen -G "$dir/darshan-$darshan_release.dist-info" >/dev/null; then
+# usage: install_wheel NAME RELEASE PURPOSE OPTION...
+# Installs a wheel into a directory of its own, without the Python packages that it requires. The last OPTION of pip takes
+# that directory.
+install_wheel() {
+    local name=$1 release=$2 purpose=$3 dir=${XDG_DATA_HOME:-$HOME/.local/share}/weft/$1 log
+    shift 3
+    if [ -e "$dir/installed-$release" ]; then
         return
     fi
     log=$(mktemp)
-    say "weft: installing darshan $darshan_release into $dir"
+    say "weft: installing $name $release into $dir"
     rm -rf "$dir"
     mkdir -p "$dir"
-    pip3 install --quiet --disable-pip-version-check --no-deps --target "$dir" "darshan==$darshan_release" >"$log" 2>&1 || {
+    pip3 install --quiet --disable-pip-version-check --no-deps "$@" "$dir" "$name==$release" >"$log" 2>&1 || {
         tail -20 "$log" >&2
-        say "weft: pip could not install darshan $darshan_release; Darshan logs cannot be read without it."
-        say "  If it is not available, WEFT_SKIP_DARSHAN=1 skips the tests of such logs."
+        say "weft: pip could not install $name $release, which is needed for $purpose."
+        say "  If it is not available, WEFT_SKIP_${name^^}=1 skips the tests."
         exit 1
     }
+    touch "$dir/installed-$release"
     rm -f "$log"
 }
 
-# Installs MPICH with the standard ABI from its wheel.
+# Installs Darshan's library for reading logs.
+install_darshan() {
+    install_wheel darshan "$darshan_release" "reading Darshan logs" --target
+}
+
+# Installs MPICH with the standard ABI.
 install_mpich() {
-    local dir=${XDG_DATA_HOME:-$HOME/.local/share}/weft/mpich log
-    if [ -e "$dir/$mpich_release" ]; then
-        return
-    fi
-    log=$(mktemp)
-    say "weft: installing MPICH $mpich_release into $dir"
-    rm -rf "$dir"
-    mkdir -p "$dir"
     # Debian's pip would add "local" to the prefix, and refuses to install outside of virtual environments.
-    DEB_PYTHON_INSTALL_LAYOUT=deb PIP_BREAK_SYSTEM_PACKAGES=1 pip3 install --quiet --disable-pip-version-check --no-deps \
-        --ignore-installed --prefix "$dir" "mpich==$mpich_release" >"$log" 2>&1 || {
-        tail -20 "$log" >&2
-        say "weft: pip could not install MPICH $mpich_release; MPI_Comm_spawn cannot be tested with it."
-        say "  If it is not available, WEFT_SKIP_MPICH=1 skips these tests."
-        exit 1
-    }
-    touch "$dir/$mpich_release"
-    rm -f "$log"
+    DEB_PYTHON_INSTALL_LAYOUT=deb PIP_BREAK_SYSTEM_PACKAGES=1 \
+        install_wheel mpich "$mpich_release" "testing MPI_Comm_spawn" --ignore-installed --prefix
 }
 
 for kind in "${@:-build}"; do

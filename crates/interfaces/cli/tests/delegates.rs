@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum time that a condition may take to hold.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -88,11 +88,7 @@ impl Drop for Delegate {
 
 #[track_caller]
 fn until(condition: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < LIMIT, "not within {} s: {condition}", LIMIT.as_secs());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    common::until(LIMIT, condition, || holds().then_some(()));
 }
 
 fn has_ended(pid: i32) -> bool {

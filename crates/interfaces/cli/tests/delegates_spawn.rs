@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{Embedded, WEFT, built, isolate, isolated, needs, root, shown, succeeded, undisturbed};
+use common::{Embedded, WEFT, built, isolate, isolated, needs, root, shown, succeeded, undisturbed, until};
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Number of ranks.
 const RANKS: usize = 3;
@@ -134,8 +134,7 @@ impl Started {
     /// Waits until the launcher has ended.
     #[track_caller]
     fn ended(mut self) -> Output {
-        let began = Instant::now();
-        let status = until("the job has ended", began, || self.child.try_wait().expect("a status"));
+        let status = until(LIMIT, "the job has ended", || self.child.try_wait().expect("a status"));
         self.output(status)
     }
 
@@ -149,18 +148,6 @@ impl Drop for Started {
     fn drop(&mut self) {
         let _ = self.child.kill(); // it may have ended
         let _ = self.child.wait();
-    }
-}
-
-#[track_caller]
-fn until<T>(condition: &str, began: Instant, check: impl FnMut() -> Option<T>) -> T {
-    let mut check = check;
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(began.elapsed() < LIMIT, "not within {} s: {condition}", LIMIT.as_secs());
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -242,7 +229,7 @@ fn delegates_that_are_stopped_write_all_bytes_and_end_the_program() {
         let place = Place::new(mpi);
         let marker = place.path("marker");
         let started = place.program(&["hang", marker.to_str().expect("text")]);
-        until("rank 1 hangs", Instant::now(), || marker.exists().then_some(()));
+        until(LIMIT, "rank 1 hangs", || marker.exists().then_some(()));
         succeeded(undisturbed().args(["delegate", "stop", "--job"]).arg(place.path("job")));
         let output = started.ended();
         assert!(!output.status.success(), "{}", shown(&output));

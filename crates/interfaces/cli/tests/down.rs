@@ -13,15 +13,8 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// Polls `is_so` until it returns a value.
 #[track_caller]
-fn until<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + SOON;
-    loop {
-        if let Some(found) = is_so() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {SOON:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+fn until<T>(what: &str, is_so: impl FnMut() -> Option<T>) -> T {
+    common::until(SOON, what, is_so)
 }
 
 /// Returns the targets of a file, as `weft getstripe` shows them.

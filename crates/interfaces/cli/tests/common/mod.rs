@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
+use std::time::{Duration, Instant};
 use weft_core::random::SplitMix64;
 
 /// The command under test.
@@ -227,4 +228,17 @@ pub fn without_darshan() -> bool {
         eprintln!("SKIPPED: WEFT_SKIP_DARSHAN is set: tests of Darshan logs are skipped");
     }
     without
+}
+
+/// Polls `check` until it returns a value, for `limit` at most.
+#[track_caller]
+pub fn until<T>(limit: Duration, condition: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within {} s: {condition}", limit.as_secs());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

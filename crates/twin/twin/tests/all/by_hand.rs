@@ -6,37 +6,17 @@
 //! | Simple disk, into memory | 1,000 ns | 0.1 ns |
 //! | Simple network | 20,000 ns | 0.08 ns |
 
+use crate::script::Script;
 use weft_core::Nanos;
 use weft_twin::{
     ClusterSpec, Module, OpKind, Outcome, RunError, RunOptions, ServerSpec, TargetSpec, run, run_with,
 };
-use weft_workload::{FileRef, Op, Size, Workload};
+use weft_workload::{FileRef, Op, Size};
 
 const FILE: FileRef = FileRef(0);
 const OPEN: Op = Op::Open { file: FILE, create: true };
 /// Maximum nanoseconds for the headers of a request and its reply, which have fewer than 400 bytes.
 const HEADS_MAX: u64 = 32;
-
-/// A workload with the operations of each rank listed.
-struct Script(Vec<Vec<Op>>);
-
-impl Workload for Script {
-    fn ranks(&self) -> u32 {
-        self.0.len() as u32
-    }
-
-    fn name(&self, file: FileRef) -> String {
-        format!("f{}", file.0)
-    }
-
-    fn phase(&self, phase: u16) -> String {
-        phase.to_string()
-    }
-
-    fn ops(&self, rank: u32) -> Box<dyn Iterator<Item = Op> + Send + '_> {
-        Box::new(self.0[rank as usize].iter().copied())
-    }
-}
 
 fn write(offset: u64, len: u64) -> Op {
     Op::Write { file: FILE, offset, len, collective: false }

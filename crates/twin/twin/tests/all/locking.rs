@@ -1,5 +1,6 @@
 //! The modelled locking file system, alone and behind delegates.
 
+use crate::script::Script;
 use weft_core::Nanos;
 use weft_core::delegates::ownership::Policy;
 use weft_twin::locking::{DelegatesSpec, LockingKind, LockingOutcome, LockingSpec};
@@ -8,27 +9,6 @@ use weft_workload::{Btio, BtioClass, FileRef, Op, Size, TwoPhase, Workload, Work
 
 const FILE: FileRef = FileRef(0);
 const STRIPE: u64 = 512 << 10;
-
-/// A workload with the operations of each rank listed.
-struct Script(Vec<Vec<Op>>);
-
-impl Workload for Script {
-    fn ranks(&self) -> u32 {
-        self.0.len() as u32
-    }
-
-    fn name(&self, file: FileRef) -> String {
-        format!("f{}", file.0)
-    }
-
-    fn phase(&self, phase: u16) -> String {
-        phase.to_string()
-    }
-
-    fn ops(&self, rank: u32) -> Box<dyn Iterator<Item = Op> + Send + '_> {
-        Box::new(self.0[rank as usize].iter().copied())
-    }
-}
 
 /// Ranks open a file, perform operations and close it.
 fn script(ranks: Vec<Vec<Op>>) -> Script {

@@ -5,5 +5,6 @@ mod by_hand;
 mod cluster;
 mod compression;
 mod locking;
+mod script;
 mod search_jobs;
 mod search_regressions;

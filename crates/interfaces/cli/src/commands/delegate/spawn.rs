@@ -49,9 +49,10 @@ pub struct Program {
 }
 
 /// Progress of the thread that calls MPI.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 enum Stage {
     /// MPI_Init has not returned.
+    #[default]
     Starting,
     /// MPI_Comm_spawn has not returned. The field says whether other threads may call MPI.
     Spawning(bool),
@@ -69,7 +70,7 @@ enum Stage {
 
 #[derive(Default)]
 struct Shared {
-    stage: Mutex<Option<Stage>>,
+    stage: Mutex<Stage>,
     changed: Condvar,
     /// End of the program: the rank that failed, if one did.
     end: Mutex<Option<Result<(), Failure>>>,
@@ -83,12 +84,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     fn set(&self, stage: Stage) {
-        *lock(&self.stage) = Some(stage);
+        *lock(&self.stage) = stage;
         self.changed.notify_all();
     }
 
     fn stage(&self) -> Stage {
-        lock(&self.stage).clone().unwrap_or(Stage::Starting)
+        lock(&self.stage).clone()
     }
 
     /// Waits until the delegate ends. Returns the command.
@@ -96,7 +97,7 @@ impl Shared {
         let mut stage = lock(&self.stage);
         loop {
             match &*stage {
-                Some(command @ (Stage::Finalize | Stage::Abort(_))) => return command.clone(),
+                command @ (Stage::Finalize | Stage::Abort(_)) => return command.clone(),
                 _ => stage = self.changed.wait(stage).unwrap_or_else(PoisonError::into_inner),
             }
         }
@@ -370,9 +371,7 @@ impl Running {
     }
 
     fn wait(&self, limit: Duration, is_done: impl Fn(&Stage) -> bool) {
-        let began = Instant::now();
-        while !is_done(&self.shared.stage()) && began.elapsed() < limit {
-            std::thread::sleep(POLL);
-        }
+        let stage = lock(&self.shared.stage);
+        drop(self.shared.changed.wait_timeout_while(stage, limit, |stage| !is_done(stage)));
     }
 }
