@@ -23,8 +23,9 @@ test: ## All tests, including those with MPI, FUSE and network namespaces, with 
 	$(CARGO) build -p weft-cli -p weft-preload
 	scripts/isolated.py $(CARGO) test --workspace --lib --bins --tests
 	scripts/isolated.py $(CARGO) test --workspace --doc
-	scripts/isolated.py $(CARGO) test -p weft-twin -p weft-store --features weft-twin/mutants,weft-store/mutants \
-		--test search_mutants --test sealed_reads --test compressed
+	scripts/isolated.py $(CARGO) test -p weft-twin -p weft-store -p weft-client \
+		--features weft-twin/mutants,weft-store/mutants,weft-client/mutants \
+		--test search_mutants --test sealed_reads --test compressed --test replicas
 
 fuzz: export WEFT_FUZZ_SEED ?= fresh
 fuzz: export WEFT_FUZZ_SECONDS ?= 20

@@ -43,6 +43,19 @@ pub enum Error {
     Host(Box<HostFailure>),
     /// An I/O delegate could not be reached, or reported an error.
     Delegate(Box<DelegateFailure>),
+    /// A replica of a file could not be used.
+    Replica(Box<ReplicaFailure>),
+}
+
+/// Error of a replica.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplicaFailure {
+    /// Path of the replica.
+    pub replica: String,
+    /// POSIX error number.
+    pub errno: Errno,
+    /// Reason and remedy for a person.
+    pub why: String,
 }
 
 /// Error of a file of the host.
@@ -168,6 +181,7 @@ impl Error {
             Self::Missing(_) => Errno::EIO.0,
             Self::Host(failure) => failure.errno.0,
             Self::Delegate(failure) => failure.error.errno.0,
+            Self::Replica(failure) => failure.errno.0,
         }
     }
 
@@ -238,7 +252,9 @@ impl Error {
             Self::Missing(missing) => &missing.path,
             Self::Host(failure) => &failure.path,
             Self::Delegate(failure) => &failure.path,
-            Self::ExternalLink { .. } | Self::Interrupted | Self::Misuse { .. } => return None,
+            Self::ExternalLink { .. } | Self::Interrupted | Self::Misuse { .. } | Self::Replica(_) => {
+                return None;
+            }
         };
         (!path.is_empty()).then_some(path)
     }
@@ -252,7 +268,7 @@ impl Error {
             Self::Missing(missing) => Some(&mut missing.path),
             Self::Host(failure) => Some(&mut failure.path),
             Self::Delegate(failure) => Some(&mut failure.path),
-            Self::ExternalLink { .. } | Self::Interrupted | Self::Misuse { .. } => None,
+            Self::ExternalLink { .. } | Self::Interrupted | Self::Misuse { .. } | Self::Replica(_) => None,
         }
     }
 }
@@ -333,6 +349,7 @@ impl fmt::Display for Error {
                 write!(f, "{}{} ({})", About(&h.path), std::io::Error::from_raw_os_error(h.errno.0), h.errno)
             }
             Self::Delegate(d) => write!(f, "{}{} (from {})", About(&d.path), d.error, d.delegate),
+            Self::Replica(r) => write!(f, "replica {}: {} ({})", r.replica, r.why, r.errno),
         }
     }
 }

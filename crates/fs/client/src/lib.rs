@@ -68,6 +68,7 @@ mod pinned_extents;
 mod pool;
 mod read;
 mod registry;
+pub mod replicas;
 mod server;
 mod session;
 mod short_datafiles;
@@ -85,7 +86,8 @@ pub use delegates::{
 };
 pub use dump::MetadataDump;
 pub use error::{
-    DelegateFailure, Device, Error, HostFailure, LocalFailure, Missing, Refused, Result, Unreachable,
+    DelegateFailure, Device, Error, HostFailure, LocalFailure, Missing, Refused, ReplicaFailure, Result,
+    Unreachable,
 };
 pub use file::OpenFile;
 pub use file_system::{FileHandle, FileSystem, ReadPiece, WritePiece, read_all, write_all};

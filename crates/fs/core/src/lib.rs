@@ -26,6 +26,7 @@ pub mod placement;
 pub mod random;
 pub mod ranges;
 mod recorded;
+pub mod replicas;
 mod reserve;
 pub mod size;
 pub mod split;

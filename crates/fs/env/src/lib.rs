@@ -362,6 +362,8 @@ pub struct FileMeta {
     pub blocks_512: u64,
     /// Last change of the contents.
     pub mtime: Timestamp,
+    /// Last change of contents or attributes; 0 for files that only Weft's servers know.
+    pub ctime: Timestamp,
     /// Inode number; 0 in a world without them.
     pub inode: u64,
 }
@@ -516,4 +518,23 @@ pub trait Dir: Clone + Send + Sync + 'static {
     /// Acquires the exclusive lock of file `name`, which is created if missing, for the lifetime of the returned guard.
     /// Fails with `WouldBlock` if another process holds it.
     async fn lock(&self, name: &str) -> io::Result<Box<dyn Send + Sync>>;
+    /// Opens the shared lock of file `name`, which is created if missing. It also works between hosts, if the file system
+    /// provides record locks (fcntl(2)) there.
+    async fn shared_lock(&self, name: &str) -> io::Result<Box<dyn SharedLock>>;
+}
+
+/// Lock that one process holds exclusively, or several hold together. The end of the process, or dropping it, releases it.
+pub trait SharedLock: Send + Sync {
+    /// Acquires it, exclusively or not. Changes a lock that is held already, without releasing it in between. Returns
+    /// false if other processes prevent that; what was held is held further.
+    ///
+    /// # Errors
+    /// Errors of fcntl(2).
+    fn try_acquire(&self, exclusive: bool) -> io::Result<bool>;
+
+    /// Releases it.
+    ///
+    /// # Errors
+    /// Errors of fcntl(2).
+    fn release(&self) -> io::Result<()>;
 }

@@ -93,11 +93,19 @@ pub enum Mutant {
     SwallowedWriteError,
     /// A rank releases a held range before it changes the underlying file.
     EarlyRelease,
+    /// Regions of a replica are marked after they are written.
+    LateReplicaMark,
+    /// A replica is valid before its bytes are durable.
+    EarlyReplica,
+    /// A synchronization of a replica leaves out its last written region.
+    ForgottenRegion,
+    /// A replica keeps bytes that a truncation of its file has cut.
+    ReplicaAfterCut,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 47] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -141,6 +149,10 @@ impl Mutant {
         Self::UnawaitedHold,
         Self::SwallowedWriteError,
         Self::EarlyRelease,
+        Self::LateReplicaMark,
+        Self::EarlyReplica,
+        Self::ForgottenRegion,
+        Self::ReplicaAfterCut,
     ];
 
     /// Returns the name on the command line.

@@ -18,9 +18,15 @@ const RARE_SEEDS_MAX: u64 = 1500;
 /// Mutants that less than one seed in ten thousand finds. Each was found by a longer search with `--mutant`.
 const TOO_RARE: [Mutant; 1] = [Mutant::EarlyMark];
 
-/// Mutants that the search cannot see, because clients recover from their effect. Tests beside this one find them:
-/// `sealed_reads.rs`.
-const FOUND_ELSEWHERE: [Mutant; 1] = [Mutant::ReadAfterSeal];
+/// Mutants that the search cannot see, because clients recover from their effect, or because it has no replicas. Other
+/// tests find them: `sealed_reads.rs` beside this one, `replicas.rs` of the client.
+const FOUND_ELSEWHERE: [Mutant; 5] = [
+    Mutant::ReadAfterSeal,
+    Mutant::LateReplicaMark,
+    Mutant::EarlyReplica,
+    Mutant::ForgottenRegion,
+    Mutant::ReplicaAfterCut,
+];
 
 /// Returns the seeds to run, and their options.
 fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {

@@ -3,7 +3,7 @@
 use super::RealFile;
 use super::file::file_meta;
 use super::sys::{self, Fd};
-use crate::{Create, Dir, FileMeta, OpenMode, Space, check_name};
+use crate::{Create, Dir, FileMeta, OpenMode, SharedLock, Space, check_name};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -143,5 +143,29 @@ impl Dir for RealDir {
         let fd = self.open_beneath(name, libc::O_RDWR | libc::O_CREAT)?.lifted(self.fd_floor);
         sys::flock(&fd, libc::LOCK_EX | libc::LOCK_NB)?;
         Ok(Box::new(fd))
+    }
+
+    async fn shared_lock(&self, name: &str) -> io::Result<Box<dyn SharedLock>> {
+        let fd = self.open_beneath(name, libc::O_RDWR | libc::O_CREAT)?.lifted(self.fd_floor);
+        Ok(Box::new(RealSharedLock(fd)))
+    }
+}
+
+/// Record lock of an open file description, which network file systems pass to their servers.
+struct RealSharedLock(Fd);
+
+impl SharedLock for RealSharedLock {
+    fn try_acquire(&self, exclusive: bool) -> io::Result<bool> {
+        let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+        match sys::lock_first_byte(&self.0, kind) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn release(&self) -> io::Result<()> {
+        sys::lock_first_byte(&self.0, libc::F_UNLCK)
     }
 }

@@ -64,6 +64,7 @@ pub(super) fn file_meta(meta: &libc::statx) -> FileMeta {
         len: ByteLen(meta.stx_size),
         blocks_512: meta.stx_blocks,
         mtime: Timestamp::from_parts(meta.stx_mtime.tv_sec, meta.stx_mtime.tv_nsec),
+        ctime: Timestamp::from_parts(meta.stx_ctime.tv_sec, meta.stx_ctime.tv_nsec),
         inode: meta.stx_ino,
     }
 }

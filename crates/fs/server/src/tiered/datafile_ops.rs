@@ -22,7 +22,7 @@ impl<E: Env> TieredTarget<E> {
             len: meta.len.max(cached.end),
             blocks_512: meta.blocks_512 + cached.dirty.0.div_ceil(512),
             mtime: meta.mtime.max(cached.mtime),
-            inode: 0,
+            ..FileMeta::default()
         }))
     }
 

@@ -208,7 +208,7 @@ impl<E: Env> Compressed<E> {
             len: ByteLen(self.state.lock().chunks.len()),
             blocks_512: container.blocks_512 + map.blocks_512,
             mtime: map.mtime,
-            inode: 0,
+            ..FileMeta::default()
         })
     }
 

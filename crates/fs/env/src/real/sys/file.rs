@@ -306,6 +306,19 @@ pub fn flock(fd: &Fd, operation: i32) -> io::Result<()> {
     retry(|| unsafe { call!(SYS_flock, fd.0, operation) }).map(drop)
 }
 
+/// Sets the record lock of the open file description on the first byte, without waiting.
+pub fn lock_first_byte(fd: &Fd, kind: i32) -> io::Result<()> {
+    let lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the kernel reads the struct.
+    retry(|| unsafe { call!(SYS_fcntl, fd.0, libc::F_OFD_SETLK, std::ptr::from_ref(&lock)) }).map(drop)
+}
+
 /// Returns the names in an open folder without `.` and `..`, in the file system's order.
 pub fn names(dir: &Fd) -> io::Result<Vec<Vec<u8>>> {
     // Record: inode (8), offset (8), record length (2), type (1), name with a terminating zero.

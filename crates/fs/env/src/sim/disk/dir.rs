@@ -6,7 +6,7 @@ use super::{FolderId, InodeState, SimDisk, SimFile, SimInode};
 use crate::device::{DeviceAction, DeviceRequest};
 use crate::sim::SimEnv;
 use crate::sim::world::ProcessId;
-use crate::{Create, Dir, Env, FileMeta, OpenMode, Space, check_name};
+use crate::{Create, Dir, Env, FileMeta, OpenMode, SharedLock, Space, check_name};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -145,6 +145,57 @@ impl Dir for SimDir {
         let owner = (self.env.process(), state.tokens);
         state.locks.insert(inode.number, owner);
         Ok(Box::new(Guard { disk: Arc::clone(&self.disk), number: inode.number, owner }))
+    }
+
+    async fn shared_lock(&self, name: &str) -> io::Result<Box<dyn SharedLock>> {
+        check_name(name)?;
+        self.name_operation(DeviceAction::Name).await?;
+        let inode = self.find_or_make(name, Create::IfMissing)?;
+        let mut state = self.disk.state.lock();
+        state.tokens += 1;
+        let token = state.tokens;
+        drop(state);
+        Ok(Box::new(SimSharedLock {
+            env: self.env.clone(),
+            disk: Arc::clone(&self.disk),
+            number: inode.number,
+            token,
+        }))
+    }
+}
+
+/// Shared lock of a file.
+struct SimSharedLock {
+    env: SimEnv,
+    disk: Arc<SimDisk>,
+    number: u64,
+    token: u64,
+}
+
+impl SharedLock for SimSharedLock {
+    fn try_acquire(&self, exclusive: bool) -> io::Result<bool> {
+        let mut state = self.disk.state.lock();
+        let holders = state.shared_locks.entry(self.number).or_default();
+        holders.retain(|_, (process, _)| self.env.world().is_alive(*process));
+        let mut others = holders.iter().filter(|(token, _)| **token != self.token);
+        if others.any(|(_, (_, theirs))| exclusive || *theirs) {
+            return Ok(false);
+        }
+        holders.insert(self.token, (self.env.process(), exclusive));
+        Ok(true)
+    }
+
+    fn release(&self) -> io::Result<()> {
+        if let Some(holders) = self.disk.state.lock().shared_locks.get_mut(&self.number) {
+            holders.remove(&self.token);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SimSharedLock {
+    fn drop(&mut self) {
+        let _ = self.release(); // never fails
     }
 }
 

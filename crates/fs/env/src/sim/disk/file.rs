@@ -176,6 +176,7 @@ pub(super) fn inode_meta(inode: &SimInode) -> FileMeta {
         len: ByteLen(content.len()),
         blocks_512: content.pages() * PAGE_BYTES / 512,
         mtime: state.mtime,
+        ctime: state.mtime,
         inode: 0,
     }
 }

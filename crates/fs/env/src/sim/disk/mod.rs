@@ -75,6 +75,8 @@ struct DiskState {
     inodes_made: u64,
     /// Holder of each locked file: the file's number, the process, and a token of the guard.
     locks: BTreeMap<u64, (super::world::ProcessId, u64)>,
+    /// Holders of shared locks: the file's number, and by token the process, and whether it holds the lock exclusively.
+    shared_locks: BTreeMap<u64, BTreeMap<u64, (super::world::ProcessId, bool)>>,
     tokens: u64,
 }
 
@@ -120,6 +122,7 @@ impl SimDisk {
             rng,
             inodes_made: 0,
             locks: BTreeMap::new(),
+            shared_locks: BTreeMap::new(),
             tokens: 0,
         };
         Self { device, device_id, state: Mutex::new(state), pages_used: Arc::default() }

@@ -1,0 +1,276 @@
+//! Copies between an original and its replica.
+//!
+//! Pieces are small and scattered on one side or the other. A window of them is read in the order of its source, with the
+//! small gaps between them, and written in the order of its destination.
+
+use super::files::Replica;
+use crate::error::Result;
+use std::io::{self, IoSlice, IoSliceMut};
+use weft_core::replicas::{DirtyRegions, MappedExtent};
+use weft_core::{ByteLen, LocalOffset};
+use weft_env::{Env, File};
+
+/// Bytes of a window.
+const WINDOW_LEN: u64 = 8 << 20;
+/// Pieces of a window.
+const WINDOW_PIECES: usize = 1 << 16;
+/// Longest gap that is read rather than skipped.
+const GAP_MAX: u64 = 16 << 10;
+/// Slices of one write.
+const SLICES_MAX: usize = 512;
+
+/// Called after each window: limits the rate, and reports progress.
+pub trait Pace {
+    /// `bytes` more were copied.
+    ///
+    /// # Errors
+    /// The copy ends with this error.
+    async fn copied(&mut self, bytes: u64) -> Result<()>;
+}
+
+/// No limit, and no reports.
+#[derive(Clone, Copy, Debug)]
+pub struct Unpaced;
+
+impl Pace for Unpaced {
+    async fn copied(&mut self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Result of a comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Difference {
+    /// Number of bytes compared.
+    pub compared: u64,
+    /// Number of bytes that differ.
+    pub differing: u64,
+    /// First byte of the file that differs.
+    pub first: Option<u64>,
+}
+
+/// Side of a transfer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Original,
+    Replica,
+}
+
+impl Side {
+    fn place(self, piece: &MappedExtent) -> u64 {
+        match self {
+            Self::Original => piece.start,
+            Self::Replica => piece.at,
+        }
+    }
+}
+
+/// Reads all pieces of a window. Returns the bytes, piece after piece, in the order of the window. Bytes after the end of
+/// the source are zeros.
+async fn read<F: File>(file: &F, side: Side, window: &[MappedExtent]) -> io::Result<Vec<u8>> {
+    let mut starts = Vec::with_capacity(window.len());
+    let mut total = 0usize;
+    for piece in window {
+        starts.push(total);
+        total += piece.len as usize;
+    }
+    let mut bytes = vec![0; total];
+    let mut order: Vec<usize> = (0..window.len()).collect();
+    order.sort_unstable_by_key(|number| side.place(&window[*number]));
+    let mut span = Vec::new();
+    let mut from = 0;
+    while from < order.len() {
+        let begin = side.place(&window[order[from]]);
+        let (mut end, mut to) = (begin, from);
+        while let Some(piece) = order.get(to).map(|number| &window[*number]) {
+            if side.place(piece) > end + GAP_MAX || to > from && side.place(piece) - begin > WINDOW_LEN {
+                break;
+            }
+            end = side.place(piece) + piece.len;
+            to += 1;
+        }
+        span.clear();
+        span.resize((end - begin) as usize, 0);
+        file.read_at(&mut [IoSliceMut::new(&mut span)], LocalOffset(begin)).await?;
+        for number in &order[from..to] {
+            let (piece, start) = (&window[*number], starts[*number]);
+            let at = (side.place(piece) - begin) as usize;
+            bytes[start..start + piece.len as usize].copy_from_slice(&span[at..at + piece.len as usize]);
+        }
+        from = to;
+    }
+    Ok(bytes)
+}
+
+/// Writes the pieces of a window, whose bytes lie one after another.
+async fn write<F: File>(file: &F, side: Side, window: &[MappedExtent], bytes: &[u8]) -> io::Result<()> {
+    let mut rest = bytes;
+    let mut pieces: Vec<(u64, &[u8])> = Vec::with_capacity(window.len());
+    for piece in window {
+        let (own, after) = rest.split_at(piece.len as usize);
+        pieces.push((side.place(piece), own));
+        rest = after;
+    }
+    pieces.sort_unstable_by_key(|(place, _)| *place);
+    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+    let (mut begin, mut end) = (0, 0);
+    for (place, own) in pieces {
+        if place != end || slices.len() == SLICES_MAX {
+            if !slices.is_empty() {
+                file.write_at(&slices, LocalOffset(begin)).await?;
+            }
+            slices.clear();
+            begin = place;
+        }
+        slices.push(IoSlice::new(own));
+        end = place + own.len() as u64;
+    }
+    if slices.is_empty() { Ok(()) } else { file.write_at(&slices, LocalOffset(begin)).await }
+}
+
+impl<E: Env> Replica<E> {
+    /// Windows of the mapped bytes before `size`, in the order of the file; with `only`, of these regions of the replica.
+    fn windows<'a>(
+        &'a self,
+        size: ByteLen,
+        only: Option<&'a DirtyRegions>,
+    ) -> impl Iterator<Item = Vec<MappedExtent>> + 'a {
+        let region_len = only.map_or(WINDOW_LEN, DirtyRegions::region_len);
+        let parts =
+            self.mapping().pieces().take_while(move |piece| piece.start < size.0).flat_map(move |piece| {
+                let len = piece.len.min(size.0 - piece.start);
+                let mut from = 0;
+                std::iter::from_fn(move || {
+                    let at = piece.at + from;
+                    let part = (len - from).min(region_len - at % region_len).min(WINDOW_LEN);
+                    let found = MappedExtent { start: piece.start + from, len: part, at };
+                    from += part;
+                    (part > 0).then_some(found)
+                })
+            });
+        let wanted = move |piece: &MappedExtent| only.is_none_or(|only| only.contains(piece.at / region_len));
+        let mut parts = parts.filter(wanted).peekable();
+        std::iter::from_fn(move || {
+            let mut window = Vec::new();
+            let mut bytes = 0;
+            while window.len() < WINDOW_PIECES
+                && let Some(piece) = parts.next_if(|piece| bytes + piece.len <= WINDOW_LEN)
+            {
+                bytes += piece.len;
+                window.push(piece);
+            }
+            (!window.is_empty()).then_some(window)
+        })
+    }
+
+    /// Copies all mapped bytes before `size` to the replica.
+    pub(super) async fn fill(&self, original: &E::File, size: ByteLen, pace: &mut impl Pace) -> Result<u64> {
+        let mut copied = 0;
+        for window in self.windows(size, None) {
+            let bytes =
+                read(original, Side::Original, &window).await.map_err(|error| self.failure(&error))?;
+            let done = write(self.data(), Side::Replica, &window, &bytes).await;
+            done.map_err(|error| self.failure(&error))?;
+            copied += bytes.len() as u64;
+            pace.copied(bytes.len() as u64).await?;
+        }
+        Ok(copied)
+    }
+
+    /// Copies these regions of the replica to the original, up to `size`.
+    pub(super) async fn copy_back(
+        &self,
+        original: &E::File,
+        size: ByteLen,
+        regions: &DirtyRegions,
+        pace: &mut impl Pace,
+    ) -> Result<u64> {
+        let mut copied = 0;
+        for window in self.windows(size, Some(regions)) {
+            self.beat().await?;
+            let bytes =
+                read(self.data(), Side::Replica, &window).await.map_err(|error| self.failure(&error))?;
+            let done = write(original, Side::Original, &window, &bytes).await;
+            done.map_err(|error| self.failure(&error))?;
+            copied += bytes.len() as u64;
+            pace.copied(bytes.len() as u64).await?;
+        }
+        Ok(copied)
+    }
+
+    /// Writes zeros where mapped bytes lie at or after `size`.
+    pub(super) async fn clear_after(&self, size: ByteLen) -> Result<()> {
+        let end = self.mapping().file_end();
+        let Some(len) = end.checked_sub(size.0).filter(|len| *len > 0) else { return Ok(()) };
+        // Joined, because the pieces of one object follow each other.
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for part in self.mapping().split(weft_core::Extent::new(size.0, len)) {
+            if let Some(at) = part.replica {
+                runs.push((at, part.file.len.0));
+            }
+        }
+        runs.sort_unstable();
+        runs.dedup_by(|next, before| {
+            let continues = before.0 + before.1 == next.0;
+            if continues {
+                before.1 += next.1;
+            }
+            continues
+        });
+        for (at, len) in runs {
+            let cleared = self.data().punch(LocalOffset(at), ByteLen(len)).await;
+            cleared.map_err(|error| self.failure(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Compares all mapped bytes before `size`, except these regions of the replica.
+    pub(super) async fn compare(
+        &self,
+        original: &E::File,
+        size: ByteLen,
+        except: &DirtyRegions,
+        pace: &mut impl Pace,
+    ) -> Result<Difference> {
+        let mut found = Difference::default();
+        let region_len = except.region_len();
+        for mut window in self.windows(size, None) {
+            if !except.is_empty() {
+                window =
+                    window.into_iter().flat_map(|piece| clean_parts(piece, region_len, except)).collect();
+            }
+            let theirs =
+                read(original, Side::Original, &window).await.map_err(|error| self.failure(&error))?;
+            let ours =
+                read(self.data(), Side::Replica, &window).await.map_err(|error| self.failure(&error))?;
+            let mut at = 0;
+            for piece in &window {
+                let range = at..at + piece.len as usize;
+                at = range.end;
+                let pairs = theirs[range.clone()].iter().zip(&ours[range]);
+                for (byte, _) in (piece.start..).zip(pairs).filter(|(_, (theirs, ours))| theirs != ours) {
+                    found.first.get_or_insert(byte);
+                    found.differing += 1;
+                }
+            }
+            found.compared += theirs.len() as u64;
+            pace.copied(theirs.len() as u64).await?;
+        }
+        Ok(found)
+    }
+}
+
+/// Parts of a piece outside of these regions.
+fn clean_parts(piece: MappedExtent, region_len: u64, except: &DirtyRegions) -> Vec<MappedExtent> {
+    let mut parts = Vec::new();
+    let mut from = 0;
+    while from < piece.len {
+        let at = piece.at + from;
+        let len = (piece.len - from).min(region_len - at % region_len);
+        if !except.contains(at / region_len) {
+            parts.push(MappedExtent { start: piece.start + from, len, at });
+        }
+        from += len;
+    }
+    parts
+}
