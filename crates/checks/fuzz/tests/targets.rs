@@ -23,6 +23,7 @@ run! {
     delegate_request delegate_reply
     link sealed layout capability walk_proof cluster_file embedded_file key_file quantity pattern address target_identity datafile_name
     checksum_header checksum_slot compressed_header compressed_map compressed_chunk
+    replica_mapping replica_state replica_plan
     metadata_row metadata_log metadata_dump metadata_sums metadata_identity
     fragments_journal fragments_identity handle_token wtrace trace_tail trace_csv darshan_dxt figures_file plan_file meta_service
 }

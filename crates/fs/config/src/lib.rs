@@ -25,6 +25,7 @@ mod map;
 mod model;
 mod private;
 mod quantity;
+pub mod replicas;
 mod section;
 
 pub use embedded::{EmbeddedOptions, FORMING, default_state_dir, embedded_toml, forming, write_embedded};

@@ -89,6 +89,8 @@ pub enum Command {
     Getstripe(c::stripe::Getstripe),
     /// Move files to other layouts while programs use them
     Migrate(c::migrate::Migrate),
+    /// Create, show and remove replicas of files on mounted file systems
+    Replicate(c::replicate::Replicate),
     /// Check the whole cluster, and repair it when asked to
     Fsck(c::fsck::Fsck),
     /// Dump, restore and verify the metadata

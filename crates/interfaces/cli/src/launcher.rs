@@ -3,11 +3,10 @@
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use weft_config::replicas::RANK_COUNT_VARIABLES;
 
 /// Variables with the index of a process. `PMIX_RANK` comes before those of SLURM, which batch scripts also have.
 const INDEX: [&str; 4] = ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
-/// Variables with the number of processes. That of a SLURM step comes before that of the allocation.
-const COUNT: [&str; 4] = ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"];
 /// Names of launchers, without suffixes such as `.mpich`.
 const LAUNCHERS: [&str; 6] = ["mpiexec", "mpirun", "orterun", "prterun", "prun", "srun"];
 /// Options with a number of ranks.
@@ -30,7 +29,7 @@ impl Position {
 
     fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let first = |names: &[&str]| names.iter().find_map(|name| variable(name)?.trim().parse().ok());
-        Self { index: first(&INDEX), count: first(&COUNT) }
+        Self { index: first(&INDEX), count: first(&RANK_COUNT_VARIABLES) }
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Config {
     pub delegates: bool,
     /// Directories of the host whose files are served through delegates.
     pub over: Vec<crate::over::Directory>,
+    /// Files of the host that have replicas.
+    pub replicas: Vec<crate::over::Replicated>,
     /// Set of the first bytes of the prefix's components: one bit for each of the 256 values.
     first_bytes: [u64; 4],
 }
@@ -29,7 +31,7 @@ impl Config {
         for name in crate::pathname::names(&mount) {
             first_bytes[usize::from(name[0] >> 6)] |= 1 << (name[0] & 63);
         }
-        Self { mount, mmap_writeback, delegates: false, over: Vec::new(), first_bytes }
+        Self { mount, mmap_writeback, delegates: false, over: Vec::new(), replicas: Vec::new(), first_bytes }
     }
 
     /// Whether a component of the prefix starts with `byte`: the cheap check for relative paths.
@@ -96,9 +98,11 @@ pub fn read() -> &'static Config {
     let mmap_writeback = variable("WEFT_MMAP_SHARED") == Some(b"writeback");
     let delegates = variable(DELEGATES_VARIABLE).is_some_and(|value| !value.is_empty());
     let over = if delegates { crate::over::directories() } else { Vec::new() };
-    let made = Config { delegates, over, ..Config::new(mount, mmap_writeback) };
+    // Delegates and replicas are not used together.
+    let replicas = if delegates { Vec::new() } else { crate::over::replicated() };
+    let made = Config { delegates, over, replicas, ..Config::new(mount, mmap_writeback) };
     let made = Box::leak(Box::new(made));
-    crate::over::ON.store(!made.over.is_empty(), Ordering::Relaxed);
+    crate::over::ON.store(!made.over.is_empty() || !made.replicas.is_empty(), Ordering::Relaxed);
     CONFIG.store(made, Ordering::Release);
     made
 }

@@ -10,6 +10,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 use std::sync::{Once, OnceLock};
 use weft_config::job::{DELEGATE_KEY_VARIABLE, DELEGATES_VARIABLE, OVER_VARIABLE};
+use weft_config::replicas::REPLICAS_VARIABLE;
 
 const CWD: &str = "WEFT_CWD";
 const INHERIT: &str = "WEFT_INHERIT";
@@ -28,6 +29,27 @@ static AT_END: unsafe extern "C" fn() = at_end;
 
 unsafe extern "C" fn at_end() {
     crate::trace::streams::at_end();
+    close_replicated();
+}
+
+/// Closes the files with replicas that the program has left open, because the last user of a replica synchronizes it.
+fn close_replicated() {
+    if !crate::config::ready().is_some_and(|config| !config.replicas.is_empty()) {
+        return;
+    }
+    let replicated = |fd: &i32| table::get(*fd).is_some_and(|open| open.has_replica());
+    let open: Vec<i32> = table::all(0, u32::MAX).into_iter().filter(replicated).collect();
+    if open.is_empty() {
+        return;
+    }
+    // The C library writes what its streams hold after this function.
+    // SAFETY: a null pointer stands for all streams.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    let _inside = guard::enter();
+    for fd in open {
+        // The error of the replica is on standard error already.
+        let _ = crate::serve::inside(|| crate::open::close(fd));
+    }
 }
 
 /// Settings as the process found them: programs like `env -i` empty their own environment first.
@@ -36,7 +58,7 @@ static SETTINGS: OnceLock<Vec<CString>> = OnceLock::new();
 fn keep_settings() {
     let names = ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_KEY", "WEFT_TRANSPORT"];
     let names = names.into_iter().chain(crate::trace::VARIABLES);
-    let names = names.chain([DELEGATES_VARIABLE, DELEGATE_KEY_VARIABLE, OVER_VARIABLE]);
+    let names = names.chain([DELEGATES_VARIABLE, DELEGATE_KEY_VARIABLE, OVER_VARIABLE, REPLICAS_VARIABLE]);
     let keep = |name: &str| {
         Some(CString::new([name.as_bytes(), b"=", variable(name)?].concat()).unwrap_or_default())
     };

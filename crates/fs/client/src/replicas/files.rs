@@ -322,6 +322,15 @@ impl<E: Env> Replica<E> {
         lock.map_err(|error| self.failure(&error))
     }
 
+    /// Whether no process has the file open.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub async fn is_unused(&self) -> Result<bool> {
+        // Closing it releases it again.
+        self.users().await?.try_acquire(true).map_err(|error| self.failure(&error))
+    }
+
     /// The lock of a process that appends to the file.
     pub(super) async fn appenders(&self) -> Result<Box<dyn weft_env::SharedLock>> {
         let lock = self.dir.shared_lock(&format!("{}.appenders", self.id)).await;
@@ -402,6 +411,14 @@ async fn replace_state<E: Env>(dir: &E::Dir, id: &str, info: &ReplicaInfo) -> io
     file.sync().await?;
     dir.rename(&draft, &format!("{id}.state")).await?;
     dir.sync("").await
+}
+
+/// Returns the state of replica `id` in `dir`, whose path is `place`.
+///
+/// # Errors
+/// Errors of the file system; EIO if it is damaged.
+pub async fn read_info<E: Env>(dir: &E::Dir, place: &str, id: &str) -> Result<ReplicaInfo> {
+    read_state::<E>(dir, id, &format!("{place}/{id}")).await
 }
 
 async fn read_state<E: Env>(dir: &E::Dir, id: &str, shown: &str) -> Result<ReplicaInfo> {

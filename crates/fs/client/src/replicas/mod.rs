@@ -36,8 +36,8 @@ mod redirector;
 mod transfer;
 mod usage;
 
-pub use files::{Identity, Origin, Phase, Replica, ReplicaInfo, Written, list as list_replicas};
-pub use format::{decode_mapping, decode_state, encode_mapping};
+pub use files::{Identity, Origin, Phase, Replica, ReplicaInfo, Written, list as list_replicas, read_info};
+pub use format::{decode_mapping, decode_state, encode_mapping, encode_state};
 pub use redirector::{MaybeReplicated, Redirector};
 pub use transfer::{Difference, Pace, Unpaced};
 pub use usage::{Begun, Synchronized, Usage};

@@ -300,7 +300,14 @@ impl<E: Env, F: FileHandle> FileHandle for MaybeReplicated<E, F> {
     }
 
     async fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)> {
-        either!(self, file => file.append(bufs).await)
+        match self {
+            Self::Plain(file) => file.append(bufs).await,
+            Self::Bypassed(file, usage) => {
+                let _turn = usage.append_turn().await?;
+                file.append(bufs).await
+            }
+            Self::Used(file) => file.append(bufs).await,
+        }
     }
 
     async fn size(&self) -> Result<ByteLen> {

@@ -2,6 +2,7 @@
 
 use crate::sample::Request;
 use std::collections::BTreeMap;
+use weft_core::replicas::MappedExtent;
 
 /// The bytes that one process requests of a file, in the order of its requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,6 +99,15 @@ impl Arrangement {
     /// Number of entries that a mapping without strides would have.
     pub fn pieces(&self) -> usize {
         self.places.len()
+    }
+
+    /// Returns the pieces of a file and their places, if object `i` begins at `starts[i]`.
+    pub fn pieces_of(&self, file: u32, starts: &[u64]) -> impl Iterator<Item = MappedExtent> {
+        self.places.range((file, 0)..=(file, u64::MAX)).map(|((_, start), place)| MappedExtent {
+            start: *start,
+            len: place.end - start,
+            at: starts[place.object as usize].saturating_add(place.at),
+        })
     }
 
     /// Returns the requests as they go to the replica: object `i` begins at `starts[i]` of the replica of its file. A

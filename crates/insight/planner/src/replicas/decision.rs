@@ -90,6 +90,8 @@ pub struct Decision {
     pub reason: String,
     /// Times by the paper's model.
     pub paper: Option<PaperBenefit>,
+    /// Places of all bytes; empty for a pattern that cannot be judged.
+    pub arrangement: Arrangement,
 }
 
 impl Decision {
@@ -165,6 +167,7 @@ pub fn decide(
                     group.reads + group.writes
                 ),
                 paper: None,
+                arrangement: Arrangement::default(),
             });
             continue;
         }
@@ -178,6 +181,7 @@ pub fn decide(
             chosen: Kind::Leave,
             reason: String::new(),
             paper,
+            arrangement,
         });
     }
     let mut plan = ReplicaPlan { policy: options.policy, decisions, bytes: 0 };

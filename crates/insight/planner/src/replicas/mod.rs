@@ -19,6 +19,7 @@ mod alternatives;
 mod arrangement;
 pub mod cost;
 mod decision;
+mod file;
 #[cfg(test)]
 mod tests;
 
@@ -26,3 +27,4 @@ pub use alternatives::{Alternative, Kind};
 pub use arrangement::{Arrangement, Object};
 pub use cost::{PaperBenefit, Server};
 pub use decision::{Decision, Options, Policy, ReplicaPlan, chosen_by_benefit, decide};
+pub use file::{PlannedReplica, ReplicaFile, ReplicaFileError};

@@ -26,6 +26,7 @@ pub mod profile;
 pub mod rebalance;
 mod relayout;
 pub mod replay;
+pub mod replicate;
 pub mod run;
 pub mod scrub;
 pub mod serve;
@@ -71,6 +72,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Setstripe(command) => command.run(file),
         Command::Getstripe(command) => command.run(file),
         Command::Migrate(command) => command.run(file),
+        Command::Replicate(command) => command.run(),
         Command::Fsck(command) => command.run(file),
         Command::Meta(command) => command.run(file),
         Command::Flush(command) => command.run(file),

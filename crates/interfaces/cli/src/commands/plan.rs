@@ -133,8 +133,8 @@ struct Surveyed {
     /// Whether offsets and times are reconstructed.
     guessed: bool,
     notes: Vec<String>,
-    /// Files of which the trace moves bytes.
-    files: Vec<String>,
+    /// Names of the files of which the trace moves bytes, by their numbers.
+    names: BTreeMap<u32, String>,
 }
 
 fn pair(text: &str) -> Result<(&str, &str), String> {
@@ -178,21 +178,28 @@ impl PlanArgs {
         self.output.iter().try_for_each(|path| input.spare(path))?;
         // Check the output before the work.
         let output = self.output.as_deref().map(AtomicFile::new).transpose()?;
-        let Surveyed { traced, guessed, notes, files } = self.survey(&input)?;
+        let surveyed = self.survey(&input)?;
+        let Surveyed { traced, guessed, notes, names } = &surveyed;
+        let files: Vec<String> = names.values().cloned().collect();
         let bytes = traced.groups.iter().map(|group| group.extent_sum).fold(0, u64::saturating_add);
         let capacities: BTreeMap<String, u64> = self.capacity.iter().cloned().collect();
         let network = self.network.as_deref();
-        let target = Target::read(file, &self.profile, network, &capacities, bytes, Some(&files))?;
+        let is_mounted =
+            self.replicas.is_wanted() && file.is_none() && weft_config::Cluster::configured().is_none();
+        let target = match is_mounted {
+            true => Target::disk(self.profile.first().map(|(_, profile)| profile.as_str()), bytes)?,
+            false => Target::read(file, &self.profile, network, &capacities, bytes, Some(&files))?,
+        };
         if self.replicas.is_wanted() && traced.requests > 0 {
-            let notes: Vec<String> = notes.into_iter().chain(target.notes.iter().cloned()).collect();
+            let notes: Vec<String> = notes.iter().chain(&target.notes).cloned().collect();
             let trace = input.file.display().to_string();
-            return self.plan_replicas(&trace, &traced, &target.figures, &notes);
+            return self.plan_replicas(&trace, &surveyed, &target.figures, &notes, output.as_ref());
         }
         let options = Options {
             planner: self.planner,
             trace: input.file.display().to_string(),
-            notes: notes.into_iter().chain(target.notes.iter().cloned()).collect(),
-            guessed,
+            notes: notes.iter().chain(&target.notes).cloned().collect(),
+            guessed: *guessed,
             parts_max: self.parts,
             alternatives: true,
         };
@@ -202,14 +209,14 @@ impl PlanArgs {
             return Err(Failure::new(input.file.display(), why)
                 .remedy("`weft trace show` shows its files and levels"));
         }
-        let planned = weft_planner::plan(&traced, &target.figures, &options);
+        let planned = weft_planner::plan(traced, &target.figures, &options);
         let planned = planned.map_err(|why| Failure::new(input.file.display(), why))?;
         let text = planned.plan.to_toml();
         output.iter().try_for_each(|output| output.write(text.as_bytes()))?;
         if self.json {
             json(&planned.plan)?;
         } else if !self.to_stdout() {
-            self.show(&planned, &traced);
+            self.show(&planned, traced);
         }
         if self.verify {
             return self.verify(&input, &planned, &target);
@@ -275,9 +282,10 @@ impl PlanArgs {
             );
         }
         let named = wanted.iter().zip(0..).filter(|(wanted, _)| **wanted == Some(true));
-        let files = named.filter_map(|(_, file)| stream.names().file_name(FileId(file)).map(str::to_owned));
-        let files = files.collect();
-        Ok(Surveyed { traced: survey.finish(self.level()), guessed, notes, files })
+        let names =
+            named.filter_map(|(_, file)| Some((file, stream.names().file_name(FileId(file))?.to_owned())));
+        let names = names.collect();
+        Ok(Surveyed { traced: survey.finish(self.level()), guessed, notes, names })
     }
 
     fn show(&self, planned: &Planned, traced: &TraceSummary) {

@@ -4,6 +4,7 @@ mod auto;
 mod delegates;
 
 use super::delegate::ranks::{self, Rank};
+use super::replicate::{Catalog, synchronize_all};
 use super::trace::{Parts, trace_paths};
 use crate::embedded;
 use crate::failure::{FAILED, Failure};
@@ -16,6 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use weft_config::Cluster;
+use weft_config::replicas::{REPLICAS_VARIABLE, replicas_value};
 
 const AFTER: &str = "\
 Without a cluster file, `weft run` keeps an embedded cluster on this machine: four servers, two with targets
@@ -32,7 +34,10 @@ With --trace, the file operations of the program and all its child processes are
 file system: rank, operation, offset, length, begin and end. docs/reference/traces.md describes what is recorded and
 the overhead. --trace-paths limits the trace to files below a path, in addition to Weft's files. Without it, all
 regular files are recorded except those of the system (/usr, /etc, /proc and similar) and shared libraries.
---no-cluster starts no servers, for programs that do not use Weft yet.
+--no-cluster starts no servers, for programs that do not use files of Weft.
+
+Files on mounted file systems that have replicas (`weft replicate`) are read and written through these, with any options
+but --no-replicas and --delegates. Interrupted synchronizations are completed before and after the program.
 
 With --delegates, a few I/O delegates run beside the program. They cache pages of files together and do the file I/O of
 all ranks: many small, interleaved or collective writes become few large ones. `5%` is a share of the ranks that the
@@ -72,9 +77,12 @@ pub struct Run {
     /// Besides Weft's files, record only files below this path; repeatable
     #[arg(long, value_name = "PATH", requires = "trace")]
     trace_paths: Vec<PathBuf>,
-    /// Start and use no cluster: record a program that does not use Weft
-    #[arg(long, requires = "trace", conflicts_with_all = ["state", "fresh", "idle_exit"])]
+    /// Start and use no cluster: for a program that does not use files of Weft
+    #[arg(long, conflicts_with_all = ["state", "fresh", "idle_exit"])]
     no_cluster: bool,
+    /// Do not use replicas of files on mounted file systems
+    #[arg(long)]
+    no_replicas: bool,
     #[command(flatten)]
     delegates: Options,
     /// This process is a rank that `weft delegate --spawn` has started
@@ -106,6 +114,7 @@ impl Run {
         let mut command = Command::new(name);
         command.args(&self.program[1..]);
         let plan = self.delegates.plan(&self.program)?;
+        self.begin_replicas(&mut command);
         let needs_cluster =
             self.state.is_some() || self.fresh || cluster_file.is_some() || !plan.has_directories();
         if self.no_cluster || !needs_cluster && Cluster::configured().is_none() {
@@ -133,8 +142,29 @@ impl Run {
         self.traced(command, delegates)
     }
 
+    /// Completes interrupted synchronizations of replicas, and passes on where replicas lie.
+    fn begin_replicas(&self, command: &mut Command) {
+        command.env_remove(REPLICAS_VARIABLE);
+        // Without a home directory, the user has no replicas.
+        let Ok(catalog) = Catalog::of_user() else { return };
+        if catalog.directories().is_empty() {
+            return;
+        }
+        synchronize_all();
+        if !self.no_replicas {
+            command.env(REPLICAS_VARIABLE, replicas_value(catalog.directories()));
+        }
+    }
+
+    /// Runs the program and writes the trace, if one was requested. Then synchronizes what its processes have left.
+    fn traced(&self, command: Command, delegates: Delegates) -> Result<u8, Failure> {
+        let code = self.run_traced(command, delegates);
+        synchronize_all();
+        code
+    }
+
     /// Runs the program and writes the trace, if one was requested.
-    fn traced(&self, mut command: Command, mut delegates: Delegates) -> Result<u8, Failure> {
+    fn run_traced(&self, mut command: Command, mut delegates: Delegates) -> Result<u8, Failure> {
         let Some(file) = &self.trace else {
             let (signals, child) = self.begun(command)?;
             let code = to_its_end(&signals, child, &mut delegates);

@@ -5,10 +5,12 @@ use super::convert::{base_of, stat_of};
 use super::delegates::delegates;
 use crate::errno::Res;
 use crate::open::HostDescriptor;
+use crate::over::open_replicated;
 use crate::route::{Base, WeftPath};
 use crate::{pathname, sys};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
+use weft_client::replicas::MaybeReplicated;
 use weft_client::{
     DelegatedFile, DelegatedSpec, FileHandle, FileType, HeldLock, HostFile, HostOrWeftFile, LockKind,
     LockOwner, LockRange, LockSpace, MaybeDelegated, OpenFile, ReadPiece, Source, Wait, WritePiece,
@@ -20,23 +22,30 @@ use weft_env::real::{RealEnv, block_on};
 /// Open file or directory. Dropping it closes it.
 ///
 /// Names, attributes and locks of a file of the host are the kernel's; only its bytes come here, to go through delegates.
-pub struct File(MaybeDelegated<RealEnv, HostOrWeftFile<RealEnv>>);
+pub struct File(MaybeReplicated<RealEnv, Below>);
 
-impl From<MaybeDelegated<RealEnv, HostOrWeftFile<RealEnv>>> for File {
-    fn from(file: MaybeDelegated<RealEnv, HostOrWeftFile<RealEnv>>) -> Self {
-        Self(file)
+/// A file without replica.
+type Below = MaybeDelegated<RealEnv, HostOrWeftFile<RealEnv>>;
+
+impl From<Below> for File {
+    fn from(file: Below) -> Self {
+        Self(MaybeReplicated::Plain(file))
     }
 }
 
 impl File {
     /// Wraps a file of Weft, without delegates.
     pub(super) fn direct(file: OpenFile<RealEnv>) -> Self {
-        Self(MaybeDelegated::Direct(file.into()))
+        MaybeDelegated::Direct(file.into()).into()
     }
 
-    /// Wraps a file of the host, whose bytes go through delegates.
+    /// Wraps a file of the host, whose bytes go through delegates or to a replica.
     pub fn of_host(from: &HostDescriptor) -> Res<Self> {
         let HostDescriptor { file, id, access, .. } = from;
+        if let Some(replica) = id.replica {
+            let below = HostFile::new(file.clone(), id.path.clone()).into();
+            return Ok(Self(open_replicated(from, replica, MaybeDelegated::Direct(below))?));
+        }
         let spec = DelegatedSpec {
             number: id.number,
             source: Source::Host { file: file.clone(), path: id.path.clone(), inode: id.inode },
@@ -46,24 +55,29 @@ impl File {
             path: id.path.clone(),
         };
         let below = HostFile::new(file.clone(), id.path.clone()).into();
-        Ok(Self(MaybeDelegated::Delegated(Box::new(DelegatedFile::new(delegates()?, below, spec)))))
+        Ok(MaybeDelegated::Delegated(Box::new(DelegatedFile::new(delegates()?, below, spec))).into())
     }
 
     /// Returns the open file of Weft. The kernel serves names and locks of other files, so that their hooks do not ask.
     pub(super) fn weft(&self) -> Res<&OpenFile<RealEnv>> {
-        self.0.below().weft().ok_or(libc::EBADF.into())
+        self.0.original().below().weft().ok_or(libc::EBADF.into())
     }
 
     /// Returns the number of the file at the delegates; `None` if its bytes do not go through them.
     pub fn number(&self) -> Option<FileNumber> {
-        self.0.delegated().map(|file| file.spec().number)
+        self.0.original().delegated().map(|file| file.spec().number)
     }
 
     /// Returns the length of the file's pages at the delegates; `None` if its bytes do not go through them.
     pub fn page_len(&self) -> Option<u64> {
-        let file = self.0.delegated()?;
+        let file = self.0.original().delegated()?;
         let asked = file.delegates().settings().page_len.unwrap_or(file.spec().page_len);
         Some(file.page_len().unwrap_or(asked))
+    }
+
+    /// Whether bytes of the file are in a replica.
+    pub fn is_redirected(&self) -> bool {
+        self.0.is_redirected()
     }
 
     pub fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Res<usize> {
@@ -96,8 +110,8 @@ impl File {
 
     pub fn stat(&self) -> Res<libc::stat> {
         // Asked first: bytes that delegates write meanwhile are then in the file.
-        let unwritten = block_on(self.0.unwritten_end())?;
-        let mut stat = match self.0.below() {
+        let unwritten = block_on(self.0.original().unwritten_end())?;
+        let mut stat = match self.0.original().below() {
             HostOrWeftFile::Weft(file) => stat_of(&block_on(file.attr())?),
             HostOrWeftFile::Host(file) => sys::fstatat(file.file().as_raw_fd(), c"", libc::AT_EMPTY_PATH)?,
         };
@@ -130,15 +144,15 @@ impl File {
 
     /// Writes the bytes that delegates hold to the underlying file.
     pub fn write_back(&self) -> Res<()> {
-        Ok(self.0.delegated().map_or(Ok(()), |file| block_on(file.write_back()))?)
+        Ok(self.0.original().delegated().map_or(Ok(()), |file| block_on(file.write_back()))?)
     }
 
     /// Closes the file, and returns errors of writes that delegates have not reported yet.
     pub fn close(self) -> Res<()> {
         match self.0 {
             // A dropped file of Weft is closed without waiting for the reply.
-            MaybeDelegated::Direct(file) => drop(file),
-            delegated => block_on(delegated.close())?,
+            MaybeReplicated::Plain(MaybeDelegated::Direct(file)) => drop(file),
+            other => block_on(other.close())?,
         }
         Ok(())
     }

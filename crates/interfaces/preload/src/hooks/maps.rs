@@ -31,14 +31,17 @@ hook! { [mmap, mmap64]
     }
 } }
 
-/// Whether the kernel maps a file of the host: not if the program may change it through the mapping, because delegates
-/// would not see that. Delegates first write what they hold.
+/// Whether the kernel maps a file of the host: not if the program may change it through the mapping, because delegates and
+/// replicas would not see that, and not if bytes of it are in a replica. Delegates first write what they hold.
 fn is_for_kernel(fd: c_int, protection: c_int, flags: c_int) -> bool {
     let may_change = flags & libc::MAP_TYPE != libc::MAP_PRIVATE && protection & libc::PROT_WRITE != 0;
     if may_change || table::is_weft(fd) {
         return false;
     }
-    let written: Option<c_int> = on_fd(fd, |open| open.write_back().map(|()| 0));
+    let written: Option<c_int> = on_fd(fd, |open| {
+        open.write_back()?;
+        Ok(c_int::from(open.is_redirected()?))
+    });
     written.is_some_and(|result| result == 0)
 }
 

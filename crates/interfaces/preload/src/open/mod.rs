@@ -43,6 +43,8 @@ pub struct Open {
     origin: Lock<Origin>,
     /// Number of a file of the host, at the delegates.
     host: Option<FileNumber>,
+    /// Whether the file has a replica.
+    replicated: bool,
     text: Vec<u8>,
     flags: AtomicI32,
     directory: bool,
@@ -75,15 +77,16 @@ impl Open {
     }
 
     fn with(origin: Origin, text: Vec<u8>, flags: c_int, directory: bool, description: Description) -> Self {
-        let host = match &origin {
-            Origin::Weft(_) => None,
-            Origin::Host(descriptor) => Some(descriptor.id.number),
+        let (host, replicated) = match &origin {
+            Origin::Weft(_) => (None, false),
+            Origin::Host(descriptor) => (Some(descriptor.id.number), descriptor.id.replica.is_some()),
         };
         Self {
             file: AtomicPtr::new(null_mut()),
             generation: AtomicU32::new(backend::generation()),
             origin: Lock::new(origin),
             host,
+            replicated,
             text,
             flags: AtomicI32::new(flags & REPORTED),
             directory,
@@ -129,6 +132,11 @@ impl Open {
     #[inline]
     pub fn is_host(&self) -> bool {
         self.host.is_some()
+    }
+
+    /// Whether the file has a replica.
+    pub fn has_replica(&self) -> bool {
+        self.replicated
     }
 
     /// Returns the number of a file of the host at the delegates.
@@ -207,6 +215,11 @@ impl Open {
     /// Writes the bytes that delegates hold to the underlying file.
     pub fn write_back(&self) -> Res<()> {
         self.file()?.write_back()
+    }
+
+    /// Whether bytes of the file are in a replica.
+    pub fn is_redirected(&self) -> Res<bool> {
+        Ok(self.file()?.is_redirected())
     }
 
     /// Closes the file, and returns errors of writes that delegates have not reported yet.

@@ -1,4 +1,5 @@
-//! Directories of the host whose files are served through delegates, under their own paths (`WEFT_OVER`).
+//! Files of the host that this library serves, under their own paths: those in directories that delegates serve
+//! (`WEFT_OVER`), and those with replicas (`WEFT_REPLICAS`).
 //!
 //! The kernel opens such a file and keeps its names, attributes and locks. Its descriptor is registered in the table of
 //! descriptors, so that the hooks that move bytes find it; the file position is that of the kernel. Hooks of names,
@@ -8,16 +9,19 @@
 //! | --- | --- |
 //! | `opening` | those that open files, and descriptors inherited from another program image |
 //! | `queries` | those that return or change the size of a file by its path |
+//! | `replicas` | which files have replicas |
 //!
-//! A file belongs to a directory if it is a regular file on the same device, and the kernel's path of its descriptor
+//! A file with a replica is known by its device and inode number. A file belongs to a directory if it is a regular file on the same device, and the kernel's path of its descriptor
 //! lies below. Links and relative paths therefore need no treatment. The check of a foreign file costs one or two system
 //! calls and allocates nothing.
 
 mod opening;
 mod queries;
+mod replicas;
 
 pub use opening::{adopt, fopen, open, openat2, register_inherited, reopens};
 pub use queries::{lies_below, number_at, stat, statx, truncate};
+pub use replicas::{Replicated, open as open_replicated, replicated};
 
 use crate::{config, pathname, sys};
 use std::ffi::c_int;
@@ -35,7 +39,10 @@ const BLOCK_MIN: i64 = 64 * 1024;
 /// Page length of files on other file systems, in bytes.
 const PAGE_LEN: u64 = 512 * 1024;
 
-/// Whether files of the host are served through delegates.
+/// Position of files with replicas, in place of that of a directory.
+const REPLICATED: u32 = u32::MAX - 1;
+
+/// Whether files of the host are served, through delegates or with replicas.
 #[inline]
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed) && !crate::guard::inside()
@@ -88,6 +95,8 @@ pub struct HostFileId {
     pub number: FileNumber,
     /// Length of its pages, unless the job or a hint sets another.
     pub page_len: u64,
+    /// Replica of the file.
+    pub replica: Option<&'static Replicated>,
 }
 
 /// Returns the file of `fd` if it lies below one of the directories. Allocates nothing otherwise.
@@ -97,8 +106,12 @@ fn find(fd: c_int) -> Option<HostFileId> {
 
 /// Returns the file of `fd`, whose attributes are known.
 fn find_known(fd: c_int, stat: &libc::stat) -> Option<HostFileId> {
-    let over = &config::ready()?.over;
-    if !may_be_below(over, stat) {
+    let config::Config { over, replicas, .. } = config::ready()?;
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return None;
+    }
+    let replica = replicas.iter().find(|one| one.is(stat));
+    if replica.is_none() && !may_be_below(over, stat) {
         return None;
     }
     let mut buffer = [0u8; libc::PATH_MAX as usize];
@@ -111,10 +124,14 @@ fn find_known(fd: c_int, stat: &libc::stat) -> Option<HostFileId> {
     let is_above = |directory: &&Directory| {
         directory.device == stat.st_dev && pathname::below(&directory.path, path).is_some()
     };
-    let index = over.iter().find(is_above)?.index;
+    let index = match replica {
+        Some(_) => REPLICATED,
+        None => over.iter().find(is_above)?.index,
+    };
     Some(HostFileId {
         path: path.to_vec(),
         inode: stat.st_ino,
+        replica,
         number: FileNumber::of_host(index, stat.st_ino),
         page_len: if stat.st_blksize >= BLOCK_MIN { stat.st_blksize as u64 } else { PAGE_LEN },
     })

@@ -228,8 +228,12 @@ pub fn with_writable<T>(path: &CStr, work: impl FnOnce(&Arc<Open>) -> Res<T>) ->
             return work(&open);
         }
         let fd = sys::open(path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?;
-        let result = describe(fd, libc::O_WRONLY, id)
-            .and_then(|descriptor| work(&Arc::new(Open::of_host(descriptor, libc::O_WRONLY))));
+        let result = describe(fd, libc::O_WRONLY, id).and_then(|descriptor| {
+            let open = Arc::new(Open::of_host(descriptor, libc::O_WRONLY));
+            let done = work(&open);
+            let closed = Arc::into_inner(open).map_or(Ok(()), Open::close);
+            done.and_then(|done| closed.map(|()| done))
+        });
         sys::close(fd);
         result
     }))

@@ -64,6 +64,7 @@ unsafe fn number_of(
     stat: &libc::stat,
 ) -> Res<Option<FileNumber>> {
     let Some(config) = config::ready() else { return Ok(None) };
+    // The kernel knows the size of a file with a replica.
     if !may_be_below(&config.over, stat) {
         return Ok(None);
     }

@@ -12,7 +12,7 @@ use clap::Args;
 use content::Open;
 use copy_path::{ExistingFile, Id, above, below, name, on_host, on_weft};
 use indicatif::ProgressBar;
-use progress::bar;
+pub use progress::bar;
 use temporary::Temporaries;
 
 use std::path::PathBuf;

@@ -8,7 +8,7 @@ use std::time::Duration;
 const PROGRESS_AFTER: Duration = Duration::from_millis(500);
 
 /// Returns a bar that is hidden for short copies and without a terminal.
-pub(super) fn bar(quiet: bool) -> ProgressBar {
+pub fn bar(quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

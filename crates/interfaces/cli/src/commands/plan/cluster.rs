@@ -78,6 +78,23 @@ impl Target {
         Ok(Self { figures, twin: Some(spec), notes: Vec::new() })
     }
 
+    /// A file system on one disk, for replicas of files outside of Weft. `profile` is the disk's profile.
+    pub fn disk(profile: Option<&str>, bytes: u64) -> Result<Self, Failure> {
+        let profile = profile.unwrap_or("hdd-7200");
+        Profile::by_name(profile).map_err(|why| Failure::misuse("--profile", why))?;
+        let target =
+            TargetSpec { class: "hdd".to_owned(), profile: profile.to_owned(), ..TargetSpec::default() };
+        let server = ServerSpec { count: 1, targets: vec![target], ..ServerSpec::default() };
+        let spec =
+            ClusterSpec { network: "simple".to_owned(), servers: vec![server], ..ClusterSpec::default() };
+        let figures = weft_estimate::of_twin(&spec, &BTreeMap::new(), bytes)?;
+        let note = format!(
+            "no cluster is configured: the file system is assumed to be one {profile}; --profile hdd=NAME names another \
+             disk, --cluster FILE describes servers"
+        );
+        Ok(Self { figures, twin: Some(spec), notes: vec![note] })
+    }
+
     fn figures(mut figures: Figures, capacities: &BTreeMap<String, u64>) -> Result<Self, Failure> {
         for (class, capacity) in capacities {
             let found = figures.classes.iter_mut().find(|known| known.name == *class);

@@ -1,20 +1,24 @@
 //! `weft plan --replicas`: which access patterns a replica would serve faster.
 
-use super::{PlanArgs, layout};
+use super::{PlanArgs, Surveyed, layout};
+use crate::atomic_file::AtomicFile;
 use crate::failure::Failure;
 use crate::table::Table;
 use clap::Args;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use weft_core::units::human_bytes;
 use weft_planner::plan::{Options, Planner, shape};
-use weft_planner::replicas::{self, Alternative, Decision, Kind, Policy, ReplicaPlan};
+use weft_planner::replicas::{
+    self, Alternative, Decision, Kind, PlannedReplica, Policy, ReplicaFile, ReplicaPlan,
+};
 use weft_planner::{ClassPlacement, Figures, TraceSummary};
 
 /// Options of `--replicas`.
 #[derive(Args)]
 pub struct Replicas {
     /// Show which access patterns a replica would serve faster, instead of layouts
-    #[arg(long, conflicts_with_all = ["directory", "output", "planner", "verify"])]
+    #[arg(long, conflicts_with_all = ["directory", "planner", "verify"])]
     replicas: bool,
     /// Space that all replicas may take
     #[arg(long, value_name = "SIZE", requires = "replicas", value_parser = budget)]
@@ -44,10 +48,12 @@ impl PlanArgs {
     pub(super) fn plan_replicas(
         &self,
         trace: &str,
-        traced: &TraceSummary,
+        surveyed: &Surveyed,
         figures: &Figures,
         notes: &[String],
+        output: Option<&AtomicFile>,
     ) -> Result<u8, Failure> {
+        let traced = &surveyed.traced;
         let failed = |why: String| Failure::new(trace, why);
         let options = Options { planner: Planner::Def, alternatives: false, ..Options::default() };
         let planned =
@@ -61,6 +67,13 @@ impl PlanArgs {
         };
         let plan = replicas::decide(traced, figures, &originals, &options)
             .map_err(|error| failed(error.to_string()))?;
+        if let Some(output) = output {
+            let file = replica_file(trace, &plan, surveyed).map_err(failed)?;
+            output.write(file.to_toml().as_bytes())?;
+            if output.is_stdout() {
+                return Ok(0);
+            }
+        }
         if self.json {
             plan.decisions.iter().for_each(|decision| outln!("{}", as_json(decision, traced, figures)));
             return Ok(0);
@@ -84,6 +97,12 @@ impl PlanArgs {
         }
         outln!();
         show_sum(&plan);
+        if let Some(output) = output {
+            let path = output.path().display();
+            outln!(
+                "the plan is in {path}; `weft replicate apply {path}` makes the replicas of files on mounted file systems"
+            );
+        }
         Ok(0)
     }
 
@@ -146,6 +165,34 @@ impl PlanArgs {
         }
         out!("{}", table.render());
     }
+}
+
+/// Returns the replicas of a plan, one for each file.
+fn replica_file(trace: &str, plan: &ReplicaPlan, surveyed: &Surveyed) -> Result<ReplicaFile, String> {
+    let mut out = ReplicaFile::new(trace, plan.policy.name());
+    for decision in plan.decisions.iter().filter(|decision| decision.chosen.is_replica()) {
+        let Some(chosen) = decision.alternative(decision.chosen) else { continue };
+        // A mounted file system gives the replica its own layout, so that gaps between the objects gain nothing.
+        let starts = decision.arrangement.starts_in_sequence();
+        let files: BTreeSet<u32> = decision.arrangement.objects().iter().map(|object| object.file).collect();
+        for file in files {
+            let Some(path) = surveyed.names.get(&file) else { continue };
+            let mapping =
+                decision.arrangement.mapping(file, &starts).map_err(|error| format!("{path}: {error}"))?;
+            let mut replica = PlannedReplica {
+                path: path.clone(),
+                ranks: surveyed.traced.ranks,
+                reason: decision.reason.clone(),
+                now_s: decision.now_s(),
+                run_s: chosen.run_s(),
+                copy_s: chosen.copy_s,
+                mapping: Vec::new(),
+            };
+            replica.set_mapping(&mapping);
+            out.replicas.push(replica);
+        }
+    }
+    Ok(out)
 }
 
 fn pays(alternative: &Alternative, decision: &Decision) -> String {

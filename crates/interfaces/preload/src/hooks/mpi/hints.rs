@@ -99,7 +99,9 @@ impl Opened {
         let plain = plain_name(name)?;
         match route(AT_FDCWD, plain.as_ptr()) {
             Route::Ours(weft_path) => Some(Self::Weft(weft_path)),
-            Route::Foreign if over::is_on() && over::lies_below(&plain) => Some(Self::Host(plain)),
+            Route::Foreign if has_delegates() && over::is_on() && over::lies_below(&plain) => {
+                Some(Self::Host(plain))
+            }
             _ => None,
         }
     }

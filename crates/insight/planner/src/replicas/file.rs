@@ -1,0 +1,244 @@
+//! The file with the replicas of a plan, for `weft replicate apply`.
+
+use super::arrangement::Arrangement;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use weft_core::replicas::{Grid, MappedExtent, Mapping, MappingError, Slot};
+
+/// Version of the file format.
+const VERSION: u32 = 1;
+
+/// Replicas to make.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaFile {
+    /// Version of the file format.
+    pub version: u32,
+    /// Name of the trace.
+    pub trace: String,
+    /// Rule by which patterns were chosen.
+    pub policy: String,
+    /// Replicas.
+    #[serde(default, rename = "replica")]
+    pub replicas: Vec<PlannedReplica>,
+}
+
+/// A replica of a file.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedReplica {
+    /// Path of the file.
+    pub path: String,
+    /// Number of processes of the traced program. Programs with another number do not use the replica.
+    pub ranks: u32,
+    /// Why it is made.
+    pub reason: String,
+    /// Predicted time of a run without it, seconds.
+    pub now_s: f64,
+    /// Predicted time of a run with it, seconds.
+    pub run_s: f64,
+    /// Predicted time of the copy, seconds.
+    pub copy_s: f64,
+    /// Where each byte lies: extents, `START+LENGTH>PLACE`, and grids,
+    /// `START/PERIOD*COUNT OFFSET+LENGTH>PLACE ...`, in bytes.
+    pub mapping: Vec<String>,
+}
+
+/// Why a file of replicas cannot be used.
+#[derive(Debug)]
+pub enum ReplicaFileError {
+    /// It is not TOML with these keys.
+    Syntax(toml::de::Error),
+    /// It has another version.
+    Version(u32),
+    /// A line of a mapping is wrong.
+    Line {
+        /// Path of the replicated file.
+        path: String,
+        /// The line.
+        line: String,
+    },
+    /// A mapping contradicts itself.
+    Mapping {
+        /// Path of the replicated file.
+        path: String,
+        /// What is wrong.
+        error: MappingError,
+    },
+}
+
+impl fmt::Display for ReplicaFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(error) => write!(f, "{error}"),
+            Self::Version(version) => {
+                write!(f, "it has version {version}, and this Weft reads version {VERSION}")
+            }
+            Self::Line { path, line } => write!(
+                f,
+                "mapping of {path}: {line:?} is neither START+LENGTH>PLACE nor START/PERIOD*COUNT OFFSET+LENGTH>PLACE ..."
+            ),
+            Self::Mapping { path, error } => write!(f, "mapping of {path}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ReplicaFileError {}
+
+impl ReplicaFile {
+    /// Creates a file without replicas.
+    pub fn new(trace: &str, policy: &str) -> Self {
+        Self { version: VERSION, trace: trace.to_owned(), policy: policy.to_owned(), replicas: Vec::new() }
+    }
+
+    /// Formats the file.
+    ///
+    /// # Panics
+    /// Never: all keys and values have a form in TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string_pretty(self).expect("every value has a form in TOML")
+    }
+
+    /// Reads a file. Mappings are read one by one with [`PlannedReplica::mapping`].
+    ///
+    /// # Errors
+    /// Wrong syntax, or another version.
+    pub fn of_toml(text: &str) -> Result<Self, ReplicaFileError> {
+        let file: Self = toml::from_str(text).map_err(ReplicaFileError::Syntax)?;
+        if file.version == VERSION { Ok(file) } else { Err(ReplicaFileError::Version(file.version)) }
+    }
+}
+
+impl PlannedReplica {
+    /// Number of runs after which the saved time exceeds that of the copy; `None` if never.
+    pub fn pays_after(&self) -> Option<u64> {
+        let gain = self.now_s - self.run_s;
+        (gain > 0.0).then(|| (self.copy_s / gain).ceil().max(1.0) as u64)
+    }
+
+    /// Sets the mapping.
+    pub fn set_mapping(&mut self, mapping: &Mapping) {
+        let extents =
+            mapping.extents().iter().map(|MappedExtent { start, len, at }| format!("{start}+{len}>{at}"));
+        let mut slots = mapping.slots();
+        let grids = mapping.grids().iter().map(|grid| {
+            let (own, rest) = slots.split_at(grid.slots as usize);
+            slots = rest;
+            let own = own.iter().map(|Slot { offset, len, at }| format!(" {offset}+{len}>{at}"));
+            format!("{}/{}*{}{}", grid.start, grid.period, grid.count, own.collect::<String>())
+        });
+        self.mapping = extents.chain(grids).collect();
+    }
+
+    /// Returns the mapping.
+    ///
+    /// # Errors
+    /// A line is wrong, or lines contradict each other.
+    pub fn mapping(&self) -> Result<Mapping, ReplicaFileError> {
+        let (mut extents, mut grids) = (Vec::new(), Vec::new());
+        for line in &self.mapping {
+            let wrong = || ReplicaFileError::Line { path: self.path.clone(), line: line.clone() };
+            if let Some(extent) = extent(line) {
+                extents.push(extent);
+            } else {
+                grids.push(grid(line).ok_or_else(wrong)?);
+            }
+        }
+        extents.sort_unstable();
+        grids.sort_by_key(|(grid, _)| grid.start);
+        let slots = grids.iter().flat_map(|(_, slots)| slots.iter().copied()).collect();
+        let grids = grids.iter().map(|(grid, _)| *grid).collect();
+        Mapping::new(extents, grids, slots)
+            .map_err(|error| ReplicaFileError::Mapping { path: self.path.clone(), error })
+    }
+}
+
+fn parse<T: FromStr>(text: &str) -> Option<T> {
+    text.trim().parse().ok()
+}
+
+fn extent(text: &str) -> Option<MappedExtent> {
+    let (start, rest) = text.split_once('+')?;
+    let (len, at) = rest.split_once('>')?;
+    Some(MappedExtent { start: parse(start)?, len: parse(len)?, at: parse(at)? })
+}
+
+fn grid(text: &str) -> Option<(Grid, Vec<Slot>)> {
+    let mut words = text.split_whitespace();
+    let (start, rest) = words.next()?.split_once('/')?;
+    let (period, count) = rest.split_once('*')?;
+    let slots = words.map(extent).collect::<Option<Vec<_>>>()?;
+    let slots: Vec<Slot> = slots
+        .iter()
+        .map(|MappedExtent { start, len, at }| Slot { offset: *start, len: *len, at: *at })
+        .collect();
+    let slots_count = u32::try_from(slots.len()).ok()?;
+    Some((
+        Grid { start: parse(start)?, period: parse(period)?, count: parse(count)?, slots: slots_count },
+        slots,
+    ))
+}
+
+impl Arrangement {
+    /// Returns the mapping of a file, if object `i` of the arrangement begins at `starts[i]` of its replica.
+    ///
+    /// # Errors
+    /// Objects overlap, or pieces are too many.
+    pub fn mapping(&self, file: u32, starts: &[u64]) -> Result<Mapping, MappingError> {
+        Mapping::of_pieces(self.pieces_of(file, starts).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mix::Direction;
+    use crate::sample::Request;
+
+    #[test]
+    fn mappings_survive_the_file() {
+        let strided =
+            (0..40).map(|n| Request::new(n % 4, 0, Direction::Read, u64::from(n) * 100, 100, (0, 1)));
+        let odd =
+            [(9000, 7), (9100, 50)].map(|(at, len)| Request::new(1, 0, Direction::Write, at, len, (0, 1)));
+        let requests: Vec<Request> = strided.chain(odd).collect();
+        let arrangement = Arrangement::of(&requests);
+        let mapping = arrangement.mapping(0, &arrangement.starts_in_sequence()).expect("a mapping");
+        assert_eq!((mapping.bytes(), mapping.replica_len()), (arrangement.bytes(), arrangement.bytes()));
+        assert_eq!((mapping.grids().len(), mapping.extents().len()), (1, 2));
+        let mut replica = PlannedReplica {
+            path: "/scratch/field \"1\"".to_owned(),
+            ranks: 4,
+            reason: "2 times as fast".to_owned(),
+            now_s: 3.0,
+            run_s: 1.0,
+            copy_s: 5.0,
+            mapping: Vec::new(),
+        };
+        replica.set_mapping(&mapping);
+        let file = ReplicaFile { replicas: vec![replica], ..ReplicaFile::new("app.wtrace", "best") };
+        let read = ReplicaFile::of_toml(&file.to_toml()).expect("a file");
+        assert_eq!(read, file);
+        assert_eq!(read.replicas[0].mapping().expect("a mapping"), mapping);
+        assert_eq!(read.replicas[0].pays_after(), Some(3));
+    }
+
+    #[test]
+    fn wrong_lines_and_versions_are_named() {
+        let with = |line: &str| {
+            let text = format!(
+                "version = 1\ntrace = \"t\"\npolicy = \"best\"\n[[replica]]\npath = \"/f\"\nranks = 1\nreason = \"\"\n\
+                 now_s = 1.0\nrun_s = 1.0\ncopy_s = 0.0\nmapping = [\"0+10>0\", \"{line}\"]\n"
+            );
+            ReplicaFile::of_toml(&text).expect("a file").replicas[0].mapping()
+        };
+        assert!(with("10+5>20").is_ok());
+        let text = |line| with(line).expect_err("is wrong").to_string();
+        assert!(text("10+5").contains("mapping of /f: \"10+5\" is neither"));
+        assert!(text("10/5*2").contains("empty or too long"));
+        assert!(text("5+5>20").contains("overlap"));
+        let old = "version = 7\ntrace = \"t\"\npolicy = \"best\"\n";
+        assert!(ReplicaFile::of_toml(old).expect_err("another version").to_string().contains("version 7"));
+    }
+}

@@ -1,0 +1,467 @@
+//! `weft replicate`: creates, shows, synchronizes and removes replicas of files on mounted file systems.
+
+mod catalog;
+mod pace;
+mod show;
+
+pub use catalog::{Catalog, synchronize_all};
+
+use crate::failure::{FAILED, Failure};
+use crate::table::Table;
+use catalog::{Entry, Place};
+use clap::{Args, Subcommand};
+use pace::Progress;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use weft_client::replicas::{Phase, Replica, ReplicaInfo, Usage};
+use weft_core::ByteLen;
+use weft_core::units::human_bytes;
+use weft_env::real::{RealEnv, block_on};
+use weft_planner::replicas::{PlannedReplica, ReplicaFile};
+
+/// Exit code if a file is in use.
+const IN_USE: u8 = 3;
+
+const AFTER: &str = "\
+A replica has the bytes of a file in the order in which each process of a program requests them. Programs under `weft run`
+with as many processes as the plan use it in place of the file; all others use the file. Replicas lie in the folder .weft
+beside the file.
+
+Writes of such programs go to the replica. The last process that closes the file copies them to the file; if that is
+interrupted, the next `weft run` completes it. Until then, programs without `weft run` see the old bytes. If another
+program changes the file, its replica is outdated and not used any more, until `weft replicate sync` copies the file again.
+
+Exit codes:
+  0    done; verify: no byte differs
+  1    something failed, or bytes differ; standard error says which
+  2    wrong arguments or plan
+  3    a file is in use
+
+Examples:
+  weft run --no-cluster --trace app.wtrace -- mpiexec -n 8 ./app /scratch/field
+  weft plan app.wtrace --replicas --output replicas.toml
+  weft replicate apply replicas.toml
+  weft run -- mpiexec -n 8 ./app /scratch/field
+  weft replicate list
+  weft replicate show /scratch/field
+  weft replicate verify
+  weft replicate drop /scratch/field";
+
+/// Creates, shows and removes replicas of files on mounted file systems.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub struct Replicate {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Create the replicas of a plan
+    Apply(Apply),
+    /// List replicas
+    List(List),
+    /// Show where the bytes of a file lie
+    Show(Show),
+    /// Copy written bytes to the files, and changed files to their replicas
+    Sync(Sync),
+    /// Remove replicas
+    Drop(Drop),
+    /// Compare replicas with their files
+    Verify(Verify),
+}
+
+/// Creates the replicas of a plan.
+#[derive(Args)]
+struct Apply {
+    /// File that `weft plan --replicas --output` has written
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+    /// Space that all replicas may take, those that exist included
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    budget: Option<ByteLen>,
+    /// Maximum number of bytes copied per second
+    #[arg(long, value_name = "SIZE", value_parser = super::rate)]
+    rate: Option<ByteLen>,
+    /// Remove replicas that the files have already
+    #[arg(long)]
+    replace: bool,
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Lists replicas.
+#[derive(Args)]
+struct List {
+    /// Directories with replicas [default: all that `weft replicate apply` has used]
+    #[arg(value_name = "DIR")]
+    directories: Vec<PathBuf>,
+    /// Print JSON, one object per replica
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows where the bytes of a file lie.
+#[derive(Args)]
+struct Show {
+    /// File with a replica
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Synchronizes replicas.
+#[derive(Args)]
+struct Sync {
+    /// Files with replicas [default: all]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Copy written bytes even if another program has changed the file since
+    #[arg(long, requires = "files")]
+    force: bool,
+    /// Maximum number of bytes copied per second
+    #[arg(long, value_name = "SIZE", value_parser = super::rate)]
+    rate: Option<ByteLen>,
+}
+
+/// Removes replicas.
+#[derive(Args)]
+struct Drop {
+    /// Files with replicas, or replicas as `weft replicate list` shows them
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Discard bytes that the file does not have
+    #[arg(long)]
+    force: bool,
+}
+
+/// Compares replicas with their files.
+#[derive(Args)]
+struct Verify {
+    /// Files with replicas [default: all]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+impl Replicate {
+    /// Runs the command and returns the exit code.
+    pub fn run(self) -> Result<u8, Failure> {
+        match self.action {
+            Action::Apply(apply) => apply.run(),
+            Action::List(list) => list.run(),
+            Action::Show(show) => show.run(),
+            Action::Sync(sync) => sync.run(),
+            Action::Drop(drop) => drop.run(),
+            Action::Verify(verify) => verify.run(),
+        }
+    }
+}
+
+impl Apply {
+    fn run(&self) -> Result<u8, Failure> {
+        let shown = self.plan.display();
+        let text = std::fs::read_to_string(&self.plan).map_err(|error| Failure::new(&shown, error))?;
+        let plan = ReplicaFile::of_toml(&text).map_err(|error| {
+            Failure::misuse(&shown, error)
+                .remedy("`weft plan TRACE --replicas --output FILE` writes such a file")
+        })?;
+        if plan.replicas.is_empty() {
+            outln!("{shown} has no replicas");
+            return Ok(0);
+        }
+        let catalog = Catalog::of_user()?;
+        let mut taken: u64 = catalog.entries()?.iter().map(Entry::bytes).sum();
+        let mut code = 0;
+        for planned in &plan.replicas {
+            match self.create(planned, &catalog, &mut taken) {
+                Ok(()) => {}
+                Err(failure) => {
+                    errln!("{failure}");
+                    code = code.max(failure.exit_code());
+                }
+            }
+        }
+        Ok(code)
+    }
+
+    fn create(&self, planned: &PlannedReplica, catalog: &Catalog, taken: &mut u64) -> Result<(), Failure> {
+        let path = &planned.path;
+        let mapping = planned.mapping().map_err(|error| Failure::misuse(self.plan.display(), error))?;
+        let place = Place::beside(Path::new(path))?;
+        let id = place.id();
+        let bytes = mapping.replica_len();
+        let known = place.list()?.contains(&id);
+        if known && !self.replace {
+            let replica = place.open(&id)?;
+            if **replica.mapping() == mapping {
+                return fill(&place, replica, path, self.rate);
+            }
+            return Err(Failure::new(path, "it has another replica").remedy("--replace removes it"));
+        }
+        let left = self.budget.map(|budget| budget.0.saturating_sub(*taken));
+        if left.is_some_and(|left| bytes > left) {
+            return Err(Failure::new(
+                path,
+                format!(
+                    "its replica needs {}, and the budget has {} left",
+                    human_bytes(bytes),
+                    human_bytes(left.unwrap_or(0))
+                ),
+            ));
+        }
+        place.check_space(bytes)?;
+        if self.dry_run {
+            outln!("{path}: a replica of {} for {} processes", human_bytes(mapping.bytes()), planned.ranks);
+            return Ok(());
+        }
+        if known {
+            drop_replica(&place, &id, false)?;
+        }
+        let info = ReplicaInfo {
+            phase: Phase::Copying,
+            ranks: planned.ranks,
+            original: place.identity()?,
+            mapping_hash: 0,
+            path: path.as_bytes().to_vec(),
+        };
+        let dir = place.create()?;
+        let created =
+            block_on(Replica::<RealEnv>::create(RealEnv::new(), dir, &place.shown(), &id, &mapping, &info));
+        let replica = created.map_err(Failure::said)?;
+        catalog.add(place.directory())?;
+        *taken += bytes;
+        fill(&place, replica, path, self.rate)?;
+        if let Some(runs) = planned.pays_after() {
+            outln!(
+                "  by the planner's model it has paid for its copy after {runs} {}",
+                if runs == 1 { "run" } else { "runs" }
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Copies a file to its replica, unless the replica is valid.
+fn fill(place: &Place, replica: Replica<RealEnv>, path: &str, rate: Option<ByteLen>) -> Result<(), Failure> {
+    let mut progress = Progress::new(path, replica.mapping().bytes(), rate);
+    let begin = std::time::Instant::now();
+    let filled = block_on(Usage::fill(replica, place.origin()?, &mut progress)).map_err(Failure::said)?;
+    progress.end();
+    match filled {
+        Some(0) => outln!("{path}: the replica is valid"),
+        Some(bytes) => {
+            outln!(
+                "{path}: copied {} to the replica in {:.2} s",
+                human_bytes(bytes),
+                begin.elapsed().as_secs_f64()
+            );
+        }
+        None => {
+            return Err(Failure::new(path, "programs use or change it, so that its replica is not complete")
+                .remedy("`weft replicate sync` copies it when they have ended")
+                .code(IN_USE));
+        }
+    }
+    Ok(())
+}
+
+impl List {
+    fn run(&self) -> Result<u8, Failure> {
+        let catalog = match self.directories.is_empty() {
+            true => Catalog::of_user()?,
+            false => Catalog::of(&self.directories),
+        };
+        let entries = catalog.entries()?;
+        if self.json {
+            for entry in &entries {
+                outln!("{}", entry.as_json());
+            }
+            return Ok(0);
+        }
+        if entries.is_empty() {
+            outln!("no replicas");
+            return Ok(0);
+        }
+        let mut table = Table::new(["FILE", "STATE", "PROCESSES", "BYTES", "WRITTEN", "USED", "REPLICA"]);
+        for entry in &entries {
+            table.row([
+                entry.path.clone(),
+                entry.state().to_owned(),
+                match entry.info.ranks {
+                    0 => "any".to_owned(),
+                    ranks => ranks.to_string(),
+                },
+                human_bytes(entry.bytes()),
+                human_bytes(entry.written_bytes()),
+                if entry.in_use { "yes" } else { "no" }.to_owned(),
+                entry.shown(),
+            ]);
+        }
+        out!("{}", table.render());
+        Ok(0)
+    }
+}
+
+impl Show {
+    fn run(&self) -> Result<u8, Failure> {
+        let entry = Catalog::find(&self.file)?;
+        match self.json {
+            true => outln!("{}", entry.as_json()),
+            false => show::show(&entry),
+        }
+        Ok(0)
+    }
+}
+
+/// Runs `work` on the replicas of these files, or of all, and returns the highest exit code.
+fn each(files: &[PathBuf], mut work: impl FnMut(&Entry) -> Result<u8, Failure>) -> Result<u8, Failure> {
+    let mut code = 0;
+    let entries = match files.is_empty() {
+        true => Catalog::of_user()?.entries()?.into_iter().map(Ok).collect(),
+        false => files.iter().map(|file| Catalog::find(file)).collect::<Vec<_>>(),
+    };
+    if entries.is_empty() {
+        outln!("no replicas");
+    }
+    for entry in entries {
+        code = code.max(entry.and_then(|entry| work(&entry)).unwrap_or_else(|failure| {
+            errln!("{failure}");
+            failure.exit_code()
+        }));
+    }
+    Ok(code)
+}
+
+impl Sync {
+    fn run(&self) -> Result<u8, Failure> {
+        each(&self.files, |entry| {
+            let Some(place) = entry.original() else {
+                return Err(entry.without_original());
+            };
+            let mut progress = Progress::new(&entry.path, entry.written_bytes(), self.rate);
+            let origin = place.origin()?;
+            let done = block_on(Usage::synchronize(entry.open()?, origin, self.force, &mut progress));
+            progress.end();
+            let Some(done) = done.map_err(Failure::said)? else {
+                return Err(Failure::new(&entry.path, "it is in use").code(IN_USE));
+            };
+            if done.copied > 0 {
+                outln!("{}: copied {} to the file", entry.path, human_bytes(done.copied));
+            }
+            if done.phase == Phase::Valid && done.copied > 0 {
+                return Ok(0);
+            }
+            fill(&place, entry.open()?, &entry.path, self.rate)?;
+            Ok(0)
+        })
+    }
+}
+
+/// Removes a replica that nobody uses.
+fn drop_replica(place: &Place, id: &str, force: bool) -> Result<(), Failure> {
+    let replica = match place.open(id) {
+        Ok(replica) => replica,
+        // A damaged one has nothing to synchronize.
+        Err(_) if force => return place.remove(id),
+        Err(failure) => {
+            return Err(failure.remedy("--force removes it, with all bytes that its file does not have"));
+        }
+    };
+    if !force && block_on(replica.written()).map_err(Failure::said)?.any {
+        let done = block_on(Usage::synchronize(
+            replica,
+            place.origin()?,
+            false,
+            &mut weft_client::replicas::Unpaced,
+        ));
+        if done.map_err(Failure::said)?.is_none() {
+            return Err(in_use(place, id));
+        }
+    }
+    let replica = place.open(id)?;
+    if !block_on(replica.is_unused()).map_err(Failure::said)? {
+        return Err(in_use(place, id));
+    }
+    place.remove(id)
+}
+
+fn in_use(place: &Place, id: &str) -> Failure {
+    Failure::new(format!("{}/{id}", place.shown()), "programs use it").code(IN_USE)
+}
+
+impl Drop {
+    fn run(&self) -> Result<u8, Failure> {
+        each(&self.files, |entry| {
+            match entry.original() {
+                Some(place) => drop_replica(&place, &entry.id, self.force)?,
+                None if self.force || !entry.written => entry.place.remove(&entry.id)?,
+                None => return Err(entry.without_original()),
+            }
+            outln!("{}: the replica is removed", entry.path);
+            entry.place.forget_if_empty()?;
+            Ok(0)
+        })
+    }
+}
+
+impl Verify {
+    fn run(&self) -> Result<u8, Failure> {
+        each(&self.files, |entry| {
+            let Some(place) = entry.original() else {
+                return Err(entry.without_original());
+            };
+            if entry.info.phase != Phase::Valid {
+                outln!("{}: not compared: the replica is {}", entry.path, entry.state());
+                return Ok(0);
+            }
+            let mut progress = Progress::new(&entry.path, entry.bytes(), None);
+            let compared = block_on(Usage::verify(entry.open()?, place.origin()?, &mut progress));
+            progress.end();
+            let Some(difference) = compared.map_err(Failure::said)? else {
+                return Err(Failure::new(&entry.path, "it is in use").code(IN_USE));
+            };
+            match difference.first {
+                None => {
+                    outln!("{}: {} compared, no difference", entry.path, human_bytes(difference.compared));
+                    Ok(0)
+                }
+                Some(first) => {
+                    errln!(
+                        "{}",
+                        Failure::new(
+                            &entry.path,
+                            format!(
+                                "{} bytes differ from the replica, the first at offset {first}",
+                                difference.differing
+                            )
+                        )
+                        .remedy("`weft replicate drop` removes the replica")
+                    );
+                    Ok(FAILED)
+                }
+            }
+        })
+    }
+}
+
+impl Entry {
+    fn as_json(&self) -> serde_json::Value {
+        let mapping = self.mapping.as_ref();
+        json!({
+            "file": self.path,
+            "state": self.state(),
+            "processes": self.info.ranks,
+            "bytes": self.bytes(),
+            "mapping_bytes": mapping.map(|mapping| mapping.encoded_len()),
+            "extents": mapping.map(|mapping| mapping.extents().len()),
+            "grids": mapping.map(|mapping| mapping.grids().len()),
+            "written": self.written,
+            "written_bytes": self.written_bytes(),
+            "in_use": self.in_use,
+            "replica": self.shown(),
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! Files of the host that have replicas (`WEFT_REPLICAS`), as found when the process began.
+
+use crate::errno::Res;
+use crate::open::HostDescriptor;
+use crate::{config, placeholder, sys};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use weft_client::replicas::{MaybeReplicated, Origin, Replica, list_replicas, read_info};
+use weft_client::{FileHandle, HostFile};
+use weft_config::replicas::{RANK_COUNT_VARIABLES, REPLICAS_FOLDER, REPLICAS_VARIABLE};
+use weft_env::Env;
+use weft_env::real::{RealEnv, block_on};
+
+/// A file that has a replica.
+#[derive(Debug)]
+pub struct Replicated {
+    device: u64,
+    inode: u64,
+    /// Directory of the replica.
+    place: PathBuf,
+    /// Name of the replica.
+    id: String,
+}
+
+impl Replicated {
+    /// Whether the file has these attributes.
+    pub fn is(&self, stat: &libc::stat) -> bool {
+        (self.inode, self.device) == (stat.st_ino, stat.st_dev)
+    }
+}
+
+/// Returns the files that have replicas. For the constructor.
+pub fn replicated() -> Vec<Replicated> {
+    let mut found = Vec::new();
+    let Some(value) = config::variable(REPLICAS_VARIABLE) else { return found };
+    for directory in value.split(|byte| *byte == b':').filter(|part| !part.is_empty()) {
+        let place = PathBuf::from(std::ffi::OsStr::from_bytes(directory)).join(REPLICAS_FOLDER);
+        let text = sys::c(place.as_os_str().as_bytes());
+        // Directories of others, or removed ones, have no replicas for this process.
+        let Ok(stat) = sys::fstatat(libc::AT_FDCWD, &text, 0) else { continue };
+        let env = RealEnv::new();
+        let Ok(dir) = block_on(env.dir(&place)) else { continue };
+        let Ok(ids) = block_on(list_replicas::<RealEnv>(&dir)) else { continue };
+        for id in ids {
+            match block_on(read_info::<RealEnv>(&dir, &place.to_string_lossy(), &id)) {
+                Ok(info) => found.push(Replicated {
+                    device: stat.st_dev,
+                    inode: info.original.inode,
+                    place: place.clone(),
+                    id,
+                }),
+                Err(error) => sys::complain(&error.to_string()),
+            }
+        }
+    }
+    found
+}
+
+/// Returns the number of processes of the job; `None` if no launcher says it.
+fn ranks() -> Option<u32> {
+    let values = RANK_COUNT_VARIABLES.iter().filter_map(|name| config::variable(name));
+    values.filter_map(|value| std::str::from_utf8(value).ok()?.trim().parse().ok()).next()
+}
+
+/// Opens a file that has a replica. `original` is the file without it.
+pub fn open<F: FileHandle>(
+    descriptor: &HostDescriptor,
+    replicated: &Replicated,
+    original: F,
+) -> Res<MaybeReplicated<RealEnv, F>> {
+    weft_client::set_log(sys::complain);
+    let env = RealEnv::with_fd_floor(placeholder::floor());
+    let opened = block_on(async {
+        let dir = env
+            .dir(&replicated.place)
+            .await
+            .map_err(|error| HostFile::<RealEnv>::failure(replicated.place.as_os_str().as_bytes(), &error))?;
+        let place = replicated.place.to_string_lossy();
+        let replica = Replica::open(env, dir, &place, &replicated.id).await?;
+        let file = descriptor.file.clone();
+        let again = file.clone();
+        let writable = move || {
+            let path = sys::c(format!("/proc/self/fd/{}", again.as_raw_fd()).as_bytes());
+            let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC, 0)
+                .map_err(std::io::Error::from_raw_os_error)?;
+            // SAFETY: just opened, and owned by nobody else.
+            Ok(RealEnv::with_fd_floor(placeholder::floor()).file(unsafe { OwnedFd::from_raw_fd(fd) }))
+        };
+        let path = descriptor.id.path.clone();
+        let origin = Origin { file, path, writable: Box::new(writable) };
+        // A process without a launcher is one of one.
+        let ranks = ranks().or(Some(1));
+        MaybeReplicated::open(env, original, replica, origin, ranks).await
+    });
+    // A replica that was removed since this process began is not used; the others are not ignored.
+    opened.map_err(|error| {
+        sys::complain(&error.to_string());
+        error.into()
+    })
+}
