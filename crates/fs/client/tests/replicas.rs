@@ -87,7 +87,7 @@ async fn contents(file: &impl FileHandle) -> Vec<u8> {
     bytes
 }
 
-/// What the file may contain.
+/// Possible contents of the file.
 #[derive(Clone, Default)]
 struct Model {
     now: Vec<u8>,
@@ -134,7 +134,7 @@ impl Model {
     }
 }
 
-/// What a run does beside reading and writing.
+/// Events of a run beside reads and writes.
 #[derive(Clone, Copy)]
 struct Mix {
     steps: u64,

@@ -34,7 +34,7 @@ unsafe extern "C" fn at_end() {
 
 /// Closes the files with replicas that the program has left open, because the last user of a replica synchronizes it.
 fn close_replicated() {
-    if !crate::config::ready().is_some_and(|config| !config.replicas.is_empty()) {
+    if crate::config::ready().is_none_or(|config| config.replicas.is_empty()) {
         return;
     }
     let replicated = |fd: &i32| table::get(*fd).is_some_and(|open| open.has_replica());

@@ -10,7 +10,7 @@ use weft_env::{Dir, Env, File, FileMeta, OpenMode};
 use weft_wire::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How long the clock of the file system may lag behind a change before attributes are not trusted to show the next one.
+/// Maximum lag of the file system's clock behind a change. With a greater lag, attributes may not show the next change.
 const CLOCK_LAG_MAX: Nanos = Nanos::from_ms(2500);
 
 /// Attributes by which a change of the original shows.
@@ -59,7 +59,7 @@ impl Phase {
     }
 }
 
-/// What the state file says.
+/// Contents of the state file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaInfo {
     /// State.
@@ -95,7 +95,7 @@ impl<E: Env> Origin<E> {
     }
 }
 
-/// What `written` says.
+/// Contents of `written`.
 #[derive(Clone, Debug)]
 pub struct Written {
     /// Whether anything was written to original or replica since the last synchronization.
@@ -143,8 +143,8 @@ impl<E: Env> Replica<E> {
         Ok(Self { env, dir, id, shown, mapping: Arc::new(mapping), data, written })
     }
 
-    /// Creates a replica without bytes. Everything of it is durable on return. What an interrupted creation or removal has
-    /// left is replaced.
+    /// Creates a replica without bytes. It is durable on return. Remains of an interrupted creation or removal are
+    /// replaced.
     ///
     /// # Errors
     /// Errors of the file system; EEXIST if the file has a replica.

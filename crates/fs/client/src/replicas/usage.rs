@@ -195,7 +195,7 @@ impl<E: Env> Usage<E> {
         Ok(None)
     }
 
-    /// Compares original and replica, except for what is not synchronized. Returns `None` if somebody uses the replica, or
+    /// Compares original and replica, except for regions that are not synchronized. Returns `None` if somebody uses the replica, or
     /// if it is not valid.
     ///
     /// # Errors

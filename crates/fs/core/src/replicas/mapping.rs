@@ -231,8 +231,8 @@ impl Mapping {
         }
     }
 
-    /// Returns the place of byte `offset` of the file, if it is mapped, and the number of bytes from there on that have
-    /// the same answer: they lie contiguously in the replica, or none of them is mapped.
+    /// Returns the place of byte `offset` of the file, or `None` if it is not mapped. The second value is the number of
+    /// bytes from `offset` on that continue there, or are not mapped either.
     pub fn find(&self, offset: u64) -> (Option<u64>, u64) {
         let after = self.extents.partition_point(|extent| extent.start <= offset);
         if let Some(extent) = after.checked_sub(1).map(|at| &self.extents[at])
