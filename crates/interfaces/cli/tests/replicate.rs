@@ -248,11 +248,47 @@ fn a_file_that_another_program_changed_is_read_itself_until_it_is_copied_again()
     assert_eq!(setting.state()["state"], "valid");
     assert_eq!(setting.runs(read), expected[77].to_string());
     // Another file under the same name has no replica.
-    std::fs::remove_file(setting.path("field")).expect("removed");
     std::fs::write(setting.path("other"), contents()).expect("written");
     std::fs::rename(setting.path("other"), setting.path("field")).expect("renamed");
     assert_eq!(setting.runs(read), contents()[77].to_string());
     assert_eq!(setting.state()["state"], "orphan");
+}
+
+#[test]
+fn a_replica_in_use_is_not_removed_and_a_damaged_one_is_refused() {
+    let setting = Setting::new();
+    let field = setting.text("field");
+    let statements = "import time
+os.pwrite(fd, b'kept', 0)
+open(path + '.ready', 'w').close()
+while not os.path.exists(path + '.go'):
+    time.sleep(0.01)";
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let limit = Duration::from_secs(60);
+            until(limit, "the program has written", || setting.path("field.ready").exists().then_some(()));
+            let drop = setting.weft(&["replicate", "drop", "--force", &field]);
+            let sync = setting.weft(&["replicate", "sync", &field]);
+            let verify = setting.weft(&["replicate", "verify", &field]);
+            std::fs::write(setting.path("field.go"), "").expect("written");
+            for output in [drop, sync, verify] {
+                assert_eq!(output.status.code(), Some(3), "{output:?}");
+            }
+        });
+        setting.runs(statements);
+    });
+    let mut expected = contents();
+    expected[..4].copy_from_slice(b"kept");
+    assert!(setting.original() == expected);
+    // A program cannot know whether the missing bytes were newer.
+    std::fs::remove_file(setting.replica("data")).expect("removed");
+    let output = setting.program("strided()");
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a file of it is missing"), "{output:?}");
+    assert_eq!(setting.weft(&["replicate", "drop", &field]).status.code(), Some(1));
+    setting.succeeds(&["replicate", "drop", "--force", &field]);
+    setting.runs("assert strided()[:4] == b'kept'");
+    assert!(!setting.path(".weft").exists());
 }
 
 #[test]

@@ -124,21 +124,24 @@ impl<E: Env> Replica<E> {
     /// Opens replica `id` in `dir`, the directory `.weft/replicas` at path `place`.
     ///
     /// # Errors
-    /// Errors of the file system; EIO if a file of the replica is damaged or missing.
+    /// Errors of the file system; ENOENT without such a replica; EIO if a file of it is damaged or missing.
     pub async fn open(env: E, dir: E::Dir, place: &str, id: &str) -> Result<Self> {
         let shown = format!("{place}/{id}");
         let name = |file: &str| format!("{id}.{file}");
-        let failed = |error: io::Error| failure(&shown, &error);
-        let bytes = read_file::<E>(&dir, &name("mapping")).await.map_err(failed)?;
+        let info = read_state::<E>(&dir, id, &shown).await?;
+        let incomplete = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => refused(&shown, Errno::EIO, "a file of it is missing"),
+            _ => failure(&shown, &error),
+        };
+        let bytes = read_file::<E>(&dir, &name("mapping")).await.map_err(incomplete)?;
         let Some(mapping) = format::decode_mapping(&bytes) else {
             return Err(refused(&shown, Errno::EIO, "its mapping is damaged"));
         };
-        let info = read_state::<E>(&dir, id, &shown).await?;
         if info.mapping_hash != xxh3_64(&bytes) {
             return Err(refused(&shown, Errno::EIO, "its mapping is not the one that it was made with"));
         }
-        let data = dir.open(&name("data"), OpenMode::WRITE).await.map_err(failed)?;
-        let written = dir.open(&name("written"), OpenMode::WRITE).await.map_err(failed)?;
+        let data = dir.open(&name("data"), OpenMode::WRITE).await.map_err(incomplete)?;
+        let written = dir.open(&name("written"), OpenMode::WRITE).await.map_err(incomplete)?;
         let id = id.to_owned();
         Ok(Self { env, dir, id, shown, mapping: Arc::new(mapping), data, written })
     }
@@ -181,7 +184,8 @@ impl<E: Env> Replica<E> {
         Self::open(env, dir, place, id).await
     }
 
-    /// Removes a replica: its state first, so that an interrupted removal leaves no damaged replica.
+    /// Removes a replica: its state first, so that an interrupted removal leaves no damaged replica. Nobody may use it;
+    /// [`Usage::remove`](super::Usage::remove) checks that.
     ///
     /// # Errors
     /// Errors of the file system.
@@ -320,6 +324,29 @@ impl<E: Env> Replica<E> {
     pub(super) async fn users(&self) -> Result<Box<dyn weft_env::SharedLock>> {
         let lock = self.dir.shared_lock(&format!("{}.users", self.id)).await;
         lock.map_err(|error| self.failure(&error))
+    }
+
+    /// Whether this is still the replica of this name. It may have been removed, or replaced by another, since it was opened.
+    pub(super) async fn is_current(&self) -> Result<bool> {
+        match self.dir.meta(&format!("{}.data", self.id)).await {
+            Ok(named) => {
+                let own = self.data.meta().await.map_err(|error| self.failure(&error))?;
+                Ok(named.inode == own.inode)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(self.failure(&error)),
+        }
+    }
+
+    /// Error of a replica that was removed since it was opened.
+    pub(super) fn removed(&self) -> Error {
+        refused(&self.shown, Errno::ENOENT, "it was removed meanwhile")
+    }
+
+    /// Removes this replica. The caller holds the lock exclusively.
+    pub(super) async fn remove_this(&self) -> Result<()> {
+        let place = self.shown.strip_suffix(&format!("/{}", self.id)).unwrap_or(&self.shown);
+        Self::remove(&self.dir, place, &self.id).await
     }
 
     /// Whether no process has the file open.

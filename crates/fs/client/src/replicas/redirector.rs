@@ -253,10 +253,15 @@ impl<E: Env, F: FileHandle> MaybeReplicated<E, F> {
         ranks: Option<u32>,
     ) -> Result<Self> {
         let (usage, begun) = Usage::begin(replica, origin, ranks).await?;
-        Ok(match begun {
+        Ok(Self::begun(env, original, usage, begun))
+    }
+
+    /// Returns the file of a use that has begun.
+    pub fn begun(env: E, original: F, usage: Usage<E>, begun: Begun) -> Self {
+        match begun {
             Begun::Used => Self::Used(Box::new(Redirector::new(env, original, usage))),
             Begun::Bypassed => Self::Bypassed(original, Box::new(usage)),
-        })
+        }
     }
 
     /// Returns the open original.

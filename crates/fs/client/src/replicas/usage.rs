@@ -48,11 +48,16 @@ impl<E: Env> Usage<E> {
     /// while another process synchronizes.
     ///
     /// # Errors
-    /// Errors of the file system; EIO if both original and replica were changed.
+    /// Errors of the file system; EIO if both original and replica were changed; ENOENT if the replica was removed since
+    /// it was opened.
     pub async fn begin(replica: Replica<E>, origin: Origin<E>, ranks: Option<u32>) -> Result<(Self, Begun)> {
         let lock = replica.users().await?;
         let this = Self { replica, origin, lock };
-        if this.acquire(true).await? {
+        let is_first = this.acquire(true).await?;
+        if !this.replica.is_current().await? {
+            return Err(this.replica.removed());
+        }
+        if is_first {
             let first = this.begin_first(ranks).await;
             // A failure leaves the lock to the next process.
             let begun = first.inspect_err(|_| drop(this.lock.release()))?;
@@ -88,7 +93,9 @@ impl<E: Env> Usage<E> {
         let info = self.replica.info().await?;
         let is_for_these = info.ranks == 0 || ranks.is_none_or(|ranks| ranks == info.ranks);
         let is_used = settled.phase == Phase::Valid && is_for_these;
-        self.replica.set_bypassed(!is_used).await?;
+        if self.replica.written().await?.bypassed == is_used {
+            self.replica.set_bypassed(!is_used).await?;
+        }
         Ok(if is_used { Begun::Used } else { Begun::Bypassed })
     }
 
@@ -146,6 +153,28 @@ impl<E: Env> Usage<E> {
             return Ok(None);
         }
         this.settle(force, pace).await.map(Some)
+    }
+
+    /// Removes a replica that nobody uses; returns false if somebody does. Unless `force` is set, it is synchronized first:
+    /// `origin` is its original, if that exists.
+    ///
+    /// # Errors
+    /// Errors of the file system; EIO if it has bytes that its original does not have and cannot get.
+    pub async fn remove(replica: Replica<E>, origin: Option<Origin<E>>, force: bool) -> Result<bool> {
+        let lock = replica.users().await?;
+        if !lock.try_acquire(true).map_err(|error| replica.failure(&error))? {
+            return Ok(false);
+        }
+        let Some(origin) = origin.filter(|_| !force) else {
+            if !force && replica.written().await?.any {
+                return Err(replica.refused("it has bytes that its file, which is gone, does not have"));
+            }
+            // The lock is held until it is removed, so that no program begins to use it.
+            return replica.remove_this().await.map(|()| true);
+        };
+        let this = Self { replica, origin, lock };
+        this.settle(false, &mut Unpaced).await?;
+        this.replica.remove_this().await.map(|()| true)
     }
 
     /// Copies the original's bytes to the replica, which is valid afterwards. Returns `None` if somebody has the file open at

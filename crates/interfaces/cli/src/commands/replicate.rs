@@ -218,7 +218,7 @@ impl Apply {
             return Ok(());
         }
         if known {
-            drop_replica(&place, &id, false)?;
+            drop_replica(&place, Some(&place), &id, false)?;
         }
         let info = ReplicaInfo {
             phase: Phase::Copying,
@@ -360,8 +360,8 @@ impl Sync {
     }
 }
 
-/// Removes a replica that nobody uses.
-fn drop_replica(place: &Place, id: &str, force: bool) -> Result<(), Failure> {
+/// Removes a replica that nobody uses; `original` is the place of its file, if that exists.
+fn drop_replica(place: &Place, original: Option<&Place>, id: &str, force: bool) -> Result<(), Failure> {
     let replica = match place.open(id) {
         Ok(replica) => replica,
         // A damaged one has nothing to synchronize.
@@ -370,22 +370,11 @@ fn drop_replica(place: &Place, id: &str, force: bool) -> Result<(), Failure> {
             return Err(failure.remedy("--force removes it, with all bytes that its file does not have"));
         }
     };
-    if !force && block_on(replica.written()).map_err(Failure::said)?.any {
-        let done = block_on(Usage::synchronize(
-            replica,
-            place.origin()?,
-            false,
-            &mut weft_client::replicas::Unpaced,
-        ));
-        if done.map_err(Failure::said)?.is_none() {
-            return Err(in_use(place, id));
-        }
+    let origin = original.map(Place::origin).transpose()?;
+    match block_on(Usage::remove(replica, origin, force)).map_err(Failure::said)? {
+        true => Ok(()),
+        false => Err(in_use(place, id)),
     }
-    let replica = place.open(id)?;
-    if !block_on(replica.is_unused()).map_err(Failure::said)? {
-        return Err(in_use(place, id));
-    }
-    place.remove(id)
 }
 
 fn in_use(place: &Place, id: &str) -> Failure {
@@ -395,11 +384,11 @@ fn in_use(place: &Place, id: &str) -> Failure {
 impl Drop {
     fn run(&self) -> Result<u8, Failure> {
         each(&self.files, |entry| {
-            match entry.original() {
-                Some(place) => drop_replica(&place, &entry.id, self.force)?,
-                None if self.force || !entry.written => entry.place.remove(&entry.id)?,
-                None => return Err(entry.without_original()),
+            let original = entry.original();
+            if original.is_none() && entry.written && !self.force {
+                return Err(entry.without_original());
             }
+            drop_replica(&entry.place, original.as_ref(), &entry.id, self.force)?;
             outln!("{}: the replica is removed", entry.path);
             entry.place.forget_if_empty()?;
             Ok(0)
@@ -413,7 +402,7 @@ impl Verify {
             let Some(place) = entry.original() else {
                 return Err(entry.without_original());
             };
-            if entry.info.phase != Phase::Valid {
+            if !["valid", "written"].contains(&entry.state()) {
                 outln!("{}: not compared: the replica is {}", entry.path, entry.state());
                 return Ok(0);
             }

@@ -6,7 +6,7 @@ use crate::{config, placeholder, sys};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use weft_client::replicas::{MaybeReplicated, Origin, Replica, list_replicas, read_info};
+use weft_client::replicas::{Begun, MaybeReplicated, Origin, Replica, Usage, list_replicas, read_info};
 use weft_client::{FileHandle, HostFile};
 use weft_config::replicas::{RANK_COUNT_VARIABLES, REPLICAS_FOLDER, REPLICAS_VARIABLE};
 use weft_env::Env;
@@ -71,31 +71,37 @@ pub fn open<F: FileHandle>(
 ) -> Res<MaybeReplicated<RealEnv, F>> {
     weft_client::set_log(sys::complain);
     let env = RealEnv::with_fd_floor(placeholder::floor());
-    let opened = block_on(async {
-        let dir = env
-            .dir(&replicated.place)
-            .await
-            .map_err(|error| HostFile::<RealEnv>::failure(replicated.place.as_os_str().as_bytes(), &error))?;
-        let place = replicated.place.to_string_lossy();
-        let replica = Replica::open(env, dir, &place, &replicated.id).await?;
-        let file = descriptor.file.clone();
-        let again = file.clone();
-        let writable = move || {
-            let path = sys::c(format!("/proc/self/fd/{}", again.as_raw_fd()).as_bytes());
-            let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC, 0)
-                .map_err(std::io::Error::from_raw_os_error)?;
-            // SAFETY: just opened, and owned by nobody else.
-            Ok(RealEnv::with_fd_floor(placeholder::floor()).file(unsafe { OwnedFd::from_raw_fd(fd) }))
-        };
-        let path = descriptor.id.path.clone();
-        let origin = Origin { file, path, writable: Box::new(writable) };
-        // A process without a launcher is one of one.
-        let ranks = ranks().or(Some(1));
-        MaybeReplicated::open(env, original, replica, origin, ranks).await
-    });
-    // A replica that was removed since this process began is not used; the others are not ignored.
-    opened.map_err(|error| {
-        sys::complain(&error.to_string());
-        error.into()
-    })
+    match block_on(begin(env, descriptor, replicated)) {
+        Ok((usage, begun)) => Ok(MaybeReplicated::begun(env, original, usage, begun)),
+        // It was removed since this process began.
+        Err(error) if error.errno() == libc::ENOENT => Ok(MaybeReplicated::Plain(original)),
+        Err(error) => {
+            sys::complain(&error.to_string());
+            Err(error.errno().into())
+        }
+    }
+}
+
+async fn begin(
+    env: RealEnv,
+    descriptor: &HostDescriptor,
+    replicated: &Replicated,
+) -> weft_client::Result<(Usage<RealEnv>, Begun)> {
+    let failed = |error| HostFile::<RealEnv>::failure(replicated.place.as_os_str().as_bytes(), &error);
+    let dir = env.dir(&replicated.place).await.map_err(failed)?;
+    let place = replicated.place.to_string_lossy();
+    let replica = Replica::open(env, dir, &place, &replicated.id).await?;
+    let file = descriptor.file.clone();
+    let again = file.clone();
+    let writable = move || {
+        let path = sys::c(format!("/proc/self/fd/{}", again.as_raw_fd()).as_bytes());
+        let fd =
+            sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC, 0).map_err(std::io::Error::from_raw_os_error)?;
+        // SAFETY: just opened, and owned by nobody else.
+        Ok(env.file(unsafe { OwnedFd::from_raw_fd(fd) }))
+    };
+    let path = descriptor.id.path.clone();
+    let origin = Origin { file, path, writable: Box::new(writable) };
+    // A process without a launcher is one of one.
+    Usage::begin(replica, origin, ranks().or(Some(1))).await
 }
