@@ -193,19 +193,12 @@ mod tests {
     use super::*;
 
     fn steps(text: &str) -> Result<Vec<Step>, Failure> {
-        let dir = std::env::temp_dir().join(format!("weft-block-trace-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a directory");
-        let path = dir.join(format!(
-            "{:x}",
-            text.bytes().fold(7u64, |hash, byte| hash * 31 % 4_294_967_291 + u64::from(byte))
-        ));
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("trace");
         std::fs::write(&path, text).expect("written");
         let recognized = is_block_trace(&path)?;
         let read = BlockTrace::open(&path).and_then(Iterator::collect);
         assert!(recognized || read.is_err());
-        std::fs::remove_file(&path).expect("removed");
-        // Fails while other tests use it.
-        let _ = std::fs::remove_dir(&dir);
         read
     }
 
