@@ -96,8 +96,6 @@ fn emulated(cluster: &Embedded) {
 fn a_measured_cluster_is_planned_for_with_its_figures() {
     let cluster = Embedded::new();
     emulated(&cluster);
-    let args = ["profile", "--quick", "--time", "3s", "--size", "64M", "--targets", "1", "--json"];
-    let told: serde_json::Value = serde_json::from_str(&cluster.weft(args)).expect("JSON");
     // The measured figures are those of the device models, as the planner measures them, plus some time on a busy host.
     let site = |class: &str, profile: &str| weft_estimate::ClassDevice {
         class: class.into(),
@@ -110,25 +108,32 @@ fn a_measured_cluster_is_planned_for_with_its_figures() {
     let sites = [site("hdd", "hdd-7200"), site("ssd", "sata-ssd")];
     let model =
         weft_estimate::figures(&sites, &[], network, &Default::default(), 4 * (64 << 20)).expect("figures");
-    for (class, found) in model.classes.iter().zip(told["figures"]["classes"].as_array().expect("classes")) {
-        assert_eq!((found["name"].as_str(), &found["targets"]), (Some(&*class.name), &2.into()));
-        let us = found["read"]["random"][0]["startup_us"].as_f64().expect("a number");
-        let ratio = us / class.read.alone().startup_us;
-        assert!(
-            (0.5..4.0).contains(&ratio),
-            "{}: {us} us, by the model {:?}",
-            class.name,
-            class.read.alone()
-        );
-        let mb_s = found["read"]["sequential"]["mb_s"].as_f64().expect("a number");
-        let ratio = mb_s / class.read.sequential.mb_s;
-        assert!(
-            (0.2..1.6).contains(&ratio),
-            "{}: {mb_s} MB/s, by the model {:?}",
-            class.name,
-            class.read.sequential
-        );
-    }
+    let deviations = |told: &serde_json::Value| {
+        let mut deviations = Vec::new();
+        let measured = told["figures"]["classes"].as_array().expect("classes");
+        for (class, found) in model.classes.iter().zip(measured) {
+            assert_eq!((found["name"].as_str(), &found["targets"]), (Some(&*class.name), &2.into()));
+            let us = found["read"]["random"][0]["startup_us"].as_f64().expect("a number");
+            let mb_s = found["read"]["sequential"]["mb_s"].as_f64().expect("a number");
+            let (alone, sequential) = (class.read.alone(), class.read.sequential);
+            if !(0.5..4.0).contains(&(us / alone.startup_us)) {
+                deviations.push(format!("{}: {us} us, by the model {alone:?}", class.name));
+            }
+            if !(0.2..1.6).contains(&(mb_s / sequential.mb_s)) {
+                deviations.push(format!("{}: {mb_s} MB/s, by the model {sequential:?}", class.name));
+            }
+        }
+        deviations
+    };
+    let args = ["profile", "--quick", "--time", "3s", "--size", "64M", "--targets", "1", "--json"];
+    let mut wrong = Vec::new();
+    // A machine that stops for a moment distorts a measurement.
+    let told = (0..3).find_map(|_| {
+        let told: serde_json::Value = serde_json::from_str(&cluster.weft(args)).expect("JSON");
+        wrong.push(deviations(&told));
+        wrong.last().is_some_and(Vec::is_empty).then_some(told)
+    });
+    let told = told.unwrap_or_else(|| panic!("{wrong:?}"));
     assert!(told["figures"]["network"]["connect_us"].as_f64().is_some_and(|us| us > 0.0), "{told}");
     assert!(told["classes"][0]["samples"].as_u64().is_some_and(|samples| samples > 200), "{told}");
     // No files are left on the targets.
