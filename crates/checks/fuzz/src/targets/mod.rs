@@ -107,14 +107,14 @@ targets! {
     compressed_header = compressed, compressed::compressed_header_seeds, Shape::Binary;
     /// Maps of compressed datafiles, as read at an open.
     compressed_map = compressed, compressed::compressed_map_seeds, Shape::Binary;
+    /// Compressed bytes of chunks.
+    compressed_chunk = compressed, compressed::compressed_chunk_seeds, Shape::Binary;
     /// Mappings of replicas.
     replica_mapping = replicas, replicas::replica_mapping_seeds, Shape::Binary;
     /// States of replicas.
     replica_state = replicas, replicas::replica_state_seeds, Shape::Binary;
     /// Plans of replicas.
     replica_plan = replicas, replicas::replica_plan_seeds, Shape::Text(replicas::WORDS);
-    /// Compressed bytes of chunks.
-    compressed_chunk = compressed, compressed::compressed_chunk_seeds, Shape::Binary;
     /// Rows of the metadata database.
     metadata_row = metadata, metadata::metadata_row_seeds, Shape::Binary;
     /// Logs of the metadata database, as read at a start.
