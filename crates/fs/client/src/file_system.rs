@@ -6,6 +6,7 @@
 //! | the host's own file systems | [`HostFile`](crate::HostFile) | [`HostFs`](crate::HostFs) |
 //! | either of them | [`HostOrWeftFile`](crate::HostOrWeftFile) | [`HostOrWeftFs`](crate::HostOrWeftFs) |
 //! | delegates in front of either | [`DelegatedFile`](crate::DelegatedFile) | those of the file system below |
+//! | a file and its replica | [`Redirector`](crate::replicas::Redirector) | those of the file |
 //! | delegates, if the job has some | [`MaybeDelegated`](crate::MaybeDelegated) | [`DelegatedFs`](crate::DelegatedFs), in front of Weft |
 //!
 //! Locks, extended attributes and layouts belong to one file system: their callers use the client or the file below.
@@ -124,6 +125,53 @@ pub trait FileHandle: Send + Sync + 'static {
     where
         Self: Sized;
 }
+
+/// Implements the operations of [`FileHandle`] but `append` and `close`. `$either!(self, file => call)` makes the call for the
+/// file of the present variant.
+macro_rules! forward_operations {
+    ($either:ident) => {
+        async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: FileOffset) -> Result<usize> {
+            $either!(self, file => file.read_at(bufs, offset).await)
+        }
+
+        async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
+            $either!(self, file => file.write_at(bufs, offset).await)
+        }
+
+        async fn read_list(&self, pieces: &mut [ReadPiece<'_>]) -> Result<Vec<usize>> {
+            $either!(self, file => file.read_list(pieces).await)
+        }
+
+        async fn write_list(&self, pieces: &[WritePiece<'_>]) -> Result<()> {
+            $either!(self, file => file.write_list(pieces).await)
+        }
+
+        async fn size(&self) -> Result<ByteLen> {
+            $either!(self, file => file.size().await)
+        }
+
+        async fn truncate(&self, size: ByteLen) -> Result<()> {
+            $either!(self, file => file.truncate(size).await)
+        }
+
+        async fn sync(&self) -> Result<()> {
+            $either!(self, file => file.sync().await)
+        }
+
+        async fn punch(&self, extent: Extent) -> Result<()> {
+            $either!(self, file => file.punch(extent).await)
+        }
+
+        async fn seek_data(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
+            $either!(self, file => file.seek_data(offset).await)
+        }
+
+        async fn seek_hole(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
+            $either!(self, file => file.seek_hole(offset).await)
+        }
+    };
+}
+pub(crate) use forward_operations;
 
 /// The names of a file system.
 pub trait FileSystem {

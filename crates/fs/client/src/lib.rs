@@ -13,6 +13,7 @@
 //! | lease | `lease`, `lease_request`, `pinned_extents` | co-located datafiles through their own descriptors |
 //! | exchange | `exchange`, `call` | all data servers at once; the metadata server, each change once |
 //! | connection | `pool`, `connect`, `connection`, `server` | pooled connections, greeting, outages |
+//! | replica | `replicas` | requests to reorganized copies of files on mounted file systems |
 //! | move | `migrate` | copies a file to another layout while programs use it |
 //!
 //! Callers that also use other file systems see it through [`FileSystem`] and [`FileHandle`] (`file_system`, `weft_file`),

@@ -44,7 +44,7 @@ async fn original(env: &SimEnv) -> <SimEnv as Env>::File {
 async fn origin(env: &SimEnv) -> Origin<SimEnv> {
     let file = original(env).await;
     let again = file.clone();
-    Origin { file, path: b"original".to_vec(), writable: Box::new(move || Ok(again.clone())) }
+    Origin { file, writable: Box::new(move || Ok(again.clone())) }
 }
 
 async fn replica(env: &SimEnv) -> Replica<SimEnv> {
@@ -54,8 +54,8 @@ async fn replica(env: &SimEnv) -> Replica<SimEnv> {
 
 async fn open(env: &SimEnv) -> SimHandle {
     let file = HostFile::new(original(env).await, b"original".to_vec());
-    let opened = MaybeReplicated::open(env.clone(), file, replica(env).await, origin(env).await, None).await;
-    opened.expect("opens")
+    let (usage, begun) = Usage::begin(replica(env).await, origin(env).await, None).await.expect("begins");
+    MaybeReplicated::begun(env.clone(), file, usage, begun)
 }
 
 /// Creates the original with `LEN` bytes and its replica.
@@ -451,7 +451,7 @@ fn a_change_by_another_program_beside_unsynchronized_bytes_is_refused_until_some
         let kept = contents(&HostFile::<SimEnv>::new(original(&env).await, Vec::new())).await;
         assert_eq!(kept[..100], [9; 100]);
         let forced = Usage::synchronize(replica(&env).await, origin(&env).await, true, &mut Unpaced).await;
-        assert_eq!(forced.expect("copied").expect("alone").phase, Phase::Valid);
+        assert_eq!(forced.expect("copied").expect("alone").info.phase, Phase::Valid);
         let file = open(&env).await;
         assert_eq!(contents(&file).await[..100], [7; 100]);
         file.close().await.expect("closes");

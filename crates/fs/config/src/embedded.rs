@@ -57,9 +57,15 @@ pub fn default_state_dir() -> Option<PathBuf> {
     if let Some(state) = variable("WEFT_STATE") {
         return Some(state.into());
     }
+    Some(user_state_dir()?.join("default"))
+}
+
+/// Returns the directory of the user's state: `$XDG_STATE_HOME/weft`, else `~/.local/state/weft`. `None` without a home
+/// directory.
+pub(crate) fn user_state_dir() -> Option<PathBuf> {
     let base = variable("XDG_STATE_HOME").map(PathBuf::from);
     let base = base.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".local/state")))?;
-    Some(base.join("weft/default"))
+    Some(base.join("weft"))
 }
 
 /// Returns the directory of the sockets. It lies in the state directory, or for a long path in a private directory

@@ -2,7 +2,7 @@
 //!
 //! `weft replicate` maintains the list; `weft run` passes it to its programs in [`REPLICAS_VARIABLE`].
 
-use crate::find::variable;
+use crate::embedded::user_state_dir;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -19,9 +19,7 @@ pub const RANK_COUNT_VARIABLES: [&str; 4] =
 /// Returns the file with the list: `replicas` beside the state directory of the embedded cluster. `None` without a home
 /// directory.
 pub fn replica_list() -> Option<PathBuf> {
-    let base = variable("XDG_STATE_HOME").map(PathBuf::from);
-    let base = base.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".local/state")))?;
-    Some(base.join("weft/replicas"))
+    Some(user_state_dir()?.join("replicas"))
 }
 
 /// Returns the directories of the list.

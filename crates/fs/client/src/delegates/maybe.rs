@@ -2,7 +2,7 @@
 
 use super::DelegatedFile;
 use crate::error::Result;
-use crate::file_system::{FileHandle, ReadPiece, WritePiece};
+use crate::file_system::{FileHandle, ReadPiece, WritePiece, forward_operations};
 use std::io::{IoSlice, IoSliceMut};
 use weft_core::{ByteLen, Extent, FileOffset};
 use weft_env::Env;
@@ -57,48 +57,10 @@ macro_rules! either {
 }
 
 impl<E: Env, F: FileHandle> FileHandle for MaybeDelegated<E, F> {
-    async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: FileOffset) -> Result<usize> {
-        either!(self, file => file.read_at(bufs, offset).await)
-    }
-
-    async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
-        either!(self, file => file.write_at(bufs, offset).await)
-    }
-
-    async fn read_list(&self, pieces: &mut [ReadPiece<'_>]) -> Result<Vec<usize>> {
-        either!(self, file => file.read_list(pieces).await)
-    }
-
-    async fn write_list(&self, pieces: &[WritePiece<'_>]) -> Result<()> {
-        either!(self, file => file.write_list(pieces).await)
-    }
+    forward_operations!(either);
 
     async fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)> {
         either!(self, file => file.append(bufs).await)
-    }
-
-    async fn size(&self) -> Result<ByteLen> {
-        either!(self, file => file.size().await)
-    }
-
-    async fn truncate(&self, size: ByteLen) -> Result<()> {
-        either!(self, file => file.truncate(size).await)
-    }
-
-    async fn sync(&self) -> Result<()> {
-        either!(self, file => file.sync().await)
-    }
-
-    async fn punch(&self, extent: Extent) -> Result<()> {
-        either!(self, file => file.punch(extent).await)
-    }
-
-    async fn seek_data(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
-        either!(self, file => file.seek_data(offset).await)
-    }
-
-    async fn seek_hole(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
-        either!(self, file => file.seek_hole(offset).await)
     }
 
     async fn close(self) -> Result<()> {

@@ -78,12 +78,12 @@ pub struct ReplicaInfo {
 pub struct Origin<E: Env> {
     /// Open file, at least for reading.
     pub file: E::File,
-    /// Path, for messages.
-    pub path: Vec<u8>,
     /// Opens the file for writing.
-    #[allow(clippy::type_complexity)] // A name would not say more.
-    pub writable: Box<dyn Fn() -> io::Result<E::File> + Send + Sync>,
+    pub writable: OpenForWriting<E>,
 }
+
+/// Opens the original of a replica for writing.
+pub type OpenForWriting<E> = Box<dyn Fn() -> io::Result<<E as Env>::File> + Send + Sync>;
 
 impl<E: Env> Origin<E> {
     /// Returns the attributes that show changes.
@@ -191,17 +191,10 @@ impl<E: Env> Replica<E> {
     /// Errors of the file system.
     pub async fn remove(dir: &E::Dir, place: &str, id: &str) -> Result<()> {
         let remove = async {
-            for file in
-                ["state", "", "mapping", "data", "written", "clock", "appenders", "state.new", "users"]
-            {
-                if file.is_empty() {
-                    dir.sync("").await?;
-                    continue;
-                }
-                match dir.remove(&format!("{id}.{file}")).await {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
+            remove_file::<E>(dir, &format!("{id}.state")).await?;
+            dir.sync("").await?;
+            for file in ["mapping", "data", "written", "clock", "appenders", "state.new", "users"] {
+                remove_file::<E>(dir, &format!("{id}.{file}")).await?;
             }
             dir.sync("").await
         };
@@ -428,6 +421,35 @@ async fn read_file<E: Env>(dir: &E::Dir, name: &str) -> io::Result<Vec<u8>> {
 pub async fn list<E: Env>(dir: &E::Dir) -> io::Result<Vec<String>> {
     let names = dir.list("").await?;
     Ok(names.iter().filter_map(|name| Some(name.strip_suffix(".state")?.to_owned())).collect())
+}
+
+/// Returns the id of the replica of the file with this inode number.
+pub fn replica_id(inode: u64) -> String {
+    format!("{inode:x}")
+}
+
+/// Returns the inode number of the file whose replica has this id.
+pub fn replicated_inode(id: &str) -> Option<u64> {
+    u64::from_str_radix(id, 16).ok()
+}
+
+/// Whether anything was written since replica `id` in `dir` was synchronized. Reads no mapping.
+///
+/// # Errors
+/// Errors of the file system.
+pub async fn is_written<E: Env>(dir: &E::Dir, id: &str) -> io::Result<bool> {
+    let mut bytes = read_file::<E>(dir, &format!("{id}.written")).await?;
+    for (_, flag) in (0..MARKS_AT).zip(&mut bytes).filter(|(at, _)| *at != WRITTEN_AT) {
+        *flag = 0;
+    }
+    Ok(bytes.iter().any(|byte| *byte != 0))
+}
+
+async fn remove_file<E: Env>(dir: &E::Dir, name: &str) -> io::Result<()> {
+    match dir.remove(name).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
 }
 
 async fn replace_state<E: Env>(dir: &E::Dir, id: &str, info: &ReplicaInfo) -> io::Result<()> {

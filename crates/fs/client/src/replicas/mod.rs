@@ -36,7 +36,10 @@ mod redirector;
 mod transfer;
 mod usage;
 
-pub use files::{Identity, Origin, Phase, Replica, ReplicaInfo, Written, list as list_replicas, read_info};
+pub use files::{
+    Identity, Origin, Phase, Replica, ReplicaInfo, Written, is_written, list as list_replicas, read_info,
+    replica_id, replicated_inode,
+};
 pub use format::{decode_mapping, decode_state, encode_mapping, encode_state};
 pub use redirector::{MaybeReplicated, Redirector};
 pub use transfer::{Difference, Pace, Unpaced};

@@ -1,10 +1,10 @@
 //! The open file of a program whose requests go to the original, to its replica, or to both.
 
-use super::files::{Origin, Replica};
+use super::files::Replica;
 use super::format::MARKS_AT;
 use super::usage::{Begun, Usage};
 use crate::error::Result;
-use crate::file_system::{FileHandle, ReadPiece, WritePiece};
+use crate::file_system::{FileHandle, ReadPiece, WritePiece, forward_operations};
 use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,8 +77,8 @@ impl<E: Env, F: FileHandle> Redirector<E, F> {
         Ok(())
     }
 
-    async fn read_range(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let size = self.original.size().await?.0;
+    /// Reads from a file of `size` bytes.
+    async fn read_range(&self, buffer: &mut [u8], offset: u64, size: u64) -> Result<usize> {
         let len = (buffer.len() as u64).min(size.saturating_sub(offset)) as usize;
         let mut rest = &mut buffer[..len];
         let mut done = 0;
@@ -109,7 +109,8 @@ impl<E: Env, F: FileHandle> Redirector<E, F> {
         Ok(done)
     }
 
-    async fn write_range(&self, bytes: &[u8], offset: u64) -> Result<()> {
+    /// Writes a range, and notes one past the last byte that the replica got in `end`.
+    async fn write_range(&self, bytes: &[u8], offset: u64, end: &mut u64) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -129,7 +130,7 @@ impl<E: Env, F: FileHandle> Redirector<E, F> {
                     if is_late {
                         self.before_change(at, own.len() as u64).await?;
                     }
-                    self.extend(part.file.offset.0 + own.len() as u64).await?;
+                    *end = part.file.offset.0 + own.len() as u64;
                 }
                 None => crate::file_system::write_all(&self.original, own, part.file.offset).await?,
             }
@@ -140,9 +141,10 @@ impl<E: Env, F: FileHandle> Redirector<E, F> {
 
 impl<E: Env, F: FileHandle> FileHandle for Redirector<E, F> {
     async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: FileOffset) -> Result<usize> {
+        let size = self.original.size().await?.0;
         let (mut done, mut at) = (0, offset.0);
         for buf in bufs {
-            let got = self.read_range(buf, at).await?;
+            let got = self.read_range(buf, at, size).await?;
             (done, at) = (done + got, at + got as u64);
             if got < buf.len() {
                 break;
@@ -152,11 +154,17 @@ impl<E: Env, F: FileHandle> FileHandle for Redirector<E, F> {
     }
 
     async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
-        let mut at = offset.0;
+        let (mut at, mut end, mut written) = (offset.0, 0, Ok(()));
         for buf in bufs {
-            self.write_range(buf, at).await?;
+            written = self.write_range(buf, at, &mut end).await;
+            if written.is_err() {
+                break;
+            }
             at += buf.len() as u64;
         }
+        // Also after an error, because the replica has only zeros behind the end of the file.
+        let extended = if end > 0 { self.extend(end).await } else { Ok(()) };
+        written.and(extended)?;
         Ok((at - offset.0) as usize)
     }
 
@@ -241,21 +249,6 @@ pub enum MaybeReplicated<E: Env, F: FileHandle> {
 }
 
 impl<E: Env, F: FileHandle> MaybeReplicated<E, F> {
-    /// Opens a file that has a replica, for a process of `ranks` (`None` if unknown).
-    ///
-    /// # Errors
-    /// As for [`Usage::begin`].
-    pub async fn open(
-        env: E,
-        original: F,
-        replica: Replica<E>,
-        origin: Origin<E>,
-        ranks: Option<u32>,
-    ) -> Result<Self> {
-        let (usage, begun) = Usage::begin(replica, origin, ranks).await?;
-        Ok(Self::begun(env, original, usage, begun))
-    }
-
     /// Returns the file of a use that has begun.
     pub fn begun(env: E, original: F, usage: Usage<E>, begun: Begun) -> Self {
         match begun {
@@ -288,21 +281,7 @@ macro_rules! either {
 }
 
 impl<E: Env, F: FileHandle> FileHandle for MaybeReplicated<E, F> {
-    async fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: FileOffset) -> Result<usize> {
-        either!(self, file => file.read_at(bufs, offset).await)
-    }
-
-    async fn write_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
-        either!(self, file => file.write_at(bufs, offset).await)
-    }
-
-    async fn read_list(&self, pieces: &mut [ReadPiece<'_>]) -> Result<Vec<usize>> {
-        either!(self, file => file.read_list(pieces).await)
-    }
-
-    async fn write_list(&self, pieces: &[WritePiece<'_>]) -> Result<()> {
-        either!(self, file => file.write_list(pieces).await)
-    }
+    forward_operations!(either);
 
     async fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(FileOffset, usize)> {
         match self {
@@ -313,30 +292,6 @@ impl<E: Env, F: FileHandle> FileHandle for MaybeReplicated<E, F> {
             }
             Self::Used(file) => file.append(bufs).await,
         }
-    }
-
-    async fn size(&self) -> Result<ByteLen> {
-        either!(self, file => file.size().await)
-    }
-
-    async fn truncate(&self, size: ByteLen) -> Result<()> {
-        either!(self, file => file.truncate(size).await)
-    }
-
-    async fn sync(&self) -> Result<()> {
-        either!(self, file => file.sync().await)
-    }
-
-    async fn punch(&self, extent: Extent) -> Result<()> {
-        either!(self, file => file.punch(extent).await)
-    }
-
-    async fn seek_data(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
-        either!(self, file => file.seek_data(offset).await)
-    }
-
-    async fn seek_hole(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
-        either!(self, file => file.seek_hole(offset).await)
     }
 
     async fn close(self) -> Result<()> {

@@ -167,12 +167,8 @@ impl<E: Env> Replica<E> {
     pub(super) async fn fill(&self, original: &E::File, size: ByteLen, pace: &mut impl Pace) -> Result<u64> {
         let mut copied = 0;
         for window in self.windows(size, None) {
-            let bytes =
-                read(original, Side::Original, &window).await.map_err(|error| self.failure(&error))?;
-            let done = write(self.data(), Side::Replica, &window, &bytes).await;
-            done.map_err(|error| self.failure(&error))?;
-            copied += bytes.len() as u64;
-            pace.copied(bytes.len() as u64).await?;
+            copied +=
+                self.copy((original, Side::Original), (self.data(), Side::Replica), &window, pace).await?;
         }
         Ok(copied)
     }
@@ -188,14 +184,24 @@ impl<E: Env> Replica<E> {
         let mut copied = 0;
         for window in self.windows(size, Some(regions)) {
             self.beat().await?;
-            let bytes =
-                read(self.data(), Side::Replica, &window).await.map_err(|error| self.failure(&error))?;
-            let done = write(original, Side::Original, &window, &bytes).await;
-            done.map_err(|error| self.failure(&error))?;
-            copied += bytes.len() as u64;
-            pace.copied(bytes.len() as u64).await?;
+            copied +=
+                self.copy((self.data(), Side::Replica), (original, Side::Original), &window, pace).await?;
         }
         Ok(copied)
+    }
+
+    /// Copies a window.
+    async fn copy(
+        &self,
+        from: (&E::File, Side),
+        to: (&E::File, Side),
+        window: &[MappedExtent],
+        pace: &mut impl Pace,
+    ) -> Result<u64> {
+        let bytes = read(from.0, from.1, window).await.map_err(|error| self.failure(&error))?;
+        write(to.0, to.1, window, &bytes).await.map_err(|error| self.failure(&error))?;
+        pace.copied(bytes.len() as u64).await?;
+        Ok(bytes.len() as u64)
     }
 
     /// Writes zeros where mapped bytes lie at or after `size`.

@@ -1,6 +1,6 @@
 //! Use of a replica by a process: from the open of the file to its close.
 
-use super::files::{Identity, Origin, Phase, Replica};
+use super::files::{Identity, Origin, Phase, Replica, ReplicaInfo};
 use super::transfer::{Difference, Pace, Unpaced};
 use crate::error::Result;
 use weft_core::Nanos;
@@ -27,12 +27,12 @@ pub enum Begun {
 }
 
 /// Result of a synchronization.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Synchronized {
     /// Bytes copied to the original.
     pub copied: u64,
     /// State of the replica.
-    pub phase: Phase,
+    pub info: ReplicaInfo,
 }
 
 /// A process that has the original open. It holds the shared lock of the replica.
@@ -53,7 +53,7 @@ impl<E: Env> Usage<E> {
     pub async fn begin(replica: Replica<E>, origin: Origin<E>, ranks: Option<u32>) -> Result<(Self, Begun)> {
         let lock = replica.users().await?;
         let this = Self { replica, origin, lock };
-        let is_first = this.acquire(true).await?;
+        let is_first = this.acquire().await?;
         if !this.replica.is_current().await? {
             return Err(this.replica.removed());
         }
@@ -68,13 +68,13 @@ impl<E: Env> Usage<E> {
         Ok((this, if bypassed { Begun::Bypassed } else { Begun::Used }))
     }
 
-    /// Acquires the lock, exclusively if nobody holds it and `exclusive` asks for that. Returns whether it is exclusive.
-    async fn acquire(&self, exclusive: bool) -> Result<bool> {
+    /// Acquires the lock, exclusively if nobody holds it. Returns whether it is exclusive.
+    async fn acquire(&self) -> Result<bool> {
         let failed = |error| self.replica.failure(&error);
         let env = self.replica.env();
         let (begin, mut told) = (env.now(), false);
         loop {
-            if exclusive && self.lock.try_acquire(true).map_err(failed)? {
+            if self.lock.try_acquire(true).map_err(failed)? {
                 return Ok(true);
             }
             if self.lock.try_acquire(false).map_err(failed)? {
@@ -89,10 +89,9 @@ impl<E: Env> Usage<E> {
     }
 
     async fn begin_first(&self, ranks: Option<u32>) -> Result<Begun> {
-        let settled = self.settle(false, &mut Unpaced).await?;
-        let info = self.replica.info().await?;
+        let info = self.settle(false, &mut Unpaced).await?.info;
         let is_for_these = info.ranks == 0 || ranks.is_none_or(|ranks| ranks == info.ranks);
-        let is_used = settled.phase == Phase::Valid && is_for_these;
+        let is_used = info.phase == Phase::Valid && is_for_these;
         if self.replica.written().await?.bypassed == is_used {
             self.replica.set_bypassed(!is_used).await?;
         }
@@ -113,11 +112,6 @@ impl<E: Env> Usage<E> {
         &self.replica
     }
 
-    /// The original.
-    pub fn origin(&self) -> &Origin<E> {
-        &self.origin
-    }
-
     /// Ends the use. The last user synchronizes.
     ///
     /// # Errors
@@ -136,6 +130,13 @@ impl<E: Env> Usage<E> {
         settled.map(Some)
     }
 
+    /// Acquires the lock exclusively; returns `None` if somebody uses the replica.
+    async fn alone(replica: Replica<E>, origin: Origin<E>) -> Result<Option<Self>> {
+        let lock = replica.users().await?;
+        let is_alone = lock.try_acquire(true).map_err(|error| replica.failure(&error))?;
+        Ok(is_alone.then_some(Self { replica, origin, lock }))
+    }
+
     /// Synchronizes the replica if nobody else uses it; returns `None` if somebody does. `force` copies marked regions even
     /// if another program has changed the original.
     ///
@@ -147,11 +148,7 @@ impl<E: Env> Usage<E> {
         force: bool,
         pace: &mut impl Pace,
     ) -> Result<Option<Synchronized>> {
-        let lock = replica.users().await?;
-        let this = Self { replica, origin, lock };
-        if !this.lock.try_acquire(true).map_err(|error| this.replica.failure(&error))? {
-            return Ok(None);
-        }
+        let Some(this) = Self::alone(replica, origin).await? else { return Ok(None) };
         this.settle(force, pace).await.map(Some)
     }
 
@@ -183,17 +180,13 @@ impl<E: Env> Usage<E> {
     /// # Errors
     /// Errors of the file system.
     pub async fn fill(replica: Replica<E>, origin: Origin<E>, pace: &mut impl Pace) -> Result<Option<u64>> {
-        let lock = replica.users().await?;
-        let this = Self { replica, origin, lock };
+        let Some(this) = Self::alone(replica, origin).await? else { return Ok(None) };
         let failed = |error| this.replica.failure(&error);
-        if !this.lock.try_acquire(true).map_err(failed)? {
-            return Ok(None);
-        }
-        if this.settle(false, pace).await?.phase == Phase::Valid {
+        let info = this.settle(false, pace).await?.info;
+        if info.phase == Phase::Valid {
             return Ok(Some(0));
         }
-        let info = this.replica.info().await?;
-        this.replica.set_info(&super::ReplicaInfo { phase: Phase::Copying, ..info }).await?;
+        this.replica.set_info(&ReplicaInfo { phase: Phase::Copying, ..info }).await?;
         this.replica.set_bypassed(true).await?;
         for _ in 0..COPIES_MAX {
             // Programs may open the original meanwhile.
@@ -216,7 +209,7 @@ impl<E: Env> Usage<E> {
             }
             if this.origin.identity().await.map_err(failed)? == before {
                 let info = this.replica.info().await?;
-                let valid = super::ReplicaInfo { phase: Phase::Valid, original: before, ..info };
+                let valid = ReplicaInfo { phase: Phase::Valid, original: before, ..info };
                 this.replica.set_info(&valid).await?;
                 return Ok(Some(copied));
             }
@@ -224,8 +217,8 @@ impl<E: Env> Usage<E> {
         Ok(None)
     }
 
-    /// Compares original and replica, except for regions that are not synchronized. Returns `None` if somebody uses the replica, or
-    /// if it is not valid.
+    /// Compares original and replica, except for regions that are not synchronized. Returns `None` if somebody uses the
+    /// replica, or if it is not valid.
     ///
     /// # Errors
     /// Errors of the file system.
@@ -234,12 +227,8 @@ impl<E: Env> Usage<E> {
         origin: Origin<E>,
         pace: &mut impl Pace,
     ) -> Result<Option<Difference>> {
-        let lock = replica.users().await?;
-        let this = Self { replica, origin, lock };
+        let Some(this) = Self::alone(replica, origin).await? else { return Ok(None) };
         let failed = |error| this.replica.failure(&error);
-        if !this.lock.try_acquire(true).map_err(failed)? {
-            return Ok(None);
-        }
         let now = this.origin.identity().await.map_err(failed)?;
         if this.replica.info().await?.phase != Phase::Valid {
             return Ok(None);
@@ -255,14 +244,14 @@ impl<E: Env> Usage<E> {
         let written = self.replica.written().await?;
         let now = self.origin.identity().await.map_err(failed)?;
         if info.phase != Phase::Valid {
-            return Ok(Synchronized { copied: 0, phase: info.phase });
+            return Ok(Synchronized { copied: 0, info });
         }
         if !written.any {
             if now != info.original {
                 info.phase = Phase::Outdated;
                 self.replica.set_info(&info).await?;
             }
-            return Ok(Synchronized { copied: 0, phase: info.phase });
+            return Ok(Synchronized { copied: 0, info });
         }
         if now != info.original && !force && self.is_foreign(&now).await? {
             return Err(self.replica.refused(
@@ -285,9 +274,10 @@ impl<E: Env> Usage<E> {
             true => Phase::Valid,
             false => Phase::Outdated,
         };
-        self.replica.set_info(&super::ReplicaInfo { phase, original, ..info }).await?;
+        let info = ReplicaInfo { phase, original, ..info };
+        self.replica.set_info(&info).await?;
         self.replica.forget_marks().await?;
-        Ok(Synchronized { copied, phase })
+        Ok(Synchronized { copied, info })
     }
 
     /// Whether another program has changed the original after the last use of the replica.

@@ -87,9 +87,14 @@ impl Alternative {
     /// Number of executions of the program after which the saved time exceeds that of the copy, if one takes `now_s`
     /// seconds without this alternative; `None` if never.
     pub fn pays_after(&self, now_s: f64) -> Option<u64> {
-        let gain = now_s - self.run_s();
-        (gain > 0.0).then(|| (self.copy_s / gain).ceil().max(1.0) as u64)
+        runs_to_pay(self.copy_s, now_s - self.run_s())
     }
+}
+
+/// Number of executions after which a copy of `copy_s` seconds has paid for itself, if each saves `gain_s` seconds; `None` if
+/// never.
+pub(super) fn runs_to_pay(copy_s: f64, gain_s: f64) -> Option<u64> {
+    (gain_s > 0.0).then(|| (copy_s / gain_s).ceil().max(1.0) as u64)
 }
 
 /// A pattern with everything that its alternatives need.

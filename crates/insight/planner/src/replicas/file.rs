@@ -1,8 +1,8 @@
 //! The file with the replicas of a plan, for `weft replicate apply`.
 
+use super::alternatives::runs_to_pay;
 use super::arrangement::Arrangement;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::str::FromStr;
 use weft_core::replicas::{Grid, MappedExtent, Mapping, MappingError, Slot};
 
@@ -46,13 +46,18 @@ pub struct PlannedReplica {
 }
 
 /// Why a file of replicas cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReplicaFileError {
     /// It is not TOML with these keys.
+    #[error("{0}")]
     Syntax(toml::de::Error),
     /// It has another version.
+    #[error("it has version {0}, and this Weft reads version {VERSION}")]
     Version(u32),
     /// A line of a mapping is wrong.
+    #[error(
+        "mapping of {path}: {line:?} is neither START+LENGTH>PLACE nor START/PERIOD*COUNT OFFSET+LENGTH>PLACE ..."
+    )]
     Line {
         /// Path of the replicated file.
         path: String,
@@ -60,31 +65,14 @@ pub enum ReplicaFileError {
         line: String,
     },
     /// A mapping contradicts itself.
+    #[error("mapping of {path}: {error}")]
     Mapping {
         /// Path of the replicated file.
         path: String,
-        /// What is wrong.
+        /// The contradiction.
         error: MappingError,
     },
 }
-
-impl fmt::Display for ReplicaFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Syntax(error) => write!(f, "{error}"),
-            Self::Version(version) => {
-                write!(f, "it has version {version}, and this Weft reads version {VERSION}")
-            }
-            Self::Line { path, line } => write!(
-                f,
-                "mapping of {path}: {line:?} is neither START+LENGTH>PLACE nor START/PERIOD*COUNT OFFSET+LENGTH>PLACE ..."
-            ),
-            Self::Mapping { path, error } => write!(f, "mapping of {path}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ReplicaFileError {}
 
 impl ReplicaFile {
     /// Creates a file without replicas.
@@ -113,8 +101,7 @@ impl ReplicaFile {
 impl PlannedReplica {
     /// Number of runs after which the saved time exceeds that of the copy; `None` if never.
     pub fn pays_after(&self) -> Option<u64> {
-        let gain = self.now_s - self.run_s;
-        (gain > 0.0).then(|| (self.copy_s / gain).ceil().max(1.0) as u64)
+        runs_to_pay(self.copy_s, self.now_s - self.run_s)
     }
 
     /// Sets the mapping.
@@ -158,26 +145,25 @@ fn parse<T: FromStr>(text: &str) -> Option<T> {
     text.trim().parse().ok()
 }
 
-fn extent(text: &str) -> Option<MappedExtent> {
-    let (start, rest) = text.split_once('+')?;
+/// Reads `FIRST+LENGTH>PLACE`.
+fn piece(text: &str) -> Option<[u64; 3]> {
+    let (first, rest) = text.split_once('+')?;
     let (len, at) = rest.split_once('>')?;
-    Some(MappedExtent { start: parse(start)?, len: parse(len)?, at: parse(at)? })
+    Some([parse(first)?, parse(len)?, parse(at)?])
+}
+
+fn extent(text: &str) -> Option<MappedExtent> {
+    piece(text).map(|[start, len, at]| MappedExtent { start, len, at })
 }
 
 fn grid(text: &str) -> Option<(Grid, Vec<Slot>)> {
     let mut words = text.split_whitespace();
     let (start, rest) = words.next()?.split_once('/')?;
     let (period, count) = rest.split_once('*')?;
-    let slots = words.map(extent).collect::<Option<Vec<_>>>()?;
-    let slots: Vec<Slot> = slots
-        .iter()
-        .map(|MappedExtent { start, len, at }| Slot { offset: *start, len: *len, at: *at })
-        .collect();
-    let slots_count = u32::try_from(slots.len()).ok()?;
-    Some((
-        Grid { start: parse(start)?, period: parse(period)?, count: parse(count)?, slots: slots_count },
-        slots,
-    ))
+    let slot = |word| piece(word).map(|[offset, len, at]| Slot { offset, len, at });
+    let slots = words.map(slot).collect::<Option<Vec<_>>>()?;
+    let number = u32::try_from(slots.len()).ok()?;
+    Some((Grid { start: parse(start)?, period: parse(period)?, count: parse(count)?, slots: number }, slots))
 }
 
 impl Arrangement {

@@ -351,7 +351,7 @@ impl Sync {
             if done.copied > 0 {
                 outln!("{}: copied {} to the file", entry.path, human_bytes(done.copied));
             }
-            if done.phase == Phase::Valid && done.copied > 0 {
+            if done.info.phase == Phase::Valid && done.copied > 0 {
                 return Ok(0);
             }
             fill(&place, entry.open()?, &entry.path, self.rate)?;

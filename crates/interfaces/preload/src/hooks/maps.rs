@@ -31,8 +31,8 @@ hook! { [mmap, mmap64]
     }
 } }
 
-/// Whether the kernel maps a file of the host: not if the program may change it through the mapping, because delegates and
-/// replicas would not see that, and not if bytes of it are in a replica. Delegates first write what they hold.
+/// Whether the kernel maps a file of the host. It does not if the program may change the file through the mapping, because
+/// delegates and replicas would not see that, nor if bytes are in a replica. Delegates first write what they hold.
 fn is_for_kernel(fd: c_int, protection: c_int, flags: c_int) -> bool {
     let may_change = flags & libc::MAP_TYPE != libc::MAP_PRIVATE && protection & libc::PROT_WRITE != 0;
     if may_change || table::is_weft(fd) {

@@ -11,9 +11,9 @@
 //! | `queries` | those that return or change the size of a file by its path |
 //! | `replicas` | which files have replicas |
 //!
-//! A file with a replica is known by its device and inode number. A file belongs to a directory if it is a regular file on the same device, and the kernel's path of its descriptor
-//! lies below. Links and relative paths therefore need no treatment. The check of a foreign file costs one or two system
-//! calls and allocates nothing.
+//! A file with a replica is known by its device and inode number. A file belongs to a directory if it is a regular file
+//! on the same device, and the kernel's path of its descriptor lies below. Links and relative paths therefore need no
+//! treatment. The check of a foreign file costs one or two system calls and allocates nothing.
 
 mod opening;
 mod queries;

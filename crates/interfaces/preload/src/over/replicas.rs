@@ -6,7 +6,9 @@ use crate::{config, placeholder, sys};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use weft_client::replicas::{Begun, MaybeReplicated, Origin, Replica, Usage, list_replicas, read_info};
+use weft_client::replicas::{
+    Begun, MaybeReplicated, Origin, Replica, Usage, list_replicas, replicated_inode,
+};
 use weft_client::{FileHandle, HostFile};
 use weft_config::replicas::{RANK_COUNT_VARIABLES, REPLICAS_FOLDER, REPLICAS_VARIABLE};
 use weft_env::Env;
@@ -39,20 +41,12 @@ pub fn replicated() -> Vec<Replicated> {
         let text = sys::c(place.as_os_str().as_bytes());
         // Directories of others, or removed ones, have no replicas for this process.
         let Ok(stat) = sys::fstatat(libc::AT_FDCWD, &text, 0) else { continue };
-        let env = RealEnv::new();
-        let Ok(dir) = block_on(env.dir(&place)) else { continue };
+        let Ok(dir) = block_on(RealEnv::new().dir(&place)) else { continue };
         let Ok(ids) = block_on(list_replicas::<RealEnv>(&dir)) else { continue };
-        for id in ids {
-            match block_on(read_info::<RealEnv>(&dir, &place.to_string_lossy(), &id)) {
-                Ok(info) => found.push(Replicated {
-                    device: stat.st_dev,
-                    inode: info.original.inode,
-                    place: place.clone(),
-                    id,
-                }),
-                Err(error) => sys::complain(&error.to_string()),
-            }
-        }
+        let here = ids.into_iter().filter_map(|id| {
+            Some(Replicated { device: stat.st_dev, inode: replicated_inode(&id)?, place: place.clone(), id })
+        });
+        found.extend(here);
     }
     found
 }
@@ -100,8 +94,7 @@ async fn begin(
         // SAFETY: just opened, and owned by nobody else.
         Ok(env.file(unsafe { OwnedFd::from_raw_fd(fd) }))
     };
-    let path = descriptor.id.path.clone();
-    let origin = Origin { file, path, writable: Box::new(writable) };
+    let origin = Origin { file, writable: Box::new(writable) };
     // A process without a launcher is one of one.
     Usage::begin(replica, origin, ranks().or(Some(1))).await
 }

@@ -8,7 +8,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_client::replicas::{
-    Identity, Origin, Replica, ReplicaInfo, Unpaced, Usage, list_replicas, read_info,
+    Identity, Origin, Replica, ReplicaInfo, Unpaced, Usage, is_written, list_replicas, read_info, replica_id,
+    replicated_inode,
 };
 use weft_config::replicas::{REPLICAS_FOLDER, list_replica_directory, replica_directories, replica_list};
 use weft_core::replicas::{DirtyRegions, Mapping};
@@ -56,12 +57,29 @@ impl Catalog {
 
     /// Returns all replicas. Directories that are gone have none.
     pub fn entries(&self) -> Result<Vec<Entry>, Failure> {
+        self.entries_if(|_, _| Ok(true))
+    }
+
+    /// Returns the replicas that were written since they were synchronized. Mappings of others are not read.
+    fn written(&self) -> Result<Vec<Entry>, Failure> {
+        self.entries_if(|place, id| {
+            block_on(is_written::<RealEnv>(&place.dir()?, id))
+                .map_err(|error| Failure::new(place.shown(), error))
+        })
+    }
+
+    fn entries_if(
+        &self,
+        is_wanted: impl Fn(&Place, &str) -> Result<bool, Failure>,
+    ) -> Result<Vec<Entry>, Failure> {
         let mut entries = Vec::new();
         for directory in &self.directories {
             let place = Place::of_directory(directory);
             for id in place.list()? {
-                match Entry::read(&place, &id) {
-                    Ok(entry) => entries.push(entry),
+                match is_wanted(&place, &id)
+                    .and_then(|wanted| wanted.then(|| Entry::read(&place, &id)).transpose())
+                {
+                    Ok(entry) => entries.extend(entry),
                     Err(failure) => errln!("{failure}"),
                 }
             }
@@ -97,8 +115,8 @@ impl Catalog {
 
 /// Synchronizes the replicas of a user that nobody uses, and says what it cannot do.
 pub fn synchronize_all() {
-    let Ok(entries) = Catalog::of_user().and_then(|catalog| catalog.entries()) else { return };
-    for entry in entries.iter().filter(|entry| entry.written && !entry.in_use) {
+    let Ok(entries) = Catalog::of_user().and_then(|catalog| catalog.written()) else { return };
+    for entry in entries.iter().filter(|entry| !entry.in_use) {
         let Some(place) = entry.original() else { continue };
         let done = entry.open().and_then(|replica| {
             block_on(Usage::synchronize(replica, place.origin()?, false, &mut Unpaced)).map_err(Failure::said)
@@ -159,8 +177,7 @@ impl Place {
 
     /// Name of the file's replica.
     pub fn id(&self) -> String {
-        let inode = self.file.as_ref().map_or(0, |(_, meta)| meta.ino());
-        format!("{inode:x}")
+        replica_id(self.file.as_ref().map_or(0, |(_, meta)| meta.ino()))
     }
 
     fn device(&self) -> Option<u64> {
@@ -243,7 +260,7 @@ impl Place {
             let file = std::fs::OpenOptions::new().read(true).write(true).open(own)?;
             Ok(RealEnv::new().file(file.into()))
         };
-        Ok(Origin { file, path: path.as_os_str().as_bytes().to_vec(), writable: Box::new(writable) })
+        Ok(Origin { file, writable: Box::new(writable) })
     }
 
     /// Attributes of the file.
@@ -379,7 +396,7 @@ impl Entry {
 
     /// Returns the original if it was renamed within its directory.
     fn renamed(&self) -> Option<Place> {
-        let inode = u64::from_str_radix(&self.id, 16).ok()?;
+        let inode = replicated_inode(&self.id)?;
         let entries = std::fs::read_dir(self.place.directory()).ok()?;
         let found = entries.flatten().find(|entry| {
             use std::os::unix::fs::DirEntryExt;
