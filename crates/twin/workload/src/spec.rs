@@ -12,6 +12,7 @@ use crate::mpi_md_test::MpiMdTest;
 use crate::op::Workload;
 use crate::s3d_io::S3dIo;
 use crate::sandia::Sandia;
+use crate::segments::Segments;
 use crate::server_span::ServerSpan;
 use crate::tile_io::MpiTileIo;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,8 @@ pub enum WorkloadSpec {
     ServerSpan(ServerSpan),
     /// Requests with the statistics of traced applications.
     Sandia(Sandia),
+    /// Segments of one file, each with a pattern of its own.
+    Segments(Segments),
     /// Files created, inspected and removed by each rank.
     Mdtest(Mdtest),
     /// Files created, opened, resized and removed by collective calls.
@@ -60,6 +63,7 @@ impl WorkloadSpec {
             Self::S3dIo(S3dIo::default()),
             Self::ServerSpan(ServerSpan::default()),
             Self::Sandia(Sandia::default()),
+            Self::Segments(Segments::default()),
             Self::Mdtest(Mdtest::default()),
             Self::MpiMdTest(MpiMdTest::default()),
             Self::Mix(Mix::default()),
@@ -83,6 +87,7 @@ impl WorkloadSpec {
             Self::S3dIo(_) => "s3d-io",
             Self::ServerSpan(_) => "server-span",
             Self::Sandia(_) => "sandia",
+            Self::Segments(_) => "segments",
             Self::Mdtest(_) => "mdtest",
             Self::MpiMdTest(_) => "mpi-md-test",
             Self::Mix(_) => "mix",
@@ -101,6 +106,7 @@ impl WorkloadSpec {
             Self::S3dIo(spec) => Some(&mut spec.ranks),
             Self::ServerSpan(spec) => Some(&mut spec.ranks),
             Self::Sandia(spec) => Some(&mut spec.ranks),
+            Self::Segments(spec) => Some(&mut spec.ranks),
             Self::Mdtest(spec) => Some(&mut spec.ranks),
             Self::MpiMdTest(spec) => Some(&mut spec.ranks),
             Self::Mix(_) => None,
@@ -136,6 +142,7 @@ impl WorkloadSpec {
             Self::S3dIo(spec) => Box::new(spec.build()?),
             Self::ServerSpan(spec) => Box::new(spec.build()?),
             Self::Sandia(spec) => Box::new(spec.build()?),
+            Self::Segments(spec) => Box::new(spec.build()?),
             Self::Mdtest(spec) => Box::new(spec.build()?),
             Self::MpiMdTest(spec) => Box::new(spec.build()?),
             Self::Mix(spec) => Box::new(spec.build()?),
