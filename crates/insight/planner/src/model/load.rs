@@ -20,8 +20,9 @@ pub struct Load {
     pub(super) transfers: usize,
     /// Requests of the trace that each request here stands for.
     pub(super) scale: f64,
-    /// Whether most bytes are read at random and almost nothing is written.
-    pub(super) random_reads: bool,
+    /// Whether disk heads serve the reads, where the figures have them: if most bytes are read at random and almost
+    /// nothing is written.
+    pub(super) reads_by_head: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,7 @@ impl Load {
         Self::with(requests, &since, scale, random_reads(requests))
     }
 
-    fn with(requests: &[Request], since: &[Option<u64>], scale: f64, random_reads: bool) -> Self {
+    fn with(requests: &[Request], since: &[Option<u64>], scale: f64, reads_by_head: bool) -> Self {
         // Ranks keep their order, because neighbors share a node.
         let numbers: BTreeSet<u32> = requests.iter().map(|request| request.rank).collect();
         let numbers: BTreeMap<u32, u32> = numbers.into_iter().zip(0..).collect();
@@ -77,13 +78,29 @@ impl Load {
                 reuse_distance: *since,
             });
         }
-        Self { requests: load_requests, ranks, epochs, transfers: transfers(requests), scale, random_reads }
+        Self { requests: load_requests, ranks, epochs, transfers: transfers(requests), scale, reads_by_head }
     }
 
     /// Subsamples to about `max` requests, with the same windows of every rank.
     #[must_use]
     pub fn subsample(&self, max: usize) -> Self {
         const WINDOW: usize = 16;
+        self.subsample_windows(max, WINDOW)
+    }
+
+    /// Subsamples to about `max` requests, with a few long windows of every rank, or the first requests of every rank if
+    /// heads serve the reads. Sequential streams are then interrupted seldom or never: an interruption ends read-ahead,
+    /// and two streams in one datafile may not find back to it.
+    #[must_use]
+    pub(crate) fn subsample_long(&self, max: usize) -> Self {
+        const WINDOWS: usize = 4;
+        const WINDOW_MIN: usize = 16;
+        let windows = if self.reads_by_head { 1 } else { WINDOWS };
+        let each = max / self.ranks.len().max(1);
+        self.subsample_windows(max, (each / windows).max(WINDOW_MIN))
+    }
+
+    fn subsample_windows(&self, max: usize, window: usize) -> Self {
         let every = self.requests.len().div_ceil(max.max(1)).max(1);
         if every == 1 {
             return self.clone();
@@ -91,14 +108,28 @@ impl Load {
         let mut keep = vec![false; self.requests.len()];
         for rank in &self.ranks {
             for (number, &index) in rank.iter().enumerate() {
-                keep[index as usize] = (number / WINDOW).is_multiple_of(every);
+                keep[index as usize] = (number / window).is_multiple_of(every);
             }
         }
         let kept = self.requests.iter().zip(&keep).filter(|(_, keep)| **keep);
         let (requests, since): (Vec<Request>, Vec<Option<u64>>) =
             kept.map(|(kept, _)| (kept.request, kept.reuse_distance)).unzip();
         let all = self.scale * self.transfers as f64;
-        Self::with(&requests, &since, all / transfers(&requests) as f64, self.random_reads)
+        Self::with(&requests, &since, all / transfers(&requests) as f64, self.reads_by_head)
+    }
+
+    /// Lets disk heads serve the reads also if they are in order, unless more than a little is written. Loads with the
+    /// requests of the same program in different orders are then judged by the same model.
+    #[must_use]
+    pub(crate) fn with_reads_by_head(mut self) -> Self {
+        let moved = |direction| {
+            let requests = self.requests.iter().map(|one| &one.request);
+            let of = requests.filter(|request| !request.is_sync() && request.direction == direction);
+            of.map(|request| request.len).fold(0, u64::saturating_add)
+        };
+        let (read, written) = (moved(Direction::Read), moved(Direction::Write));
+        self.reads_by_head = read > 0 && written <= read / WRITE_FRACTION_DIVISOR;
+        self
     }
 
     /// Numbers of the files that are accessed.

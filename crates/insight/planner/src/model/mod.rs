@@ -19,7 +19,7 @@
 //! | device, request continues one of the last 64 streams | FIFO | `streams` |
 //! | device, any other request | FIFO | `random` at the current queue depth |
 //! | parallel device, instead of the two above | FIFO | `random` at the greatest depth; latency as alone |
-//! | disk head, random reads only (module `head`) | next reached first | seek, rotation, transfer |
+//! | disk head, random reads, and all reads of replicas (module `head`) | next reached first | seek, rotation, transfer |
 //! | page cache, reads | none | 0 if fewer bytes than `memory` passed the target since |
 //! | page cache, writes (module `write_back`) | ascending offset | 0 until `behind` bytes are dirty |
 //!
@@ -83,7 +83,7 @@ const THINK_TIME_RUNS: usize = 4;
 ///   cannot win by resonance alone.
 pub fn run_averaged(figures: &Figures, load: &Load, placement: &ClassPlacement) -> Outcome {
     let mut outcome = run(figures, load, &[placement]);
-    let heads = load.random_reads && figures.classes.iter().any(|class| class.read.head.is_some());
+    let heads = load.reads_by_head && figures.classes.iter().any(|class| class.read.head.is_some());
     let rotation_factors = match heads {
         true => &ROTATION_FACTORS[..],
         false if figures.call_us > 0.0 => &[1.0; THINK_TIME_RUNS],

@@ -363,8 +363,8 @@ impl<'a> Run<'a> {
         target.moved_bytes += local.len as f64;
         self.moved_bytes += local.len as f64;
         if direction == Direction::Read {
-            // Lines already cover sequential reads, and the head model has no writes between reads.
-            let by_head = !is_cached && !is_parallel && self.load.random_reads;
+            // The head model has no writes between reads.
+            let by_head = !is_cached && !is_parallel && self.load.reads_by_head;
             if let Some(head) = self.heads[target.class].as_ref().filter(|_| by_head) {
                 let is_again = load_request.reuse_distance.is_some();
                 let waits = target.queue_read(now, (rank, place as u32), local, is_again, service, head);

@@ -310,7 +310,7 @@ fn read_at(figures: &Figures, places: &[u64]) -> f64 {
 
 /// Seconds under the head model, even for sequential requests.
 fn by_head(figures: &Figures, requests: &[(u32, u64, u64)]) -> f64 {
-    let load = Load { random_reads: true, ..load(requests) };
+    let load = Load { reads_by_head: true, ..load(requests) };
     run(figures, &load, &[&ClassPlacement::whole(vec![1 << 30, 0])]).seconds
 }
 
@@ -410,7 +410,7 @@ fn datafiles_lie_next_to_each_other() {
     let placement = ClassPlacement::two(vec![100 * piece, 0], 100 * piece, vec![1 << 40, 0]);
     let seconds_after = |place: u64| {
         let load = load(&[(0, 0, piece), (0, (100 + place) * piece, piece)]);
-        run(&figures, &Load { random_reads: true, ..load }, &[&placement]).seconds
+        run(&figures, &Load { reads_by_head: true, ..load }, &[&placement]).seconds
     };
     // Five pieces after the head's position: time enough for a short seek, but not for one as long as a long datafile.
     let turns = 15_625;
@@ -440,8 +440,8 @@ fn reads_that_jump_are_served_by_the_head_and_others_by_lines() {
     let served = |requests: &[(u32, u64, u64)]| {
         let load = load(requests);
         let seconds = |figures| run(figures, &load, &[&ClassPlacement::whole(vec![1 << 30, 0])]).seconds;
-        assert!(load.random_reads || seconds(&figures) == seconds(&lines), "{requests:?}");
-        load.random_reads && seconds(&figures) != seconds(&lines)
+        assert!(load.reads_by_head || seconds(&figures) == seconds(&lines), "{requests:?}");
+        load.reads_by_head && seconds(&figures) != seconds(&lines)
     };
     let of = |requests: u64, place: &dyn Fn(u64) -> (u32, u64)| -> Vec<(u32, u64, u64)> {
         let one = |(rank, place)| (rank, place * 64 * KIB, 64 * KIB);
@@ -459,7 +459,42 @@ fn reads_that_jump_are_served_by_the_head_and_others_by_lines() {
     let mixed = |every: u64| -> Vec<Request> {
         (0..64).map(|n| if n % every == 0 { write(n) } else { read(n) }).collect()
     };
-    assert!(!Load::from(&mixed(4), 64).random_reads && Load::from(&mixed(16), 64).random_reads);
+    assert!(!Load::from(&mixed(4), 64).reads_by_head && Load::from(&mixed(16), 64).reads_by_head);
+}
+
+#[test]
+fn reads_in_order_are_served_by_the_head_where_it_is_asked_for() {
+    let figures = disk_with_head(256 * KIB, 0);
+    let mut lines = figures.clone();
+    lines.classes[0].read.head = None;
+    let streams: Vec<_> =
+        (0..256u64).map(|n| ((n % 4) as u32, (n % 4 * 1000 + n / 4) * 64 * KIB, 64 * KIB)).collect();
+    let load = load(&streams).with_reads_by_head();
+    let seconds = |figures| run(figures, &load, &[&ClassPlacement::whole(vec![1 << 30, 0])]).seconds;
+    assert!(load.reads_by_head && seconds(&figures) != seconds(&lines));
+    assert!(load.subsample_long(16).reads_by_head);
+    let write = |n: u64| Request::new(0, 0, Direction::Write, n << 20, 64 * KIB, (n * 10, n * 10 + 5));
+    let writes: Vec<Request> = (0..16).map(write).collect();
+    assert!(!Load::from(&writes, 16).with_reads_by_head().reads_by_head);
+}
+
+#[test]
+fn long_windows_interrupt_streams_seldom() {
+    let requests: Vec<_> =
+        (0..8192u64).map(|n| ((n % 2) as u32, (n % 2 * 10_000 + n / 2) * 4 * KIB, 4 * KIB)).collect();
+    let load = load(&requests);
+    let jumps = |load: &Load| {
+        let offset = |index: &u32| load.requests[*index as usize].request.offset;
+        let of = |rank: &Vec<u32>| {
+            rank.windows(2).filter(|two| offset(&two[1]) != offset(&two[0]) + 4 * KIB).count()
+        };
+        load.ranks.iter().map(of).sum::<usize>()
+    };
+    let (short, long) = (load.subsample(1024), load.subsample_long(1024));
+    assert_eq!((short.requests(), long.requests()), (1024, 1024));
+    assert_eq!((jumps(&short), jumps(&long)), (62, 6));
+    let by_head = load.with_reads_by_head().subsample_long(1024);
+    assert_eq!((by_head.requests(), jumps(&by_head)), (1024, 0));
 }
 
 #[test]
@@ -470,7 +505,7 @@ fn averaging_varies_think_times_and_rotation() {
     let requests: Vec<_> = (0..64u64).map(|n| ((n % 8) as u32, n * 7 % 64 * 64 * KIB, 64 * KIB)).collect();
     let in_order: Vec<_> = (0..64u64).map(|n| (0, n * 64 * KIB, 64 * KIB)).collect();
     let (turns, ordered) = (load(&requests), load(&in_order));
-    assert!(turns.random_reads && !ordered.random_reads);
+    assert!(turns.reads_by_head && !ordered.reads_by_head);
     let once = |figures: &Figures, load: &Load| run(figures, load, &[&placement]);
     assert_eq!(run_averaged(&figures, &ordered, &placement), once(&figures, &ordered));
     // With a head, slightly slower and faster rotations do.

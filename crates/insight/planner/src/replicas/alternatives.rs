@@ -145,7 +145,8 @@ impl Pattern<'_> {
         let transfers = self.requests.iter().filter(|request| !request.is_sync()).count();
         let load = |requests: &[Request]| {
             let all = requests.iter().filter(|request| !request.is_sync()).count();
-            Load::from(requests, all as u64).subsample(REQUESTS_MAX * all.max(1) / transfers.max(1))
+            let load = Load::from(requests, all as u64).with_reads_by_head();
+            load.subsample_long(REQUESTS_MAX * all.max(1) / transfers.max(1))
         };
         let now = load(self.requests);
         let leave = Alternative {

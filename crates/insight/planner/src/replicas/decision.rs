@@ -149,6 +149,30 @@ pub fn decide(
     originals: &[ClassPlacement],
     options: &Options,
 ) -> Result<ReplicaPlan, FiguresError> {
+    decide_by(traced, figures, originals, options, true)
+}
+
+/// Like [`decide`], but `best` compares the runs alone: copying written bytes back to the file takes no time. The lab
+/// measures runs without that copy.
+///
+/// # Errors
+/// Invalid figures.
+pub fn decide_without_copy_back(
+    traced: &TraceSummary,
+    figures: &Figures,
+    originals: &[ClassPlacement],
+    options: &Options,
+) -> Result<ReplicaPlan, FiguresError> {
+    decide_by(traced, figures, originals, options, false)
+}
+
+fn decide_by(
+    traced: &TraceSummary,
+    figures: &Figures,
+    originals: &[ClassPlacement],
+    options: &Options,
+    copy_back: bool,
+) -> Result<ReplicaPlan, FiguresError> {
     figures.check()?;
     let capacities: Vec<u64> = figures.classes.iter().map(Class::capacity).collect();
     let mut decisions = Vec::new();
@@ -174,7 +198,10 @@ pub fn decide(
         let arrangement = Arrangement::of(&requests);
         let original = &originals[number];
         let pattern = Pattern { figures, group, requests: &requests, original, arrangement: &arrangement };
-        let (alternatives, paper) = pattern.judged(&capacities, options.parts_max);
+        let (mut alternatives, paper) = pattern.judged(&capacities, options.parts_max);
+        if !copy_back {
+            alternatives.iter_mut().for_each(|alternative| alternative.sync_s = 0.0);
+        }
         decisions.push(Decision {
             group: number,
             alternatives,

@@ -26,5 +26,7 @@ mod tests;
 pub use alternatives::{Alternative, Kind};
 pub use arrangement::{Arrangement, Object};
 pub use cost::{PaperBenefit, Server};
-pub use decision::{Decision, Options, Policy, ReplicaPlan, chosen_by_benefit, decide};
+pub use decision::{
+    Decision, Options, Policy, ReplicaPlan, chosen_by_benefit, decide, decide_without_copy_back,
+};
 pub use file::{PlannedReplica, ReplicaFile, ReplicaFileError};

@@ -112,6 +112,18 @@ fn written_replicas_pay_for_their_copy_back() {
     }
 }
 
+#[test]
+fn runs_alone_are_compared_without_the_copy_back() {
+    let figures = disks();
+    let written =
+        traced(Operation::Write, 8, 61, 16 * KIB, |rank, n| (shuffled(n, 61) * 8 + rank) * 16 * KIB);
+    let with = decided(&written, &figures, Policy::Best, u64::MAX);
+    let alone = decide_without_copy_back(&written, &figures, &striped(&figures), &Options::default());
+    let alone = &alone.expect("valid figures").decisions[0];
+    assert!(alone.alternatives.iter().all(|alternative| alternative.sync_s == 0.0));
+    assert!(alone.chosen_s() <= with.decisions[0].chosen_s());
+}
+
 /// `best` is at most 2 % slower than the best of the other policies, over patterns, request lengths and directions.
 #[test]
 fn best_is_never_much_worse_than_another_policy() {
