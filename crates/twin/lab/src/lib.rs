@@ -6,6 +6,8 @@
 //! run         points, several at once     spread    means over several seeds
 //! measure     values of a run             rows      values beside baseline and paper
 //! claim       the paper's shape           planned   layouts by planners; judge: planners compared on the twin
+//!                                                   judge_replicas: the same for replicas
+//! lookup      requests looked up in an empty mapping
 //! folder      stored results              table     for terminals      report    one HTML page
 //! fidelity    the twin beside runs in real time
 //! ```
@@ -17,6 +19,8 @@ pub mod fidelity;
 pub mod folder;
 pub mod formula;
 pub mod judge;
+pub mod judge_replicas;
+pub mod lookup;
 pub mod measure;
 pub mod plan;
 pub mod planned;

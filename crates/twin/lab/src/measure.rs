@@ -47,6 +47,13 @@ pub fn values(measure: &Measure, seen: &Observation) -> Result<Vec<Value>, Strin
             Some(bytes) => one(bytes as f64 / 1e6),
             None => Err("there are no delegates".into()),
         },
+        Measure::DiskTime => disk_time(seen),
+        Measure::MappingSpace => match seen.replica {
+            Some(replica) if replica.bytes > 0 => {
+                one(100.0 * replica.mapping_bytes as f64 / replica.bytes as f64)
+            }
+            _ => Err("there is no replica".into()),
+        },
         Measure::BlockSizes { least } => block_sizes(seen, *least),
     }
 }
@@ -85,6 +92,18 @@ fn seconds(time: Nanos) -> Result<f64, String> {
     if time.0 == 0 { Err("it took no time".into()) } else { Ok(time.0 as f64 / 1e9) }
 }
 
+/// Returns the time during which the disks of each data server were not idle.
+fn disk_time(seen: &Observation) -> Result<Vec<Value>, String> {
+    let mut busy: BTreeMap<u32, u64> = BTreeMap::new();
+    for disk in seen.disks.iter().filter(|disk| disk.is_data) {
+        *busy.entry(disk.server).or_default() += disk.counters.busy.0;
+    }
+    if busy.is_empty() {
+        return Err("there is no data server".into());
+    }
+    Ok((0..).zip(busy.values()).map(|(n, ns)| (Some(X::Name(format!("S{n}"))), *ns as f64 / 1e9)).collect())
+}
+
 /// Returns shares by request size in KiB, as in the papers. Halves are sectors.
 fn block_sizes(seen: &Observation, least: f64) -> Result<Vec<Value>, String> {
     let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
@@ -105,7 +124,7 @@ fn block_sizes(seen: &Observation, least: f64) -> Result<Vec<Value>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::{Disk, Ssd};
+    use crate::world::{Disk, Replica, Ssd};
     use weft_env::device::DeviceCounters;
 
     fn seen() -> Observation {
@@ -113,7 +132,8 @@ mod tests {
             block_sizes: sizes.iter().copied().collect(),
             ..Default::default()
         };
-        let disk = |is_data, counters| Disk { name: "d".into(), is_data, counters };
+        let disk = |server, is_data, counters| Disk { name: "d".into(), server, is_data, counters };
+        let busy = |ms: u64, counters| DeviceCounters { busy: Nanos(ms * 1_000_000), ..counters };
         let phase = |name: &str, ms: u64, kinds: &[(&str, u64, u64)]| Phase {
             name: name.into(),
             elapsed: Nanos(ms * 1_000_000),
@@ -132,12 +152,13 @@ mod tests {
                 phase("write", 1000, &[("write", 250, 20_000_000)]),
             ],
             disks: vec![
-                disk(true, sizes(&[(65_536, 60), (1024, 1)])),
-                disk(true, sizes(&[(65_536, 20), (512, 19)])),
-                disk(false, sizes(&[(4096, 1000)])),
+                disk(1, true, busy(700, sizes(&[(65_536, 60), (1024, 1)]))),
+                disk(2, true, busy(400, sizes(&[(65_536, 20), (512, 19)]))),
+                disk(0, false, busy(900, sizes(&[(4096, 1000)]))),
             ],
             ssd: Some(Ssd { written: 2_000_000, read: 1_000_000, written_back: 7, ..Ssd::default() }),
             delegate_memory: Some(3_000_000),
+            replica: Some(Replica { bytes: 4_000_000, mapping_bytes: 24_000 }),
             ranks: 4,
             drain: Nanos(250_000_000),
             ..Default::default()
@@ -160,9 +181,12 @@ mod tests {
             (Measure::IoTime, 0.3),
             (Measure::SsdShare, 10.0),
             (Measure::DelegateMemory, 3.0),
+            (Measure::MappingSpace, 0.6),
         ] {
             assert_eq!(values(&measure, &seen()), Ok(vec![(None, expected)]), "{measure:?}");
         }
+        let times = [("S0", 0.7), ("S1", 0.4)].map(|(name, s)| (Some(X::Name(name.into())), s));
+        assert_eq!(values(&Measure::DiskTime, &seen()), Ok(times.to_vec()));
         let shares = vec![(Some(X::Number(0.5)), 19.0), (Some(X::Number(64.0)), 80.0)];
         assert_eq!(values(&Measure::BlockSizes { least: 1.5 }, &seen()), Ok(shares));
     }
@@ -172,6 +196,8 @@ mod tests {
         let error = values(&Measure::Bandwidth { phase: Some("none".into()) }, &seen()).unwrap_err();
         assert_eq!(error, "there is no phase `none`, only: read, write");
         assert!(values(&Measure::RunTime { phase: None }, &Observation::default()).is_err());
-        assert!(values(&Measure::BlockSizes { least: 1.0 }, &Observation::default()).is_err());
+        for measure in [Measure::BlockSizes { least: 1.0 }, Measure::DiskTime, Measure::MappingSpace] {
+            assert!(values(&measure, &Observation::default()).is_err(), "{measure:?}");
+        }
     }
 }

@@ -6,12 +6,18 @@
 //! `fixed` the layouts with one stripe size.
 //!
 //! `replicas = "ceda"` decides by this policy whether the requests go to a replica of their file, to a moved file, or to
-//! the file in the cluster's layout.
+//! the file in the cluster's layout. `copy_back = false` decides without the time to copy written bytes back to the file,
+//! which is not a part of the run.
+//!
+//! `lookup_ns = 100` looks every request up in a mapping without entries, which takes this time.
 
 use crate::experiment::Runs;
+use crate::lookup::LookedUpWorkload;
+use crate::world::Replica;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
+use weft_core::Nanos;
 use weft_estimate::{
     RedirectedWorkload, SearchResult, SearchSpace, Trials, layout_spec, of_twin, summarize_workload,
     summarize_workload_within,
@@ -19,7 +25,7 @@ use weft_estimate::{
 use weft_planner::figures::Class;
 use weft_planner::model::{Load, run};
 use weft_planner::plan::Options;
-use weft_planner::replicas::{self, Arrangement, Kind, Policy};
+use weft_planner::replicas::{self, Alternative, Arrangement, Decision, Kind, Policy};
 use weft_planner::{ClassPlacement, Figures, FileGroup, Limits, Planner, TraceSummary, plan};
 use weft_twin::ClusterSpec;
 use weft_workload::{Size, Workload};
@@ -37,6 +43,11 @@ pub struct PlanSpec {
     planner: Option<LayoutSource>,
     /// The policy by which the file is replicated.
     replicas: Option<Policy>,
+    /// Whether the time to copy written bytes back to the file counts for the decision. Default: yes.
+    #[serde(default = "yes")]
+    copy_back: bool,
+    /// Time of a lookup in a mapping without entries, nanoseconds. By default nothing is looked up.
+    lookup_ns: Option<u64>,
     /// Capacity of each target by class.
     #[serde(default, alias = "rooms")]
     capacities: BTreeMap<String, Size>,
@@ -47,6 +58,10 @@ pub struct PlanSpec {
 
 const fn one() -> u64 {
     1
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// Source of a layout.
@@ -183,7 +198,7 @@ impl PlanSpec {
     }
 
     /// Decides whether the requests go to a replica, and sets the cluster's layout to that of the replica or of the moved
-    /// file. Returns the redirected workload; `None` if the requests stay as they are.
+    /// file. Returns the redirected workload and the space of its replica; `None` if the requests stay as they are.
     ///
     /// # Errors
     /// Fails for several files, and for a layout with more than one stripe size.
@@ -191,8 +206,23 @@ impl PlanSpec {
         &self,
         cluster: &mut ClusterSpec,
         workload: &'a dyn Workload,
-    ) -> Result<Option<RedirectedWorkload<'a>>, String> {
+    ) -> Result<Option<(RedirectedWorkload<'a>, Replica)>, String> {
         let Some(policy) = self.replicas.filter(|policy| *policy != Policy::Off) else { return Ok(None) };
+        let (problem, decision) = self.decision(policy, cluster, workload)?;
+        let chosen = decision.alternative(decision.chosen).ok_or_else(|| decision.reason.clone())?;
+        carry_out(chosen, &decision.arrangement, &problem.figures, cluster, workload)
+    }
+
+    /// Judges all alternatives for the workload's file.
+    ///
+    /// # Errors
+    /// Fails for several files, and for a layout with more than one stripe size.
+    pub fn decision(
+        &self,
+        policy: Policy,
+        cluster: &ClusterSpec,
+        workload: &dyn Workload,
+    ) -> Result<(Problem, Decision), String> {
         let traced = summarize_workload_within(workload, &Limits { sample: REPLICATED_REQUESTS_MAX });
         let problem = self.problem_of(cluster, traced)?;
         if problem.group().files != 1 {
@@ -206,19 +236,40 @@ impl PlanSpec {
         }
         let original = ClassPlacement::whole(vec![layout.stripe_size.0; problem.figures.classes.len()]);
         let options = replicas::Options { policy, ..replicas::Options::default() };
-        let plan = replicas::decide(&problem.traced, &problem.figures, &[original], &options)
+        let decide = if self.copy_back { replicas::decide } else { replicas::decide_without_copy_back };
+        let plan = decide(&problem.traced, &problem.figures, &[original], &options)
             .map_err(|error| error.to_string())?;
         let decision = plan.decisions.into_iter().next().ok_or("the workload moves no bytes")?;
-        let Some(chosen) = decision.alternative(decision.chosen) else { return Err(decision.reason) };
-        if chosen.kind == Kind::Leave {
-            return Ok(None);
-        }
-        cluster.layout =
-            layout_spec(&chosen.placement, &problem.figures).map_err(|error| error.to_string())?;
-        if chosen.kind == Kind::Move {
-            return Ok(None);
-        }
-        let arrangement = Arrangement::of(&problem.traced.sample);
-        Ok(Some(RedirectedWorkload::new(workload, arrangement, chosen.starts.clone())))
+        Ok((problem, decision))
     }
+
+    /// Returns the workload with a lookup before each request, if the plan has one.
+    pub fn look_up<'a>(&self, workload: &'a dyn Workload) -> Option<LookedUpWorkload<'a>> {
+        self.lookup_ns.map(|ns| LookedUpWorkload::new(workload, Nanos(ns)))
+    }
+}
+
+/// Sets the cluster's layout to that of an alternative, and redirects the requests if it is a replica. Returns the
+/// redirected workload and the space of its replica; `None` if the requests stay as they are.
+///
+/// # Errors
+/// Fails for a layout that the cluster cannot have.
+pub fn carry_out<'a>(
+    chosen: &Alternative,
+    arrangement: &Arrangement,
+    figures: &Figures,
+    cluster: &mut ClusterSpec,
+    workload: &'a dyn Workload,
+) -> Result<Option<(RedirectedWorkload<'a>, Replica)>, String> {
+    if chosen.kind == Kind::Leave {
+        return Ok(None);
+    }
+    cluster.layout = layout_spec(&chosen.placement, figures).map_err(|error| error.to_string())?;
+    if !chosen.kind.is_replica() {
+        return Ok(None);
+    }
+    let file = arrangement.objects().first().map_or(0, |object| object.file);
+    let mapping = arrangement.mapping(file, &chosen.starts).map_err(|error| error.to_string())?;
+    let replica = Replica { bytes: arrangement.bytes(), mapping_bytes: mapping.encoded_len() as u64 };
+    Ok(Some((RedirectedWorkload::new(workload, arrangement.clone(), chosen.starts.clone()), replica)))
 }

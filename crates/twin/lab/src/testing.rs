@@ -2,7 +2,7 @@
 
 use crate::experiment::{Experiment, Runs};
 use crate::run::{Options, Outcome, run};
-use crate::world::{Disk, Kind, Observation, Phase, World};
+use crate::world::{Disk, Kind, Observation, Phase, Replica, World};
 use toml::Table;
 use weft_core::Nanos;
 use weft_env::device::DeviceCounters;
@@ -30,12 +30,13 @@ impl World for Flat {
             phases: ["read", "write", "create", "open", "resize", "delete", "spanning/read"]
                 .map(phase)
                 .to_vec(),
-            disks: vec![Disk { name: "data".into(), is_data: true, counters }],
+            disks: vec![Disk { name: "data".into(), server: 0, is_data: true, counters }],
             ssd: None,
             ranks: 4,
             event_hash: seed,
             requests: 1000,
             delegate_memory: Some(1_000_000),
+            replica: Some(Replica { bytes: 1_000_000, mapping_bytes: 1000 }),
             wall: std::time::Duration::from_millis(1),
         })
     }

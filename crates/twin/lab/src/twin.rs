@@ -22,20 +22,23 @@ impl World for Twin {
     fn run(&self, cluster: &Table, workload: &Table, runs: Runs, seed: u64) -> Result<Observation, String> {
         let (mut cluster, plan, workload) = read(cluster, workload)?;
         cluster.seed = seed;
-        let mut redirected = None;
+        let (mut redirected, mut looked_up) = (None, None);
         if let Some(plan) = plan {
             plan.apply(&mut cluster, &*workload, runs)?;
             redirected = plan.replicate(&mut cluster, &*workload)?;
+            looked_up = plan.look_up(&*workload);
         }
-        let workload: &dyn Workload = match &redirected {
-            Some(redirected) => redirected,
-            None => &*workload,
+        let replica = redirected.as_ref().map(|(_, replica)| *replica);
+        let workload: &dyn Workload = match (&redirected, &looked_up) {
+            (Some((redirected, _)), _) => redirected,
+            (None, Some(looked_up)) => looked_up,
+            (None, None) => &*workload,
         };
         let begin = Instant::now();
         let ranks = workload.ranks();
         let options = runs.options();
         let outcome = weft_twin::run_with(&cluster, workload, options).map_err(|error| error.to_string())?;
-        Ok(Observation { wall: begin.elapsed(), ranks, ..seen(outcome) })
+        Ok(Observation { wall: begin.elapsed(), ranks, replica, ..seen(outcome) })
     }
 }
 
@@ -60,6 +63,7 @@ fn parsed<T: DeserializeOwned>(what: &str, table: &Table) -> Result<T, String> {
 fn seen(outcome: Outcome) -> Observation {
     let disk = |device: weft_twin::DeviceOutcome| Disk {
         name: format!("server {} {} {}", device.server, device.class, device.profile),
+        server: device.server,
         is_data: device.role == DeviceRole::Target,
         counters: device.counters,
     };

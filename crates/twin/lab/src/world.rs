@@ -38,8 +38,19 @@ pub struct Observation {
     pub requests: u64,
     /// Most bytes of pages in the memory of one delegate. `None` without delegates.
     pub delegate_memory: Option<u64>,
+    /// The replica that the requests went to. `None` without one.
+    pub replica: Option<Replica>,
     /// Duration of the run on the host.
     pub wall: Duration,
+}
+
+/// Space of a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Replica {
+    /// Bytes of the file that are in the replica.
+    pub bytes: u64,
+    /// Bytes of the mapping from the file to the replica.
+    pub mapping_bytes: u64,
 }
 
 /// A phase of a run.
@@ -69,6 +80,8 @@ pub struct Kind {
 pub struct Disk {
     /// Server, class and profile.
     pub name: String,
+    /// Number of its server.
+    pub server: u32,
     /// Whether it belongs to a target, not to metadata.
     pub is_data: bool,
     /// Requests that reached it.

@@ -210,6 +210,10 @@ pub enum Measure {
     SsdShare,
     /// Most megabytes (10^6) of pages in the memory of one delegate.
     DelegateMemory,
+    /// Seconds during which the disks of each data server were not idle. The places are `S0`, `S1` and so on.
+    DiskTime,
+    /// Bytes of the mapping to the replica, in per cent of the replica's bytes.
+    MappingSpace,
     /// Share of each request size among all requests that reached the disks, in per cent.
     BlockSizes {
         /// Minimum share in per cent of a size that is reported.
@@ -229,9 +233,9 @@ impl Measure {
             Self::Bandwidth { .. } => "MB/s",
             Self::DelegateMemory => "MB",
             Self::Rate { .. } => "1/s",
-            Self::RunTime { .. } | Self::IoTime => "s",
+            Self::RunTime { .. } | Self::IoTime | Self::DiskTime => "s",
             Self::MeanLatency { .. } => "ms",
-            Self::BlockSizes { .. } | Self::SsdShare => "%",
+            Self::BlockSizes { .. } | Self::SsdShare | Self::MappingSpace => "%",
         }
     }
 }
