@@ -6,12 +6,36 @@ use weft_client::Result;
 use weft_client::replicas::Pace;
 use weft_core::ByteLen;
 
+/// A limit in bytes per second since its creation.
+pub struct RateLimit {
+    rate: ByteLen,
+    begin: Instant,
+    copied: u64,
+}
+
+impl RateLimit {
+    /// Begins with no bytes.
+    pub fn new(rate: ByteLen) -> Self {
+        Self { rate, begin: Instant::now(), copied: 0 }
+    }
+
+    /// Bytes per second.
+    pub fn rate(&self) -> ByteLen {
+        self.rate
+    }
+
+    /// Returns the pause that is due after `bytes` more were copied.
+    pub fn pause_after(&mut self, bytes: u64) -> Duration {
+        self.copied += bytes;
+        let due = Duration::from_secs_f64(self.copied as f64 / self.rate.0 as f64);
+        due.saturating_sub(self.begin.elapsed())
+    }
+}
+
 /// A progress bar, and a limit in bytes per second.
 pub struct Progress {
     bar: ProgressBar,
-    rate: Option<ByteLen>,
-    begin: Instant,
-    copied: u64,
+    limit: Option<RateLimit>,
 }
 
 impl Progress {
@@ -20,7 +44,7 @@ impl Progress {
         let bar = crate::commands::cp::bar(false);
         bar.set_length(total);
         bar.set_message(path.to_owned());
-        Self { bar, rate, begin: Instant::now(), copied: 0 }
+        Self { bar, limit: rate.map(RateLimit::new) }
     }
 
     /// Removes the bar.
@@ -31,11 +55,9 @@ impl Progress {
 
 impl Pace for Progress {
     async fn copied(&mut self, bytes: u64) -> Result<()> {
-        self.copied += bytes;
         self.bar.inc(bytes);
-        if let Some(rate) = self.rate {
-            let due = Duration::from_secs_f64(self.copied as f64 / rate.0 as f64);
-            std::thread::sleep(due.saturating_sub(self.begin.elapsed()));
+        if let Some(limit) = &mut self.limit {
+            std::thread::sleep(limit.pause_after(bytes));
         }
         Ok(())
     }
