@@ -91,6 +91,8 @@ pub enum Command {
     Migrate(c::migrate::Migrate),
     /// Create, show and remove replicas of files on mounted file systems
     Replicate(c::replicate::Replicate),
+    /// Copy replicas and move files in the background
+    Agent(c::agent::Agent),
     /// Check the whole cluster, and repair it when asked to
     Fsck(c::fsck::Fsck),
     /// Dump, restore and verify the metadata

@@ -50,19 +50,10 @@ fn a_file_is_moved_as_requested_and_stays_the_same() {
     let message = cluster.weft(["migrate", "-c", "3", "-S", "64K", "/weft/d/f", "/weft/link"]);
     assert!(message.contains("moved 2 files "), "{message}");
     assert!(cluster.weft(["getstripe", "/weft/e/f"]).contains("stripe count: 3,"));
-    // In the background, with a line for each file.
-    let log = cluster.local("log");
-    cluster.weft(["migrate", "-rvc", "1", "--background", &log.display().to_string(), "/weft/d/f"]);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let message = std::fs::read_to_string(&log).expect("a log");
-        if message.contains("moved 1 file ") {
-            assert!(message.contains("/weft/d/f: 19.1 MiB, moved; other clients waited"), "{message}");
-            break;
-        }
-        assert!(Instant::now() < deadline, "{message}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    // With a line for each file.
+    let message = cluster.weft(["migrate", "-rvc", "1", "/weft/d/f"]);
+    assert!(message.contains("/weft/d/f: 19.1 MiB, moved; other clients waited"), "{message}");
+    assert!(message.contains("moved 1 file "), "{message}");
     cluster.run(["mkfifo", "/weft/pipe"]);
     let refused = cluster.fails(1, ["migrate", "--class", "ssd", "/weft/pipe"]);
     assert!(refused.contains("neither a file"), "{refused}");
@@ -128,10 +119,8 @@ fn running_and_stopped_moves_are_shown() {
     let bytes = cluster.local("bytes").display().to_string();
     cluster.run(["mkdir", "/weft/d", "/weft/e"]);
     cluster.weft(["cp", &bytes, "/weft/d/f"]);
-    let log = cluster.local("move.log").display().to_string();
-    let slow = ["migrate", "-c", "1", "-S", "64K", "--rate", "8M", "-r", "--background", &log, "/weft/d"];
-    let began = cluster.weft(slow);
-    let mover: i32 = began.split(' ').nth(1).and_then(|pid| pid.parse().ok()).expect("process PID moves");
+    let slow = ["migrate", "-c", "1", "-S", "64K", "--rate", "8M", "-r", "/weft/d"];
+    let mut mover = cluster.command(slow).spawn().expect("starts");
     let number = |state: &serde_json::Value, what: &str| state[what].as_f64().unwrap_or(0.0);
     let deadline = Instant::now() + Duration::from_secs(60);
     let state = loop {
@@ -155,8 +144,8 @@ fn running_and_stopped_moves_are_shown() {
     assert_eq!(move_status(&["/weft/e"]), (Some(0), vec![]), "only moves below this path");
     let table = cluster.command(["migrate", "--status"]).output().expect("weft starts");
     assert!(shown(&table).contains("moving") && shown(&table).contains("/weft/d/f"), "{}", shown(&table));
-    // SAFETY: a process that this test started.
-    unsafe { libc::kill(mover, libc::SIGKILL) };
+    mover.kill().expect("a child");
+    mover.wait().expect("ends");
     let (code, moves) = loop {
         assert!(Instant::now() < deadline, "the mover's exit is not noticed");
         let (code, moves) = move_status(&[]);

@@ -36,6 +36,22 @@ pub struct LayoutArgs {
 }
 
 impl LayoutArgs {
+    /// Returns the options as they are written on a command line.
+    pub fn options(&self) -> Vec<String> {
+        let mut options = Vec::new();
+        options.extend(self.count.map(|count| format!("--stripe-count={count}")));
+        options.extend(self.size.map(|size| format!("--stripe-size={}", size.0)));
+        options.extend(self.index.map(|index| format!("--stripe-index={index}")));
+        options.extend(self.class.as_ref().map(|class| format!("--class={class}")));
+        options.extend(self.parts.iter().map(|part| {
+            let stripes = part.stripes.iter().map(|(class, size)| format!("{class}={}", size.0));
+            let end = part.end.map(|end| format!("@{}", end.0)).unwrap_or_default();
+            format!("--part={}{end}", stripes.collect::<Vec<_>>().join(","))
+        }));
+        options.extend(self.compress.map(|setting| format!("--compress={setting}")));
+        options
+    }
+
     /// Converts the options to a request for the servers.
     pub fn spec(&self, weft: &Weft) -> Result<LayoutSpec, Failure> {
         let map = weft.cluster.map();

@@ -2,19 +2,20 @@
 
 mod status;
 
+use super::agent::{self, Job, Work};
 use super::bytes;
 use super::layout_arguments::{self, LayoutArgs};
 use super::session::Weft;
 use super::stripe;
+use crate::args;
 use crate::failure::{FAILED, Failure};
 use crate::signals::Blocked;
-use clap::Args;
+use clap::{Args, Parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weft_client::{MoveOptions, MoveOutcome, MoveProgress, MoveReport};
@@ -53,6 +54,9 @@ discards a stopped move and frees its space. Removing the file does so, too.
 
 Only the owner and root may move a file. A file that is written faster than it can be copied is not moved.
 
+--background puts the moves into the queue of the agent, which resumes them after a crash; `weft agent status` shows
+them. A plan file must stay until they are done.
+
 --status shows all active moves, including those of other commands and in the background, and stopped moves. Root sees
 all, other users those of their own files. Paths limit the list to these paths and everything below.
 
@@ -69,7 +73,7 @@ Examples:
   weft migrate -r --rate 200M /weft/results        the layouts of new files there
   weft migrate -r --compress zstd /weft/results    compress the files there
   weft migrate -r --plan plan.toml /weft/results
-  weft migrate -r --rate 50M --background move.log /weft/results
+  weft migrate -r --rate 50M --background /weft/results
   weft migrate --status
   weft migrate -r --part ssd=1M@4G --part hdd=4M --dry-run /weft/results";
 
@@ -107,9 +111,12 @@ pub struct Migrate {
     /// Print the status as JSON
     #[arg(long, requires = "status")]
     json: bool,
-    /// Continue in a background process that SIGTERM stops at a safe point; this file receives its output and errors
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "quiet"])]
-    background: Option<PathBuf>,
+    /// Leave the moves to the agent (see `weft help agent`)
+    #[arg(long, conflicts_with_all = ["dry_run", "quiet", "verbose", "forget"])]
+    background: bool,
+    /// Print the progress of each move as two numbers, bytes done and all bytes
+    #[arg(long, hide = true, conflicts_with_all = ["background", "status", "forget", "dry_run", "verbose"])]
+    report: bool,
     /// Print each file that was moved
     #[arg(short = 'v', long, conflicts_with = "quiet", overrides_with = "verbose")]
     verbose: bool,
@@ -203,8 +210,8 @@ impl Migrate {
         if self.status {
             return status::show(&Weft::open(file)?, &self.paths, self.json);
         }
-        if let Some(log) = &self.background {
-            return in_background(log);
+        if self.background {
+            return self.queue(file);
         }
         stop_on_signals();
         let weft = Weft::open(file)?;
@@ -253,6 +260,69 @@ impl Migrate {
     }
 }
 
+impl Migrate {
+    /// Queues the moves for the agent, after the checks that are possible now.
+    fn queue(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = Weft::open(file)?;
+        LayoutSource::read(&weft, self)?;
+        let absolute =
+            |path: &PathBuf| std::path::absolute(path).map_err(|error| Failure::new(path.display(), error));
+        let key = std::env::var_os("WEFT_KEY").filter(|key| !key.is_empty()).map(PathBuf::from);
+        let (cluster, key) = (absolute(&weft.cluster.file)?, key.as_ref().map(absolute).transpose()?);
+        let plan = self.plan.as_ref().map(absolute).transpose()?;
+        let options = self.options(plan);
+        let mut jobs = Vec::new();
+        for path in &self.paths {
+            let inside = weft.inside(path).trim_end_matches('/');
+            if weft.stat(inside, true)?.kind == FileType::Directory && !self.recursive {
+                return Err(self.is_directory(&weft, inside));
+            }
+            let (path, cluster, key) = (weft.shown(inside), cluster.clone(), key.clone());
+            let options = options.clone();
+            jobs.push(Job::new(Work::Migrate { path, cluster, key, options }, self.rate));
+        }
+        agent::queue_jobs(&jobs)?;
+        Ok(0)
+    }
+
+    /// Returns the options of the agent's command, as escaped text.
+    fn options(&self, plan: Option<PathBuf>) -> Vec<String> {
+        let text = |option: String| bytes::text(option.as_bytes());
+        let mut options: Vec<String> = self.layout.options().into_iter().map(text).collect();
+        options.extend(plan.map(|plan| format!("--plan={}", bytes::text(plan.as_os_str().as_bytes()))));
+        options.extend(
+            self.renamed.iter().map(|(planned, here)| text(format!("--class-here={planned}={here}"))),
+        );
+        options.extend(self.recursive.then(|| "--recursive".to_owned()));
+        options.extend(self.verify.then(|| "--verify".to_owned()));
+        options
+    }
+
+    fn is_directory(&self, weft: &Weft, inside: &str) -> Failure {
+        Failure::new(weft.shown(inside), "this is a directory").remedy("-r moves all files in and below it")
+    }
+}
+
+/// Checks the options of a queued move, as [`Migrate`] gives them to the agent.
+pub fn check_queued(options: &[String], path: &str) -> Result<(), String> {
+    let words = options.iter().map(|option| bytes::local(option).into_os_string());
+    let command = ["weft", "migrate"].map(Into::into).into_iter().chain(words);
+    let command = command.chain(["--".into(), bytes::local(path).into_os_string()]);
+    let parsed = args::Weft::try_parse_from(command);
+    let is_move = matches!(
+        parsed,
+        Ok(args::Weft { cluster: None, command: args::Command::Migrate(ref migrate) })
+            if migrate.paths.len() == 1
+                && !(migrate.status || migrate.forget || migrate.dry_run || migrate.background)
+                && !(migrate.report || migrate.verbose || migrate.quiet || migrate.rate.is_some())
+    );
+    if is_move {
+        Ok(())
+    } else {
+        Err(format!("options {options:?} are not those of a move in the background"))
+    }
+}
+
 impl MoveRun<'_> {
     /// Moves a file or, with `-r`, everything below a directory.
     fn any(&mut self, inside: &str, follow: bool) -> Result<(), Failure> {
@@ -262,10 +332,7 @@ impl MoveRun<'_> {
         }
         let attr = weft.stat(inside, follow)?;
         match attr.kind {
-            FileType::Directory if !self.options.recursive => {
-                Err(Failure::new(weft.shown(inside), "this is a directory")
-                    .remedy("-r moves all files in and below it"))
-            }
+            FileType::Directory if !self.options.recursive => Err(self.options.is_directory(weft, inside)),
             FileType::Directory => {
                 let mut names = Vec::new();
                 weft.list(inside, false, |entry| {
@@ -392,12 +459,16 @@ fn moved(
     let shown = weft.shown(inside);
     bar.set_message(shown.clone());
     bar.set_position(0);
+    let report = options.report;
     let options =
         MoveOptions { rate_bytes_per_s: options.rate, verify: options.verify, ..MoveOptions::default() };
     weft.at(inside, true, |place| {
         let mut go_on = |at: MoveProgress| {
             bar.set_length(at.total.0);
             bar.set_position(at.done.0);
+            if report {
+                outln!("{} {}", at.done.0, at.total.0);
+            }
             if at.round > 1 {
                 bar.set_message(format!("{shown} (changes since the last pass)"));
             }
@@ -422,46 +493,6 @@ fn gets_more(weft: &Weft, inside: &str, spec: &LayoutSpec, whole: Option<&Layout
         }
     }
     Ok(false)
-}
-
-/// Starts this command again in the background, in a new session.
-fn in_background(log: &Path) -> Result<u8, Failure> {
-    let failed = |error: std::io::Error| Failure::new(log.display(), error);
-    let out = crate::logging::append(log).map_err(failed)?;
-    let error = out.try_clone().map_err(failed)?;
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    let mut arguments = std::env::args_os().skip(1);
-    let mut found_command = false;
-    while let Some(argument) = arguments.next() {
-        match argument.to_str() {
-            // Paths follow.
-            Some("--") => {
-                command.arg(argument).args(arguments.by_ref());
-                break;
-            }
-            Some("--background") => drop(arguments.next()),
-            Some(text) if text.starts_with("--background=") => {}
-            Some("migrate") if !std::mem::replace(&mut found_command, true) => {
-                command.args(["migrate", "--verbose"]);
-            }
-            _ => drop(command.arg(argument)),
-        }
-    }
-    command.env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(out).stderr(error);
-    // SAFETY: setsid is safe between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::setsid();
-            Ok(())
-        });
-    }
-    let child = command.spawn().map_err(failed)?;
-    outln!(
-        "process {} moves the files; `kill {0}` stops it at a safe point; see {}",
-        child.id(),
-        log.display()
-    );
-    Ok(0)
 }
 
 pub fn files(count: u64) -> String {

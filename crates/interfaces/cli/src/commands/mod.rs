@@ -1,5 +1,6 @@
 //! Subcommands, one file each, and their common functions.
 
+pub mod agent;
 pub mod apply;
 pub mod bench;
 mod bytes;
@@ -73,6 +74,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Getstripe(command) => command.run(file),
         Command::Migrate(command) => command.run(file),
         Command::Replicate(command) => command.run(),
+        Command::Agent(command) => command.run(),
         Command::Fsck(command) => command.run(file),
         Command::Meta(command) => command.run(file),
         Command::Flush(command) => command.run(file),

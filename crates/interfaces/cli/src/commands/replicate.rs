@@ -4,14 +4,17 @@ mod catalog;
 mod pace;
 mod show;
 
-pub use catalog::{Catalog, synchronize_all};
+pub use catalog::{Catalog, Entry, Place, synchronize_all};
+pub use pace::RateLimit;
 
+use super::agent::{self, Job, Work};
+use super::bytes;
 use crate::failure::{FAILED, Failure};
 use crate::table::Table;
-use catalog::{Entry, Place};
 use clap::{Args, Subcommand};
 use pace::Progress;
 use serde_json::json;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weft_client::replicas::{Phase, Replica, ReplicaInfo, Usage};
 use weft_core::ByteLen;
@@ -41,6 +44,7 @@ Examples:
   weft run --no-cluster --trace app.wtrace -- mpiexec -n 8 ./app /scratch/field
   weft plan app.wtrace --replicas --output replicas.toml
   weft replicate apply replicas.toml
+  weft replicate apply --background replicas.toml      copied by the agent, see `weft help agent`
   weft run -- mpiexec -n 8 ./app /scratch/field
   weft replicate list
   weft replicate show /scratch/field
@@ -87,8 +91,11 @@ struct Apply {
     #[arg(long)]
     replace: bool,
     /// Only show what would be done
-    #[arg(long)]
+    #[arg(long, conflicts_with = "background")]
     dry_run: bool,
+    /// Leave the copies to the agent (see `weft help agent`)
+    #[arg(long)]
+    background: bool,
 }
 
 /// Lists replicas.
@@ -125,6 +132,9 @@ struct Sync {
     /// Maximum number of bytes copied per second
     #[arg(long, value_name = "SIZE", value_parser = super::rate)]
     rate: Option<ByteLen>,
+    /// Leave the copies to the agent (see `weft help agent`)
+    #[arg(long, conflicts_with = "force")]
+    background: bool,
 }
 
 /// Removes replicas.
@@ -175,19 +185,29 @@ impl Apply {
         let catalog = Catalog::of_user()?;
         let mut taken: u64 = catalog.entries()?.iter().map(Entry::bytes).sum();
         let mut code = 0;
+        let mut jobs = Vec::new();
         for planned in &plan.replicas {
             match self.create(planned, &catalog, &mut taken) {
-                Ok(()) => {}
+                Ok(job) => jobs.extend(job),
                 Err(failure) => {
                     errln!("{failure}");
                     code = code.max(failure.exit_code());
                 }
             }
         }
+        if !jobs.is_empty() {
+            agent::queue_jobs(&jobs)?;
+        }
         Ok(code)
     }
 
-    fn create(&self, planned: &PlannedReplica, catalog: &Catalog, taken: &mut u64) -> Result<(), Failure> {
+    /// Creates a replica and copies the file, or returns the job that copies it.
+    fn create(
+        &self,
+        planned: &PlannedReplica,
+        catalog: &Catalog,
+        taken: &mut u64,
+    ) -> Result<Option<Job>, Failure> {
         let path = &planned.path;
         let mapping = planned.mapping().map_err(|error| Failure::misuse(self.plan.display(), error))?;
         let place = Place::beside(Path::new(path))?;
@@ -197,7 +217,10 @@ impl Apply {
         if known && !self.replace {
             let replica = place.open(&id)?;
             if **replica.mapping() == mapping {
-                return fill(&place, replica, path, self.rate);
+                if self.background {
+                    return Ok(self.job(&place));
+                }
+                return fill(&place, replica, path, self.rate).map(|()| None);
             }
             return Err(Failure::new(path, "it has another replica").remedy("--replace removes it"));
         }
@@ -215,7 +238,7 @@ impl Apply {
         place.check_space(bytes)?;
         if self.dry_run {
             outln!("{path}: a replica of {} for {} processes", human_bytes(mapping.bytes()), planned.ranks);
-            return Ok(());
+            return Ok(None);
         }
         if known {
             drop_replica(&place, Some(&place), &id, false)?;
@@ -233,6 +256,9 @@ impl Apply {
         let replica = created.map_err(Failure::said)?;
         catalog.add(place.directory())?;
         *taken += bytes;
+        if self.background {
+            return Ok(self.job(&place));
+        }
         fill(&place, replica, path, self.rate)?;
         if let Some(runs) = planned.pays_after() {
             outln!(
@@ -240,7 +266,13 @@ impl Apply {
                 if runs == 1 { "run" } else { "runs" }
             );
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Returns the job that copies a file to its replica.
+    fn job(&self, place: &Place) -> Option<Job> {
+        let path = bytes::text(place.file()?.as_os_str().as_bytes());
+        Some(Job::new(Work::ReplicateFill { path }, self.rate))
     }
 }
 
@@ -337,6 +369,9 @@ fn each(files: &[PathBuf], mut work: impl FnMut(&Entry) -> Result<u8, Failure>) 
 
 impl Sync {
     fn run(&self) -> Result<u8, Failure> {
+        if self.background {
+            return self.queue();
+        }
         each(&self.files, |entry| {
             let Some(place) = entry.original() else {
                 return Err(entry.without_original());
@@ -357,6 +392,28 @@ impl Sync {
             fill(&place, entry.open()?, &entry.path, self.rate)?;
             Ok(0)
         })
+    }
+}
+
+impl Sync {
+    /// Queues a job for each replica that is not valid.
+    fn queue(&self) -> Result<u8, Failure> {
+        let mut jobs = Vec::new();
+        let code = each(&self.files, |entry| {
+            let place = entry.original();
+            let Some(file) = place.as_ref().and_then(Place::file) else {
+                return Err(entry.without_original());
+            };
+            if entry.state() != "valid" {
+                let path = bytes::text(file.as_os_str().as_bytes());
+                jobs.push(Job::new(Work::ReplicateSync { path }, self.rate));
+            }
+            Ok(0)
+        })?;
+        if !jobs.is_empty() {
+            agent::queue_jobs(&jobs)?;
+        }
+        Ok(code)
     }
 }
 

@@ -3,6 +3,7 @@
 mod auto;
 mod delegates;
 
+use super::agent;
 use super::delegate::ranks::{self, Rank};
 use super::replicate::{Catalog, synchronize_all};
 use super::trace::{Parts, trace_paths};
@@ -37,7 +38,8 @@ regular files are recorded except those of the system (/usr, /etc, /proc and sim
 --no-cluster starts no servers, for programs that do not use files of Weft.
 
 Files on mounted file systems that have replicas (`weft replicate`) are read and written through these, with any options
-but --no-replicas and --delegates. Interrupted synchronizations are completed before and after the program.
+but --no-replicas and --delegates. Interrupted synchronizations are completed before and after the program. If copies or moves
+are queued, the agent (`weft help agent`) is started at the end.
 
 With --delegates, a few I/O delegates run beside the program. They cache pages of files together and do the file I/O of
 all ranks: many small, interleaved or collective writes become few large ones. `5%` is a share of the ranks that the
@@ -80,7 +82,7 @@ pub struct Run {
     /// Start and use no cluster: for a program that does not use files of Weft
     #[arg(long, conflicts_with_all = ["state", "fresh", "idle_exit"])]
     no_cluster: bool,
-    /// Do not use replicas of files on mounted file systems
+    /// Do not use replicas of files on mounted file systems, and do not start the agent
     #[arg(long)]
     no_replicas: bool,
     #[command(flatten)]
@@ -156,10 +158,14 @@ impl Run {
         }
     }
 
-    /// Runs the program and writes the trace, if one was requested. Then synchronizes what its processes have left.
+    /// Runs the program and writes the trace, if one was requested. Then synchronizes what its processes have left, and
+    /// starts the agent if it has jobs.
     fn traced(&self, command: Command, delegates: Delegates) -> Result<u8, Failure> {
         let code = self.run_traced(command, delegates);
         synchronize_all();
+        if !self.no_replicas {
+            agent::start_if_queued();
+        }
         code
     }
 

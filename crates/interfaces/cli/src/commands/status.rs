@@ -1,5 +1,6 @@
 //! `weft status`.
 
+use super::agent::AgentStatus;
 use super::delegate::status::JobLine;
 use super::df::nearly_full;
 use super::mount::{self, FailedRequests};
@@ -24,7 +25,7 @@ All servers are queried concurrently. One that has not answered within 2.5 secon
 Bytes and requests are those of messages since the server's start, without transfers of programs on the same host
 through leased descriptors. LOAD is the number of requests running or waiting now. Mounts on this host report why
 requests failed with EIO. Jobs of this user on this host that have I/O delegates have a line each; `weft delegate status`
-shows more.
+shows more. A line about the agent follows if its queue is not empty; `weft agent status` shows more.
 
 Exit codes:
   0  all servers answered and use all of their targets
@@ -61,10 +62,11 @@ impl Status {
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let is_named = file.is_some();
         let jobs = JobLine::all();
+        let agent = AgentStatus::unless_empty();
         let cluster = match super::load(file) {
-            // Jobs with delegates over other file systems need no cluster.
-            Err(_) if !is_named && !jobs.is_empty() && Cluster::find().is_err() => {
-                self.print_jobs(&jobs);
+            // Jobs with delegates and replicas on other file systems need no cluster.
+            Err(_) if !is_named && (!jobs.is_empty() || agent.is_some()) && Cluster::find().is_err() => {
+                self.print_jobs(&jobs, agent.as_ref());
                 return Ok(0);
             }
             found => found?,
@@ -92,6 +94,7 @@ impl Status {
         if self.json {
             let mut status = as_json(&weft, &answers);
             status["jobs"] = jobs.iter().map(JobLine::json).collect();
+            status["agent"] = agent.as_ref().map(AgentStatus::json).unwrap_or_default();
             status["mounts"] = mounts.iter().map(|(failed, at)| mount_as_json(at, failed)).collect();
             outln!("{status:#}");
         } else {
@@ -99,9 +102,9 @@ impl Status {
             for (failed, at) in &mounts {
                 print_mount_errors(at, failed);
             }
-            if !jobs.is_empty() {
+            if !jobs.is_empty() || agent.is_some() {
                 outln!();
-                self.print_jobs(&jobs);
+                self.print_jobs(&jobs, agent.as_ref());
             }
         }
         Ok(if down { FAILED } else { 0 })
@@ -109,12 +112,14 @@ impl Status {
 }
 
 impl Status {
-    /// Prints the jobs of this user on this host that have I/O delegates.
-    fn print_jobs(&self, jobs: &[JobLine]) {
+    /// Prints the jobs of this user on this host that have I/O delegates, and the queue of the agent unless it is empty.
+    fn print_jobs(&self, jobs: &[JobLine], agent: Option<&AgentStatus>) {
         if self.json {
-            outln!("{:#}", json!({ "jobs": jobs.iter().map(JobLine::json).collect::<Vec<_>>() }));
+            let jobs: Vec<_> = jobs.iter().map(JobLine::json).collect();
+            outln!("{:#}", json!({ "jobs": jobs, "agent": agent.map(AgentStatus::json) }));
         } else {
             jobs.iter().for_each(|job| outln!("{}", job.text()));
+            agent.into_iter().for_each(|agent| outln!("{}", agent.line()));
         }
     }
 }

@@ -89,10 +89,17 @@ impl Catalog {
 
     /// Returns the replica of a file, or the replica at this path.
     pub fn find(file: &Path) -> Result<Entry, Failure> {
+        Self::look(file)?.ok_or_else(|| {
+            Failure::new(file.display(), "it has no replica").remedy("`weft replicate list` shows all")
+        })
+    }
+
+    /// Returns the replica of a file, or the replica at this path, if there is one.
+    pub fn look(file: &Path) -> Result<Option<Entry>, Failure> {
         if let Some(folder) = file.parent().filter(|folder| folder.ends_with(REPLICAS_FOLDER)) {
             let directory = folder.ancestors().nth(2).unwrap_or(folder);
             let id = file.file_name().unwrap_or_default().to_string_lossy();
-            return Entry::read(&Place::of_directory(directory), &id);
+            return Entry::read(&Place::of_directory(directory), &id).map(Some);
         }
         let place = Place::beside(file)?;
         let id = place.id();
@@ -103,13 +110,7 @@ impl Catalog {
                 other.list().is_ok_and(|ids| ids.contains(&id)) && other.device() == place.device()
             }),
         };
-        match found {
-            Some(place) => Entry::read(&place, &id),
-            None => {
-                Err(Failure::new(file.display(), "it has no replica")
-                    .remedy("`weft replicate list` shows all"))
-            }
-        }
+        found.map(|place| Entry::read(&place, &id)).transpose()
     }
 }
 
@@ -178,6 +179,16 @@ impl Place {
     /// Name of the file's replica.
     pub fn id(&self) -> String {
         replica_id(self.file.as_ref().map_or(0, |(_, meta)| meta.ino()))
+    }
+
+    /// Path of the file.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(path, _)| path.as_path())
+    }
+
+    /// Path of the file with the bytes of a replica.
+    pub fn data_path(&self, id: &str) -> PathBuf {
+        self.folder().join(format!("{id}.data"))
     }
 
     fn device(&self) -> Option<u64> {
@@ -373,7 +384,7 @@ impl Entry {
     }
 
     /// Whether another program has changed the original.
-    fn is_changed(&self) -> bool {
+    pub fn is_changed(&self) -> bool {
         !self.in_use
             && self
                 .original()
