@@ -161,6 +161,13 @@ fn a_job_survives_the_kill_of_its_agent() {
     assert_eq!((&job["kind"], &job["state"]), (&"replicate-fill".into(), &"waiting".into()), "{status}");
     assert_eq!(job["attempts"], 0, "a kill is no failed attempt");
     assert_eq!(setting.replica(), "incomplete");
+    // An orderly end keeps the job, too.
+    let agent = setting.begin(&["--rate", "4M"]);
+    setting.copying();
+    setting.succeeds(&["agent", "stop"]);
+    let status = setting.status();
+    assert_eq!((&status["running"], &status["jobs"][0]["attempts"]), (&false.into(), &0.into()), "{status}");
+    drop(agent);
     setting.succeeds(&["agent", "run", "--once"]);
     assert_eq!(setting.status()["jobs"], Value::Array(vec![]));
     assert_eq!(setting.replica(), "valid");
@@ -311,7 +318,7 @@ fn a_run_starts_the_agent_for_queued_jobs() {
     let setting = Setting::new();
     setting.interrupted();
     let status = setting.succeeds(&["status"]);
-    assert!(status.contains("agent: jobs: 1 waiting; no agent runs"), "{status}");
+    assert!(status.contains("queue of the agent: 1 waiting; no agent runs"), "{status}");
     setting.succeeds(&["run", "--no-cluster", "--no-replicas", "--", "true"]);
     assert_eq!(setting.status()["running"], false);
     assert_eq!(setting.replica(), "incomplete");
@@ -326,6 +333,43 @@ fn a_run_starts_the_agent_for_queued_jobs() {
     setting.wait_until_empty();
     assert_eq!(setting.replica(), "valid");
     assert!(setting.replicated().iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn a_job_waits_for_programs_that_use_its_file() {
+    const PROGRAM: &str = "
+import os, sys, time
+path = sys.argv[1]
+fd = os.open(path, os.O_RDWR)
+os.pwrite(fd, b'written', 3)
+open(path + '.ready', 'w').close()
+while not os.path.exists(path + '.go'):
+    time.sleep(0.01)";
+    let setting = Setting::new();
+    setting.apply(&["--rate", "1G"]);
+    setting.wait_until_empty();
+    let _agent = setting.begin(&["--retry-pause", "1ms"]);
+    let field = setting.path("field").display().to_string();
+    let mut program = setting
+        .command(&["run", "--no-cluster", "--", "python3", "-c", PROGRAM, &field])
+        .spawn()
+        .expect("starts");
+    until(LIMIT, "the program has written", || setting.path("field.ready").exists().then_some(()));
+    setting.succeeds(&["replicate", "sync", "--background", "--rate", "1G"]);
+    let job = until(LIMIT, "the job waits", || {
+        let job = setting.status()["jobs"][0].clone();
+        job["last_error"].is_string().then_some(job)
+    });
+    assert_eq!(job["attempts"], 0, "{job}");
+    assert!(job["last_error"].as_str().expect("text").contains("programs use it"), "{job}");
+    std::fs::write(setting.path("field.go"), "").expect("written");
+    assert!(program.wait().expect("ends").success());
+    setting.wait_until_empty();
+    let mut expected = contents();
+    expected[3..10].copy_from_slice(b"written");
+    assert!(std::fs::read(setting.path("field")).expect("read") == expected);
+    assert!(setting.replicated() == expected);
+    assert_eq!(setting.replica(), "valid");
 }
 
 #[test]

@@ -318,8 +318,7 @@ impl Which {
 /// Errors of the queue; the agent does not start, and the jobs stay in the queue.
 pub fn queue_jobs(jobs: &[Job]) -> Result<(), Failure> {
     let queue = Queue::of_user()?;
-    for job in jobs {
-        let id = queue.add(job)?;
+    for (job, id) in jobs.iter().zip(queue.add(jobs)?) {
         outln!("{}: job {id} of the agent; `weft agent status` shows it", job.work.path());
     }
     start::start(&queue, true, None).map(drop)

@@ -84,7 +84,7 @@ impl Queue {
     /// Creates the directories of the queue, which only the user can read.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Errors of the file system; directories that other users may write.
     pub fn create(&self) -> Result<(), Failure> {
         for dir in [self.folder(), self.damaged_folder()] {
             let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
@@ -94,8 +94,10 @@ impl Queue {
                 missing.iter().filter_map(|dir| dir.parent()).try_for_each(|dir| self.sync(dir))
             };
             create().map_err(|error| Failure::new(dir.display(), error))?;
+            // Jobs of other users would run with the rights of this one.
+            weft_config::check_private_dir(&dir)?;
         }
-        Ok(())
+        Ok(weft_config::check_private_dir(&self.dir)?)
     }
 
     /// Locks the queue. Nobody else adds, changes or removes a job meanwhile.
@@ -110,26 +112,33 @@ impl Queue {
         Ok(QueueLock { file: file.map_err(|error| Failure::new(path.display(), error))? })
     }
 
-    /// Adds a job and returns its number. A job with the same work is replaced under its number: its failed attempts are
+    /// Adds jobs and returns their numbers. A job with the same work is replaced under its number: its failed attempts are
     /// forgotten, and if the agent is doing it, the agent repeats it.
     ///
     /// # Errors
-    /// Errors of the file system; a full queue.
-    pub fn add(&self, job: &Job) -> Result<JobId, Failure> {
+    /// Errors of the file system; a full queue. Jobs before the one that failed are in the queue.
+    pub fn add(&self, new: &[Job]) -> Result<Vec<JobId>, Failure> {
         let mut lock = self.lock()?;
-        let jobs = self.list()?.jobs;
-        if let Some((id, known)) = jobs.iter().find(|(_, known)| known.work == job.work) {
-            self.write(*id, &Job { requests: known.requests.wrapping_add(1), ..job.clone() })?;
-            return Ok(*id);
+        let mut jobs = self.list()?.jobs;
+        let mut ids = Vec::new();
+        for job in new {
+            if let Some((id, known)) = jobs.iter_mut().find(|(_, known)| known.work == job.work) {
+                *known = Job { requests: known.requests.wrapping_add(1), ..job.clone() };
+                self.write(*id, known)?;
+                ids.push(*id);
+                continue;
+            }
+            if jobs.len() >= JOBS_MAX {
+                return Err(Failure::new(self.folder().display(), format!("the queue has {JOBS_MAX} jobs"))
+                    .remedy("wait until the agent has done some, or remove some with `weft agent cancel`"));
+            }
+            let id = lock.next(jobs.iter().map(|(id, _)| *id).max());
+            let id = id.map_err(|error| Failure::new(self.dir.display(), error))?;
+            self.write(id, job)?;
+            jobs.push((id, job.clone()));
+            ids.push(id);
         }
-        if jobs.len() >= JOBS_MAX {
-            return Err(Failure::new(self.folder().display(), format!("the queue has {JOBS_MAX} jobs"))
-                .remedy("wait until the agent has done some, or remove some with `weft agent cancel`"));
-        }
-        let id = lock.next(jobs.iter().map(|(id, _)| *id).max());
-        let id = id.map_err(|error| Failure::new(self.dir.display(), error))?;
-        self.write(id, job)?;
-        Ok(id)
+        Ok(ids)
     }
 
     /// Returns all jobs.
@@ -326,11 +335,16 @@ fn read(path: &Path, name: &str) -> Result<Option<(JobId, Job)>, String> {
 mod tests {
     use super::super::job::Work;
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn queue() -> (tempfile::TempDir, Queue) {
         let dir = tempfile::tempdir().expect("a directory");
         let queue = Queue::at(dir.path().join("agent"));
         (dir, queue)
+    }
+
+    fn add(queue: &Queue, job: Job) -> JobId {
+        queue.add(&[job]).unwrap_or_else(|failure| panic!("{failure}"))[0]
     }
 
     fn fill(path: &str) -> Job {
@@ -341,7 +355,7 @@ mod tests {
     fn jobs_are_kept_in_order_and_numbers_are_not_used_again() {
         let (_dir, queue) = queue();
         assert!(queue.list().expect("no queue").jobs.is_empty());
-        let ids: Vec<u64> = (0..12).map(|n| queue.add(&fill(&format!("/f{n}"))).expect("added").0).collect();
+        let ids: Vec<u64> = (0..12).map(|n| add(&queue, fill(&format!("/f{n}"))).0).collect();
         assert_eq!(ids, (1..=12).collect::<Vec<_>>());
         let listed = queue.list().expect("a queue").jobs;
         assert_eq!(listed.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), ids);
@@ -349,21 +363,21 @@ mod tests {
             assert!(queue.remove(JobId(id)).expect("removed"));
             assert!(!queue.remove(JobId(id)).expect("removed before"));
         }
-        assert_eq!(queue.add(&fill("/f")).expect("added"), JobId(13));
+        assert_eq!(add(&queue, fill("/f")), JobId(13));
         std::fs::write(queue.dir.join("numbers"), "\u{0}").expect("damaged");
-        assert_eq!(queue.add(&fill("/g")).expect("added"), JobId(14));
+        assert_eq!(add(&queue, fill("/g")), JobId(14));
     }
 
     #[test]
     fn the_same_work_is_queued_once_and_tried_again() {
         let (_dir, queue) = queue();
-        let id = queue.add(&fill("/f")).expect("added");
+        let id = add(&queue, fill("/f"));
         let changed = queue.change(id, |job| {
             job.attempts = 5;
             job.set_error("gone");
         });
         assert!(changed.expect("changed").expect("there").has_failed());
-        assert_eq!(queue.add(&fill("/f")).expect("added"), id);
+        assert_eq!(add(&queue, fill("/f")), id);
         let again = Job { requests: 2, ..fill("/f") };
         assert_eq!(queue.list().expect("a queue").jobs, [(id, again.clone())]);
         queue.finish(id, &fill("/f")).expect("requested again since");
@@ -376,7 +390,7 @@ mod tests {
     #[test]
     fn damaged_files_are_set_aside_and_temporary_ones_removed() {
         let (_dir, queue) = queue();
-        let id = queue.add(&fill("/f")).expect("added");
+        let id = add(&queue, fill("/f"));
         let at = |name: &str| queue.folder().join(name);
         std::fs::write(at("7.toml"), "version = 1\nkind").expect("written");
         std::fs::write(at("8.toml"), [0xff; 20]).expect("written");
@@ -395,5 +409,17 @@ mod tests {
         assert!(!at("11.tmp").exists());
         let listing = queue.list().expect("a queue");
         assert_eq!((listing.jobs.len(), listing.damaged.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_queue_that_others_may_write_is_refused() {
+        let (_dir, queue) = queue();
+        add(&queue, fill("/f"));
+        let mode = |mode| std::fs::set_permissions(queue.folder(), std::fs::Permissions::from_mode(mode));
+        mode(0o770).expect("set");
+        let failure = queue.add(&[fill("/g")]).expect_err("others could add jobs").to_string();
+        assert!(failure.contains("queue") && failure.contains("chmod go-w"), "{failure}");
+        mode(0o700).expect("set");
+        assert_eq!(queue.list().expect("a queue").jobs.len(), 1);
     }
 }

@@ -68,7 +68,7 @@ impl AgentStatus {
             Some(_) => "`weft agent status` shows them",
             None => "no agent runs, `weft agent start` starts it",
         };
-        format!("agent: jobs: {}; {advice}", parts.join(", "))
+        format!("queue of the agent: {}; {advice}", parts.join(", "))
     }
 
     /// Returns the state as JSON.

@@ -118,7 +118,7 @@ impl Worker<'_> {
             Ok(Outcome::Stopped) => self.log.line(&format!("{name}: stopped")),
             Ok(Outcome::InUse(why)) => {
                 // The end of a program is no matter of attempts.
-                let retry_at_s = now_s() + retry::pause(self.settings.retry_pause, 2).as_secs();
+                let retry_at_s = now_s() + retry::pause(self.settings.retry_pause, 2).as_secs().max(1);
                 self.queue.change(id, |job| {
                     job.retry_at_s = Some(retry_at_s);
                     job.set_error(&why);
