@@ -38,7 +38,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_core::FileOffset;
 use weft_env::Env;
-use weft_wire::meta::{LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest};
+use weft_wire::meta::{HandleId, LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest};
 use weft_wire::{Capability, Errno};
 
 /// Attempts of one append whose grant ends before it has written anything.
@@ -53,11 +53,23 @@ pub(crate) struct AppendGrant {
     pub(crate) wrote: AtomicBool,
     /// Whether a request is unanswered, so that its bytes may still be written later.
     in_doubt: AtomicBool,
+    /// Grant for the data of the file's replica, if that is used.
+    pub(crate) of_replica: Option<Box<Self>>,
 }
 
 impl AppendGrant {
-    fn new(owner: LockOwner, cap: Capability) -> Self {
-        Self { owner, cap, wrote: AtomicBool::new(false), in_doubt: AtomicBool::new(false) }
+    fn new(owner: LockOwner, cap: Capability, of_replica: Option<Capability>) -> Self {
+        let of_replica = of_replica.map(|cap| Box::new(Self::new(owner, cap, None)));
+        Self { owner, cap, wrote: AtomicBool::new(false), in_doubt: AtomicBool::new(false), of_replica }
+    }
+
+    /// Grant for writes under a capability that must not be renewed, without an append lock.
+    pub(crate) fn without_lock(cap: Capability) -> Self {
+        Self::new(LockOwner::Handle(HandleId(0)), cap, None)
+    }
+
+    fn any(&self, flag: impl Fn(&Self) -> &AtomicBool) -> bool {
+        flag(self).load(Relaxed) || self.of_replica.as_ref().is_some_and(|other| flag(other).load(Relaxed))
     }
 
     /// Records the outcome of an exchange of writes.
@@ -91,9 +103,9 @@ impl<E: Env> OpenFile<E> {
             let grant = self.acquire_append_grant().await?;
             let result = self.append_under(&grant, bufs).await;
             let over = result.as_ref().is_err_and(|error| error.is_expired() || error.is_stale_layout());
-            let wrote = grant.wrote.load(Relaxed);
+            let wrote = grant.any(|grant| &grant.wrote);
             // If this message is lost, the metadata server takes the lock back by itself.
-            let _ = self.release_append_grant(grant.owner, grant.in_doubt.load(Relaxed)).await;
+            let _ = self.release_append_grant(grant.owner, grant.any(|grant| &grant.in_doubt)).await;
             attempts += 1;
             match result {
                 Err(_) if over && wrote => {
@@ -102,7 +114,12 @@ impl<E: Env> OpenFile<E> {
                     return Err(Error::misuse(Errno::EIO, WHY).about(&state.path));
                 }
                 Err(error) if over && attempts == APPEND_ATTEMPTS_MAX => return Err(error),
-                Err(_) if over => drop(state.renew().await?),
+                Err(_) if over => {
+                    state.renew().await?;
+                    if let Some(replica) = state.replica() {
+                        replica.data().state.renew().await?;
+                    }
+                }
                 result => return result,
             }
         }
@@ -133,6 +150,10 @@ impl<E: Env> OpenFile<E> {
         loop {
             // Obtained before the lock is granted: a capability issued after the lock was lost would pass the fence.
             let cap = state.cap().await?;
+            let of_replica = match state.replica() {
+                Some(replica) => Some(replica.data().state.cap().await?),
+                None => None,
+            };
             let request = MetaRequest::Lock {
                 handle,
                 space,
@@ -144,9 +165,9 @@ impl<E: Env> OpenFile<E> {
                 pid,
             };
             match state.session.call(Effect::Repeatable, request).await {
-                Ok(MetaReply::Locked) => return Ok(AppendGrant::new(owner, cap)),
-                Ok(MetaReply::LockedFenced { cap, fence_s }) => match state.put_fence(cap, fence_s).await {
-                    Ok(cap) => return Ok(AppendGrant::new(owner, cap)),
+                Ok(MetaReply::Locked) => return Ok(AppendGrant::new(owner, cap, of_replica)),
+                Ok(MetaReply::LockedFenced { cap, fence_s }) => match self.fence_both(cap, fence_s).await {
+                    Ok((cap, of_replica)) => return Ok(AppendGrant::new(owner, cap, of_replica)),
                     Err(error) => {
                         let _ = self.release_append_grant(owner, false).await;
                         return Err(error);
@@ -162,6 +183,28 @@ impl<E: Env> OpenFile<E> {
                     return Err(state.explained(error));
                 }
             }
+        }
+    }
+}
+
+impl<E: Env> OpenFile<E> {
+    /// Fences the file and, if it is used, its replica. Returns capabilities that pass.
+    async fn fence_both(&self, cap: Capability, fence_s: u64) -> Result<(Capability, Option<Capability>)> {
+        let cap = self.state.put_fence(cap, fence_s).await?;
+        let of_replica = match self.state.replica() {
+            Some(replica) => Some(replica.data().fence_all().await?),
+            None => None,
+        };
+        Ok((cap, of_replica))
+    }
+
+    /// Has the data servers reject all earlier capabilities for writing, and returns one that passes.
+    pub(crate) async fn fence_all(&self) -> Result<Capability> {
+        let state = &self.state;
+        let request = MetaRequest::FenceFile { handle: self.handle() };
+        match state.session.call(Effect::Repeatable, request).await.map_err(|error| state.explained(error))? {
+            MetaReply::LockedFenced { cap, fence_s } => state.put_fence(cap, fence_s).await,
+            _ => Err(Error::unexpected_reply()),
         }
     }
 }

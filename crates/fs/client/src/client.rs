@@ -164,6 +164,7 @@ impl<E: Env> Client<E> {
                 // A kernel writes faster past its page cache, and a kernel without cached pages needs no
                 // invalidations.
                 cache: self.session.core.options.kernel_cache && !flags.write,
+                ranks: self.session.core.options.ranks,
             };
             let error = match self.session.call(Effect::Once, request).await {
                 Ok(answer) => return self.opened(answer, (handle, flags), restarts, &at.path).await,
@@ -205,7 +206,8 @@ impl<E: Env> Client<E> {
         let handle = self.session.core.new_handle();
         let restarts = self.session.core.restarts();
         let HandleToken { file, flags, proof, session: parent, .. } = *token;
-        let open = ReclaimOpen { handle, file, flags, proof: Some(proof), cap: None, caching };
+        let open =
+            ReclaimOpen { handle, file, flags, proof: Some(proof), cap: None, caching, is_redirected: false };
         let reply = self.session.call(Effect::Repeatable, MetaRequest::Adopt { open, parent }).await;
         let reply = reply.map_err(|e| e.about(&token.path))?;
         self.opened(reply, (handle, flags), restarts, &token.path).await

@@ -27,6 +27,9 @@ impl<E: Env> OpenFile<E> {
         if extent.offset.0.checked_add(extent.len.0).is_none_or(|end| end > OFFSET_MAX) {
             return Err(Error::misuse(Errno::EFBIG, "a hole beyond 2^63 - 1"));
         }
+        if let Some(replica) = state.replica() {
+            Box::pin(self.punch_redirected(replica, extent)).await?;
+        }
         // Space and modification time of the file now follow from the datafiles alone.
         state.written.mark_uncertain();
         let core = &state.session.core;
@@ -48,6 +51,10 @@ impl<E: Env> OpenFile<E> {
     /// `Unreachable`, and errors of the servers.
     pub async fn seek_data(&self, offset: FileOffset) -> Result<Option<FileOffset>> {
         let (size, lost) = self.size_and_loss().await?;
+        if self.state.replica().is_some() {
+            // Holes of the file may have bytes in the replica, so all of it counts as data.
+            return Ok((offset.0 < size.0).then_some(offset));
+        }
         let found = match offset.0 < size.0 {
             // Lost bytes are not a hole: a program that looks for data must get the error.
             true if lost => Some(offset),
@@ -66,6 +73,9 @@ impl<E: Env> OpenFile<E> {
         let (size, lost) = self.size_and_loss().await?;
         if offset.0 >= size.0 {
             return Ok(None);
+        }
+        if self.state.replica().is_some() {
+            return Ok(Some(FileOffset(size.0)));
         }
         let found = if lost { None } else { self.seek(offset, true).await? };
         Ok(Some(FileOffset(found.map_or(size.0, |at| at.0.min(size.0)))))

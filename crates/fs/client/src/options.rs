@@ -74,6 +74,9 @@ pub struct ClientOptions {
     /// Job whose I/O delegates transfer the bytes of all files that this client opens, or whose delegate this is. Opens by
     /// other processes end the caches of the delegates; those of the job do not.
     pub job: Option<JobNumber>,
+    /// Number of processes of the parallel program that this client belongs to; `None` if it is not known to be one.
+    /// Replicas serve programs with a certain number.
+    pub ranks: Option<u32>,
     /// Process id reported to other clients as the holder of a lock.
     pub pid: u32,
 }
@@ -99,6 +102,7 @@ impl Default for ClientOptions {
             lease_at_len: 32 << 10,
             kernel_cache: false,
             job: None,
+            ranks: None,
             pid: 0,
         }
     }

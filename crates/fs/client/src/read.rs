@@ -49,6 +49,22 @@ impl<E: Env> OpenFile<E> {
         if len == 0 {
             return Ok(0);
         }
+        if let Some(replica) = state.replica() {
+            return Box::pin(self.read_redirected(replica, bufs, offset)).await;
+        }
+        self.read_original(version, bufs, offset).await
+    }
+
+    /// Reads from the file's own datafiles.
+    #[inline]
+    pub(crate) async fn read_original(
+        &self,
+        version: &LayoutVersion<E>,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: FileOffset,
+    ) -> Result<usize> {
+        let state = &self.state;
+        let len = total_mut(bufs);
         let extent = Extent::new(offset.0, (len as u64).min(OFFSET_MAX - offset.0));
         let access = state.observe(extent);
         match state.read_in(version, extent, access, bufs).await {

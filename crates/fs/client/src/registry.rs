@@ -24,6 +24,8 @@ pub(crate) struct OpenRecord {
     pub(crate) lost: AtomicBool,
     /// Whether the kernel may cache its pages.
     pub(crate) caching: AtomicBool,
+    /// Whether requests go to the file's replica.
+    pub(crate) is_redirected: AtomicBool,
 }
 
 impl OpenRecord {
@@ -35,6 +37,7 @@ impl OpenRecord {
             proof: Some(self.proof),
             cap: *self.cap.read(),
             caching: self.caching.load(Relaxed),
+            is_redirected: self.is_redirected.load(Relaxed),
         }
     }
 }

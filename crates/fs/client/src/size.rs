@@ -143,6 +143,11 @@ impl<E: Env> Session<E> {
         let flags = OpenFlags { read: false, write: true, ..OpenFlags::READ };
         let client = Client { session: self.clone() };
         let file = client.open(&at, flags, 0, &LayoutSpec::default()).await?;
+        if file.state.replica().is_some() {
+            let truncated = Box::pin(file.truncate(size)).await;
+            let closed = file.close().await;
+            return truncated.and(closed).map(|()| Boots::new());
+        }
         let truncated = Box::pin(self.truncate_by(at, Some(file.handle()), size, on_loss)).await;
         let closed = file.close().await;
         truncated.and_then(|boots| closed.map(|()| boots))

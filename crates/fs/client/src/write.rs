@@ -46,6 +46,23 @@ impl<E: Env> OpenFile<E> {
         if offset.0 > OFFSET_MAX || len as u64 > OFFSET_MAX - offset.0 {
             return Err(Error::misuse(Errno::EFBIG, "a write beyond 2^63 - 1"));
         }
+        if let Some(replica) = state.replica() {
+            return Box::pin(self.write_redirected(replica, bufs, offset, grant)).await;
+        }
+        self.write_original(version, bufs, offset, grant).await
+    }
+
+    /// Writes to the file's own datafiles.
+    #[inline]
+    pub(crate) async fn write_original(
+        &self,
+        version: &LayoutVersion<E>,
+        bufs: &[IoSlice<'_>],
+        offset: FileOffset,
+        grant: Option<&AppendGrant>,
+    ) -> Result<usize> {
+        let state = &self.state;
+        let len = total(bufs);
         let extent = Extent::new(offset.0, len as u64);
         let access = state.observe(extent);
         let result = match state.write_in(version, extent, access, bufs, grant).await {
@@ -232,7 +249,7 @@ impl<E: Env> State<E> {
 
     /// Records a write for the summary, and invalidates it in the page caches of other mounts.
     #[inline]
-    async fn note_write(&self, extent: Extent) {
+    pub(crate) async fn note_write(&self, extent: Extent) {
         self.written.note(extent, self.session.core.env.now());
         if self.cached_elsewhere() {
             self.invalidate(extent).await;

@@ -34,6 +34,7 @@ impl Cluster {
                 model::Checksums::Off => weft_client::Checksums::Off,
             },
             security: self.security,
+            ranks: crate::replicas::rank_count(|name| std::env::var(name).ok()),
             pid: std::process::id(),
             ..ClientOptions::default()
         }

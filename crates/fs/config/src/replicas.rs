@@ -16,6 +16,11 @@ pub const REPLICAS_FOLDER: &str = ".weft/replicas";
 pub const RANK_COUNT_VARIABLES: [&str; 4] =
     ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"];
 
+/// Returns the number of processes that a launcher started, by these environment variables; `None` if none of them says it.
+pub fn rank_count(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
+    RANK_COUNT_VARIABLES.iter().find_map(|name| variable(name)?.trim().parse().ok())
+}
+
 /// Returns the file with the list: `replicas` beside the state directory of the embedded cluster. `None` without a home
 /// directory.
 pub fn replica_list() -> Option<PathBuf> {

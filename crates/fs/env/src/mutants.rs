@@ -95,6 +95,10 @@ pub enum Mutant {
     EarlyRelease,
     /// Regions of a replica are marked after they are written.
     LateReplicaMark,
+    /// An open decides about the replica although other clients have the file open.
+    LooseReplica,
+    /// A client that does not use a replica opens the file for writing, and the replica stays valid.
+    KeptReplica,
     /// A replica is valid before its bytes are durable.
     EarlyReplica,
     /// A synchronization of a replica leaves out its last written region.
@@ -105,7 +109,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 49] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -150,6 +154,8 @@ impl Mutant {
         Self::SwallowedWriteError,
         Self::EarlyRelease,
         Self::LateReplicaMark,
+        Self::LooseReplica,
+        Self::KeptReplica,
         Self::EarlyReplica,
         Self::ForgottenRegion,
         Self::ReplicaAfterCut,

@@ -59,7 +59,7 @@ impl Client {
         let flags = OpenFlags { read: true, write: true, create: true, ..OpenFlags::default() };
         let (handle, layout) = (HandleId(file + 1), LayoutSpec::default());
         let at = self.inode_path(file);
-        self.change(MetaRequest::Open { at, flags, mode: 0o644, handle, layout, cache: false });
+        self.change(MetaRequest::Open { at, flags, mode: 0o644, handle, layout, cache: false, ranks: None });
         self.ask(0, MetaRequest::Close { handle, summary: WriteSummary::default() });
     }
 }

@@ -120,6 +120,24 @@ fn lost_lock() -> ReclaimLock {
     }
 }
 
+fn replica_info() -> ReplicaInfo {
+    ReplicaInfo {
+        file: FileId(77),
+        path: b"a/b".to_vec(),
+        spec: ReplicaSpec {
+            ranks: 300,
+            len: ByteLen(1 << 33),
+            mapping_len: 92,
+            mapping_hash: 0x0102_0304_0506_0708,
+        },
+        phase: ReplicaPhase::Valid,
+        is_used: true,
+        opens: 2,
+        dirty: vec![1, 0, 255],
+        epoch: 10,
+    }
+}
+
 fn reclaim_open() -> ReclaimOpen {
     ReclaimOpen {
         handle: HandleId(5),
@@ -128,6 +146,7 @@ fn reclaim_open() -> ReclaimOpen {
         proof: Some(PROOF),
         cap: Some(cap()),
         caching: true,
+        is_redirected: true,
     }
 }
 
@@ -178,7 +197,24 @@ fn encoded_requests_match_the_golden_bytes() {
     let requests = [
         MetaRequest::Stat { at: at("a/b/c") },
         MetaRequest::Stat { at: InodePath { path: b"c".to_vec(), ..InodePath::at_inode(FileId(77), PROOF) } },
-        MetaRequest::Open { at: at("new"), flags, mode: 0o600, handle, layout: spec(), cache: true },
+        MetaRequest::Open {
+            at: at("new"),
+            flags,
+            mode: 0o600,
+            handle,
+            layout: spec(),
+            cache: true,
+            ranks: None,
+        },
+        MetaRequest::Open {
+            at: at("new"),
+            flags,
+            mode: 0o600,
+            handle,
+            layout: spec(),
+            cache: false,
+            ranks: Some(300),
+        },
         MetaRequest::Adopt { open: reclaim_open(), parent: SessionName(300) },
         MetaRequest::Close { handle, summary: summary.clone() },
         MetaRequest::ValidateSize { file: FileId(77), epoch: 9, cap: cap(), found },
@@ -258,6 +294,22 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::Lineage { files: vec![FileId(300), FileId(1)] },
         MetaRequest::RevokeKeys { keys: vec![KeyId(1), KeyId(u64::MAX)] },
         MetaRequest::RevokedKeys,
+        MetaRequest::CreateReplica {
+            handle,
+            data_handle: HandleId(6),
+            spec: replica_info().spec,
+            layout: LayoutSpec::default(),
+        },
+        MetaRequest::CopyReplica { handle },
+        MetaRequest::PublishReplica { handle },
+        MetaRequest::OpenReplica { handle, data_handle: HandleId(6) },
+        MetaRequest::BypassReplica { handle },
+        MetaRequest::MarkReplica { handle, first: 3, count: 300 },
+        MetaRequest::FenceFile { handle },
+        MetaRequest::SynchronizedReplica { handle, epoch: 300 },
+        MetaRequest::DropReplica { at: at("a"), force: true },
+        MetaRequest::Replica { at: at("a") },
+        MetaRequest::Replicas { after: FileId(300) },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -277,7 +329,9 @@ fn encoded_replies_match_the_golden_bytes() {
         must_recall: true,
         epoch: 10,
         recorded: recorded(),
+        is_replica_used: true,
     };
+    let replica = replica_info();
     let mover = MoverState {
         since: Timestamp::from_parts(1_790_000_000, 123_456_789),
         reported: Timestamp::from_parts(-1, 1),
@@ -321,7 +375,7 @@ fn encoded_replies_match_the_golden_bytes() {
     let replies = [
         MetaReply::Attr(attr(false)),
         MetaReply::Attr(attr(true)),
-        MetaReply::Opened(Box::new(opened)),
+        MetaReply::Opened(Box::new(opened.clone())),
         MetaReply::Truncate {
             file: FileId(77),
             layout: layout(),
@@ -393,6 +447,8 @@ fn encoded_replies_match_the_golden_bytes() {
         },
         MetaReply::Lineage(vec![true, false]),
         MetaReply::Revoked(Revoked { keys: vec![KeyId(1), KeyId(u64::MAX)] }),
+        MetaReply::ReplicaOpened { info: Box::new(replica.clone()), opened: Box::new(opened.clone()) },
+        MetaReply::Replicas { replicas: vec![replica], more: Some(FileId(300)) },
     ];
     support::check("meta_reply.txt", &replies);
 }

@@ -34,10 +34,16 @@ struct Setting {
 }
 
 impl Setting {
-    fn new() -> Self {
+    /// A directory with a file.
+    fn bare() -> Self {
         let this = Self { dir: tempfile::tempdir().expect("a directory") };
         std::fs::write(this.path("program.py"), PROGRAM).expect("written");
         std::fs::write(this.path("field"), contents()).expect("written");
+        this
+    }
+
+    fn new() -> Self {
+        let this = Self::bare();
         let (trace, field) = (this.text("app.wtrace"), this.text("field"));
         let dir = this.dir.path().display().to_string();
         let arguments = ["run", "--no-cluster", "--trace", &trace, "--trace-paths", &dir, "--", "python3"];
@@ -331,4 +337,77 @@ fn wrong_plans_and_places_are_refused_with_a_remedy() {
     refused(&["replicate", "apply", &again, "--replace", "--budget", "1MiB"], 1, &["budget has 0 B left"]);
     refused(&["replicate", "show", &setting.text("program.py")], 1, &["no replica", "weft replicate list"]);
     assert_eq!(setting.state()["state"], "valid", "nothing was changed");
+}
+
+/// The same program with a file of Weft, on the embedded cluster.
+#[test]
+fn a_file_of_weft_is_replicated_read_written_and_synchronized() {
+    let setting = Setting::bare();
+    let (trace, program) = (setting.text("weft.wtrace"), setting.text("program.py"));
+    let stop = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let _stops = Stops(stop, setting.path("home"));
+    setting.succeeds(&["run", "--", "cp", &setting.text("field"), "/weft/field"]);
+    let run = |statements: &str, options: &[&str]| {
+        let program = ["--", "python3", &program, "/weft/field", statements];
+        setting.succeeds(&[&["run"], options, &program].concat())
+    };
+    run("strided()", &["--trace", &trace]);
+    let plan = setting.text("weft.toml");
+    let words = ["plan", &trace, "--replicas", "--policy", "cida", "--only", "field", "--output", &plan];
+    setting.succeeds(&words);
+    let said = setting.succeeds(&["replicate", "apply", &plan]);
+    assert!(said.contains("/weft/field: copied 1.00 MiB"), "{said}");
+    let said = setting.succeeds(&["replicate", "apply", &plan]);
+    assert!(said.contains("/weft/field: the replica is valid"), "{said}");
+    let state = || -> serde_json::Value {
+        let text = setting.succeeds(&["replicate", "list", "--json"]);
+        serde_json::from_str(text.lines().next().expect("a replica")).expect("JSON")
+    };
+    assert_eq!((&state()["file"], &state()["state"]), (&"/weft/field".into(), &"valid".into()));
+    let compare = "import hashlib; print(hashlib.sha256(strided()).hexdigest())";
+    let before = run(compare, &[]);
+    run("os.pwrite(fd, b'newer', 4094); os.fsync(fd)", &[]);
+    assert_eq!(state()["state"], "written");
+    // Every opener sees it, before and after the synchronization.
+    let tail = |what: &str| {
+        let said = setting.succeeds(&[
+            "run",
+            "--",
+            "python3",
+            "-c",
+            "f = open('/weft/field', 'rb'); f.seek(4094); print(f.read(5))",
+        ]);
+        assert_eq!(said.trim(), "b'newer'", "{what}");
+    };
+    tail("in the replica");
+    let refused = setting.weft(&["replicate", "drop", "/weft/field"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", String::from_utf8_lossy(&refused.stderr));
+    let said = setting.succeeds(&["replicate", "sync", "/weft/field"]);
+    assert!(said.contains("to the file"), "{said}");
+    let said = setting.succeeds(&["replicate", "verify"]);
+    assert!(said.contains("/weft/field: 1.00 MiB compared, no difference"), "{said}");
+    let drawn = setting.succeeds(&["replicate", "show", "/weft/field"]);
+    assert!(drawn.contains("[################"), "{drawn}");
+    let fsck = setting.weft(&["fsck"]);
+    assert!(
+        fsck.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&fsck.stdout),
+        String::from_utf8_lossy(&fsck.stderr)
+    );
+    setting.succeeds(&["replicate", "drop", "/weft/field"]);
+    tail("in the file");
+    assert_ne!(run(compare, &[]), before);
+    let missing = setting.weft(&["replicate", "show", "/weft/field"]);
+    assert_eq!(missing.status.code(), Some(1), "{}", String::from_utf8_lossy(&missing.stderr));
+}
+
+/// Stops the embedded cluster of this home directory.
+struct Stops(Command, PathBuf);
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        let stopped = self.0.arg("stop").env("HOME", &self.1).env_remove("XDG_STATE_HOME").output();
+        assert!(stopped.is_ok(), "{stopped:?}");
+    }
 }

@@ -15,8 +15,8 @@ use weft_core::{
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
     AllocatorRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations, Identity, IdsRow,
-    Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, ReapRow, ReplyRow, RevokedRow, RuleRow, RulesRow,
-    SpaceReservationRow, StartRow, Table, TargetRow, Untrusted, seal, sums_bytes,
+    Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, ReapRow, ReplicaRow, ReplyRow, RevokedRow,
+    RuleRow, RulesRow, SpaceReservationRow, StartRow, Table, TargetRow, Untrusted, seal, sums_bytes,
 };
 use weft_wire::hello::SessionId;
 use weft_wire::{ClusterSecret, SessionOwner};
@@ -25,7 +25,7 @@ const KEY: &[u8] = b"\0\0\0\0\0\0\0\x07";
 
 pub fn metadata_row(data: &[u8]) -> Outcome {
     let Some((&kind, value)) = data.split_first() else { return Outcome::Refused };
-    match kind % 13 {
+    match kind % 14 {
         0 => row::<Inode>(Table::Inodes, value),
         1 => row::<DentryRow>(Table::Dentries, value),
         2 => row::<ReapRow>(Table::Reap, value),
@@ -38,6 +38,7 @@ pub fn metadata_row(data: &[u8]) -> Outcome {
         10 => row::<IdsRow>(Table::Starts, value),
         11 => row::<OwnerRow>(Table::Owners, value),
         12 => row::<RevokedRow>(Table::Revoked, value),
+        13 => row::<ReplicaRow>(Table::Replicas, value),
         _ => row::<StartRow>(Table::Counters, value),
     }
 }
@@ -263,7 +264,7 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
     seeds.push(seed(2, encoded(&ReapRow { layout })));
     seeds.push(seed(3, encoded(&ReplyRow { seq: 9, reply: vec![1; 300] })));
     seeds.push(seed(4, encoded(&AllocatorRow { next: FileId(1 << 33), inodes: 77 })));
-    seeds.push(seed(5, encoded(&StartRow { incarnation: 3, clean: true })));
+    seeds.push(seed(5, encoded(&StartRow { incarnation: 3, clean: true, unused: false })));
     let part = |end, class: &str| ClassPart { end, stripes: vec![(class.into(), ByteLen(4096))] };
     let rule = RuleRow {
         pattern: "/run{n}/**/[a-z]?.h5".parse().expect("a pattern"),

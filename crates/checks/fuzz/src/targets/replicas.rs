@@ -115,6 +115,7 @@ pub fn replica_state_seeds() -> Vec<Vec<u8>> {
 
 pub fn replica_plan_seeds() -> Vec<Vec<u8>> {
     let mut replica = PlannedReplica {
+        layout: Vec::new(),
         path: "/scratch/field".to_owned(),
         ranks: 8,
         reason: "1.50 times as fast".to_owned(),

@@ -113,6 +113,7 @@ pub fn meta_service_seeds() -> Vec<Vec<u8>> {
         handle: HandleId(handle),
         layout: LayoutSpec::default(),
         cache: handle % 2 == 0,
+        ranks: None,
     };
     let lock = |handle, start, end, wait| MetaRequest::Lock {
         handle: HandleId(handle),

@@ -20,12 +20,13 @@ use crate::call::Effect;
 use crate::error::{Error, Result};
 use crate::options::Transport;
 use crate::registry::OpenRecord;
+use crate::replicas::Redirection;
 use crate::session::Session;
 use crate::size::{LastKnown, LossPolicy};
 use capability::renew_at;
 use parking_lot::RwLock;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use weft_core::{Access, AccessHistory, ByteLen, Extent, FileId, FileOffset, Layout, Nanos};
 use weft_env::Env;
 use weft_wire::data::DatafileMeta;
@@ -73,6 +74,8 @@ pub(crate) struct State<E: Env> {
     pub(crate) written: Written,
     pub(crate) unsynced: Unsynced,
     pub(crate) appending: AsyncMutex<E>,
+    /// The file's replica, if it is used; set at the open.
+    replica: OnceLock<Box<Redirection<E>>>,
     closed: bool,
 }
 
@@ -144,6 +147,12 @@ impl<E: Env> State<E> {
         }
     }
 
+    /// The file's replica, if this open uses it.
+    #[inline]
+    pub(crate) fn replica(&self) -> Option<&Redirection<E>> {
+        self.replica.get().map(|replica| &**replica)
+    }
+
     /// Returns whether some mount's kernel caches pages of this file.
     pub(crate) fn cached_elsewhere(&self) -> bool {
         self.opened.cached_elsewhere
@@ -172,6 +181,7 @@ impl<E: Env> OpenFile<E> {
             must_recall,
             epoch,
             recorded,
+            is_replica_used,
         } = opened;
         let record = Arc::new(OpenRecord {
             handle,
@@ -182,6 +192,7 @@ impl<E: Env> OpenFile<E> {
             cap: RwLock::new(cap),
             lost: AtomicBool::new(false),
             caching: AtomicBool::new(may_cache),
+            is_redirected: AtomicBool::new(is_replica_used),
         });
         core.registry.opened(&record);
         let with_leases = core.options.transport != Transport::Socket;
@@ -204,14 +215,24 @@ impl<E: Env> OpenFile<E> {
                 written: Written::default(),
                 unsynced: Unsynced::default(),
                 appending: AsyncMutex::new(&core.env),
+                replica: OnceLock::new(),
                 closed: false,
             }),
         };
         if must_recall {
             this.await_recall().await?;
         }
+        if is_replica_used {
+            match Box::pin(this.open_replica()).await {
+                Ok(replica) => drop(this.state.replica.set(Box::new(replica))),
+                Err(error) => this.bypass_replica(error).await?,
+            }
+        }
         if must_truncate {
-            this.truncate_at_open().await?;
+            match this.state.replica() {
+                Some(replica) => Box::pin(this.truncate_redirected(replica, ByteLen::ZERO, true)).await?,
+                None => this.truncate_at_open().await?,
+            }
         }
         Ok(this)
     }
@@ -244,7 +265,7 @@ impl<E: Env> OpenFile<E> {
     }
 
     /// Truncates the datafiles to nothing for `O_TRUNC`.
-    async fn truncate_at_open(&self) -> Result<()> {
+    pub(crate) async fn truncate_at_open(&self) -> Result<()> {
         let state = &*self.state;
         if state.first_version.is_none() || state.record.cap.read().is_none() {
             return Ok(());
@@ -268,6 +289,11 @@ impl<E: Env> OpenFile<E> {
         }
         state.invalidate_after_resize(ByteLen::ZERO).await;
         result.map_err(|error| error.about(&state.path))
+    }
+
+    /// Whether requests for some bytes go to a replica of the file.
+    pub fn uses_replica(&self) -> bool {
+        self.state.replica().is_some()
     }
 
     /// Id of the file.
@@ -409,6 +435,15 @@ impl<E: Env> OpenFile<E> {
         if !state.record.flags.write {
             return Err(Error::misuse(Errno::EINVAL, "the file is not open for writing"));
         }
+        match state.replica() {
+            Some(replica) => Box::pin(self.truncate_redirected(replica, size, false)).await,
+            None => self.truncate_original(size).await,
+        }
+    }
+
+    /// Truncates or extends the file's own datafiles.
+    pub(crate) async fn truncate_original(&self, size: ByteLen) -> Result<()> {
+        let state = &self.state;
         let result =
             state.session.truncate_by(self.place(), Some(self.handle()), size, LossPolicy::Fail).await;
         if result.is_err() {
@@ -428,6 +463,15 @@ impl<E: Env> OpenFile<E> {
     pub async fn sync(&self) -> Result<()> {
         let state = &self.state;
         state.check()?;
+        if let Some(replica) = state.replica() {
+            Box::pin(replica.data().sync()).await?;
+        }
+        self.sync_original().await
+    }
+
+    /// Syncs the file's own datafiles.
+    pub(crate) async fn sync_original(&self) -> Result<()> {
+        let state = &self.state;
         let core = &state.session.core;
         let mut retry = LayoutRetry::new(state);
         loop {

@@ -143,6 +143,7 @@ impl<E: Env> Client<E> {
             cap: RwLock::new(Some(moving.from)),
             lost: AtomicBool::new(false),
             caching: AtomicBool::new(false),
+            is_redirected: AtomicBool::new(false),
         });
         core.registry.opened(&record);
         let mut mover = Mover::new(&self.session, Arc::clone(&record), moving, options);

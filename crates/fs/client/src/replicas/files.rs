@@ -1,6 +1,7 @@
 //! A replica on its file system.
 
 use super::format::{self, BYPASSED_AT, CUTTING_AT, MARKS_AT, WRITTEN_AT};
+use super::transfer::{Bytes, Difference, Pace, Side, compare, copy, runs_after, windows};
 use crate::error::{Error, ReplicaFailure, Result};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -120,7 +121,76 @@ pub struct Replica<E: Env> {
     written: E::File,
 }
 
+/// A file of the host in a transfer.
+struct HostBytes<'a, E: Env> {
+    file: &'a E::File,
+    replica: &'a Replica<E>,
+}
+
+impl<E: Env> Bytes for HostBytes<'_, E> {
+    async fn read(&self, buffer: &mut [u8], at: u64) -> Result<()> {
+        let read = self.file.read_at(&mut [IoSliceMut::new(buffer)], LocalOffset(at)).await;
+        read.map(drop).map_err(|error| self.replica.failure(&error))
+    }
+
+    async fn write(&self, slices: &[IoSlice<'_>], at: u64) -> Result<()> {
+        self.file.write_at(slices, LocalOffset(at)).await.map_err(|error| self.replica.failure(&error))
+    }
+}
+
 impl<E: Env> Replica<E> {
+    fn bytes_of<'a>(&'a self, file: &'a E::File) -> HostBytes<'a, E> {
+        HostBytes { file, replica: self }
+    }
+
+    /// Copies all mapped bytes before `size` to the replica.
+    pub(super) async fn fill(&self, original: &E::File, size: ByteLen, pace: &mut impl Pace) -> Result<u64> {
+        let (original, data) = (self.bytes_of(original), self.bytes_of(&self.data));
+        let mut copied = 0;
+        for window in windows(&self.mapping, size, None) {
+            copied += copy((&original, Side::Original), (&data, Side::Replica), &window, pace).await?;
+        }
+        Ok(copied)
+    }
+
+    /// Copies these regions of the replica to the original, up to `size`.
+    pub(super) async fn copy_back(
+        &self,
+        original: &E::File,
+        size: ByteLen,
+        regions: &DirtyRegions,
+        pace: &mut impl Pace,
+    ) -> Result<u64> {
+        let (original, data) = (self.bytes_of(original), self.bytes_of(&self.data));
+        let mut copied = 0;
+        for window in windows(&self.mapping, size, Some(regions)) {
+            self.beat().await?;
+            copied += copy((&data, Side::Replica), (&original, Side::Original), &window, pace).await?;
+        }
+        Ok(copied)
+    }
+
+    /// Writes zeros where mapped bytes lie at or after `size`.
+    pub(super) async fn clear_after(&self, size: ByteLen) -> Result<()> {
+        for (at, len) in runs_after(&self.mapping, size) {
+            let cleared = self.data.punch(LocalOffset(at), ByteLen(len)).await;
+            cleared.map_err(|error| self.failure(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Compares all mapped bytes before `size`, except these regions of the replica.
+    pub(super) async fn compare(
+        &self,
+        original: &E::File,
+        size: ByteLen,
+        except: &DirtyRegions,
+        pace: &mut impl Pace,
+    ) -> Result<Difference> {
+        let sides = (&self.bytes_of(original), &self.bytes_of(&self.data));
+        compare(&self.mapping, sides, size, except, pace).await
+    }
+
     /// Opens replica `id` in `dir`, the directory `.weft/replicas` at path `place`.
     ///
     /// # Errors

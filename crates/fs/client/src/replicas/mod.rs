@@ -1,4 +1,17 @@
-//! Replicas of files of the host's own file systems: reorganized copies of byte ranges, used in place of the originals.
+//! Replicas: reorganized copies of byte ranges of a file, used in place of the original.
+//!
+//! # Files of Weft
+//!
+//! The metadata server knows the replica, and decides at each open whether it is used. Its data is a file without a name: the
+//! bytes, then the mapping ([`weft_core::replicas::Mapping`]).
+//!
+//! | module | does |
+//! | --- | --- |
+//! | `open_file` | splits the requests of an open file between file and replica |
+//! | `client` | creates, synchronizes, compares and drops replicas |
+//! | `transfer` | copies bytes from the original to the replica, and back; for both kinds |
+//!
+//! # Files of the host's own file systems
 //!
 //! A replica consists of a few files in `.weft/replicas`, on the file system of its original. Their names begin with its id:
 //!
@@ -14,7 +27,6 @@
 //! | --- | --- |
 //! | `format` | encodes and decodes these files |
 //! | `files` | opens, creates and removes a replica; its state |
-//! | `transfer` | copies bytes from the original to the replica, and back |
 //! | `usage` | begin and end of a use by a process, synchronization |
 //! | `redirector` | the open file: splits requests between original and replica |
 //!
@@ -30,11 +42,15 @@
 //! * Another program that changed the original shows in its attributes, and the replica is not used any more. If both
 //!   were written, nothing is copied and the file cannot be opened before somebody decides.
 
+mod client;
 mod files;
 mod format;
+mod open_file;
 mod redirector;
 mod transfer;
 mod usage;
+
+pub(crate) use open_file::Redirection;
 
 pub use files::{
     Identity, Origin, Phase, Replica, ReplicaInfo, Written, is_written, list as list_replicas, read_info,

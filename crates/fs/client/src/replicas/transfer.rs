@@ -3,12 +3,10 @@
 //! Pieces are small and scattered on one side or the other. A window of them is read in the order of its source, with the
 //! small gaps between them, and written in the order of its destination.
 
-use super::files::Replica;
 use crate::error::Result;
-use std::io::{self, IoSlice, IoSliceMut};
-use weft_core::replicas::{DirtyRegions, MappedExtent};
-use weft_core::{ByteLen, LocalOffset};
-use weft_env::{Env, File};
+use std::io::IoSlice;
+use weft_core::replicas::{DirtyRegions, MappedExtent, Mapping};
+use weft_core::{ByteLen, Extent};
 
 /// Bytes of a window.
 const WINDOW_LEN: u64 = 8 << 20;
@@ -49,9 +47,18 @@ pub struct Difference {
     pub first: Option<u64>,
 }
 
+/// A file that takes part in a transfer: an original or the data of a replica.
+pub(crate) trait Bytes {
+    /// Fills `buffer` with the bytes from `at` on. Bytes after the end are zeros.
+    async fn read(&self, buffer: &mut [u8], at: u64) -> Result<()>;
+
+    /// Writes all of `slices` at `at`.
+    async fn write(&self, slices: &[IoSlice<'_>], at: u64) -> Result<()>;
+}
+
 /// Side of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     Original,
     Replica,
 }
@@ -67,7 +74,7 @@ impl Side {
 
 /// Reads all pieces of a window. Returns the bytes, piece after piece, in the order of the window. Bytes after the end of
 /// the source are zeros.
-async fn read<F: File>(file: &F, side: Side, window: &[MappedExtent]) -> io::Result<Vec<u8>> {
+async fn read(file: &impl Bytes, side: Side, window: &[MappedExtent]) -> Result<Vec<u8>> {
     let mut starts = Vec::with_capacity(window.len());
     let mut total = 0usize;
     for piece in window {
@@ -91,7 +98,7 @@ async fn read<F: File>(file: &F, side: Side, window: &[MappedExtent]) -> io::Res
         }
         span.clear();
         span.resize((end - begin) as usize, 0);
-        file.read_at(&mut [IoSliceMut::new(&mut span)], LocalOffset(begin)).await?;
+        file.read(&mut span, begin).await?;
         for number in &order[from..to] {
             let (piece, start) = (&window[*number], starts[*number]);
             let at = (side.place(piece) - begin) as usize;
@@ -103,7 +110,7 @@ async fn read<F: File>(file: &F, side: Side, window: &[MappedExtent]) -> io::Res
 }
 
 /// Writes the pieces of a window, whose bytes lie one after another.
-async fn write<F: File>(file: &F, side: Side, window: &[MappedExtent], bytes: &[u8]) -> io::Result<()> {
+async fn write(file: &impl Bytes, side: Side, window: &[MappedExtent], bytes: &[u8]) -> Result<()> {
     let mut rest = bytes;
     let mut pieces: Vec<(u64, &[u8])> = Vec::with_capacity(window.len());
     for piece in window {
@@ -117,7 +124,7 @@ async fn write<F: File>(file: &F, side: Side, window: &[MappedExtent], bytes: &[
     for (place, own) in pieces {
         if place != end || slices.len() == SLICES_MAX {
             if !slices.is_empty() {
-                file.write_at(&slices, LocalOffset(begin)).await?;
+                file.write(&slices, begin).await?;
             }
             slices.clear();
             begin = place;
@@ -125,145 +132,104 @@ async fn write<F: File>(file: &F, side: Side, window: &[MappedExtent], bytes: &[
         slices.push(IoSlice::new(own));
         end = place + own.len() as u64;
     }
-    if slices.is_empty() { Ok(()) } else { file.write_at(&slices, LocalOffset(begin)).await }
+    if slices.is_empty() { Ok(()) } else { file.write(&slices, begin).await }
 }
 
-impl<E: Env> Replica<E> {
-    /// Windows of the mapped bytes before `size`, in the order of the file; with `only`, of these regions of the replica.
-    fn windows<'a>(
-        &'a self,
-        size: ByteLen,
-        only: Option<&'a DirtyRegions>,
-    ) -> impl Iterator<Item = Vec<MappedExtent>> + 'a {
-        let region_len = only.map_or(WINDOW_LEN, DirtyRegions::region_len);
-        let parts =
-            self.mapping().pieces().take_while(move |piece| piece.start < size.0).flat_map(move |piece| {
-                let len = piece.len.min(size.0 - piece.start);
-                let mut from = 0;
-                std::iter::from_fn(move || {
-                    let at = piece.at + from;
-                    let part = (len - from).min(region_len - at % region_len).min(WINDOW_LEN);
-                    let found = MappedExtent { start: piece.start + from, len: part, at };
-                    from += part;
-                    (part > 0).then_some(found)
-                })
-            });
-        let wanted = move |piece: &MappedExtent| only.is_none_or(|only| only.contains(piece.at / region_len));
-        let mut parts = parts.filter(wanted).peekable();
+/// Windows of the mapped bytes before `size`, in the order of the file; with `only`, of these regions of the replica.
+pub(crate) fn windows<'a>(
+    mapping: &'a Mapping,
+    size: ByteLen,
+    only: Option<&'a DirtyRegions>,
+) -> impl Iterator<Item = Vec<MappedExtent>> + 'a {
+    let region_len = only.map_or(WINDOW_LEN, DirtyRegions::region_len);
+    let parts = mapping.pieces().take_while(move |piece| piece.start < size.0).flat_map(move |piece| {
+        let len = piece.len.min(size.0 - piece.start);
+        let mut from = 0;
         std::iter::from_fn(move || {
-            let mut window = Vec::new();
-            let mut bytes = 0;
-            while window.len() < WINDOW_PIECES
-                && let Some(piece) = parts.next_if(|piece| bytes + piece.len <= WINDOW_LEN)
-            {
-                bytes += piece.len;
-                window.push(piece);
-            }
-            (!window.is_empty()).then_some(window)
+            let at = piece.at + from;
+            let part = (len - from).min(region_len - at % region_len).min(WINDOW_LEN);
+            let found = MappedExtent { start: piece.start + from, len: part, at };
+            from += part;
+            (part > 0).then_some(found)
         })
-    }
-
-    /// Copies all mapped bytes before `size` to the replica.
-    pub(super) async fn fill(&self, original: &E::File, size: ByteLen, pace: &mut impl Pace) -> Result<u64> {
-        let mut copied = 0;
-        for window in self.windows(size, None) {
-            copied +=
-                self.copy((original, Side::Original), (self.data(), Side::Replica), &window, pace).await?;
+    });
+    let wanted = move |piece: &MappedExtent| only.is_none_or(|only| only.contains(piece.at / region_len));
+    let mut parts = parts.filter(wanted).peekable();
+    std::iter::from_fn(move || {
+        let mut window = Vec::new();
+        let mut bytes = 0;
+        while window.len() < WINDOW_PIECES
+            && let Some(piece) = parts.next_if(|piece| bytes + piece.len <= WINDOW_LEN)
+        {
+            bytes += piece.len;
+            window.push(piece);
         }
-        Ok(copied)
-    }
+        (!window.is_empty()).then_some(window)
+    })
+}
 
-    /// Copies these regions of the replica to the original, up to `size`.
-    pub(super) async fn copy_back(
-        &self,
-        original: &E::File,
-        size: ByteLen,
-        regions: &DirtyRegions,
-        pace: &mut impl Pace,
-    ) -> Result<u64> {
-        let mut copied = 0;
-        for window in self.windows(size, Some(regions)) {
-            self.beat().await?;
-            copied +=
-                self.copy((self.data(), Side::Replica), (original, Side::Original), &window, pace).await?;
+/// Copies a window, and returns its length.
+pub(crate) async fn copy(
+    from: (&impl Bytes, Side),
+    to: (&impl Bytes, Side),
+    window: &[MappedExtent],
+    pace: &mut impl Pace,
+) -> Result<u64> {
+    let bytes = read(from.0, from.1, window).await?;
+    write(to.0, to.1, window, &bytes).await?;
+    pace.copied(bytes.len() as u64).await?;
+    Ok(bytes.len() as u64)
+}
+
+/// Ranges of the replica, with their lengths, whose bytes of the file lie at or after `size`. The pieces of one object
+/// follow each other and are joined.
+pub(crate) fn runs_after(mapping: &Mapping, size: ByteLen) -> Vec<(u64, u64)> {
+    let len = mapping.file_end().saturating_sub(size.0);
+    let mut runs: Vec<(u64, u64)> = mapping
+        .split(Extent::new(size.0, len))
+        .filter_map(|part| part.replica.map(|at| (at, part.file.len.0)))
+        .collect();
+    runs.sort_unstable();
+    runs.dedup_by(|next, before| {
+        let continues = before.0 + before.1 == next.0;
+        if continues {
+            before.1 += next.1;
         }
-        Ok(copied)
-    }
+        continues
+    });
+    runs
+}
 
-    /// Copies a window.
-    async fn copy(
-        &self,
-        from: (&E::File, Side),
-        to: (&E::File, Side),
-        window: &[MappedExtent],
-        pace: &mut impl Pace,
-    ) -> Result<u64> {
-        let bytes = read(from.0, from.1, window).await.map_err(|error| self.failure(&error))?;
-        write(to.0, to.1, window, &bytes).await.map_err(|error| self.failure(&error))?;
-        pace.copied(bytes.len() as u64).await?;
-        Ok(bytes.len() as u64)
-    }
-
-    /// Writes zeros where mapped bytes lie at or after `size`.
-    pub(super) async fn clear_after(&self, size: ByteLen) -> Result<()> {
-        let end = self.mapping().file_end();
-        let Some(len) = end.checked_sub(size.0).filter(|len| *len > 0) else { return Ok(()) };
-        // Joined, because the pieces of one object follow each other.
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for part in self.mapping().split(weft_core::Extent::new(size.0, len)) {
-            if let Some(at) = part.replica {
-                runs.push((at, part.file.len.0));
+/// Compares all mapped bytes before `size`, except these regions of the replica.
+pub(crate) async fn compare(
+    mapping: &Mapping,
+    (original, data): (&impl Bytes, &impl Bytes),
+    size: ByteLen,
+    except: &DirtyRegions,
+    pace: &mut impl Pace,
+) -> Result<Difference> {
+    let mut found = Difference::default();
+    let region_len = except.region_len();
+    for mut window in windows(mapping, size, None) {
+        if !except.is_empty() {
+            window = window.into_iter().flat_map(|piece| clean_parts(piece, region_len, except)).collect();
+        }
+        let theirs = read(original, Side::Original, &window).await?;
+        let ours = read(data, Side::Replica, &window).await?;
+        let mut at = 0;
+        for piece in &window {
+            let range = at..at + piece.len as usize;
+            at = range.end;
+            let pairs = theirs[range.clone()].iter().zip(&ours[range]);
+            for (byte, _) in (piece.start..).zip(pairs).filter(|(_, (theirs, ours))| theirs != ours) {
+                found.first.get_or_insert(byte);
+                found.differing += 1;
             }
         }
-        runs.sort_unstable();
-        runs.dedup_by(|next, before| {
-            let continues = before.0 + before.1 == next.0;
-            if continues {
-                before.1 += next.1;
-            }
-            continues
-        });
-        for (at, len) in runs {
-            let cleared = self.data().punch(LocalOffset(at), ByteLen(len)).await;
-            cleared.map_err(|error| self.failure(&error))?;
-        }
-        Ok(())
+        found.compared += theirs.len() as u64;
+        pace.copied(theirs.len() as u64).await?;
     }
-
-    /// Compares all mapped bytes before `size`, except these regions of the replica.
-    pub(super) async fn compare(
-        &self,
-        original: &E::File,
-        size: ByteLen,
-        except: &DirtyRegions,
-        pace: &mut impl Pace,
-    ) -> Result<Difference> {
-        let mut found = Difference::default();
-        let region_len = except.region_len();
-        for mut window in self.windows(size, None) {
-            if !except.is_empty() {
-                window =
-                    window.into_iter().flat_map(|piece| clean_parts(piece, region_len, except)).collect();
-            }
-            let theirs =
-                read(original, Side::Original, &window).await.map_err(|error| self.failure(&error))?;
-            let ours =
-                read(self.data(), Side::Replica, &window).await.map_err(|error| self.failure(&error))?;
-            let mut at = 0;
-            for piece in &window {
-                let range = at..at + piece.len as usize;
-                at = range.end;
-                let pairs = theirs[range.clone()].iter().zip(&ours[range]);
-                for (byte, _) in (piece.start..).zip(pairs).filter(|(_, (theirs, ours))| theirs != ours) {
-                    found.first.get_or_insert(byte);
-                    found.differing += 1;
-                }
-            }
-            found.compared += theirs.len() as u64;
-            pace.copied(theirs.len() as u64).await?;
-        }
-        Ok(found)
-    }
+    Ok(found)
 }
 
 /// Parts of a piece outside of these regions.

@@ -4,6 +4,7 @@ mod lost;
 mod migrate;
 mod real;
 mod removal;
+mod replicas;
 mod simulated;
 #[path = "../support/mod.rs"]
 mod support;

@@ -25,6 +25,27 @@ impl DirtyRegions {
         Self { region_len, words: vec![0; words] }
     }
 
+    /// Returns the set with this [`bitmap`](Self::bitmap), for a replica of `len` bytes. Numbers after its end are ignored.
+    pub fn from_bitmap(len: u64, bitmap: &[u8]) -> Self {
+        let mut this = Self::new(len);
+        for (byte, number) in bitmap.iter().zip((0u64..).step_by(8)) {
+            (0..8).filter(|bit| byte & (1 << bit) != 0).for_each(|bit| this.insert(number + bit));
+        }
+        this
+    }
+
+    /// Returns a bit for each region, least significant first, without zeros at the end.
+    pub fn bitmap(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        bytes
+    }
+
+    /// One past the highest number that the set may contain.
+    pub fn number_end(&self) -> u64 {
+        64 * self.words.len() as u64
+    }
+
     /// Length of a region in bytes.
     pub fn region_len(&self) -> u64 {
         self.region_len
@@ -88,5 +109,9 @@ mod tests {
         dirty.insert(1);
         assert!(dirty.touches((1 << 20) - 1, 2) && !dirty.touches(0, 1 << 20));
         assert_eq!((dirty.count(), dirty.contains(1), dirty.contains(1000)), (1, true, false));
+        dirty.insert(9);
+        assert_eq!(dirty.bitmap(), [2, 2]);
+        assert_eq!(DirtyRegions::from_bitmap(10 << 20, &[2, 2]), dirty);
+        assert_eq!(DirtyRegions::from_bitmap(10 << 20, &[2, 2, 0, 0, 0, 0, 0, 0, 1]), dirty, "after the end");
     }
 }

@@ -82,6 +82,7 @@ impl Op<'_> {
         }
         inode.ctime = self.now;
         put_inode(t, file, &inode);
+        self.core.set_replica_owner(t, file, &inode)?;
         Ok(MetaReply::Attr(self.attr(file, &inode)))
     }
 

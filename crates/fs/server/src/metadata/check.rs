@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use weft_core::{ByteLen, FileId, RecordedLens, TargetId};
 use weft_store::metadata::{
-    DentryRow, Inode, Node, NodeKind, ReapRow, Scan, Snapshot, Table, Transaction, Untrusted, dentry_key,
-    file_key,
+    DentryRow, Inode, Node, NodeKind, ReapRow, ReplicaRow, Scan, Snapshot, Table, Transaction, Untrusted,
+    dentry_key, file_key,
 };
 use weft_wire::meta::{FileType, LIST_LIMIT_MAX, MetaReply, NamespaceReport, ROOT, ScannedInode};
 
@@ -51,6 +51,8 @@ struct NamespaceContents {
     /// Entries by directory.
     entries: Vec<(FileId, Vec<u8>, DentryRow)>,
     orphans: BTreeSet<FileId>,
+    /// Replicas: file and inode of the data.
+    replicas: Vec<(FileId, FileId)>,
     /// Rows that fail their checksum.
     damaged: Vec<(Table, Vec<u8>)>,
 }
@@ -186,6 +188,10 @@ impl Op<'_> {
         }
         for (uid, _, counted) in &plan.owners {
             owners::put(t, *uid, *counted);
+        }
+        for file in &plan.replicas {
+            t.delete(Table::Replicas, &file_key(*file));
+            self.core.opens.lock().set_replicated(*file, false);
         }
         for dir in &plan.ruled {
             t.delete(Table::Rules, &file_key(*dir));
@@ -343,6 +349,10 @@ impl NamespaceContents {
                 let Ok(entry) = value.open(table, key) else { return false };
                 self.entries.push((id(key), key.get(8..).unwrap_or_default().to_vec(), entry));
             }
+            Table::Replicas => {
+                let Ok(ReplicaRow { data, .. }) = value.open(table, key) else { return false };
+                self.replicas.push((id(key), data));
+            }
             _ if value.verify(table, key).is_err() => return false,
             Table::Orphans => {
                 self.orphans.insert(id(key));
@@ -446,6 +456,8 @@ struct Plan {
     owners: Vec<(u32, u64, u64)>,
     /// Missing directories that have rules.
     ruled: Vec<FileId>,
+    /// Files whose replicas are incomplete.
+    replicas: Vec<FileId>,
 }
 
 impl Plan {
@@ -498,6 +510,15 @@ fn find_problems(found: &NamespaceContents) -> Plan {
     let mut reached: BTreeMap<FileId, u32> = BTreeMap::from([(ROOT, 0)]);
     let mut names = Walker { found, children: &children, reached: &mut reached, plan: &mut plan };
     names.descend(ROOT);
+    for (file, data) in &found.replicas {
+        let is_regular = |file| found.inodes.get(file).is_some_and(|seen| seen.kind == NodeKind::Regular);
+        if is_regular(file) && is_regular(data) && !names.reached.contains_key(data) {
+            names.reached.insert(*data, 1);
+        } else {
+            names.plan.problem(format!("the replica of {file} lacks its file, or its data, {data}"));
+            names.plan.replicas.push(*file);
+        }
+    }
     let named: BTreeSet<FileId> = found.entries.iter().map(|(_, _, entry)| entry.file).collect();
     let unnamed = found.inodes.keys().copied().filter(|file| !named.contains(file));
     for file in unnamed.chain(found.inodes.keys().copied()) {

@@ -61,6 +61,8 @@ pub(super) struct Core {
     pub opens: Mutex<Opens>,
     /// Files that may have unknown writers.
     pub unknown_writers: Mutex<UnknownWriters>,
+    /// Files with replicas that may be open in clients of which the service has no record.
+    pub unknown_holders: Mutex<UnknownWriters>,
     /// Files that may have an appending client without the append lock.
     pub fences: Mutex<Fences>,
     /// Fences by file id of datafiles.
@@ -248,6 +250,9 @@ impl Core {
         let reaped = super::tables::destroy(t, file, inode)?;
         if super::moves::remove_move(t, file)? {
             self.count_reap_row();
+        }
+        if self.opens.lock().is_replicated(file) {
+            self.remove_replica(t, file)?;
         }
         if reaped {
             self.count_reap_row();

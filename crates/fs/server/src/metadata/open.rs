@@ -24,6 +24,8 @@ pub(super) struct OpenRequest<'a> {
     pub handle: HandleId,
     pub layout: &'a LayoutSpec,
     pub cache: bool,
+    /// Number of processes of the parallel program.
+    pub ranks: Option<u32>,
     /// Reason why no file may be created, if there is one.
     pub space: Outcome<()>,
 }
@@ -49,12 +51,12 @@ pub(super) enum OpenOrigin {
 }
 
 /// Durability that a change needs before its reply may be sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Urgency {
-    /// Must survive a loss of power.
-    Durable,
     /// May be lost without harm.
     Lazy,
+    /// Must survive a loss of power.
+    Durable,
 }
 
 impl Op<'_> {
@@ -78,15 +80,14 @@ impl Op<'_> {
             return Ok(None);
         }
         let open = self.entry(file, request);
-        Ok(Some(MetaReply::Opened(Box::new(self.opened(
-            file,
-            &inode,
-            request.handle,
-            open,
-            false,
-            false,
-            true,
-        )))))
+        let opened = self.opened(file, &inode, request.handle, open, false, false, true);
+        // Checked afterwards: a replica that is created later meets this open.
+        let mut opens = self.core.opens.lock();
+        if opens.is_replicated(file) {
+            opens.remove(self.session, request.handle, None);
+            return Ok(None);
+        }
+        Ok(Some(MetaReply::Opened(Box::new(opened))))
     }
 
     /// Opens a file, and creates it or invalidates its size as needed.
@@ -100,9 +101,9 @@ impl Op<'_> {
         }
         let walked = self.find(t, request)?;
         let open = |file| self.entry(file, request);
-        let opened = |file, inode: &Inode, created, truncates, known| {
+        let opened = |file, inode: &Inode, created, truncates, known, is_replica_used| {
             let opened = self.opened(file, inode, request.handle, open(file), created, truncates, known);
-            MetaReply::Opened(Box::new(opened))
+            MetaReply::Opened(Box::new(Opened { is_replica_used, ..opened }))
         };
         let Some((file, mut inode)) = walked.found.clone() else {
             if walked.slash {
@@ -112,15 +113,17 @@ impl Op<'_> {
             self.require_open_share(Some(request.handle))?;
             let is_size_valid = !request.flags.write;
             let (file, inode) = self.make_regular(t, &walked, request.mode, request.layout, is_size_valid)?;
-            return Ok((opened(file, &inode, true, false, true), Urgency::Durable));
+            return Ok((opened(file, &inode, true, false, true, false), Urgency::Durable));
         };
         self.require_openable(&inode, request)?;
         self.require_handle(request.handle, Some(file))?;
         self.require_open_share(Some(request.handle))?;
         let privileged = self.caller.is_root();
+        let changes = request.flags.write || request.flags.truncate;
+        let replica = self.begin_use(t, file, (request.handle, changes), request.ranks)?;
         let Inode { mode, size, blocks_512, mtime, ctime, mtime_set_at, node, .. } = &mut inode;
         let Node::Regular { is_size_valid, touched, epoch, recorded, .. } = node else {
-            return Ok((opened(file, &inode, false, false, true), Urgency::Lazy));
+            return Ok((opened(file, &inode, false, false, true, false), Urgency::Lazy));
         };
         let known = *is_size_valid;
         let (mut truncates, mut lowered) = (false, false);
@@ -141,13 +144,19 @@ impl Op<'_> {
             *is_size_valid = false;
             *epoch = epoch.wrapping_add(1);
         }
-        put_inode(t, file, &inode);
+        if changes {
+            put_inode(t, file, &inode);
+        }
         let marks = request.flags.write || truncates;
-        let urgency = if marks { self.core.mark_size_invalid(file, known) } else { Urgency::Durable };
+        let urgency = match (marks, changes) {
+            (true, _) => self.core.mark_size_invalid(file, known),
+            (false, true) => Urgency::Durable,
+            (false, false) => Urgency::Lazy,
+        };
         // Durable before a datafile is truncated: if the old record came back after a crash, it would report the
         // truncation as lost bytes.
-        let urgency = if lowered { Urgency::Durable } else { urgency };
-        Ok((opened(file, &inode, false, truncates, known), urgency))
+        let urgency = if lowered { Urgency::Durable } else { urgency.max(replica.urgency) };
+        Ok((opened(file, &inode, false, truncates, known, replica.is_used), urgency))
     }
 
     /// Creates a file without a name in a directory, and opens it.
@@ -197,6 +206,7 @@ impl Op<'_> {
             put_inode(t, file, &inode);
         }
         let open = OpenEntry { caching: false, truncate: opened.must_truncate, ..self.entry(file, request) };
+        let replica = self.begin_use(t, file, (request.handle, open.changes()), request.ranks)?;
         let lost = self.core.unknown_writers.lock().may_truncate(file, self.now);
         let truncations = TruncationState { begins: open.truncate, lost };
         let mut opens = self.core.opens.lock();
@@ -212,6 +222,7 @@ impl Op<'_> {
         }
         opened.epoch = self.core.epoch_of(&inode);
         drop(opens);
+        opened.is_replica_used = replica.is_used;
         Ok(reply)
     }
 
@@ -304,7 +315,7 @@ impl Op<'_> {
 
     /// Registers the open and makes its reply. It comes last, because earlier steps may fail.
     #[expect(clippy::too_many_arguments, reason = "what the three ways to an open file know")]
-    fn opened_as(
+    pub(super) fn opened_as(
         &self,
         origin: OpenOrigin,
         file: FileId,
@@ -357,6 +368,7 @@ impl Op<'_> {
             must_recall,
             epoch: self.core.epoch_of(inode),
             recorded,
+            is_replica_used: false,
         }
     }
 
@@ -407,16 +419,24 @@ impl Op<'_> {
         }
         let truncations = self.require_adoptable(t, origin, open)?;
         let mut inode = named_inode(t, *file)?;
-        let mut urgency = Urgency::Lazy;
+        let mut urgency;
         let mut known = true;
         let changes = flags.write || truncations;
+        let mut is_replica_used = open.is_redirected;
+        match origin {
+            OpenOrigin::Reclaimed => urgency = self.resume_use(t, *file, open.is_redirected, changes)?,
+            OpenOrigin::New | OpenOrigin::Adopted(_) => {
+                let replica = self.begin_use(t, *file, (*handle, changes), None)?;
+                (is_replica_used, urgency) = (replica.is_used, replica.urgency);
+            }
+        }
         if let Node::Regular { is_size_valid, epoch, .. } = &mut inode.node
             && changes
         {
             // Its close will summarize all its writes, but another client may have truncated the file meanwhile. So the
             // size stays invalid.
             known = false;
-            urgency = self.core.mark_size_invalid(*file, *is_size_valid);
+            urgency = urgency.max(self.core.mark_size_invalid(*file, *is_size_valid));
             *is_size_valid = false;
             *epoch = epoch.wrapping_add(1);
             if !self.caller.is_root() {
@@ -436,7 +456,7 @@ impl Op<'_> {
             truncations_before: None,
         };
         let opened = self.opened_as(origin, *file, &inode, *handle, entry, false, false, known);
-        Ok((MetaReply::Opened(Box::new(opened)), urgency))
+        Ok((MetaReply::Opened(Box::new(Opened { is_replica_used, ..opened })), urgency))
     }
 
     /// Checks that the caller may have `open` again. Returns whether its `O_TRUNC` may still be in progress.
@@ -490,8 +510,11 @@ impl Op<'_> {
         let ended = self.core.opens.lock().remove(self.session, handle, reported);
         let Some(ended) = ended else { return Ok(None) };
         let file = ended.open.file;
+        let until = self.core.granted_until(self.now);
+        if reported.is_none() && self.core.opens.lock().is_replicated(file) {
+            self.core.unknown_holders.lock().add(file, self.now, until, false);
+        }
         if reported.is_none() && ended.open.changes() {
-            let until = self.core.granted_until(self.now);
             self.core.unknown_writers.lock().add(file, self.now, until, ended.was_truncated);
         }
         if let Some(close) = &ended.last_writer_close {

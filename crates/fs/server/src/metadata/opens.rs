@@ -174,6 +174,8 @@ pub(super) struct Opens {
     not_durable: BTreeSet<FileId>,
     /// Opens and truncations by user, without empty entries.
     by_user: BTreeMap<u32, u32>,
+    /// Files that have a replica, valid or not.
+    replicated: BTreeSet<FileId>,
 }
 
 fn count_down<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
@@ -218,6 +220,11 @@ impl Opens {
         }
     }
 
+    /// Whether no file is open or being truncated.
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_handle.len()
     }
@@ -239,6 +246,40 @@ impl Opens {
     /// Whether a crash could undo the creation or mark.
     pub(super) fn awaits_durability(&self, file: FileId) -> bool {
         self.not_durable.contains(&file)
+    }
+
+    /// Records whether a file has a replica.
+    pub(super) fn set_replicated(&mut self, file: FileId, is_replicated: bool) {
+        if is_replicated {
+            self.replicated.insert(file);
+        } else {
+            self.replicated.remove(&file);
+        }
+    }
+
+    /// Whether the file has a replica, valid or not.
+    pub(super) fn is_replicated(&self, file: FileId) -> bool {
+        self.replicated.contains(&file)
+    }
+
+    /// Number of times the file is open.
+    pub(super) fn count(&self, file: FileId) -> u32 {
+        self.files.get(&file).map_or(0, |entry| entry.opens)
+    }
+
+    /// Whether the file is open otherwise than by `own`, or is being truncated.
+    pub(super) fn is_open_except(&self, file: FileId, own: (BoundSession, HandleId)) -> bool {
+        let is_own = self.get(own.0, own.1).is_some_and(|open| open.file == file);
+        let entry = self.files.get(&file);
+        entry.is_some_and(|entry| entry.opens > u32::from(is_own) || !entry.truncating.is_empty())
+    }
+
+    /// Whether the file may change otherwise than by `own`.
+    pub(super) fn is_changed_except(&self, file: FileId, own: (BoundSession, HandleId)) -> bool {
+        let is_own = self.get(own.0, own.1).is_some_and(|open| open.file == file && open.changes());
+        let entry = self.files.get(&file);
+        let writers = |entry: &FileEntry| entry.writers.values().sum::<u32>();
+        entry.is_some_and(|entry| writers(entry) > u32::from(is_own) || !entry.truncating.is_empty())
     }
 
     pub(super) fn is_open(&self, file: FileId) -> bool {

@@ -9,6 +9,7 @@ use super::open::{OpenOrigin, OpenRequest, Urgency};
 use super::tables::{allocator, row};
 use super::{ConnectionContext, Service};
 use std::sync::atomic::Ordering;
+use weft_core::FileId;
 use weft_core::ibridge::Report;
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_env::{Dir, Env, Notify};
@@ -137,10 +138,11 @@ impl<E: Env> Service<E> {
                 Ok(MetaReply::Done)
             }
 
-            R::Open { at, flags, mode, handle, layout, cache } => {
+            R::Open { at, flags, mode, handle, layout, cache, ranks } => {
                 let free_space = self.require_space();
+                let layout = &layout;
                 let open =
-                    OpenRequest { at: &at, flags, mode, handle, layout: &layout, cache, space: free_space };
+                    OpenRequest { at: &at, flags, mode, handle, layout, cache, ranks, space: free_space };
                 self.open(call, &open).await
             }
             R::Adopt { open, parent } => {
@@ -307,6 +309,40 @@ impl<E: Env> Service<E> {
                 }
                 Ok(self.revoked_keys())
             }
+            R::CreateReplica { handle, data_handle, spec, layout } => {
+                self.require_space()?;
+                let create = |t: &mut dyn Transaction, op: &Op<'_>| {
+                    op.create_replica(t, (handle, data_handle), &spec, &layout)
+                };
+                let again = |t: &mut dyn Transaction, op: &Op<'_>, reply| {
+                    op.create_replica_again(t, (handle, data_handle), reply)
+                };
+                let reply = self.change_once(call, create, again).await?;
+                self.wait_for_durable_mark(&reply).await?;
+                Ok(reply)
+            }
+            R::CopyReplica { handle } => {
+                self.commit(call, |t, op| Ok((op.copy_replica(t, handle)?, Urgency::Lazy))).await
+            }
+            R::PublishReplica { handle } => self.change(call, |t, op| op.publish_replica(t, handle)).await,
+            R::OpenReplica { handle, data_handle } => {
+                let reply = self.commit(call, |t, op| op.open_replica(t, handle, data_handle)).await?;
+                if let MetaReply::ReplicaOpened { opened, .. } = &reply {
+                    self.wait_for_mark(opened.attr.file, false).await?;
+                }
+                Ok(reply)
+            }
+            R::BypassReplica { handle } => self.change(call, |t, op| op.bypass_replica(t, handle)).await,
+            R::MarkReplica { handle, first, count } => {
+                self.change(call, |t, op| op.mark_replica(t, handle, (first, count))).await
+            }
+            R::FenceFile { handle } => self.read(call, |s, op| op.fence_file(s, handle)),
+            R::SynchronizedReplica { handle, epoch } => {
+                self.change(call, |t, op| op.synchronized_replica(t, handle, epoch)).await
+            }
+            R::DropReplica { at, force } => self.change(call, |t, op| op.drop_replica(t, &at, force)).await,
+            R::Replica { at } => self.read(call, |s, op| op.replica(s, &at)),
+            R::Replicas { after } => self.read(call, |s, op| op.replicas(s, after)),
             R::WaitEvents { done } => Ok(self.wait_events(call.ctx.session, done).await),
         }
     }
@@ -395,11 +431,14 @@ impl<E: Env> Service<E> {
     /// if another session created or marked it.
     async fn wait_for_durable_mark(&self, reply: &MetaReply) -> Outcome<()> {
         let MetaReply::Opened(opened) = reply else { return Ok(()) };
-        let file = opened.attr.file;
+        self.wait_for_mark(opened.attr.file, opened.created).await
+    }
+
+    async fn wait_for_mark(&self, file: FileId, is_created: bool) -> Outcome<()> {
         if is_seeded(Mutant::ReusedIds) || !self.core.opens.lock().awaits_durability(file) {
             return Ok(());
         }
-        if !opened.created {
+        if !is_created {
             self.journal.durable(self.journal.now()).await?;
         }
         self.core.opens.lock().set_durable(file);

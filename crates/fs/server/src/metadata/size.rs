@@ -21,6 +21,7 @@ impl Op<'_> {
         handle: Option<HandleId>,
         size: ByteLen,
     ) -> Outcome<(MetaReply, Urgency)> {
+        let mut outdates = Urgency::Lazy;
         let (file, mut inode) = match handle {
             Some(handle) => {
                 let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
@@ -40,6 +41,10 @@ impl Op<'_> {
                 if !self.core.opens.lock().delegates_of_others(file, self.job).is_empty() {
                     return Ok((MetaReply::OpenFirst, Urgency::Lazy));
                 }
+                match self.truncate_replicated(t, file)? {
+                    None => return Ok((MetaReply::OpenFirst, Urgency::Lazy)),
+                    Some(urgency) => outdates = urgency,
+                }
                 (file, inode)
             }
         };
@@ -51,7 +56,7 @@ impl Op<'_> {
         // Durable before a datafile is truncated: if the old record came back after a crash, it would report the
         // truncation as lost bytes.
         let lowered = recorded.lower(layout, FileOffset(size.0));
-        let urgency = if lowered { Urgency::Durable } else { urgency };
+        let urgency = if lowered { Urgency::Durable } else { urgency.max(outdates) };
         (*is_size_valid, *touched, *epoch) = (false, true, epoch.wrapping_add(1));
         let (layout, recorded) = (layout.clone(), recorded.clone());
         let epoch = self.core.epoch(*epoch);

@@ -9,6 +9,7 @@ use super::moves::Moves;
 use super::op::Core;
 use super::opens::Opens;
 use super::reaper::{LinkRemoval, Removal};
+use super::replicas::replicated_files;
 use super::rules::Rules;
 use super::server_health::ServerHealth;
 use super::sessions::Sessions;
@@ -58,6 +59,10 @@ struct PreviousState {
     reservations: SpaceReservations,
     rules: Rules,
     registry: Registry,
+    /// Whether no client could use a file that it had opened.
+    unused: bool,
+    /// Files with replicas.
+    replicated: Vec<FileId>,
 }
 
 impl<E: Env> Service<E> {
@@ -128,6 +133,12 @@ impl<E: Env> Service<E> {
         let restarted = before.incarnation > 1;
         // One second for rounding up to whole seconds of a capability, and one for the service's own clock.
         let writers_until = Timestamp(wall.0 + i128::from(options.capability_life.0) + 2_000_000_000);
+        let unknown = || match before.unused {
+            true => UnknownWriters::new(FileId(0), Timestamp(0)),
+            false => UnknownWriters::new(before.first_new, writers_until),
+        };
+        let mut opens = Opens::default();
+        before.replicated.iter().for_each(|file| opens.set_replicated(*file, true));
         let mut sessions = Sessions::default();
         before.replied.iter().for_each(|session| sessions.has_ended(*session, now));
         let service = Arc::new(Self {
@@ -149,8 +160,9 @@ impl<E: Env> Service<E> {
                 } else {
                     Timestamp(0)
                 },
-                opens: Mutex::new(Opens::default()),
-                unknown_writers: Mutex::new(UnknownWriters::new(before.first_new, writers_until)),
+                opens: Mutex::new(opens),
+                unknown_writers: Mutex::new(unknown()),
+                unknown_holders: Mutex::new(unknown()),
                 // Holders of append locks do not reclaim them after a restart.
                 fences: Mutex::new(if restarted {
                     let until_s = u64::try_from(writers_until.parts().0).unwrap_or(0);
@@ -195,11 +207,19 @@ impl<E: Env> Service<E> {
         Ok(service)
     }
 
+    /// Whether no client, known or unknown, can use a file that it has opened.
+    fn is_unused(&self) -> bool {
+        let now = self.env.wall();
+        let (writers, holders) = (&self.core.unknown_writers, &self.core.unknown_holders);
+        self.core.opens.lock().is_empty() && !writers.lock().any(now) && !holders.lock().any(now)
+    }
+
     /// Records a clean end, after all tasks have ended.
     pub(super) async fn end_in_order(&self) -> Result<(), EngineError> {
         let ended = self.journal.write(|t| -> Outcome<()> {
             let row = start_row(t)?;
-            put_start_row(t, &weft_store::metadata::StartRow { clean: true, ..row });
+            let unused = self.is_unused();
+            put_start_row(t, &weft_store::metadata::StartRow { clean: true, unused, ..row });
             Ok(())
         });
         if let Ok((_, point)) = ended {
@@ -219,8 +239,9 @@ fn begin(
 ) -> Outcome<PreviousState> {
     let mut start = start_row(t)?;
     let crashed = start.incarnation > 0 && !start.clean;
+    let unused = start.incarnation == 0 || start.clean && start.unused;
     start.incarnation += 1;
-    start.clean = false;
+    (start.clean, start.unused) = (false, false);
     put_start_row(t, &start);
     if inode(t, ROOT)?.is_none() {
         put_inode(t, ROOT, &root(options, uid, now));
@@ -260,6 +281,8 @@ fn begin(
         reservations,
         rules: Rules::load(t)?,
         registry,
+        unused,
+        replicated: replicated_files(t)?.into_iter().map(|(file, _)| file).collect(),
     })
 }
 

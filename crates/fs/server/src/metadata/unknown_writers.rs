@@ -62,6 +62,11 @@ impl UnknownWriters {
             || self.lost.get(&file).is_some_and(|lost| now < lost.truncate_until)
     }
 
+    /// Whether any client is unknown at `now`.
+    pub(super) fn any(&self, now: Timestamp) -> bool {
+        now < self.below.1 || self.lost.values().any(|lost| now < lost.write_until)
+    }
+
     fn may_be_from_previous_start(&self, file: FileId, now: Timestamp) -> bool {
         file < self.below.0 && now < self.below.1
     }

@@ -103,7 +103,7 @@ async fn meta(client: &mut Peer, request: MetaRequest) -> MetaReply {
 fn open_request(name: &str, handle: u64, create: bool) -> MetaRequest {
     let flags = OpenFlags { write: true, create, ..OpenFlags::READ };
     let (handle, layout) = (HandleId(handle), LayoutSpec::default());
-    MetaRequest::Open { at: at(name), flags, mode: 0o666, handle, layout, cache: false }
+    MetaRequest::Open { at: at(name), flags, mode: 0o666, handle, layout, cache: false, ranks: None }
 }
 
 fn close_request(handle: u64) -> MetaRequest {
@@ -185,6 +185,7 @@ fn a_user_opens_a_bounded_number_of_files_over_all_sessions() {
                     handle: HandleId(23),
                     layout: LayoutSpec::default(),
                     cache: false,
+                    ranks: None,
                 },
                 MetaRequest::Truncate { at: at("file"), handle: None, size: ByteLen(0) },
             ] {

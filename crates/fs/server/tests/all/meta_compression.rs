@@ -70,7 +70,8 @@ async fn open_with(root: &mut Peer<RealEnv>, path: &str, layout: LayoutSpec) -> 
     root.next_handle += 1;
     let handle = HandleId(root.next_handle);
     let flags = CREATE;
-    let request = MetaRequest::Open { at: at(path), flags, mode: 0o644, handle, layout, cache: false };
+    let request =
+        MetaRequest::Open { at: at(path), flags, mode: 0o644, handle, layout, cache: false, ranks: None };
     (handle, opened(root.change(request).await).expect("opened"))
 }
 

@@ -152,6 +152,7 @@ fn links_are_followed_inside_and_returned_where_they_leave() {
             handle: HandleId(900),
             layout: LayoutSpec::default(),
             cache: false,
+            ranks: None,
         });
         assert_eq!(errno(reply.await), Errno::ELOOP, "O_NOFOLLOW");
     });

@@ -673,6 +673,7 @@ fn explicit_layouts_precede_rules_and_rules_precede_defaults() {
             handle: HandleId(999),
             layout: striped(7),
             cache: false,
+            ranks: None,
         };
         let opened = opened(root.change(request).await).expect("created");
         let layout = opened.layout.expect("striped");

@@ -59,6 +59,7 @@ fn an_unnamed_file_ends_with_its_last_close_or_its_session() {
             handle: HandleId(90),
             layout: LayoutSpec::default(),
             cache: false,
+            ranks: None,
         };
         opened(a.change(by_inode).await).expect("open");
         a.close(handle, wrote(9)).await.expect("open");
@@ -159,6 +160,7 @@ fn an_unnamed_file_gets_a_name_after_a_crash_if_its_session_returned_for_it() {
             proof: Some(file.attr.proof),
             cap: file.cap,
             caching: false,
+            is_redirected: false,
         };
         let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
         assert!(

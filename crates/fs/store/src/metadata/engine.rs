@@ -40,10 +40,12 @@ pub enum Table {
     Owners = 13,
     /// Key id -> time of revocation.
     Revoked = 14,
+    /// File id -> its replica.
+    Replicas = 15,
 }
 
 /// Number of tables.
-pub const TABLES: usize = 15;
+pub const TABLES: usize = 16;
 
 impl Table {
     /// All tables, by number.
@@ -63,6 +65,7 @@ impl Table {
         Self::Starts,
         Self::Owners,
         Self::Revoked,
+        Self::Replicas,
     ];
 
     /// Returns the table's name in the base and in messages.
@@ -83,6 +86,7 @@ impl Table {
             Self::Starts => "starts",
             Self::Owners => "owners",
             Self::Revoked => "revoked",
+            Self::Replicas => "replicas",
         }
     }
 

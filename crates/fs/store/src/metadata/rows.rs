@@ -21,8 +21,9 @@
 //! | starts | number of the start, 4 bytes big-endian | [`IdsRow`] |
 //! | owners | user id, 4 bytes big-endian | [`OwnerRow`] |
 //! | revoked | id of a key, 8 bytes big-endian | [`RevokedRow`] |
+//! | replicas | file id | [`ReplicaRow`] |
 //!
-//! The last seven tables are absent in databases of earlier versions, which is equivalent to empty tables. The row
+//! The last eight tables are absent in databases of earlier versions, which is equivalent to empty tables. The row
 //! `registry` of the counters exists once the table of targets is in use.
 
 mod node;
@@ -364,6 +365,9 @@ pub struct StartRow {
     pub incarnation: u32,
     /// True after a clean shutdown.
     pub clean: bool,
+    /// True if in addition no client could still use a file at that time; false in rows of earlier versions.
+    #[serde(deserialize_with = "or_end", skip_serializing_if = "std::ops::Not::not")]
+    pub unused: bool,
 }
 
 /// Record of the last restore from a dump; absent in a database that was never restored.
@@ -416,7 +420,45 @@ pub struct RevokedRow {
     pub generation: u32,
 }
 
-/// Returns the key of a file in inodes, orphans and reap.
+/// State of a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ReplicaRowPhase {
+    /// Bytes are being copied to it.
+    Copying,
+    /// It has the bytes of its file, but for dirty regions.
+    Valid,
+    /// The file may have changed since.
+    Outdated,
+}
+
+/// Replica of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReplicaRow {
+    /// Inode of its data. It has no name, and one link: this row.
+    pub data: FileId,
+    /// Number of processes whose requests it serves; 0 for any number.
+    pub ranks: u32,
+    /// Length of its bytes.
+    pub len: ByteLen,
+    /// Length of the mapping, which follows the bytes.
+    pub mapping_len: u32,
+    /// XXH3 hash of the mapping.
+    pub mapping_hash: u64,
+    /// State.
+    pub phase: ReplicaRowPhase,
+    /// Whether it owns the bytes that it maps for the clients that have the file open, known or not.
+    pub used: bool,
+    /// Bitmap of regions in which it is newer than the file; empty if there are none.
+    pub dirty: Vec<u8>,
+    /// Epoch of the file when the copying began.
+    pub epoch: Option<u32>,
+    /// Session that copies the bytes.
+    pub session: u128,
+    /// Handle under which that session has the file open.
+    pub handle: u64,
+}
+
+/// Returns the key of a file in inodes, orphans, reap and replicas.
 pub fn file_key(file: FileId) -> [u8; 8] {
     file.0.to_be_bytes()
 }

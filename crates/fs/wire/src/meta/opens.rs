@@ -99,6 +99,9 @@ pub struct Opened {
     /// Recorded lengths of the datafiles. A datafile shorter than its record has lost bytes, unless the file was cut in
     /// the meantime ([`MetaRequest::Recorded`](super::MetaRequest::Recorded) returns the current record).
     pub recorded: RecordedLens,
+    /// Whether the file's replica owns the bytes that it maps: before any other operation, the client must open it
+    /// ([`MetaRequest::OpenReplica`](super::MetaRequest::OpenReplica)), and send requests for these bytes there.
+    pub is_replica_used: bool,
 }
 
 /// Ends of the writes to the datafiles of a file through one open.
@@ -145,4 +148,6 @@ pub struct ReclaimOpen {
     pub cap: Option<Capability>,
     /// Whether a kernel or an I/O delegate caches pages through this open.
     pub caching: bool,
+    /// Whether requests of this open go to the file's replica.
+    pub is_redirected: bool,
 }

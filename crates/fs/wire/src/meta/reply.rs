@@ -2,8 +2,8 @@
 
 use super::{
     AVERAGES_MAX, Attr, DUMP_ROWS_MAX, DumpBegun, DumpedRow, FileType, HandleId, HeldLock, LINEAGE_MAX,
-    LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, RULED_MAX, ReclaimLock, RuledDirectory,
-    TargetRecord, TargetVerdict,
+    LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, REPLICAS_MAX, RULED_MAX, ReclaimLock,
+    ReplicaInfo, RuledDirectory, TargetRecord, TargetVerdict,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -240,4 +240,19 @@ pub enum MetaReply {
     Lineage(#[serde(deserialize_with = "bounded::vec::<_, _, LINEAGE_MAX>")] Vec<bool>),
     /// Reply to `RevokedKeys`.
     Revoked(Revoked),
+    /// The open data of a replica.
+    ReplicaOpened {
+        /// The replica.
+        info: Box<ReplicaInfo>,
+        /// Its data.
+        opened: Box<Opened>,
+    },
+    /// Replicas in the order of their files, at most [`REPLICAS_MAX`].
+    Replicas {
+        /// Replicas.
+        #[serde(deserialize_with = "bounded::vec::<_, _, REPLICAS_MAX>")]
+        replicas: Vec<ReplicaInfo>,
+        /// Last file of this page, if another page may follow.
+        more: Option<FileId>,
+    },
 }

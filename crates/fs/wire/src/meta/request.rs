@@ -2,8 +2,8 @@
 
 use super::{
     AVERAGES_MAX, CollectedSize, FileType, HandleId, InodePath, LINEAGE_MAX, LayoutSpec, LockKind, LockOwner,
-    LockRange, LockSpace, OpenFlags, RULES_MAX, ReclaimLock, ReclaimOpen, Rule, RuleRemoval, SetAttr,
-    TargetChange, TargetClaim, WriteSummary, WrittenLens,
+    LockRange, LockSpace, OpenFlags, RULES_MAX, ReclaimLock, ReclaimOpen, ReplicaSpec, Rule, RuleRemoval,
+    SetAttr, TargetChange, TargetClaim, WriteSummary, WrittenLens,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -35,6 +35,8 @@ pub enum MetaRequest {
         layout: LayoutSpec,
         /// Whether the client wants its kernel to cache pages; see `Opened::may_cache`.
         cache: bool,
+        /// Number of processes of the parallel program that opens the file; `None` if it is not one.
+        ranks: Option<u32>,
     },
     /// Opens a file that another session of the same owner has open, for a process after fork or exec. Permission is
     /// checked as for an open, except that the file's owner always has it. Reply: `Opened`.
@@ -472,4 +474,84 @@ pub enum MetaRequest {
     },
     /// Lists the revoked keys. Reserved for servers and administrators. Reply: `Revoked`.
     RevokedKeys,
+    /// Creates a replica without bytes for an open file, instead of an unused one, and opens its data for reading and
+    /// writing (M). Reserved for the owner and root. Reply: `Opened`, for the data; `EEXIST` if the file has a valid
+    /// replica, `EBUSY` if another session creates one.
+    CreateReplica {
+        /// Open file.
+        handle: HandleId,
+        /// Handle for the data.
+        data_handle: HandleId,
+        /// The replica.
+        spec: ReplicaSpec,
+        /// Layout of the data.
+        layout: LayoutSpec,
+    },
+    /// Begins to copy the file to its new replica, or begins again. Reply: `Done`; `EBUSY` if the file may change
+    /// meanwhile without an open that the service sees.
+    CopyReplica {
+        /// Open file, with which the session has created the replica.
+        handle: HandleId,
+    },
+    /// Makes a new replica valid, after its bytes and its mapping are durable (M). Reply: `Done`; `EAGAIN` if the file
+    /// may have changed since `CopyReplica`.
+    PublishReplica {
+        /// Open file, with which the session has created the replica.
+        handle: HandleId,
+    },
+    /// Opens the data of an open file's replica, with the rights of that open. Reply: `ReplicaOpened`; `ENOENT` without
+    /// a valid replica.
+    OpenReplica {
+        /// Open file.
+        handle: HandleId,
+        /// Handle for the data.
+        data_handle: HandleId,
+    },
+    /// Asks not to use the replica of an open file, because its data cannot be read. Reply: `Done`; `EBUSY` if other clients
+    /// may use it, or if it has bytes that the file does not have.
+    BypassReplica {
+        /// Open file.
+        handle: HandleId,
+    },
+    /// Marks regions of a replica as newer than the file, before their first byte is written (M). Reply: `Done`.
+    MarkReplica {
+        /// File, open for writing.
+        handle: HandleId,
+        /// First region.
+        first: u32,
+        /// Number of regions.
+        count: u32,
+    },
+    /// Asks for a time that separates earlier capabilities for writing from later ones, so that the data servers can be told
+    /// to reject the earlier ones. Reply: `LockedFenced`.
+    FenceFile {
+        /// File or data of a replica, open for writing.
+        handle: HandleId,
+    },
+    /// Records that the file has all bytes of its replica durably (M). Reply: `Done`; `EAGAIN` if somebody else may have
+    /// written since the `epoch`.
+    SynchronizedReplica {
+        /// File, open for writing by the session that has copied the bytes.
+        handle: HandleId,
+        /// [`ReplicaInfo::epoch`](super::ReplicaInfo::epoch) before the copy.
+        epoch: u64,
+    },
+    /// Removes the replica of a file (M). Reserved for the owner and root. Reply: `Done`; `EBUSY` if programs use it, or if
+    /// it has bytes that the file does not have, unless `force` is set.
+    DropReplica {
+        /// File.
+        at: InodePath,
+        /// Whether bytes that the file does not have are given up.
+        force: bool,
+    },
+    /// Returns the replica of a file. Reply: `Replicas`, empty if it has none.
+    Replica {
+        /// File.
+        at: InodePath,
+    },
+    /// Lists the replicas of the caller's files or, for root, of all files. Reply: `Replicas`.
+    Replicas {
+        /// Last file of the previous page.
+        after: FileId,
+    },
 }

@@ -2,9 +2,11 @@
 
 use super::alternatives::runs_to_pay;
 use super::arrangement::Arrangement;
+use crate::placement::PlanPart;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use weft_core::replicas::{Grid, MappedExtent, Mapping, MappingError, Slot};
+use weft_core::{ByteLen, ClassLayout, ClassPart, FileOffset};
 
 /// Version of the file format.
 const VERSION: u32 = 1;
@@ -40,6 +42,10 @@ pub struct PlannedReplica {
     pub run_s: f64,
     /// Predicted time of the copy, seconds.
     pub copy_s: f64,
+    /// Layout of the replica of a file of Weft; empty for that of a new file in its directory. On mounted file systems,
+    /// replicas have no layouts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layout: Vec<PlanPart>,
     /// Where each byte lies: extents, `START+LENGTH>PLACE`, and grids,
     /// `START/PERIOD*COUNT OFFSET+LENGTH>PLACE ...`, in bytes.
     pub mapping: Vec<String>,
@@ -102,6 +108,26 @@ impl PlannedReplica {
     /// Number of runs after which the saved time exceeds that of the copy; `None` if never.
     pub fn pays_after(&self) -> Option<u64> {
         runs_to_pay(self.copy_s, self.now_s - self.run_s)
+    }
+
+    /// Returns the layout of the replica; `None` for that of a new file.
+    ///
+    /// # Errors
+    /// Parts that are not consecutive, and other reasons why they are no layout.
+    pub fn class_layout(&self) -> Result<Option<ClassLayout>, String> {
+        if self.layout.is_empty() {
+            return Ok(None);
+        }
+        let (mut parts, mut next) = (Vec::new(), Some(0));
+        for part in &self.layout {
+            if next != Some(part.from.0) {
+                return Err(format!("layout of {}: parts that do not follow each other", self.path));
+            }
+            next = part.to.map(|to| to.0);
+            let stripes = part.stripes.iter().map(|(class, size)| (class.clone(), ByteLen(size.0)));
+            parts.push(ClassPart { end: part.to.map(|to| FileOffset(to.0)), stripes: stripes.collect() });
+        }
+        ClassLayout::new(parts).map(Some).map_err(|error| format!("layout of {}: {error}", self.path))
     }
 
     /// Sets the mapping.
@@ -200,6 +226,11 @@ mod tests {
             now_s: 3.0,
             run_s: 1.0,
             copy_s: 5.0,
+            layout: vec![PlanPart {
+                from: Bytes(0),
+                to: None,
+                stripes: [("hdd".to_owned(), Bytes(65_536))].into(),
+            }],
             mapping: Vec::new(),
         };
         replica.set_mapping(&mapping);
@@ -208,6 +239,11 @@ mod tests {
         assert_eq!(read, file);
         assert_eq!(read.replicas[0].mapping().expect("a mapping"), mapping);
         assert_eq!(read.replicas[0].pays_after(), Some(3));
+        let layout = read.replicas[0].class_layout().expect("a layout").expect("one of its own");
+        assert_eq!(layout.parts()[0].stripes, [("hdd".to_owned(), ByteLen(65_536))]);
+        let mut gap = read.replicas[0].clone();
+        gap.layout[0].from = Bytes(1);
+        assert!(gap.class_layout().expect_err("begins late").contains("layout of /scratch/field"));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! `weft replicate`: creates, shows, synchronizes and removes replicas of files on mounted file systems.
+//! `weft replicate`: creates, shows, synchronizes and removes replicas of files, on Weft and on mounted file systems.
 
 mod catalog;
 mod pace;
 mod show;
+mod weft_files;
 
 pub use catalog::{Catalog, Entry, Place, synchronize_all};
 pub use pace::RateLimit;
@@ -16,23 +17,31 @@ use pace::Progress;
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use weft_client::replicas::{Phase, Replica, ReplicaInfo, Usage};
+use weft_client::replicas::{Difference, Phase, Replica, ReplicaInfo, Usage};
 use weft_core::ByteLen;
+use weft_core::replicas::Mapping;
 use weft_core::units::human_bytes;
 use weft_env::real::{RealEnv, block_on};
+use weft_files::WeftFile;
 use weft_planner::replicas::{PlannedReplica, ReplicaFile};
 
 /// Exit code if a file is in use.
 const IN_USE: u8 = 3;
 
 const AFTER: &str = "\
-A replica has the bytes of a file in the order in which each process of a program requests them. Programs under `weft run`
-with as many processes as the plan use it in place of the file; all others use the file. Replicas lie in the folder .weft
-beside the file.
+A replica has the bytes of a file in the order in which each process of a program requests them. Programs with as many
+processes as the plan use it in place of the file; all others use the file.
 
-Writes of such programs go to the replica. The last process that closes the file copies them to the file; if that is
-interrupted, the next `weft run` completes it. Until then, programs without `weft run` see the old bytes. If another
-program changes the file, its replica is outdated and not used any more, until `weft replicate sync` copies the file again.
+Files of Weft: the replica belongs to the file, wherever that is opened. Its first opener decides for all programs that
+have the file open at the same time. Writes go to the replica, and `weft replicate sync` copies them to the file. Until
+then, all programs use the replica.
+
+Files on mounted file systems: replicas lie in the folder .weft beside the file, and programs under `weft run` use them.
+The last process that closes the file copies written bytes to the file; if that is interrupted, the next `weft run`
+completes it. Until then, programs without `weft run` see the old bytes.
+
+If a program changes the file without its replica, the replica is outdated and not used any more, until `weft replicate
+sync` copies the file again.
 
 Exit codes:
   0    done; verify: no byte differs
@@ -51,7 +60,7 @@ Examples:
   weft replicate verify
   weft replicate drop /scratch/field";
 
-/// Creates, shows and removes replicas of files on mounted file systems.
+/// Creates, shows and removes replicas of files.
 #[derive(Args)]
 #[command(after_long_help = AFTER)]
 pub struct Replicate {
@@ -184,6 +193,7 @@ impl Apply {
         }
         let catalog = Catalog::of_user()?;
         let mut taken: u64 = catalog.entries()?.iter().map(Entry::bytes).sum();
+        taken += weft_files::list()?.iter().map(WeftFile::bytes).sum::<u64>();
         let mut code = 0;
         let mut jobs = Vec::new();
         for planned in &plan.replicas {
@@ -210,6 +220,10 @@ impl Apply {
     ) -> Result<Option<Job>, Failure> {
         let path = &planned.path;
         let mapping = planned.mapping().map_err(|error| Failure::misuse(self.plan.display(), error))?;
+        if let Some(file) = WeftFile::of_path(path)? {
+            self.create_on_weft(planned, &file, &mapping, taken)?;
+            return Ok(None);
+        }
         let place = Place::beside(Path::new(path))?;
         let id = place.id();
         let bytes = mapping.replica_len();
@@ -224,17 +238,7 @@ impl Apply {
             }
             return Err(Failure::new(path, "it has another replica").remedy("--replace removes it"));
         }
-        let left = self.budget.map(|budget| budget.0.saturating_sub(*taken));
-        if left.is_some_and(|left| bytes > left) {
-            return Err(Failure::new(
-                path,
-                format!(
-                    "its replica needs {}, and the budget has {} left",
-                    human_bytes(bytes),
-                    human_bytes(left.unwrap_or(0))
-                ),
-            ));
-        }
+        self.check_budget(path, bytes, *taken)?;
         place.check_space(bytes)?;
         if self.dry_run {
             outln!("{path}: a replica of {} for {} processes", human_bytes(mapping.bytes()), planned.ranks);
@@ -260,12 +264,7 @@ impl Apply {
             return Ok(self.job(&place));
         }
         fill(&place, replica, path, self.rate)?;
-        if let Some(runs) = planned.pays_after() {
-            outln!(
-                "  by the planner's model it has paid for its copy after {runs} {}",
-                if runs == 1 { "run" } else { "runs" }
-            );
-        }
+        say_when_it_pays(planned);
         Ok(None)
     }
 
@@ -273,6 +272,74 @@ impl Apply {
     fn job(&self, place: &Place) -> Option<Job> {
         let path = bytes::text(place.file()?.as_os_str().as_bytes());
         Some(Job::new(Work::ReplicateFill { path }, self.rate))
+    }
+
+    fn check_budget(&self, path: &str, bytes: u64, taken: u64) -> Result<(), Failure> {
+        match self.budget.map(|budget| budget.0.saturating_sub(taken)) {
+            Some(left) if bytes > left => Err(Failure::new(
+                path,
+                format!(
+                    "its replica needs {}, and the budget has {} left",
+                    human_bytes(bytes),
+                    human_bytes(left)
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn create_on_weft(
+        &self,
+        planned: &PlannedReplica,
+        file: &WeftFile,
+        mapping: &Mapping,
+        taken: &mut u64,
+    ) -> Result<(), Failure> {
+        let bytes = mapping.replica_len();
+        if self.background {
+            return Err(Failure::misuse(file.shown(), "replicas of Weft's files are copied in the foreground")
+                .remedy("leave out --background; --rate limits the copy"));
+        }
+        if file.has_valid_replica() {
+            if !self.replace {
+                if file.mapping()? == *mapping {
+                    outln!("{}: the replica is valid", file.shown());
+                    return Ok(());
+                }
+                return Err(
+                    Failure::new(file.shown(), "it has another replica").remedy("--replace removes it")
+                );
+            }
+        } else {
+            self.check_budget(file.shown(), bytes, *taken)?;
+        }
+        if self.dry_run {
+            outln!(
+                "{}: a replica of {} for {} processes",
+                file.shown(),
+                human_bytes(mapping.bytes()),
+                planned.ranks
+            );
+            return Ok(());
+        }
+        if file.has_valid_replica() {
+            file.synchronize(self.rate)?;
+            file.remove(false)?;
+        }
+        let layout = planned.class_layout().map_err(|error| Failure::misuse(self.plan.display(), error))?;
+        file.create(mapping, planned.ranks, layout, self.rate)?;
+        *taken += bytes;
+        say_when_it_pays(planned);
+        Ok(())
+    }
+}
+
+fn say_when_it_pays(planned: &PlannedReplica) {
+    if let Some(runs) = planned.pays_after() {
+        outln!(
+            "  by the planner's model it has paid for its copy after {runs} {}",
+            if runs == 1 { "run" } else { "runs" }
+        );
     }
 }
 
@@ -307,25 +374,25 @@ impl List {
             false => Catalog::of(&self.directories),
         };
         let entries = catalog.entries()?;
+        let of_weft = if self.directories.is_empty() { weft_files::list()? } else { Vec::new() };
         if self.json {
+            of_weft.iter().for_each(|file| outln!("{}", file.as_json()));
             for entry in &entries {
                 outln!("{}", entry.as_json());
             }
             return Ok(0);
         }
-        if entries.is_empty() {
+        if entries.is_empty() && of_weft.is_empty() {
             outln!("no replicas");
             return Ok(0);
         }
         let mut table = Table::new(["FILE", "STATE", "PROCESSES", "BYTES", "WRITTEN", "USED", "REPLICA"]);
+        of_weft.iter().for_each(|file| table.row(file.as_row()));
         for entry in &entries {
             table.row([
                 entry.path.clone(),
                 entry.state().to_owned(),
-                match entry.info.ranks {
-                    0 => "any".to_owned(),
-                    ranks => ranks.to_string(),
-                },
+                processes(entry.info.ranks),
                 human_bytes(entry.bytes()),
                 human_bytes(entry.written_bytes()),
                 if entry.in_use { "yes" } else { "no" }.to_owned(),
@@ -339,27 +406,70 @@ impl List {
 
 impl Show {
     fn run(&self) -> Result<u8, Failure> {
+        if let Some(file) = WeftFile::of_path(&self.file.to_string_lossy())? {
+            match self.json {
+                true => outln!("{}", file.as_json()),
+                false => file.draw(show::show)?,
+            }
+            return Ok(0);
+        }
         let entry = Catalog::find(&self.file)?;
         match self.json {
             true => outln!("{}", entry.as_json()),
-            false => show::show(&entry),
+            false => show::show(&entry.drawn()),
         }
         Ok(0)
     }
 }
 
-/// Runs `work` on the replicas of these files, or of all, and returns the highest exit code.
-fn each(files: &[PathBuf], mut work: impl FnMut(&Entry) -> Result<u8, Failure>) -> Result<u8, Failure> {
+/// Number of processes that a replica serves.
+fn processes(ranks: u32) -> String {
+    match ranks {
+        0 => "any".to_owned(),
+        ranks => ranks.to_string(),
+    }
+}
+
+/// A file with a replica, or a replica.
+enum Either {
+    Weft(Box<WeftFile>),
+    Host(Box<Entry>),
+}
+
+fn find(file: &Path) -> Result<Either, Failure> {
+    match WeftFile::of_path(&file.to_string_lossy())? {
+        Some(found) => {
+            found.require_replica()?;
+            Ok(Either::Weft(Box::new(found)))
+        }
+        None => Ok(Either::Host(Box::new(Catalog::find(file)?))),
+    }
+}
+
+/// Runs `on_weft` or `work` on the replicas of these files, or of all, and returns the highest exit code.
+fn each(
+    files: &[PathBuf],
+    mut on_weft: impl FnMut(&WeftFile) -> Result<u8, Failure>,
+    mut work: impl FnMut(&Entry) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
     let mut code = 0;
     let entries = match files.is_empty() {
-        true => Catalog::of_user()?.entries()?.into_iter().map(Ok).collect(),
-        false => files.iter().map(|file| Catalog::find(file)).collect::<Vec<_>>(),
+        true => {
+            let of_weft = weft_files::list()?.into_iter().map(|file| Ok(Either::Weft(Box::new(file))));
+            let of_host = Catalog::of_user()?.entries()?;
+            of_weft.chain(of_host.into_iter().map(|entry| Ok(Either::Host(Box::new(entry))))).collect()
+        }
+        false => files.iter().map(|file| find(file)).collect::<Vec<_>>(),
     };
     if entries.is_empty() {
         outln!("no replicas");
     }
     for entry in entries {
-        code = code.max(entry.and_then(|entry| work(&entry)).unwrap_or_else(|failure| {
+        let done = entry.and_then(|entry| match entry {
+            Either::Weft(file) => on_weft(&file),
+            Either::Host(entry) => work(&entry),
+        });
+        code = code.max(done.unwrap_or_else(|failure| {
             errln!("{failure}");
             failure.exit_code()
         }));
@@ -372,7 +482,8 @@ impl Sync {
         if self.background {
             return self.queue();
         }
-        each(&self.files, |entry| {
+        let on_weft = |file: &WeftFile| file.bring_up_to_date(self.rate);
+        each(&self.files, on_weft, |entry| {
             let Some(place) = entry.original() else {
                 return Err(entry.without_original());
             };
@@ -399,7 +510,8 @@ impl Sync {
     /// Queues a job for each replica that is not valid.
     fn queue(&self) -> Result<u8, Failure> {
         let mut jobs = Vec::new();
-        let code = each(&self.files, |entry| {
+        let on_weft = |file: &WeftFile| file.bring_up_to_date(self.rate);
+        let code = each(&self.files, on_weft, |entry| {
             let place = entry.original();
             let Some(file) = place.as_ref().and_then(Place::file) else {
                 return Err(entry.without_original());
@@ -440,7 +552,8 @@ fn in_use(place: &Place, id: &str) -> Failure {
 
 impl Drop {
     fn run(&self) -> Result<u8, Failure> {
-        each(&self.files, |entry| {
+        let on_weft = |file: &WeftFile| file.remove(self.force);
+        each(&self.files, on_weft, |entry| {
             let original = entry.original();
             if original.is_none() && entry.written && !self.force {
                 return Err(entry.without_original());
@@ -455,7 +568,7 @@ impl Drop {
 
 impl Verify {
     fn run(&self) -> Result<u8, Failure> {
-        each(&self.files, |entry| {
+        each(&self.files, WeftFile::verify, |entry| {
             let Some(place) = entry.original() else {
                 return Err(entry.without_original());
             };
@@ -469,31 +582,37 @@ impl Verify {
             let Some(difference) = compared.map_err(Failure::said)? else {
                 return Err(Failure::new(&entry.path, "it is in use").code(IN_USE));
             };
-            match difference.first {
-                None => {
-                    outln!("{}: {} compared, no difference", entry.path, human_bytes(difference.compared));
-                    Ok(0)
-                }
-                Some(first) => {
-                    errln!(
-                        "{}",
-                        Failure::new(
-                            &entry.path,
-                            format!(
-                                "{} bytes differ from the replica, the first at offset {first}",
-                                difference.differing
-                            )
-                        )
-                        .remedy("`weft replicate drop` removes the replica")
-                    );
-                    Ok(FAILED)
-                }
-            }
+            Ok(report(&entry.path, &difference))
         })
     }
 }
 
+/// Prints the result of a comparison, and returns the exit code.
+fn report(path: &str, difference: &Difference) -> u8 {
+    let Some(first) = difference.first else {
+        outln!("{path}: {} compared, no difference", human_bytes(difference.compared));
+        return 0;
+    };
+    let why = format!("{} bytes differ from the replica, the first at offset {first}", difference.differing);
+    errln!("{}", Failure::new(path, why).remedy("`weft replicate drop` removes the replica"));
+    FAILED
+}
+
 impl Entry {
+    /// What `weft replicate show` shows.
+    fn drawn(&self) -> show::Drawn<'_> {
+        show::Drawn {
+            path: &self.path,
+            state: self.state(),
+            replica: Some(self.shown()),
+            ranks: self.info.ranks,
+            size: self.info.original.size.0,
+            mapping: self.mapping.as_deref(),
+            written_bytes: if self.written { self.written_bytes() } else { 0 },
+            dirty: self.regions.as_ref(),
+        }
+    }
+
     fn as_json(&self) -> serde_json::Value {
         let mapping = self.mapping.as_ref();
         json!({

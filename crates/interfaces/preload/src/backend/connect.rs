@@ -26,5 +26,5 @@ fn options(cluster: &Cluster) -> ClientOptions {
         Some(b"auto") => Transport::Auto,
         _ => own.transport,
     };
-    ClientOptions { transport, ..own }
+    ClientOptions { transport, ranks: crate::over::replicas::ranks(), ..own }
 }

@@ -17,7 +17,7 @@
 
 mod opening;
 mod queries;
-mod replicas;
+pub mod replicas;
 
 pub use opening::{adopt, fopen, open, openat2, register_inherited, reopens};
 pub use queries::{lies_below, number_at, stat, statx, truncate};

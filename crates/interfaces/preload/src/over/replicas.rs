@@ -10,7 +10,7 @@ use weft_client::replicas::{
     Begun, MaybeReplicated, Origin, Replica, Usage, list_replicas, replicated_inode,
 };
 use weft_client::{FileHandle, HostFile};
-use weft_config::replicas::{RANK_COUNT_VARIABLES, REPLICAS_FOLDER, REPLICAS_VARIABLE};
+use weft_config::replicas::{REPLICAS_FOLDER, REPLICAS_VARIABLE, rank_count};
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
 
@@ -52,9 +52,8 @@ pub fn replicated() -> Vec<Replicated> {
 }
 
 /// Returns the number of processes of the job; `None` if no launcher says it.
-fn ranks() -> Option<u32> {
-    let values = RANK_COUNT_VARIABLES.iter().filter_map(|name| config::variable(name));
-    values.filter_map(|value| std::str::from_utf8(value).ok()?.trim().parse().ok()).next()
+pub fn ranks() -> Option<u32> {
+    rank_count(|name| Some(std::str::from_utf8(config::variable(name)?).ok()?.to_owned()))
 }
 
 /// Opens a file that has a replica. `original` is the file without it.

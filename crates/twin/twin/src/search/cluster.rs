@@ -333,6 +333,7 @@ impl Cluster {
             shared_payload_min: plan.shared_min,
             leases_max: 4,
             pid: number,
+            ranks: Some(1 + which as u32 % 2),
             ..ClientOptions::default()
         };
         let credentials = Credentials::user(USER, USER, vec![]).with_key(Key::Cluster(Box::new(secret())));

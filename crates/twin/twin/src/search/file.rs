@@ -22,6 +22,8 @@ pub struct FileModel {
     pub moved_to: Vec<Layout>,
     /// Wishes of moves by class. Each may have resulted in any layout that fits.
     pub moved_by: Vec<ClassLayout>,
+    /// Whether its bytes may be on any target, because it may have a replica.
+    pub may_be_anywhere: bool,
     /// Latest move that was begun. It may not have finished.
     pub begun: Option<(LayoutSpec, Layout)>,
     /// Moment of the first open.
@@ -214,7 +216,7 @@ impl FileModel {
     pub fn lost_power(&mut self, targets: &[TargetId], now: Moment) {
         let places = |layout: &&Layout| layout.objects().any(|(_, target)| targets.contains(&target));
         let hit: Vec<Layout> = self.layout.iter().chain(&self.moved_to).filter(places).cloned().collect();
-        if hit.is_empty() && self.moved_by.is_empty() {
+        if hit.is_empty() && self.moved_by.is_empty() && !self.may_be_anywhere {
             return;
         }
         self.power_cuts.push(now);
@@ -223,7 +225,7 @@ impl FileModel {
         self.end_lost |= self.sizes.lost_power();
         let end = self.bytes.last_start();
         let extent = Extent { offset: weft_core::FileOffset(0), len: ByteLen(end) };
-        if !self.moved_by.is_empty() {
+        if !self.moved_by.is_empty() || self.may_be_anywhere {
             // The layout is unknown, so any byte may have been on that machine.
             self.bytes.lost_power(0, end);
         } else if end > 0 {

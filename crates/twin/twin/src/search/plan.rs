@@ -147,6 +147,8 @@ pub struct Plan {
     pub churn: bool,
     /// Whether programs punch holes into files.
     pub holes: bool,
+    /// Whether programs create, synchronize and drop replicas of files.
+    pub replicas: bool,
     /// Whether targets keep checksums of all bytes.
     pub integrity: bool,
     /// Compression of some files; `None` for plain files only.
@@ -253,7 +255,7 @@ impl Plan {
     /// Draws a plan. Fields of `options` that are set override the draw.
     pub fn draw(rng: &mut Rng, options: Options) -> Self {
         let Options { profile, ibridge, moves, rules, churn, parts, stops, pairs, .. } = options;
-        let Options { holes, integrity, compression, damage, disks, cache, .. } = options;
+        let Options { holes, integrity, compression, damage, disks, cache, replicas, .. } = options;
         let long = profile == Profile::Long;
         let count = 2 + rng.below(5) as usize;
         let machines_with_servers = 1 + rng.below(count as u64) as usize;
@@ -300,6 +302,8 @@ impl Plan {
         let with_pairs = rng.clone().next_u64() >> 33 & 3 == 2;
         let with_holes = rng.clone().next_u64() >> 41 & 3 == 1;
         let holes = holes.unwrap_or(with_holes);
+        let with_replicas = rng.clone().next_u64() >> 57 & 3 == 1;
+        let replicas = replicas.unwrap_or(with_replicas);
         let with_integrity = rng.clone().next_u64() >> 45 & 3 == 2;
         let integrity = integrity.unwrap_or(with_integrity);
         let mut compressing = rng.clone();
@@ -338,6 +342,7 @@ impl Plan {
             capacities,
             churn,
             holes,
+            replicas,
             integrity,
             compression,
             damage,

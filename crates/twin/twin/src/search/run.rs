@@ -48,6 +48,8 @@ pub struct Options {
     pub pairs: Option<bool>,
     /// Whether programs punch holes into files. `None`: the seed decides.
     pub holes: Option<bool>,
+    /// Whether programs create, synchronize and drop replicas of files. `None`: the seed decides.
+    pub replicas: Option<bool>,
     /// Whether targets keep checksums of all bytes. `None`: the seed decides.
     pub integrity: Option<bool>,
     /// Whether some files are compressed. `None`: the seed decides.

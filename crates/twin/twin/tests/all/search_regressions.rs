@@ -138,6 +138,7 @@ const AS_DECIDED: Options = Options {
     stops: Some(false),
     pairs: Some(false),
     holes: Some(false),
+    replicas: Some(false),
     integrity: Some(false),
     compression: Some(false),
     damage: Some(false),

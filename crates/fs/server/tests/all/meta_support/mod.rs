@@ -232,7 +232,15 @@ impl<E: Env> Peer<E> {
 }
 
 pub fn open_request(path: &str, flags: OpenFlags, mode: u32, handle: HandleId) -> MetaRequest {
-    MetaRequest::Open { at: at(path), flags, mode, handle, layout: LayoutSpec::default(), cache: false }
+    MetaRequest::Open {
+        at: at(path),
+        flags,
+        mode,
+        handle,
+        layout: LayoutSpec::default(),
+        cache: false,
+        ranks: None,
+    }
 }
 
 pub fn rename_request(from: &str, to: &str) -> MetaRequest {

@@ -294,6 +294,7 @@ pub fn request(op: &Op, top: &str, handle: HandleId) -> MetaRequest {
             handle,
             layout: LayoutSpec::default(),
             cache: false,
+            ranks: None,
         },
         Op::Symlink(path) => MetaRequest::Symlink { at: at(path), target: b"/out".to_vec() },
         Op::Link(from, to) => MetaRequest::Link { from: at(from), to: at(to) },

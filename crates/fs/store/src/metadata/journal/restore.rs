@@ -142,7 +142,7 @@ fn changed(row: DumpRow) -> Result<DumpRow, Damaged> {
             let start: StartRow = Untrusted::new(value).open(table, &key)?;
             // The restored database starts as after a crash.
             let incarnation = start.incarnation.saturating_add(STARTS_SKIPPED);
-            seal(table, &key, &StartRow { incarnation, clean: false })
+            seal(table, &key, &StartRow { incarnation, clean: false, unused: false })
         }
         Table::Targets => {
             // Targets were attached after the dump. A restore continues with them as they are.

@@ -7,6 +7,7 @@ use crate::table::Table;
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::path::Path;
 use weft_core::units::human_bytes;
 use weft_planner::plan::{Options, Planner, shape};
 use weft_planner::replicas::{
@@ -68,7 +69,7 @@ impl PlanArgs {
         let plan = replicas::decide(traced, figures, &originals, &options)
             .map_err(|error| failed(error.to_string()))?;
         if let Some(output) = output {
-            let file = replica_file(trace, &plan, surveyed).map_err(failed)?;
+            let file = replica_file(trace, &plan, surveyed, figures).map_err(failed)?;
             output.write(file.to_toml().as_bytes())?;
             if output.is_stdout() {
                 return Ok(0);
@@ -99,9 +100,7 @@ impl PlanArgs {
         show_sum(&plan);
         if let Some(output) = output {
             let path = output.path().display();
-            outln!(
-                "the plan is in {path}; `weft replicate apply {path}` makes the replicas of files on mounted file systems"
-            );
+            outln!("the plan is in {path}; `weft replicate apply {path}` makes the replicas");
         }
         Ok(0)
     }
@@ -168,15 +167,29 @@ impl PlanArgs {
 }
 
 /// Returns the replicas of a plan, one for each file.
-fn replica_file(trace: &str, plan: &ReplicaPlan, surveyed: &Surveyed) -> Result<ReplicaFile, String> {
+fn replica_file(
+    trace: &str,
+    plan: &ReplicaPlan,
+    surveyed: &Surveyed,
+    figures: &Figures,
+) -> Result<ReplicaFile, String> {
     let mut out = ReplicaFile::new(trace, plan.policy.name());
+    let mount = weft_config::Cluster::from_env().ok().map(|cluster| cluster.mount);
     for decision in plan.decisions.iter().filter(|decision| decision.chosen.is_replica()) {
         let Some(chosen) = decision.alternative(decision.chosen) else { continue };
-        // A mounted file system gives the replica its own layout, so that gaps between the objects gain nothing.
-        let starts = decision.arrangement.starts_in_sequence();
         let files: BTreeSet<u32> = decision.arrangement.objects().iter().map(|object| object.file).collect();
         for file in files {
             let Some(path) = surveyed.names.get(&file) else { continue };
+            // A mounted file system gives the replica its own layout, so that gaps between the objects gain nothing.
+            let is_of_weft = mount.as_ref().is_some_and(|mount| Path::new(path).starts_with(mount));
+            let starts = match chosen.kind {
+                Kind::ByServer if is_of_weft => decision.arrangement.starts_by_server().0,
+                _ => decision.arrangement.starts_in_sequence(),
+            };
+            let layout = match chosen.kind {
+                Kind::ByServer | Kind::OwnLayout if is_of_weft => chosen.placement.to_plan(figures),
+                _ => Vec::new(),
+            };
             let mapping =
                 decision.arrangement.mapping(file, &starts).map_err(|error| format!("{path}: {error}"))?;
             let mut replica = PlannedReplica {
@@ -186,6 +199,7 @@ fn replica_file(trace: &str, plan: &ReplicaPlan, surveyed: &Surveyed) -> Result<
                 now_s: decision.now_s(),
                 run_s: chosen.run_s(),
                 copy_s: chosen.copy_s,
+                layout,
                 mapping: Vec::new(),
             };
             replica.set_mapping(&mapping);

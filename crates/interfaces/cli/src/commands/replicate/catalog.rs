@@ -138,16 +138,6 @@ impl Place {
     /// The place of replicas of `file`.
     pub fn beside(file: &Path) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::new(file.display(), error);
-        if let Some(prefix) = weft_prefix(file) {
-            return Err(Failure::misuse(
-                file.display(),
-                format!(
-                    "it is a file of Weft: replicas of files below {} do not exist yet",
-                    prefix.display()
-                ),
-            )
-            .remedy("`weft migrate` gives it another layout"));
-        }
         let file = file.canonicalize().map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
@@ -295,14 +285,6 @@ impl Place {
         list_replica_directory(&list, &self.directory, false)
             .map_err(|error| Failure::new(list.display(), error))
     }
-}
-
-/// Returns the prefix of Weft's files that contains a path.
-fn weft_prefix(file: &Path) -> Option<PathBuf> {
-    let mount =
-        std::env::var_os("WEFT_MOUNT").filter(|mount| !mount.is_empty()).unwrap_or_else(|| "/weft".into());
-    let mount = PathBuf::from(mount);
-    (file.starts_with(&mount) && !file.exists()).then_some(mount)
 }
 
 /// A replica with its state.

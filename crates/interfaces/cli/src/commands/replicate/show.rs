@@ -1,25 +1,47 @@
 //! `weft replicate show`: where the bytes of a file lie.
 
-use super::catalog::Entry;
 use crate::table::Table;
 use weft_core::Extent;
+use weft_core::replicas::{DirtyRegions, Mapping};
 use weft_core::units::human_bytes;
 
 /// Characters of a drawing.
 const WIDTH: u64 = 64;
 
+/// A replica to draw.
+pub struct Drawn<'a> {
+    /// Path of the file.
+    pub path: &'a str,
+    /// State in a word.
+    pub state: &'a str,
+    /// Path of the replica, if it has one.
+    pub replica: Option<String>,
+    /// Number of processes whose requests it serves; 0 for any number.
+    pub ranks: u32,
+    /// Size of the file.
+    pub size: u64,
+    /// Mapping; `None` if it is damaged.
+    pub mapping: Option<&'a Mapping>,
+    /// Bytes of regions that were written since the last synchronization.
+    pub written_bytes: u64,
+    /// These regions.
+    pub dirty: Option<&'a DirtyRegions>,
+}
+
 /// Prints a replica.
-pub fn show(entry: &Entry) {
-    outln!("{}: {}", entry.path, state(entry));
-    let Some(mapping) = &entry.mapping else { return };
-    outln!("  replica      {}", entry.shown());
-    let processes = match entry.info.ranks {
+pub fn show(drawn: &Drawn<'_>) {
+    outln!("{}: {}", drawn.path, state(drawn.state));
+    let Some(mapping) = drawn.mapping else { return };
+    if let Some(replica) = &drawn.replica {
+        outln!("  replica      {replica}");
+    }
+    let processes = match drawn.ranks {
         0 => "programs with any number of processes".to_owned(),
         1 => "programs with 1 process".to_owned(),
         ranks => format!("programs with {ranks} processes; others use the file"),
     };
     outln!("  used by      {processes}");
-    let size = entry.info.original.size.0.max(mapping.file_end());
+    let size = drawn.size.max(mapping.file_end());
     outln!(
         "  replicated   {} of {}, {:.1} %",
         human_bytes(mapping.bytes()),
@@ -34,11 +56,11 @@ pub fn show(entry: &Entry) {
         human_bytes(mapping.encoded_len() as u64),
         100.0 * mapping.encoded_len() as f64 / mapping.bytes().max(1) as f64
     );
-    if entry.written {
-        outln!("  written      up to {} that the file does not have", human_bytes(entry.written_bytes()));
+    if drawn.written_bytes > 0 {
+        outln!("  written      up to {} that the file does not have", human_bytes(drawn.written_bytes));
     }
     outln!("\n  the file, {} for each character:", human_bytes(size.div_ceil(WIDTH)));
-    outln!("  [{}]", drawing(entry, size));
+    outln!("  [{}]", drawing(mapping, drawn.dirty, size));
     outln!("   # in the replica   + in part   w written   . in the file\n");
     let mut table = Table::new(["  ", "FROM", "LENGTH", "PERIOD", "COUNT", "PIECES", "PLACE"]);
     const LINES_MAX: usize = 12;
@@ -76,8 +98,8 @@ pub fn show(entry: &Entry) {
     }
 }
 
-fn state(entry: &Entry) -> &'static str {
-    match entry.state() {
+fn state(state: &str) -> &'static str {
+    match state {
         "valid" => "the replica has the bytes of the file",
         "written" => "the replica has bytes that the file does not have",
         "outdated" => "the replica is outdated and not used; `weft replicate sync` copies the file again",
@@ -88,8 +110,7 @@ fn state(entry: &Entry) -> &'static str {
 }
 
 /// Draws the file in [`WIDTH`] characters.
-fn drawing(entry: &Entry, size: u64) -> String {
-    let Some(mapping) = &entry.mapping else { return String::new() };
+fn drawing(mapping: &Mapping, dirty: Option<&DirtyRegions>, size: u64) -> String {
     let step = size.div_ceil(WIDTH).max(1);
     let cell = |number: u64| {
         let from = number * step;
@@ -101,7 +122,7 @@ fn drawing(entry: &Entry, size: u64) -> String {
             seen += part.file.len.0;
             if let Some(at) = part.replica {
                 mapped += part.file.len.0;
-                written |= entry.regions.as_ref().is_some_and(|dirty| dirty.touches(at, part.file.len.0));
+                written |= dirty.is_some_and(|dirty| dirty.touches(at, part.file.len.0));
             }
         }
         match (mapped, written) {

@@ -95,6 +95,9 @@ pub struct Search {
     /// Whether programs punch holes into files [default: each seed decides]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     holes: Option<bool>,
+    /// Whether programs create, synchronize and drop replicas of files [default: each seed decides]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    replicas: Option<bool>,
     /// Whether targets keep checksums of all bytes [default: each seed decides]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     integrity: Option<bool>,
@@ -164,6 +167,7 @@ impl Search {
             stops: self.stops,
             pairs: self.pairs,
             holes: self.holes,
+            replicas: self.replicas,
             integrity: self.integrity,
             compression: self.compress,
             damage: self.damage,
@@ -267,6 +271,7 @@ impl Search {
             ("stops", options.stops),
             ("pairs", options.pairs),
             ("holes", options.holes),
+            ("replicas", options.replicas),
             ("integrity", options.integrity),
             ("compress", options.compression),
             ("damage", options.damage),

@@ -4,6 +4,7 @@ mod bytes;
 mod layouts;
 mod locks;
 mod names;
+mod replicas;
 
 use crate::search::cluster::{Cluster, walk_proof};
 use crate::search::file::HandleKey;
@@ -45,6 +46,8 @@ pub struct Actor {
     stops_rng: Rng,
     /// Random generator for holes.
     holes_rng: Rng,
+    /// Random generator for replicas.
+    replicas_rng: Rng,
     /// Random generator for compression.
     compression_rng: Rng,
     handles: Vec<Handle>,
@@ -83,6 +86,7 @@ impl Actor {
         let parts_rng = Rng::new(rng.clone().next_u64() ^ 0x000f_a475);
         let stops_rng = Rng::new(rng.clone().next_u64() ^ 0x0005_7095);
         let holes_rng = Rng::new(rng.clone().next_u64() ^ 0x0007_401e);
+        let replicas_rng = Rng::new(rng.clone().next_u64() ^ 0x00c0_9135);
         let compression_rng = Rng::new(rng.clone().next_u64() ^ 0x000c_0de5);
         let handles = Vec::new();
         Self {
@@ -97,6 +101,7 @@ impl Actor {
             parts_rng,
             stops_rng,
             holes_rng,
+            replicas_rng,
             compression_rng,
             handles,
         }
@@ -142,6 +147,9 @@ impl Actor {
         }
         if self.cluster.plan.holes && self.holes_rng.below(8) == 0 {
             return self.punch().await;
+        }
+        if self.cluster.plan.replicas && self.replicas_rng.below(6) == 0 {
+            return self.replicate().await;
         }
         if self.cluster.plan.churn && self.moves_rng.below(2) == 0 {
             return self.write().await;

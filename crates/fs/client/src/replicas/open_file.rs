@@ -1,0 +1,376 @@
+//! An open file of Weft whose mapped bytes are in its replica.
+//!
+//! | operation | order | reason |
+//! | --- | --- | --- |
+//! | write | mark regions, write the data, extend the file | a crash never leaves newer bytes without a mark; bytes behind the end are zeros until they count |
+//! | truncate | mark, clear, fence the file, cut it, clear again | a synchronization may still be copying to the file; a write that began before the cut is cleared by the second step, any other extends the file |
+//! | append | fence file and data | see `append` |
+//! | synchronize | sync the data, copy, sync the file, clear the marks | neither side may lose what the other one has got from it |
+
+use super::format;
+use super::transfer::runs_after;
+use crate::append::AppendGrant;
+use crate::call::Effect;
+use crate::error::{Error, ReplicaFailure, Result};
+use crate::file::{LayoutRetry, OpenFile};
+use crate::gather::{pick, pick_mut, total, total_mut};
+use crate::size::OFFSET_MAX;
+use parking_lot::Mutex;
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use weft_core::replicas::{DirtyRegions, Mapping, Part};
+use weft_core::{BufferOffset, ByteLen, Extent, FileOffset, Piece};
+use weft_env::Env;
+use weft_env::mutants::{self, Mutant};
+use weft_wire::Errno;
+use weft_wire::meta::{MetaReply, MetaRequest, OpenFlags, ReplicaInfo, ReplicaPhase};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The replica of an open file.
+pub(crate) struct Redirection<E: Env> {
+    data: OpenFile<E>,
+    mapping: Mapping,
+    /// Regions that this open file has marked.
+    marked: Mutex<DirtyRegions>,
+}
+
+impl<E: Env> Redirection<E> {
+    /// The open data of the replica.
+    pub(crate) fn data(&self) -> &OpenFile<E> {
+        &self.data
+    }
+
+    /// The mapping.
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// The mapping alone.
+    pub(crate) fn into_mapping(self) -> Mapping {
+        self.mapping
+    }
+}
+
+/// Place of a part in a buffer that begins with byte `offset` of the file.
+fn piece(part: &Part, offset: FileOffset) -> impl Iterator<Item = Piece> {
+    std::iter::once(Piece { offset: BufferOffset(part.file.offset.0 - offset.0), len: part.file.len })
+}
+
+impl<E: Env> OpenFile<E> {
+    /// Opens the data of the file's replica with the rights of this open, and reads the mapping.
+    ///
+    /// # Errors
+    /// `ENOENT` without a valid replica; `EIO` if its mapping is damaged.
+    pub(crate) async fn open_replica(&self) -> Result<Redirection<E>> {
+        let (info, data) = self.open_replica_data().await?;
+        let mapping = self.read_mapping(&info, &data).await?;
+        let marked = Mutex::new(DirtyRegions::new(info.spec.len.0));
+        Ok(Redirection { data, mapping, marked })
+    }
+
+    /// Goes on without the replica, which could not be opened, if the file has all bytes and no other client uses it.
+    ///
+    /// # Errors
+    /// The `error` of the open, or why the replica is needed.
+    pub(crate) async fn bypass_replica(&self, error: Error) -> Result<()> {
+        if !matches!(error, Error::Unreachable(_)) {
+            return Err(error);
+        }
+        let request = MetaRequest::BypassReplica { handle: self.handle() };
+        match self.state.session.call(Effect::Once, request).await {
+            Ok(MetaReply::Done) => {
+                self.state.record.is_redirected.store(false, Relaxed);
+                Ok(())
+            }
+            Ok(_) => Err(Error::unexpected_reply()),
+            Err(refused) if refused.errno() == Errno::EBUSY.0 => Err(self.replica_failure(&format!(
+                "it cannot be read: {error}; the file alone does not do: {refused}"
+            ))),
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn open_replica_data(&self) -> Result<(ReplicaInfo, Self)> {
+        let state = &self.state;
+        let core = &state.session.core;
+        let data_handle = core.new_handle();
+        let restarts = core.restarts();
+        let request = MetaRequest::OpenReplica { handle: self.handle(), data_handle };
+        let reply = state.session.call(Effect::Repeatable, request).await;
+        let MetaReply::ReplicaOpened { info, opened } = reply.map_err(|error| state.explained(error))? else {
+            return Err(Error::unexpected_reply());
+        };
+        // The mapping is read in any case.
+        let flags =
+            OpenFlags { read: true, write: self.flags().write || self.flags().truncate, ..OpenFlags::READ };
+        let data =
+            Self::from_opened(&state.session, (data_handle, flags), restarts, &state.path, *opened).await?;
+        Ok((*info, data))
+    }
+
+    async fn read_mapping(&self, info: &ReplicaInfo, data: &Self) -> Result<Mapping> {
+        let mut bytes = vec![0; info.spec.mapping_len as usize];
+        let read = data.read_at(&mut [IoSliceMut::new(&mut bytes)], FileOffset(info.spec.len.0)).await?;
+        let is_whole = read == bytes.len() && xxh3_64(&bytes) == info.spec.mapping_hash;
+        match format::decode_mapping(&bytes)
+            .filter(|mapping| is_whole && mapping.replica_len() <= info.spec.len.0)
+        {
+            Some(mapping) => Ok(mapping),
+            None => {
+                Err(self.replica_failure("its mapping is damaged: `weft replicate drop` removes the replica"))
+            }
+        }
+    }
+
+    /// EIO about the file's replica.
+    pub(crate) fn replica_failure(&self, why: &str) -> Error {
+        let replica = format!("of {}", String::from_utf8_lossy(&self.state.path));
+        Error::Replica(Box::new(ReplicaFailure { replica, errno: Errno::EIO, why: why.to_owned() }))
+    }
+
+    /// Returns the size of the file, or any size of at least `enough`.
+    async fn size_or_enough(&self, enough: FileOffset) -> Result<FileOffset> {
+        let state = &self.state;
+        let known = LayoutRetry::new(state)
+            .run(async |version| state.size_beyond(version, &mut Vec::new(), Some(enough)).await)
+            .await;
+        match known {
+            Ok(size) if size >= enough => Ok(size),
+            // The end of the file may be lost.
+            _ => Ok(FileOffset(self.size().await?.0)),
+        }
+    }
+
+    /// Reads mapped bytes from the replica, and all others from the file.
+    pub(crate) async fn read_redirected(
+        &self,
+        replica: &Redirection<E>,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: FileOffset,
+    ) -> Result<usize> {
+        let version = self.state.layout_version()?;
+        let len = (total_mut(bufs) as u64).min(OFFSET_MAX - offset.0);
+        let mut parts = replica.mapping.split(Extent::new(offset.0, len)).peekable();
+        if parts.peek().is_none_or(|part| part.replica.is_none() && part.file.len.0 == len) {
+            return self.read_original(version, bufs, offset).await;
+        }
+        let size = self.size_or_enough(FileOffset(offset.0 + len)).await?;
+        let mut done = 0;
+        for mut part in parts {
+            part.file.len.0 = part.file.len.0.min(size.0.saturating_sub(part.file.offset.0));
+            if part.file.len.0 == 0 {
+                break;
+            }
+            let mut own = pick_mut(bufs, piece(&part, offset), usize::MAX);
+            let got = match part.replica {
+                Some(at) => self.read_data(replica, &mut own, &part, at).await?,
+                None => self.read_original(version, &mut own, part.file.offset).await?,
+            };
+            done += got;
+            if (got as u64) < part.file.len.0 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads a part from the data of the replica. If a server with a part of the data is down, and the file has the same
+    /// bytes, they come from the file.
+    async fn read_data(
+        &self,
+        replica: &Redirection<E>,
+        bufs: &mut [IoSliceMut<'_>],
+        part: &Part,
+        at: u64,
+    ) -> Result<usize> {
+        let error = match replica.data.read_at(bufs, FileOffset(at)).await {
+            Ok(got) if got as u64 == part.file.len.0 => return Ok(got),
+            Ok(_) => return Err(self.replica_failure("its data ends too early: run `weft fsck`")),
+            Err(error) => error,
+        };
+        if !matches!(error, Error::Unreachable(_)) {
+            return Err(error);
+        }
+        // A mark is durable before the first byte that it covers. Without one, no newer byte was acknowledged before this
+        // read began.
+        let dirty = match self.replica_info().await? {
+            Some(info) if info.phase == ReplicaPhase::Valid => {
+                DirtyRegions::from_bitmap(info.spec.len.0, &info.dirty)
+            }
+            _ => return Err(error),
+        };
+        if dirty.touches(at, part.file.len.0) {
+            let why = format!("the file does not have these bytes, and the replica cannot be read: {error}");
+            return Err(self.replica_failure(&why));
+        }
+        let version = self.state.layout_version()?;
+        let got = self.read_original(version, bufs, part.file.offset).await?;
+        // A hole at the end of the file's own bytes.
+        let mut rest = part.file.len.0 as usize - got;
+        for buf in bufs.iter_mut().rev() {
+            let zeros = rest.min(buf.len());
+            let start = buf.len() - zeros;
+            buf[start..].fill(0);
+            rest -= zeros;
+        }
+        Ok(part.file.len.0 as usize)
+    }
+
+    /// Returns the replica of this file; `None` if it has none.
+    pub(crate) async fn replica_info(&self) -> Result<Option<ReplicaInfo>> {
+        let state = &self.state;
+        let request = MetaRequest::Replica { at: self.place() };
+        let reply = state.session.call(Effect::Repeatable, request).await;
+        match reply.map_err(|error| state.explained(error))? {
+            MetaReply::Replicas { replicas, .. } => Ok(replicas.into_iter().next()),
+            _ => Err(Error::unexpected_reply()),
+        }
+    }
+
+    /// Marks the regions of a range of the replica, durably.
+    async fn mark_replica(&self, replica: &Redirection<E>, at: u64, len: u64) -> Result<()> {
+        let regions: Range<u64> = {
+            let marked = replica.marked.lock();
+            let regions = marked.regions(at, len);
+            if regions.clone().all(|number| marked.contains(number)) {
+                return Ok(());
+            }
+            regions
+        };
+        let state = &self.state;
+        let (first, count) = (regions.start as u32, (regions.end - regions.start) as u32);
+        let request = MetaRequest::MarkReplica { handle: self.handle(), first, count };
+        let reply = state.session.call(Effect::Repeatable, request).await;
+        if !matches!(reply.map_err(|error| state.explained(error))?, MetaReply::Done) {
+            return Err(Error::unexpected_reply());
+        }
+        let mut marked = replica.marked.lock();
+        regions.for_each(|number| marked.insert(number));
+        Ok(())
+    }
+
+    /// Writes mapped bytes to the replica, and all others to the file. Writes fewer bytes only when a server runs out of
+    /// space on the way.
+    pub(crate) async fn write_redirected(
+        &self,
+        replica: &Redirection<E>,
+        bufs: &[IoSlice<'_>],
+        offset: FileOffset,
+        grant: Option<&AppendGrant>,
+    ) -> Result<usize> {
+        let state = &self.state;
+        let version = state.layout_version()?;
+        let len = total(bufs) as u64;
+        let (mut done, mut end, mut outcome) = (0, 0, Ok(()));
+        for part in replica.mapping.split(Extent::new(offset.0, len)) {
+            let own = pick(bufs, piece(&part, offset), usize::MAX);
+            let written = match part.replica {
+                Some(at) => self.write_data(replica, &own, at, grant).await,
+                None => self.write_original(version, &own, part.file.offset, grant).await,
+            };
+            let count = match written {
+                Ok(count) => count,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            };
+            done += count;
+            if part.replica.is_some() && count > 0 {
+                end = part.file.offset.0 + count as u64;
+            }
+            if (count as u64) < part.file.len.0 {
+                break;
+            }
+        }
+        // Also after an error: what is behind the end of the file must be zeros in the replica.
+        if end > 0
+            && let Err(error) = self.extend(FileOffset(end), grant).await
+        {
+            outcome = outcome.and(Err(error));
+        }
+        match outcome {
+            Ok(()) => {
+                state.note_write(Extent::new(offset.0, done as u64)).await;
+                Ok(done)
+            }
+            Err(error) => {
+                state.written.mark_uncertain();
+                Err(error)
+            }
+        }
+    }
+
+    async fn write_data(
+        &self,
+        replica: &Redirection<E>,
+        bufs: &[IoSlice<'_>],
+        at: u64,
+        grant: Option<&AppendGrant>,
+    ) -> Result<usize> {
+        let len = total(bufs) as u64;
+        let is_late = mutants::is_seeded(Mutant::LateReplicaMark);
+        if !is_late {
+            self.mark_replica(replica, at, len).await?;
+        }
+        let grant = grant.and_then(|grant| grant.of_replica.as_deref());
+        let count = replica.data.write_under_grant(bufs, FileOffset(at), grant).await?;
+        if is_late {
+            self.mark_replica(replica, at, len).await?;
+        }
+        Ok(count)
+    }
+
+    /// Extends the file so that it ends at or after `end`. A byte is written rather than the length set, because another
+    /// client may extend the file further at the same time.
+    async fn extend(&self, end: FileOffset, grant: Option<&AppendGrant>) -> Result<()> {
+        if self.size_or_enough(end).await? >= end {
+            return Ok(());
+        }
+        let version = self.state.layout_version()?;
+        let written =
+            self.write_original(version, &[IoSlice::new(&[0])], FileOffset(end.0 - 1), grant).await?;
+        if written == 0 { Err(Error::misuse(Errno::ENOSPC, "the file cannot be extended")) } else { Ok(()) }
+    }
+
+    /// Writes zeros where mapped bytes lie at or after `size`.
+    async fn clear_replica(&self, replica: &Redirection<E>, size: ByteLen) -> Result<()> {
+        if mutants::is_seeded(Mutant::ReplicaAfterCut) {
+            return Ok(());
+        }
+        for (at, len) in runs_after(&replica.mapping, size) {
+            self.mark_replica(replica, at, len).await?;
+            replica.data.punch(Extent::new(at, len)).await?;
+        }
+        Ok(())
+    }
+
+    /// Truncates or extends the file and its replica; at the open, without asking the metadata server again.
+    pub(crate) async fn truncate_redirected(
+        &self,
+        replica: &Redirection<E>,
+        size: ByteLen,
+        at_open: bool,
+    ) -> Result<()> {
+        self.clear_replica(replica, size).await?;
+        self.fence_all().await?;
+        if at_open {
+            self.truncate_at_open().await?;
+        } else {
+            self.truncate_original(size).await?;
+        }
+        self.clear_replica(replica, size).await
+    }
+
+    /// Punches the mapped bytes of `extent` in the replica.
+    pub(crate) async fn punch_redirected(&self, replica: &Redirection<E>, extent: Extent) -> Result<()> {
+        for part in replica.mapping.split(extent) {
+            if let Some(at) = part.replica {
+                self.mark_replica(replica, at, part.file.len.0).await?;
+                replica.data.punch(Extent::new(at, part.file.len.0)).await?;
+            }
+        }
+        Ok(())
+    }
+}

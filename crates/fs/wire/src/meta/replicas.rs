@@ -1,0 +1,59 @@
+//! Replicas of files: reorganized copies of byte ranges, which belong to the file in the metadata service.
+
+use crate::bounded;
+use serde::{Deserialize, Serialize};
+use weft_core::replicas::REGIONS_MAX;
+use weft_core::{ByteLen, FileId};
+
+/// Maximum number of replicas in one reply.
+pub const REPLICAS_MAX: usize = 256;
+/// Maximum length of the bitmap of dirty regions.
+pub const DIRTY_LEN_MAX: usize = (REGIONS_MAX / 8) as usize;
+
+/// Replica to create.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReplicaSpec {
+    /// Number of processes whose requests it serves; 0 for any number.
+    pub ranks: u32,
+    /// Length of the replica's bytes. The mapping follows them in the replica's data.
+    pub len: ByteLen,
+    /// Length of the encoded mapping.
+    pub mapping_len: u32,
+    /// XXH3 hash of the encoded mapping.
+    pub mapping_hash: u64,
+}
+
+/// State of a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ReplicaPhase {
+    /// Bytes are being copied to it, or the copying was interrupted.
+    Copying,
+    /// It has the bytes of its file, but for regions that are dirty.
+    Valid,
+    /// The file was opened for writing, or truncated, by programs that do not use the replica.
+    Outdated,
+}
+
+/// Replica of a file, as the metadata service sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReplicaInfo {
+    /// The file.
+    pub file: FileId,
+    /// Its path below the root at creation or at the last rename; empty if it has none.
+    #[serde(with = "serde_bytes")]
+    pub path: Vec<u8>,
+    /// What was requested.
+    pub spec: ReplicaSpec,
+    /// State.
+    pub phase: ReplicaPhase,
+    /// Whether the programs that have the file open now, or had it last, use the replica.
+    pub is_used: bool,
+    /// Number of times the file is open.
+    pub opens: u32,
+    /// Bitmap of the regions in which the replica is newer than the file ([`weft_core::replicas::DirtyRegions`]), least
+    /// significant bit first; empty if there are none.
+    #[serde(deserialize_with = "bounded::vec::<_, _, DIRTY_LEN_MAX>")]
+    pub dirty: Vec<u8>,
+    /// Epoch of the file.
+    pub epoch: u64,
+}
