@@ -89,8 +89,7 @@ impl Load {
     }
 
     /// Subsamples to about `max` requests, with a few long windows of every rank, or the first requests of every rank if
-    /// heads serve the reads. Sequential streams are then interrupted seldom or never: an interruption ends read-ahead,
-    /// and two streams in one datafile may not find back to it.
+    /// heads serve the reads. Sequential streams are then interrupted seldom or never: an interruption ends read-ahead.
     #[must_use]
     pub(crate) fn subsample_long(&self, max: usize) -> Self {
         const WINDOWS: usize = 4;
