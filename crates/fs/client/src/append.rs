@@ -29,6 +29,7 @@
 //! a fresh one would pass the fence. Each append is a lock owner of its own, so a delayed unlock cannot release the
 //! next append's lock. See docs/design/appends.md.
 
+use crate::backoff::Backoff;
 use crate::call::Effect;
 use crate::error::{Error, Result};
 use crate::exchange::{Item, Outcome};
@@ -201,10 +202,17 @@ impl<E: Env> OpenFile<E> {
     /// Has the data servers reject all earlier capabilities for writing, and returns one that passes.
     pub(crate) async fn fence_all(&self) -> Result<Capability> {
         let state = &self.state;
-        let request = MetaRequest::FenceFile { handle: self.handle() };
-        match state.session.call(Effect::Repeatable, request).await.map_err(|error| state.explained(error))? {
-            MetaReply::LockedFenced { cap, fence_s } => state.put_fence(cap, fence_s).await,
-            _ => Err(Error::unexpected_reply()),
+        let mut backoff = Backoff::default();
+        loop {
+            let request = MetaRequest::FenceFile { handle: self.handle() };
+            match state.session.call(Effect::Repeatable, request).await {
+                Ok(MetaReply::LockedFenced { cap, fence_s }) => return state.put_fence(cap, fence_s).await,
+                Ok(_) => return Err(Error::unexpected_reply()),
+                // A move is about to switch the datafiles.
+                Err(error)
+                    if error.errno() == Errno::EAGAIN.0 && backoff.wait(&state.session.core.env).await => {}
+                Err(error) => return Err(state.explained(error)),
+            }
         }
     }
 }

@@ -74,9 +74,6 @@ impl<E: Env> OpenFile<E> {
     /// # Errors
     /// The `error` of the open, or why the replica is needed.
     pub(crate) async fn bypass_replica(&self, error: Error) -> Result<()> {
-        if !matches!(error, Error::Unreachable(_)) {
-            return Err(error);
-        }
         let request = MetaRequest::BypassReplica { handle: self.handle() };
         match self.state.session.call(Effect::Once, request).await {
             Ok(MetaReply::Done) => {

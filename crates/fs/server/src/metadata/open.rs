@@ -6,7 +6,7 @@ use super::fault::{Fault, Outcome};
 use super::op::Op;
 use super::opens::{ClosedOpen, LastWriterClose, OpenEntry, Opens, TruncationState};
 use super::permit::{READ, WRITE, allows, owns, require, without_set_ids};
-use super::tables::{change_inode, inode, known_inode, named_inode, put_inode, row};
+use super::tables::{change_inode, inode, named_inode, put_inode, row};
 use super::walk::{LastComponent, Walked, walk, walk_to_name};
 use weft_core::{ByteLen, FileId, RecordedLens};
 use weft_env::mutants::{Mutant, is_seeded};
@@ -394,7 +394,8 @@ impl Op<'_> {
 
     pub(super) fn renew(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
         let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
-        let inode = known_inode(s, open.file)?;
+        // The data of a replica may be dropped while it is open.
+        let inode = named_inode(s, open.file)?;
         let data = inode.data(open.file);
         let cap = self.capability(&inode, data, &open);
         match inode.node {
@@ -572,7 +573,7 @@ impl Op<'_> {
     /// Recorded lengths of the datafiles of an open file.
     pub(super) fn recorded(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
         let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
-        let inode = known_inode(s, open.file)?;
+        let inode = named_inode(s, open.file)?;
         let (data, epoch) = (inode.data(open.file), self.core.epoch_of(&inode));
         match inode.node {
             Node::Regular { recorded: lens, .. } => Ok(MetaReply::Recorded { data, epoch, lens }),

@@ -241,8 +241,11 @@ impl Op<'_> {
     ) -> Outcome<(MetaReply, Urgency)> {
         let (open, original) = self.open_file(t, handle)?;
         self.require_owner(&original)?;
-        if !matches!(original.node, Node::Regular { .. }) || original.nlink == 0 {
+        if !matches!(original.node, Node::Regular { .. }) {
             return Err(Errno::EINVAL.into());
+        }
+        if original.nlink == 0 {
+            return Err(Fault::new(Errno::ENOENT, "the file was removed"));
         }
         if spec.mapping_len == 0
             || spec.mapping_len > MAPPING_LEN_MAX
@@ -367,7 +370,9 @@ impl Op<'_> {
         let row = self.valid_replica(t, open.file)?.ok_or(Errno::ENOENT)?;
         // Others only compare it.
         let entry = match row.used {
-            true => OpenEntry { file: row.data, caching: false, ..open },
+            true => {
+                OpenEntry { file: row.data, caching: false, write: open.changes(), truncate: false, ..open }
+            }
             false => {
                 self.require_owner(&original)?;
                 OpenEntry { file: row.data, caching: false, write: false, truncate: false, ..open }
@@ -444,7 +449,11 @@ impl Op<'_> {
         }
         let data = inode.data(open.file);
         let fence_s = self.core.data_fence(data, self.now);
-        Ok(MetaReply::LockedFenced { cap: self.capability(&inode, data, &open), fence_s })
+        let cap = self.capability(&inode, data, &open);
+        if cap.expires_s < fence_s {
+            return Err(Fault::new(Errno::EAGAIN, "the file is about to get its new layout"));
+        }
+        Ok(MetaReply::LockedFenced { cap, fence_s })
     }
 
     pub(super) fn synchronized_replica(

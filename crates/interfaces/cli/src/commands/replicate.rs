@@ -297,8 +297,11 @@ impl Apply {
     ) -> Result<(), Failure> {
         let bytes = mapping.replica_len();
         if self.background {
-            return Err(Failure::misuse(file.shown(), "replicas of Weft's files are copied in the foreground")
-                .remedy("leave out --background; --rate limits the copy"));
+            return Err(Failure::misuse(
+                file.shown(),
+                "replicas of Weft's files are copied in the foreground",
+            )
+            .remedy("leave out --background; --rate limits the copy"));
         }
         if file.has_valid_replica() {
             if !self.replace {
