@@ -206,7 +206,13 @@ impl<E: Env> OpenFile<E> {
         loop {
             let request = MetaRequest::FenceFile { handle: self.handle() };
             match state.session.call(Effect::Repeatable, request).await {
-                Ok(MetaReply::LockedFenced { cap, fence_s }) => return state.put_fence(cap, fence_s).await,
+                Ok(MetaReply::LockedFenced { cap, fence_s }) => match state.put_fence(cap, fence_s).await {
+                    // The file has moved meanwhile, and its new datafiles need a fence of their own.
+                    Err(error)
+                        if error.errno() == Errno::EINVAL.0
+                            && backoff.wait(&state.session.core.env).await => {}
+                    result => return result,
+                },
                 Ok(_) => return Err(Error::unexpected_reply()),
                 // A move is about to switch the datafiles.
                 Err(error)

@@ -205,6 +205,7 @@ impl Arrangement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Bytes;
     use crate::mix::Direction;
     use crate::sample::Request;
 
