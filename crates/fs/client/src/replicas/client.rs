@@ -133,7 +133,7 @@ impl<E: Env> Client<E> {
         loop {
             let request = MetaRequest::CopyReplica { handle: file.handle() };
             self.session.done_at(&place, Effect::Once, request).await.map_err(about)?;
-            // What is copied must not be lost with the power of the file's servers: the replica would still have it.
+            // The file's servers may lose power later. They must not lose bytes that the replica has got from them.
             file.sync().await?;
             let size = file.size().await?;
             let mut copied = 0;
@@ -188,7 +188,7 @@ impl<E: Env> Client<E> {
         if mutants::is_seeded(Mutant::ForgottenRegion) {
             dirty.remove_last();
         }
-        // What is copied must not be lost with the power of the replica's servers: the mark goes.
+        // The replica's servers may lose power later. They must not lose bytes that are no longer marked.
         replica.data().sync().await?;
         let size = file.size().await?;
         let original = Original { file, grant: Some(grant) };

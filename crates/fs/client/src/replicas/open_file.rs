@@ -172,8 +172,8 @@ impl<E: Env> OpenFile<E> {
         Ok(done)
     }
 
-    /// Reads a part from the data of the replica. If a server with a part of the data is down, and the file has the same
-    /// bytes, they come from the file.
+    /// Reads a part from the data of the replica. If that cannot be read, and the file has the same bytes, they come from the
+    /// file.
     async fn read_data(
         &self,
         replica: &Redirection<E>,
@@ -183,10 +183,11 @@ impl<E: Env> OpenFile<E> {
     ) -> Result<usize> {
         let error = match replica.data.read_at(bufs, FileOffset(at)).await {
             Ok(got) if got as u64 == part.file.len.0 => return Ok(got),
-            Ok(_) => return Err(self.replica_failure("its data ends too early: run `weft fsck`")),
+            Ok(_) => self.replica_failure("its data ends too early: run `weft fsck`"),
             Err(error) => error,
         };
-        if !matches!(error, Error::Unreachable(_)) {
+        // Bytes that a server cannot read, or does not have any more.
+        if !matches!(error, Error::Unreachable(_) | Error::Missing(_)) && error.errno() != Errno::EIO.0 {
             return Err(error);
         }
         // A mark is durable before the first byte that it covers. Without one, no newer byte was acknowledged before this

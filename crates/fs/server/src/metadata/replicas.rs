@@ -500,7 +500,7 @@ impl Op<'_> {
             return Err(Fault::new(Errno::EBUSY, WHY));
         }
         self.core.remove_replica(t, file)?;
-        // What clients know of the file's bytes is over.
+        // Clients must not rely on bytes that they have cached.
         change_inode(t, file, |inode| {
             if let Node::Regular { epoch, .. } = &mut inode.node {
                 *epoch = epoch.wrapping_add(1);

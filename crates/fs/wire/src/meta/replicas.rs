@@ -42,7 +42,7 @@ pub struct ReplicaInfo {
     /// Its path below the root at creation or at the last rename; empty if it has none.
     #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
-    /// What was requested.
+    /// Its fixed properties.
     pub spec: ReplicaSpec,
     /// State.
     pub phase: ReplicaPhase,

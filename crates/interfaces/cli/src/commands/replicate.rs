@@ -602,7 +602,7 @@ fn report(path: &str, difference: &Difference) -> u8 {
 }
 
 impl Entry {
-    /// What `weft replicate show` shows.
+    /// Returns the replica for `weft replicate show`.
     fn drawn(&self) -> show::Drawn<'_> {
         show::Drawn {
             path: &self.path,

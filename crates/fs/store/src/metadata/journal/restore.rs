@@ -8,7 +8,9 @@ use crate::metadata::engine::{EngineError, Table};
 use crate::metadata::identity::{Identity, IdentityError};
 use crate::metadata::log::LogKey;
 use crate::metadata::record::{Damaged, Untrusted, seal};
-use crate::metadata::rows::{Inode, Node, RESTORED_KEY, RestoredRow, START_KEY, StartRow, TargetRow};
+use crate::metadata::rows::{
+    Inode, Node, RESTORED_KEY, ReplicaRow, ReplicaRowPhase, RestoredRow, START_KEY, StartRow, TargetRow,
+};
 use std::io;
 use weft_core::{FileId, Timestamp};
 use weft_env::{Dir, Env, File, OpenMode};
@@ -148,6 +150,14 @@ fn changed(row: DumpRow) -> Result<DumpRow, Damaged> {
             // Targets were attached after the dump. A restore continues with them as they are.
             let row: TargetRow = Untrusted::new(value).open(table, &key)?;
             seal(table, &key, &TargetRow { accepts: true, ..row })
+        }
+        Table::Replicas => {
+            let mut row: ReplicaRow = Untrusted::new(value).open(table, &key)?;
+            // The file may have been changed without its replica after the dump. Newer bytes in the replica are not given up.
+            if row.dirty.is_empty() {
+                row.phase = ReplicaRowPhase::Outdated;
+            }
+            seal(table, &key, &row)
         }
         Table::Inodes => {
             let mut inode: Inode = Untrusted::new(value).open(table, &key)?;

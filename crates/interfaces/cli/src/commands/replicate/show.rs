@@ -24,7 +24,7 @@ pub struct Drawn<'a> {
     pub mapping: Option<&'a Mapping>,
     /// Bytes of regions that were written since the last synchronization.
     pub written_bytes: u64,
-    /// These regions.
+    /// Regions that were written since the last synchronization.
     pub dirty: Option<&'a DirtyRegions>,
 }
 
