@@ -22,8 +22,11 @@ impl World for Flat {
             elapsed: Nanos(1_000_000_000),
             kinds: ["read", "write", "open", "set-len", "remove"].map(|name| (name.to_owned(), kind)).into(),
         };
-        let counters =
-            DeviceCounters { block_sizes: [(65_536, 75), (131_072, 25)].into(), ..Default::default() };
+        let counters = DeviceCounters {
+            busy: Nanos(500_000_000),
+            block_sizes: [(65_536, 75), (131_072, 25)].into(),
+            ..Default::default()
+        };
         Ok(Observation {
             elapsed: Nanos(1_000_000_000),
             drain: Nanos(0),

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::file::OpenFile;
 use std::io::{IoSlice, IoSliceMut};
 use weft_core::replicas::{DirtyRegions, Mapping};
-use weft_core::{ByteLen, Extent, FileId, FileOffset};
+use weft_core::{ByteLen, Extent, FileId, FileOffset, Nanos};
 use weft_env::Env;
 use weft_env::mutants::{self, Mutant};
 use weft_wire::Errno;
@@ -18,6 +18,10 @@ use weft_wire::meta::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
+/// Longest wait for the closes of programs that have ended.
+const CLOSE_WAIT: Nanos = Nanos::from_s(5);
+/// Pause between two looks at the file.
+const CLOSE_PAUSE: Nanos = Nanos::from_ms(50);
 /// Attempts to copy a file that changes meanwhile.
 const COPIES_MAX: u32 = 5;
 
@@ -131,8 +135,7 @@ impl<E: Env> Client<E> {
         Data(data).write(&[IoSlice::new(encoded)], mapping.replica_len()).await?;
         let mut attempts = 0;
         loop {
-            let request = MetaRequest::CopyReplica { handle: file.handle() };
-            self.session.done_at(&place, Effect::Once, request).await.map_err(about)?;
+            self.begin_copy(file).await.map_err(about)?;
             // The file's servers may lose power later. They must not lose bytes that the replica has got from them.
             file.sync().await?;
             let size = file.size().await?;
@@ -156,6 +159,21 @@ impl<E: Env> Client<E> {
                 Ok(()) => return Ok(copied),
                 Err(error) if error.errno() == Errno::EAGAIN.0 && attempts < COPIES_MAX => {}
                 Err(error) => return Err(about(error)),
+            }
+        }
+    }
+
+    /// Begins a copy when no program can change the file. The close of a program that has just ended may still be on its way.
+    async fn begin_copy(&self, file: &OpenFile<E>) -> Result<()> {
+        let env = self.env();
+        let until = env.now().saturating_add(CLOSE_WAIT);
+        loop {
+            let request = MetaRequest::CopyReplica { handle: file.handle() };
+            match self.session.done_at(&file.place(), Effect::Once, request).await {
+                Err(error) if error.errno() == Errno::EBUSY.0 && env.now() < until => {
+                    env.sleep(CLOSE_PAUSE).await;
+                }
+                result => return result,
             }
         }
     }
