@@ -69,6 +69,7 @@ impl AppendGrant {
         Self::new(LockOwner::Handle(HandleId(0)), cap, None)
     }
 
+    /// Whether a flag of this grant, or of that for the replica, is set.
     fn any(&self, flag: impl Fn(&Self) -> &AtomicBool) -> bool {
         flag(self).load(Relaxed) || self.of_replica.as_ref().is_some_and(|other| flag(other).load(Relaxed))
     }
@@ -186,9 +187,7 @@ impl<E: Env> OpenFile<E> {
             }
         }
     }
-}
 
-impl<E: Env> OpenFile<E> {
     /// Fences the file and, if it is used, its replica. Returns capabilities that pass.
     async fn fence_both(&self, cap: Capability, fence_s: u64) -> Result<(Capability, Option<Capability>)> {
         let cap = self.state.put_fence(cap, fence_s).await?;

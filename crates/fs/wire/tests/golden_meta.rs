@@ -130,7 +130,7 @@ fn replica_info() -> ReplicaInfo {
             mapping_len: 92,
             mapping_hash: 0x0102_0304_0506_0708,
         },
-        phase: ReplicaPhase::Valid,
+        phase: weft_core::replicas::Phase::Valid,
         is_used: true,
         opens: 2,
         dirty: vec![1, 0, 255],

@@ -255,6 +255,8 @@ fn a_file_that_another_program_changed_is_read_itself_until_it_is_copied_again()
     assert_eq!(setting.runs(read), expected[77].to_string());
     // Another file under the same name has no replica.
     std::fs::write(setting.path("other"), contents()).expect("written");
+    // While the replaced file is open, no new file gets its inode number.
+    let _replaced = std::fs::File::open(setting.path("field")).expect("opened");
     std::fs::rename(setting.path("other"), setting.path("field")).expect("renamed");
     assert_eq!(setting.runs(read), contents()[77].to_string());
     assert_eq!(setting.state()["state"], "orphan");
@@ -339,7 +341,7 @@ fn wrong_plans_and_places_are_refused_with_a_remedy() {
     assert_eq!(setting.state()["state"], "valid", "nothing was changed");
 }
 
-/// The same program with a file of Weft, on the embedded cluster.
+/// Unmodified programs use the replica of a file of Weft, on the embedded cluster.
 #[test]
 fn a_file_of_weft_is_replicated_read_written_and_synchronized() {
     let setting = Setting::bare();

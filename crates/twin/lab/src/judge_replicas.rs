@@ -11,7 +11,7 @@ use weft_workload::Workload;
 /// An alternative with its times.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct JudgedAlternative {
-    /// What is done.
+    /// Kind of the alternative.
     pub kind: Kind,
     /// Whether `best` chooses it.
     pub is_chosen: bool,

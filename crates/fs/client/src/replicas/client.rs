@@ -7,15 +7,15 @@ use crate::call::Effect;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::file::OpenFile;
+use crate::gather::total;
+use crate::session::Session;
 use std::io::{IoSlice, IoSliceMut};
-use weft_core::replicas::{DirtyRegions, Mapping};
+use weft_core::replicas::{DirtyRegions, Mapping, Phase};
 use weft_core::{ByteLen, Extent, FileId, FileOffset, Nanos};
 use weft_env::Env;
 use weft_env::mutants::{self, Mutant};
 use weft_wire::Errno;
-use weft_wire::meta::{
-    InodePath, LayoutSpec, MetaReply, MetaRequest, OpenFlags, ReplicaInfo, ReplicaPhase, ReplicaSpec,
-};
+use weft_wire::meta::{InodePath, LayoutSpec, MetaReply, MetaRequest, OpenFlags, ReplicaInfo, ReplicaSpec};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Longest wait for the closes of programs that have ended.
@@ -24,6 +24,11 @@ const CLOSE_WAIT: Nanos = Nanos::from_s(5);
 const CLOSE_PAUSE: Nanos = Nanos::from_ms(50);
 /// Attempts to copy a file that changes meanwhile.
 const COPIES_MAX: u32 = 5;
+
+/// Fails if a write has stopped before its end.
+fn require_whole(written: usize, slices: &[IoSlice<'_>], why: &'static str) -> Result<()> {
+    if written < total(slices) { Err(Error::misuse(Errno::ENOSPC, why)) } else { Ok(()) }
+}
 
 /// The file's own bytes in a transfer.
 struct Original<'a, E: Env> {
@@ -42,13 +47,8 @@ impl<E: Env> Bytes for Original<'_, E> {
 
     async fn write(&self, slices: &[IoSlice<'_>], at: u64) -> Result<()> {
         let version = self.file.state.layout_version()?;
-        let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
         let written = self.file.write_original(version, slices, FileOffset(at), self.grant.as_ref()).await?;
-        if written < wanted {
-            Err(Error::misuse(Errno::ENOSPC, "the file's targets are full"))
-        } else {
-            Ok(())
-        }
+        require_whole(written, slices, "the file's targets are full")
     }
 }
 
@@ -63,12 +63,17 @@ impl<E: Env> Bytes for Data<'_, E> {
     }
 
     async fn write(&self, slices: &[IoSlice<'_>], at: u64) -> Result<()> {
-        let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
         let written = self.0.write_at(slices, FileOffset(at)).await?;
-        if written < wanted {
-            Err(Error::misuse(Errno::ENOSPC, "the replica's targets are full"))
-        } else {
-            Ok(())
+        require_whole(written, slices, "the replica's targets are full")
+    }
+}
+
+impl<E: Env> Session<E> {
+    /// Returns the replica of a file; `None` if it has none.
+    pub(crate) async fn replica(&self, at: &InodePath) -> Result<Option<ReplicaInfo>> {
+        match self.call_at(at, Effect::Repeatable, MetaRequest::Replica { at: at.clone() }).await? {
+            MetaReply::Replicas { replicas, .. } => Ok(replicas.into_iter().next()),
+            _ => Err(Error::unexpected_reply()),
         }
     }
 }
@@ -186,8 +191,8 @@ impl<E: Env> Client<E> {
     /// of them again.
     pub async fn synchronize_replica(&self, at: &InodePath, pace: &mut impl Pace) -> Result<Option<u64>> {
         match self.replica(at).await? {
-            Some(info) if info.phase == ReplicaPhase::Valid && !info.dirty.is_empty() => {}
-            Some(info) if info.phase == ReplicaPhase::Valid => return Ok(Some(0)),
+            Some(info) if info.phase == Phase::Valid && !info.dirty.is_empty() => {}
+            Some(info) if info.phase == Phase::Valid => return Ok(Some(0)),
             _ => return Ok(None),
         }
         let flags = OpenFlags { read: true, write: true, ..OpenFlags::READ };
@@ -201,7 +206,7 @@ impl<E: Env> Client<E> {
         let Some(replica) = file.state.replica() else { return Ok(None) };
         // Before anything is asked: a truncation that this does not see fences this capability.
         let grant = AppendGrant::without_lock(file.state.cap().await?);
-        let Some(info) = file.replica_info().await? else { return Ok(None) };
+        let Some(info) = self.session.replica(&file.place()).await? else { return Ok(None) };
         let mut dirty = DirtyRegions::from_bitmap(info.spec.len.0, &info.dirty);
         if mutants::is_seeded(Mutant::ForgottenRegion) {
             dirty.remove_last();
@@ -233,8 +238,8 @@ impl<E: Env> Client<E> {
     /// `EPERM` when the caller neither owns the file nor is root and no program uses the replica; errors of the servers.
     pub async fn verify_replica(&self, at: &InodePath, pace: &mut impl Pace) -> Result<Option<Difference>> {
         let file = self.open(at, OpenFlags::READ, 0, &LayoutSpec::default()).await?;
-        let Some(info) = file.replica_info().await? else { return Ok(None) };
-        if info.phase != ReplicaPhase::Valid {
+        let Some(info) = self.session.replica(&file.place()).await? else { return Ok(None) };
+        if info.phase != Phase::Valid {
             return Ok(None);
         }
         let replica = file.open_replica().await?;
@@ -258,10 +263,7 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// Errors of [`Client::stat`].
     pub async fn replica(&self, at: &InodePath) -> Result<Option<ReplicaInfo>> {
-        match self.session.call_at(at, Effect::Repeatable, MetaRequest::Replica { at: at.clone() }).await? {
-            MetaReply::Replicas { replicas, .. } => Ok(replicas.into_iter().next()),
-            _ => Err(Error::unexpected_reply()),
-        }
+        self.session.replica(at).await
     }
 
     /// Returns the mapping of a file's valid replica.

@@ -5,7 +5,7 @@ use super::transfer::{Bytes, Difference, Pace, Side, compare, copy, runs_after, 
 use crate::error::{Error, ReplicaFailure, Result};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
-use weft_core::replicas::{DirtyRegions, Mapping};
+use weft_core::replicas::{DirtyRegions, Mapping, Phase};
 use weft_core::{ByteLen, LocalOffset, Nanos, Timestamp};
 use weft_env::{Dir, Env, File, FileMeta, OpenMode};
 use weft_wire::Errno;
@@ -30,33 +30,6 @@ pub struct Identity {
 impl From<FileMeta> for Identity {
     fn from(meta: FileMeta) -> Self {
         Self { inode: meta.inode, size: meta.len, mtime: meta.mtime, ctime: meta.ctime }
-    }
-}
-
-/// State of a replica.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// Bytes are being copied to it, or the copying was interrupted.
-    Copying,
-    /// It has the bytes of its original, but for writes since the last synchronization.
-    Valid,
-    /// Another program has changed the original.
-    Outdated,
-}
-
-impl Phase {
-    /// Number in the state file.
-    pub fn number(self) -> u32 {
-        match self {
-            Self::Copying => 1,
-            Self::Valid => 2,
-            Self::Outdated => 3,
-        }
-    }
-
-    /// Returns the phase of a number.
-    pub fn of_number(number: u32) -> Option<Self> {
-        [Self::Copying, Self::Valid, Self::Outdated].into_iter().find(|phase| phase.number() == number)
     }
 }
 

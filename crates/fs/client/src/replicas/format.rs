@@ -1,7 +1,7 @@
 //! Files of a replica. Numbers are little-endian; the last 8 bytes of a file are the XXH3 hash of all before.
 
-use super::files::{Identity, Phase, ReplicaInfo};
-use weft_core::replicas::{Grid, MappedExtent, Mapping, Slot};
+use super::files::{Identity, ReplicaInfo};
+use weft_core::replicas::{Grid, MappedExtent, Mapping, Phase, Slot};
 use weft_core::{ByteLen, Timestamp};
 use xxhash_rust::xxh3::xxh3_64;
 

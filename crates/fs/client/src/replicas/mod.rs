@@ -53,10 +53,11 @@ mod usage;
 pub(crate) use open_file::Redirection;
 
 pub use files::{
-    Identity, Origin, Phase, Replica, ReplicaInfo, Written, is_written, list as list_replicas, read_info,
+    Identity, Origin, Replica, ReplicaInfo, Written, is_written, list as list_replicas, read_info,
     replica_id, replicated_inode,
 };
 pub use format::{decode_mapping, decode_state, encode_mapping, encode_state};
 pub use redirector::{MaybeReplicated, Redirector};
 pub use transfer::{Difference, Pace, Unpaced};
 pub use usage::{Begun, Synchronized, Usage};
+pub use weft_core::replicas::Phase;

@@ -13,18 +13,18 @@ use crate::append::AppendGrant;
 use crate::call::Effect;
 use crate::error::{Error, ReplicaFailure, Result};
 use crate::file::{LayoutRetry, OpenFile};
-use crate::gather::{pick, pick_mut, total, total_mut};
+use crate::gather::{pick, pick_mut, total, total_mut, zero};
 use crate::size::OFFSET_MAX;
 use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::replicas::{DirtyRegions, Mapping, Part};
+use weft_core::replicas::{DirtyRegions, Mapping, Part, Phase};
 use weft_core::{BufferOffset, ByteLen, Extent, FileOffset, Piece};
 use weft_env::Env;
 use weft_env::mutants::{self, Mutant};
 use weft_wire::Errno;
-use weft_wire::meta::{MetaReply, MetaRequest, OpenFlags, ReplicaInfo, ReplicaPhase};
+use weft_wire::meta::{MetaReply, MetaRequest, OpenFlags, ReplicaInfo};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The replica of an open file.
@@ -192,8 +192,8 @@ impl<E: Env> OpenFile<E> {
         }
         // A mark is durable before the first byte that it covers. Without one, no newer byte was acknowledged before this
         // read began.
-        let dirty = match self.replica_info().await? {
-            Some(info) if info.phase == ReplicaPhase::Valid => {
+        let dirty = match self.state.session.replica(&self.place()).await? {
+            Some(info) if info.phase == Phase::Valid => {
                 DirtyRegions::from_bitmap(info.spec.len.0, &info.dirty)
             }
             _ => return Err(error),
@@ -205,25 +205,9 @@ impl<E: Env> OpenFile<E> {
         let version = self.state.layout_version()?;
         let got = self.read_original(version, bufs, part.file.offset).await?;
         // A hole at the end of the file's own bytes.
-        let mut rest = part.file.len.0 as usize - got;
-        for buf in bufs.iter_mut().rev() {
-            let zeros = rest.min(buf.len());
-            let start = buf.len() - zeros;
-            buf[start..].fill(0);
-            rest -= zeros;
-        }
+        let rest = Piece { offset: BufferOffset(got as u64), len: ByteLen(part.file.len.0 - got as u64) };
+        zero(bufs, std::iter::once(rest));
         Ok(part.file.len.0 as usize)
-    }
-
-    /// Returns the replica of this file; `None` if it has none.
-    pub(crate) async fn replica_info(&self) -> Result<Option<ReplicaInfo>> {
-        let state = &self.state;
-        let request = MetaRequest::Replica { at: self.place() };
-        let reply = state.session.call(Effect::Repeatable, request).await;
-        match reply.map_err(|error| state.explained(error))? {
-            MetaReply::Replicas { replicas, .. } => Ok(replicas.into_iter().next()),
-            _ => Err(Error::unexpected_reply()),
-        }
     }
 
     /// Marks the regions of a range of the replica, durably.
@@ -338,10 +322,15 @@ impl<E: Env> OpenFile<E> {
             return Ok(());
         }
         for (at, len) in runs_after(&replica.mapping, size) {
-            self.mark_replica(replica, at, len).await?;
-            replica.data.punch(Extent::new(at, len)).await?;
+            self.punch_data(replica, at, len).await?;
         }
         Ok(())
+    }
+
+    /// Writes zeros to a range of the replica.
+    async fn punch_data(&self, replica: &Redirection<E>, at: u64, len: u64) -> Result<()> {
+        self.mark_replica(replica, at, len).await?;
+        replica.data.punch(Extent::new(at, len)).await
     }
 
     /// Truncates or extends the file and its replica; at the open, without asking the metadata server again.
@@ -365,8 +354,7 @@ impl<E: Env> OpenFile<E> {
     pub(crate) async fn punch_redirected(&self, replica: &Redirection<E>, extent: Extent) -> Result<()> {
         for part in replica.mapping.split(extent) {
             if let Some(at) = part.replica {
-                self.mark_replica(replica, at, part.file.len.0).await?;
-                replica.data.punch(Extent::new(at, part.file.len.0)).await?;
+                self.punch_data(replica, at, part.file.len.0).await?;
             }
         }
         Ok(())

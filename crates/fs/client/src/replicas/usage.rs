@@ -1,9 +1,10 @@
 //! Use of a replica by a process: from the open of the file to its close.
 
-use super::files::{Identity, Origin, Phase, Replica, ReplicaInfo};
+use super::files::{Identity, Origin, Replica, ReplicaInfo};
 use super::transfer::{Difference, Pace, Unpaced};
 use crate::error::Result;
 use weft_core::Nanos;
+use weft_core::replicas::Phase;
 use weft_env::mutants::{self, Mutant};
 use weft_env::{Env, File, SharedLock};
 

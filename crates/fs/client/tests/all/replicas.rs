@@ -4,13 +4,12 @@ use crate::support::model::Random;
 use crate::support::world::World;
 use crate::support::{READ_WRITE, at, open, pattern, read, write};
 use std::io::IoSlice;
-use weft_client::replicas::Unpaced;
+use weft_client::replicas::{Phase, Unpaced};
 use weft_client::{Client, ClientOptions, Credentials, Key, LayoutSpec, OpenFile, OpenFlags, Transport};
 use weft_core::replicas::{MappedExtent, Mapping};
 use weft_core::{ByteLen, Extent, FileOffset, Nanos, TargetId};
 use weft_env::Env;
 use weft_env::sim::{Sim, SimEnv};
-use weft_wire::meta::ReplicaPhase;
 
 /// Requests of `ranks` processes, interleaved, each process with an object of its own.
 fn strided(ranks: u64, len: u64, count: u64) -> Mapping {
@@ -71,7 +70,7 @@ fn on_cluster<F: Future<Output = ()>>(
     });
 }
 
-async fn phase(client: &Client<SimEnv>) -> (ReplicaPhase, bool, bool) {
+async fn phase(client: &Client<SimEnv>) -> (Phase, bool, bool) {
     let info = client.replica(&at("f")).await.expect("asked").expect("a replica");
     (info.phase, info.is_used, !info.dirty.is_empty())
 }
@@ -105,7 +104,7 @@ fn a_replica_serves_its_program_and_every_opener_sees_the_same_bytes() {
         alone.close().await.expect("closed");
         // It was open for writing.
         one.flush().await.expect("flushed");
-        assert_eq!(phase(&one).await, (ReplicaPhase::Outdated, false, false));
+        assert_eq!(phase(&one).await, (Phase::Outdated, false, false));
         let copied = four.create_replica(&at("f"), &mapping, 4, &on_targets(&[1, 3]), &mut Unpaced).await;
         assert_eq!(copied.expect("replaces the outdated one"), 4 * 4096 * 50);
 
@@ -122,7 +121,7 @@ fn a_replica_serves_its_program_and_every_opener_sees_the_same_bytes() {
             assert!(read(&other, 0, 1_100_000).await == bytes, "{offset}");
             assert!(read(&fast, 0, 1_100_000).await == bytes, "{offset}");
         }
-        assert_eq!(phase(&one).await, (ReplicaPhase::Valid, true, true));
+        assert_eq!(phase(&one).await, (Phase::Valid, true, true));
         let busy = one.synchronize_replica(&at("f"), &mut Unpaced).await;
         assert_eq!(busy.expect_err("it is open for writing").errno(), libc::EAGAIN);
         let busy = one.drop_replica(&at("f"), false).await;
@@ -140,7 +139,7 @@ fn a_replica_serves_its_program_and_every_opener_sees_the_same_bytes() {
         drop(other);
         let copied = one.synchronize_replica(&at("f"), &mut Unpaced).await.expect("copied");
         assert_eq!(copied, Some(4 * 4096 * 50), "the region");
-        assert_eq!(phase(&one).await, (ReplicaPhase::Valid, true, false));
+        assert_eq!(phase(&one).await, (Phase::Valid, true, false));
         one.flush().await.expect("flushed");
         let other = one.open(&at("f"), OpenFlags::READ, 0, &LayoutSpec::default()).await.expect("opens");
         assert!(!other.uses_replica() && read(&other, 0, 1_100_000).await == bytes);

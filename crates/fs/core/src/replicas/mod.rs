@@ -9,10 +9,13 @@
 //! | `mapping` | the mapping: lookup, iteration, validation |
 //! | `compaction` | pieces to grids and extents |
 //! | `dirty` | regions of a replica that were written since it was last synchronized |
+//! | `phase` | state of a replica |
 
 mod compaction;
 mod dirty;
 mod mapping;
+mod phase;
 
 pub use dirty::{DirtyRegions, REGIONS_MAX, region_len};
 pub use mapping::{Grid, MappedExtent, Mapping, MappingError, Part, SLOTS_MAX, Slot};
+pub use phase::Phase;

@@ -5,7 +5,7 @@ use super::moves::move_destinations;
 use super::op::{Op, file_type};
 use super::owners;
 use super::space_reservations::SpaceReservations;
-use super::tables::{add_entry, dentry, inode, path_of, put_inode};
+use super::tables::{add_entry, dentry, file_of_key as id, inode, path_of, put_inode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use weft_core::{ByteLen, FileId, RecordedLens, TargetId};
@@ -25,10 +25,6 @@ const PATH_NAMES_MAX: usize = 4096;
 const RESTORE: &str = "restore the metadata from a dump (`weft meta restore`), then run `weft fsck`";
 /// Approximate maximum size of a page of a scan.
 const PAGE_BYTES_MAX: usize = 512 << 10;
-
-fn id(key: &[u8]) -> FileId {
-    FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)))
-}
 
 /// Sort key: inode, then generation of its datafiles.
 fn order(data: FileId) -> (FileId, u16) {

@@ -36,7 +36,7 @@ use super::op::{Core, Op};
 use super::open::Urgency;
 use super::opens::{OpenEntry, TruncationState};
 use super::permit::owns;
-use super::tables::{named_inode, path_of, put_inode, put_row, row};
+use super::tables::{file_of_key, named_inode, page_after, path_of, put_inode, put_row, row};
 use super::walk::walk;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -199,11 +199,10 @@ pub(super) fn remove_move(t: &mut dyn Transaction, file: FileId) -> Outcome<bool
 }
 
 impl Core {
-    /// Epoch that identifies the file's present contents, if no client can be changing it.
+    /// Epoch that identifies the file's present contents, if its size is known and no client can be changing it.
     fn stable_epoch(&self, file: FileId, inode: &Inode, now: Timestamp) -> Option<u32> {
-        let busy = self.opens.lock().is_busy(file) || self.unknown_writers.lock().may_write(file, now);
         match &inode.node {
-            Node::Regular { is_size_valid: true, epoch, .. } if !busy => Some(*epoch),
+            Node::Regular { is_size_valid: true, .. } => self.quiet_epoch(file, inode, now),
             _ => None,
         }
     }
@@ -474,16 +473,7 @@ impl Op<'_> {
 
     /// Moves in progress or abandoned, of the caller's files or, for root, of all.
     pub(super) fn moves(&self, s: &dyn Snapshot, after: FileId) -> Outcome<MetaReply> {
-        let (mut rows, mut more) = (Vec::new(), None);
-        s.scan(Table::Moves, Bound::Excluded(&file_key(after)), &mut |key, value| {
-            if rows.len() == MOVES_MAX {
-                more = rows.last().map(|(file, _): &(FileId, MoveRow)| *file);
-                return Ok(Scan::Stop);
-            }
-            let file = FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)));
-            rows.push((file, value.open(Table::Moves, key)?));
-            Ok(Scan::Next)
-        })?;
+        let (rows, mut more) = page_after::<MoveRow>(s, Table::Moves, after, MOVES_MAX)?;
         let (mut moves, mut len) = (Vec::new(), 0);
         for (file, row) in rows {
             let Some(inode) = super::tables::inode(s, file)?.filter(|inode| owns(self.caller, inode)) else {
@@ -526,8 +516,7 @@ pub(super) fn move_destinations(s: &dyn Snapshot) -> Outcome<Vec<(FileId, Layout
     let mut found = Vec::new();
     s.scan(Table::Moves, Bound::Unbounded, &mut |key, value| {
         let row: MoveRow = value.open(Table::Moves, key)?;
-        let file = FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)));
-        found.push((file.of_generation(row.generation), row.layout));
+        found.push((file_of_key(key).of_generation(row.generation), row.layout));
         Ok(Scan::Next)
     })?;
     Ok(found)

@@ -26,23 +26,24 @@
 //!
 //! `docs/design/replicas.md` gives the reasons.
 
-use super::attrs::later;
 use super::fault::{Fault, Outcome};
 use super::op::{Core, Op};
 use super::open::{OpenOrigin, Urgency};
 use super::opens::OpenEntry;
 use super::permit::owns;
-use super::tables::{change_inode, inode, named_inode, path_of, put_inode, put_row, row};
+use super::tables::{
+    change_inode, file_of_key, inode, named_inode, page_after, path_of, put_inode, put_row, row,
+};
 use super::walk::walk;
 use std::ops::Bound;
-use weft_core::replicas::DirtyRegions;
-use weft_core::{CompressionSetting, FileId};
+use weft_core::replicas::{DirtyRegions, Phase};
+use weft_core::{CompressionSetting, FileId, Timestamp};
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_store::metadata::{
-    Inode, Node, PERMISSION_BITS, ReplicaRow, ReplicaRowPhase, Scan, Snapshot, Table, Transaction, file_key,
+    Inode, Node, PERMISSION_BITS, ReplicaRow, Scan, Snapshot, Table, Transaction, file_key,
 };
 use weft_wire::meta::{
-    HandleId, InodePath, LayoutSpec, MetaReply, Opened, REPLICAS_MAX, ReplicaInfo, ReplicaPhase, ReplicaSpec,
+    HandleId, InodePath, LayoutSpec, MetaReply, Opened, REPLICAS_MAX, ReplicaInfo, ReplicaSpec,
 };
 use weft_wire::{BoundSession, Errno};
 
@@ -50,6 +51,10 @@ use weft_wire::{BoundSession, Errno};
 const REPLY_LEN_MAX: usize = 512 << 10;
 /// Longest encoded mapping.
 const MAPPING_LEN_MAX: u32 = 1 << 30;
+
+/// Reason why a file cannot be copied to its replica, or back.
+const WRITERS_WHY: &str = "other programs have the file open for writing, or ended within the last hour without closing it: \
+                           repeat the command later";
 
 /// Whether an open uses the file's replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,13 +76,11 @@ fn put_replica(t: &mut dyn Transaction, file: FileId, row: &ReplicaRow) {
     put_row(t, Table::Replicas, &file_key(file), row);
 }
 
-/// Files with replicas, and the inodes of the data.
-pub(super) fn replicated_files(s: &dyn Snapshot) -> Outcome<Vec<(FileId, FileId)>> {
+/// Files with replicas.
+pub(super) fn replicated_files(s: &dyn Snapshot) -> Outcome<Vec<FileId>> {
     let mut found = Vec::new();
-    s.scan(Table::Replicas, Bound::Unbounded, &mut |key, value| {
-        let row: ReplicaRow = value.open(Table::Replicas, key)?;
-        let file = FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)));
-        found.push((file, row.data));
+    s.scan(Table::Replicas, Bound::Unbounded, &mut |key, _| {
+        found.push(file_of_key(key));
         Ok(Scan::Next)
     })?;
     Ok(found)
@@ -93,8 +96,8 @@ impl Core {
     }
 
     /// Epoch that stays the same as long as no client can change the file; `None` if one may be changing it.
-    fn quiet_epoch(&self, file: FileId, inode: &Inode, op: &Op<'_>) -> Option<u32> {
-        let is_busy = self.opens.lock().is_busy(file) || self.unknown_writers.lock().may_write(file, op.now);
+    pub(super) fn quiet_epoch(&self, file: FileId, inode: &Inode, now: Timestamp) -> Option<u32> {
+        let is_busy = self.opens.lock().is_busy(file) || self.unknown_writers.lock().may_write(file, now);
         match &inode.node {
             Node::Regular { epoch, .. } if !is_busy => Some(*epoch),
             _ => None,
@@ -124,6 +127,19 @@ impl Core {
         }
         let Some(row) = replica_row(t, file)? else { return Ok(()) };
         adopt_owner(t, row.data, original)
+    }
+}
+
+/// Open of the data by the client that copies bytes to it, and has the file open as `open`.
+fn copier_entry(open: &OpenEntry, data: FileId) -> OpenEntry {
+    OpenEntry {
+        file: data,
+        read: true,
+        write: true,
+        readable: true,
+        truncate: false,
+        caching: false,
+        ..*open
     }
 }
 
@@ -194,7 +210,7 @@ impl Op<'_> {
 
     fn outdate_unused(&self, row: &mut ReplicaRow, changes: bool) {
         if !row.used && changes && !is_seeded(Mutant::KeptReplica) {
-            row.phase = ReplicaRowPhase::Outdated;
+            row.phase = Phase::Outdated;
         }
     }
 
@@ -202,7 +218,7 @@ impl Op<'_> {
         if !self.core.opens.lock().is_replicated(file) {
             return Ok(None);
         }
-        Ok(replica_row(s, file)?.filter(|row| row.phase == ReplicaRowPhase::Valid))
+        Ok(replica_row(s, file)?.filter(|row| row.phase == Phase::Valid))
     }
 
     /// Prepares a truncation by name. Returns `None` if the client must open the file first, because it uses its replica.
@@ -261,11 +277,11 @@ impl Op<'_> {
             let copier = (BoundSession(row.session), HandleId(row.handle));
             let is_copied =
                 self.core.opens.lock().get(copier.0, copier.1).is_some_and(|open| open.file == file);
-            if row.phase == ReplicaRowPhase::Valid {
+            if row.phase == Phase::Valid {
                 const WHY: &str = "the file has a replica; `weft replicate drop` removes it";
                 return Err(Fault::new(Errno::EEXIST, WHY));
             }
-            if row.phase == ReplicaRowPhase::Copying && is_copied && (row.session, row.handle) != mine {
+            if row.phase == Phase::Copying && is_copied && (row.session, row.handle) != mine {
                 return Err(Fault::new(Errno::EBUSY, "another program creates a replica of the file"));
             }
             self.core.remove_replica(t, file)?;
@@ -275,11 +291,10 @@ impl Op<'_> {
             compression: layout.compression.or(Some(CompressionSetting::Off)),
             ..layout.clone()
         };
-        let (data, mut data_inode) = self.make_unnamed(t, (original.parent, dir), 0, &request)?;
+        let (data, _) = self.make_unnamed(t, (original.parent, dir), 0, &request)?;
         t.delete(Table::Orphans, &file_key(data));
         // The row below is its link.
-        data_inode.nlink = 1;
-        put_inode(t, data, &data_inode);
+        change_inode(t, data, |inode| inode.nlink = 1)?;
         adopt_owner(t, data, &original)?;
         let ReplicaSpec { ranks, len, mapping_len, mapping_hash } = *spec;
         let row = ReplicaRow {
@@ -288,7 +303,7 @@ impl Op<'_> {
             len,
             mapping_len,
             mapping_hash,
-            phase: ReplicaRowPhase::Copying,
+            phase: Phase::Copying,
             used: false,
             dirty: Vec::new(),
             epoch: None,
@@ -297,8 +312,7 @@ impl Op<'_> {
         };
         put_replica(t, file, &row);
         self.core.opens.lock().set_replicated(file, true);
-        let entry =
-            OpenEntry { file: data, read: true, write: true, readable: true, truncate: false, ..open };
+        let entry = copier_entry(&open, data);
         let data_inode = named_inode(t, data)?;
         let opened = self.open_inode(data, &data_inode, data_handle, entry, true);
         Ok((MetaReply::Opened(Box::new(opened)), Urgency::Durable))
@@ -320,8 +334,7 @@ impl Op<'_> {
         if row.data != data {
             return Err(Errno::ESTALE.into());
         }
-        let entry =
-            OpenEntry { file: data, read: true, write: true, readable: true, truncate: false, ..open };
+        let entry = copier_entry(&open, data);
         let (opened, _) = self.open_data(t, data, data_handle, entry)?;
         Ok(MetaReply::Opened(Box::new(opened)))
     }
@@ -329,7 +342,7 @@ impl Op<'_> {
     /// Row of the replica that this session is creating.
     fn own_copy(&self, s: &dyn Snapshot, file: FileId, handle: HandleId) -> Outcome<ReplicaRow> {
         let row = replica_row(s, file)?.filter(|row| {
-            row.phase == ReplicaRowPhase::Copying && (row.session, row.handle) == (self.session.0, handle.0)
+            row.phase == Phase::Copying && (row.session, row.handle) == (self.session.0, handle.0)
         });
         row.ok_or_else(|| Fault::new(Errno::ESTALE, "the creation of this replica was given up"))
     }
@@ -337,11 +350,9 @@ impl Op<'_> {
     pub(super) fn copy_replica(&self, t: &mut dyn Transaction, handle: HandleId) -> Outcome<MetaReply> {
         let (open, original) = self.open_file(t, handle)?;
         let mut row = self.own_copy(t, open.file, handle)?;
-        row.epoch = self.core.quiet_epoch(open.file, &original, self);
+        row.epoch = self.core.quiet_epoch(open.file, &original, self.now);
         if row.epoch.is_none() {
-            const WHY: &str = "programs have the file open for writing, or were lost while they had, within the last hour: \
-                               repeat the command when they have closed it";
-            return Err(Fault::new(Errno::EBUSY, WHY));
+            return Err(Fault::new(Errno::EBUSY, WRITERS_WHY));
         }
         put_replica(t, open.file, &row);
         Ok(MetaReply::Done)
@@ -350,11 +361,11 @@ impl Op<'_> {
     pub(super) fn publish_replica(&self, t: &mut dyn Transaction, handle: HandleId) -> Outcome<MetaReply> {
         let (open, original) = self.open_file(t, handle)?;
         let mut row = self.own_copy(t, open.file, handle)?;
-        let now = self.core.quiet_epoch(open.file, &original, self);
+        let now = self.core.quiet_epoch(open.file, &original, self.now);
         if now.is_none() || now != row.epoch {
             return Err(Fault::new(Errno::EAGAIN, "the file was changed while it was copied"));
         }
-        row.phase = ReplicaRowPhase::Valid;
+        row.phase = Phase::Valid;
         row.used = self.core.is_open_nowhere_else(open.file, (self.session, handle), self);
         put_replica(t, open.file, &row);
         Ok(MetaReply::Done)
@@ -402,7 +413,6 @@ impl Op<'_> {
             known = *is_size_valid;
             urgency = self.core.mark_size_invalid(data, known);
             (*is_size_valid, *epoch) = (false, epoch.wrapping_add(1));
-            inode.ctime = later(inode.ctime, Some(self.now));
             put_inode(t, data, &inode);
         }
         Ok((self.open_inode(data, &inode, handle, entry, known), urgency))
@@ -469,9 +479,7 @@ impl Op<'_> {
             self.core.opens.lock().is_changed_except(open.file, (self.session, handle))
                 || self.core.unknown_writers.lock().may_write(open.file, self.now);
         if is_written_elsewhere || self.core.epoch_of(&original) != epoch {
-            const WHY: &str = "other programs have the file open for writing, or were lost while they had, within the last \
-                               hour: repeat the command when they have closed it";
-            return Err(Fault::new(Errno::EAGAIN, WHY));
+            return Err(Fault::new(Errno::EAGAIN, WRITERS_WHY));
         }
         row.dirty.clear();
         put_replica(t, open.file, &row);
@@ -487,7 +495,7 @@ impl Op<'_> {
         let (file, inode) = walk(t, self, at)?.existing()?;
         self.require_owner(&inode)?;
         let row = replica_row(t, file)?.ok_or(Errno::ENOENT)?;
-        let is_used = row.phase == ReplicaRowPhase::Valid && row.used;
+        let is_used = row.phase == Phase::Valid && row.used;
         if is_used && self.core.opens.lock().is_open(file) {
             return Err(Fault::new(
                 Errno::EBUSY,
@@ -510,21 +518,13 @@ impl Op<'_> {
     }
 
     fn replica_info(&self, s: &dyn Snapshot, file: FileId, inode: &Inode, row: &ReplicaRow) -> ReplicaInfo {
-        let mut path = path_of(s, inode.parent).unwrap_or_default();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(&inode.name);
         let ReplicaRow { ranks, len, mapping_len, mapping_hash, .. } = *row;
         ReplicaInfo {
             file,
-            path,
+            // A removed file that is still open has no path.
+            path: path_of(s, file).unwrap_or_default(),
             spec: ReplicaSpec { ranks, len, mapping_len, mapping_hash },
-            phase: match row.phase {
-                ReplicaRowPhase::Copying => ReplicaPhase::Copying,
-                ReplicaRowPhase::Valid => ReplicaPhase::Valid,
-                ReplicaRowPhase::Outdated => ReplicaPhase::Outdated,
-            },
+            phase: row.phase,
             is_used: row.used,
             opens: self.core.opens.lock().count(file),
             dirty: row.dirty.clone(),
@@ -541,16 +541,7 @@ impl Op<'_> {
 
     /// Replicas of the caller's files or, for root, of all.
     pub(super) fn replicas(&self, s: &dyn Snapshot, after: FileId) -> Outcome<MetaReply> {
-        let (mut rows, mut more) = (Vec::new(), None);
-        s.scan(Table::Replicas, Bound::Excluded(&file_key(after)), &mut |key, value| {
-            if rows.len() == REPLICAS_MAX {
-                more = rows.last().map(|(file, _): &(FileId, ReplicaRow)| *file);
-                return Ok(Scan::Stop);
-            }
-            let file = FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)));
-            rows.push((file, value.open(Table::Replicas, key)?));
-            Ok(Scan::Next)
-        })?;
+        let (rows, mut more) = page_after::<ReplicaRow>(s, Table::Replicas, after, REPLICAS_MAX)?;
         let (mut replicas, mut len) = (Vec::new(), 0);
         for (file, row) in rows {
             let Some(inode) = inode(s, file)?.filter(|inode| owns(self.caller, inode)) else { continue };

@@ -282,7 +282,7 @@ fn begin(
         rules: Rules::load(t)?,
         registry,
         unused,
-        replicated: replicated_files(t)?.into_iter().map(|(file, _)| file).collect(),
+        replicated: replicated_files(t)?,
     })
 }
 

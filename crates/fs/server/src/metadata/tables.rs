@@ -18,6 +18,33 @@ pub(super) fn row<T: DeserializeOwned>(s: &dyn Snapshot, table: Table, key: &[u8
     }
 }
 
+/// File that a key begins with.
+pub(super) fn file_of_key(key: &[u8]) -> FileId {
+    FileId(key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)))
+}
+
+/// Rows of a table by file, and the last file if there may be more.
+pub(super) type Page<T> = (Vec<(FileId, T)>, Option<FileId>);
+
+/// The next rows of a table by file, at most `max`.
+pub(super) fn page_after<T: DeserializeOwned>(
+    s: &dyn Snapshot,
+    table: Table,
+    after: FileId,
+    max: usize,
+) -> Outcome<Page<T>> {
+    let (mut rows, mut more) = (Vec::new(), None);
+    s.scan(table, std::ops::Bound::Excluded(&file_key(after)), &mut |key, value| {
+        if rows.len() == max {
+            more = rows.last().map(|(file, _): &(FileId, T)| *file);
+            return Ok(Scan::Stop);
+        }
+        rows.push((file_of_key(key), value.open(table, key)?));
+        Ok(Scan::Next)
+    })?;
+    Ok((rows, more))
+}
+
 pub(super) fn put_row<T: serde::Serialize>(t: &mut dyn Transaction, table: Table, key: &[u8], value: &T) {
     t.put(table, key, seal(table, key, value));
 }

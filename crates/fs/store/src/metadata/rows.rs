@@ -30,6 +30,7 @@ mod node;
 mod rules;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use weft_core::replicas::Phase;
 use weft_core::{
     AttachToken, ByteLen, ClassLayout, Compression, CompressionSetting, FileId, FileOffset, Integrity,
     Layout, Pattern, RecordedLens, TargetId, TargetState, TargetUuid, Timestamp,
@@ -420,17 +421,6 @@ pub struct RevokedRow {
     pub generation: u32,
 }
 
-/// State of a replica.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum ReplicaRowPhase {
-    /// Bytes are being copied to it.
-    Copying,
-    /// It has the bytes of its file, but for dirty regions.
-    Valid,
-    /// The file may have changed since.
-    Outdated,
-}
-
 /// Replica of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReplicaRow {
@@ -445,7 +435,7 @@ pub struct ReplicaRow {
     /// XXH3 hash of the mapping.
     pub mapping_hash: u64,
     /// State.
-    pub phase: ReplicaRowPhase,
+    pub phase: Phase,
     /// Whether it owns the bytes that it maps for the clients that have the file open, known or not.
     pub used: bool,
     /// Bitmap of regions in which it is newer than the file; empty if there are none.

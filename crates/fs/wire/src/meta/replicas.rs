@@ -2,7 +2,7 @@
 
 use crate::bounded;
 use serde::{Deserialize, Serialize};
-use weft_core::replicas::REGIONS_MAX;
+use weft_core::replicas::{Phase, REGIONS_MAX};
 use weft_core::{ByteLen, FileId};
 
 /// Maximum number of replicas in one reply.
@@ -23,17 +23,6 @@ pub struct ReplicaSpec {
     pub mapping_hash: u64,
 }
 
-/// State of a replica.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum ReplicaPhase {
-    /// Bytes are being copied to it, or the copying was interrupted.
-    Copying,
-    /// It has the bytes of its file, but for regions that are dirty.
-    Valid,
-    /// The file was opened for writing, or truncated, by programs that do not use the replica.
-    Outdated,
-}
-
 /// Replica of a file, as the metadata service sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReplicaInfo {
@@ -45,7 +34,7 @@ pub struct ReplicaInfo {
     /// Its fixed properties.
     pub spec: ReplicaSpec,
     /// State.
-    pub phase: ReplicaPhase,
+    pub phase: Phase,
     /// Whether the programs that have the file open now, or had it last, use the replica.
     pub is_used: bool,
     /// Number of times the file is open.

@@ -522,8 +522,8 @@ pub enum MetaRequest {
         /// Number of regions.
         count: u32,
     },
-    /// Asks for a time that separates earlier capabilities for writing from later ones, so that the data servers can be told
-    /// to reject the earlier ones. Reply: `LockedFenced`.
+    /// Asks for a fence ([`DataRequest::Fence`](crate::data::DataRequest::Fence)) of all earlier capabilities for writing, and
+    /// for a capability that passes it. Reply: `LockedFenced`; `EAGAIN` while a move switches the file's datafiles.
     FenceFile {
         /// File or data of a replica, open for writing.
         handle: HandleId,

@@ -14,7 +14,6 @@ use crate::failure::{FAILED, Failure};
 use crate::table::Table;
 use clap::{Args, Subcommand};
 use pace::Progress;
-use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weft_client::replicas::{Difference, Phase, Replica, ReplicaInfo, Usage};
@@ -41,7 +40,7 @@ The last process that closes the file copies written bytes to the file; if that 
 completes it. Until then, programs without `weft run` see the old bytes.
 
 If a program changes the file without its replica, the replica is outdated and not used any more, until `weft replicate
-sync` copies the file again.
+apply` or, on mounted file systems, `weft replicate sync` copies the file again.
 
 Exit codes:
   0    done; verify: no byte differs
@@ -192,8 +191,11 @@ impl Apply {
             return Ok(0);
         }
         let catalog = Catalog::of_user()?;
-        let mut taken: u64 = catalog.entries()?.iter().map(Entry::bytes).sum();
-        taken += weft_files::list()?.iter().map(WeftFile::bytes).sum::<u64>();
+        let mut taken = 0;
+        if self.budget.is_some() {
+            taken += catalog.entries()?.iter().map(Entry::bytes).sum::<u64>();
+            taken += weft_files::list()?.iter().map(WeftFile::bytes).sum::<u64>();
+        }
         let mut code = 0;
         let mut jobs = Vec::new();
         for planned in &plan.replicas {
@@ -377,59 +379,44 @@ impl List {
             false => Catalog::of(&self.directories),
         };
         let entries = catalog.entries()?;
-        let of_weft = if self.directories.is_empty() { weft_files::list()? } else { Vec::new() };
-        if self.json {
-            of_weft.iter().for_each(|file| outln!("{}", file.as_json()));
-            for entry in &entries {
-                outln!("{}", entry.as_json());
+        let (mut views, mut code) = (Vec::new(), 0);
+        if self.directories.is_empty() {
+            match weft_files::list() {
+                Ok(files) => views.extend(files.iter().map(|file| file.view(self.json))),
+                // Replicas on mounted file systems need no servers.
+                Err(failure) => {
+                    errln!("{failure}");
+                    code = failure.exit_code();
+                }
             }
-            return Ok(0);
         }
-        if entries.is_empty() && of_weft.is_empty() {
+        views.extend(entries.iter().map(Entry::view));
+        if self.json {
+            views.iter().for_each(|view| outln!("{}", view.json()));
+            return Ok(code);
+        }
+        if views.is_empty() {
             outln!("no replicas");
-            return Ok(0);
+            return Ok(code);
         }
-        let mut table = Table::new(["FILE", "STATE", "PROCESSES", "BYTES", "WRITTEN", "USED", "REPLICA"]);
-        of_weft.iter().for_each(|file| table.row(file.as_row()));
-        for entry in &entries {
-            table.row([
-                entry.path.clone(),
-                entry.state().to_owned(),
-                processes(entry.info.ranks),
-                human_bytes(entry.bytes()),
-                human_bytes(entry.written_bytes()),
-                if entry.in_use { "yes" } else { "no" }.to_owned(),
-                entry.shown(),
-            ]);
-        }
+        let mut table = Table::new(show::COLUMNS);
+        views.iter().for_each(|view| table.row(view.row()));
         out!("{}", table.render());
-        Ok(0)
+        Ok(code)
     }
 }
 
 impl Show {
     fn run(&self) -> Result<u8, Failure> {
-        if let Some(file) = WeftFile::of_path(&self.file.to_string_lossy())? {
-            match self.json {
-                true => outln!("{}", file.as_json()),
-                false => file.draw(show::show)?,
-            }
-            return Ok(0);
-        }
-        let entry = Catalog::find(&self.file)?;
+        let view = match find(&self.file)? {
+            Either::Weft(file) => file.view(true),
+            Either::Host(entry) => entry.view(),
+        };
         match self.json {
-            true => outln!("{}", entry.as_json()),
-            false => show::show(&entry.drawn()),
+            true => outln!("{}", view.json()),
+            false => show::show(&view),
         }
         Ok(0)
-    }
-}
-
-/// Number of processes that a replica serves.
-fn processes(ranks: u32) -> String {
-    match ranks {
-        0 => "any".to_owned(),
-        ranks => ranks.to_string(),
     }
 }
 
@@ -458,9 +445,14 @@ fn each(
     let mut code = 0;
     let entries = match files.is_empty() {
         true => {
-            let of_weft = weft_files::list()?.into_iter().map(|file| Ok(Either::Weft(Box::new(file))));
+            let mut all: Vec<Result<Either, Failure>> = match weft_files::list() {
+                Ok(files) => files.into_iter().map(|file| Ok(Either::Weft(Box::new(file)))).collect(),
+                // Replicas on mounted file systems need no servers.
+                Err(failure) => vec![Err(failure)],
+            };
             let of_host = Catalog::of_user()?.entries()?;
-            of_weft.chain(of_host.into_iter().map(|entry| Ok(Either::Host(Box::new(entry))))).collect()
+            all.extend(of_host.into_iter().map(|entry| Ok(Either::Host(Box::new(entry)))));
+            all
         }
         false => files.iter().map(|file| find(file)).collect::<Vec<_>>(),
     };
@@ -599,37 +591,4 @@ fn report(path: &str, difference: &Difference) -> u8 {
     let why = format!("{} bytes differ from the replica, the first at offset {first}", difference.differing);
     errln!("{}", Failure::new(path, why).remedy("`weft replicate drop` removes the replica"));
     FAILED
-}
-
-impl Entry {
-    /// Returns the replica for `weft replicate show`.
-    fn drawn(&self) -> show::Drawn<'_> {
-        show::Drawn {
-            path: &self.path,
-            state: self.state(),
-            replica: Some(self.shown()),
-            ranks: self.info.ranks,
-            size: self.info.original.size.0,
-            mapping: self.mapping.as_deref(),
-            written_bytes: if self.written { self.written_bytes() } else { 0 },
-            dirty: self.regions.as_ref(),
-        }
-    }
-
-    fn as_json(&self) -> serde_json::Value {
-        let mapping = self.mapping.as_ref();
-        json!({
-            "file": self.path,
-            "state": self.state(),
-            "processes": self.info.ranks,
-            "bytes": self.bytes(),
-            "mapping_bytes": mapping.map(|mapping| mapping.encoded_len()),
-            "extents": mapping.map(|mapping| mapping.extents().len()),
-            "grids": mapping.map(|mapping| mapping.grids().len()),
-            "written": self.written,
-            "written_bytes": self.written_bytes(),
-            "in_use": self.in_use,
-            "replica": self.shown(),
-        })
-    }
 }

@@ -44,7 +44,11 @@ impl Weft {
     /// Loads the cluster file that applies and starts servers of an embedded cluster that do not run. The client's own
     /// messages about unreachable servers are suppressed, because the command's errors include them.
     pub fn open(file: Option<PathBuf>) -> Result<Self, Failure> {
-        let cluster = load(file)?;
+        Self::reach(load(file)?)
+    }
+
+    /// Like [`Weft::open`], for a cluster file that is already loaded.
+    pub fn reach(cluster: Cluster) -> Result<Self, Failure> {
         embedded::revive(&cluster)?;
         weft_client::set_log(|_| ());
         Self::of(cluster, |_| ())

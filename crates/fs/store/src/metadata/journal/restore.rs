@@ -9,9 +9,10 @@ use crate::metadata::identity::{Identity, IdentityError};
 use crate::metadata::log::LogKey;
 use crate::metadata::record::{Damaged, Untrusted, seal};
 use crate::metadata::rows::{
-    Inode, Node, RESTORED_KEY, ReplicaRow, ReplicaRowPhase, RestoredRow, START_KEY, StartRow, TargetRow,
+    Inode, Node, RESTORED_KEY, ReplicaRow, RestoredRow, START_KEY, StartRow, TargetRow,
 };
 use std::io;
+use weft_core::replicas::Phase;
 use weft_core::{FileId, Timestamp};
 use weft_env::{Dir, Env, File, OpenMode};
 
@@ -155,7 +156,7 @@ fn changed(row: DumpRow) -> Result<DumpRow, Damaged> {
             let mut row: ReplicaRow = Untrusted::new(value).open(table, &key)?;
             // The file may have been changed without its replica after the dump. Newer bytes in the replica are not given up.
             if row.dirty.is_empty() {
-                row.phase = ReplicaRowPhase::Outdated;
+                row.phase = Phase::Outdated;
             }
             seal(table, &key, &row)
         }

@@ -1,5 +1,6 @@
 //! The replicas of a user, and where they lie.
 
+use super::show::View;
 use crate::failure::Failure;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -308,6 +309,23 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Returns what commands show.
+    pub fn view(&self) -> View {
+        View {
+            path: self.path.clone(),
+            state: self.state(),
+            place: Some(self.shown()),
+            ranks: self.info.ranks,
+            size: self.info.original.size.0,
+            bytes: self.bytes(),
+            mapping: self.mapping.clone(),
+            written: self.written,
+            written_bytes: self.written_bytes(),
+            dirty: self.regions.clone(),
+            in_use: self.in_use,
+        }
+    }
+
     fn read(place: &Place, id: &str) -> Result<Self, Failure> {
         let place = Place::of_directory(place.directory());
         let info =

@@ -1,6 +1,8 @@
 //! `weft replicate show`: where the bytes of a file lie.
 
 use crate::table::Table;
+use serde_json::json;
+use std::sync::Arc;
 use weft_core::Extent;
 use weft_core::replicas::{DirtyRegions, Mapping};
 use weft_core::units::human_bytes;
@@ -8,40 +10,85 @@ use weft_core::units::human_bytes;
 /// Characters of a drawing.
 const WIDTH: u64 = 64;
 
-/// A replica to draw.
-pub struct Drawn<'a> {
+/// A replica as commands show it.
+pub struct View {
     /// Path of the file.
-    pub path: &'a str,
+    pub path: String,
     /// State in a word.
-    pub state: &'a str,
-    /// Path of the replica, if it has one.
-    pub replica: Option<String>,
+    pub state: &'static str,
+    /// Path of the replica; `None` on Weft, where it has none.
+    pub place: Option<String>,
     /// Number of processes whose requests it serves; 0 for any number.
     pub ranks: u32,
     /// Size of the file.
     pub size: u64,
-    /// Mapping; `None` if it is damaged.
-    pub mapping: Option<&'a Mapping>,
-    /// Bytes of regions that were written since the last synchronization.
+    /// Bytes of the replica.
+    pub bytes: u64,
+    /// Mapping; `None` if it is damaged, or was not read.
+    pub mapping: Option<Arc<Mapping>>,
+    /// Whether anything was written since the last synchronization.
+    pub written: bool,
+    /// Bytes of the regions that were written since then.
     pub written_bytes: u64,
-    /// Regions that were written since the last synchronization.
-    pub dirty: Option<&'a DirtyRegions>,
+    /// The regions that were written since then.
+    pub dirty: Option<DirtyRegions>,
+    /// Whether a program uses it.
+    pub in_use: bool,
+}
+
+/// Columns of `weft replicate list`.
+pub const COLUMNS: [&str; 7] = ["FILE", "STATE", "PROCESSES", "BYTES", "WRITTEN", "USED", "REPLICA"];
+
+impl View {
+    /// Row of `weft replicate list`.
+    pub fn row(&self) -> [String; 7] {
+        [
+            self.path.clone(),
+            self.state.to_owned(),
+            match self.ranks {
+                0 => "any".to_owned(),
+                ranks => ranks.to_string(),
+            },
+            human_bytes(self.bytes),
+            human_bytes(self.written_bytes),
+            if self.in_use { "yes" } else { "no" }.to_owned(),
+            self.place.clone().unwrap_or_else(|| "on Weft".to_owned()),
+        ]
+    }
+
+    /// Object of `--json`.
+    pub fn json(&self) -> serde_json::Value {
+        let mapping = self.mapping.as_ref();
+        json!({
+            "file": self.path,
+            "state": self.state,
+            "processes": self.ranks,
+            "bytes": self.bytes,
+            "mapping_bytes": mapping.map(|mapping| mapping.encoded_len()),
+            "extents": mapping.map(|mapping| mapping.extents().len()),
+            "grids": mapping.map(|mapping| mapping.grids().len()),
+            "written": self.written,
+            "written_bytes": self.written_bytes,
+            "in_use": self.in_use,
+            "replica": self.place,
+        })
+    }
 }
 
 /// Prints a replica.
-pub fn show(drawn: &Drawn<'_>) {
-    outln!("{}: {}", drawn.path, state(drawn.state));
-    let Some(mapping) = drawn.mapping else { return };
-    if let Some(replica) = &drawn.replica {
-        outln!("  replica      {replica}");
+pub fn show(view: &View) {
+    outln!("{}: {}", view.path, state(view.state));
+    let Some(mapping) = &view.mapping else { return };
+    if let Some(place) = &view.place {
+        outln!("  replica      {place}");
     }
-    let processes = match drawn.ranks {
+    let processes = match view.ranks {
         0 => "programs with any number of processes".to_owned(),
         1 => "programs with 1 process".to_owned(),
         ranks => format!("programs with {ranks} processes; others use the file"),
     };
     outln!("  used by      {processes}");
-    let size = drawn.size.max(mapping.file_end());
+    let size = view.size.max(mapping.file_end());
     outln!(
         "  replicated   {} of {}, {:.1} %",
         human_bytes(mapping.bytes()),
@@ -56,11 +103,11 @@ pub fn show(drawn: &Drawn<'_>) {
         human_bytes(mapping.encoded_len() as u64),
         100.0 * mapping.encoded_len() as f64 / mapping.bytes().max(1) as f64
     );
-    if drawn.written_bytes > 0 {
-        outln!("  written      up to {} that the file does not have", human_bytes(drawn.written_bytes));
+    if view.written {
+        outln!("  written      up to {} that the file does not have", human_bytes(view.written_bytes));
     }
     outln!("\n  the file, {} for each character:", human_bytes(size.div_ceil(WIDTH)));
-    outln!("  [{}]", drawing(mapping, drawn.dirty, size));
+    outln!("  [{}]", drawing(mapping, view.dirty.as_ref(), size));
     outln!("   # in the replica   + in part   w written   . in the file\n");
     let mut table = Table::new(["  ", "FROM", "LENGTH", "PERIOD", "COUNT", "PIECES", "PLACE"]);
     const LINES_MAX: usize = 12;

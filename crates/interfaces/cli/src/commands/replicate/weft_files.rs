@@ -1,23 +1,24 @@
 //! Replicas of Weft's own files.
 
 use super::pace::Progress;
-use super::show::Drawn;
-use super::{IN_USE, processes, report};
+use super::show::View;
+use super::{IN_USE, report};
 use crate::commands::bytes;
 use crate::commands::session::{Weft, why};
 use crate::failure::Failure;
-use serde_json::{Value, json};
+use std::rc::Rc;
+use std::sync::Arc;
 use weft_client::{Error, InodePath};
 use weft_config::Cluster;
-use weft_core::replicas::{DirtyRegions, Mapping};
+use weft_core::replicas::{DirtyRegions, Mapping, Phase};
 use weft_core::units::human_bytes;
 use weft_core::{ByteLen, ClassLayout};
 use weft_env::real::block_on;
-use weft_wire::meta::{LayoutSpec, ReplicaInfo, ReplicaPhase};
+use weft_wire::meta::{LayoutSpec, ReplicaInfo};
 
 /// A file of Weft, and its replica if it has one.
 pub struct WeftFile {
-    weft: std::rc::Rc<Weft>,
+    weft: Rc<Weft>,
     inside: String,
     shown: String,
     info: Option<ReplicaInfo>,
@@ -25,20 +26,18 @@ pub struct WeftFile {
 
 /// Returns the user's files with replicas, or for root all; none without a cluster.
 pub fn list() -> Result<Vec<WeftFile>, Failure> {
-    if Cluster::find().is_err() {
-        return Ok(Vec::new());
-    }
-    let weft = std::rc::Rc::new(Weft::open(None)?);
+    let Ok(cluster) = Cluster::from_env() else { return Ok(Vec::new()) };
+    let weft = Rc::new(Weft::reach(cluster)?);
     let found = block_on(weft.client.replicas())
         .map_err(|error| Failure::new("the replicas of Weft", why(&error)))?;
     Ok(found.into_iter().map(|info| WeftFile::of_info(&weft, info)).collect())
 }
 
 impl WeftFile {
-    fn of_info(weft: &std::rc::Rc<Weft>, info: ReplicaInfo) -> Self {
+    fn of_info(weft: &Rc<Weft>, info: ReplicaInfo) -> Self {
         let inside = bytes::text(&info.path);
         let shown = weft.shown(&inside);
-        Self { weft: std::rc::Rc::clone(weft), inside, shown, info: Some(info) }
+        Self { weft: Rc::clone(weft), inside, shown, info: Some(info) }
     }
 
     /// Returns the file at `path`; `None` if that is not a path of Weft.
@@ -47,7 +46,7 @@ impl WeftFile {
         if !std::path::Path::new(path).starts_with(&cluster.mount) {
             return Ok(None);
         }
-        let weft = std::rc::Rc::new(Weft::open(None)?);
+        let weft = Rc::new(Weft::reach(cluster)?);
         let Some(inside) = weft.strip(path).map(str::to_owned) else { return Ok(None) };
         let info = weft.at(&inside, true, |place| block_on(weft.client.replica(place)))?;
         let shown = weft.shown(&inside);
@@ -68,7 +67,7 @@ impl WeftFile {
 
     /// Whether it has a replica that programs may use.
     pub fn has_valid_replica(&self) -> bool {
-        self.info.as_ref().is_some_and(|info| info.phase == ReplicaPhase::Valid)
+        self.info.as_ref().is_some_and(|info| info.phase == Phase::Valid)
     }
 
     /// Bytes of the replica.
@@ -93,17 +92,16 @@ impl WeftFile {
         match &self.info {
             None => "none",
             Some(info) => match info.phase {
-                ReplicaPhase::Copying => "incomplete",
-                ReplicaPhase::Outdated => "outdated",
-                ReplicaPhase::Valid if !info.dirty.is_empty() => "written",
-                ReplicaPhase::Valid => "valid",
+                Phase::Copying => "incomplete",
+                Phase::Outdated => "outdated",
+                Phase::Valid if !info.dirty.is_empty() => "written",
+                Phase::Valid => "valid",
             },
         }
     }
 
-    fn ask<T>(&self, ask: impl Fn(&InodePath) -> weft_client::Result<T>) -> Result<T, Failure> {
-        let path = InodePath::from_root(bytes::bytes(&self.inside), true);
-        ask(&path).map_err(|error| self.failure(&error))
+    fn place(&self) -> InodePath {
+        InodePath::from_root(bytes::bytes(&self.inside), true)
     }
 
     fn failure(&self, error: &Error) -> Failure {
@@ -116,7 +114,7 @@ impl WeftFile {
 
     /// Mapping of the valid replica.
     pub fn mapping(&self) -> Result<Mapping, Failure> {
-        self.ask(|at| block_on(self.weft.client.replica_mapping(at)))
+        block_on(self.weft.client.replica_mapping(&self.place())).map_err(|error| self.failure(&error))
     }
 
     /// Creates the replica and copies the file to it.
@@ -130,8 +128,8 @@ impl WeftFile {
         let mut progress = Progress::new(&self.shown, mapping.bytes(), rate);
         let begin = std::time::Instant::now();
         let layout = LayoutSpec { by_class: layout, ..LayoutSpec::default() };
-        let path = InodePath::from_root(bytes::bytes(&self.inside), true);
-        let copied = block_on(self.weft.client.create_replica(&path, mapping, ranks, &layout, &mut progress));
+        let copied =
+            block_on(self.weft.client.create_replica(&self.place(), mapping, ranks, &layout, &mut progress));
         progress.end();
         let copied = copied.map_err(|error| self.failure(&error))?;
         outln!(
@@ -145,9 +143,8 @@ impl WeftFile {
 
     /// Copies bytes that only the replica has to the file.
     pub fn synchronize(&self, rate: Option<ByteLen>) -> Result<(), Failure> {
-        let path = InodePath::from_root(bytes::bytes(&self.inside), true);
         let mut progress = Progress::new(&self.shown, self.written_bytes(), rate);
-        let copied = block_on(self.weft.client.synchronize_replica(&path, &mut progress));
+        let copied = block_on(self.weft.client.synchronize_replica(&self.place(), &mut progress));
         progress.end();
         if let Some(copied) = copied.map_err(|error| self.failure(&error))?.filter(|copied| *copied > 0) {
             outln!("{}: copied {} to the file", self.shown, human_bytes(copied));
@@ -158,9 +155,9 @@ impl WeftFile {
     /// Copies bytes that only the replica has to the file, or says why the replica is not used.
     pub fn bring_up_to_date(&self, rate: Option<ByteLen>) -> Result<u8, Failure> {
         match self.require_replica()?.phase {
-            ReplicaPhase::Valid if self.written_bytes() > 0 => self.synchronize(rate)?,
-            ReplicaPhase::Valid => outln!("{}: the replica is valid", self.shown),
-            ReplicaPhase::Copying | ReplicaPhase::Outdated => {
+            Phase::Valid if self.written_bytes() > 0 => self.synchronize(rate)?,
+            Phase::Valid => outln!("{}: the replica is valid", self.shown),
+            Phase::Copying | Phase::Outdated => {
                 return Err(Failure::new(&self.shown, format!("its replica is {}", self.state()))
                     .remedy("`weft replicate apply` with its plan makes it again"));
             }
@@ -171,7 +168,8 @@ impl WeftFile {
     /// Removes the replica.
     pub fn remove(&self, force: bool) -> Result<u8, Failure> {
         self.require_replica()?;
-        self.ask(|at| block_on(self.weft.client.drop_replica(at, force)))?;
+        let dropped = block_on(self.weft.client.drop_replica(&self.place(), force));
+        dropped.map_err(|error| self.failure(&error))?;
         outln!("{}: the replica is removed", self.shown);
         Ok(0)
     }
@@ -179,9 +177,8 @@ impl WeftFile {
     /// Compares file and replica.
     pub fn verify(&self) -> Result<u8, Failure> {
         self.require_replica()?;
-        let path = InodePath::from_root(bytes::bytes(&self.inside), true);
         let mut progress = Progress::new(&self.shown, self.bytes(), None);
-        let compared = block_on(self.weft.client.verify_replica(&path, &mut progress));
+        let compared = block_on(self.weft.client.verify_replica(&self.place(), &mut progress));
         progress.end();
         match compared.map_err(|error| self.failure(&error))? {
             Some(difference) => Ok(report(&self.shown, &difference)),
@@ -192,54 +189,23 @@ impl WeftFile {
         }
     }
 
-    /// Row of `weft replicate list`.
-    pub fn as_row(&self) -> [String; 7] {
+    /// Returns what commands show; `whole` also reads the mapping and the size of the file, if they can be read.
+    pub fn view(&self, whole: bool) -> View {
         let info = self.info.as_ref();
-        [
-            self.shown.clone(),
-            self.state().to_owned(),
-            processes(info.map_or(0, |info| info.spec.ranks)),
-            human_bytes(self.bytes()),
-            human_bytes(self.written_bytes()),
-            if info.is_some_and(|info| info.is_used && info.opens > 0) { "yes" } else { "no" }.to_owned(),
-            "on Weft".to_owned(),
-        ]
-    }
-
-    /// Object of `--json`.
-    pub fn as_json(&self) -> Value {
-        let info = self.info.as_ref();
-        let mapping = self.has_valid_replica().then(|| self.mapping().ok()).flatten();
-        json!({
-            "file": self.shown,
-            "state": self.state(),
-            "processes": info.map_or(0, |info| info.spec.ranks),
-            "bytes": self.bytes(),
-            "mapping_bytes": mapping.as_ref().map(Mapping::encoded_len),
-            "extents": mapping.as_ref().map(|mapping| mapping.extents().len()),
-            "grids": mapping.as_ref().map(|mapping| mapping.grids().len()),
-            "written": self.written_bytes() > 0,
-            "written_bytes": self.written_bytes(),
-            "in_use": info.is_some_and(|info| info.is_used && info.opens > 0),
-            "replica": Value::Null,
-        })
-    }
-
-    /// Calls `show` with what `weft replicate show` shows.
-    pub fn draw(&self, show: impl FnOnce(&Drawn<'_>)) -> Result<(), Failure> {
-        let info = self.require_replica()?;
-        let mapping = if self.has_valid_replica() { Some(self.mapping()?) } else { None };
-        let dirty = self.dirty();
-        show(&Drawn {
-            path: &self.shown,
+        let mapping = (whole && self.has_valid_replica()).then(|| self.mapping().ok()).flatten();
+        let size = if whole { self.weft.stat(&self.inside, true).ok() } else { None };
+        View {
+            path: self.shown.clone(),
             state: self.state(),
-            replica: None,
-            ranks: info.spec.ranks,
-            size: self.weft.stat(&self.inside, true)?.size.0,
-            mapping: mapping.as_ref(),
+            place: None,
+            ranks: info.map_or(0, |info| info.spec.ranks),
+            size: size.map_or(0, |attr| attr.size.0),
+            bytes: self.bytes(),
+            mapping: mapping.map(Arc::new),
+            written: self.written_bytes() > 0,
             written_bytes: self.written_bytes(),
-            dirty: Some(&dirty),
-        });
-        Ok(())
+            dirty: Some(self.dirty()),
+            in_use: info.is_some_and(|info| info.is_used && info.opens > 0),
+        }
     }
 }

@@ -342,23 +342,28 @@ impl Actor {
             Ok(MoveOutcome::Already) => {}
             Err(error) => {
                 self.judge.hit("move: failed");
-                // Another moves_rng has it, or it was removed, or an outage closed it.
-                let mut legal = vec![libc::EBUSY, libc::ENOENT, libc::ESTALE, libc::EAGAIN];
-                if self.judge.had_outage() {
-                    legal.push(libc::EBADF);
-                }
-                if self.cluster.plan.faults.contains(&Fault::FullDisk) || self.cluster.plan.parts() {
-                    legal.push(libc::ENOSPC);
-                }
-                if self.cluster.plan.faults.contains(&Fault::DiskErrors) {
-                    legal.push(libc::EIO);
-                }
-                if self.judge.file(file, |model, _| model.lost_power_ever()) {
-                    legal.push(libc::EIO);
-                }
+                let legal = self.legal_errors_of_copies(file);
                 self.judge.check_excuse(error, &legal);
             }
         }
+    }
+
+    /// Error numbers of a move, or of work on a replica, that are no broken promise.
+    pub(super) fn legal_errors_of_copies(&self, file: FileId) -> Vec<i32> {
+        // Another program does the same, or the file was removed, or an outage closed it.
+        let mut legal = vec![libc::EBUSY, libc::ENOENT, libc::ESTALE, libc::EAGAIN];
+        if self.judge.had_outage() {
+            legal.push(libc::EBADF);
+        }
+        if self.cluster.plan.faults.contains(&Fault::FullDisk) || self.cluster.plan.parts() {
+            legal.push(libc::ENOSPC);
+        }
+        if self.cluster.plan.faults.contains(&Fault::DiskErrors)
+            || self.judge.file(file, |model, _| model.lost_power_ever())
+        {
+            legal.push(libc::EIO);
+        }
+        legal
     }
 
     /// Discards the state that interrupted moves have left of a file.

@@ -1,7 +1,7 @@
 //! Replicas of files: creation, synchronization, comparison and removal while programs use the files.
 
 use super::Actor;
-use crate::search::plan::{Fault, pick};
+use crate::search::plan::pick;
 use weft_client::Error;
 use weft_client::replicas::Unpaced;
 use weft_core::replicas::{MappedExtent, Mapping};
@@ -98,18 +98,7 @@ impl Actor {
 
     fn check_replica_error(&self, file: FileId, error: &Error) {
         self.judge.hit("replica: failed");
-        let mut legal = vec![libc::EBUSY, libc::EEXIST, libc::ENOENT, libc::ESTALE, libc::EAGAIN];
-        if self.judge.had_outage() {
-            legal.push(libc::EBADF);
-        }
-        if self.cluster.plan.faults.contains(&Fault::FullDisk) || self.cluster.plan.parts() {
-            legal.push(libc::ENOSPC);
-        }
-        if self.cluster.plan.faults.contains(&Fault::DiskErrors)
-            || self.judge.file(file, |model, _| model.lost_power_ever())
-        {
-            legal.push(libc::EIO);
-        }
+        let legal = [self.legal_errors_of_copies(file), vec![libc::EEXIST]].concat();
         self.judge.check_excuse(error, &legal);
     }
 }
