@@ -39,6 +39,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_core::FileOffset;
 use weft_env::Env;
+use weft_wire::data::DataRequest;
 use weft_wire::meta::{HandleId, LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest};
 use weft_wire::{Capability, Errno};
 
@@ -200,29 +201,66 @@ impl<E: Env> OpenFile<E> {
 
     /// Has the data servers reject all earlier capabilities for writing, and returns one that passes.
     pub(crate) async fn fence_all(&self) -> Result<Capability> {
+        self.reject_earlier(false).await.map(|(cap, _)| cap)
+    }
+
+    /// Has the data servers reject all earlier capabilities, also for reading, and returns the seal.
+    ///
+    /// # Errors
+    /// `EPERM` when the caller neither owns the file nor is root; `EBUSY` while the file is moved.
+    pub(crate) async fn seal(&self) -> Result<u64> {
+        self.reject_earlier(true).await.map(|(_, seal_s)| seal_s)
+    }
+
+    /// Puts a fence, or a seal, and returns it with a capability that passes.
+    async fn reject_earlier(&self, seals: bool) -> Result<(Capability, u64)> {
         let state = &self.state;
         let mut backoff = Backoff::default();
         loop {
-            let request = MetaRequest::FenceFile { handle: self.handle() };
-            match state.session.call(Effect::Repeatable, request).await {
-                Ok(MetaReply::LockedFenced { cap, fence_s }) => match state.put_fence(cap, fence_s).await {
-                    // The file has moved meanwhile, and its new datafiles need a fence of their own.
-                    Err(error)
-                        if error.errno() == Errno::EINVAL.0
-                            && backoff.wait(&state.session.core.env).await => {}
-                    result => return result,
-                },
+            let request = MetaRequest::FenceFile { handle: self.handle(), seals };
+            let (cap, fence_s) = match state.session.call(Effect::Repeatable, request).await {
+                Ok(MetaReply::LockedFenced { cap, fence_s }) => (cap, fence_s),
                 Ok(_) => return Err(Error::unexpected_reply()),
                 // A move is about to switch the datafiles.
                 Err(error)
-                    if error.errno() == Errno::EAGAIN.0 && backoff.wait(&state.session.core.env).await => {}
+                    if error.errno() == Errno::EAGAIN.0 && backoff.wait(&state.session.core.env).await =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(state.explained(error)),
+            };
+            let put = match seals {
+                false => state.put_fence(cap, fence_s).await,
+                true => state.put_seal(cap, fence_s).await.map(|()| cap),
+            };
+            match put {
+                // The file has moved meanwhile, and its new datafiles need a fence of their own.
+                Err(error)
+                    if (error.errno() == Errno::EINVAL.0 || error.is_stale_layout())
+                        && backoff.wait(&state.session.core.env).await => {}
+                result => return result.map(|cap| (cap, fence_s)),
             }
         }
     }
 }
 
 impl<E: Env> State<E> {
+    /// Has the data servers reject all capabilities that end before `seal_s`.
+    ///
+    /// # Errors
+    /// A stale layout if the file has moved since `cap` was issued.
+    async fn put_seal(&self, cap: Capability, seal_s: u64) -> Result<()> {
+        if self.layout_version()?.data != cap.file {
+            self.renew().await?;
+            return Err(Error::stale_layout());
+        }
+        let (core, layout) = (&self.session.core, &self.layout_version()?.layout);
+        let request = |datafiles| DataRequest::Seal { cap, before_s: seal_s, datafiles };
+        core.apply_to_all(cap.file, layout, request).await.map_err(|error| error.about(&self.path))?;
+        self.install_cap(cap);
+        Ok(())
+    }
+
     /// Has the data servers reject delayed appends of earlier holders, and returns a capability that passes the fence.
     async fn put_fence(&self, cap: Capability, fence_s: u64) -> Result<Capability> {
         let mut retry = LayoutRetry::new(self);

@@ -135,6 +135,7 @@ fn replica_info() -> ReplicaInfo {
         opens: 2,
         dirty: vec![1, 0, 255],
         epoch: 10,
+        has_lost_opens: true,
     }
 }
 
@@ -300,13 +301,13 @@ fn encoded_requests_match_the_golden_bytes() {
             spec: replica_info().spec,
             layout: LayoutSpec::default(),
         },
-        MetaRequest::CopyReplica { handle },
+        MetaRequest::CopyReplica { handle, sealed_s: 280 },
         MetaRequest::PublishReplica { handle },
         MetaRequest::OpenReplica { handle, data_handle: HandleId(6) },
         MetaRequest::BypassReplica { handle },
         MetaRequest::MarkReplica { handle, first: 3, count: 300 },
-        MetaRequest::FenceFile { handle },
-        MetaRequest::SynchronizedReplica { handle, epoch: 300 },
+        MetaRequest::FenceFile { handle, seals: true },
+        MetaRequest::SynchronizedReplica { handle, epoch: 300, sealed_s: 280 },
         MetaRequest::DropReplica { at: at("a"), force: true },
         MetaRequest::Replica { at: at("a") },
         MetaRequest::Replicas { after: FileId(300) },

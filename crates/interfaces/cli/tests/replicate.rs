@@ -350,12 +350,16 @@ fn a_file_of_weft_is_replicated_read_written_and_synchronized() {
     let _stops = Stops(stop, setting.path("home"));
     setting.succeeds(&["run", "--", "cp", &setting.text("field"), "/weft/field"]);
     let run = |statements: &str, options: &[&str]| {
-        // A program that ends without closing the file counts as a writer until its capability ends.
-        let statements = format!("{statements}\nos.close(fd)");
-        let program = ["--", "python3", &program, "/weft/field", &statements];
+        let program = ["--", "python3", &program, "/weft/field", statements];
         setting.succeeds(&[&["run"], options, &program].concat())
     };
+    let killed = |statements: &str| {
+        let statements = format!("{statements}; os.kill(os.getpid(), signal.SIGKILL)");
+        let output = setting.weft(&["run", "--", "python3", &program, "/weft/field", &statements]);
+        assert!(!output.status.success(), "{output:?}");
+    };
     run("strided()", &["--trace", &trace]);
+    killed("os.pwrite(fd, os.pread(fd, 4096, 0), 0)");
     let plan = setting.text("weft.toml");
     let words = ["plan", &trace, "--replicas", "--policy", "cida", "--only", "field", "--output", &plan];
     setting.succeeds(&words);
@@ -370,8 +374,8 @@ fn a_file_of_weft_is_replicated_read_written_and_synchronized() {
     assert_eq!((&state()["file"], &state()["state"]), (&"/weft/field".into(), &"valid".into()));
     let compare = "import hashlib; print(hashlib.sha256(strided()).hexdigest())";
     let before = run(compare, &[]);
-    run("os.pwrite(fd, b'newer', 4094); os.fsync(fd)", &[]);
-    assert_eq!(state()["state"], "written");
+    killed("os.pwrite(fd, b'newer', 4094); os.fsync(fd)");
+    assert_eq!(state()["state"], "written", "used from the first open on");
     // Every opener sees it, before and after the synchronization.
     let tail = |what: &str| {
         let said = setting.succeeds(&[

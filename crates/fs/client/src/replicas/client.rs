@@ -173,13 +173,34 @@ impl<E: Env> Client<E> {
         let env = self.env();
         let until = env.now().saturating_add(CLOSE_WAIT);
         loop {
-            let request = MetaRequest::CopyReplica { handle: file.handle() };
+            let sealed_s = self.end_lost_opens(file, None).await?;
+            let request = MetaRequest::CopyReplica { handle: file.handle(), sealed_s };
             match self.session.done_at(&file.place(), Effect::Once, request).await {
                 Err(error) if error.errno() == Errno::EBUSY.0 && env.now() < until => {
                     env.sleep(CLOSE_PAUSE).await;
                 }
                 result => return result,
             }
+        }
+    }
+
+    /// Has the data servers reject delayed requests of programs that ended without closing the file. Returns the seal; 0 if
+    /// there are no such programs, or if the caller may not end them.
+    async fn end_lost_opens(&self, file: &OpenFile<E>, data: Option<&OpenFile<E>>) -> Result<u64> {
+        let info = self.session.replica(&file.place()).await?;
+        if !info.is_some_and(|info| info.has_lost_opens) {
+            return Ok(0);
+        }
+        let sealed = async {
+            let sealed_s = file.seal().await?;
+            if let Some(data) = data {
+                data.seal().await?;
+            }
+            Ok::<_, Error>(sealed_s)
+        };
+        match sealed.await {
+            Err(error) if matches!(Errno(error.errno()), Errno::EPERM | Errno::EBUSY) => Ok(0),
+            result => result,
         }
     }
 
@@ -204,6 +225,7 @@ impl<E: Env> Client<E> {
 
     async fn synchronize_open(&self, file: &OpenFile<E>, pace: &mut impl Pace) -> Result<Option<u64>> {
         let Some(replica) = file.state.replica() else { return Ok(None) };
+        let sealed_s = self.end_lost_opens(file, Some(replica.data())).await?;
         // Before anything is asked: a truncation that this does not see fences this capability.
         let grant = AppendGrant::without_lock(file.state.cap().await?);
         let Some(info) = self.session.replica(&file.place()).await? else { return Ok(None) };
@@ -225,7 +247,7 @@ impl<E: Env> Client<E> {
             })?;
         }
         file.sync_original().await?;
-        let request = MetaRequest::SynchronizedReplica { handle: file.handle(), epoch: info.epoch };
+        let request = MetaRequest::SynchronizedReplica { handle: file.handle(), epoch: info.epoch, sealed_s };
         let done = self.session.done_at(&file.place(), Effect::Once, request).await;
         done.map_err(|error| error.about(file.path()))?;
         Ok(Some(copied))

@@ -142,6 +142,11 @@ impl Moves {
         }
     }
 
+    /// Whether a session moves the file.
+    pub(super) fn is_moving(&self, file: FileId) -> bool {
+        self.inner.lock().movers.contains_key(&file)
+    }
+
     fn mover(&self, file: FileId) -> Option<MoverState> {
         self.inner.lock().movers.get(&file).map(|(_, mover)| *mover)
     }

@@ -512,7 +512,7 @@ impl Op<'_> {
         let Some(ended) = ended else { return Ok(None) };
         let file = ended.open.file;
         let until = self.core.granted_until(self.now);
-        if reported.is_none() && self.core.opens.lock().is_replicated(file) {
+        if reported.is_none() {
             self.core.unknown_holders.lock().add(file, self.now, until, false);
         }
         if reported.is_none() && ended.open.changes() {

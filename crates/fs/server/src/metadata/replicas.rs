@@ -18,7 +18,7 @@
 //!
 //! | event | result |
 //! |---|---|
-//! | a client is lost, or the service restarts | the decision stands until the client's capabilities have ended |
+//! | a client is lost, or the service restarts | the decision stands until the client's capabilities have ended, or are sealed |
 //! | a client returns with another decision than the present one | its open is lost |
 //! | the file is truncated by name | a client that uses the replica must open it first; else the replica is outdated |
 //! | the file is removed | its replica too |
@@ -45,7 +45,7 @@ use weft_store::metadata::{
 use weft_wire::meta::{
     HandleId, InodePath, LayoutSpec, MetaReply, Opened, REPLICAS_MAX, ReplicaInfo, ReplicaSpec,
 };
-use weft_wire::{BoundSession, Errno};
+use weft_wire::{BoundSession, Errno, Rights};
 
 /// Approximate maximum size of a reply with replicas.
 const REPLY_LEN_MAX: usize = 512 << 10;
@@ -53,7 +53,7 @@ const REPLY_LEN_MAX: usize = 512 << 10;
 const MAPPING_LEN_MAX: u32 = 1 << 30;
 
 /// Reason why a file cannot be copied to its replica, or back.
-const WRITERS_WHY: &str = "other programs have the file open for writing, or ended within the last hour without closing it: \
+const WRITERS_WHY: &str = "other programs have the file open for writing, or had it open before a restart of the metadata server: \
                            repeat the command later";
 
 /// Whether an open uses the file's replica.
@@ -102,6 +102,12 @@ impl Core {
             Node::Regular { epoch, .. } if !is_busy => Some(*epoch),
             _ => None,
         }
+    }
+
+    /// Forgets lost sessions whose requests the seal `sealed_s` of the file's datafiles rejects.
+    fn end_lost_opens(&self, file: FileId, sealed_s: u64) {
+        self.unknown_writers.lock().sealed(file, sealed_s);
+        self.unknown_holders.lock().sealed(file, sealed_s);
     }
 
     /// Removes the replica of a file that is removed, or whose replica is given up.
@@ -347,9 +353,17 @@ impl Op<'_> {
         row.ok_or_else(|| Fault::new(Errno::ESTALE, "the creation of this replica was given up"))
     }
 
-    pub(super) fn copy_replica(&self, t: &mut dyn Transaction, handle: HandleId) -> Outcome<MetaReply> {
+    /// Begins a copy. The file's datafiles have the seal `sealed_s`, if that is not 0.
+    pub(super) fn copy_replica(
+        &self,
+        t: &mut dyn Transaction,
+        handle: HandleId,
+        sealed_s: u64,
+    ) -> Outcome<MetaReply> {
         let (open, original) = self.open_file(t, handle)?;
         let mut row = self.own_copy(t, open.file, handle)?;
+        self.require_owner(&original)?;
+        self.core.end_lost_opens(open.file, sealed_s);
         row.epoch = self.core.quiet_epoch(open.file, &original, self.now);
         if row.epoch.is_none() {
             return Err(Fault::new(Errno::EBUSY, WRITERS_WHY));
@@ -452,14 +466,25 @@ impl Op<'_> {
         Ok(MetaReply::Done)
     }
 
-    pub(super) fn fence_file(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
+    /// Time of a fence, or of a seal if `seals`, and a capability that passes it.
+    pub(super) fn fence_file(&self, s: &dyn Snapshot, handle: HandleId, seals: bool) -> Outcome<MetaReply> {
         let (open, inode) = self.open_file(s, handle)?;
-        if !open.changes() {
+        if seals {
+            self.require_owner(&inode)?;
+            if self.core.moves.is_moving(open.file) {
+                return Err(Fault::new(Errno::EBUSY, "the file gets another layout"));
+            }
+        } else if !open.changes() {
             return Err(Errno::EBADF.into());
         }
         let data = inode.data(open.file);
         let fence_s = self.core.data_fence(data, self.now);
-        let cap = self.capability(&inode, data, &open);
+        let mut cap = self.capability(&inode, data, &open);
+        if seals {
+            self.core.unknown_writers.lock().expect_seal(open.file, fence_s);
+            self.core.unknown_holders.lock().expect_seal(open.file, fence_s);
+            cap = self.grant(data, cap.rights.and(Rights::MOVE));
+        }
         if cap.expires_s < fence_s {
             return Err(Fault::new(Errno::EAGAIN, "the file is about to get its new layout"));
         }
@@ -471,8 +496,12 @@ impl Op<'_> {
         t: &mut dyn Transaction,
         handle: HandleId,
         epoch: u64,
+        sealed_s: u64,
     ) -> Outcome<MetaReply> {
         let (open, original) = self.open_file(t, handle)?;
+        if owns(self.caller, &original) {
+            self.core.end_lost_opens(open.file, sealed_s);
+        }
         let row = self.valid_replica(t, open.file)?.filter(|row| row.used && open.write);
         let mut row = row.ok_or(Errno::ENOENT)?;
         let is_written_elsewhere =
@@ -529,6 +558,8 @@ impl Op<'_> {
             opens: self.core.opens.lock().count(file),
             dirty: row.dirty.clone(),
             epoch: self.core.epoch_of(inode),
+            has_lost_opens: self.core.unknown_writers.lock().is_lost(file, self.now)
+                || self.core.unknown_holders.lock().is_lost(file, self.now),
         }
     }
 

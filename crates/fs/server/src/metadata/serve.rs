@@ -321,8 +321,8 @@ impl<E: Env> Service<E> {
                 self.wait_for_durable_mark(&reply).await?;
                 Ok(reply)
             }
-            R::CopyReplica { handle } => {
-                self.commit(call, |t, op| Ok((op.copy_replica(t, handle)?, Urgency::Lazy))).await
+            R::CopyReplica { handle, sealed_s } => {
+                self.commit(call, |t, op| Ok((op.copy_replica(t, handle, sealed_s)?, Urgency::Lazy))).await
             }
             R::PublishReplica { handle } => self.change(call, |t, op| op.publish_replica(t, handle)).await,
             R::OpenReplica { handle, data_handle } => {
@@ -336,9 +336,9 @@ impl<E: Env> Service<E> {
             R::MarkReplica { handle, first, count } => {
                 self.change(call, |t, op| op.mark_replica(t, handle, (first, count))).await
             }
-            R::FenceFile { handle } => self.read(call, |s, op| op.fence_file(s, handle)),
-            R::SynchronizedReplica { handle, epoch } => {
-                self.change(call, |t, op| op.synchronized_replica(t, handle, epoch)).await
+            R::FenceFile { handle, seals } => self.read(call, |s, op| op.fence_file(s, handle, seals)),
+            R::SynchronizedReplica { handle, epoch, sealed_s } => {
+                self.change(call, |t, op| op.synchronized_replica(t, handle, epoch, sealed_s)).await
             }
             R::DropReplica { at, force } => self.change(call, |t, op| op.drop_replica(t, &at, force)).await,
             R::Replica { at } => self.read(call, |s, op| op.replica(s, &at)),

@@ -22,6 +22,8 @@ pub(super) struct UnknownWriters {
 #[derive(Clone, Copy, Debug)]
 struct LostWriter {
     write_until: Timestamp,
+    /// Seal of the file's datafiles that rejects all requests of these sessions, if one was asked for.
+    seal_s: Option<u64>,
     /// In the past if no lost session may truncate it.
     truncate_until: Timestamp,
 }
@@ -36,15 +38,17 @@ impl UnknownWriters {
     /// it may have begun to truncate the file.
     pub(super) fn add(&mut self, file: FileId, now: Timestamp, until: Timestamp, truncates: bool) {
         if self.lost.len() >= FILES_MAX {
-            self.lost.retain(|_, lost| lost.write_until > now);
+            self.lost.retain(|_, lost| lost.write_until.max(lost.truncate_until) > now);
         }
         if self.lost.len() >= FILES_MAX {
             // There are too many files to remember each: every file counts.
             self.below = (FileId(u64::MAX), self.below.1.max(until));
             return;
         }
-        let lost = self.lost.entry(file).or_insert(LostWriter { write_until: until, truncate_until: now });
+        let new = LostWriter { write_until: until, seal_s: None, truncate_until: now };
+        let lost = self.lost.entry(file).or_insert(new);
         lost.write_until = lost.write_until.max(until);
+        lost.seal_s = None;
         if truncates {
             lost.truncate_until = lost.truncate_until.max(until);
         }
@@ -53,7 +57,29 @@ impl UnknownWriters {
     /// Whether an unknown client may be writing `file` at `now`.
     pub(super) fn may_write(&self, file: FileId, now: Timestamp) -> bool {
         self.may_be_from_previous_start(file, now)
-            || self.lost.get(&file).is_some_and(|lost| now < lost.write_until)
+            || self.is_lost(file, now)
+    }
+
+    /// Whether a lost session may use `file` at `now`, other than those of an earlier start.
+    pub(super) fn is_lost(&self, file: FileId, now: Timestamp) -> bool {
+        self.lost.get(&file).is_some_and(|lost| now < lost.write_until)
+    }
+
+    /// Records that a seal at `seal_s` will reject the requests of all sessions with `file` that are lost by now.
+    pub(super) fn expect_seal(&mut self, file: FileId, seal_s: u64) {
+        if let Some(lost) = self.lost.get_mut(&file) {
+            lost.seal_s.get_or_insert(seal_s);
+        }
+    }
+
+    /// Records that all datafiles of `file` have the seal `seal_s`. A truncation that a lost session has begun is not known
+    /// to be over.
+    pub(super) fn sealed(&mut self, file: FileId, seal_s: u64) {
+        if let Some(lost) = self.lost.get_mut(&file)
+            && lost.seal_s.is_some_and(|expected_s| expected_s <= seal_s)
+        {
+            lost.write_until = Timestamp(i128::MIN);
+        }
     }
 
     /// Whether an unknown client may be truncating `file` at `now`.
@@ -95,6 +121,29 @@ mod tests {
             writers.may_truncate(FileId(9), Timestamp(99)),
             "a truncation may have begun before the start"
         );
+    }
+
+    #[test]
+    fn a_seal_ends_the_writers_that_were_lost_before_it_was_asked_for() {
+        let (file, now) = (FileId(12), Timestamp(60));
+        let mut writers = UnknownWriters::new(FileId(10), Timestamp(0));
+        writers.expect_seal(file, 500);
+        writers.add(file, Timestamp(50), Timestamp(150), true);
+        writers.sealed(file, 500);
+        assert!(writers.may_write(file, now), "lost after the seal was asked for");
+        writers.expect_seal(file, 501);
+        writers.expect_seal(file, 502);
+        writers.sealed(file, 500);
+        assert!(writers.may_write(file, now), "an earlier seal");
+        writers.add(file, Timestamp(51), Timestamp(150), false);
+        writers.sealed(file, 501);
+        assert!(writers.is_lost(file, now), "another one was lost meanwhile");
+        writers.expect_seal(file, 503);
+        writers.sealed(file, 503);
+        assert!(!writers.may_write(file, now) && !writers.is_lost(file, now));
+        assert!(writers.may_truncate(file, now), "it may have truncated the file before");
+        writers.add(file, Timestamp(60), Timestamp(160), false);
+        assert!(writers.may_write(file, now));
     }
 
     #[test]

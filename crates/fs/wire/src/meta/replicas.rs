@@ -45,4 +45,6 @@ pub struct ReplicaInfo {
     pub dirty: Vec<u8>,
     /// Epoch of the file.
     pub epoch: u64,
+    /// Whether clients whose sessions were lost may still use the file.
+    pub has_lost_opens: bool,
 }

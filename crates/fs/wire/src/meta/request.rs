@@ -492,6 +492,8 @@ pub enum MetaRequest {
     CopyReplica {
         /// Open file, with which the session has created the replica.
         handle: HandleId,
+        /// Seal that all its datafiles have ([`Self::FenceFile`]); 0 for none.
+        sealed_s: u64,
     },
     /// Makes a new replica valid, after its bytes and its mapping are durable (M). Reply: `Done`; `EAGAIN` if the file
     /// may have changed since `CopyReplica`.
@@ -525,8 +527,11 @@ pub enum MetaRequest {
     /// Asks for a fence ([`DataRequest::Fence`](crate::data::DataRequest::Fence)) of all earlier capabilities for writing, and
     /// for a capability that passes it. Reply: `LockedFenced`; `EAGAIN` while a move switches the file's datafiles.
     FenceFile {
-        /// File or data of a replica, open for writing.
+        /// File or data of a replica; for a fence, open for writing.
         handle: HandleId,
+        /// Whether it is for a seal ([`DataRequest::Seal`](crate::data::DataRequest::Seal)) of all earlier capabilities.
+        /// Reserved for the owner and root; `EBUSY` while the file is moved.
+        seals: bool,
     },
     /// Records that the file has all bytes of its replica durably (M). Reply: `Done`; `EAGAIN` if somebody else may have
     /// written since the `epoch`.
@@ -535,6 +540,8 @@ pub enum MetaRequest {
         handle: HandleId,
         /// [`ReplicaInfo::epoch`](super::ReplicaInfo::epoch) before the copy.
         epoch: u64,
+        /// Seal that the datafiles of file and replica have; 0 for none.
+        sealed_s: u64,
     },
     /// Removes the replica of a file (M). Reserved for the owner and root. Reply: `Done`; `EBUSY` if programs use it, or if
     /// it has bytes that the file does not have, unless `force` is set.

@@ -1,0 +1,223 @@
+#!/usr/bin/env bash
+# Comparison of `make replicas`: programs with and without a replica, in real time. A strided reader and BTIO, which
+# writes and reads row by row, run on four Weft servers with EMULATED disks, then over GlusterFS without emulation. Each
+# program has two files with equal bytes, one of them with a replica. Runs on both alternate.
+#
+# usage: scripts/replicas.sh [ROUNDS [PROGRAM...]]     ROUNDS with and without the replica (default 3);
+#                                                     programs: strided, btio
+#
+# Every program checks all bytes that it reads. Afterwards both files are compared, with the replica and after its
+# removal, and the script fails if a byte differs. It does not fail if a replica gains nothing.
+#
+# The part over GlusterFS needs root, for the mount and for dropping page caches, and is left out otherwise.
+#
+# Environment: PLACES is "weft distributed" or one of them. HDD is the emulated disk, MODULE the I/O module of the
+# targets, STRIPE the stripe size. SIZE is the size of the reader's requests and PIECES their number per process. STEPS
+# is the number of BTIO's steps (10 MiB each). POLICY is the policy of `weft plan --replicas` for programs that it would
+# leave as they are. KEEP is a directory for traces and plans.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+rounds=${1:-3}
+shift || true
+[ $# -gt 0 ] || set -- strided btio
+for program in "$@"; do
+    case $program in
+    strided | btio) ;;
+    *)
+        echo "programs: strided, btio; there is no $program" >&2
+        exit 2
+        ;;
+    esac
+done
+weft=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/weft
+mkdir -p target
+dir=$(mktemp -d "$PWD/target/replicas.XXXXXX")
+keep=${KEEP:-$dir}
+mkdir -p "$keep"
+# The list of replicas on mounted file systems lies in the user's state.
+export XDG_STATE_HOME=$dir/state
+unset WEFT_CLUSTER WEFT_STATE
+. scripts/clusters.sh
+gluster=
+finish() {
+    stop_clusters
+    [ -z "$gluster" ] || scripts/distributed.sh stop "$gluster"
+    rm -rf --one-file-system "$dir"
+}
+trap finish EXIT
+
+hdd=${HDD:-hdd-7200} module=${MODULE:-buffered} stripe=${STRIPE:-64 KiB}
+size=${SIZE:-16384} pieces=${PIECES:-2000} steps=${STEPS:-2} policy=${POLICY:-ceda}
+mpiexec=(mpiexec.mpich -n 4)
+for program in strided btio; do
+    mpicc.mpich -O2 -o "$dir/$program" "examples/demo/$program.c"
+done
+
+show() { printf '$ %s\n' "$*"; }
+median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
+now() { date +%s.%N; }
+since() { awk -v began="$1" -v ended="$(now)" 'BEGIN { printf "%.2f\n", ended - began }'; }
+
+# Empties the page caches of this host, which would hide its disk. Emulated disks have caches of their own.
+empty_caches() {
+    [ "$place" = distributed ] || return 0
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+}
+
+# run [OPTION...] -- COMMAND...: weft run on the place.
+run() { "$weft" run "${where[@]}" "$@"; }
+
+# command PROGRAM FILE: sets `words` to the command of a measured run.
+command_of() {
+    case $1 in
+    strided) words=("$dir/strided" "$2" read "$size" "$pieces" random) ;;
+    btio) words=("$dir/btio" "$2" "$steps" 64 simple) ;;
+    esac
+}
+
+# once PROGRAM FILE: runs the program and prints the seconds that it reports for writing, for reading, and for both.
+once() {
+    local words
+    command_of "$1" "$2"
+    empty_caches
+    run -- "${mpiexec[@]}" "${words[@]}" >"$dir/said"
+    grep -Eq "every (value|byte) is right" "$dir/said"
+    sed -n 's/.*: write+[a-z]* \([0-9.]*\) s, read \([0-9.]*\) s.*/\1 \2/p; s/.*: read \([0-9.]*\) s.*/0 \1/p' "$dir/said" |
+        awk '{ printf "%.3f %.3f %.3f\n", $1, $2, $1 + $2 }'
+}
+
+# sum FILE: prints the checksum of a file as programs see it.
+sum() { run -- sha256sum "$1" | cut -d' ' -f1; }
+
+# compare PROGRAM DIRECTORY: traces, plans, makes the replica, and runs with and without it alternately.
+compare() {
+    local program=$1 under=$2 name=$2/$1 without with words round began copy sync=0 expected got
+    name=${place}-$program without=$under/without-$program with=$under/with-$program
+    case $program in
+    strided)
+        for file in "$without" "$with"; do
+            run -- "${mpiexec[@]}" "$dir/strided" "$file" fill "$size" "$pieces" >"$dir/said"
+        done
+        ;;
+    btio) once btio "$without" >"$dir/first" ;;
+    esac
+    command_of "$program" "$with"
+    show weft run "${where[@]}" --trace "$name.wtrace" -- "${mpiexec[@]}" "${words[@]}"
+    empty_caches
+    run --trace "$keep/$name.wtrace" --trace-paths "$under" -- "${mpiexec[@]}" "${words[@]}" 2>"$dir/noise" ||
+        { cat "$dir/noise" >&2; return 1; }
+    show weft plan "$name.wtrace --replicas --output $name.toml"
+    "$weft" plan "$keep/$name.wtrace" --replicas --output "$keep/$name.toml" | tee "$dir/said"
+    if grep -q "^0 replicas" "$dir/said"; then
+        echo "The planner makes no replica. The comparison goes on with another policy:"
+        show weft plan "$name.wtrace --replicas --policy $policy --output $name.toml"
+        "$weft" plan "$keep/$name.wtrace" --replicas --policy "$policy" --output "$keep/$name.toml" | tee "$dir/said"
+        if grep -q "^0 replicas" "$dir/said"; then
+            echo "$name: no replica by the policy $policy either"
+            return 0
+        fi
+    fi
+    show weft replicate apply "$name.toml"
+    empty_caches
+    began=$(now)
+    "$weft" replicate apply "$keep/$name.toml"
+    copy=$(since "$began")
+
+    : >"$dir/times-without"
+    : >"$dir/times-with"
+    : >"$dir/times-sync"
+    for ((round = 1; round <= rounds; round++)); do
+        once "$program" "$without" >>"$dir/times-without"
+        once "$program" "$with" >>"$dir/times-with"
+        if [ "$program" = btio ]; then
+            empty_caches
+            began=$(now)
+            "$weft" replicate sync "$with" >"$dir/said"
+            since "$began" >>"$dir/times-sync"
+        fi
+        printf '%s, round %s of %s: write, read, both: without %s s, with the replica %s s\n' "$name" "$round" "$rounds" \
+            "$(tail -1 "$dir/times-without")" "$(tail -1 "$dir/times-with")"
+    done
+    [ ! -s "$dir/times-sync" ] || sync=$(median <"$dir/times-sync")
+    report "$name" "$copy" "$sync"
+
+    show weft replicate verify
+    "$weft" replicate verify
+    expected=$(sum "$without")
+    got=$(sum "$with")
+    [ "$got" = "$expected" ] || { echo "$with: its checksum differs from that of $without" >&2; return 1; }
+    "$weft" replicate drop "$with" >"$dir/noise"
+    got=$(sum "$with")
+    [ "$got" = "$expected" ] || { echo "$with: its checksum differs after the removal of the replica" >&2; return 1; }
+    echo "sha256sum $expected: equal without the replica, with it, and after its removal"
+    run -- rm "$without" "$with"
+}
+
+# report NAME COPY SYNC: prints medians, ratios, and after how many runs the copy has paid for itself.
+report() {
+    local phase column
+    for phase in 1:write+sync 2:read 3:both; do
+        column=${phase%%:*}
+        awk -v name="$1" -v phase="${phase#*:}" -v without="$(cut -d' ' -f"$column" "$dir/times-without" | median)" \
+            -v with="$(cut -d' ' -f"$column" "$dir/times-with" | median)" 'BEGIN {
+                if (without > 0)
+                    printf "%s, median, %-10s  without %6.2f s, with %6.2f s, without/with %5.2f (%s)\n", name, phase, without, with,
+                        without / with, ENVIRON["devices"]
+            }'
+    done
+    awk -v name="$1" -v copy="$2" -v sync="$3" -v without="$(cut -d' ' -f3 "$dir/times-without" | median)" \
+        -v with="$(cut -d' ' -f3 "$dir/times-with" | median)" '
+        function pays(gain) { return gain > 0 ? sprintf("%d runs", copy / gain + 0.999) : "never" }
+        BEGIN {
+            if (sync > 0)
+                printf "%s, median, synchronization of written bytes after each run: %.2f s\n", name, sync
+            printf "%s, copy to the replica %.2f s, paid for after: %s", name, copy, pays(without - with)
+            if (sync > 0)
+                printf "; with a synchronization after each run: %s", pays(without - with - sync)
+            printf "\n"
+        }'
+}
+
+for place in ${PLACES:-weft distributed}; do
+    echo
+    case $place in
+    weft)
+        export devices="emulated disks"
+        disk="class = \"hdd\"
+module = \"$module\"
+emulate = \"$hdd\""
+        start_targets "$dir/cluster" "$stripe" "$disk" "$disk" "$disk" "$disk"
+        export WEFT_CLUSTER=$dir/cluster/cluster.toml
+        where=()
+        under=/weft
+        echo "# Weft on four disks ($hdd), all EMULATED; module $module, stripe size $stripe"
+        ;;
+    distributed)
+        if [ "$(id -u)" -ne 0 ]; then
+            echo "# The part over GlusterFS is left out: its mount and dropping page caches need root."
+            continue
+        fi
+        if ! scripts/deps.sh distributed; then
+            echo "# The part over GlusterFS is left out: its packages are missing and cannot be installed."
+            continue
+        fi
+        export devices="GlusterFS on the disk of this host, not emulated"
+        unset WEFT_CLUSTER
+        gluster=$dir/gluster
+        under=$(scripts/distributed.sh start "$gluster")
+        where=(--no-cluster)
+        echo "# GlusterFS with four bricks on one disk of this host, not emulated. The page caches are dropped before each run."
+        ;;
+    *)
+        echo "places: weft, distributed; there is no $place" >&2
+        exit 2
+        ;;
+    esac
+    echo "# $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg) at the start; seconds of the slowest rank, from open to close"
+    for program in "$@"; do
+        echo
+        compare "$program" "$under"
+    done
+    stop_clusters
+done
