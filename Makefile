@@ -8,7 +8,7 @@ BENCH ?=
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge delegates tracing plan lint install uninstall deps clean help
+.PHONY: all demo test fuzz bench ibridge delegates tracing plan replicas lint install uninstall deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -58,6 +58,11 @@ plan: ## Trace, plan, apply and run again in real time on emulated disks and SSD
 	@scripts/deps.sh demo
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/plan.sh
+
+replicas: ## Programs with and without a replica: emulated disks of Weft, then GlusterFS; alternating runs, bytes compared
+	@scripts/deps.sh demo
+	$(CARGO) build --release -p weft-cli -p weft-preload
+	@scripts/replicas.sh
 
 lint: ## Formatting; warnings of the compiler, clippy and rustdoc as errors
 	@scripts/deps.sh lint

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Demonstration of `make demo`: ordinary MPI programs write and read files on Weft servers. Their results are compared
-# with results without Weft, and the layout is shown. Then three comparisons run on emulated devices.
+# with results without Weft, and the layout is shown. Then four comparisons run on emulated devices.
 #
 # usage: scripts/demo.sh [DIR]   DIR holds programs, references and the cluster (default target/demo)
 set -euo pipefail
@@ -151,26 +151,31 @@ awk -v plain="$(median plain 2)" -v compressed="$(median compressed 2)" -v plain
 stop_clusters
 unset WEFT_CLUSTER
 title "I/O delegates: collective calls of one program on a plain directory, without Weft servers"
-plain=$(mktemp -d "$dir/plain.XXXXXX")
+directory=$(mktemp -d "$dir/plain.XXXXXX")
 pattern=(-c -t 47008 -s 60 -r -v)
 echo "$ranks ranks write and read interleaved pieces of 47,008 bytes with MPI_File_write_all and MPI_File_read_all. Runs without and"
 echo "with two delegates alternate. Every byte is checked."
 for round in 1 2 3; do
     show "${mpiexec[@]}" ./ior_like plain/f "${pattern[@]}"
-    "${mpiexec[@]}" "$dir/ior_like" "$plain/f" "${pattern[@]}" | tee -a "$plain/without"
+    "${mpiexec[@]}" "$dir/ior_like" "$directory/f" "${pattern[@]}" | tee -a "$directory/without"
     show weft run --delegates 2 --over plain -- "${mpiexec[@]}" ./ior_like plain/f "${pattern[@]}"
-    "$weft" run --delegates 2 --over "$plain" -- "${mpiexec[@]}" "$dir/ior_like" "$plain/f" "${pattern[@]}" | tee -a "$plain/with"
+    "$weft" run --delegates 2 --over "$directory" -- "${mpiexec[@]}" "$dir/ior_like" "$directory/f" "${pattern[@]}" | tee -a "$directory/with"
 done
 awk '{ for (at = 1; at < NF; at++) if ($(at + 1) == "s") { total[FILENAME] += $at } }
     END { for (file in total) seconds[file ~ /with$/] = total[file]
         printf "time without delegates %6.2f s, with two %6.2f s, without/with %5.2f (local disk, sums of three runs)\n",
-            seconds[0], seconds[1], seconds[0] / seconds[1] }' "$plain/without" "$plain/with"
-rm -rf "$plain"
+            seconds[0], seconds[1], seconds[0] / seconds[1] }' "$directory/without" "$directory/with"
+rm -rf "$directory"
 
 title "Trace, plan, apply, run again: BTIO on six disks and two SSDs, all EMULATED"
 echo "Before the plan, stripes are 64 KiB over all eight targets. The SSDs can hold only a part of the files. Runs before and after alternate."
 KEEP=$dir/plan scripts/plan.sh 3 btio
 echo "The heat map of the traced run is $dir/plan/btio.svg"
+
+title "Replicas: trace, plan, replicate, run again faster, compare byte for byte, on four EMULATED disks"
+echo "$ranks ranks read pieces of one file in a random order. The replica has the pieces of each rank in its order. Two equal files,"
+echo "one with a replica, are read alternately. The scene fails if a byte differs."
+KEEP=$dir/replicas PLACES=weft PIECES=1000 scripts/replicas.sh 3 strided
 
 title "Done"
 echo "The cluster stays in $state; 'weft run --state $state -- COMMAND' uses it again."

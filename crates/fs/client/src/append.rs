@@ -59,6 +59,18 @@ pub(crate) struct AppendGrant {
     pub(crate) of_replica: Option<Box<Self>>,
 }
 
+/// Answer to a request for the append lock.
+enum AppendLock {
+    Granted,
+    /// Granted, but earlier holders may still have requests on their way.
+    Fenced {
+        cap: Capability,
+        fence_s: u64,
+    },
+    /// Ticket of the next request.
+    Wait(u64),
+}
+
 impl AppendGrant {
     fn new(owner: LockOwner, cap: Capability, of_replica: Option<Capability>) -> Self {
         let of_replica = of_replica.map(|cap| Box::new(Self::new(owner, cap, None)));
@@ -133,7 +145,7 @@ impl<E: Env> OpenFile<E> {
         self.write_under_grant(bufs, end, Some(grant)).await.map(|count| (end, count))
     }
 
-    pub(crate) async fn release_append_grant(&self, owner: LockOwner, in_doubt: bool) -> Result<()> {
+    async fn release_append_grant(&self, owner: LockOwner, in_doubt: bool) -> Result<()> {
         let handle = self.handle();
         let request = match in_doubt {
             true => MetaRequest::AbandonAppend { handle, owner },
@@ -143,12 +155,10 @@ impl<E: Env> OpenFile<E> {
     }
 
     /// Waits for the append lock, and fences earlier holders if the metadata server asks for that.
-    pub(crate) async fn acquire_append_grant(&self) -> Result<AppendGrant> {
+    async fn acquire_append_grant(&self) -> Result<AppendGrant> {
         let state = &self.state;
-        let (handle, pid) = (self.handle(), state.session.core.options.pid);
         // Each append has its own owner, so that a delayed unlock cannot release the next append's lock.
         let owner = LockOwner::Handle(state.session.core.new_handle());
-        let space = LockSpace::Append;
         let mut ticket = 0;
         loop {
             // Obtained before the lock is granted: a capability issued after the lock was lost would pass the fence.
@@ -157,34 +167,57 @@ impl<E: Env> OpenFile<E> {
                 Some(replica) => Some(replica.data().state.cap().await?),
                 None => None,
             };
-            let request = MetaRequest::Lock {
-                handle,
-                space,
-                owner,
-                kind: LockKind::Exclusive,
-                range: WHOLE_FILE,
-                wait: true,
-                ticket,
-                pid,
-            };
-            match state.session.call(Effect::Repeatable, request).await {
-                Ok(MetaReply::Locked) => return Ok(AppendGrant::new(owner, cap, of_replica)),
-                Ok(MetaReply::LockedFenced { cap, fence_s }) => match self.fence_both(cap, fence_s).await {
+            match self.ask_for_append_lock(owner, ticket).await? {
+                AppendLock::Granted => return Ok(AppendGrant::new(owner, cap, of_replica)),
+                AppendLock::Fenced { cap, fence_s } => match self.fence_both(cap, fence_s).await {
                     Ok((cap, of_replica)) => return Ok(AppendGrant::new(owner, cap, of_replica)),
                     Err(error) => {
                         let _ = self.release_append_grant(owner, false).await;
                         return Err(error);
                     }
                 },
-                Ok(MetaReply::LockWait(next)) => ticket = next,
-                Ok(_) => return Err(Error::unexpected_reply()),
-                Err(error) => {
-                    if matches!(error, Error::Unreachable(_)) {
-                        // The lock may have been granted nevertheless.
-                        let _ = self.release_append_grant(owner, false).await;
-                    }
-                    return Err(state.explained(error));
+                AppendLock::Wait(next) => ticket = next,
+            }
+        }
+    }
+
+    /// Runs `work` while nobody appends. It must reject the requests of earlier holders of the lock, which are not fenced
+    /// here.
+    pub(crate) async fn without_appends<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let owner = LockOwner::Handle(self.state.session.core.new_handle());
+        let mut ticket = 0;
+        while let AppendLock::Wait(next) = self.ask_for_append_lock(owner, ticket).await? {
+            ticket = next;
+        }
+        let result = work.await;
+        // If this message is lost, the metadata server takes the lock back by itself.
+        let _ = self.release_append_grant(owner, false).await;
+        result
+    }
+
+    async fn ask_for_append_lock(&self, owner: LockOwner, ticket: u64) -> Result<AppendLock> {
+        let state = &self.state;
+        let request = MetaRequest::Lock {
+            handle: self.handle(),
+            space: LockSpace::Append,
+            owner,
+            kind: LockKind::Exclusive,
+            range: WHOLE_FILE,
+            wait: true,
+            ticket,
+            pid: state.session.core.options.pid,
+        };
+        match state.session.call(Effect::Repeatable, request).await {
+            Ok(MetaReply::Locked) => Ok(AppendLock::Granted),
+            Ok(MetaReply::LockedFenced { cap, fence_s }) => Ok(AppendLock::Fenced { cap, fence_s }),
+            Ok(MetaReply::LockWait(next)) => Ok(AppendLock::Wait(next)),
+            Ok(_) => Err(Error::unexpected_reply()),
+            Err(error) => {
+                if matches!(error, Error::Unreachable(_)) {
+                    // The lock may have been granted nevertheless.
+                    let _ = self.release_append_grant(owner, false).await;
                 }
+                Err(state.explained(error))
             }
         }
     }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use weft_env::Env;
 use weft_wire::hello::{Identity, SessionId};
 use weft_wire::meta::{
-    Event, HandleId, InodePath, LayoutSpec, MetaReply, MetaRequest, OpenFlags, ReclaimOpen, WriteSummary,
+    Event, HandleId, InodePath, LayoutSpec, MetaReply, MetaRequest, OpenFlags, ReclaimOpen, Redirected,
+    WriteSummary,
 };
 use weft_wire::{ClusterMap, Errno};
 
@@ -206,8 +207,15 @@ impl<E: Env> Client<E> {
         let handle = self.session.core.new_handle();
         let restarts = self.session.core.restarts();
         let HandleToken { file, flags, proof, session: parent, .. } = *token;
-        let open =
-            ReclaimOpen { handle, file, flags, proof: Some(proof), cap: None, caching, is_redirected: false };
+        let open = ReclaimOpen {
+            handle,
+            file,
+            flags,
+            proof: Some(proof),
+            cap: None,
+            caching,
+            redirected: Redirected::No,
+        };
         let reply = self.session.call(Effect::Repeatable, MetaRequest::Adopt { open, parent }).await;
         let reply = reply.map_err(|e| e.about(&token.path))?;
         self.opened(reply, (handle, flags), restarts, &token.path).await

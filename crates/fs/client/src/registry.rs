@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weft_core::FileId;
 use weft_wire::hello::Identity;
-use weft_wire::meta::{HandleId, LockOwner, LockRange, LockSpace, OpenFlags, ReclaimLock, ReclaimOpen};
+use weft_wire::meta::{
+    HandleId, LockOwner, LockRange, LockSpace, OpenFlags, ReclaimLock, ReclaimOpen, Redirected,
+};
 use weft_wire::{Capability, WalkProof};
 
 /// One open of the session.
@@ -25,7 +27,7 @@ pub(crate) struct OpenRecord {
     /// Whether the kernel may cache its pages.
     pub(crate) caching: AtomicBool,
     /// Whether requests go to the file's replica.
-    pub(crate) is_redirected: AtomicBool,
+    pub(crate) redirected: Mutex<Redirected>,
 }
 
 impl OpenRecord {
@@ -37,7 +39,7 @@ impl OpenRecord {
             proof: Some(self.proof),
             cap: *self.cap.read(),
             caching: self.caching.load(Relaxed),
-            is_redirected: self.is_redirected.load(Relaxed),
+            redirected: *self.redirected.lock(),
         }
     }
 }

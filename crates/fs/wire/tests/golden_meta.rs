@@ -129,12 +129,14 @@ fn replica_info() -> ReplicaInfo {
             len: ByteLen(1 << 33),
             mapping_len: 92,
             mapping_hash: 0x0102_0304_0506_0708,
+            gain_us: 400,
         },
         phase: weft_core::replicas::Phase::Valid,
         is_used: true,
         opens: 2,
         dirty: vec![1, 0, 255],
         epoch: 10,
+        writers: 3,
         has_lost_opens: true,
     }
 }
@@ -147,7 +149,7 @@ fn reclaim_open() -> ReclaimOpen {
         proof: Some(PROOF),
         cap: Some(cap()),
         caching: true,
-        is_redirected: true,
+        redirected: Redirected::Undecided,
     }
 }
 

@@ -148,6 +148,31 @@ fn a_picture_is_labeled_and_escapes_text() {
 
 /// Random requests, the worst case for the size of a picture, still give a file small enough for a web page.
 #[test]
+fn marks_lie_beside_the_offsets_and_show_how_much_is_marked() {
+    let read = |offset| record(1, 0, Operation::Read, (offset, 100), (0, 10));
+    let records: Vec<Record> = (0..8).map(|number| read(number * 100)).collect();
+    let drawn = |view, ranges: &[(u64, u64)]| {
+        let mut map = map(&records, 1, view, (Picture::columns(false), 8));
+        ranges.iter().for_each(|(begin, end)| map.mark(*begin, *end));
+        let picture = Picture { title: String::new(), notes: Vec::new(), files: vec![(String::new(), map)] };
+        let text = svg(&picture);
+        text.lines().filter(|line| line.contains("#1a7f37")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(drawn(View::Time, &[]), [""; 0]);
+    // The second and third of eight cells whole, a tenth of the last, which is shown by a quarter.
+    let bar = drawn(View::Time, &[(100, 250), (250, 300), (790, 900), (5, 5)]);
+    assert!(
+        bar.len() == 2 && bar[0].contains("height=\"48\"") && bar[0].contains("fill-opacity=\"1\""),
+        "{bar:?}"
+    );
+    assert!(bar[1].contains("height=\"24\"") && bar[1].contains("fill-opacity=\"0.25\""), "{bar:?}");
+    let bar = drawn(View::Ranks, &[(0, 400)]);
+    assert!(bar.len() == 1 && bar[0].contains("width=\"402\""), "half of the columns: {bar:?}");
+    assert_eq!(drawn(View::RankTime, &[(0, 400)]), [""; 0], "no offsets");
+    assert_eq!(drawn(View::Time, &[(800, u64::MAX)]), [""; 0], "behind the end");
+}
+
+#[test]
 fn the_size_of_a_picture_is_bounded() {
     let mut numbers = Numbers(3);
     let records: Vec<Record> = (0..200_000u64)

@@ -40,13 +40,8 @@ impl Setting {
         common::built();
         let this = Self { dir: tempfile::tempdir().expect("a directory") };
         std::fs::write(this.path("field"), contents()).expect("written");
-        let half = LEN / 2;
-        let plan = format!(
-            "version = 1\ntrace = \"t\"\npolicy = \"best\"\n[[replica]]\npath = {:?}\nranks = 1\nreason = \"\"\n\
-             now_s = 1.0\nrun_s = 1.0\ncopy_s = 0.0\nmapping = [\"0+{half}>{half}\", \"{half}+{half}>0\"]\n",
-            this.path("field").canonicalize().expect("a path").display().to_string()
-        );
-        std::fs::write(this.path("replicas.toml"), plan).expect("written");
+        let field = this.path("field").canonicalize().expect("a path");
+        std::fs::write(this.path("replicas.toml"), plan(&field.display().to_string())).expect("written");
         this
     }
 
@@ -149,6 +144,15 @@ impl Drop for Setting {
 
 fn contents() -> Vec<u8> {
     (0..LEN).map(|at| (at / 4096 * 7 + at % 251) as u8).collect()
+}
+
+/// A plan of the replica of `path` with both halves exchanged.
+fn plan(path: &str) -> String {
+    let half = LEN / 2;
+    format!(
+        "version = 1\ntrace = \"t\"\npolicy = \"best\"\n[[replica]]\npath = {path:?}\nranks = 1\nreason = \"\"\n\
+         now_s = 1.0\nrun_s = 1.0\ncopy_s = 0.0\nmapping = [\"0+{half}>{half}\", \"{half}+{half}>0\"]\n"
+    )
 }
 
 #[test]
@@ -372,21 +376,78 @@ while not os.path.exists(path + '.go'):
     assert_eq!(setting.replica(), "valid");
 }
 
-#[test]
-fn a_move_survives_the_kill_of_its_agent() {
+/// A cluster with a file `/weft/d/f`.
+fn cluster_with_a_file() -> Embedded {
     let cluster = Embedded::started();
     std::fs::write(cluster.local("bytes"), contents()).expect("a local file");
     cluster.weft(["mkdir", "/weft/d"]);
     cluster.weft(["cp", &cluster.local("bytes").display().to_string(), "/weft/d/f"]);
-    let status =
-        || -> Value { serde_json::from_str(&cluster.weft(["agent", "status", "--json"])).expect("JSON") };
-    let begin = |options: &[&str]| {
-        let mut command = cluster.command(["agent", "run"]);
-        command.args(options).stdout(Stdio::null()).stderr(Stdio::null());
-        let running = Running(command.spawn().expect("weft starts"));
-        until(LIMIT, "the agent runs", || (status()["pid"] == running.0.id()).then_some(()));
-        running
+    cluster
+}
+
+fn agent_status(cluster: &Embedded) -> Value {
+    serde_json::from_str(&cluster.weft(["agent", "status", "--json"])).expect("JSON")
+}
+
+/// Starts the agent in the foreground.
+fn begin_agent(cluster: &Embedded, options: &[&str]) -> Running {
+    let mut command = cluster.command(["agent", "run"]);
+    command.args(options).stdout(Stdio::null()).stderr(Stdio::null());
+    let running = Running(command.spawn().expect("weft starts"));
+    until(LIMIT, "the agent runs", || (agent_status(cluster)["pid"] == running.0.id()).then_some(()));
+    running
+}
+
+/// Bytes of `/weft/d/f`.
+fn bytes_on_weft(cluster: &Embedded) -> Vec<u8> {
+    let back = cluster.local("back");
+    cluster.weft(["cp", "/weft/d/f", &back.display().to_string()]);
+    std::fs::read(back).expect("there")
+}
+
+#[test]
+fn a_replica_on_weft_survives_the_kill_of_its_agent_and_is_synchronized_in_the_background() {
+    let cluster = cluster_with_a_file();
+    let status = || agent_status(&cluster);
+    let done = || until(LIMIT, "no job is left", || (status()["jobs"] == Value::Array(vec![])).then_some(()));
+    let replica = || -> Value {
+        let text = cluster.weft(["replicate", "list", "--json"]);
+        text.lines().next().map_or(Value::Null, |line| serde_json::from_str(line).expect("JSON"))
     };
+    let planned = cluster.local("replicas.toml");
+    std::fs::write(&planned, plan("/weft/d/f")).expect("written");
+    let planned = planned.display().to_string();
+    let refused = cluster.fails(2, ["replicate", "apply", "--only", "/weft/d/other", &planned]);
+    assert!(refused.contains("no replica of /weft/d/other"), "{refused}");
+    let mut agent = begin_agent(&cluster, &["--rate", "8M"]);
+    let said = cluster.weft(["replicate", "apply", "--background", &planned]);
+    assert!(said.contains("/weft/d/f: job 1 of the agent"), "{said}");
+    until(LIMIT, "a part is copied", || (status()["current"]["done_bytes"].as_u64()? > 0).then_some(()));
+    agent.kill();
+    assert_eq!(status()["jobs"][0]["kind"], "replicate-apply");
+    assert_ne!(replica()["state"], "valid");
+    assert!(bytes_on_weft(&cluster) == contents());
+    let _agent = begin_agent(&cluster, &["--rate", "1G", "--retry-pause", "1s"]);
+    done();
+    assert_eq!(replica()["state"], "valid");
+    let write = "f = open('/weft/d/f', 'r+b'); f.seek(5); f.write(b'newer'); f.close()";
+    cluster.run(["python3", "-c", write]);
+    assert_eq!(replica()["state"], "written");
+    let mut expected = contents();
+    expected[5..10].copy_from_slice(b"newer");
+    cluster.weft(["replicate", "sync", "--background", "/weft/d/f"]);
+    done();
+    assert_eq!(replica()["state"], "valid");
+    assert!(cluster.weft(["replicate", "verify", "/weft/d/f"]).contains("no difference"));
+    cluster.weft(["replicate", "drop", "/weft/d/f"]);
+    assert!(bytes_on_weft(&cluster) == expected);
+}
+
+#[test]
+fn a_move_survives_the_kill_of_its_agent() {
+    let cluster = cluster_with_a_file();
+    let status = || agent_status(&cluster);
+    let begin = |options: &[&str]| begin_agent(&cluster, options);
     let mut agent = begin(&["--rate", "8M"]);
     let refused = cluster.fails(1, ["migrate", "-c", "1", "--background", "/weft/d"]);
     assert!(refused.contains("-r moves all files"), "{refused}");
@@ -404,7 +465,6 @@ fn a_move_survives_the_kill_of_its_agent() {
     let agent = begin(&["--rate", "1G", "--retry-pause", "1s"]);
     until(LIMIT, "the move is done", || (status()["jobs"] == Value::Array(vec![])).then_some(()));
     assert!(cluster.weft(["getstripe", "/weft/d/f"]).contains("stripe count: 1, stripe size: 64 KiB"));
-    cluster.weft(["cp", "/weft/d/f", &cluster.local("back").display().to_string()]);
-    assert!(std::fs::read(cluster.local("back")).expect("there") == contents());
+    assert!(bytes_on_weft(&cluster) == contents());
     drop(agent);
 }

@@ -144,6 +144,15 @@ fn a_trace_is_plotted_and_tabulated() {
     assert_eq!(weft(&["trace", "plot", &csv, "-o", "-"]), drawn, "equal traces give equal plots");
     let small = weft(&["trace", "plot", &csv, "-o", "-", "--only", "small", "--view", "ranks"]);
     assert!(small.contains("/scratch/small") && !small.contains("/scratch/big"), "{small}");
+    let plan = path("replicas.toml");
+    let planned = "version = 1\ntrace = \"t\"\npolicy = \"best\"\n[[replica]]\npath = \"/scratch/big\"\nranks = 2\nreason = \"\"\n\
+                   now_s = 1.0\nrun_s = 1.0\ncopy_s = 0.0\nmapping = [\"0+4194304>0\"]\n";
+    std::fs::write(&plan, planned).expect("written");
+    let marked = weft(&["trace", "plot", &csv, "-o", "-", "--replicas", &plan]);
+    assert!(marked.contains("green bar: 4.00 MiB that replicas.toml replicates"), "{marked}");
+    assert!(marked.contains("#1a7f37") && !drawn.contains("#1a7f37"), "{marked}");
+    let other = weft(&["trace", "plot", &csv, "-o", "-", "--replicas", &plan, "--only", "small"]);
+    assert!(other.contains("no replicas of the files shown") && !other.contains("#1a7f37"), "{other}");
     let together = weft(&["trace", "plot", &csv, "-o", "-", "--together", "--view", "rank-time"]);
     assert!(together.contains("2 files together") && !together.contains("shown:"), "{together}");
     weft(&["trace", "export", &csv, "--parquet", &parquet]);
@@ -158,6 +167,9 @@ fn a_trace_is_plotted_and_tabulated() {
     };
     let (code, why) = refused(&["trace", "plot", &csv, "-o", "-", "--only", "nothing of that name"]);
     assert!(code == Some(1) && why.contains("nothing of that name"), "{why}");
+    let ranks = ["trace", "plot", &csv, "-o", "-", "--view", "rank-time", "--replicas", &plan];
+    let (code, why) = refused(&ranks);
+    assert!(code == Some(2) && why.contains("--view ranks"), "{why}");
     let (code, why) = refused(&["trace", "plot", &csv, "-o", &path("a.png")]);
     assert!(code == Some(1) && why.contains("SVG"), "{why}");
     let (code, why) = refused(&["trace", "export", &csv, "--parquet", &parquet, "--csv", "-"]);

@@ -24,14 +24,14 @@ use crate::replicas::Redirection;
 use crate::session::Session;
 use crate::size::{LastKnown, LossPolicy};
 use capability::renew_at;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use weft_core::{Access, AccessHistory, ByteLen, Extent, FileId, FileOffset, Layout, Nanos};
 use weft_env::Env;
 use weft_wire::data::DatafileMeta;
 use weft_wire::meta::{
-    Attr, FileType, HandleId, InodePath, MetaReply, MetaRequest, OpenFlags, Opened, SetAttr,
+    Attr, FileType, HandleId, InodePath, MetaReply, MetaRequest, OpenFlags, Opened, Redirected, SetAttr,
 };
 use weft_wire::{Errno, WireError};
 
@@ -192,7 +192,7 @@ impl<E: Env> OpenFile<E> {
             cap: RwLock::new(cap),
             lost: AtomicBool::new(false),
             caching: AtomicBool::new(may_cache),
-            is_redirected: AtomicBool::new(is_replica_used),
+            redirected: Mutex::new(if is_replica_used { Redirected::Yes } else { Redirected::No }),
         });
         core.registry.opened(&record);
         let with_leases = core.options.transport != Transport::Socket;

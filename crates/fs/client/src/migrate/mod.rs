@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::file::Unsynced;
 use crate::registry::OpenRecord;
 use crate::session::Session;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use watch::Watched;
@@ -143,7 +143,7 @@ impl<E: Env> Client<E> {
             cap: RwLock::new(Some(moving.from)),
             lost: AtomicBool::new(false),
             caching: AtomicBool::new(false),
-            is_redirected: AtomicBool::new(false),
+            redirected: Mutex::default(),
         });
         core.registry.opened(&record);
         let mut mover = Mover::new(&self.session, Arc::clone(&record), moving, options);

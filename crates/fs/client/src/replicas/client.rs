@@ -68,6 +68,22 @@ impl<E: Env> Bytes for Data<'_, E> {
     }
 }
 
+/// Programs that a replica serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Purpose {
+    /// Number of processes; 0 for any number.
+    pub ranks: u32,
+    /// Time that it saves in each run; zero if unknown. When a target fills up, replicas that save little for each byte are
+    /// dropped first.
+    pub gain: Nanos,
+}
+
+impl From<u32> for Purpose {
+    fn from(ranks: u32) -> Self {
+        Self { ranks, gain: Nanos::ZERO }
+    }
+}
+
 impl<E: Env> Session<E> {
     /// Returns the replica of a file; `None` if it has none.
     pub(crate) async fn replica(&self, at: &InodePath) -> Result<Option<ReplicaInfo>> {
@@ -79,8 +95,7 @@ impl<E: Env> Session<E> {
 }
 
 impl<E: Env> Client<E> {
-    /// Creates a replica of the file `at` for programs of `ranks` processes (0 for any number), with its data in
-    /// `layout`, and copies the file's bytes to it. Later opens use it. An outdated replica is replaced. Returns the
+    /// Creates a replica of the file `at` for the programs of `purpose`, with its data in `layout`, and copies the file's bytes to it. Later opens use it. An outdated replica is replaced. Returns the
     /// number of copied bytes.
     ///
     /// # Errors
@@ -91,10 +106,11 @@ impl<E: Env> Client<E> {
         &self,
         at: &InodePath,
         mapping: &Mapping,
-        ranks: u32,
+        purpose: impl Into<Purpose>,
         layout: &LayoutSpec,
         pace: &mut impl Pace,
     ) -> Result<u64> {
+        let Purpose { ranks, gain } = purpose.into();
         let file = self.open(at, OpenFlags::READ, 0, &LayoutSpec::default()).await?;
         let encoded = format::encode_mapping(mapping);
         let spec = ReplicaSpec {
@@ -103,6 +119,7 @@ impl<E: Env> Client<E> {
             mapping_len: u32::try_from(encoded.len())
                 .map_err(|_| Error::misuse(Errno::EFBIG, "the mapping is too long").about(&at.path))?,
             mapping_hash: xxh3_64(&encoded),
+            gain_us: gain.0 / 1000,
         };
         let core = &self.session.core;
         let (data_handle, restarts) = (core.new_handle(), core.restarts());
@@ -191,14 +208,19 @@ impl<E: Env> Client<E> {
         if !info.is_some_and(|info| info.has_lost_opens) {
             return Ok(0);
         }
-        let sealed = async {
-            let sealed_s = file.seal().await?;
-            if let Some(data) = data {
-                data.seal().await?;
+        let sealed = match data {
+            None => file.seal().await,
+            // An append consists of several exchanges, and would end half done.
+            Some(data) => {
+                file.without_appends(async {
+                    let sealed_s = file.seal().await?;
+                    data.seal().await?;
+                    Ok(sealed_s)
+                })
+                .await
             }
-            Ok::<_, Error>(sealed_s)
         };
-        match sealed.await {
+        match sealed {
             Err(error) if matches!(Errno(error.errno()), Errno::EPERM | Errno::EBUSY) => Ok(0),
             result => result,
         }
@@ -229,6 +251,12 @@ impl<E: Env> Client<E> {
         // Before anything is asked: a truncation that this does not see fences this capability.
         let grant = AppendGrant::without_lock(file.state.cap().await?);
         let Some(info) = self.session.replica(&file.place()).await? else { return Ok(None) };
+        // From now on, a change needs an open for writing, which changes the epoch.
+        if info.writers > 1 {
+            const WHY: &str =
+                "other programs have the file open for writing: repeat the command when they have ended";
+            return Err(Error::misuse(Errno::EAGAIN, WHY).about(file.path()));
+        }
         let mut dirty = DirtyRegions::from_bitmap(info.spec.len.0, &info.dirty);
         if mutants::is_seeded(Mutant::ForgottenRegion) {
             dirty.remove_last();

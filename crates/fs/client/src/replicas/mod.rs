@@ -52,6 +52,7 @@ mod usage;
 
 pub(crate) use open_file::Redirection;
 
+pub use client::Purpose;
 pub use files::{
     Identity, Origin, Replica, ReplicaInfo, Written, is_written, list as list_replicas, read_info,
     replica_id, replicated_inode,

@@ -3,7 +3,7 @@
 //! | operation | order | reason |
 //! | --- | --- | --- |
 //! | write | mark regions, write the data, extend the file | a crash never leaves newer bytes without a mark; bytes behind the end are zeros until they count |
-//! | truncate | mark, clear, fence the file, cut it, clear again | a synchronization may still be copying to the file; a write that began before the cut is cleared by the second step, any other extends the file |
+//! | truncate, with the append lock | mark, clear, fence the file, seal the data, cut the file, seal again, clear again | a synchronization may still be copying to the file; a write that began before the cut is cleared by the last step, any other extends the file |
 //! | append | fence file and data | see `append` |
 //! | synchronize | sync the data, copy, sync the file, clear the marks | neither side may lose what the other one has got from it |
 
@@ -18,13 +18,12 @@ use crate::size::OFFSET_MAX;
 use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use weft_core::replicas::{DirtyRegions, Mapping, Part, Phase};
 use weft_core::{BufferOffset, ByteLen, Extent, FileOffset, Piece};
 use weft_env::Env;
 use weft_env::mutants::{self, Mutant};
 use weft_wire::Errno;
-use weft_wire::meta::{MetaReply, MetaRequest, OpenFlags, ReplicaInfo};
+use weft_wire::meta::{MetaReply, MetaRequest, OpenFlags, Redirected, ReplicaInfo};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The replica of an open file.
@@ -33,9 +32,45 @@ pub(crate) struct Redirection<E: Env> {
     mapping: Mapping,
     /// Regions that this open file has marked.
     marked: Mutex<DirtyRegions>,
+    /// Size that the file has at least.
+    known_end: Mutex<KnownEnd>,
+}
+
+/// Size that a file has at least, as long as the capability for the data of its replica stays the same. A truncation seals
+/// the data, so that nothing succeeds under older capabilities after it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct KnownEnd {
+    size: FileOffset,
+    /// End of the capability, in seconds since 1970.
+    expires_s: u64,
 }
 
 impl<E: Env> Redirection<E> {
+    fn new(data: OpenFile<E>, mapping: Mapping, len: ByteLen) -> Self {
+        let known_end = KnownEnd { size: FileOffset::ZERO, expires_s: 0 };
+        let marked = Mutex::new(DirtyRegions::new(len.0));
+        Self { data, mapping, marked, known_end: Mutex::new(known_end) }
+    }
+
+    /// End of the present capability for the data.
+    async fn expires_s(&self) -> Result<u64> {
+        Ok(self.data.state.cap().await?.expires_s)
+    }
+
+    /// Whether the file certainly has `enough` bytes under the capability that ends at `expires_s`.
+    fn has(&self, enough: FileOffset, expires_s: u64) -> bool {
+        let known = *self.known_end.lock();
+        known.expires_s == expires_s && known.size >= enough
+    }
+
+    /// Records a size that was found after the capability that ends at `expires_s` was obtained.
+    fn learn(&self, size: FileOffset, expires_s: u64) {
+        let mut known = self.known_end.lock();
+        if known.expires_s != expires_s || known.size < size {
+            *known = KnownEnd { size, expires_s };
+        }
+    }
+
     /// The open data of the replica.
     pub(crate) fn data(&self) -> &OpenFile<E> {
         &self.data
@@ -65,8 +100,7 @@ impl<E: Env> OpenFile<E> {
     pub(crate) async fn open_replica(&self) -> Result<Redirection<E>> {
         let (info, data) = self.open_replica_data().await?;
         let mapping = self.read_mapping(&info, &data).await?;
-        let marked = Mutex::new(DirtyRegions::new(info.spec.len.0));
-        Ok(Redirection { data, mapping, marked })
+        Ok(Redirection::new(data, mapping, info.spec.len))
     }
 
     /// Goes on without the replica, which could not be opened, if the file has all bytes and no other client uses it.
@@ -74,10 +108,12 @@ impl<E: Env> OpenFile<E> {
     /// # Errors
     /// The `error` of the open, or why the replica is needed.
     pub(crate) async fn bypass_replica(&self, error: Error) -> Result<()> {
+        // If the connection is lost meanwhile, the client does not know what the server has decided.
+        *self.state.record.redirected.lock() = Redirected::Undecided;
         let request = MetaRequest::BypassReplica { handle: self.handle() };
         match self.state.session.call(Effect::Once, request).await {
             Ok(MetaReply::Done) => {
-                self.state.record.is_redirected.store(false, Relaxed);
+                *self.state.record.redirected.lock() = Redirected::No;
                 Ok(())
             }
             Ok(_) => Err(Error::unexpected_reply()),
@@ -152,7 +188,30 @@ impl<E: Env> OpenFile<E> {
         if parts.peek().is_none_or(|part| part.replica.is_none() && part.file.len.0 == len) {
             return self.read_original(version, bufs, offset).await;
         }
-        let size = self.size_or_enough(FileOffset(offset.0 + len)).await?;
+        let (end, expires_s) = (FileOffset(offset.0 + len), replica.expires_s().await?);
+        if replica.has(end, expires_s) {
+            let got = self.read_parts(replica, parts.clone(), bufs, offset, end).await?;
+            // Otherwise the file may have been cut before this read began.
+            if replica.expires_s().await? == expires_s {
+                return Ok(got);
+            }
+        }
+        let expires_s = replica.expires_s().await?;
+        let size = self.size_or_enough(end).await?;
+        replica.learn(size, expires_s);
+        self.read_parts(replica, parts, bufs, offset, size).await
+    }
+
+    /// Reads the parts of a request at `offset` to a file of `size` bytes.
+    async fn read_parts(
+        &self,
+        replica: &Redirection<E>,
+        parts: impl Iterator<Item = Part>,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: FileOffset,
+        size: FileOffset,
+    ) -> Result<usize> {
+        let version = self.state.layout_version()?;
         let mut done = 0;
         for mut part in parts {
             part.file.len.0 = part.file.len.0.min(size.0.saturating_sub(part.file.offset.0));
@@ -268,7 +327,7 @@ impl<E: Env> OpenFile<E> {
         }
         // Also after an error: what is behind the end of the file must be zeros in the replica.
         if end > 0
-            && let Err(error) = self.extend(FileOffset(end), grant).await
+            && let Err(error) = self.extend(replica, FileOffset(end), grant).await
         {
             outcome = outcome.and(Err(error));
         }
@@ -306,14 +365,27 @@ impl<E: Env> OpenFile<E> {
 
     /// Extends the file so that it ends at or after `end`. A byte is written rather than the length set, because another
     /// client may extend the file further at the same time.
-    async fn extend(&self, end: FileOffset, grant: Option<&AppendGrant>) -> Result<()> {
-        if self.size_or_enough(end).await? >= end {
+    async fn extend(
+        &self,
+        replica: &Redirection<E>,
+        end: FileOffset,
+        grant: Option<&AppendGrant>,
+    ) -> Result<()> {
+        // If a truncation sealed the data since the bytes were written, it clears them, and others get a new capability.
+        let expires_s = replica.expires_s().await?;
+        if replica.has(end, expires_s) {
             return Ok(());
         }
-        let version = self.state.layout_version()?;
-        let written =
-            self.write_original(version, &[IoSlice::new(&[0])], FileOffset(end.0 - 1), grant).await?;
-        if written == 0 { Err(Error::misuse(Errno::ENOSPC, "the file cannot be extended")) } else { Ok(()) }
+        let size = self.size_or_enough(end).await?;
+        if size < end {
+            let version = self.state.layout_version()?;
+            let at = FileOffset(end.0 - 1);
+            if self.write_original(version, &[IoSlice::new(&[0])], at, grant).await? == 0 {
+                return Err(Error::misuse(Errno::ENOSPC, "the file cannot be extended"));
+            }
+        }
+        replica.learn(size.max(end), expires_s);
+        Ok(())
     }
 
     /// Writes zeros where mapped bytes lie at or after `size`.
@@ -340,14 +412,22 @@ impl<E: Env> OpenFile<E> {
         size: ByteLen,
         at_open: bool,
     ) -> Result<()> {
-        self.clear_replica(replica, size).await?;
-        self.fence_all().await?;
-        if at_open {
-            self.truncate_at_open().await?;
-        } else {
-            self.truncate_original(size).await?;
-        }
-        self.clear_replica(replica, size).await
+        // An append consists of several exchanges.
+        self.without_appends(async {
+            self.clear_replica(replica, size).await?;
+            self.fence_all().await?;
+            // Sizes that clients know end with their capabilities. Without this seal, they would stay if this client dies
+            // between the cut and the next seal.
+            replica.data.seal().await?;
+            if at_open {
+                self.truncate_at_open().await?;
+            } else {
+                self.truncate_original(size).await?;
+            }
+            replica.data.seal().await?;
+            self.clear_replica(replica, size).await
+        })
+        .await
     }
 
     /// Punches the mapped bytes of `extent` in the replica.

@@ -4,12 +4,12 @@ use crate::support::model::Random;
 use crate::support::world::World;
 use crate::support::{READ_WRITE, at, open, pattern, read, write};
 use std::io::IoSlice;
-use weft_client::replicas::{Phase, Unpaced};
+use weft_client::replicas::{Phase, Purpose, Unpaced};
 use weft_client::{Client, ClientOptions, Credentials, Key, LayoutSpec, OpenFile, OpenFlags, Transport};
 use weft_core::replicas::{MappedExtent, Mapping};
-use weft_core::{ByteLen, Extent, FileOffset, Nanos, TargetId};
+use weft_core::{ByteLen, Extent, FileOffset, Nanos, Reserve, TargetId};
 use weft_env::Env;
-use weft_env::sim::{Sim, SimEnv};
+use weft_env::sim::{DiskFaults, Sim, SimEnv};
 
 /// Requests of `ranks` processes, interleaved, each process with an object of its own.
 fn strided(ranks: u64, len: u64, count: u64) -> Mapping {
@@ -249,6 +249,58 @@ fn decisions_survive_a_restart_of_the_metadata_server() {
         assert!(read(&other, 0, 300_001).await == bytes);
         drop((file, four, one));
         drop(servers);
+    });
+}
+
+#[test]
+fn when_a_target_fills_up_the_least_useful_replicas_go() {
+    const MIB: u64 = 1 << 20;
+    let mut sim = Sim::with_seed(11);
+    let mut world = World::new(&sim, true);
+    world.plan.ask_every = Some(Nanos::from_s(1));
+    world.plan.reserves = [(TargetId(3), Reserve::Bytes(ByteLen(4 * MIB)))].into();
+    let main = sim.control().process(&world.machines[0], "test", 1000, 1000);
+    sim.block_on(&main, async move {
+        let servers = world.start().await;
+        let small = DiskFaults { capacity_bytes: 16 * MIB, ..DiskFaults::default() };
+        world.control.set_disk_faults(&world.machines[3], "/".as_ref(), small);
+        let (four, one) = (client_of(&world, "four", Some(4)), client_of(&world, "one", None));
+        let (mapping, bytes) = (strided(4, 65_536, 12), pattern(3 << 20, 3));
+        for (name, gain_s) in [("useful", 9), ("useless", 1)] {
+            let made = one.open(&at(name), READ_WRITE, 0o644, &on_targets(&[0])).await.expect("made");
+            write(&made, 0, &bytes).await;
+            made.close().await.expect("closed");
+            let purpose = Purpose { ranks: 4, gain: Nanos::from_s(gain_s) };
+            four.create_replica(&at(name), &mapping, purpose, &on_targets(&[3]), &mut Unpaced)
+                .await
+                .expect("created");
+        }
+        let replicas = async || {
+            four.env().sleep(Nanos::from_s(5)).await; // virtual time: several polls and removals
+            let found = [four.replica(&at("useful")).await, four.replica(&at("useless")).await];
+            found.map(|found| found.expect("asked").is_some())
+        };
+        assert_eq!(replicas().await, [true, true], "space for all");
+        let filler = one.open(&at("filler"), READ_WRITE, 0o644, &on_targets(&[3])).await.expect("made");
+        write(&filler, 0, &pattern(6 << 20, 4)).await;
+        assert_eq!(replicas().await, [true, false], "1 MiB is missing");
+        let used = open(&four, "useful", 1).await;
+        assert!(used.uses_replica());
+        write(&filler, 6 * MIB, &pattern(3 << 20, 5)).await;
+        assert_eq!(replicas().await, [true, false], "it is in use");
+        write(&used, 4000, b"newer").await;
+        used.close().await.expect("closed");
+        assert_eq!(replicas().await, [true, false], "it has bytes that the file does not have");
+        four.synchronize_replica(&at("useful"), &mut Unpaced).await.expect("synchronized");
+        assert_eq!(replicas().await, [false, false]);
+        let mut expected = bytes;
+        expected[4000..4005].copy_from_slice(b"newer");
+        let file = open(&four, "useful", 1).await;
+        assert!(!file.uses_replica());
+        assert!(read(&file, 0, expected.len() + 1).await == expected);
+        let report = one.check_namespace(false).await.expect("an administrator");
+        assert_eq!(report.problems, Vec::<String>::new());
+        drop((file, filler, servers));
     });
 }
 

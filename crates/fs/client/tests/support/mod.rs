@@ -15,7 +15,7 @@ use weft_client::{
     Transport,
 };
 use weft_core::random::SplitMix64;
-use weft_core::{ByteLen, FileOffset, Nanos, ServerId, TargetId};
+use weft_core::{ByteLen, FileOffset, Nanos, Reserve, ServerId, TargetId};
 use weft_env::real::RealEnv;
 use weft_env::{Address, Env};
 use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
@@ -47,6 +47,8 @@ pub struct Plan {
     pub uid: u32,
     /// Capacity of the targets that have a limit.
     pub capacities: BTreeMap<TargetId, ByteLen>,
+    /// Space that must stay free on targets.
+    pub reserves: BTreeMap<TargetId, Reserve>,
     /// Interval at which the metadata server checks the data servers, if it does.
     pub ask_every: Option<Nanos>,
 }
@@ -76,6 +78,7 @@ impl Plan {
             capability_life: Nanos::from_s(3600),
             uid,
             capacities: BTreeMap::new(),
+            reserves: BTreeMap::new(),
             ask_every: None,
         }
     }
@@ -103,6 +106,7 @@ impl Plan {
                 let mut config = metadata::Config::new(self.metadata.clone(), self.map.clone());
                 config.options.capability_life = self.capability_life;
                 config.options.capacities = self.capacities.clone();
+                config.options.reserves = self.reserves.clone();
                 config.options.poll_interval = self.ask_every;
                 config
             }),

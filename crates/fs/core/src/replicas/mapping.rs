@@ -294,7 +294,7 @@ fn first_not_ascending(mut starts: impl Iterator<Item = u64>) -> Option<u64> {
 }
 
 /// Iterator over the parts of a range.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Parts<'a> {
     mapping: &'a Mapping,
     from: u64,

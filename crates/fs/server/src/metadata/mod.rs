@@ -45,6 +45,7 @@ mod permit;
 mod reaper;
 mod reclaim;
 mod rename;
+mod replica_space;
 mod replicas;
 mod rules;
 mod serve;

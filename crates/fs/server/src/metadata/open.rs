@@ -12,7 +12,8 @@ use weft_core::{ByteLen, FileId, RecordedLens};
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, file_key};
 use weft_wire::meta::{
-    HandleId, InodePath, LayoutSpec, MetaReply, OpenFlags, Opened, ReclaimOpen, WriteSummary, WrittenLens,
+    HandleId, InodePath, LayoutSpec, MetaReply, OpenFlags, Opened, ReclaimOpen, Redirected, WriteSummary,
+    WrittenLens,
 };
 use weft_wire::{BoundSession, Capability, Errno, Rights};
 
@@ -423,9 +424,9 @@ impl Op<'_> {
         let mut urgency;
         let mut known = true;
         let changes = flags.write || truncations;
-        let mut is_replica_used = open.is_redirected;
+        let mut is_replica_used = open.redirected == Redirected::Yes;
         match origin {
-            OpenOrigin::Reclaimed => urgency = self.resume_use(t, *file, open.is_redirected, changes)?,
+            OpenOrigin::Reclaimed => urgency = self.resume_use(t, *file, open.redirected, changes)?,
             OpenOrigin::New | OpenOrigin::Adopted(_) => {
                 let replica = self.begin_use(t, *file, (*handle, changes), None)?;
                 (is_replica_used, urgency) = (replica.is_used, replica.urgency);

@@ -274,6 +274,12 @@ impl Opens {
         entry.is_some_and(|entry| entry.opens > u32::from(is_own) || !entry.truncating.is_empty())
     }
 
+    /// Number of times the file is open for writing or being truncated.
+    pub(super) fn writers(&self, file: FileId) -> u32 {
+        let count = |entry: &FileEntry| entry.writers.values().sum::<u32>() + entry.truncating.len() as u32;
+        self.files.get(&file).map_or(0, count)
+    }
+
     /// Whether the file may change otherwise than by `own`.
     pub(super) fn is_changed_except(&self, file: FileId, own: (BoundSession, HandleId)) -> bool {
         let is_own = self.get(own.0, own.1).is_some_and(|open| open.file == file && open.changes());

@@ -22,6 +22,7 @@
 //! | a client returns with another decision than the present one | its open is lost |
 //! | the file is truncated by name | a client that uses the replica must open it first; else the replica is outdated |
 //! | the file is removed | its replica too |
+//! | a target fills up | clean replicas of files that nobody has open are dropped (`replica_space`) |
 //! | somebody writes while the bytes are copied | the copy is not published |
 //!
 //! `docs/design/replicas.md` gives the reasons.
@@ -43,7 +44,7 @@ use weft_store::metadata::{
     Inode, Node, PERMISSION_BITS, ReplicaRow, Scan, Snapshot, Table, Transaction, file_key,
 };
 use weft_wire::meta::{
-    HandleId, InodePath, LayoutSpec, MetaReply, Opened, REPLICAS_MAX, ReplicaInfo, ReplicaSpec,
+    HandleId, InodePath, LayoutSpec, MetaReply, Opened, REPLICAS_MAX, Redirected, ReplicaInfo, ReplicaSpec,
 };
 use weft_wire::{BoundSession, Errno, Rights};
 
@@ -102,6 +103,35 @@ impl Core {
             Node::Regular { epoch, .. } if !is_busy => Some(*epoch),
             _ => None,
         }
+    }
+
+    /// Removes the replica of a file that nobody has open.
+    pub(super) fn drop_replica_of(&self, t: &mut dyn Transaction, file: FileId) -> Outcome<()> {
+        self.remove_replica(t, file)?;
+        // Clients must not rely on bytes that they have cached.
+        change_inode(t, file, |inode| {
+            if let Node::Regular { epoch, .. } = &mut inode.node {
+                *epoch = epoch.wrapping_add(1);
+            }
+        })
+        .map(drop)
+    }
+
+    /// Row of a replica without which no client loses bytes or fails: no client may have the file open, and the file has
+    /// all bytes.
+    pub(super) fn droppable_row(
+        &self,
+        s: &dyn Snapshot,
+        file: FileId,
+        now: Timestamp,
+    ) -> Outcome<Option<ReplicaRow>> {
+        let may_be_open = self.opens.lock().is_open(file)
+            || self.unknown_holders.lock().may_write(file, now)
+            || self.unknown_writers.lock().may_write(file, now);
+        if may_be_open {
+            return Ok(None);
+        }
+        Ok(replica_row(s, file)?.filter(|row| row.dirty.is_empty()))
     }
 
     /// Forgets lost sessions whose requests the seal `sealed_s` of the file's datafiles rejects.
@@ -197,13 +227,14 @@ impl Op<'_> {
         &self,
         t: &mut dyn Transaction,
         file: FileId,
-        is_redirected: bool,
+        redirected: Redirected,
         changes: bool,
     ) -> Outcome<Urgency> {
         let Some(mut row) = self.valid_replica(t, file)? else {
-            return if is_redirected { Err(Errno::ESTALE.into()) } else { Ok(Urgency::Lazy) };
+            return if redirected == Redirected::Yes { Err(Errno::ESTALE.into()) } else { Ok(Urgency::Lazy) };
         };
-        if row.used != is_redirected {
+        let agreed = if row.used { Redirected::Yes } else { Redirected::No };
+        if ![agreed, Redirected::Undecided].contains(&redirected) {
             return Err(Errno::ESTALE.into());
         }
         if row.used || !changes {
@@ -302,13 +333,14 @@ impl Op<'_> {
         // The row below is its link.
         change_inode(t, data, |inode| inode.nlink = 1)?;
         adopt_owner(t, data, &original)?;
-        let ReplicaSpec { ranks, len, mapping_len, mapping_hash } = *spec;
+        let ReplicaSpec { ranks, len, mapping_len, mapping_hash, gain_us } = *spec;
         let row = ReplicaRow {
             data,
             ranks,
             len,
             mapping_len,
             mapping_hash,
+            gain_us,
             phase: Phase::Copying,
             used: false,
             dirty: Vec::new(),
@@ -470,7 +502,13 @@ impl Op<'_> {
     pub(super) fn fence_file(&self, s: &dyn Snapshot, handle: HandleId, seals: bool) -> Outcome<MetaReply> {
         let (open, inode) = self.open_file(s, handle)?;
         if seals {
-            self.require_owner(&inode)?;
+            if !open.changes() {
+                self.require_owner(&inode)?;
+                // An append consists of several exchanges, and would end half done.
+                if self.core.opens.lock().is_busy(open.file) {
+                    return Err(Fault::new(Errno::EBUSY, "other programs have the file open for writing"));
+                }
+            }
             if self.core.moves.is_moving(open.file) {
                 return Err(Fault::new(Errno::EBUSY, "the file gets another layout"));
             }
@@ -536,28 +574,27 @@ impl Op<'_> {
                                file, `weft replicate drop --force` gives them up";
             return Err(Fault::new(Errno::EBUSY, WHY));
         }
-        self.core.remove_replica(t, file)?;
-        // Clients must not rely on bytes that they have cached.
-        change_inode(t, file, |inode| {
-            if let Node::Regular { epoch, .. } = &mut inode.node {
-                *epoch = epoch.wrapping_add(1);
-            }
-        })?;
+        self.core.drop_replica_of(t, file)?;
         Ok(MetaReply::Done)
     }
 
     fn replica_info(&self, s: &dyn Snapshot, file: FileId, inode: &Inode, row: &ReplicaRow) -> ReplicaInfo {
-        let ReplicaRow { ranks, len, mapping_len, mapping_hash, .. } = *row;
+        let ReplicaRow { ranks, len, mapping_len, mapping_hash, gain_us, .. } = *row;
+        let (opens, writers) = {
+            let all = self.core.opens.lock();
+            (all.count(file), all.writers(file))
+        };
         ReplicaInfo {
             file,
             // A removed file that is still open has no path.
             path: path_of(s, file).unwrap_or_default(),
-            spec: ReplicaSpec { ranks, len, mapping_len, mapping_hash },
+            spec: ReplicaSpec { ranks, len, mapping_len, mapping_hash, gain_us },
             phase: row.phase,
             is_used: row.used,
-            opens: self.core.opens.lock().count(file),
+            opens,
             dirty: row.dirty.clone(),
             epoch: self.core.epoch_of(inode),
+            writers,
             has_lost_opens: self.core.unknown_writers.lock().is_lost(file, self.now)
                 || self.core.unknown_holders.lock().is_lost(file, self.now),
         }

@@ -30,6 +30,9 @@ const TIMEOUT: Nanos = Nanos::from_s(2);
 const FAILURES_DOWN: u32 = 2;
 /// Interval between polls of a server that is down.
 const DOWN_POLL_INTERVAL: Nanos = Nanos::from_ms(200);
+/// Free space, as a percentage of a target's reserve, below which replicas on it are dropped: before the target takes no
+/// new files.
+const ROOM_PERCENT: u128 = 125;
 /// Age of the metadata service before which no server counts as down.
 const START_GRACE: Nanos = Nanos::from_s(5);
 
@@ -89,6 +92,19 @@ impl ServerHealth {
                 *left = (*left).min(ByteLen(space.free.0.saturating_sub(reserve.of(space.total).0)));
             }
         }
+    }
+
+    /// Bytes by which targets of a server have less free than [`ROOM_PERCENT`] of their reserve.
+    pub(super) fn missing(&self, server: ServerId) -> BTreeMap<TargetId, ByteLen> {
+        let known = self.known.lock();
+        let own = self.targets.get(&server).into_iter().flatten();
+        own.filter_map(|target| {
+            let (space, reserve) = (known.spaces.get(target)?, self.reserves.get(target)?);
+            let wanted = u128::from(reserve.of(space.total).0) * ROOM_PERCENT / 100;
+            let missing = u64::try_from(wanted).unwrap_or(u64::MAX).saturating_sub(space.free.0);
+            (space.total > ByteLen(0) && missing > 0).then_some((*target, ByteLen(missing)))
+        })
+        .collect()
     }
 
     /// Marks a target as refused until its server reports otherwise.
@@ -169,6 +185,7 @@ impl<E: Env> Service<E> {
                 Ok((link, StatusReply::Status(status))) => {
                     (open_link, failures) = (Some(link), 0);
                     self.on_status(server, &status);
+                    self.free_space_of_replicas(server).await;
                 }
                 Ok((_, other)) => self.on_failure(server, &mut failures, format!("{other:?}"), began),
                 Err(cause) => self.on_failure(server, &mut failures, cause, began),

@@ -56,8 +56,7 @@ impl UnknownWriters {
 
     /// Whether an unknown client may be writing `file` at `now`.
     pub(super) fn may_write(&self, file: FileId, now: Timestamp) -> bool {
-        self.may_be_from_previous_start(file, now)
-            || self.is_lost(file, now)
+        self.may_be_from_previous_start(file, now) || self.is_lost(file, now)
     }
 
     /// Whether a lost session may use `file` at `now`, other than those of an earlier start.

@@ -33,7 +33,7 @@ impl<E: Env> Service<E> {
             (LockSpace::Record, Some(LockKind::Shared)) => open.read,
             (LockSpace::Record, Some(LockKind::Exclusive)) => open.write,
             // The mover of a file blocks appends for a moment.
-            (LockSpace::Append, Some(_)) => open.write || self.core.moves.is_moved_by(open.file, session),
+            (LockSpace::Append, Some(_)) => open.changes() || self.core.moves.is_moved_by(open.file, session),
             _ => true,
         };
         if fits { Ok(open.file) } else { Err(Errno::EBADF.into()) }

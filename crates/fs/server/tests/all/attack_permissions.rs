@@ -233,8 +233,15 @@ impl User {
     ) -> Result<Opened, Errno> {
         self.next_handle += 1;
         let handle = HandleId(self.next_handle);
-        let open =
-            ReclaimOpen { handle, file, flags, proof, cap: None, caching: false, is_redirected: false };
+        let open = ReclaimOpen {
+            handle,
+            file,
+            flags,
+            proof,
+            cap: None,
+            caching: false,
+            redirected: weft_wire::meta::Redirected::No,
+        };
         match self.ask(MetaRequest::Adopt { open, parent: parent.name() }).await {
             MetaReply::Opened(opened) => Ok(*opened),
             other => Err(errno(&other).expect("an open file or an error")),
@@ -244,7 +251,15 @@ impl User {
     /// Whether the reclaim of an open succeeds.
     async fn reclaims(&mut self, handle: HandleId, opened: &Opened, flags: OpenFlags) -> bool {
         let (file, proof, cap) = (opened.attr.file, Some(opened.attr.proof), opened.cap);
-        let open = ReclaimOpen { handle, file, flags, proof, cap, caching: false, is_redirected: false };
+        let open = ReclaimOpen {
+            handle,
+            file,
+            flags,
+            proof,
+            cap,
+            caching: false,
+            redirected: weft_wire::meta::Redirected::No,
+        };
         match self.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await {
             MetaReply::Reclaimed { lost_opens, .. } => lost_opens.is_empty(),
             other => panic!("{other:?}"),

@@ -502,8 +502,15 @@ async fn adopt_to_cache<E: Env>(
     handle: HandleId,
 ) -> bool {
     let (file, proof) = (opened.attr.file, Some(opened.attr.proof));
-    let open =
-        ReclaimOpen { handle, file, flags: WRITE, proof, cap: None, caching: true, is_redirected: false };
+    let open = ReclaimOpen {
+        handle,
+        file,
+        flags: WRITE,
+        proof,
+        cap: None,
+        caching: true,
+        redirected: weft_wire::meta::Redirected::No,
+    };
     let request = MetaRequest::Adopt { open, parent: SessionId(rank).name() };
     match delegate.change(request).await {
         MetaReply::Opened(opened) => {
@@ -636,7 +643,7 @@ fn after_a_crash_clients_reclaim_locks_before_others_get_them() {
             proof: Some(opened.attr.proof),
             cap: opened.cap,
             caching: false,
-            is_redirected: false,
+            redirected: weft_wire::meta::Redirected::No,
         };
         let mut forged = reopen(&held);
         forged.handle = HandleId(99);
@@ -677,7 +684,7 @@ fn reclaim_locked(handle: HandleId, opened: &Opened) -> MetaRequest {
         proof: Some(opened.attr.proof),
         cap: opened.cap,
         caching: false,
-        is_redirected: false,
+        redirected: weft_wire::meta::Redirected::No,
     };
     let lock = ReclaimLock {
         file: opened.attr.file,
@@ -1046,7 +1053,7 @@ fn recorded_lengths_grow_with_writes_and_shrink_only_with_truncations() {
             proof,
             cap: None,
             caching: false,
-            is_redirected: false,
+            redirected: weft_wire::meta::Redirected::No,
         };
         let reply = b.ask(MetaRequest::Adopt { open, parent: SessionId(1).name() }).await;
         assert!(matches!(reply, MetaReply::Opened(_)), "{reply:?}");
@@ -1070,8 +1077,15 @@ fn ends_of_a_reclaimed_open_are_not_recorded() {
         // After the last possible action of a lost session.
         env.sleep(Nanos::from_s(7200)).await;
         let a = Peer::new(&service, 1, user(0));
-        let open =
-            ReclaimOpen { handle, file, flags: WRITE, proof, cap, caching: false, is_redirected: false };
+        let open = ReclaimOpen {
+            handle,
+            file,
+            flags: WRITE,
+            proof,
+            cap,
+            caching: false,
+            redirected: weft_wire::meta::Redirected::No,
+        };
         let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
         assert!(
             matches!(&reply, MetaReply::Reclaimed { lost_opens, .. } if lost_opens.is_empty()),
@@ -1100,8 +1114,15 @@ fn a_reclaimed_open_beside_other_writers_leaves_the_size_invalid() {
         done(b.ask(cut).await).expect("heard");
         let (writer, _) = b.open("f", WRITE).await.expect("exists");
         let a = Peer::new(&service, 1, user(0));
-        let open =
-            ReclaimOpen { handle, file, flags: WRITE, proof, cap, caching: false, is_redirected: false };
+        let open = ReclaimOpen {
+            handle,
+            file,
+            flags: WRITE,
+            proof,
+            cap,
+            caching: false,
+            redirected: weft_wire::meta::Redirected::No,
+        };
         let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
         assert!(
             matches!(&reply, MetaReply::Reclaimed { lost_opens, .. } if lost_opens.is_empty()),

@@ -434,6 +434,8 @@ pub struct ReplicaRow {
     pub mapping_len: u32,
     /// XXH3 hash of the mapping.
     pub mapping_hash: u64,
+    /// Time that it saves in each run by the model of its plan, in microseconds; 0 if unknown.
+    pub gain_us: u64,
     /// State.
     pub phase: Phase,
     /// Whether it owns the bytes that it maps for the clients that have the file open, known or not.

@@ -149,5 +149,17 @@ pub struct ReclaimOpen {
     /// Whether a kernel or an I/O delegate caches pages through this open.
     pub caching: bool,
     /// Whether requests of this open go to the file's replica.
-    pub is_redirected: bool,
+    pub redirected: Redirected,
+}
+
+/// Whether requests of an open file go to the file's replica.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub enum Redirected {
+    /// They go to the file.
+    #[default]
+    No,
+    /// Those that it maps go to the replica.
+    Yes,
+    /// There were none yet: the client waits for the reply to `BypassReplica`.
+    Undecided,
 }

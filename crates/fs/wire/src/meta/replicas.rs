@@ -21,6 +21,8 @@ pub struct ReplicaSpec {
     pub mapping_len: u32,
     /// XXH3 hash of the encoded mapping.
     pub mapping_hash: u64,
+    /// Time that it saves in each run by the model of its plan, in microseconds; 0 if unknown.
+    pub gain_us: u64,
 }
 
 /// Replica of a file, as the metadata service sees it.
@@ -45,6 +47,8 @@ pub struct ReplicaInfo {
     pub dirty: Vec<u8>,
     /// Epoch of the file.
     pub epoch: u64,
+    /// Number of times the file is open for writing or being truncated.
+    pub writers: u32,
     /// Whether clients whose sessions were lost may still use the file.
     pub has_lost_opens: bool,
 }

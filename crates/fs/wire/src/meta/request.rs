@@ -530,7 +530,8 @@ pub enum MetaRequest {
         /// File or data of a replica; for a fence, open for writing.
         handle: HandleId,
         /// Whether it is for a seal ([`DataRequest::Seal`](crate::data::DataRequest::Seal)) of all earlier capabilities.
-        /// Reserved for the owner and root; `EBUSY` while the file is moved.
+        /// Reserved for the owner, root and opens for writing; `EBUSY` while the file is moved or, for an open for
+        /// reading, open for writing.
         seals: bool,
     },
     /// Records that the file has all bytes of its replica durably (M). Reply: `Done`; `EAGAIN` if somebody else may have

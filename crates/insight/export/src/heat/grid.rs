@@ -30,7 +30,7 @@ impl Grid {
 pub struct HeatMap {
     files: BTreeSet<FileId>,
     level: Level,
-    view: View,
+    pub(super) view: View,
     pub(super) x: Axis,
     pub(super) y: Axis,
     /// Bytes read.
@@ -39,6 +39,8 @@ pub struct HeatMap {
     pub writes: Grid,
     /// Operations of all files seen so far at this level: the position of a record without a time.
     seen: u64,
+    /// Marked bytes by cell of the offset axis; empty without marks or without this axis.
+    pub(super) marks: Vec<f64>,
 }
 
 impl HeatMap {
@@ -84,7 +86,34 @@ impl HeatMap {
         };
         let grid = || Grid::new(x.cells, y.cells);
         let files = files.iter().map(|(file, _)| *file).collect();
-        Self { files, level, view, x, y, reads: grid(), writes: grid(), seen: 0 }
+        Self { files, level, view, x, y, reads: grid(), writes: grid(), seen: 0, marks: Vec::new() }
+    }
+
+    /// Whether the map is about this file.
+    pub fn has(&self, file: FileId) -> bool {
+        self.files.contains(&file)
+    }
+
+    /// Axis of offsets, if the view has one.
+    pub(super) fn offset_axis(&self) -> Option<&Axis> {
+        match self.view {
+            View::Time => Some(&self.y),
+            View::Ranks => Some(&self.x),
+            View::RankTime => None,
+        }
+    }
+
+    /// Marks the bytes from `begin` to `end` of a file beside the offset axis.
+    pub fn mark(&mut self, begin: u64, end: u64) {
+        let Some(axis) = self.offset_axis().copied() else { return };
+        let (begin, end) = (begin.max(axis.low), end.min(axis.high));
+        if begin >= end {
+            return;
+        }
+        self.marks.resize(axis.cells, 0.0);
+        for share in axis.shares(begin, end) {
+            self.marks[share.cell] += (end - begin) as f64 * share.part;
+        }
     }
 
     /// Adds a record if it belongs to a file of this map.

@@ -1,7 +1,7 @@
 //! Draws heat maps as SVG without scripts, fonts or external references, so that any viewer shows them. The same trace
 //! gives the same bytes.
 
-use super::axis::{Axis, Quantity};
+use super::axis::{Axis, Quantity, View};
 use super::grid::{Grid, HeatMap};
 use super::scale::{LEVELS, Scale};
 use std::fmt::Write;
@@ -18,10 +18,16 @@ const GAP: usize = 28;
 const CELL: usize = 3;
 /// Maximum height of a panel, pixels.
 const HEIGHT: usize = 240;
+/// Color of marks.
+const MARK_COLOR: &str = "#1a7f37";
 /// Color of secondary text.
 const GRAY: &str = "fill=\"#57606a\"";
 /// Maximum height of a row, pixels.
 const ROW_MAX: usize = 24;
+/// Thickness of the bar of marks beside a panel, pixels.
+const MARK: usize = 4;
+/// Least opacity of a cell with a mark, so that a few bytes are seen.
+const MARK_OPACITY_MIN: f64 = 0.25;
 
 /// The content of a picture.
 #[derive(Clone, Debug)]
@@ -148,6 +154,7 @@ fn panels(
             width - 1,
             height - 1
         );
+        marks(out, (left, top, width, height), row, map);
         let (name, ticks) = map.x.ticks(width / 70);
         for (place, tick) in ticks {
             let x = left + (place * width as f64).round() as usize;
@@ -164,6 +171,40 @@ fn panels(
     let turned = format!("text-anchor=\"middle\" transform=\"rotate(-90 20 {middle})\"");
     text(out, (20, middle), &turned, &name);
     top + height + 36
+}
+
+/// Draws the bar of marks beside the offset axis: the more bytes of a cell are marked, the darker.
+fn marks(
+    out: &mut String,
+    (left, top, width, height): (usize, usize, usize, usize),
+    row: usize,
+    map: &HeatMap,
+) {
+    let Some(axis) = map.offset_axis().filter(|_| !map.marks.is_empty()) else { return };
+    let is_upright = map.view == View::Time;
+    let cell_len = (axis.high - axis.low) as f64 / axis.cells as f64;
+    let opacity = |bytes: f64| match bytes {
+        0.0 => None,
+        // In steps, so that equal stretches become one rectangle.
+        bytes => Some(((bytes / cell_len).clamp(MARK_OPACITY_MIN, 1.0) * 20.0).round() as u32 * 5),
+    };
+    let levels: Vec<Option<u32>> = map.marks.iter().map(|bytes| opacity(*bytes)).collect();
+    let mut cell = 0;
+    for stretch in levels.chunk_by(|a, b| a == b) {
+        let (begin, len) = (cell, stretch.len());
+        cell += len;
+        let Some(percent) = stretch[0] else { continue };
+        let (x, y, width, height) = match is_upright {
+            true => (left + width + 1, top + height - (begin + len) * row, MARK, len * row),
+            false => (left + begin * CELL, top + height + 1, len * CELL, MARK),
+        };
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{MARK_COLOR}\" \
+             fill-opacity=\"{}\"/>",
+            f64::from(percent) / 100.0
+        );
+    }
 }
 
 /// Draws grid lines at the ticks, below the cells.

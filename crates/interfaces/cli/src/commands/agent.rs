@@ -5,7 +5,6 @@ mod device;
 mod idle;
 mod job;
 mod lock;
-mod migrate;
 mod pace;
 mod progress;
 mod queue;
@@ -13,9 +12,10 @@ mod replicas;
 mod retry;
 mod start;
 mod status;
+mod weft_command;
 mod worker;
 
-pub use job::{Job, JobId, Work};
+pub use job::{Job, JobId, WeftCommand, Work};
 pub use queue::Queue;
 pub use start::start_if_queued;
 pub use status::AgentStatus;
@@ -27,6 +27,7 @@ use clap::{Args, Subcommand};
 use control::Control;
 use lock::AgentLock;
 use start::Started;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_config::LogLevel;
@@ -47,7 +48,7 @@ Each job is a file below ~/.local/state/weft/agent/queue. It is removed when the
 or of the machine loses no job. An interrupted move is resumed, and an interrupted copy of a replica begins again.
 
 Without --rate, copies of replicas continue only while the disk of the file has no requests of other programs. Where the
-agent cannot see that (network file systems, tmpfs, overlay, btrfs) and for moves on Weft, it copies 32 MiB per second.
+agent cannot see that (network file systems, tmpfs, overlay, btrfs) and on Weft, it copies 32 MiB per second.
 
 A failed job is tried again after 10, 40, 160 and 640 seconds. After five attempts it is kept as failed. A job whose file
 is in use waits for the programs, which does not count as an attempt.
@@ -322,4 +323,12 @@ pub fn queue_jobs(jobs: &[Job]) -> Result<(), Failure> {
         outln!("{}: job {id} of the agent; `weft agent status` shows it", job.work.path());
     }
     start::start(&queue, true, None).map(drop)
+}
+
+/// Returns the absolute path of a file that a job names.
+///
+/// # Errors
+/// Without a working directory.
+pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::new(path.display(), error))
 }

@@ -2,7 +2,7 @@
 
 mod status;
 
-use super::agent::{self, Job, Work};
+use super::agent::{self, Job, WeftCommand, Work};
 use super::bytes;
 use super::layout_arguments::{self, LayoutArgs};
 use super::session::Weft;
@@ -265,11 +265,7 @@ impl Migrate {
     fn queue(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
         LayoutSource::read(&weft, self)?;
-        let absolute =
-            |path: &PathBuf| std::path::absolute(path).map_err(|error| Failure::new(path.display(), error));
-        let key = std::env::var_os("WEFT_KEY").filter(|key| !key.is_empty()).map(PathBuf::from);
-        let (cluster, key) = (absolute(&weft.cluster.file)?, key.as_ref().map(absolute).transpose()?);
-        let plan = self.plan.as_ref().map(absolute).transpose()?;
+        let plan = self.plan.as_deref().map(agent::absolute).transpose()?;
         let options = self.options(plan);
         let mut jobs = Vec::new();
         for path in &self.paths {
@@ -277,9 +273,8 @@ impl Migrate {
             if weft.stat(inside, true)?.kind == FileType::Directory && !self.recursive {
                 return Err(self.is_directory(&weft, inside));
             }
-            let (path, cluster, key) = (weft.shown(inside), cluster.clone(), key.clone());
-            let options = options.clone();
-            jobs.push(Job::new(Work::Migrate { path, cluster, key, options }, self.rate));
+            let command = WeftCommand::Migrate(options.clone());
+            jobs.push(Job::new(Work::on_weft(&weft.cluster, weft.shown(inside), command)?, self.rate));
         }
         agent::queue_jobs(&jobs)?;
         Ok(0)

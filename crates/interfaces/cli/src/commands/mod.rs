@@ -73,7 +73,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Setstripe(command) => command.run(file),
         Command::Getstripe(command) => command.run(file),
         Command::Migrate(command) => command.run(file),
-        Command::Replicate(command) => command.run(),
+        Command::Replicate(command) => command.run(file),
         Command::Agent(command) => command.run(),
         Command::Fsck(command) => command.run(file),
         Command::Meta(command) => command.run(file),

@@ -4,6 +4,7 @@ mod capacity;
 mod cluster;
 mod replicas;
 mod verify;
+mod verify_replicas;
 mod watch;
 
 use super::trace::{Input, bar, tick};
@@ -107,7 +108,7 @@ pub struct PlanArgs {
     /// Maximum number of components of a layout
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = parts)]
     parts: usize,
-    /// Try each alternative on the twin
+    /// Try each alternative on the twin, with --replicas those for each pattern of one file
     #[arg(long, conflicts_with = "directory")]
     verify: bool,
     /// Reads and writes of each rule's files to try, spread over the trace; 0 for all
@@ -184,6 +185,10 @@ impl PlanArgs {
         let bytes = traced.groups.iter().map(|group| group.extent_sum).fold(0, u64::saturating_add);
         let capacities: BTreeMap<String, u64> = self.capacity.iter().cloned().collect();
         let network = self.network.as_deref();
+        // A description of a cluster of the twin has no files.
+        let cluster = file.as_deref().and_then(|file| weft_config::Cluster::load(file).ok());
+        let cluster = cluster.or_else(|| weft_config::Cluster::from_env().ok());
+        let mount = cluster.map(|cluster| cluster.mount);
         let is_mounted =
             self.replicas.is_wanted() && file.is_none() && weft_config::Cluster::configured().is_none();
         let target = match is_mounted {
@@ -191,9 +196,7 @@ impl PlanArgs {
             false => Target::read(file, &self.profile, network, &capacities, bytes, Some(&files))?,
         };
         if self.replicas.is_wanted() && traced.requests > 0 {
-            let notes: Vec<String> = notes.iter().chain(&target.notes).cloned().collect();
-            let trace = input.file.display().to_string();
-            return self.plan_replicas(&trace, &surveyed, &target.figures, &notes, output.as_ref());
+            return self.plan_replicas(&input, &surveyed, (&target, mount.as_deref()), output.as_ref());
         }
         let options = Options {
             planner: self.planner,

@@ -8,24 +8,25 @@ mod weft_files;
 pub use catalog::{Catalog, Entry, Place, synchronize_all};
 pub use pace::RateLimit;
 
-use super::agent::{self, Job, Work};
+use super::agent::{self, Job, WeftCommand, Work};
 use super::bytes;
 use crate::failure::{FAILED, Failure};
 use crate::table::Table;
 use clap::{Args, Subcommand};
-use pace::Progress;
+use pace::{Pacing, Progress};
+use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use weft_client::replicas::{Difference, Phase, Replica, ReplicaInfo, Usage};
-use weft_core::ByteLen;
+use weft_client::replicas::{Difference, Phase, Purpose, Replica, ReplicaInfo, Usage};
 use weft_core::replicas::Mapping;
 use weft_core::units::human_bytes;
+use weft_core::{ByteLen, Nanos};
 use weft_env::real::{RealEnv, block_on};
-use weft_files::WeftFile;
+use weft_files::{WeftFile, WeftFiles};
 use weft_planner::replicas::{PlannedReplica, ReplicaFile};
 
 /// Exit code if a file is in use.
-const IN_USE: u8 = 3;
+pub const IN_USE: u8 = 3;
 
 const AFTER: &str = "\
 A replica has the bytes of a file in the order in which each process of a program requests them. Programs with as many
@@ -53,6 +54,7 @@ Examples:
   weft plan app.wtrace --replicas --output replicas.toml
   weft replicate apply replicas.toml
   weft replicate apply --background replicas.toml      copied by the agent, see `weft help agent`
+  weft replicate apply replicas.toml --to /scratch/field.2     the same pattern in a file of a later run
   weft run -- mpiexec -n 8 ./app /scratch/field
   weft replicate list
   weft replicate show /scratch/field
@@ -104,6 +106,15 @@ struct Apply {
     /// Leave the copies to the agent (see `weft help agent`)
     #[arg(long)]
     background: bool,
+    /// Only this file of the plan
+    #[arg(long, value_name = "FILE")]
+    only: Option<PathBuf>,
+    /// Make the plan's replica for this file instead, which another run of the program has created; repeatable
+    #[arg(long, value_name = "FILE")]
+    to: Vec<PathBuf>,
+    /// Print copied and total bytes, for the agent
+    #[arg(long, hide = true, conflicts_with = "background")]
+    report: bool,
 }
 
 /// Lists replicas.
@@ -143,6 +154,9 @@ struct Sync {
     /// Leave the copies to the agent (see `weft help agent`)
     #[arg(long, conflicts_with = "force")]
     background: bool,
+    /// Print copied and total bytes, for the agent
+    #[arg(long, hide = true, conflicts_with = "background")]
+    report: bool,
 }
 
 /// Removes replicas.
@@ -165,27 +179,36 @@ struct Verify {
 }
 
 impl Replicate {
-    /// Runs the command and returns the exit code.
-    pub fn run(self) -> Result<u8, Failure> {
+    /// Runs the command and returns the exit code. `cluster` is the cluster file that the caller named.
+    pub fn run(self, cluster: Option<PathBuf>) -> Result<u8, Failure> {
+        let weft = WeftFiles::new(cluster)?;
         match self.action {
-            Action::Apply(apply) => apply.run(),
-            Action::List(list) => list.run(),
-            Action::Show(show) => show.run(),
-            Action::Sync(sync) => sync.run(),
-            Action::Drop(drop) => drop.run(),
-            Action::Verify(verify) => verify.run(),
+            Action::Apply(apply) => apply.run(&weft),
+            Action::List(list) => list.run(&weft),
+            Action::Show(show) => show.run(&weft),
+            Action::Sync(sync) => sync.run(&weft),
+            Action::Drop(drop) => drop.run(&weft),
+            Action::Verify(verify) => verify.run(&weft),
         }
     }
 }
 
+/// Reads a plan of replicas.
+///
+/// # Errors
+/// Errors of the file system; a file that is no such plan.
+pub fn read_plan(path: &Path) -> Result<ReplicaFile, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::new(path.display(), error))?;
+    ReplicaFile::of_toml(&text).map_err(|error| {
+        Failure::misuse(path.display(), error)
+            .remedy("`weft plan TRACE --replicas --output FILE` writes such a file")
+    })
+}
+
 impl Apply {
-    fn run(&self) -> Result<u8, Failure> {
+    fn run(&self, weft: &WeftFiles) -> Result<u8, Failure> {
         let shown = self.plan.display();
-        let text = std::fs::read_to_string(&self.plan).map_err(|error| Failure::new(&shown, error))?;
-        let plan = ReplicaFile::of_toml(&text).map_err(|error| {
-            Failure::misuse(&shown, error)
-                .remedy("`weft plan TRACE --replicas --output FILE` writes such a file")
-        })?;
+        let plan = read_plan(&self.plan)?;
         if plan.replicas.is_empty() {
             outln!("{shown} has no replicas");
             return Ok(0);
@@ -194,12 +217,12 @@ impl Apply {
         let mut taken = 0;
         if self.budget.is_some() {
             taken += catalog.entries()?.iter().map(Entry::bytes).sum::<u64>();
-            taken += weft_files::list()?.iter().map(WeftFile::bytes).sum::<u64>();
+            taken += weft.list()?.iter().map(WeftFile::bytes).sum::<u64>();
         }
         let mut code = 0;
         let mut jobs = Vec::new();
-        for planned in &plan.replicas {
-            match self.create(planned, &catalog, &mut taken) {
+        for (planned, from) in self.wanted(&plan)? {
+            match self.create(weft, (&planned, &from), &catalog, &mut taken) {
                 Ok(job) => jobs.extend(job),
                 Err(failure) => {
                     errln!("{failure}");
@@ -213,18 +236,45 @@ impl Apply {
         Ok(code)
     }
 
-    /// Creates a replica and copies the file, or returns the job that copies it.
+    /// Returns the replicas to make, each with the file that the plan has it for.
+    fn wanted(&self, plan: &ReplicaFile) -> Result<Vec<(PlannedReplica, String)>, Failure> {
+        let is_wanted = |planned: &&PlannedReplica| {
+            self.only.as_deref().is_none_or(|only| Path::new(&planned.path) == only)
+        };
+        let wanted: Vec<&PlannedReplica> = plan.replicas.iter().filter(is_wanted).collect();
+        let shown = self.plan.display();
+        if let (Some(only), true) = (&self.only, wanted.is_empty()) {
+            return Err(Failure::misuse(shown, format!("it has no replica of {}", only.display())));
+        }
+        if self.to.is_empty() {
+            return Ok(wanted.iter().map(|planned| ((*planned).clone(), planned.path.clone())).collect());
+        }
+        let [planned] = wanted[..] else {
+            return Err(Failure::misuse(
+                shown,
+                format!("it has {} replicas, and --to needs one", wanted.len()),
+            )
+            .remedy("--only names the file whose replica is meant"));
+        };
+        let for_file = |path: &PathBuf| {
+            let path = path.to_string_lossy().into_owned();
+            (PlannedReplica { path, ..planned.clone() }, planned.path.clone())
+        };
+        Ok(self.to.iter().map(for_file).collect())
+    }
+
+    /// Creates a replica and copies the file, or returns the job that copies it. The plan has it for the file `from`.
     fn create(
         &self,
-        planned: &PlannedReplica,
+        weft: &WeftFiles,
+        (planned, from): (&PlannedReplica, &str),
         catalog: &Catalog,
         taken: &mut u64,
     ) -> Result<Option<Job>, Failure> {
         let path = &planned.path;
         let mapping = planned.mapping().map_err(|error| Failure::misuse(self.plan.display(), error))?;
-        if let Some(file) = WeftFile::of_path(path)? {
-            self.create_on_weft(planned, &file, &mapping, taken)?;
-            return Ok(None);
+        if let Some(file) = weft.at(path)? {
+            return self.create_on_weft((planned, from), &file, &mapping, taken);
         }
         let place = Place::beside(Path::new(path))?;
         let id = place.id();
@@ -292,24 +342,17 @@ impl Apply {
 
     fn create_on_weft(
         &self,
-        planned: &PlannedReplica,
+        (planned, from): (&PlannedReplica, &str),
         file: &WeftFile,
         mapping: &Mapping,
         taken: &mut u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Job>, Failure> {
         let bytes = mapping.replica_len();
-        if self.background {
-            return Err(Failure::misuse(
-                file.shown(),
-                "replicas of Weft's files are copied in the foreground",
-            )
-            .remedy("leave out --background; --rate limits the copy"));
-        }
         if file.has_valid_replica() {
             if !self.replace {
                 if file.mapping()? == *mapping {
                     outln!("{}: the replica is valid", file.shown());
-                    return Ok(());
+                    return Ok(None);
                 }
                 return Err(
                     Failure::new(file.shown(), "it has another replica").remedy("--replace removes it")
@@ -325,17 +368,27 @@ impl Apply {
                 human_bytes(mapping.bytes()),
                 planned.ranks
             );
-            return Ok(());
+            return Ok(None);
         }
+        *taken += bytes;
+        if self.background {
+            let command = WeftCommand::ReplicateApply {
+                plan: agent::absolute(&self.plan)?,
+                from: from.to_owned(),
+                replace: self.replace,
+            };
+            return Ok(Some(Job::new(file.work(command)?, self.rate)));
+        }
+        let pacing = Pacing { rate: self.rate, report: self.report };
         if file.has_valid_replica() {
-            file.synchronize(self.rate)?;
+            file.synchronize(pacing)?;
             file.remove(false)?;
         }
         let layout = planned.class_layout().map_err(|error| Failure::misuse(self.plan.display(), error))?;
-        file.create(mapping, planned.ranks, layout, self.rate)?;
-        *taken += bytes;
+        let gain = Nanos(((planned.now_s - planned.run_s).max(0.0) * 1e9) as u64);
+        file.create(mapping, Purpose { ranks: planned.ranks, gain }, layout, pacing)?;
         say_when_it_pays(planned);
-        Ok(())
+        Ok(None)
     }
 }
 
@@ -350,7 +403,7 @@ fn say_when_it_pays(planned: &PlannedReplica) {
 
 /// Copies a file to its replica, unless the replica is valid.
 fn fill(place: &Place, replica: Replica<RealEnv>, path: &str, rate: Option<ByteLen>) -> Result<(), Failure> {
-    let mut progress = Progress::new(path, replica.mapping().bytes(), rate);
+    let mut progress = Progress::new(path, replica.mapping().bytes(), Pacing { rate, report: false });
     let begin = std::time::Instant::now();
     let filled = block_on(Usage::fill(replica, place.origin()?, &mut progress)).map_err(Failure::said)?;
     progress.end();
@@ -373,7 +426,7 @@ fn fill(place: &Place, replica: Replica<RealEnv>, path: &str, rate: Option<ByteL
 }
 
 impl List {
-    fn run(&self) -> Result<u8, Failure> {
+    fn run(&self, weft: &WeftFiles) -> Result<u8, Failure> {
         let catalog = match self.directories.is_empty() {
             true => Catalog::of_user()?,
             false => Catalog::of(&self.directories),
@@ -381,7 +434,7 @@ impl List {
         let entries = catalog.entries()?;
         let (mut views, mut code) = (Vec::new(), 0);
         if self.directories.is_empty() {
-            match weft_files::list() {
+            match weft.list() {
                 Ok(files) => views.extend(files.iter().map(|file| file.view(self.json))),
                 // Replicas on mounted file systems need no servers.
                 Err(failure) => {
@@ -407,8 +460,8 @@ impl List {
 }
 
 impl Show {
-    fn run(&self) -> Result<u8, Failure> {
-        let view = match find(&self.file)? {
+    fn run(&self, weft: &WeftFiles) -> Result<u8, Failure> {
+        let view = match find(weft, &self.file)? {
             Either::Weft(file) => file.view(true),
             Either::Host(entry) => entry.view(),
         };
@@ -426,8 +479,8 @@ enum Either {
     Host(Box<Entry>),
 }
 
-fn find(file: &Path) -> Result<Either, Failure> {
-    match WeftFile::of_path(&file.to_string_lossy())? {
+fn find(weft: &WeftFiles, file: &Path) -> Result<Either, Failure> {
+    match weft.at(&file.to_string_lossy())? {
         Some(found) => {
             found.require_replica()?;
             Ok(Either::Weft(Box::new(found)))
@@ -438,6 +491,7 @@ fn find(file: &Path) -> Result<Either, Failure> {
 
 /// Runs `on_weft` or `work` on the replicas of these files, or of all, and returns the highest exit code.
 fn each(
+    weft: &WeftFiles,
     files: &[PathBuf],
     mut on_weft: impl FnMut(&WeftFile) -> Result<u8, Failure>,
     mut work: impl FnMut(&Entry) -> Result<u8, Failure>,
@@ -445,7 +499,7 @@ fn each(
     let mut code = 0;
     let entries = match files.is_empty() {
         true => {
-            let mut all: Vec<Result<Either, Failure>> = match weft_files::list() {
+            let mut all: Vec<Result<Either, Failure>> = match weft.list() {
                 Ok(files) => files.into_iter().map(|file| Ok(Either::Weft(Box::new(file)))).collect(),
                 // Replicas on mounted file systems need no servers.
                 Err(failure) => vec![Err(failure)],
@@ -454,7 +508,7 @@ fn each(
             all.extend(of_host.into_iter().map(|entry| Ok(Either::Host(Box::new(entry)))));
             all
         }
-        false => files.iter().map(|file| find(file)).collect::<Vec<_>>(),
+        false => files.iter().map(|file| find(weft, file)).collect::<Vec<_>>(),
     };
     if entries.is_empty() {
         outln!("no replicas");
@@ -473,16 +527,17 @@ fn each(
 }
 
 impl Sync {
-    fn run(&self) -> Result<u8, Failure> {
+    fn run(&self, weft: &WeftFiles) -> Result<u8, Failure> {
         if self.background {
-            return self.queue();
+            return self.queue(weft);
         }
-        let on_weft = |file: &WeftFile| file.bring_up_to_date(self.rate);
-        each(&self.files, on_weft, |entry| {
+        let pacing = Pacing { rate: self.rate, report: self.report };
+        let on_weft = |file: &WeftFile| file.bring_up_to_date(pacing);
+        each(weft, &self.files, on_weft, |entry| {
             let Some(place) = entry.original() else {
                 return Err(entry.without_original());
             };
-            let mut progress = Progress::new(&entry.path, entry.written_bytes(), self.rate);
+            let mut progress = Progress::new(&entry.path, entry.written_bytes(), pacing);
             let origin = place.origin()?;
             let done = block_on(Usage::synchronize(entry.open()?, origin, self.force, &mut progress));
             progress.end();
@@ -503,20 +558,26 @@ impl Sync {
 
 impl Sync {
     /// Queues a job for each replica that is not valid.
-    fn queue(&self) -> Result<u8, Failure> {
-        let mut jobs = Vec::new();
-        let on_weft = |file: &WeftFile| file.bring_up_to_date(self.rate);
-        let code = each(&self.files, on_weft, |entry| {
+    fn queue(&self, weft: &WeftFiles) -> Result<u8, Failure> {
+        let jobs = RefCell::new(Vec::new());
+        let on_weft = |file: &WeftFile| {
+            if file.needs_synchronization()? {
+                jobs.borrow_mut().push(Job::new(file.work(WeftCommand::ReplicateSync)?, self.rate));
+            }
+            Ok(0)
+        };
+        let code = each(weft, &self.files, on_weft, |entry| {
             let place = entry.original();
             let Some(file) = place.as_ref().and_then(Place::file) else {
                 return Err(entry.without_original());
             };
             if entry.state() != "valid" {
                 let path = bytes::text(file.as_os_str().as_bytes());
-                jobs.push(Job::new(Work::ReplicateSync { path }, self.rate));
+                jobs.borrow_mut().push(Job::new(Work::ReplicateSync { path }, self.rate));
             }
             Ok(0)
         })?;
+        let jobs = jobs.into_inner();
         if !jobs.is_empty() {
             agent::queue_jobs(&jobs)?;
         }
@@ -546,9 +607,9 @@ fn in_use(place: &Place, id: &str) -> Failure {
 }
 
 impl Drop {
-    fn run(&self) -> Result<u8, Failure> {
+    fn run(&self, weft: &WeftFiles) -> Result<u8, Failure> {
         let on_weft = |file: &WeftFile| file.remove(self.force);
-        each(&self.files, on_weft, |entry| {
+        each(weft, &self.files, on_weft, |entry| {
             let original = entry.original();
             if original.is_none() && entry.written && !self.force {
                 return Err(entry.without_original());
@@ -562,8 +623,8 @@ impl Drop {
 }
 
 impl Verify {
-    fn run(&self) -> Result<u8, Failure> {
-        each(&self.files, WeftFile::verify, |entry| {
+    fn run(&self, weft: &WeftFiles) -> Result<u8, Failure> {
+        each(weft, &self.files, WeftFile::verify, |entry| {
             let Some(place) = entry.original() else {
                 return Err(entry.without_original());
             };
@@ -571,7 +632,7 @@ impl Verify {
                 outln!("{}: not compared: the replica is {}", entry.path, entry.state());
                 return Ok(0);
             }
-            let mut progress = Progress::new(&entry.path, entry.bytes(), None);
+            let mut progress = Progress::new(&entry.path, entry.bytes(), Pacing::default());
             let compared = block_on(Usage::verify(entry.open()?, place.origin()?, &mut progress));
             progress.end();
             let Some(difference) = compared.map_err(Failure::said)? else {

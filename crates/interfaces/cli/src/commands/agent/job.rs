@@ -1,8 +1,10 @@
 //! A job of the agent, and its file in the queue.
 
 use crate::commands::bytes;
+use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use weft_config::Cluster;
 use weft_core::ByteLen;
 
 /// Version of the file format.
@@ -37,33 +39,74 @@ pub enum Work {
         /// Path of the file.
         path: String,
     },
-    /// Moves a file of Weft, or the files below a directory, to other layouts.
-    Migrate {
-        /// Path on Weft.
-        path: String,
-        /// Cluster file.
-        cluster: PathBuf,
-        /// Key file of the user, if `WEFT_KEY` named one.
-        key: Option<PathBuf>,
-        /// Options of `weft migrate`.
-        options: Vec<String>,
+    /// A command about files of Weft.
+    OnWeft(WeftWork),
+}
+
+/// Work on files of a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WeftWork {
+    /// Path on Weft.
+    pub path: String,
+    /// Cluster file.
+    pub cluster: PathBuf,
+    /// Key file of the user, if `WEFT_KEY` named one.
+    pub key: Option<PathBuf>,
+    /// What is done.
+    pub command: WeftCommand,
+}
+
+/// A command about files of Weft.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WeftCommand {
+    /// Moves a file, or the files below a directory, to other layouts. The text are options of `weft migrate`.
+    Migrate(Vec<String>),
+    /// Creates the replica that a plan has for the file.
+    ReplicateApply {
+        /// File of the plan.
+        plan: PathBuf,
+        /// File that the plan has the replica for.
+        from: String,
+        /// Whether another replica of the file is removed.
+        replace: bool,
     },
+    /// Copies written bytes to the file.
+    ReplicateSync,
 }
 
 impl Work {
+    /// Work on files of `cluster`, with the key of this process.
+    ///
+    /// # Errors
+    /// Without a working directory.
+    pub fn on_weft(cluster: &Cluster, path: String, command: WeftCommand) -> Result<Self, Failure> {
+        let key = std::env::var_os("WEFT_KEY").filter(|key| !key.is_empty()).map(PathBuf::from);
+        Ok(Self::OnWeft(WeftWork {
+            path,
+            cluster: super::absolute(&cluster.file)?,
+            key: key.as_deref().map(super::absolute).transpose()?,
+            command,
+        }))
+    }
+
     /// Name of the kind.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::ReplicateFill { .. } => "replicate-fill",
             Self::ReplicateSync { .. } => "replicate-sync",
-            Self::Migrate { .. } => "migrate",
+            Self::OnWeft(work) => match work.command {
+                WeftCommand::Migrate(_) => "migrate",
+                WeftCommand::ReplicateApply { .. } => "replicate-apply",
+                WeftCommand::ReplicateSync => "replicate-sync-weft",
+            },
         }
     }
 
     /// Path of the file or directory.
     pub fn path(&self) -> &str {
         match self {
-            Self::ReplicateFill { path } | Self::ReplicateSync { path } | Self::Migrate { path, .. } => path,
+            Self::ReplicateFill { path } | Self::ReplicateSync { path } => path,
+            Self::OnWeft(work) => &work.path,
         }
     }
 }
@@ -100,6 +143,9 @@ struct JobFile {
     cluster: Option<String>,
     key: Option<String>,
     options: Option<Vec<String>>,
+    plan: Option<String>,
+    from: Option<String>,
+    replace: Option<bool>,
 }
 
 /// The version of any file, read before the other keys, which may differ.
@@ -134,12 +180,18 @@ impl Job {
     /// Returns the text of the job's file.
     pub fn to_toml(&self) -> String {
         let text = |path: &PathBuf| bytes::text(path.as_os_str().as_encoded_bytes());
-        let (cluster, key, options) = match &self.work {
-            Work::Migrate { cluster, key, options, .. } => {
-                (Some(cluster), key.as_ref(), Some(options.clone()))
-            }
-            _ => (None, None, None),
+        let work = match &self.work {
+            Work::OnWeft(work) => Some(work),
+            Work::ReplicateFill { .. } | Work::ReplicateSync { .. } => None,
         };
+        let (mut options, mut plan, mut from, mut replace) = (None, None, None, None);
+        match work.map(|work| &work.command) {
+            Some(WeftCommand::Migrate(given)) => options = Some(given.clone()),
+            Some(WeftCommand::ReplicateApply { plan: file, from: planned, replace: replaces }) => {
+                (plan, from, replace) = (Some(text(file)), Some(planned.clone()), Some(*replaces));
+            }
+            Some(WeftCommand::ReplicateSync) | None => {}
+        }
         let file = JobFile {
             version: VERSION,
             kind: self.work.kind().to_owned(),
@@ -150,9 +202,12 @@ impl Job {
             rate_bytes_per_s: self.rate.map(|rate| rate.0.min(i64::MAX as u64)),
             retry_at_s: self.retry_at_s.map(|time| time.min(i64::MAX as u64)),
             last_error: self.last_error.clone(),
-            cluster: cluster.map(text),
-            key: key.map(text),
+            cluster: work.map(|work| text(&work.cluster)),
+            key: work.and_then(|work| work.key.as_ref()).map(text),
             options,
+            plan,
+            from,
+            replace,
         };
         toml::to_string(&file).expect("numbers, text and lists of text have a TOML form")
     }
@@ -168,33 +223,10 @@ impl Job {
             return Err(format!("it has version {version}, and this Weft reads version {VERSION}"));
         }
         let file: JobFile = toml::from_str(text).map_err(said)?;
-        let path = file.path;
-        if path.is_empty() {
+        if file.path.is_empty() {
             return Err("the path is empty".to_owned());
         }
-        let is_local = !matches!(file.kind.as_str(), "migrate");
-        if is_local && !bytes::local(&path).is_absolute() {
-            return Err(format!("the path {path} is not absolute"));
-        }
-        if is_local && (file.cluster.is_some() || file.key.is_some() || file.options.is_some()) {
-            return Err(format!("cluster, key and options are not for kind {}", file.kind));
-        }
-        let work = match file.kind.as_str() {
-            "replicate-fill" => Work::ReplicateFill { path },
-            "replicate-sync" => Work::ReplicateSync { path },
-            "migrate" => {
-                let (Some(cluster), Some(options)) = (file.cluster, file.options) else {
-                    return Err("kind migrate needs cluster and options".to_owned());
-                };
-                let (cluster, key) = (bytes::local(&cluster), file.key.map(|key| bytes::local(&key)));
-                if !cluster.is_absolute() || key.as_ref().is_some_and(|key| !key.is_absolute()) {
-                    return Err("the path of the cluster file or the key file is not absolute".to_owned());
-                }
-                crate::commands::migrate::check_queued(&options, &path)?;
-                Work::Migrate { path, cluster, key, options }
-            }
-            other => return Err(format!("unknown kind {other:?}")),
-        };
+        let work = file.work()?;
         if file.rate_bytes_per_s == Some(0) {
             return Err("the rate is 0".to_owned());
         }
@@ -212,14 +244,70 @@ impl Job {
     }
 }
 
+impl JobFile {
+    fn work(&self) -> Result<Work, String> {
+        let path = self.path.clone();
+        let applied = (&self.plan, &self.from, self.replace);
+        let command = match (self.kind.as_str(), &self.options, applied) {
+            ("replicate-fill" | "replicate-sync", None, (None, None, None)) => None,
+            ("migrate", Some(options), (None, None, None)) => {
+                crate::commands::migrate::check_queued(options, &path)?;
+                Some(WeftCommand::Migrate(options.clone()))
+            }
+            ("replicate-apply", None, (Some(plan), Some(from), Some(replace))) => {
+                let (plan, from) = (absolute("plan", plan)?, from.clone());
+                Some(WeftCommand::ReplicateApply { plan, from, replace })
+            }
+            ("replicate-sync-weft", None, (None, None, None)) => Some(WeftCommand::ReplicateSync),
+            (
+                "replicate-fill" | "replicate-sync" | "migrate" | "replicate-apply" | "replicate-sync-weft",
+                ..,
+            ) => {
+                return Err(format!("a key is missing, or is not for kind {}", self.kind));
+            }
+            (other, ..) => return Err(format!("unknown kind {other:?}")),
+        };
+        match (command, &self.cluster) {
+            (Some(command), Some(cluster)) => {
+                let key = self.key.as_ref().map(|key| absolute("key file", key)).transpose()?;
+                Ok(Work::OnWeft(WeftWork { path, cluster: absolute("cluster file", cluster)?, key, command }))
+            }
+            (None, None) if self.key.is_none() => {
+                absolute("file", &path)?;
+                Ok(match self.kind.as_str() {
+                    "replicate-fill" => Work::ReplicateFill { path },
+                    _ => Work::ReplicateSync { path },
+                })
+            }
+            _ => Err(format!("cluster and key are missing, or are not for kind {}", self.kind)),
+        }
+    }
+}
+
+/// Reads an escaped path, which must be absolute.
+fn absolute(what: &str, path: &str) -> Result<PathBuf, String> {
+    let local = bytes::local(path);
+    if local.is_absolute() {
+        Ok(local)
+    } else {
+        Err(format!("the path {path} of the {what} is not absolute"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn migrate(options: &[&str]) -> Job {
-        let options = options.iter().map(|option| (*option).to_owned()).collect();
+    fn on_weft(command: WeftCommand) -> Job {
         let (path, key) = ("/weft/caf\\xe9".to_owned(), Some("/home/me/key".into()));
-        Job::new(Work::Migrate { path, cluster: "/etc/weft/cluster.toml".into(), key, options }, None)
+        Job::new(
+            Work::OnWeft(WeftWork { path, cluster: "/etc/weft/cluster.toml".into(), key, command }),
+            None,
+        )
+    }
+
+    fn migrate(options: &[&str]) -> Job {
+        on_weft(WeftCommand::Migrate(options.iter().map(|option| (*option).to_owned()).collect()))
     }
 
     #[test]
@@ -234,6 +322,12 @@ mod tests {
             failed,
             Job::new(Work::ReplicateSync { path }, None),
             migrate(&["--recursive", "--class=ssd", "--part=ssd=1024@4096"][..2]),
+            on_weft(WeftCommand::ReplicateApply {
+                plan: "/home/me/a b.toml".into(),
+                from: "/weft/other".to_owned(),
+                replace: true,
+            }),
+            on_weft(WeftCommand::ReplicateSync),
         ] {
             assert_eq!(Job::of_toml(&job.to_toml()), Ok(job.clone()), "{}", job.to_toml());
         }
@@ -268,6 +362,12 @@ mod tests {
         refused(whole.replace("attempts = 0", ""), "attempts");
         refused(format!("{whole}rate_bytes_per_s = 0\n"), "rate");
         refused(format!("{whole}options = []\n"), "not for kind");
+        refused(format!("{whole}plan = \"/p\"\n"), "not for kind");
+        refused(format!("{whole}cluster = \"/c\"\n"), "not for kind");
+        let (plan, from) = ("/p".into(), "/weft/f".to_owned());
+        let applied = on_weft(WeftCommand::ReplicateApply { plan, from, replace: false }).to_toml();
+        refused(applied.replace("\"/p\"", "\"p\""), "not absolute");
+        refused(applied.replace("replace = false", ""), "missing");
         refused(moved.replace("--class=ssd", "--forget"), "--forget");
         refused(moved.replace("--class=ssd", "--status"), "--status");
         refused(moved.replace("--class=ssd", "--cluster=/x"), "--cluster");

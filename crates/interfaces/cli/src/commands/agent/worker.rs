@@ -3,7 +3,6 @@
 use super::control::{Control, JobControl};
 use super::job::{ATTEMPTS_MAX, Job, JobId, Work};
 use super::lock::AgentLock;
-use super::migrate::Move;
 use super::progress::Reporter;
 use super::queue::{Listing, Queue};
 use super::replicas::{self, Copy};
@@ -155,10 +154,7 @@ impl Worker<'_> {
             Work::ReplicateSync { path } => {
                 replicas::run(path, Copy::Synchronize, rate, control, &mut reporter)
             }
-            Work::Migrate { path, cluster, key, options } => {
-                let job = Move { path, cluster, key: key.as_deref(), options };
-                job.run(rate, self.signals, &control, &mut reporter)
-            }
+            Work::OnWeft(work) => work.run(rate, self.signals, &control, &mut reporter),
         }
     }
 }

@@ -78,6 +78,17 @@ impl Target {
         Ok(Self { figures, twin: Some(spec), notes: Vec::new() })
     }
 
+    /// The cluster on which alternatives are tried.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn twin(&self) -> Result<&ClusterSpec, Failure> {
+        self.twin.as_ref().ok_or_else(|| {
+            Failure::misuse("--verify", "a file of figures is not a cluster")
+                .remedy("plan for a cluster of the twin or a cluster file")
+        })
+    }
+
     /// A file system on one disk, for replicas of files outside of Weft. `profile` is the disk's profile.
     pub fn disk(profile: Option<&str>, bytes: u64) -> Result<Self, Failure> {
         let profile = profile.unwrap_or("hdd-7200");

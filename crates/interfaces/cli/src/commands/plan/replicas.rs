@@ -1,7 +1,9 @@
 //! `weft plan --replicas`: which access patterns a replica would serve faster.
 
+use super::cluster::Target;
 use super::{PlanArgs, Surveyed, layout};
 use crate::atomic_file::AtomicFile;
+use crate::commands::trace::Input;
 use crate::failure::Failure;
 use crate::table::Table;
 use clap::Args;
@@ -19,7 +21,7 @@ use weft_planner::{ClassPlacement, Figures, TraceSummary};
 #[derive(Args)]
 pub struct Replicas {
     /// Show which access patterns a replica would serve faster, instead of layouts
-    #[arg(long, conflicts_with_all = ["directory", "planner", "verify"])]
+    #[arg(long, conflicts_with_all = ["directory", "planner"])]
     replicas: bool,
     /// Space that all replicas may take
     #[arg(long, value_name = "SIZE", requires = "replicas", value_parser = budget)]
@@ -45,16 +47,16 @@ impl Replicas {
 }
 
 impl PlanArgs {
-    /// Prints what to do with each pattern.
+    /// Prints what to do with each pattern. `mount` is the prefix of paths of Weft.
     pub(super) fn plan_replicas(
         &self,
-        trace: &str,
+        input: &Input,
         surveyed: &Surveyed,
-        figures: &Figures,
-        notes: &[String],
+        (target, mount): (&Target, Option<&Path>),
         output: Option<&AtomicFile>,
     ) -> Result<u8, Failure> {
-        let traced = &surveyed.traced;
+        let trace = &input.file.display().to_string();
+        let (traced, figures) = (&surveyed.traced, &target.figures);
         let failed = |why: String| Failure::new(trace, why);
         let options = Options { planner: Planner::Def, alternatives: false, ..Options::default() };
         let planned =
@@ -69,7 +71,7 @@ impl PlanArgs {
         let plan = replicas::decide(traced, figures, &originals, &options)
             .map_err(|error| failed(error.to_string()))?;
         if let Some(output) = output {
-            let file = replica_file(trace, &plan, surveyed, figures).map_err(failed)?;
+            let file = replica_file(trace, &plan, surveyed, figures, mount).map_err(failed)?;
             output.write(file.to_toml().as_bytes())?;
             if output.is_stdout() {
                 return Ok(0);
@@ -77,7 +79,7 @@ impl PlanArgs {
         }
         if self.json {
             plan.decisions.iter().for_each(|decision| outln!("{}", as_json(decision, traced, figures)));
-            return Ok(0);
+            return self.verify_plan(input, &plan, surveyed, target);
         }
         outln!(
             "{} requests of {} ranks at {}; policy {}; files in stripes of 64 KiB over all classes",
@@ -86,7 +88,7 @@ impl PlanArgs {
             traced.level,
             plan.policy
         );
-        notes.iter().for_each(|note| outln!("note: {note}"));
+        surveyed.notes.iter().chain(&target.notes).for_each(|note| outln!("note: {note}"));
         let is_shown = |decision: &&Decision| self.explain || decision.chosen != Kind::Leave;
         for decision in plan.decisions.iter().filter(is_shown) {
             outln!();
@@ -94,15 +96,36 @@ impl PlanArgs {
         }
         let left = plan.decisions.iter().filter(|decision| !is_shown(decision)).count();
         if left > 0 {
-            outln!("\n{left} groups of files are left as they are; --explain shows why");
+            let groups = if left == 1 {
+                "1 group of files is left as it is"
+            } else {
+                "groups of files are left as they are"
+            };
+            let count = if left == 1 { String::new() } else { format!("{left} ") };
+            outln!("\n{count}{groups}; --explain shows why");
         }
         outln!();
         show_sum(&plan);
         if let Some(output) = output {
             let path = output.path().display();
-            outln!("the plan is in {path}; `weft replicate apply {path}` makes the replicas");
+            if plan.decisions.iter().any(|decision| decision.chosen.is_replica()) {
+                outln!("the plan is in {path}; `weft replicate apply {path}` makes the replicas");
+            } else {
+                outln!("no replica is faster; the plan in {path} has none");
+            }
         }
-        Ok(0)
+        self.verify_plan(input, &plan, surveyed, target)
+    }
+
+    /// Tries the alternatives if `--verify` asks for that, and returns the exit code.
+    fn verify_plan(
+        &self,
+        input: &Input,
+        plan: &ReplicaPlan,
+        surveyed: &Surveyed,
+        target: &Target,
+    ) -> Result<u8, Failure> {
+        if self.verify { self.verify_replicas(input, plan, surveyed, target) } else { Ok(0) }
     }
 
     fn show_decision(&self, decision: &Decision, traced: &TraceSummary, figures: &Figures) {
@@ -172,16 +195,16 @@ fn replica_file(
     plan: &ReplicaPlan,
     surveyed: &Surveyed,
     figures: &Figures,
+    mount: Option<&Path>,
 ) -> Result<ReplicaFile, String> {
     let mut out = ReplicaFile::new(trace, plan.policy.name());
-    let mount = weft_config::Cluster::from_env().ok().map(|cluster| cluster.mount);
     for decision in plan.decisions.iter().filter(|decision| decision.chosen.is_replica()) {
         let Some(chosen) = decision.alternative(decision.chosen) else { continue };
         let files: BTreeSet<u32> = decision.arrangement.objects().iter().map(|object| object.file).collect();
         for file in files {
             let Some(path) = surveyed.names.get(&file) else { continue };
             // A mounted file system gives the replica its own layout, so that gaps between the objects gain nothing.
-            let is_of_weft = mount.as_ref().is_some_and(|mount| Path::new(path).starts_with(mount));
+            let is_of_weft = mount.is_some_and(|mount| Path::new(path).starts_with(mount));
             let starts = match chosen.kind {
                 Kind::ByServer if is_of_weft => decision.arrangement.starts_by_server().0,
                 _ => decision.arrangement.starts_in_sequence(),

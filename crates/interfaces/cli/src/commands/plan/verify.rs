@@ -20,7 +20,7 @@ use weft_trace::prepared::{self, Prepared, Timing, TraceWorkload};
 use weft_twin::ClusterSpec;
 
 /// Relative difference below which times count as equal.
-const EQUAL_WITHIN: f64 = 0.02;
+pub(super) const EQUAL_WITHIN: f64 = 0.02;
 /// Maximum number of concurrent twins. Each uses several hundred MiB.
 const TWINS_MAX: usize = 8;
 
@@ -48,23 +48,8 @@ type Job = (usize, usize);
 impl PlanArgs {
     /// Tries all alternatives and returns the exit code.
     pub(super) fn verify(&self, input: &Input, planned: &Planned, target: &Target) -> Result<u8, Failure> {
-        let Some(cluster) = &target.twin else {
-            return Err(Failure::misuse("--verify", "a file of figures is not a cluster")
-                .remedy("plan for a cluster of the twin or a cluster file"));
-        };
-        let options = prepared::Options {
-            level: self.level(),
-            only: self.only.clone(),
-            without: self.without.clone(),
-            ..prepared::Options::default()
-        };
-        let mut stream = input.open()?;
-        let progress = super::super::trace::bar();
-        let prepared = Prepared::new(&input.file, &mut *stream, &options, |stream| {
-            super::super::trace::tick(&progress, stream);
-        });
-        progress.finish_and_clear();
-        let prepared = prepared?;
+        let cluster = target.twin()?;
+        let prepared = self.prepare(input)?;
         let rules = self.ruled(planned, target, &prepared)?;
         let outcomes = self.tries(&rules, cluster, target, &prepared)?;
         let (mut wrong, mut checked, mut failed) = (0, 0, 0);
@@ -97,8 +82,25 @@ impl PlanArgs {
         Ok(u8::from(failed > 0))
     }
 
+    /// Prepares the trace for trials.
+    pub(super) fn prepare(&self, input: &Input) -> Result<Prepared, Failure> {
+        let options = prepared::Options {
+            level: self.level(),
+            only: self.only.clone(),
+            without: self.without.clone(),
+            ..prepared::Options::default()
+        };
+        let mut stream = input.open()?;
+        let progress = super::super::trace::bar();
+        let prepared = Prepared::new(&input.file, &mut *stream, &options, |stream| {
+            super::super::trace::tick(&progress, stream);
+        });
+        progress.finish_and_clear();
+        Ok(prepared?)
+    }
+
     /// Returns the number of reads and writes of a rule to try.
-    fn requests_max(&self) -> u64 {
+    pub(super) fn requests_max(&self) -> u64 {
         if self.verify_requests == 0 { u64::MAX } else { self.verify_requests }
     }
 
@@ -198,7 +200,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Returns a bar over the requests of all trials, hidden without a terminal.
-fn bar(requests: u64, trials: usize) -> ProgressBar {
+pub(super) fn bar(requests: u64, trials: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

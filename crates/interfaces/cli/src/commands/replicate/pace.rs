@@ -32,19 +32,29 @@ impl RateLimit {
     }
 }
 
+/// How fast a command copies, and how it shows that.
+#[derive(Clone, Copy, Default)]
+pub struct Pacing {
+    /// Maximum number of bytes per second.
+    pub rate: Option<ByteLen>,
+    /// Whether it prints copied and total bytes after each window, for the agent, in place of a bar.
+    pub report: bool,
+}
+
 /// A progress bar, and a limit in bytes per second.
 pub struct Progress {
     bar: ProgressBar,
     limit: Option<RateLimit>,
+    report: bool,
 }
 
 impl Progress {
     /// Begins a copy of `total` bytes of the file `path`.
-    pub fn new(path: &str, total: u64, rate: Option<ByteLen>) -> Self {
-        let bar = crate::commands::cp::bar(false);
+    pub fn new(path: &str, total: u64, pacing: Pacing) -> Self {
+        let bar = crate::commands::cp::bar(pacing.report);
         bar.set_length(total);
         bar.set_message(path.to_owned());
-        Self { bar, limit: rate.map(RateLimit::new) }
+        Self { bar, limit: pacing.rate.map(RateLimit::new), report: pacing.report }
     }
 
     /// Removes the bar.
@@ -56,6 +66,9 @@ impl Progress {
 impl Pace for Progress {
     async fn copied(&mut self, bytes: u64) -> Result<()> {
         self.bar.inc(bytes);
+        if self.report {
+            outln!("{} {}", self.bar.position(), self.bar.length().unwrap_or(0));
+        }
         if let Some(limit) = &mut self.limit {
             std::thread::sleep(limit.pause_after(bytes));
         }

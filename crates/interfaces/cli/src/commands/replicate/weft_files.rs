@@ -1,18 +1,22 @@
 //! Replicas of Weft's own files.
 
-use super::pace::Progress;
+use super::pace::{Pacing, Progress};
 use super::show::View;
 use super::{IN_USE, report};
+use crate::commands::agent::{WeftCommand, Work};
 use crate::commands::bytes;
 use crate::commands::session::{Weft, why};
 use crate::failure::Failure;
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use weft_client::replicas::Purpose;
 use weft_client::{Error, InodePath};
 use weft_config::Cluster;
+use weft_core::ClassLayout;
 use weft_core::replicas::{DirtyRegions, Mapping, Phase};
 use weft_core::units::human_bytes;
-use weft_core::{ByteLen, ClassLayout};
 use weft_env::real::block_on;
 use weft_wire::meta::{LayoutSpec, ReplicaInfo};
 
@@ -24,13 +28,54 @@ pub struct WeftFile {
     info: Option<ReplicaInfo>,
 }
 
-/// Returns the user's files with replicas, or for root all; none without a cluster.
-pub fn list() -> Result<Vec<WeftFile>, Failure> {
-    let Ok(cluster) = Cluster::from_env() else { return Ok(Vec::new()) };
-    let weft = Rc::new(Weft::reach(cluster)?);
-    let found = block_on(weft.client.replicas())
-        .map_err(|error| Failure::new("the replicas of Weft", why(&error)))?;
-    Ok(found.into_iter().map(|info| WeftFile::of_info(&weft, info)).collect())
+/// Files of the cluster that applies, to which this connects when it is needed.
+pub struct WeftFiles {
+    /// `None` without a cluster.
+    cluster: Option<Cluster>,
+    weft: OnceCell<Rc<Weft>>,
+}
+
+impl WeftFiles {
+    /// Files of the cluster in `file`, or of the one that is configured, if any.
+    ///
+    /// # Errors
+    /// The named file is no cluster file.
+    pub fn new(file: Option<PathBuf>) -> Result<Self, Failure> {
+        let cluster = match file {
+            Some(file) => Some(Cluster::load(&file)?),
+            None => Cluster::from_env().ok(),
+        };
+        Ok(Self { cluster, weft: OnceCell::new() })
+    }
+
+    fn weft(&self, cluster: &Cluster) -> Result<Rc<Weft>, Failure> {
+        if let Some(weft) = self.weft.get() {
+            return Ok(Rc::clone(weft));
+        }
+        let weft = Rc::new(Weft::reach(cluster.clone())?);
+        Ok(Rc::clone(self.weft.get_or_init(|| weft)))
+    }
+
+    /// Returns the user's files with replicas, or for root all; none without a cluster.
+    pub fn list(&self) -> Result<Vec<WeftFile>, Failure> {
+        let Some(cluster) = &self.cluster else { return Ok(Vec::new()) };
+        let weft = self.weft(cluster)?;
+        let found = block_on(weft.client.replicas())
+            .map_err(|error| Failure::new("the replicas of Weft", why(&error)))?;
+        Ok(found.into_iter().map(|info| WeftFile::of_info(&weft, info)).collect())
+    }
+
+    /// Returns the file at `path`; `None` if that is not a path of Weft.
+    pub fn at(&self, path: &str) -> Result<Option<WeftFile>, Failure> {
+        let Some(cluster) = self.cluster.as_ref().filter(|of| Path::new(path).starts_with(&of.mount)) else {
+            return Ok(None);
+        };
+        let weft = self.weft(cluster)?;
+        let Some(inside) = weft.strip(path).map(str::to_owned) else { return Ok(None) };
+        let info = weft.at(&inside, true, |place| block_on(weft.client.replica(place)))?;
+        let shown = weft.shown(&inside);
+        Ok(Some(WeftFile { weft, inside, shown, info }))
+    }
 }
 
 impl WeftFile {
@@ -38,19 +83,6 @@ impl WeftFile {
         let inside = bytes::text(&info.path);
         let shown = weft.shown(&inside);
         Self { weft: Rc::clone(weft), inside, shown, info: Some(info) }
-    }
-
-    /// Returns the file at `path`; `None` if that is not a path of Weft.
-    pub fn of_path(path: &str) -> Result<Option<Self>, Failure> {
-        let Ok(cluster) = Cluster::from_env() else { return Ok(None) };
-        if !std::path::Path::new(path).starts_with(&cluster.mount) {
-            return Ok(None);
-        }
-        let weft = Rc::new(Weft::reach(cluster)?);
-        let Some(inside) = weft.strip(path).map(str::to_owned) else { return Ok(None) };
-        let info = weft.at(&inside, true, |place| block_on(weft.client.replica(place)))?;
-        let shown = weft.shown(&inside);
-        Ok(Some(Self { weft, inside, shown, info }))
     }
 
     /// Path with the mount's prefix.
@@ -121,15 +153,20 @@ impl WeftFile {
     pub fn create(
         &self,
         mapping: &Mapping,
-        ranks: u32,
+        purpose: Purpose,
         layout: Option<ClassLayout>,
-        rate: Option<ByteLen>,
+        pacing: Pacing,
     ) -> Result<(), Failure> {
-        let mut progress = Progress::new(&self.shown, mapping.bytes(), rate);
+        let mut progress = Progress::new(&self.shown, mapping.bytes(), pacing);
         let begin = std::time::Instant::now();
         let layout = LayoutSpec { by_class: layout, ..LayoutSpec::default() };
-        let copied =
-            block_on(self.weft.client.create_replica(&self.place(), mapping, ranks, &layout, &mut progress));
+        let copied = block_on(self.weft.client.create_replica(
+            &self.place(),
+            mapping,
+            purpose,
+            &layout,
+            &mut progress,
+        ));
         progress.end();
         let copied = copied.map_err(|error| self.failure(&error))?;
         outln!(
@@ -142,8 +179,8 @@ impl WeftFile {
     }
 
     /// Copies bytes that only the replica has to the file.
-    pub fn synchronize(&self, rate: Option<ByteLen>) -> Result<(), Failure> {
-        let mut progress = Progress::new(&self.shown, self.written_bytes(), rate);
+    pub fn synchronize(&self, pacing: Pacing) -> Result<(), Failure> {
+        let mut progress = Progress::new(&self.shown, self.written_bytes(), pacing);
         let copied = block_on(self.weft.client.synchronize_replica(&self.place(), &mut progress));
         progress.end();
         if let Some(copied) = copied.map_err(|error| self.failure(&error))?.filter(|copied| *copied > 0) {
@@ -152,17 +189,35 @@ impl WeftFile {
         Ok(())
     }
 
-    /// Copies bytes that only the replica has to the file, or says why the replica is not used.
-    pub fn bring_up_to_date(&self, rate: Option<ByteLen>) -> Result<u8, Failure> {
+    /// Whether the replica has bytes that the file does not have. Otherwise says that it is valid.
+    ///
+    /// # Errors
+    /// The replica is not used.
+    pub fn needs_synchronization(&self) -> Result<bool, Failure> {
         match self.require_replica()?.phase {
-            Phase::Valid if self.written_bytes() > 0 => self.synchronize(rate)?,
-            Phase::Valid => outln!("{}: the replica is valid", self.shown),
+            Phase::Valid if self.written_bytes() > 0 => Ok(true),
+            Phase::Valid => {
+                outln!("{}: the replica is valid", self.shown);
+                Ok(false)
+            }
             Phase::Copying | Phase::Outdated => {
-                return Err(Failure::new(&self.shown, format!("its replica is {}", self.state()))
-                    .remedy("`weft replicate apply` with its plan makes it again"));
+                Err(Failure::new(&self.shown, format!("its replica is {}", self.state()))
+                    .remedy("`weft replicate apply` with its plan makes it again"))
             }
         }
+    }
+
+    /// Copies bytes that only the replica has to the file, or says why the replica is not used.
+    pub fn bring_up_to_date(&self, pacing: Pacing) -> Result<u8, Failure> {
+        if self.needs_synchronization()? {
+            self.synchronize(pacing)?;
+        }
         Ok(0)
+    }
+
+    /// Work of the agent on this file.
+    pub fn work(&self, command: WeftCommand) -> Result<Work, Failure> {
+        Work::on_weft(&self.weft.cluster, self.shown.clone(), command)
     }
 
     /// Removes the replica.
@@ -177,7 +232,7 @@ impl WeftFile {
     /// Compares file and replica.
     pub fn verify(&self) -> Result<u8, Failure> {
         self.require_replica()?;
-        let mut progress = Progress::new(&self.shown, self.bytes(), None);
+        let mut progress = Progress::new(&self.shown, self.bytes(), Pacing::default());
         let compared = block_on(self.weft.client.verify_replica(&self.place(), &mut progress));
         progress.end();
         match compared.map_err(|error| self.failure(&error))? {

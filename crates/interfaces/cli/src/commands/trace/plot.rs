@@ -2,9 +2,10 @@
 
 use super::{Input, bar, tick};
 use crate::atomic_file::AtomicFile;
+use crate::commands::replicate;
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weft_core::units::human_bytes;
 use weft_export::heat::{FileHeat, HeatMap, Picture, Survey, View, svg};
 use weft_trace::{FileId, Level, Names, Record, RecordStream, Source};
@@ -32,6 +33,9 @@ pub struct Plot {
     /// Interface to use [default: posix if any bytes were moved there]
     #[arg(long, value_enum)]
     level: Option<LevelArg>,
+    /// Mark what the replicas of this plan contain, as a green bar along the offsets
+    #[arg(long, value_name = "PLAN")]
+    replicas: Option<PathBuf>,
     /// Heading [default: the program, or the trace's name]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
@@ -108,13 +112,51 @@ impl Plot {
         let mut maps = HeatMap::of(&survey, level, &groups, view, cells);
         let mut stream = self.input.open()?;
         pass(&mut *stream, |record| maps.iter_mut().for_each(|map| map.add(record)))?;
+        let mut notes = notes(&survey, level, &shown, all.len(), &*stream);
+        if let Some(plan) = &self.replicas {
+            notes.push(self.mark(plan, &shown, &mut maps, stream.names())?);
+        }
         let picture = Picture {
             title: self.heading(&*stream),
-            notes: notes(&survey, level, &shown, all.len(), &*stream),
+            notes,
             files: groups.iter().map(|files| name(files, stream.names())).zip(maps).collect(),
         };
         output.write(svg(&picture).as_bytes())?;
         Ok(0)
+    }
+
+    /// Marks the replicas of a plan, and returns what the marks mean.
+    fn mark(
+        &self,
+        plan: &Path,
+        shown: &[(FileId, FileHeat)],
+        maps: &mut [HeatMap],
+        names: &Names,
+    ) -> Result<String, Failure> {
+        if matches!(self.view, ViewArg::RankTime) {
+            return Err(Failure::misuse("--replicas", "a plot of ranks over time has no offsets to mark")
+                .remedy("--view time or --view ranks"));
+        }
+        let mut marked = 0;
+        for planned in replicate::read_plan(plan)?.replicas {
+            let files = shown.iter().map(|(file, _)| *file);
+            let Some(file) = files.into_iter().find(|file| names.file_name(*file) == Some(&planned.path))
+            else {
+                continue;
+            };
+            let mapping = planned.mapping().map_err(|error| Failure::misuse(plan.display(), error))?;
+            for piece in mapping.pieces() {
+                maps.iter_mut()
+                    .filter(|map| map.has(file))
+                    .for_each(|map| map.mark(piece.start, piece.start + piece.len));
+            }
+            marked += mapping.bytes();
+        }
+        let name = plan.file_name().unwrap_or_default().to_string_lossy();
+        Ok(match marked {
+            0 => format!("{name} has no replicas of the files shown"),
+            bytes => format!("green bar: {} that {name} replicates", human_bytes(bytes)),
+        })
     }
 
     fn heading(&self, stream: &dyn RecordStream) -> String {
