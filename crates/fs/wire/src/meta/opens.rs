@@ -158,7 +158,7 @@ pub enum Redirected {
     /// They go to the file.
     #[default]
     No,
-    /// Those that it maps go to the replica.
+    /// Requests for mapped bytes go to the replica.
     Yes,
     /// There were none yet: the client waits for the reply to `BypassReplica`.
     Undecided,

@@ -166,8 +166,38 @@ const COMPRESSED: Options = Options {
     ..AS_DECIDED
 };
 
+/// Replicas, other features as the seed decides.
+const REPLICATED: Options = Options {
+    replicas: ON,
+    cache: None,
+    parts: None,
+    stops: None,
+    pairs: None,
+    holes: None,
+    integrity: None,
+    compression: None,
+    damage: None,
+    disks: None,
+    ..AS_DECIDED
+};
+
 /// Seeds with their options and the bugs found.
-const FOUND_SINCE: [(u64, Options, &str); 18] = [
+const FOUND_SINCE: [(u64, Options, &str); 21] = [
+    (
+        519_343,
+        REPLICATED,
+        "a synchronization forgot that a region was dirty, though a program that had the file open before had written to it",
+    ),
+    (
+        506_308,
+        REPLICATED,
+        "a truncation of a file with a replica interrupted an append of another program between two of its exchanges",
+    ),
+    (
+        500_960,
+        REPLICATED,
+        "a connection that was lost while a client asked not to use an unreadable replica lost the open file",
+    ),
     (
         6_002_134,
         AS_DECIDED,

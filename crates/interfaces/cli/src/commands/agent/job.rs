@@ -52,7 +52,7 @@ pub struct WeftWork {
     pub cluster: PathBuf,
     /// Key file of the user, if `WEFT_KEY` named one.
     pub key: Option<PathBuf>,
-    /// What is done.
+    /// The command.
     pub command: WeftCommand,
 }
 

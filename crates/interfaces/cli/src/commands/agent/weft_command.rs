@@ -57,7 +57,7 @@ impl WeftWork {
         command
     }
 
-    /// What the command says when it ends with `code`, and prints `errors`.
+    /// Outcome of a command that has ended with `code` and printed `errors`.
     fn outcome(&self, code: Option<i32>, errors: &str, is_asked: bool) -> Option<Outcome> {
         let is_move = matches!(self.command, WeftCommand::Migrate(_));
         match code {
