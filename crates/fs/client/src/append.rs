@@ -40,7 +40,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use weft_core::FileOffset;
 use weft_env::Env;
 use weft_wire::data::DataRequest;
-use weft_wire::meta::{HandleId, LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest};
+use weft_wire::meta::{
+    FenceKind, HandleId, LockKind, LockOwner, LockRange, LockSpace, MetaReply, MetaRequest,
+};
 use weft_wire::{Capability, Errno};
 
 /// Attempts of one append whose grant ends before it has written anything.
@@ -181,7 +183,7 @@ impl<E: Env> OpenFile<E> {
         }
     }
 
-    /// Runs `work` while nobody appends. It must reject the requests of earlier holders of the lock, which are not fenced
+    /// Runs `work` while nobody appends. `work` must reject the requests of earlier holders of the lock, which are not fenced
     /// here.
     pub(crate) async fn without_appends<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let owner = LockOwner::Handle(self.state.session.core.new_handle());
@@ -191,7 +193,7 @@ impl<E: Env> OpenFile<E> {
         }
         let result = work.await;
         // If this message is lost, the metadata server takes the lock back by itself.
-        let _ = self.release_append_grant(owner, false).await;
+        let _ = self.release_append_grant(owner, result.is_err()).await;
         result
     }
 
@@ -234,7 +236,7 @@ impl<E: Env> OpenFile<E> {
 
     /// Has the data servers reject all earlier capabilities for writing, and returns one that passes.
     pub(crate) async fn fence_all(&self) -> Result<Capability> {
-        self.reject_earlier(false).await.map(|(cap, _)| cap)
+        self.reject_earlier(FenceKind::Writes).await.map(|(cap, _)| cap)
     }
 
     /// Has the data servers reject all earlier capabilities, also for reading, and returns the seal.
@@ -242,15 +244,29 @@ impl<E: Env> OpenFile<E> {
     /// # Errors
     /// `EPERM` when the caller neither owns the file nor is root; `EBUSY` while the file is moved.
     pub(crate) async fn seal(&self) -> Result<u64> {
-        self.reject_earlier(true).await.map(|(_, seal_s)| seal_s)
+        self.reject_earlier(FenceKind::All).await.map(|(_, seal_s)| seal_s)
+    }
+
+    /// Like [`seal`](Self::seal), and nobody else can use the file until [`release_seal`](Self::release_seal).
+    pub(crate) async fn seal_until_released(&self) -> Result<()> {
+        self.reject_earlier(FenceKind::AllUntilReleased).await.map(drop)
+    }
+
+    /// Lets others use the file again.
+    ///
+    /// # Errors
+    /// `ESTALE` if they could use it before.
+    pub(crate) async fn release_seal(&self) -> Result<()> {
+        let request = MetaRequest::ReleaseSeal { handle: self.handle() };
+        self.state.session.call(Effect::Repeatable, request).await.map(drop)
     }
 
     /// Puts a fence, or a seal, and returns it with a capability that passes.
-    async fn reject_earlier(&self, seals: bool) -> Result<(Capability, u64)> {
+    async fn reject_earlier(&self, kind: FenceKind) -> Result<(Capability, u64)> {
         let state = &self.state;
         let mut backoff = Backoff::default();
         loop {
-            let request = MetaRequest::FenceFile { handle: self.handle(), seals };
+            let request = MetaRequest::FenceFile { handle: self.handle(), kind };
             let (cap, fence_s) = match state.session.call(Effect::Repeatable, request).await {
                 Ok(MetaReply::LockedFenced { cap, fence_s }) => (cap, fence_s),
                 Ok(_) => return Err(Error::unexpected_reply()),
@@ -262,9 +278,11 @@ impl<E: Env> OpenFile<E> {
                 }
                 Err(error) => return Err(state.explained(error)),
             };
-            let put = match seals {
-                false => state.put_fence(cap, fence_s).await,
-                true => state.put_seal(cap, fence_s).await.map(|()| cap),
+            let put = match kind {
+                FenceKind::Writes => state.put_fence(cap, fence_s).await,
+                FenceKind::All | FenceKind::AllUntilReleased => {
+                    state.put_seal(cap, fence_s).await.map(|()| cap)
+                }
             };
             match put {
                 // The file has moved meanwhile, and its new datafiles need a fence of their own.

@@ -274,6 +274,7 @@ impl<E: Env> Core<E> {
     /// Reclaims all opens and locks of this session.
     async fn reclaim(&self, connection: &mut Connection<E>) -> io::Result<()> {
         let _reclaim = self.begin_reclaim();
+        self.note_reclaim();
         let (opens, locks) = self.registry.snapshot();
         for (identity, opens) in &opens {
             for opens in opens.chunks(RECLAIMED_PER_REQUEST_MAX) {

@@ -43,6 +43,8 @@ pub(crate) struct Core<E: Env> {
     handles: AtomicU64,
     /// See [`Core::restarts`].
     restarts: AtomicU64,
+    /// See [`Core::reclaims`].
+    reclaims: AtomicU64,
     /// Time at which the newest answered metadata request was sent, in nanoseconds of the monotonic clock.
     pub(crate) answered_at_ns: AtomicU64,
     /// Set in a forked child: everything here belongs to the parent.
@@ -74,6 +76,7 @@ impl<E: Env> Core<E> {
             cluster_id: OnceLock::new(),
             handles: AtomicU64::new(0),
             restarts: AtomicU64::new(0),
+            reclaims: AtomicU64::new(0),
             answered_at_ns: AtomicU64::new(0),
             abandoned: AtomicBool::new(false),
             session_id: SessionId(u128::from_le_bytes(session)),
@@ -108,6 +111,16 @@ impl<E: Env> Core<E> {
     /// greeting of each. While it stays the same, no server known to this client has lost bytes.
     pub(crate) fn restarts(&self) -> u64 {
         self.restarts.load(Relaxed)
+    }
+
+    /// Returns the number of times that opens and locks were reclaimed, because their session may have been lost.
+    pub(crate) fn reclaims(&self) -> u64 {
+        self.reclaims.load(SeqCst)
+    }
+
+    /// Counts a reclaim, before it begins.
+    pub(crate) fn note_reclaim(&self) {
+        self.reclaims.fetch_add(1, SeqCst);
     }
 
     /// Counts a greeting with another incarnation than before.

@@ -149,7 +149,7 @@ fn reclaim_open() -> ReclaimOpen {
         proof: Some(PROOF),
         cap: Some(cap()),
         caching: true,
-        redirected: Redirected::Undecided,
+        redirected: Redirected::Yes(FileId(78)),
     }
 }
 
@@ -308,7 +308,8 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::OpenReplica { handle, data_handle: HandleId(6) },
         MetaRequest::BypassReplica { handle },
         MetaRequest::MarkReplica { handle, first: 3, count: 300 },
-        MetaRequest::FenceFile { handle, seals: true },
+        MetaRequest::FenceFile { handle, kind: FenceKind::All },
+        MetaRequest::ReleaseSeal { handle },
         MetaRequest::SynchronizedReplica { handle, epoch: 300, sealed_s: 280 },
         MetaRequest::DropReplica { at: at("a"), force: true },
         MetaRequest::Replica { at: at("a") },

@@ -29,20 +29,16 @@ static AT_END: unsafe extern "C" fn() = at_end;
 
 unsafe extern "C" fn at_end() {
     crate::trace::streams::at_end();
-    close_left_open();
+    close_replicated();
 }
 
-/// Closes what the program has left open: files with replicas, because the last user of a replica synchronizes it, and
-/// files that it may have written. A session that ends with such files may still have requests on their way, for all that
-/// the servers know.
-fn close_left_open() {
-    let matters = |open: &Arc<Open>| {
-        open.has_replica() || (!open.is_directory() && open.flags() & libc::O_ACCMODE != libc::O_RDONLY)
-    };
-    let open: Vec<i32> = table::all(0, u32::MAX)
-        .into_iter()
-        .filter(|fd| table::get(*fd).is_some_and(|open| matters(&open)))
-        .collect();
+/// Closes the files with replicas that the program has left open, because the last user of a replica synchronizes it.
+fn close_replicated() {
+    if crate::config::ready().is_none_or(|config| config.replicas.is_empty()) {
+        return;
+    }
+    let replicated = |fd: &i32| table::get(*fd).is_some_and(|open| open.has_replica());
+    let open: Vec<i32> = table::all(0, u32::MAX).into_iter().filter(replicated).collect();
     if open.is_empty() {
         return;
     }

@@ -192,7 +192,8 @@ impl<E: Env> OpenFile<E> {
             cap: RwLock::new(cap),
             lost: AtomicBool::new(false),
             caching: AtomicBool::new(may_cache),
-            redirected: Mutex::new(if is_replica_used { Redirected::Yes } else { Redirected::No }),
+            // Until the replica is open, or not used.
+            redirected: Mutex::new(if is_replica_used { Redirected::Undecided } else { Redirected::No }),
         });
         core.registry.opened(&record);
         let with_leases = core.options.transport != Transport::Socket;
@@ -223,7 +224,7 @@ impl<E: Env> OpenFile<E> {
             this.await_recall().await?;
         }
         if is_replica_used {
-            match Box::pin(this.open_replica()).await {
+            match Box::pin(this.open_replica(true)).await {
                 Ok(replica) => drop(this.state.replica.set(Box::new(replica))),
                 Err(error) => this.bypass_replica(error).await?,
             }

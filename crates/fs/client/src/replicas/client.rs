@@ -190,6 +190,7 @@ impl<E: Env> Client<E> {
         let env = self.env();
         let until = env.now().saturating_add(CLOSE_WAIT);
         loop {
+            // Also readers that were lost before there was a replica.
             let sealed_s = self.end_lost_opens(file, None).await?;
             let request = MetaRequest::CopyReplica { handle: file.handle(), sealed_s };
             match self.session.done_at(&file.place(), Effect::Once, request).await {
@@ -202,12 +203,8 @@ impl<E: Env> Client<E> {
     }
 
     /// Has the data servers reject delayed requests of programs that ended without closing the file. Returns the seal; 0 if
-    /// there are no such programs, or if the caller may not end them.
+    /// the caller may not end them, or not now.
     async fn end_lost_opens(&self, file: &OpenFile<E>, data: Option<&OpenFile<E>>) -> Result<u64> {
-        let info = self.session.replica(&file.place()).await?;
-        if !info.is_some_and(|info| info.has_lost_opens) {
-            return Ok(0);
-        }
         let sealed = match data {
             None => file.seal().await,
             // An append consists of several exchanges, and would end half done.
@@ -247,7 +244,11 @@ impl<E: Env> Client<E> {
 
     async fn synchronize_open(&self, file: &OpenFile<E>, pace: &mut impl Pace) -> Result<Option<u64>> {
         let Some(replica) = file.state.replica() else { return Ok(None) };
-        let sealed_s = self.end_lost_opens(file, Some(replica.data())).await?;
+        let Some(info) = self.session.replica(&file.place()).await? else { return Ok(None) };
+        let sealed_s = match info.has_lost_opens && info.writers == 1 {
+            true => self.end_lost_opens(file, Some(replica.data())).await?,
+            false => 0,
+        };
         // Before anything is asked: a truncation that this does not see fences this capability.
         let grant = AppendGrant::without_lock(file.state.cap().await?);
         let Some(info) = self.session.replica(&file.place()).await? else { return Ok(None) };
@@ -292,7 +293,7 @@ impl<E: Env> Client<E> {
         if info.phase != Phase::Valid {
             return Ok(None);
         }
-        let replica = file.open_replica().await?;
+        let replica = file.open_replica(false).await?;
         let dirty = DirtyRegions::from_bitmap(info.spec.len.0, &info.dirty);
         let size = file.size().await?;
         let sides = (&Original { file: &file, grant: None }, &Data(replica.data()));
@@ -322,7 +323,7 @@ impl<E: Env> Client<E> {
     /// `ENOENT` without a valid replica; `EPERM` as for [`Client::verify_replica`]; `EIO` if it is damaged.
     pub async fn replica_mapping(&self, at: &InodePath) -> Result<Mapping> {
         let file = self.open(at, OpenFlags::READ, 0, &LayoutSpec::default()).await?;
-        Ok(file.open_replica().await?.into_mapping())
+        Ok(file.open_replica(false).await?.into_mapping())
     }
 
     /// Returns the replicas of the caller's files or, for root, of all files.

@@ -3,7 +3,7 @@
 //! | operation | order | reason |
 //! | --- | --- | --- |
 //! | write | mark regions, write the data, extend the file | a crash never leaves newer bytes without a mark; bytes behind the end are zeros until they count |
-//! | truncate, with the append lock | mark, clear, fence the file, seal the data, cut the file, seal again, clear again | a synchronization may still be copying to the file; a write that began before the cut is cleared by the last step, any other extends the file |
+//! | truncate, with the append lock | seal the data, mark, clear, fence the file, cut it, release the seal | nobody else reads or writes the data meanwhile; a synchronization may still be copying to the file |
 //! | append | fence file and data | see `append` |
 //! | synchronize | sync the data, copy, sync the file, clear the marks | neither side may lose what the other one has got from it |
 
@@ -31,9 +31,26 @@ pub(crate) struct Redirection<E: Env> {
     data: OpenFile<E>,
     mapping: Mapping,
     /// Regions that this open file has marked.
-    marked: Mutex<DirtyRegions>,
+    marked: Mutex<Marked>,
     /// Size that the file has at least.
     known_end: Mutex<KnownEnd>,
+}
+
+/// Regions that are marked, since the session was last reclaimed: while it was lost, others may have synchronized them.
+struct Marked {
+    regions: DirtyRegions,
+    reclaims: u64,
+}
+
+impl Marked {
+    /// The regions, as far as they are certain after `reclaims` reclaims.
+    fn since(&mut self, reclaims: u64) -> &mut DirtyRegions {
+        if self.reclaims != reclaims {
+            self.regions.clear();
+            self.reclaims = reclaims;
+        }
+        &mut self.regions
+    }
 }
 
 /// Size that a file has at least, as long as the capability for the data of its replica stays the same. A truncation seals
@@ -48,7 +65,7 @@ struct KnownEnd {
 impl<E: Env> Redirection<E> {
     fn new(data: OpenFile<E>, mapping: Mapping, len: ByteLen) -> Self {
         let known_end = KnownEnd { size: FileOffset::ZERO, expires_s: 0 };
-        let marked = Mutex::new(DirtyRegions::new(len.0));
+        let marked = Mutex::new(Marked { regions: DirtyRegions::new(len.0), reclaims: 0 });
         Self { data, mapping, marked, known_end: Mutex::new(known_end) }
     }
 
@@ -93,13 +110,17 @@ fn piece(part: &Part, offset: FileOffset) -> impl Iterator<Item = Piece> {
 }
 
 impl<E: Env> OpenFile<E> {
-    /// Opens the data of the file's replica with the rights of this open, and reads the mapping.
+    /// Opens the data of the file's replica with the rights of this open, and reads the mapping. `is_used` says whether this
+    /// open uses it; otherwise it is only compared.
     ///
     /// # Errors
     /// `ENOENT` without a valid replica; `EIO` if its mapping is damaged.
-    pub(crate) async fn open_replica(&self) -> Result<Redirection<E>> {
-        let (info, data) = self.open_replica_data().await?;
+    pub(crate) async fn open_replica(&self, is_used: bool) -> Result<Redirection<E>> {
+        let (info, data) = self.open_replica_data(is_used).await?;
         let mapping = self.read_mapping(&info, &data).await?;
+        if is_used {
+            *self.state.record.redirected.lock() = Redirected::Yes(data.state.record.file);
+        }
         Ok(Redirection::new(data, mapping, info.spec.len))
     }
 
@@ -108,8 +129,6 @@ impl<E: Env> OpenFile<E> {
     /// # Errors
     /// The `error` of the open, or why the replica is needed.
     pub(crate) async fn bypass_replica(&self, error: Error) -> Result<()> {
-        // If the connection is lost meanwhile, the client does not know what the server has decided.
-        *self.state.record.redirected.lock() = Redirected::Undecided;
         let request = MetaRequest::BypassReplica { handle: self.handle() };
         match self.state.session.call(Effect::Once, request).await {
             Ok(MetaReply::Done) => {
@@ -124,7 +143,7 @@ impl<E: Env> OpenFile<E> {
         }
     }
 
-    async fn open_replica_data(&self) -> Result<(ReplicaInfo, Self)> {
+    async fn open_replica_data(&self, is_used: bool) -> Result<(ReplicaInfo, Self)> {
         let state = &self.state;
         let core = &state.session.core;
         let data_handle = core.new_handle();
@@ -134,6 +153,9 @@ impl<E: Env> OpenFile<E> {
         let MetaReply::ReplicaOpened { info, opened } = reply.map_err(|error| state.explained(error))? else {
             return Err(Error::unexpected_reply());
         };
+        if is_used && !info.is_used {
+            return Err(Error::misuse(Errno::ESTALE, "the file's replica is not used any more"));
+        }
         // The mapping is read in any case.
         let flags =
             OpenFlags { read: true, write: self.flags().write || self.flags().truncate, ..OpenFlags::READ };
@@ -271,23 +293,28 @@ impl<E: Env> OpenFile<E> {
 
     /// Marks the regions of a range of the replica, durably.
     async fn mark_replica(&self, replica: &Redirection<E>, at: u64, len: u64) -> Result<()> {
+        let state = &self.state;
+        let reclaims = state.session.core.reclaims();
         let regions: Range<u64> = {
-            let marked = replica.marked.lock();
+            let mut marked = replica.marked.lock();
+            let marked = marked.since(reclaims);
             let regions = marked.regions(at, len);
             if regions.clone().all(|number| marked.contains(number)) {
                 return Ok(());
             }
             regions
         };
-        let state = &self.state;
         let (first, count) = (regions.start as u32, (regions.end - regions.start) as u32);
         let request = MetaRequest::MarkReplica { handle: self.handle(), first, count };
         let reply = state.session.call(Effect::Repeatable, request).await;
         if !matches!(reply.map_err(|error| state.explained(error))?, MetaReply::Done) {
             return Err(Error::unexpected_reply());
         }
-        let mut marked = replica.marked.lock();
-        regions.for_each(|number| marked.insert(number));
+        if state.session.core.reclaims() == reclaims {
+            let mut marked = replica.marked.lock();
+            let marked = marked.since(reclaims);
+            regions.for_each(|number| marked.insert(number));
+        }
         Ok(())
     }
 
@@ -388,21 +415,16 @@ impl<E: Env> OpenFile<E> {
         Ok(())
     }
 
-    /// Writes zeros where mapped bytes lie at or after `size`.
-    async fn clear_replica(&self, replica: &Redirection<E>, size: ByteLen) -> Result<()> {
+    /// Writes zeros where mapped bytes lie at or after `size`, through this open of the data.
+    async fn clear_replica(&self, replica: &Redirection<E>, data: &Self, size: ByteLen) -> Result<()> {
         if mutants::is_seeded(Mutant::ReplicaAfterCut) {
             return Ok(());
         }
         for (at, len) in runs_after(&replica.mapping, size) {
-            self.punch_data(replica, at, len).await?;
+            self.mark_replica(replica, at, len).await?;
+            data.punch(Extent::new(at, len)).await?;
         }
         Ok(())
-    }
-
-    /// Writes zeros to a range of the replica.
-    async fn punch_data(&self, replica: &Redirection<E>, at: u64, len: u64) -> Result<()> {
-        self.mark_replica(replica, at, len).await?;
-        replica.data.punch(Extent::new(at, len)).await
     }
 
     /// Truncates or extends the file and its replica; at the open, without asking the metadata server again.
@@ -412,29 +434,41 @@ impl<E: Env> OpenFile<E> {
         size: ByteLen,
         at_open: bool,
     ) -> Result<()> {
+        // An open of its own, so that other threads of this process do not pass the seal.
+        let (_, data) = self.open_replica_data(true).await?;
         // An append consists of several exchanges.
-        self.without_appends(async {
-            self.clear_replica(replica, size).await?;
-            self.fence_all().await?;
-            // Sizes that clients know end with their capabilities. Without this seal, they would stay if this client dies
-            // between the cut and the next seal.
-            replica.data.seal().await?;
-            if at_open {
-                self.truncate_at_open().await?;
-            } else {
-                self.truncate_original(size).await?;
+        let cut = self.without_appends(async {
+            data.seal_until_released().await?;
+            let cut = async {
+                self.clear_replica(replica, &data, size).await?;
+                self.fence_all().await?;
+                match at_open {
+                    true => self.truncate_at_open().await,
+                    false => self.truncate_original(size).await,
+                }
+            };
+            let cut = cut.await;
+            match data.release_seal().await {
+                Ok(()) => cut,
+                // Others may have written, and learned the size before the cut.
+                Err(error) if error.errno() == Errno::ESTALE.0 => {
+                    data.seal().await?;
+                    self.clear_replica(replica, &data, size).await?;
+                    cut
+                }
+                Err(error) => cut.and(Err(error)),
             }
-            replica.data.seal().await?;
-            self.clear_replica(replica, size).await
-        })
-        .await
+        });
+        let cut = cut.await;
+        cut.and(data.close().await)
     }
 
     /// Punches the mapped bytes of `extent` in the replica.
     pub(crate) async fn punch_redirected(&self, replica: &Redirection<E>, extent: Extent) -> Result<()> {
         for part in replica.mapping.split(extent) {
             if let Some(at) = part.replica {
-                self.punch_data(replica, at, part.file.len.0).await?;
+                self.mark_replica(replica, at, part.file.len.0).await?;
+                replica.data.punch(Extent::new(at, part.file.len.0)).await?;
             }
         }
         Ok(())

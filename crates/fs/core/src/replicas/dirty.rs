@@ -25,6 +25,11 @@ impl DirtyRegions {
         Self { region_len, words: vec![0; words] }
     }
 
+    /// Removes all regions.
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+    }
+
     /// Returns the set with this [`bitmap`](Self::bitmap), for a replica of `len` bytes. Numbers after its end are ignored.
     pub fn from_bitmap(len: u64, bitmap: &[u8]) -> Self {
         let mut this = Self::new(len);

@@ -182,6 +182,32 @@ impl Moves {
         self.inner.lock().seals.retain(|sealed, seal| *sealed != data || seal.by != Some(session));
     }
 
+    /// Seals `data` for a while, without a move. Others get no capability that passes until the session releases it. Returns
+    /// the end of the capabilities that pass.
+    pub(super) fn hold(
+        &self,
+        data: FileId,
+        session: BoundSession,
+        now: Timestamp,
+        fence: impl Fn(FileId) -> u64,
+    ) -> u64 {
+        let mut inner = self.inner.lock();
+        let seal_s = fence(data);
+        let seal = Seal { seal_s, last_s: seal_s, until: after(now, SEAL_TIME_MAX), by: Some(session) };
+        inner.seals.insert(data, seal);
+        seal_s
+    }
+
+    /// Ends a [`hold`](Self::hold). Returns whether it was in force until now.
+    pub(super) fn release(&self, data: FileId, session: BoundSession, now: Timestamp) -> bool {
+        let mut inner = self.inner.lock();
+        let held = inner.seals.get(&data).filter(|seal| seal.by == Some(session)).map(|seal| seal.until);
+        if held.is_some() {
+            inner.seals.remove(&data);
+        }
+        held.is_some_and(|until| now < until)
+    }
+
     /// Keeps the seal after the switch until all older reads of the database have ended.
     fn switched(&self, data: FileId, now: Timestamp) {
         if let Some(seal) = self.inner.lock().seals.get_mut(&data) {

@@ -131,7 +131,7 @@ pub(super) fn file_type(kind: NodeKind) -> FileType {
     }
 }
 
-fn seconds(time: Timestamp) -> u64 {
+pub(super) fn seconds(time: Timestamp) -> u64 {
     u64::try_from(time.parts().0).unwrap_or(0)
 }
 

@@ -424,7 +424,7 @@ impl Op<'_> {
         let mut urgency;
         let mut known = true;
         let changes = flags.write || truncations;
-        let mut is_replica_used = open.redirected == Redirected::Yes;
+        let mut is_replica_used = matches!(open.redirected, Redirected::Yes(_));
         match origin {
             OpenOrigin::Reclaimed => urgency = self.resume_use(t, *file, open.redirected, changes)?,
             OpenOrigin::New | OpenOrigin::Adopted(_) => {
@@ -513,7 +513,7 @@ impl Op<'_> {
         let Some(ended) = ended else { return Ok(None) };
         let file = ended.open.file;
         let until = self.core.granted_until(self.now);
-        if reported.is_none() {
+        if reported.is_none() && self.core.opens.lock().is_replicated(file) {
             self.core.unknown_holders.lock().add(file, self.now, until, false);
         }
         if reported.is_none() && ended.open.changes() {

@@ -28,7 +28,7 @@
 //! `docs/design/replicas.md` gives the reasons.
 
 use super::fault::{Fault, Outcome};
-use super::op::{Core, Op};
+use super::op::{Core, Op, seconds};
 use super::open::{OpenOrigin, Urgency};
 use super::opens::OpenEntry;
 use super::permit::owns;
@@ -44,12 +44,16 @@ use weft_store::metadata::{
     Inode, Node, PERMISSION_BITS, ReplicaRow, Scan, Snapshot, Table, Transaction, file_key,
 };
 use weft_wire::meta::{
-    HandleId, InodePath, LayoutSpec, MetaReply, Opened, REPLICAS_MAX, Redirected, ReplicaInfo, ReplicaSpec,
+    FenceKind, HandleId, InodePath, LayoutSpec, MetaReply, Opened, REPLICAS_MAX, Redirected, ReplicaInfo,
+    ReplicaSpec,
 };
 use weft_wire::{BoundSession, Errno, Rights};
 
 /// Approximate maximum size of a reply with replicas.
 const REPLY_LEN_MAX: usize = 512 << 10;
+/// Longest time in seconds that barriers of a file may be ahead of ordinary capabilities. Each one postpones the capabilities
+/// after it by a second. After a restart of the service, capabilities must pass them again; see `FENCES_APART_S`.
+const FENCES_AHEAD_MAX_S: u64 = 6;
 /// Longest encoded mapping.
 const MAPPING_LEN_MAX: u32 = 1 << 30;
 
@@ -230,10 +234,11 @@ impl Op<'_> {
         redirected: Redirected,
         changes: bool,
     ) -> Outcome<Urgency> {
+        let is_redirected = matches!(redirected, Redirected::Yes(_));
         let Some(mut row) = self.valid_replica(t, file)? else {
-            return if redirected == Redirected::Yes { Err(Errno::ESTALE.into()) } else { Ok(Urgency::Lazy) };
+            return if is_redirected { Err(Errno::ESTALE.into()) } else { Ok(Urgency::Lazy) };
         };
-        let agreed = if row.used { Redirected::Yes } else { Redirected::No };
+        let agreed = if row.used { Redirected::Yes(row.data) } else { Redirected::No };
         if ![agreed, Redirected::Undecided].contains(&redirected) {
             return Err(Errno::ESTALE.into());
         }
@@ -498,35 +503,65 @@ impl Op<'_> {
         Ok(MetaReply::Done)
     }
 
-    /// Time of a fence, or of a seal if `seals`, and a capability that passes it.
-    pub(super) fn fence_file(&self, s: &dyn Snapshot, handle: HandleId, seals: bool) -> Outcome<MetaReply> {
+    /// Time of a barrier, and a capability that passes it.
+    pub(super) fn fence_file(
+        &self,
+        s: &dyn Snapshot,
+        handle: HandleId,
+        kind: FenceKind,
+    ) -> Outcome<MetaReply> {
         let (open, inode) = self.open_file(s, handle)?;
-        if seals {
-            if !open.changes() {
-                self.require_owner(&inode)?;
-                // An append consists of several exchanges, and would end half done.
-                if self.core.opens.lock().is_busy(open.file) {
-                    return Err(Fault::new(Errno::EBUSY, "other programs have the file open for writing"));
-                }
+        if !open.changes() {
+            if kind != FenceKind::All {
+                return Err(Errno::EBADF.into());
             }
-            if self.core.moves.is_moving(open.file) {
-                return Err(Fault::new(Errno::EBUSY, "the file gets another layout"));
+            self.require_owner(&inode)?;
+            // An append consists of several exchanges, and would end half done.
+            if self.core.opens.lock().is_busy(open.file) {
+                return Err(Fault::new(Errno::EBUSY, "other programs have the file open for writing"));
             }
-        } else if !open.changes() {
-            return Err(Errno::EBADF.into());
+        }
+        if kind != FenceKind::Writes && self.core.moves.is_moving(open.file) {
+            return Err(Fault::new(Errno::EBUSY, "the file gets another layout"));
         }
         let data = inode.data(open.file);
-        let fence_s = self.core.data_fence(data, self.now);
+        let usual_s = seconds(self.now) + self.core.capability_life_s;
+        if self.core.data_fence_of(data, self.now) > usual_s + FENCES_AHEAD_MAX_S {
+            return Err(Fault::new(Errno::EAGAIN, "the file had too many fences within the last seconds"));
+        }
+        if kind == FenceKind::AllUntilReleased {
+            let fence = |data| self.core.data_fence(data, self.now);
+            let fence_s = self.core.moves.hold(data, self.session, self.now, fence);
+            let rights = self.capability(&inode, data, &open).rights.and(Rights::MOVE);
+            return Ok(MetaReply::LockedFenced { cap: self.grant_until(data, rights, fence_s), fence_s });
+        }
+        let fence_s = {
+            // No session is lost between the two.
+            let (mut writers, mut holders) =
+                (self.core.unknown_writers.lock(), self.core.unknown_holders.lock());
+            let fence_s = self.core.data_fence(data, self.now);
+            if kind == FenceKind::All {
+                writers.expect_seal(open.file, fence_s);
+                holders.expect_seal(open.file, fence_s);
+            }
+            fence_s
+        };
         let mut cap = self.capability(&inode, data, &open);
-        if seals {
-            self.core.unknown_writers.lock().expect_seal(open.file, fence_s);
-            self.core.unknown_holders.lock().expect_seal(open.file, fence_s);
+        if kind == FenceKind::All {
             cap = self.grant(data, cap.rights.and(Rights::MOVE));
         }
         if cap.expires_s < fence_s {
             return Err(Fault::new(Errno::EAGAIN, "the file is about to get its new layout"));
         }
         Ok(MetaReply::LockedFenced { cap, fence_s })
+    }
+
+    pub(super) fn release_seal(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
+        let (open, inode) = self.open_file(s, handle)?;
+        match self.core.moves.release(inode.data(open.file), self.session, self.now) {
+            true => Ok(MetaReply::Done),
+            false => Err(Errno::ESTALE.into()),
+        }
     }
 
     pub(super) fn synchronized_replica(

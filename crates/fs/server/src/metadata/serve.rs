@@ -336,7 +336,8 @@ impl<E: Env> Service<E> {
             R::MarkReplica { handle, first, count } => {
                 self.change(call, |t, op| op.mark_replica(t, handle, (first, count))).await
             }
-            R::FenceFile { handle, seals } => self.read(call, |s, op| op.fence_file(s, handle, seals)),
+            R::FenceFile { handle, kind } => self.read(call, |s, op| op.fence_file(s, handle, kind)),
+            R::ReleaseSeal { handle } => self.read(call, |s, op| op.release_seal(s, handle)),
             R::SynchronizedReplica { handle, epoch, sealed_s } => {
                 self.change(call, |t, op| op.synchronized_replica(t, handle, epoch, sealed_s)).await
             }

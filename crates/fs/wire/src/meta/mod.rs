@@ -23,7 +23,7 @@ pub use dump::{DUMP_ROWS_MAX, DUMPS_MAX, DumpBegun, DumpedRow};
 pub use locks::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, ReclaimLock};
 pub use moves::{MOVES_MAX, MoveState, MoverState, Moving};
 pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, Redirected, WriteSummary, WrittenLens};
-pub use replicas::{DIRTY_LEN_MAX, REPLICAS_MAX, ReplicaInfo, ReplicaSpec};
+pub use replicas::{DIRTY_LEN_MAX, FenceKind, REPLICAS_MAX, ReplicaInfo, ReplicaSpec};
 pub use reply::{Entry, Event, MetaReply, NamespaceReport, ScannedInode};
 pub use request::MetaRequest;
 pub use rules::{RULED_MAX, RULES_MAX, Rule, RuleRemoval, RuledDirectory, SpaceReservation};

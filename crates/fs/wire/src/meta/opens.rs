@@ -158,8 +158,8 @@ pub enum Redirected {
     /// They go to the file.
     #[default]
     No,
-    /// Requests for mapped bytes go to the replica.
-    Yes,
+    /// Requests for mapped bytes go to the replica with this data.
+    Yes(FileId),
     /// There were none yet: the client waits for the reply to `BypassReplica`.
     Undecided,
 }

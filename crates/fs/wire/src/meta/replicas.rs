@@ -25,6 +25,19 @@ pub struct ReplicaSpec {
     pub gain_us: u64,
 }
 
+/// Requests that a barrier of `MetaRequest::FenceFile` rejects, under capabilities that were issued before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FenceKind {
+    /// Writes ([`DataRequest::Fence`](crate::data::DataRequest::Fence)). For opens for writing.
+    Writes,
+    /// Reads and writes ([`DataRequest::Seal`](crate::data::DataRequest::Seal)). For opens for writing, and for the owner and
+    /// root while nobody has the file open for writing.
+    All,
+    /// As `All`, and nobody else gets a capability that passes until `MetaRequest::ReleaseSeal`, the end of the session, or
+    /// 10 s later. For opens for writing.
+    AllUntilReleased,
+}
+
 /// Replica of a file, as the metadata service sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReplicaInfo {

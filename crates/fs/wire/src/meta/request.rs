@@ -1,9 +1,9 @@
 //! Requests of clients to the metadata service.
 
 use super::{
-    AVERAGES_MAX, CollectedSize, FileType, HandleId, InodePath, LINEAGE_MAX, LayoutSpec, LockKind, LockOwner,
-    LockRange, LockSpace, OpenFlags, RULES_MAX, ReclaimLock, ReclaimOpen, ReplicaSpec, Rule, RuleRemoval,
-    SetAttr, TargetChange, TargetClaim, WriteSummary, WrittenLens,
+    AVERAGES_MAX, CollectedSize, FenceKind, FileType, HandleId, InodePath, LINEAGE_MAX, LayoutSpec, LockKind,
+    LockOwner, LockRange, LockSpace, OpenFlags, RULES_MAX, ReclaimLock, ReclaimOpen, ReplicaSpec, Rule,
+    RuleRemoval, SetAttr, TargetChange, TargetClaim, WriteSummary, WrittenLens,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -524,15 +524,20 @@ pub enum MetaRequest {
         /// Number of regions.
         count: u32,
     },
-    /// Asks for a fence ([`DataRequest::Fence`](crate::data::DataRequest::Fence)) of all earlier capabilities for writing, and
-    /// for a capability that passes it. Reply: `LockedFenced`; `EAGAIN` while a move switches the file's datafiles.
+    /// Asks for a barrier against all earlier capabilities, which the client then gives to the data servers, and for a
+    /// capability that passes it. Reply: `LockedFenced`; `EAGAIN` while a move switches the file's datafiles, or after too
+    /// many barriers within the last seconds; `EBUSY` for a seal while the file is moved.
     FenceFile {
-        /// File or data of a replica; for a fence, open for writing.
+        /// File or data of a replica.
         handle: HandleId,
-        /// Whether it is for a seal ([`DataRequest::Seal`](crate::data::DataRequest::Seal)) of all earlier capabilities.
-        /// Reserved for the owner, root and opens for writing; `EBUSY` while the file is moved or, for an open for
-        /// reading, open for writing.
-        seals: bool,
+        /// Kind of the barrier.
+        kind: FenceKind,
+    },
+    /// Lets others have capabilities that pass the seal of this session. Reply: `Done`; `ESTALE` if they could get them
+    /// before.
+    ReleaseSeal {
+        /// File or data of a replica.
+        handle: HandleId,
     },
     /// Records that the file has all bytes of its replica durably (M). Reply: `Done`; `EAGAIN` if somebody else may have
     /// written since the `epoch`.

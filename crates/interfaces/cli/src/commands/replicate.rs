@@ -257,7 +257,7 @@ impl Apply {
             .remedy("--only names the file whose replica is meant"));
         };
         let for_file = |path: &PathBuf| {
-            let path = path.to_string_lossy().into_owned();
+            let path = bytes::text(path.as_os_str().as_bytes());
             (PlannedReplica { path, ..planned.clone() }, planned.path.clone())
         };
         Ok(self.to.iter().map(for_file).collect())
@@ -349,11 +349,11 @@ impl Apply {
     ) -> Result<Option<Job>, Failure> {
         let bytes = mapping.replica_len();
         if file.has_valid_replica() {
+            if file.mapping()? == *mapping {
+                outln!("{}: the replica is valid", file.shown());
+                return Ok(None);
+            }
             if !self.replace {
-                if file.mapping()? == *mapping {
-                    outln!("{}: the replica is valid", file.shown());
-                    return Ok(None);
-                }
                 return Err(
                     Failure::new(file.shown(), "it has another replica").remedy("--replace removes it")
                 );
