@@ -149,7 +149,7 @@ fn a_picture_is_labeled_and_escapes_text() {
 /// Random requests, the worst case for the size of a picture, still give a file small enough for a web page.
 #[test]
 fn marks_lie_beside_the_offsets_and_show_how_much_is_marked() {
-    let read = |offset| record(1, 0, Operation::Read, (offset, 100), (0, 10));
+    let read = |offset| record(0, 1, Operation::Read, (offset, 100), (0, 10));
     let records: Vec<Record> = (0..8).map(|number| read(number * 100)).collect();
     let drawn = |view, ranges: &[(u64, u64)]| {
         let mut map = map(&records, 1, view, (Picture::columns(false), 8));

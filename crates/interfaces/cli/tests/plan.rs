@@ -183,6 +183,18 @@ fn replicas_are_proposed_within_the_budget() {
     assert!(of("replica by server")["bytes"].as_u64() > Some(16 << 20), "{ceda}");
     assert_eq!(json(&["--policy", "ceda", "--budget", "1MiB"])["chosen"], "leave");
     assert_eq!(json(&["--policy", "off"])["chosen"], "leave");
+    let text = run(&["--verify"]);
+    for part in ["on the twin, /scratch/data", "MODEL/TWIN", "replica, own layout", "chosen"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    let tried: Vec<serde_json::Value> = run(&["--verify", "--json", "--policy", "off"])
+        .lines()
+        .skip(1)
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(tried.len(), 5, "{tried:?}");
+    assert!(tried.iter().all(|one| one["twin_s"].as_f64() > Some(0.0)), "{tried:?}");
+    assert_eq!(tried.iter().filter(|one| one["chosen"] == true).count(), 1, "{tried:?}");
     let mut command = common::undisturbed();
     let refused = command.arg("plan").arg(&trace).args(["--replicas", "--policy", "all"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));

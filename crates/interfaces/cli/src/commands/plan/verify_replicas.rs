@@ -50,6 +50,17 @@ impl PlanArgs {
             let facts = prepared.facts.files.iter().zip(0u32..);
             let files: BTreeSet<u32> =
                 facts.filter(|(file, _)| Some(&file.name) == name).map(|(_, number)| number).collect();
+            let requests =
+                surveyed.traced.groups[decision.group].reads + surveyed.traced.groups[decision.group].writes;
+            if requests > self.requests_max() {
+                // A part of them would interrupt sequential reads, which then take longer.
+                if !self.json {
+                    outln!(
+                        "\non the twin, {rule}: not tried, because it has {requests} requests; --verify-requests 0 tries them"
+                    );
+                }
+                continue;
+            }
             let (tried, moved) = self.try_pattern(decision, &files, target, &prepared)?;
             let verdict = verdict(&tried, decision);
             wrong += usize::from(verdict.is_some());
@@ -88,12 +99,11 @@ impl PlanArgs {
         let (mut tried, mut moved) = (Vec::new(), String::new());
         for alternative in &decision.alternatives {
             let workload = TraceWorkload::new(prepared, Timing::Fast);
-            let all = WorkloadSlice::new(&workload, Some(files.clone()), self.requests_max());
+            let all = WorkloadSlice::new(&workload, Some(files.clone()), u64::MAX);
             let progress = bar(all.kept().requests, decision.alternatives.len());
             let tell = |count| progress.inc(count);
             let part = all.with_progress(&tell);
-            let (kept, of) = (part.kept(), part.all());
-            moved = format!("{} of {} requests, {}", kept.requests, of.requests, human_bytes(kept.bytes));
+            moved = format!("{} requests, {}", part.all().requests, human_bytes(part.all().bytes));
             let (figures, placement) = (&target.figures, &alternative.placement);
             let outcome = match alternative.kind.is_replica() {
                 false => trial(cluster, figures, placement, &part, None),
@@ -104,8 +114,7 @@ impl PlanArgs {
                 }
             };
             progress.finish_and_clear();
-            let seconds =
-                outcome.map(|trial| trial.seconds * part.weight()).map_err(|error| error.to_string());
+            let seconds = outcome.map(|trial| trial.seconds).map_err(|error| error.to_string());
             workload.finish()?;
             tried.push(Trial { of: alternative, seconds });
         }
