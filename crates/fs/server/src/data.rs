@@ -457,10 +457,10 @@ impl<E: Env> DataService<E> {
         Err(WireError::new(Errno::ESTALE, detail))
     }
 
-    /// Checks that a genuine capability is for the file's present datafiles.
+    /// Checks that no seal rejects a genuine capability.
     ///
     /// # Errors
-    /// `EREMCHG` if the file was moved or is being moved to another layout.
+    /// `EREMCHG` if the file was moved or is being moved to another layout, or its replica was sealed since.
     fn check_seal(&self, served: &ServedTarget<E>, cap: &Capability) -> Result<(), WireError> {
         let lets_pass = is_seeded(Mutant::ReadableSeal) && !cap.rights.allow(Rights::WRITE);
         if lets_pass || !served.tiered.target().is_sealed(cap.file, cap.expires_s) {

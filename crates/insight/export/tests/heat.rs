@@ -146,7 +146,6 @@ fn a_picture_is_labeled_and_escapes_text() {
     assert!(svg(&picture(View::Ranks, Picture::columns(true))).contains(">rank<"));
 }
 
-/// Random requests, the worst case for the size of a picture, still give a file small enough for a web page.
 #[test]
 fn marks_lie_beside_the_offsets_and_show_how_much_is_marked() {
     let read = |offset| record(0, 1, Operation::Read, (offset, 100), (0, 10));
@@ -172,6 +171,7 @@ fn marks_lie_beside_the_offsets_and_show_how_much_is_marked() {
     assert_eq!(drawn(View::Time, &[(800, u64::MAX)]), [""; 0], "behind the end");
 }
 
+/// Random requests, the worst case for the size of a picture, still give a file small enough for a web page.
 #[test]
 fn the_size_of_a_picture_is_bounded() {
     let mut numbers = Numbers(3);

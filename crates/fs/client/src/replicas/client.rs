@@ -95,8 +95,8 @@ impl<E: Env> Session<E> {
 }
 
 impl<E: Env> Client<E> {
-    /// Creates a replica of the file `at` for the programs of `purpose`, with its data in `layout`, and copies the file's bytes to it. Later opens use it. An outdated replica is replaced. Returns the
-    /// number of copied bytes.
+    /// Creates a replica of the file `at` for the programs of `purpose`, with its data in `layout`, and copies the file's
+    /// bytes to it. Later opens use it. An outdated replica is replaced. Returns the number of copied bytes.
     ///
     /// # Errors
     /// `EPERM` when the caller neither owns the file nor is root; `EEXIST` if it has a valid replica; `EBUSY` when
@@ -230,22 +230,28 @@ impl<E: Env> Client<E> {
     /// `EAGAIN` when other programs have the file open for writing; errors of the servers. The next attempt copies all
     /// of them again.
     pub async fn synchronize_replica(&self, at: &InodePath, pace: &mut impl Pace) -> Result<Option<u64>> {
-        match self.replica(at).await? {
-            Some(info) if info.phase == Phase::Valid && !info.dirty.is_empty() => {}
+        let ends_lost_opens = match self.replica(at).await? {
+            Some(info) if info.phase == Phase::Valid && !info.dirty.is_empty() => {
+                info.has_lost_opens && info.writers == 0
+            }
             Some(info) if info.phase == Phase::Valid => return Ok(Some(0)),
             _ => return Ok(None),
-        }
+        };
         let flags = OpenFlags { read: true, write: true, ..OpenFlags::READ };
         let file = self.open(at, flags, 0, &LayoutSpec::default()).await?;
-        let synchronized = self.synchronize_open(&file, pace).await;
+        let synchronized = self.synchronize_open(&file, ends_lost_opens, pace).await;
         let closed = file.close().await;
         synchronized.and_then(|copied| closed.map(|()| copied))
     }
 
-    async fn synchronize_open(&self, file: &OpenFile<E>, pace: &mut impl Pace) -> Result<Option<u64>> {
+    async fn synchronize_open(
+        &self,
+        file: &OpenFile<E>,
+        ends_lost_opens: bool,
+        pace: &mut impl Pace,
+    ) -> Result<Option<u64>> {
         let Some(replica) = file.state.replica() else { return Ok(None) };
-        let Some(info) = self.session.replica(&file.place()).await? else { return Ok(None) };
-        let sealed_s = match info.has_lost_opens && info.writers == 1 {
+        let sealed_s = match ends_lost_opens {
             true => self.end_lost_opens(file, Some(replica.data())).await?,
             false => 0,
         };

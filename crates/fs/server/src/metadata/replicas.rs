@@ -18,7 +18,7 @@
 //!
 //! | event | result |
 //! |---|---|
-//! | a client is lost, or the service restarts | the decision stands until the client's capabilities have ended, or are sealed |
+//! | a client is lost, or the service restarts | the decision stands until the client's capabilities have ended, or a seal rejects them |
 //! | a client returns with another decision than the present one | its open is lost |
 //! | the file is truncated by name | a client that uses the replica must open it first; else the replica is outdated |
 //! | the file is removed | its replica too |
@@ -51,7 +51,7 @@ use weft_wire::{BoundSession, Errno, Rights};
 
 /// Approximate maximum size of a reply with replicas.
 const REPLY_LEN_MAX: usize = 512 << 10;
-/// Longest time in seconds that barriers of a file may be ahead of ordinary capabilities. Each one postpones the capabilities
+/// Longest time in seconds that fences and seals of a file may be ahead of ordinary capabilities. Each one postpones the capabilities
 /// after it by a second. After a restart of the service, capabilities must pass them again; see `FENCES_APART_S`.
 const FENCES_AHEAD_MAX_S: u64 = 6;
 /// Longest encoded mapping.
@@ -503,7 +503,7 @@ impl Op<'_> {
         Ok(MetaReply::Done)
     }
 
-    /// Time of a barrier, and a capability that passes it.
+    /// Time of a fence or seal, and a capability that passes it.
     pub(super) fn fence_file(
         &self,
         s: &dyn Snapshot,

@@ -21,6 +21,19 @@ fn found(size: u64) -> CollectedSize {
     CollectedSize { size: ByteLen(size), blocks_512: 8, mtime: None, lens }
 }
 
+/// Open that a returning session has had for writing.
+fn open_for_writing(handle: HandleId, opened: &Opened) -> ReclaimOpen {
+    ReclaimOpen {
+        handle,
+        file: opened.attr.file,
+        flags: WRITE,
+        proof: Some(opened.attr.proof),
+        cap: opened.cap,
+        caching: false,
+        redirected: Redirected::No,
+    }
+}
+
 async fn settle(peer: &Peer<SimEnv>, attr: &Attr, size: u64) {
     let invalid_size = attr.invalid_size.as_ref().expect("an invalid size");
     let (file, epoch, cap) = (attr.file, invalid_size.epoch, invalid_size.cap);
@@ -509,7 +522,7 @@ async fn adopt_to_cache<E: Env>(
         proof,
         cap: None,
         caching: true,
-        redirected: weft_wire::meta::Redirected::No,
+        redirected: Redirected::No,
     };
     let request = MetaRequest::Adopt { open, parent: SessionId(rank).name() };
     match delegate.change(request).await {
@@ -643,7 +656,7 @@ fn after_a_crash_clients_reclaim_locks_before_others_get_them() {
             proof: Some(opened.attr.proof),
             cap: opened.cap,
             caching: false,
-            redirected: weft_wire::meta::Redirected::No,
+            redirected: Redirected::No,
         };
         let mut forged = reopen(&held);
         forged.handle = HandleId(99);
@@ -684,7 +697,7 @@ fn reclaim_locked(handle: HandleId, opened: &Opened) -> MetaRequest {
         proof: Some(opened.attr.proof),
         cap: opened.cap,
         caching: false,
-        redirected: weft_wire::meta::Redirected::No,
+        redirected: Redirected::No,
     };
     let lock = ReclaimLock {
         file: opened.attr.file,
@@ -1053,7 +1066,7 @@ fn recorded_lengths_grow_with_writes_and_shrink_only_with_truncations() {
             proof,
             cap: None,
             caching: false,
-            redirected: weft_wire::meta::Redirected::No,
+            redirected: Redirected::No,
         };
         let reply = b.ask(MetaRequest::Adopt { open, parent: SessionId(1).name() }).await;
         assert!(matches!(reply, MetaReply::Opened(_)), "{reply:?}");
@@ -1070,23 +1083,15 @@ fn ends_of_a_reclaimed_open_are_not_recorded() {
     with_simulated_service(3, async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, opened) = a.open("f", CREATE).await.expect("created");
-        let (file, proof, cap) = (opened.attr.file, Some(opened.attr.proof), opened.cap);
+        let file = opened.attr.file;
         let cut = MetaRequest::Truncate { at: at("f"), handle: Some(handle), size: ByteLen(7) };
         assert!(matches!(a.change(cut).await, MetaReply::Truncate { .. }));
         a.gone().await;
         // After the last possible action of a lost session.
         env.sleep(Nanos::from_s(7200)).await;
         let a = Peer::new(&service, 1, user(0));
-        let open = ReclaimOpen {
-            handle,
-            file,
-            flags: WRITE,
-            proof,
-            cap,
-            caching: false,
-            redirected: weft_wire::meta::Redirected::No,
-        };
-        let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
+        let opens = vec![open_for_writing(handle, &opened)];
+        let reply = a.ask(MetaRequest::Reclaim { opens, locks: vec![] }).await;
         assert!(
             matches!(&reply, MetaReply::Reclaimed { lost_opens, .. } if lost_opens.is_empty()),
             "{reply:?}"
@@ -1106,7 +1111,6 @@ fn a_reclaimed_open_beside_other_writers_leaves_the_size_invalid() {
     with_simulated_service(3, async |env, service, _| {
         let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
         let (handle, opened) = a.open("f", CREATE).await.expect("created");
-        let (file, proof, cap) = (opened.attr.file, Some(opened.attr.proof), opened.cap);
         a.gone().await;
         // After the last possible action of a lost session.
         env.sleep(Nanos::from_s(7200)).await;
@@ -1114,16 +1118,8 @@ fn a_reclaimed_open_beside_other_writers_leaves_the_size_invalid() {
         done(b.ask(cut).await).expect("heard");
         let (writer, _) = b.open("f", WRITE).await.expect("exists");
         let a = Peer::new(&service, 1, user(0));
-        let open = ReclaimOpen {
-            handle,
-            file,
-            flags: WRITE,
-            proof,
-            cap,
-            caching: false,
-            redirected: weft_wire::meta::Redirected::No,
-        };
-        let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
+        let opens = vec![open_for_writing(handle, &opened)];
+        let reply = a.ask(MetaRequest::Reclaim { opens, locks: vec![] }).await;
         assert!(
             matches!(&reply, MetaReply::Reclaimed { lost_opens, .. } if lost_opens.is_empty()),
             "{reply:?}"

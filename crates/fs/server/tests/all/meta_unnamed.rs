@@ -160,7 +160,7 @@ fn an_unnamed_file_gets_a_name_after_a_crash_if_its_session_returned_for_it() {
             proof: Some(file.attr.proof),
             cap: file.cap,
             caching: false,
-            redirected: weft_wire::meta::Redirected::No,
+            redirected: Redirected::No,
         };
         let reply = a.ask(MetaRequest::Reclaim { opens: vec![open], locks: vec![] }).await;
         assert!(

@@ -2,7 +2,8 @@
 //!
 //! Moving a file to other datafiles seals the old ones. A client that does not know of the move would otherwise read
 //! stale bytes, and write bytes that are never read. A seal therefore survives a loss of power. If it cannot be
-//! recorded, or there are too many, setting it fails and the file keeps its datafiles.
+//! recorded, or there are too many, setting it fails and the file keeps its datafiles. Making, synchronizing and
+//! truncating a replica also seals datafiles; clients with newer capabilities go on using them.
 //!
 //! The file `seals` has the records of `fences`. Opening the target ignores seals that have expired.
 

@@ -160,6 +160,6 @@ pub enum Redirected {
     No,
     /// Requests for mapped bytes go to the replica with this data.
     Yes(FileId),
-    /// There were none yet: the client waits for the reply to `BypassReplica`.
+    /// There were no requests yet: the client still opens the replica, or asks not to use it (`BypassReplica`).
     Undecided,
 }

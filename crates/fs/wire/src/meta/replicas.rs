@@ -25,7 +25,7 @@ pub struct ReplicaSpec {
     pub gain_us: u64,
 }
 
-/// Requests that a barrier of `MetaRequest::FenceFile` rejects, under capabilities that were issued before it.
+/// Requests that a fence or seal of `MetaRequest::FenceFile` rejects, under capabilities that were issued before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FenceKind {
     /// Writes ([`DataRequest::Fence`](crate::data::DataRequest::Fence)). For opens for writing.

@@ -524,13 +524,13 @@ pub enum MetaRequest {
         /// Number of regions.
         count: u32,
     },
-    /// Asks for a barrier against all earlier capabilities, which the client then gives to the data servers, and for a
+    /// Asks for a fence or seal against all earlier capabilities, which the client then gives to the data servers, and for a
     /// capability that passes it. Reply: `LockedFenced`; `EAGAIN` while a move switches the file's datafiles, or after too
-    /// many barriers within the last seconds; `EBUSY` for a seal while the file is moved.
+    /// many of them within the last seconds; `EBUSY` for a seal while the file is moved.
     FenceFile {
         /// File or data of a replica.
         handle: HandleId,
-        /// Kind of the barrier.
+        /// Whether it is a fence or a seal.
         kind: FenceKind,
     },
     /// Lets others have capabilities that pass the seal of this session. Reply: `Done`; `ESTALE` if they could get them

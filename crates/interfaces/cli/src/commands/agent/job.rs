@@ -255,7 +255,7 @@ impl JobFile {
                 Some(WeftCommand::Migrate(options.clone()))
             }
             ("replicate-apply", None, (Some(plan), Some(from), Some(replace))) => {
-                let (plan, from) = (absolute("plan", plan)?, from.clone());
+                let (plan, from) = (stored_path("plan", plan)?, from.clone());
                 Some(WeftCommand::ReplicateApply { plan, from, replace })
             }
             ("replicate-sync-weft", None, (None, None, None)) => Some(WeftCommand::ReplicateSync),
@@ -269,11 +269,16 @@ impl JobFile {
         };
         match (command, &self.cluster) {
             (Some(command), Some(cluster)) => {
-                let key = self.key.as_ref().map(|key| absolute("key file", key)).transpose()?;
-                Ok(Work::OnWeft(WeftWork { path, cluster: absolute("cluster file", cluster)?, key, command }))
+                let key = self.key.as_ref().map(|key| stored_path("key file", key)).transpose()?;
+                Ok(Work::OnWeft(WeftWork {
+                    path,
+                    cluster: stored_path("cluster file", cluster)?,
+                    key,
+                    command,
+                }))
             }
             (None, None) if self.key.is_none() => {
-                absolute("file", &path)?;
+                stored_path("file", &path)?;
                 Ok(match self.kind.as_str() {
                     "replicate-fill" => Work::ReplicateFill { path },
                     _ => Work::ReplicateSync { path },
@@ -285,7 +290,7 @@ impl JobFile {
 }
 
 /// Reads an escaped path, which must be absolute.
-fn absolute(what: &str, path: &str) -> Result<PathBuf, String> {
+fn stored_path(what: &str, path: &str) -> Result<PathBuf, String> {
     let local = bytes::local(path);
     if local.is_absolute() {
         Ok(local)

@@ -95,14 +95,10 @@ impl PlanArgs {
             self.show_decision(decision, traced, figures);
         }
         let left = plan.decisions.iter().filter(|decision| !is_shown(decision)).count();
-        if left > 0 {
-            let groups = if left == 1 {
-                "1 group of files is left as it is"
-            } else {
-                "groups of files are left as they are"
-            };
-            let count = if left == 1 { String::new() } else { format!("{left} ") };
-            outln!("\n{count}{groups}; --explain shows why");
+        match left {
+            0 => {}
+            1 => outln!("\n1 group of files is left as it is; --explain shows why"),
+            _ => outln!("\n{left} groups of files are left as they are; --explain shows why"),
         }
         outln!();
         show_sum(&plan);

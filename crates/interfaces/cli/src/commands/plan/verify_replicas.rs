@@ -32,7 +32,8 @@ impl PlanArgs {
         let prepared = self.prepare(input)?;
         let (mut wrong, mut checked, mut failed) = (0, 0, 0);
         for decision in plan.decisions.iter().filter(|decision| !decision.alternatives.is_empty()) {
-            let rule = surveyed.traced.groups[decision.group].rule.to_string();
+            let group = &surveyed.traced.groups[decision.group];
+            let rule = group.rule.to_string();
             let mut numbers: Vec<u32> =
                 decision.arrangement.objects().iter().map(|object| object.file).collect();
             numbers.sort_unstable();
@@ -50,8 +51,7 @@ impl PlanArgs {
             let facts = prepared.facts.files.iter().zip(0u32..);
             let files: BTreeSet<u32> =
                 facts.filter(|(file, _)| Some(&file.name) == name).map(|(_, number)| number).collect();
-            let requests =
-                surveyed.traced.groups[decision.group].reads + surveyed.traced.groups[decision.group].writes;
+            let requests = group.reads + group.writes;
             if requests > self.requests_max() {
                 // A part of them would interrupt sequential reads, which then take longer.
                 if !self.json {
