@@ -16,6 +16,7 @@
 //! | `layouts`, `rules`, `space_reservations`, `destination` | choice of layouts, and the space they reserve |
 //! | `compression` | choice of the compression of files |
 //! | `moves` | files that are being moved to other layouts |
+//! | `replicas`, `replica_space` | replicas of files, and their removal when targets fill up |
 //! | `server_health`, `closed_targets`, `targets`, `lineage` | state of servers and targets; file ids in use |
 //! | `pages` | pages in the caches of mounts |
 //! | `tasks`, `reaper` | removal of the datafiles of removed files |
