@@ -444,6 +444,26 @@ fn a_replica_on_weft_survives_the_kill_of_its_agent_and_is_synchronized_in_the_b
 }
 
 #[test]
+fn idle_servers_start_the_agent_for_queued_jobs() {
+    let cluster = cluster_with_a_file();
+    let status = || agent_status(&cluster);
+    let planned = cluster.local("replicas.toml");
+    std::fs::write(&planned, plan("/weft/d/f")).expect("written");
+    let mut agent = begin_agent(&cluster, &["--rate", "8M"]);
+    cluster.weft(["replicate", "apply", "--background", &planned.display().to_string()]);
+    until(LIMIT, "a part is copied", || (status()["current"]["done_bytes"].as_u64()? > 0).then_some(()));
+    agent.kill();
+    assert_eq!(status()["jobs"][0]["kind"], "replicate-apply");
+    // `weft agent status` asks no server, so that the servers have no clients until they start the agent.
+    until(LIMIT, "an agent has done the job", || (status()["jobs"] == Value::Array(vec![])).then_some(()));
+    until(LIMIT, "the agent ends", || (status()["running"] == false).then_some(()));
+    let text = cluster.weft(["replicate", "list", "--json"]);
+    let replica: Value = serde_json::from_str(text.lines().next().expect("a replica")).expect("JSON");
+    assert_eq!(replica["state"], "valid", "{replica}");
+    assert!(bytes_on_weft(&cluster) == contents());
+}
+
+#[test]
 fn a_move_survives_the_kill_of_its_agent() {
     let cluster = cluster_with_a_file();
     let status = || agent_status(&cluster);

@@ -17,7 +17,7 @@ mod worker;
 
 pub use job::{Job, JobId, WeftCommand, Work};
 pub use queue::Queue;
-pub use start::start_if_queued;
+pub use start::{start_if_queued, start_unless_stopped};
 pub use status::AgentStatus;
 
 use crate::failure::{FAILED, Failure};
@@ -41,8 +41,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 const AFTER: &str = "\
 `weft replicate apply --background`, `weft replicate sync --background` and `weft migrate --background` put jobs into a
-queue and start the agent, which ends when the queue is empty. `weft run` starts it after its program if jobs are left.
-The agent does one job after another. Only one agent runs for each user.
+queue and start the agent, which ends when the queue is empty. If jobs are left, `weft run` starts it after its program,
+and a server (`weft serve`) that has had no client for 10 s starts it for its own user, except after `weft agent stop`. The
+agent does one job after another. Only one agent runs for each user.
 
 Each job is a file below ~/.local/state/weft/agent/queue. It is removed when the work is complete, so a crash of the agent
 or of the machine loses no job. An interrupted move is resumed, and an interrupted copy of a replica begins again.
@@ -82,7 +83,7 @@ enum Action {
     Run(Run),
     /// Start the agent in the background, unless it runs
     Start(Start),
-    /// Stop the agent; jobs stay in the queue
+    /// Stop the agent; jobs stay in the queue, and idle servers do not start it
     Stop,
     /// Show the agent, the queue and errors
     Status(Status),
@@ -170,6 +171,7 @@ impl Run {
                 .remedy("`weft agent status` shows what it does, `weft agent stop` stops it")
                 .code(RUNS_ALREADY)
         })?;
+        queue.set_stopped(false)?;
         let log = Log::open("agent", None, LogLevel::Info).map_err(|error| Failure::new("the log", error))?;
         let control = Arc::new(Control::default());
         {
@@ -200,6 +202,8 @@ impl Start {
 }
 
 fn stop(queue: &Queue) -> Result<u8, Failure> {
+    // First, so that no idle server starts another agent.
+    queue.set_stopped(true)?;
     let Some(holder) = AgentLock::holder(queue.dir())? else {
         outln!("no agent runs");
         return Ok(0);

@@ -164,7 +164,7 @@ impl Run {
         let code = self.run_traced(command, delegates);
         synchronize_all();
         if !self.no_replicas {
-            agent::start_if_queued();
+            drop(agent::start_if_queued());
         }
         code
     }

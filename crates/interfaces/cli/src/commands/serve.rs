@@ -1,5 +1,6 @@
 //! `weft serve`: the server process.
 
+mod agent_starter;
 mod key_file;
 
 use super::key::of_servers;
@@ -8,6 +9,7 @@ use crate::audit::AuditLog;
 use crate::failure::Failure;
 use crate::logging::Log;
 use crate::signals::{self, Blocked};
+use agent_starter::AgentStarter;
 use clap::Args;
 use key_file::KeyFile;
 use std::io::Write;
@@ -41,6 +43,9 @@ The process stays in the foreground and logs to the `log` file of each server, o
 SIGINT stop it in order: data on SSDs beside disks is first written to the disks, unless a second signal leaves it on
 the SSDs, where it is durable, too. SIGHUP reopens the log files. A changed key file takes effect within seconds, or
 at SIGHUP. Synced data survives SIGKILL at any moment.
+
+After 10 seconds without clients, the process starts the agent of its own user (`weft help agent`) if that user has queued
+jobs, no agent runs, and `weft agent stop` was not the last command. Mounts are clients.
 
 A directory of a target or of the metadata is used only if it is the one that joined the cluster. A blank or missing
 directory, or one of another cluster, is refused with a remedy. --format is for the first start: a blank metadata
@@ -125,6 +130,11 @@ impl Serve {
         }
         let key_file = Arc::new(KeyFile::watch(&cluster, secret, logs.clone(), audits.clone()));
         let handles = Arc::new(handles);
+        let agent_starter = AgentStarter::watch(Arc::clone(&handles));
+        if let Err(error) = &agent_starter {
+            logs.iter()
+                .for_each(|log| log.line(&format!("warn: the agent is not started: no thread: {error}")));
+        }
         let (watched, ended) = (Arc::clone(&handles), Arc::new(AtomicBool::new(false)));
         let has_ended = Arc::clone(&ended);
         let watcher = std::thread::spawn(move || {
@@ -148,6 +158,9 @@ impl Serve {
             }
         }
         let _ = watcher.join(); // a panic has been printed there
+        if let Ok(starter) = agent_starter {
+            starter.end();
+        }
         key_file.end();
         audits.iter().for_each(|audit| audit.finish());
         logs.iter().for_each(|log| log.line("ended in order"));

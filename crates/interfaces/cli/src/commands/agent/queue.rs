@@ -77,6 +77,32 @@ impl Queue {
         self.dir.join("damaged")
     }
 
+    /// Path of the file that exists after `weft agent stop`, until an agent begins.
+    fn stopped_file(&self) -> PathBuf {
+        self.dir.join("stopped")
+    }
+
+    /// Whether the user has stopped the agent.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped_file().exists()
+    }
+
+    /// Records that the user has stopped the agent, or that an agent begins. A queue that does not exist stays so.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn set_stopped(&self, is_stopped: bool) -> Result<(), Failure> {
+        let path = self.stopped_file();
+        let changed = match is_stopped {
+            true => File::create(&path).map(drop),
+            false => std::fs::remove_file(&path),
+        };
+        match changed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Failure::new(path.display(), error)),
+            _ => Ok(()),
+        }
+    }
+
     fn path(&self, id: JobId) -> PathBuf {
         self.folder().join(format!("{id}.toml"))
     }
@@ -385,6 +411,20 @@ mod tests {
         queue.finish(id, &again).expect("done");
         assert!(!queue.contains(id));
         assert_eq!(queue.change(JobId(9), Job::reset).expect("no such job"), None);
+    }
+
+    #[test]
+    fn a_stop_is_remembered_until_an_agent_begins() {
+        let (_dir, queue) = queue();
+        queue.set_stopped(true).expect("no queue, which nobody has to be kept from");
+        assert!(!queue.is_stopped() && !queue.dir.exists());
+        add(&queue, fill("/f"));
+        queue.set_stopped(true).expect("recorded");
+        queue.set_stopped(true).expect("again");
+        assert!(queue.is_stopped());
+        queue.set_stopped(false).expect("forgotten");
+        queue.set_stopped(false).expect("again");
+        assert!(!queue.is_stopped());
     }
 
     #[test]

@@ -64,14 +64,22 @@ pub fn start(queue: &Queue, once: bool, rate: Option<ByteLen>) -> Result<Started
     }
 }
 
-/// Starts the agent for queued jobs, and says nothing if there are none or it cannot be started.
-pub fn start_if_queued() {
-    let Ok(queue) = Queue::of_user() else { return };
+/// Starts the agent for queued jobs and returns its process. Says nothing if there are none or it cannot be started.
+pub fn start_if_queued() -> Option<Child> {
+    start_for_jobs(&Queue::of_user().ok()?)
+}
+
+/// Like [`start_if_queued`], unless `weft agent stop` has stopped the agent and nothing has started it since.
+pub fn start_unless_stopped() -> Option<Child> {
+    let queue = Queue::of_user().ok()?;
+    if queue.is_stopped() { None } else { start_for_jobs(&queue) }
+}
+
+fn start_for_jobs(queue: &Queue) -> Option<Child> {
     let is_waiting = queue.list().is_ok_and(|listing| listing.jobs.iter().any(|(_, job)| !job.has_failed()));
-    if is_waiting && AgentLock::holder(queue.dir()).is_ok_and(|holder| holder.is_none()) {
-        // `weft agent start` reports why.
-        let _ = spawn(&queue, true, None);
-    }
+    let is_free = || AgentLock::holder(queue.dir()).is_ok_and(|holder| holder.is_none());
+    // `weft agent start` reports why it cannot be started.
+    if is_waiting && is_free() { spawn(queue, true, None).ok() } else { None }
 }
 
 fn spawn(queue: &Queue, once: bool, rate: Option<ByteLen>) -> Result<Child, Failure> {
