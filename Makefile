@@ -5,10 +5,12 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Further options of the measurements, such as BENCH="--json --rounds 5".
 BENCH ?=
+# Options of `make advice`, such as ADVICE="--only btio --times 9".
+ADVICE ?=
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge delegates tracing plan replicas lint install uninstall deps clean help
+.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install uninstall deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -38,7 +40,7 @@ bench: ## Measurements, as ratios to the plain local directory in the same run
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/bench.sh $(BENCH)
 
-ibridge: ## Gain (emulated devices) and cost (plain directories) of SSDs as cache, alternating runs
+ibridge: ## Gain (emulated devices) and cost (plain directories) of SSDs; scripts/ibridge.sh profiles: gain by disk
 	@scripts/deps.sh bench
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/ibridge.sh gain $(BENCH)
@@ -58,6 +60,11 @@ plan: ## Trace, plan, apply and run again in real time on emulated disks and SSD
 	@scripts/deps.sh demo
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/plan.sh
+
+advice: ## Sign of the planner's advice: plans tried in real time, 72 cases on plain and emulated devices (about 20 minutes)
+	@scripts/deps.sh bench
+	$(CARGO) build --release -p weft-cli -p weft-preload
+	@scripts/advice.py $(ADVICE)
 
 replicas: ## Programs with and without a replica: emulated disks of Weft, then GlusterFS; alternating runs, bytes compared
 	@scripts/deps.sh demo

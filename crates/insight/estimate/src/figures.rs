@@ -173,11 +173,13 @@ fn figures_by(
             targets: site.targets,
             capacity: capacity.map(Bytes),
             memory: Bytes(if site.direct { 0 } else { memory.page_cache }),
+            error: None,
+            devices: None,
             read: bench.reads(),
             write: bench.writes(),
         });
     }
-    Ok(Figures { processes_per_node: 1, call_us: 0.0, network, classes })
+    Ok(Figures { processes_per_node: 1, call_us: 0.0, measured: false, network, processor: None, classes })
 }
 
 /// Creates a device of a class.

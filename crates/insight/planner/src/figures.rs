@@ -3,6 +3,7 @@
 use crate::bytes::Bytes;
 use crate::mix::Direction;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use weft_core::TargetId;
 use weft_core::layout::COLUMNS_MAX;
 
@@ -16,14 +17,31 @@ pub struct Figures {
     /// Mean time that a process computes between two requests, microseconds.
     #[serde(default)]
     pub call_us: f64,
+    /// Whether the speeds were measured on the cluster by `weft profile`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub measured: bool,
     /// The network between nodes.
     pub network: Network,
+    /// Processors of the host on which all servers and clients run; absent if they run on several hosts, or unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<Processor>,
     /// Target classes.
     pub classes: Vec<Class>,
 }
 
 fn default_processes_per_node() -> u32 {
     1
+}
+
+/// Processors that clients and servers share, because all of them run on one host.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processor {
+    /// Requests without payload that are sent, served and answered per second, by all processors together. A request
+    /// and its reply count once.
+    pub messages_per_s: f64,
+    /// Number of processors.
+    pub cores: u32,
 }
 
 /// Network figures.
@@ -65,6 +83,13 @@ pub struct Class {
     /// Bytes of recently read or written data that the page cache of each target holds.
     #[serde(default)]
     pub memory: Bytes,
+    /// Relative error of the speeds, as a fraction; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<f64>,
+    /// Number of each target's device. Targets with equal numbers, also of other classes, share a device. Absent if
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Vec<u32>>,
     /// Read performance.
     pub read: Service,
     /// Write performance.
@@ -204,11 +229,19 @@ fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 /// Maximum number of classes. The planner searches over many subsets of them.
 const CLASSES_MAX: usize = 16;
 /// Maximum number of targets in all classes. It bounds the columns of a layout with one part per class and one more.
 const TARGETS_MAX: u64 = 3500;
 const _: () = assert!(TARGETS_MAX as usize * (CLASSES_MAX + 1) <= COLUMNS_MAX);
+/// Maximum relative error of a class's speeds. A figure that is further off says nothing.
+const ERROR_MAX: f64 = 10.0;
+/// Maximum number of processors of a host.
+const CORES_MAX: u32 = 1 << 16;
 /// Number of buffered writes beyond which merging gains nothing more.
 const MERGED_MAX: u32 = 1024;
 
@@ -234,6 +267,16 @@ impl Figures {
         self.classes.iter().map(of_class).collect()
     }
 
+    /// Whether two targets are known to share a device.
+    pub fn shares_devices(&self) -> bool {
+        let mut seen = BTreeSet::new();
+        self.classes
+            .iter()
+            .filter_map(|class| class.devices.as_ref())
+            .flatten()
+            .any(|device| !seen.insert(device))
+    }
+
     /// Checks that every value is within the planner's bounds.
     ///
     /// # Errors
@@ -250,6 +293,12 @@ impl Figures {
         }
         if !time(self.network.connect_us) || !speed(self.network.mb_s) {
             return fail("network".into(), "give connect_us of 0 or more and mb_s above 0");
+        }
+        let is_usable = |processor: Processor| {
+            speed(processor.messages_per_s) && (1..=CORES_MAX).contains(&processor.cores)
+        };
+        if self.processor.is_some_and(|processor| !is_usable(processor)) {
+            return fail("processor".into(), "give messages_per_s above 0 and cores of 1 to 65,536");
         }
         if self.classes.is_empty() {
             return fail("classes".into(), "give at least one class");
@@ -269,6 +318,13 @@ impl Figures {
             }
             if self.classes[..number].iter().any(|other| other.name == class.name) {
                 return fail(format!("{at}.name"), "another class has this name");
+            }
+            if class.error.is_some_and(|error| !(0.0..=ERROR_MAX).contains(&error)) {
+                return fail(format!("{at}.error"), "give a fraction of 0 to 10");
+            }
+            if class.devices.as_ref().is_some_and(|devices| devices.len() as u64 != u64::from(class.targets))
+            {
+                return fail(format!("{at}.devices"), "give one number for each target");
             }
             for (name, service) in [("read", &class.read), ("write", &class.write)] {
                 let lines = service
@@ -485,6 +541,39 @@ mod tests {
         assert!(with("waits = { most_us = -1.0 }", "").unwrap_err().contains("waits"));
         assert!(with("waits = { most_us = 1.0, beside_us = nan }", "").unwrap_err().contains("waits"));
         assert!(with("", "cache = { size = \"1 MiB\", mb_s = 0.0 }").unwrap_err().contains("cache"));
+    }
+
+    #[test]
+    fn errors_processors_and_shared_devices_are_parsed_and_bounded() {
+        let with = |head: &str, class: &str| {
+            let text = TEXT.replacen("[network]", &format!("{head}\n[network]"), 1);
+            Figures::from_toml(&text.replacen("capacity =", &format!("{class}\ncapacity ="), 1))
+        };
+        let plain = with("", "").unwrap();
+        assert_eq!((plain.measured, plain.processor, plain.classes[0].error), (false, None, None));
+        assert!(!plain.shares_devices());
+        let processor = "measured = true\nprocessor = { messages_per_s = 90000.0, cores = 2 }";
+        let full = with(processor, "error = 0.13\ndevices = [0, 1, 0, 2]").unwrap();
+        assert_eq!(full.processor, Some(Processor { messages_per_s: 90_000.0, cores: 2 }));
+        assert!(full.measured && full.classes[0].error == Some(0.13) && full.shares_devices());
+        assert_eq!(Figures::from_toml(&toml::to_string(&full).unwrap()).unwrap(), full);
+        assert!(!with("", "devices = [3, 1, 0, 2]").unwrap().shares_devices());
+        // Classes share a device, too.
+        let mut two = with("", "devices = [0, 1, 2, 3]").unwrap();
+        let ssd = Class { name: "ssd".into(), targets: 1, devices: Some(vec![3]), ..two.classes[0].clone() };
+        two.classes.push(ssd);
+        assert!(two.check().is_ok() && two.shares_devices());
+        for (head, class, expected) in [
+            ("processor = { messages_per_s = 0.0, cores = 2 }", "", "processor"),
+            ("processor = { messages_per_s = inf, cores = 2 }", "", "processor"),
+            ("processor = { messages_per_s = 9.0, cores = 0 }", "", "processor"),
+            ("", "error = -0.1", "classes[0].error"),
+            ("", "error = nan", "classes[0].error"),
+            ("", "devices = [0, 1, 2]", "classes[0].devices"),
+        ] {
+            let error = with(head, class).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

@@ -124,6 +124,73 @@ impl ClassPlacement {
         Layout::from_components(self.parts.iter().map(component).collect())
     }
 
+    /// Converts to a layout over the targets of the figures.
+    ///
+    /// # Panics
+    /// When the placement is not a valid layout.
+    pub fn on_figures(&self, figures: &Figures) -> Layout {
+        self.layout(&figures.targets()).expect("a placement is a layout")
+    }
+
+    /// Cuts the placement to the capacity of the classes, for `files` files of at most `extent` bytes. Where a class is
+    /// full, the file continues on the other classes of the part, with their stripe sizes. If there are none, it continues
+    /// on all classes of unlimited capacity, in stripes of 1 MiB. `capacities` is in bytes per target, for all files.
+    ///
+    /// The result fits if a class is unlimited. It has at most one further part for each part and limited class.
+    #[must_use]
+    pub fn within(self, figures: &Figures, capacities: &[u64], extent: u64, files: u64) -> Self {
+        let files = files.max(1);
+        if self.fits(figures, capacities, extent, files) {
+            return self;
+        }
+        let per_file = |capacity: &u64| if *capacity == u64::MAX { u64::MAX } else { capacity / files };
+        let mut left: Vec<u64> = capacities.iter().map(per_file).collect();
+        let unlimited: Vec<u64> =
+            left.iter().map(|left| if *left == u64::MAX { BEYOND_STRIPE } else { 0 }).collect();
+        let mut parts: Vec<PlacementPart> = Vec::new();
+        for part in self.parts {
+            let PlacementPart { mut start, end, mut stripes } = part;
+            let is_within = |start: u64| start < end.unwrap_or(u64::MAX) && start < extent;
+            loop {
+                let all = PlacementPart { start, end, stripes: stripes.clone() };
+                let is_full = |class: usize| all.bytes_per_target(figures, class, extent) > left[class];
+                let full: Vec<usize> = (0..left.len()).filter(|class| is_full(*class)).collect();
+                if full.is_empty() || !is_within(start) {
+                    for (class, left) in left.iter_mut().enumerate().filter(|(_, left)| **left != u64::MAX) {
+                        *left = left.saturating_sub(all.bytes_per_target(figures, class, extent));
+                    }
+                    parts.push(all);
+                    break;
+                }
+                // The part ends where the first class is full.
+                let rounds = full.iter().map(|class| left[*class] / stripes[*class]).min().unwrap_or(0);
+                if rounds > 0 {
+                    let until = start.saturating_add(rounds.saturating_mul(all.round(figures)));
+                    for (class, left) in left.iter_mut().enumerate().filter(|(_, left)| **left != u64::MAX) {
+                        *left -= rounds * stripes[class];
+                    }
+                    parts.push(PlacementPart { start, end: Some(until), stripes: stripes.clone() });
+                    start = until;
+                }
+                for class in full {
+                    if left[class] < stripes[class] {
+                        stripes[class] = 0;
+                    }
+                }
+                if stripes.iter().all(|size| *size == 0) {
+                    if unlimited.iter().all(|size| *size == 0) {
+                        // No class has space for the rest.
+                        stripes.clone_from(&all.stripes);
+                        parts.push(PlacementPart { start, end, stripes });
+                        break;
+                    }
+                    stripes.clone_from(&unlimited);
+                }
+            }
+        }
+        Self { parts }
+    }
+
     /// The form used in plan files.
     pub fn to_plan(&self, figures: &Figures) -> Vec<PlanPart> {
         let stripes = |part: &PlacementPart| {
@@ -134,6 +201,7 @@ impl ClassPlacement {
             from: Bytes(part.start),
             to: part.end.map(Bytes),
             stripes: stripes(part),
+            targets: BTreeMap::new(),
         };
         self.parts.iter().map(part).collect()
     }
@@ -146,6 +214,9 @@ impl ClassPlacement {
         let mut next = Some(0);
         let mut read = Vec::new();
         for part in parts {
+            if !part.targets.is_empty() {
+                return Err(format!("the part from {} uses only some targets of a class", part.from));
+            }
             let mut stripes = vec![0; figures.classes.len()];
             for (name, size) in &part.stripes {
                 let class = figures.classes.iter().position(|class| class.name == *name);
@@ -178,6 +249,19 @@ pub struct PlanPart {
     pub to: Option<Bytes>,
     /// Stripe size by class.
     pub stripes: BTreeMap<String, Bytes>,
+    /// Number of targets by class, for classes of which not all targets take part. Only present layouts have them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub targets: BTreeMap<String, u32>,
+}
+
+impl PlanPart {
+    fn class_text(&self, class: &str, size: Bytes) -> String {
+        match self.targets.get(class) {
+            Some(1) => format!("{class} {size} on 1 target"),
+            Some(count) => format!("{class} {size} on {count} targets"),
+            None => format!("{class} {size}"),
+        }
+    }
 }
 
 impl fmt::Display for PlanPart {
@@ -188,7 +272,7 @@ impl fmt::Display for PlanPart {
             None => write!(f, "from {}: ", self.from)?,
         }
         let stripes: Vec<String> =
-            self.stripes.iter().map(|(class, size)| format!("{class} {size}")).collect();
+            self.stripes.iter().map(|(class, size)| self.class_text(class, *size)).collect();
         f.write_str(&stripes.join(", "))
     }
 }
@@ -223,5 +307,51 @@ mod tests {
         all_limited.classes = vec![class("ssd", 2, 100.0, 400.0, Some(24 * MIB))];
         let whole = ClassPlacement::whole(vec![MIB]);
         assert_eq!(whole.clone().bounded(&all_limited, 20 * MIB), whole);
+    }
+
+    #[test]
+    fn a_cut_layout_fits() {
+        let mut state = 7u64;
+        let mut any = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut cut = 0;
+        for case in 0..2000 {
+            let mut figures =
+                hybrid((1 + any(4) as u32, 9_000.0, 70.0), (1 + any(3) as u32, 100.0, 400.0), None);
+            figures.classes.push(class("nvme", 1 + any(2) as u32, 20.0, 2000.0, None));
+            let capacities = [u64::MAX, any(40) << 18, any(40) << 18];
+            let (extent, files) = (any(1 << 26), 1 + any(3));
+            let mut parts = Vec::new();
+            let mut start = 0;
+            for number in 0..=any(3) {
+                let mut stripes: Vec<u64> = (0..3).map(|_| any(5) * 65_536).collect();
+                if stripes.iter().all(|size| *size == 0) {
+                    stripes[any(3) as usize] = 65_536;
+                }
+                let end = start + (1 + any(1 << 10)) * 4096;
+                parts.push(PlacementPart { start, end: Some(end), stripes });
+                start = end;
+                assert!(number <= 3);
+            }
+            parts.last_mut().expect("a part").end = None;
+            let before = ClassPlacement { parts };
+            let fits = before.fits(&figures, &capacities, extent, files);
+            let after = before.clone().within(&figures, &capacities, extent, files);
+            assert!(after.fits(&figures, &capacities, extent, files), "case {case}: {before:?} {after:?}");
+            assert!(!fits || after == before, "case {case}");
+            assert!(after.parts.len() <= 4 * before.parts.len(), "case {case}: {after:?}");
+            let layout = after.on_figures(&figures);
+            assert_eq!(layout.components().len(), after.parts.len());
+            cut += u32::from(!fits);
+        }
+        assert!(cut > 200, "{cut}");
+        // Without an unlimited class, the rest stays where it was.
+        let mut figures = hybrid((1, 1.0, 1.0), (1, 1.0, 1.0), Some(MIB));
+        figures.classes[0].capacity = Some(Bytes(MIB));
+        let whole = ClassPlacement::whole(vec![MIB, MIB]);
+        let cut = whole.within(&figures, &[MIB, MIB], 8 * MIB, 1);
+        assert_eq!(cut.parts.len(), 2, "{cut:?}");
     }
 }

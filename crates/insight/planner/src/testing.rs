@@ -23,6 +23,8 @@ pub fn class(name: &str, targets: u32, startup_us: f64, mb_s: f64, capacity: Opt
         targets,
         capacity: capacity.map(Bytes),
         memory: Bytes(0),
+        error: None,
+        devices: None,
         read: service.clone(),
         write: service,
     }
@@ -34,7 +36,9 @@ pub fn hybrid(hdd: (u32, f64, f64), ssd: (u32, f64, f64), capacity: Option<u64>)
     Figures {
         processes_per_node: 2,
         call_us: 0.0,
+        measured: false,
         network: Network::new(34.0, 117.7),
+        processor: None,
         classes: vec![class("hdd", hdd.0, hdd.1, hdd.2, None), class("ssd", ssd.0, ssd.1, ssd.2, capacity)],
     }
 }

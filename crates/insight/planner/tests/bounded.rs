@@ -88,6 +88,8 @@ fn figures() -> Figures {
             targets: 4,
             capacity,
             memory: Bytes(0),
+            error: None,
+            devices: None,
             read: Service { head: capacity.is_none().then(|| head.clone()), ..service.clone() },
             write: service,
         }
@@ -95,7 +97,9 @@ fn figures() -> Figures {
     Figures {
         processes_per_node: 8,
         call_us: 50.0,
+        measured: false,
         network: Network::new(30.0, 1000.0),
+        processor: None,
         classes: vec![class("hdd", 9000.0, 100.0, None), class("ssd", 100.0, 500.0, Some(Bytes(10 << 30)))],
     }
 }

@@ -24,6 +24,8 @@ fn replay_options(dir: &Path) -> Options {
         space_limit: Some(u64::MAX),
         unlink_early: false,
         keep: false,
+        sync: false,
+        is_ended: || false,
         worker: vec![HELPER.into(), "replay-worker".into()],
         environment: Vec::new(),
     }
@@ -75,6 +77,29 @@ fn any_number_of_processes_and_threads_gives_the_same_result() {
         let files: u64 = outcome.tally.files.values().flatten().map(|(_, kind)| kind.bytes).sum();
         assert_eq!(files, outcome.tally.bytes());
     }
+}
+
+#[test]
+fn only_written_files_are_synced_and_syncs_are_measured() {
+    let text = "op,rank,file,offset,length,start_ns,end_ns\n\
+        write,0,a,0,5,0,1\nwrite,1,b,0,5,0,1\nread,1,input,0,5,2,3\nunlink,0,a,0,0,4,5\n";
+    let prepared = prepared_of(text);
+    let kinds = |sync| {
+        let outcome = here(&prepared, |options| options.sync = sync).expect("sound");
+        outcome.tally.kinds.keys().copied().collect::<Vec<_>>()
+    };
+    assert!(!kinds(false).contains(&Operation::Sync));
+    assert!(kinds(true).contains(&Operation::Sync));
+    let outcome = here(&prepared, |options| options.sync = true).expect("sound");
+    // The removed file is not there any more, and the input file was synced before.
+    assert_eq!(outcome.tally.kinds[&Operation::Sync].latency.count(), 1);
+}
+
+#[test]
+fn a_replay_that_must_end_leaves_no_files() {
+    let prepared = prepared_of(&exchange(3, 1, 1000));
+    let why = here(&prepared, |options| options.is_ended = || true).expect_err("ended");
+    assert!(why.contains("ended by a signal"), "{why}");
 }
 
 #[test]

@@ -7,6 +7,9 @@ use common::{Random, shown};
 use std::fmt::Write as _;
 use std::path::Path;
 
+/// Devices of the classes: a plan for assumed ones would keep all layouts.
+const DEVICES: [&str; 4] = ["--profile", "hdd=hdd-7200", "--profile", "ssd=sata-ssd"];
+
 const MIB: u64 = 1 << 20;
 /// Capacity of each SSD.
 const CAPACITY: u64 = 6 * MIB;
@@ -59,12 +62,14 @@ fn new_files_get_the_layouts_of_the_plan_until_capacity_runs_out() {
     trace(&trace_file);
     assert!(servers.weft(["config", "show"]).contains("may reserve 6 MiB on target 2"));
     // The cluster file states the capacity.
-    servers.weft(["plan", trace_text, "--output", plan_text]);
+    servers.weft([&["plan", trace_text, "--output", plan_text], &DEVICES[..]].concat());
     let text = std::fs::read_to_string(&plan).expect("written");
     assert!(text.contains("/scratch/run1/part.*") && text.contains("capacity = \"6 MiB\""), "{text}");
     assert!(!text.contains("class ssd has"), "no other file has reserved space: {text}");
     // Slightly less than both files need, so that space is left for a third one.
-    servers.weft(["plan", trace_text, "--output", plan_text, "--capacity", "ssd=5MiB"]);
+    servers.weft(
+        [&["plan", trace_text, "--output", plan_text, "--capacity", "ssd=5MiB"], &DEVICES[..]].concat(),
+    );
     let (mut random, _) = Random::seeded();
     let bytes: Vec<u8> = (0..8 * MIB / 8).flat_map(|_| random.next().to_le_bytes()).collect();
     std::fs::write(&local, &bytes).expect("written");
@@ -232,7 +237,9 @@ fn a_move_can_use_space_that_the_file_itself_releases() {
     let [trace_text, plan_text, local_text] =
         [&trace_file, &plan, &local].map(|path| path.to_str().expect("text"));
     std::fs::write(&local, [7; MIB as usize]).expect("written");
-    servers.weft(["plan", trace_text, "--output", plan_text, "--capacity", "ssd=6MiB"]);
+    servers.weft(
+        [&["plan", trace_text, "--output", plan_text, "--capacity", "ssd=6MiB"], &DEVICES[..]].concat(),
+    );
     servers.weft(["mkdir", "/weft/run1"]);
     // The file holds 5 of 6 MiB on each SSD, and the plan gives it 3 of them with another stripe size.
     servers.weft(["setstripe", "--part", "ssd=256K@10M", "--part", "hdd=1M", "/weft/run1/part.0"]);

@@ -37,7 +37,7 @@ fn a_mount_shows_files_of_programs_and_is_unmounted() {
     let rows: String = (0..200).map(|n| format!("read,{at}/two.{},{},4096\n", n % 2, n * 8192)).collect();
     std::fs::write(&trace, format!("operation,file,offset,length\n{rows}")).expect("written");
     let [trace, plan] = [&trace, &plan].map(|path| path.to_str().expect("text"));
-    cluster.weft(["plan", trace, "--output", plan]);
+    cluster.weft(["plan", trace, "--planner", "psa", "--output", plan]);
     let map = format!("{at}=/weft");
     let told = cluster.fails(2, ["apply", plan]);
     assert!(told.contains(&format!("is mounted there: give --map {map}")), "{told}");

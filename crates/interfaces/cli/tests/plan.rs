@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Embedded, succeeded, undisturbed};
+use common::servers::Servers;
+use common::{Embedded, shown, succeeded, undisturbed};
+use weft_planner::plan::Verdict;
 use weft_planner::{Plan, Planner};
 
 const CLUSTER: &str = r#"
@@ -40,7 +42,7 @@ fn a_plan_is_written_explained_and_tried() {
     let mut command = common::undisturbed();
     command.arg("plan").arg(&trace).arg("--cluster").arg(&cluster).args([
         "--capacity",
-        "ssd=4MiB",
+        "ssd=12MiB",
         "--explain",
     ]);
     let text = succeeded(command.arg("--verify").arg("--output").arg(&plan));
@@ -49,7 +51,8 @@ fn a_plan_is_written_explained_and_tried() {
     }
     let read = Plan::from_toml(&std::fs::read_to_string(&plan).unwrap()).unwrap();
     let rule = read.rule("/scratch/data").expect("a rule");
-    assert_eq!((read.planner, rule.alternatives.len()), (Planner::Best, 4));
+    assert_eq!((read.planner, rule.alternatives.len()), (Planner::Best, 5));
+    assert!(rule.advice.is_some_and(|advice| advice.is_certain()), "{:?}", rule.advice);
     assert_eq!(rule.layout, rule.alternatives[0].layout);
     // With a part of the trace, which the output reports.
     let mut command = common::undisturbed();
@@ -67,6 +70,28 @@ fn a_plan_is_written_explained_and_tried() {
     assert_eq!(again.planner, Planner::Psa);
     assert_eq!(again.cluster, read.cluster);
     assert_eq!(again.rules[0].layout, rule.alternatives[1].layout);
+}
+
+/// Nothing was measured, so the plan keeps the layouts, and names the command that measures and its duration.
+#[test]
+fn a_fresh_cluster_keeps_its_layouts() {
+    let cluster = Embedded::started();
+    let [trace, _, plan] = files(&cluster.local(""));
+    let text = cluster.weft(["plan", &trace.display().to_string(), "--output", &plan.display().to_string()]);
+    assert!(text.contains("`weft profile --quick` measures them in about 8 s"), "{text}");
+    assert!(
+        text.contains("advice: keep the present layouts") && text.contains("it changes no layout"),
+        "{text}"
+    );
+    let read = Plan::from_toml(&std::fs::read_to_string(&plan).expect("written")).expect("a plan");
+    assert!(read.rules.is_empty(), "{:?}", read.rules);
+    let kept = &read.kept[0];
+    assert!(kept.confidence < 0.8 && kept.why.contains("the model's error of"), "{kept:?}");
+    let present = kept.alternatives.iter().find(|other| other.planner == Planner::Present).expect("listed");
+    assert_eq!(present.layout, kept.layout);
+    assert!(present.layout[0].stripes.values().all(|size| size.0 == 1 << 20), "{:?}", present.layout);
+    let applied = cluster.weft(["apply", &plan.display().to_string()]);
+    assert!(applied.contains("changes no layout"), "{applied}");
 }
 
 #[test]
@@ -199,4 +224,214 @@ fn replicas_are_proposed_within_the_budget() {
     let refused = command.arg("plan").arg(&trace).args(["--replicas", "--policy", "all"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("write off, cida, ceda or best"));
+}
+
+/// Writes a trace of `writes` as CSV: the rank, the offset and the length of each.
+fn written(path: &std::path::Path, writes: impl Iterator<Item = (u64, u64, u64)>) {
+    let mut csv = String::from("rank,operation,file,offset,length,start_us,end_us\n");
+    for (n, (rank, offset, length)) in writes.enumerate() {
+        csv += &format!("{rank},write,/scratch/new,{offset},{length},{n},{}\n", n + 8);
+    }
+    std::fs::write(path, csv).unwrap();
+}
+
+#[test]
+fn the_gain_of_ssds_is_shown_with_and_without_write_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, cluster, figures] = files(dir.path());
+    std::fs::write(&cluster, CLUSTER.replace("psa-hdd", "ibridge-hdd")).unwrap();
+    let run = |cluster: &std::path::Path, options: &[&str]| {
+        let mut command = common::undisturbed();
+        command.arg("plan").arg(&trace).arg("--cluster").arg(cluster).args(options);
+        succeeded(&mut command)
+    };
+    let rows = |options: &[&str]| -> Vec<serde_json::Value> {
+        let text = run(&cluster, &[&["--json"], options].concat());
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    // Small unaligned pieces at random places, on disks without a write cache.
+    written(&trace, (0..512u64).map(|n| (n % 8, n * 193 % 512 * 70_001, 5_000)));
+    let small = rows(&["--ssd"]);
+    // Two modules and two policies of the one class of disks.
+    assert_eq!(small.len(), 4, "{small:?}");
+    for row in &small {
+        assert_eq!(
+            (&row["class"], &row["profile"], &row["ssd"]),
+            (&"hdd".into(), &"ibridge-hdd".into(), &"sata-ssd".into())
+        );
+        assert!(row["gain"].is_f64() && row["gain_with_write_back"].is_f64(), "{row}");
+        assert!(row["without_on_disks_s"].as_f64() >= row["without_s"].as_f64(), "{row}");
+    }
+    let direct: Vec<_> = small.iter().filter(|row| row["module"] == "direct").collect();
+    assert_eq!((&direct[0]["policy"], &direct[1]["policy"]), (&"ibridge".into(), &"detour".into()));
+    assert!(direct.iter().all(|row| row["gain"].as_f64() > Some(1.0)), "{direct:?}");
+    let text = run(&cluster, &["--ssd=nvme", "--verify-requests", "100"]);
+    for part in
+        ["an SSD (nvme, 10.0 GiB)", "GAIN+WB", "ibridge-hdd", "buffered", "of 512 requests are replayed"]
+    {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    // Aligned writes in sequence.
+    written(&trace, (0..64u64).map(|n| (0, n << 20, 1 << 20)));
+    for row in rows(&["--ssd"]) {
+        for gain in ["gain", "gain_with_write_back"] {
+            assert!((0.9..1.1).contains(&row[gain].as_f64().expect("a number")), "{gain}: {row}");
+        }
+    }
+    // A plan has figures of its classes, but no devices.
+    let mut command = common::undisturbed();
+    succeeded(command.arg("plan").arg(&trace).arg("--cluster").arg(&cluster).arg("--output").arg(&figures));
+    let text = run(&figures, &["--ssd"]);
+    assert!(text.contains("targets of class hdd are assumed to be like hdd-7200"), "{text}");
+    for (options, told) in [
+        (&["--ssd=hdd-7200"][..], "is a disk"),
+        (&["--ssd=floppy"], "there is no profile named"),
+        (&["--ssd", "--explain"], "cannot be used with"),
+    ] {
+        let mut command = common::undisturbed();
+        command.arg("plan").arg(&trace).arg("--cluster").arg(&cluster).args(options);
+        let refused = command.output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{options:?}");
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(error.contains(told), "{told} is missing: {error}");
+    }
+}
+
+/// Writes a trace of two ranks that write and read a file, each at its own half, and returns its path.
+fn small_trace(path: std::path::PathBuf, file: &str) -> String {
+    let mut csv = String::from("rank,operation,file,offset,length,start_us,end_us\n");
+    for n in 0..32u64 {
+        let (rank, offset) = (n % 2, (n % 2 * 16 + n / 2) * 16_384);
+        let operation = if n < 24 { "write" } else { "read" };
+        csv += &format!("{rank},{operation},{file},{offset},16384,{},{}\n", 10 * n, 10 * n + 8);
+    }
+    std::fs::write(&path, csv).expect("written");
+    path.to_str().expect("text").to_owned()
+}
+
+#[test]
+fn a_plan_that_was_tried_holds_the_trial_and_leaves_no_scratch_files() {
+    let cluster = Embedded::started();
+    let trace = small_trace(cluster.local("trace.csv"), "/weft/data");
+    let plan = cluster.local("plan.toml").to_str().expect("text").to_owned();
+    let read = || Plan::from_toml(&std::fs::read_to_string(&plan).expect("written")).expect("a plan");
+    let names = || cluster.weft(["ls", "--all", "/weft"]);
+    let before = names();
+
+    // Without a trial, a plan is applied with a warning.
+    cluster.weft(["plan", &trace, "--planner", "psa", "--output", &plan]);
+    assert!(read().trial.is_none());
+    let applied = cluster.command(["apply", &plan, "--dry-run"]).output().expect("weft starts");
+    assert!(applied.status.success(), "{}", shown(&applied));
+    assert!(String::from_utf8_lossy(&applied.stderr).contains("was not tried"), "{}", shown(&applied));
+
+    let asked = [
+        "plan",
+        &trace,
+        "--planner",
+        "psa",
+        "--try",
+        "--times",
+        "5",
+        "--try-until",
+        "0.5",
+        "--output",
+        &plan,
+    ];
+    let tried = cluster.command(asked).output().expect("weft starts");
+    assert!(tried.status.success(), "{}", shown(&tried));
+    let text = String::from_utf8_lossy(&tried.stdout);
+    for part in ["tried: 5 pairs", "median", "ratio", "p = ", "undecided", "changes no layout"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    assert!(String::from_utf8_lossy(&tried.stderr).contains("at least 6"), "{}", shown(&tried));
+    let found = read();
+    let trial = found.trial.as_ref().expect("a trial");
+    assert_eq!((trial.times, trial.present_s.len(), trial.planned_s.len()), (5, 5, 5));
+    assert!((0.5..0.6).contains(&trial.share), "{}", trial.share);
+    // Five pairs decide nothing, so the files keep their layouts.
+    assert_eq!((trial.verdict(), found.rules.len()), (Verdict::Undecided, 0));
+    assert!(found.notes.iter().any(|note| note.contains("files keep their layouts")), "{:?}", found.notes);
+    assert_eq!(names(), before);
+    let applied = cluster.command(["apply", &plan]).output().expect("weft starts");
+    assert!(applied.status.success(), "{}", shown(&applied));
+    let text = String::from_utf8_lossy(&applied.stdout);
+    assert!(text.contains("tried: 5 pairs") && text.contains("files keep their layouts"), "{text}");
+    assert!(applied.stderr.is_empty(), "{}", shown(&applied));
+
+    // A verdict of six pairs depends on the machine, but not that there is one, and the rules follow it.
+    let asked = ["plan", &trace, "--planner", "psa", "--try", "--times", "6", "--json", "--output", &plan];
+    let json = cluster.weft(asked);
+    let last = json.lines().last().expect("a trial");
+    let last: serde_json::Value = serde_json::from_str(last).expect("JSON");
+    assert_eq!(last["trial"]["times"], 6, "{last}");
+    assert!(last["p"].as_f64().is_some_and(|p| (0.0..=1.0).contains(&p)), "{last}");
+    let found = read();
+    let verdict = found.trial.as_ref().expect("a trial").verdict();
+    assert_eq!(last["verdict"], serde_json::to_value(verdict).expect("JSON"), "{last}");
+    assert_eq!(found.rules.is_empty(), verdict != Verdict::Faster);
+    assert_eq!(names(), before);
+}
+
+#[test]
+fn a_trial_that_does_not_fit_writes_nothing() {
+    let ssd = "capacity = \"6 MiB\"";
+    let servers = Servers::of(
+        &[("hdd", ""), ("hdd", ""), ("ssd", ssd), ("ssd", ssd)],
+        "",
+        "",
+        "[layout]\nclass = \"hdd\"\n",
+    );
+    let trace = small_trace(servers.path("trace.csv"), "/weft/data");
+    let plan = servers.path("plan.toml");
+    // This file has reserved the capacity of the SSDs, and a copy of it needs as much again.
+    servers.weft(["setstripe", "--part", "ssd=64K@12M", "--part", "hdd=64K", "/weft/data"]);
+    let before = servers.weft(["ls", "--all", "/weft"]);
+    let output = plan.to_str().expect("text");
+    let told =
+        servers.fails(1, ["plan", &trace, "--planner", "def", "--try", "--times", "6", "--output", output]);
+    let needed =
+        "class ssd: scratch files with the present layouts need 12582912 bytes, and 0 bytes are free";
+    assert!(told.contains(needed) && told.contains("--try-until"), "{told}");
+    assert!(!plan.exists(), "no plan");
+    assert_eq!(servers.weft(["ls", "--all", "/weft"]), before);
+    // A cluster of the twin does not run.
+    let twin = servers.path("twin.toml");
+    std::fs::write(&twin, CLUSTER).expect("written");
+    let mut command = undisturbed();
+    let refused =
+        command.args(["plan", &trace, "--try", "--cluster"]).arg(&twin).output().expect("weft starts");
+    assert_eq!(refused.status.code(), Some(2), "{}", shown(&refused));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("needs a running cluster"),
+        "{}",
+        shown(&refused)
+    );
+}
+
+#[test]
+fn replicas_are_compared_with_the_present_layouts_of_files() {
+    let servers = Servers::of_classes(&["hdd", "hdd", "ssd"], "", "", "", "");
+    servers.weft(["mkdir", "/weft/data"]);
+    servers.weft(["setstripe", "--class", "hdd", "-S", "256K", "/weft/data"]);
+    servers.weft(["touch", "/weft/data/f"]);
+    let trace = servers.path("trace.csv");
+    let mut csv = String::from("rank,operation,file,offset,length,start_us,end_us\n");
+    for n in 0..512u64 {
+        for file in ["f", "missing"] {
+            csv += &format!("{},read,/weft/data/{file},{},4096,{n},{}\n", n % 8, n * 65_536, n + 8);
+        }
+    }
+    std::fs::write(&trace, csv).unwrap();
+    let text = servers.weft(["plan", "--replicas", "--json", &trace.display().to_string()]);
+    let groups: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let present = |path: &str| {
+        let group = groups.iter().find(|group| group["path"] == path).expect("a group");
+        let leave =
+            group["alternatives"].as_array().expect("a list").iter().find(|one| one["what"] == "leave");
+        leave.expect("listed")["layout"].as_str().expect("text").to_owned()
+    };
+    assert_eq!(present("/weft/data/f"), "all: hdd 256 KiB");
+    assert_eq!(present("/weft/data/missing"), "all: hdd 256 KiB", "a new file gets its directory's layout");
 }

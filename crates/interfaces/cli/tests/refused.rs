@@ -188,7 +188,7 @@ fn files_of_other_users() {
     for file in ["/weft/open/root's", "/weft/open/closed/in"] {
         servers.weft(["cp", bytes, file]);
     }
-    servers.weft(["plan", trace, "--output", plan]);
+    servers.weft(["plan", trace, "--planner", "psa", "--output", plan]);
     let user = |args: &[&str], code: i32| {
         let mut command = as_user(WEFT);
         command.env("WEFT_CLUSTER", servers.file()).env("HOME", &dir);

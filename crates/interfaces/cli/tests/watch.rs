@@ -16,6 +16,7 @@ use weft_config::Cluster;
 use weft_core::{FileOffset, LocalExtent, Nanos};
 use weft_env::real::{RealEnv, block_on};
 use weft_planner::Plan;
+use weft_planner::replicas::ReplicaFile;
 use weft_planner::watch::SampledMessage;
 use weft_planner::watch::request_reassembly::reassemble;
 use weft_wire::meta::{InodePath, LayoutSpec, OpenFlags};
@@ -26,6 +27,9 @@ const FILE: u64 = 16 << 30;
 const PROCESSES: u64 = 4;
 /// Time limit for one line of output.
 const LINE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Devices of the classes, whose directories lie on the same disk.
+const DEVICES: [&str; 4] = ["--profile", "hdd=hdd-7200", "--profile", "ssd=sata-ssd"];
 
 /// A running `weft plan --watch --json`, whose output is read line by line.
 struct Watching {
@@ -164,7 +168,7 @@ fn a_program_with_a_new_access_pattern_gets_one_new_layout() {
             }
         }
         let hysteresis = ["--every", "1s", "--lasts", "2", "--pause", "0s", "--gain", "80%"];
-        let args = [&hysteresis[..], &["--capacity", "ssd=64GiB"]].concat();
+        let args = [&hysteresis[..], &["--capacity", "ssd=64GiB"], &DEVICES].concat();
         let watching = Watching::new(&servers, &[&args[..], &["--output", &output]].concat());
         // Sequential reads: a new layout would be faster, but the gain is below the threshold.
         let first = watching.decision();
@@ -266,6 +270,112 @@ fn a_single_look_at_the_samples() {
 }
 
 #[test]
+fn replicas_are_proposed_for_a_pattern_that_lasts() {
+    const BLOCK: u64 = 4096;
+    const STRIDE: u64 = MIB / 2;
+    const BLOCKS: u64 = 2048;
+    let servers = Servers::of_classes(&["hdd", "hdd"], "sample = \"all\"", "", "", "");
+    servers.weft(["mkdir", "-p", "/weft/data/run1"]);
+    let block = |number: u64| [(number * 7 + number / 251) as u8; BLOCK as usize];
+    {
+        let client = client(&servers.file());
+        let file = open(&client, "data/run1/field");
+        for number in 0..BLOCKS {
+            let at = FileOffset(number * STRIDE);
+            block_on(file.write_at(&[IoSlice::new(&block(number))], at)).expect("writes");
+        }
+        block_on(file.close()).expect("closes");
+    }
+    // The program: one process that reads blocks in random order until it shall stop.
+    let read = |stop: &AtomicBool| {
+        let client = client(&servers.file());
+        let at = InodePath::from_root("data/run1/field", true);
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let file = block_on(client.open(&at, flags, 0, &LayoutSpec::default())).expect("opens");
+        let mut buf = [0; BLOCK as usize];
+        let mut chance = Random::new(11);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let number = chance.below(BLOCKS);
+            let at = FileOffset(number * STRIDE);
+            let got = block_on(file.read_at(&mut [IoSliceMut::new(&mut buf)], at)).expect("reads");
+            assert!(got as u64 == BLOCK && buf == block(number), "block {number}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    let plan = servers.path("replicas.toml");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The program stops however the test ends.
+        struct Ended<'a>(&'a AtomicBool);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _ended = Ended(&stop);
+        let (read, stop) = (&read, &stop);
+        scope.spawn(move || read(stop));
+        let output = plan.display().to_string();
+        let hysteresis = ["--every", "1s", "--lasts", "2", "--pause", "1h", "--gain", "5%"];
+        let replicas = ["--replicas", "--policy", "cida", "--output", &output, "--replicate"];
+        let watching = Watching::new(&servers, &[&hysteresis[..], &replicas].concat());
+        let row = watching.decision();
+        assert_eq!(row["decision"]["apply"], true, "{row}");
+        assert!(row["pattern"].as_str().expect("known").starts_with("random reads"), "{row}");
+        assert_eq!(row["replica"]["file"], "/weft/data/run1/field", "{row}");
+        assert!(row["replica"]["run_s"].as_f64() < row["replica"]["now_s"].as_f64(), "{row}");
+        assert!(row["rule"].is_null(), "{row}");
+        // The file is copied while the program reads it.
+        let replica = || {
+            let text = servers.weft(["replicate", "list", "--json"]);
+            let row: serde_json::Value = serde_json::from_str(text.lines().next()?).expect("JSON");
+            (row["state"] == "valid").then_some(row)
+        };
+        let replica = common::until(Duration::from_secs(120), "the replica is valid", replica);
+        assert_eq!(replica["processes"], 0, "{replica}");
+    });
+    let file = ReplicaFile::of_toml(&std::fs::read_to_string(&plan).expect("the plan")).expect("a plan");
+    let [planned] = &file.replicas[..] else { panic!("{} replicas", file.replicas.len()) };
+    assert_eq!((planned.path.as_str(), planned.ranks), ("/weft/data/run1/field", 0));
+    assert!(planned.mapping().expect("a mapping").bytes() > 64 * BLOCK);
+    // Programs that open the file from now on read the same bytes, with the replica.
+    let client = client(&servers.file());
+    let file = open(&client, "data/run1/field");
+    for number in 0..BLOCKS {
+        let mut buf = [0; BLOCK as usize];
+        let at = FileOffset(number * STRIDE);
+        let got = block_on(file.read_at(&mut [IoSliceMut::new(&mut buf)], at)).expect("reads");
+        assert!(got as u64 == BLOCK && buf == block(number), "block {number}");
+    }
+    block_on(file.close()).expect("closes");
+    assert!(servers.weft(["replicate", "verify", "/weft/data/run1/field"]).contains("no difference"));
+    let agent = || servers.weft(["agent", "status", "--json"]);
+    let ended = || {
+        let status: serde_json::Value = serde_json::from_str(&agent()).expect("JSON");
+        (status["running"] == false && status["jobs"] == serde_json::json!([])).then_some(())
+    };
+    common::until(Duration::from_secs(120), "the agent ends", ended);
+}
+
+#[test]
+fn replicas_need_samples_of_all_requests() {
+    let cluster = Embedded::started();
+    let error = cluster.fails(2, ["plan", "--watch", "/weft", "--replicas"]);
+    assert!(error.contains("keeps no samples") && error.contains("sample = \"all\""), "{error}");
+    for options in [&["--replicate"][..], &["--replicate", "--output", "-"], &["--output", "f", "--migrate"]]
+    {
+        let args = [&["plan", "--watch", "/weft", "--replicas"][..], options].concat();
+        assert!(cluster.fails(2, args).contains("--"), "{options:?}");
+    }
+    let servers = Servers::of_classes(&["hdd"], "sample = \"1/4\"", "", "", "");
+    let error = servers.fails(2, ["plan", "--watch", "/weft", "--replicas", "--once"]);
+    assert!(error.contains("samples of 1/4") && error.contains("sample = \"all\""), "{error}");
+}
+
+#[test]
 fn a_directory_that_is_renamed_and_recreated_is_planned_again() {
     let servers =
         Servers::of_classes(&["hdd", "ssd"], "sample = \"all\"", "", "", "[layout]\nclass = \"hdd\"\n");
@@ -306,7 +416,7 @@ fn a_directory_that_is_renamed_and_recreated_is_planned_again() {
         });
         let args =
             ["--every", "1s", "--lasts", "1", "--pause", "1h", "--gain", "10%", "--capacity", "ssd=64GiB"];
-        let watching = Watching::new(&servers, &args);
+        let watching = Watching::new(&servers, &[&args[..], &DEVICES].concat());
         assert_eq!(watching.decision()["decision"]["apply"], true);
         watching.steady(1);
         servers.weft(["mv", "/weft/data", "/weft/kept"]);

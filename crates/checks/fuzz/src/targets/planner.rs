@@ -152,6 +152,8 @@ fn applied(plan: &Plan) {
 
 const BY_HAND: &str = r#"processes_per_node = 2
 call_us = 1.5
+measured = true
+processor = { messages_per_s = 90000.0, cores = 2 }
 [network]
 connect_us = 38.0
 mb_s = 117.7
@@ -174,6 +176,8 @@ gathers = "128 MiB"
 name = "ssd"
 targets = 2
 room = "1 MiB"
+error = 0.12
+devices = [0, 0]
 [classes.read]
 sequential = { startup_us = 60.0, mb_s = 500.0 }
 streams = { startup_us = 70.0, mb_s = 450.0 }

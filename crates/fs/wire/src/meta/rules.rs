@@ -43,6 +43,17 @@ pub struct RuledDirectory {
     pub rules: Vec<Rule>,
 }
 
+impl RuledDirectory {
+    /// The rule for a file with this path from the root: the first that matches in `ruled`, nearest directory first.
+    pub fn rule_for<'a>(ruled: &'a [Self], path: &[u8]) -> Option<&'a Rule> {
+        ruled.iter().find_map(|directory| {
+            let below = path.strip_prefix(directory.path.as_slice())?;
+            let below = below.strip_prefix(b"/").unwrap_or(below);
+            directory.rules.iter().find(|rule| rule.pattern.matches(below))
+        })
+    }
+}
+
 /// Reserved space of a target with limited capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SpaceReservation {

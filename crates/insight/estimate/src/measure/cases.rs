@@ -1,5 +1,6 @@
 //! The measurement cases of a target.
 
+use weft_core::Nanos;
 use weft_planner::mix::Direction;
 
 /// Number of interleaved sequential streams, each with a request in flight.
@@ -10,7 +11,11 @@ const NEAR_DEPTH: u32 = 4;
 /// Concurrent writers of buffered writes. The page cache hides any dependence on this number.
 const BUFFERED_WRITERS: u32 = 4;
 /// Request lengths, bytes.
-const LENGTHS: [u64; 4] = [4 << 10, 64 << 10, 256 << 10, 1 << 20];
+const LENGTHS: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
+/// Request lengths of a measurement that takes [`LONG_TIME`] or longer. More lengths show whether times form a line.
+const LENGTHS_LONG: [u64; 4] = [4 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// Time of a target from which on a measurement is long.
+const LONG_TIME: Nanos = Nanos::from_s(30);
 /// Request lengths of a quick measurement. A line needs two.
 const LENGTHS_QUICK: [u64; 2] = [4 << 10, 1 << 20];
 /// Queue depths of random requests.
@@ -73,6 +78,36 @@ impl Case {
         format!("{verb} {}{order}{depth}", size(self.len))
     }
 
+    /// Name of the figure to which the case contributes.
+    pub fn figure(&self) -> String {
+        let direction = match self.direction {
+            Direction::Read => "read",
+            Direction::Write => "write",
+        };
+        match self.order {
+            Order::Sequential => format!("{direction}.sequential"),
+            Order::Streams => format!("{direction}.streams"),
+            Order::Near => format!("{direction}.near"),
+            Order::Random => format!("{direction}.random of depth {}", self.depth),
+            Order::RandomDirect => format!("{direction}.scattered of depth {}", self.depth),
+            Order::AppendSync => format!("{direction}.sync_us"),
+            Order::Distance(_) => "curve".to_owned(),
+        }
+    }
+
+    /// Whether the planner has no default for the case's figure. These cases come first and are never left out.
+    pub fn is_needed(&self) -> bool {
+        match self.order {
+            Order::Sequential => true,
+            // Buffered writes have this depth only.
+            Order::Random if self.direction == Direction::Write => {
+                self.depth == 1 || self.depth == BUFFERED_WRITERS
+            }
+            Order::Random => self.depth == 1,
+            _ => false,
+        }
+    }
+
     /// Relative share of the measurement time. Cases whose requests wait for each other need more.
     pub fn share(&self) -> f64 {
         match self.depth {
@@ -87,10 +122,14 @@ impl Case {
     }
 }
 
-/// All cases of a target. Distances extend over `reach` bytes. Buffered writes are measured with one number of writers,
-/// because the page cache hides it.
-pub(super) fn all(reach: u64, direct: bool, quick: bool) -> Vec<Case> {
-    let lengths: &[u64] = if quick { &LENGTHS_QUICK } else { &LENGTHS };
+/// All cases of a target that is measured for about `time`, the most important ones first. Distances extend over
+/// `reach` bytes. Buffered writes are measured with one number of writers, because the page cache hides it.
+pub(super) fn all(reach: u64, direct: bool, quick: bool, time: Nanos) -> Vec<Case> {
+    let lengths: &[u64] = match quick {
+        true => &LENGTHS_QUICK,
+        false if time >= LONG_TIME => &LENGTHS_LONG,
+        false => &LENGTHS,
+    };
     let depths: &[u32] = if quick { &DEPTHS_QUICK } else { &DEPTHS };
     let mut cases = Vec::new();
     let mut add = |direction, order, depth, len| cases.push(Case { direction, order, depth, len });
@@ -120,6 +159,12 @@ pub(super) fn all(reach: u64, direct: bool, quick: bool) -> Vec<Case> {
         let order = Order::Distance(reach / part);
         cases.push(Case { direction: Direction::Read, order, depth: 1, len: 4096 });
     }
+    cases.sort_by_key(|case| match case.order {
+        _ if case.is_needed() => 0,
+        // Nothing measured stands in for these.
+        Order::AppendSync | Order::Distance(_) => 1,
+        _ => 2,
+    });
     cases
 }
 
@@ -196,7 +241,8 @@ mod tests {
     #[test]
     fn offsets_repeat_only_in_distance_cases() {
         let span = 64 << 20;
-        for case in all(span, true, false).into_iter().chain(all(span, false, false)) {
+        let time = Nanos::from_s(60);
+        for case in all(span, true, false, time).into_iter().chain(all(span, false, false, time)) {
             let mut seen = BTreeSet::new();
             for stream in 0..case.depth {
                 let mut offsets = Offsets::new(case, span, stream);
@@ -215,13 +261,27 @@ mod tests {
 
     #[test]
     fn case_names_are_unique() {
-        let cases = all(1 << 36, true, false);
+        let cases = all(1 << 36, true, false, Nanos::from_s(5));
         let names: BTreeSet<String> = cases.iter().map(Case::name).collect();
         assert_eq!(names.len(), cases.len());
         assert!(
             names.contains("read 64 KiB at random, 16 at a time")
                 && names.contains("read 4 KiB, 1 GiB apart")
         );
-        assert!(all(1 << 30, false, true).len() < 20);
+        assert!(all(1 << 30, false, true, Nanos::from_s(5)).len() < 20);
+    }
+
+    #[test]
+    fn cases_that_the_planner_needs_come_first() {
+        for (direct, quick) in [(true, true), (true, false), (false, true), (false, false)] {
+            let cases = all(1 << 30, direct, quick, Nanos::from_s(5));
+            let needed = cases.iter().take_while(|case| case.is_needed()).count();
+            let figures: BTreeSet<String> = cases[..needed].iter().map(Case::figure).collect();
+            let random = if direct { "write.random of depth 1" } else { "write.random of depth 4" };
+            for expected in ["read.random of depth 1", "read.sequential", random, "write.sequential"] {
+                assert!(figures.contains(expected), "{figures:?}");
+            }
+            assert!(!cases[needed..].iter().any(Case::is_needed), "{cases:?}");
+        }
     }
 }

@@ -110,7 +110,7 @@ mod tests {
             (case, Point::of_streams(case.name(), 4096, &[stream]))
         };
         let cases = [1 << 20, 16 << 20, 128 << 20, 1 << 30].map(point).to_vec();
-        Measured { cases, page_cache: None, span: 2 << 30, reach: 1 << 40, direct: true }
+        Measured { cases, missed: Vec::new(), page_cache: None, span: 2 << 30, reach: 1 << 40, direct: true }
     }
 
     #[test]

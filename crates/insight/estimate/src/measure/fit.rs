@@ -8,9 +8,11 @@
 //!
 //! * A **batch** is one observation. Requests within a batch are correlated (read-ahead, a filling queue), and treating
 //!   them as independent would understate the error.
+//! * A **repetition** is a measurement of the whole case. Repetitions that differ show that something else uses the
+//!   machine; the case is then repeated.
 //! * **Outliers** are batches more than five standard deviations from the median, estimated from the median absolute
-//!   deviation, and more than 10 % from it. They are counted but not used: a hiccup of the system is not a property of
-//!   the device.
+//!   deviation, and more than 25 % from it, if they are at most a quarter of all. They are counted but not used: a hiccup
+//!   of the system is not a property of the device.
 
 use serde::{Deserialize, Serialize};
 use weft_planner::figures::Line;
@@ -23,10 +25,15 @@ const COMPLETIONS_MIN: usize = 12;
 const BATCHES_MIN: usize = 6;
 /// Distance from the median in standard deviations from which on a batch is an outlier.
 const OUTLIER_DEVIATIONS: f64 = 5.0;
-/// Minimum distance of an outlier, as a fraction of the median.
-const OUTLIER_FRACTION_MIN: f64 = 0.1;
+/// Minimum distance of an outlier, as a fraction of the median. Syncs of a disk take whole rotations, often four or five.
+const OUTLIER_FRACTION_MIN: f64 = 0.25;
+/// Maximum number of outliers, as a fraction of the batches: 1/4. More of them are a property of the device, such as
+/// read-ahead in steps that differ from the batches.
+const OUTLIERS_MAX_DIVISOR: usize = 4;
 /// Ratio of standard deviation to median absolute deviation for a normal distribution.
 const NORMAL_PER_MAD: f64 = 1.4826;
+/// Relative deviation of repetitions from which on a case is noisy and repeated.
+const NOISE_MAX: f64 = 0.1;
 
 /// A mean with its standard error.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
@@ -48,7 +55,10 @@ pub fn mean(values: &[f64]) -> Mean {
     let deviation = self::median(&values.iter().map(|value| (value - median).abs()).collect::<Vec<_>>());
     let outlier_distance =
         (OUTLIER_DEVIATIONS * NORMAL_PER_MAD * deviation).max(OUTLIER_FRACTION_MIN * median.abs());
-    let keeps = |value: &&f64| values.len() < BATCHES_MIN || (**value - median).abs() <= outlier_distance;
+    let is_far = |value: &f64| (value - median).abs() > outlier_distance;
+    let far = values.iter().filter(|value| is_far(value)).count();
+    let sets_aside = values.len() >= BATCHES_MIN && far <= values.len() / OUTLIERS_MAX_DIVISOR;
+    let keeps = |value: &&f64| !sets_aside || !is_far(value);
     let kept: Vec<f64> = values.iter().filter(keeps).copied().collect();
     let count = kept.len() as f64;
     let value = kept.iter().sum::<f64>() / count;
@@ -61,7 +71,29 @@ pub fn mean(values: &[f64]) -> Mean {
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+    let half = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { (sorted[half - 1] + sorted[half]) / 2.0 } else { sorted[half] }
+}
+
+/// Standard deviation of repetitions relative to their median, estimated from the median absolute deviation. `None` for
+/// fewer than two.
+pub(super) fn relative_deviation(values: &[f64]) -> Option<f64> {
+    if values.len() < 2 {
+        return None;
+    }
+    let center = median(values);
+    let distances: Vec<f64> = values.iter().map(|value| (value - center).abs()).collect();
+    Some(NORMAL_PER_MAD * median(&distances) / center.max(f64::MIN_POSITIVE))
+}
+
+/// Whether repetitions differ so much that the case should be repeated.
+pub(super) fn is_noisy(values: &[f64]) -> bool {
+    relative_deviation(values).is_some_and(|deviation| deviation > NOISE_MAX)
+}
+
+/// Median of repetitions; `None` without any.
+pub(super) fn typical(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| median(values))
 }
 
 /// Times of a stream's requests in order, and the total time including gaps.
@@ -90,6 +122,9 @@ pub struct Point {
     pub ns_each: f64,
     /// Standard error of `ns_each`, nanoseconds.
     pub ns_error: f64,
+    /// Relative deviation of the repetitions; `None` if there was only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deviation: Option<f64>,
     /// 10 % quantile of the request time, nanoseconds.
     pub ns_p10: u64,
     /// Median of the request time, nanoseconds.
@@ -118,7 +153,34 @@ impl Point {
         let aside = count * mean.aside as u64 / rounds.len().max(1) as u64;
         let mut times: Vec<u64> = rounds.iter().map(|round| *round as u64).collect();
         times.sort_unstable();
-        Self::new(requests, bytes, depth, (count, aside), mean, &times)
+        let point = Self::new(requests, bytes, depth, (count, aside), mean, &times);
+        Self { deviation: relative_deviation(rounds), ..point }
+    }
+
+    /// Combines repetitions of a case: the median time per request. `None` without any.
+    pub fn of_repetitions(points: &[Self]) -> Option<Self> {
+        let each: Vec<f64> = points.iter().map(|point| point.ns_each).collect();
+        let (value, deviation) = (typical(&each)?, relative_deviation(&each));
+        let count = points.len() as f64;
+        let within = points.iter().map(|point| point.ns_error.powi(2)).sum::<f64>().sqrt() / count;
+        let between = value * deviation.unwrap_or(0.0) / count.sqrt();
+        let average = |of: fn(&Self) -> u64| points.iter().map(of).sum::<u64>() / points.len() as u64;
+        Some(Self {
+            count: points.iter().map(|point| point.count).sum(),
+            aside: points.iter().map(|point| point.aside).sum(),
+            ns_each: value,
+            ns_error: within.max(between),
+            deviation,
+            ns_p10: average(|point| point.ns_p10),
+            ns_p50: average(|point| point.ns_p50),
+            ns_p90: average(|point| point.ns_p90),
+            ..points[0].clone()
+        })
+    }
+
+    /// Whether requests completed and took a time that a line can use.
+    pub fn is_measured(&self) -> bool {
+        self.count > 0 && self.ns_each.is_finite() && self.ns_each > 0.0 && self.ns_error.is_finite()
     }
 
     fn new(
@@ -141,6 +203,7 @@ impl Point {
             aside,
             ns_each: mean.value,
             ns_error: mean.error,
+            deviation: None,
             ns_p10: quantile(0.1),
             ns_p50: quantile(0.5),
             ns_p90: quantile(0.9),
@@ -164,6 +227,12 @@ impl Point {
             aside: points.iter().map(|point| point.aside).sum(),
             ns_each: each,
             ns_error: error,
+            // Targets of a class are repetitions of each other.
+            deviation: points
+                .iter()
+                .filter_map(|point| point.deviation)
+                .chain((count > 1.0).then_some(apart))
+                .reduce(f64::max),
             ns_p10: average(|point| point.ns_p10),
             ns_p50: average(|point| point.ns_p50),
             ns_p90: average(|point| point.ns_p90),
@@ -212,10 +281,16 @@ fn mean_between_completions(streams: &[Stream]) -> (Mean, usize) {
     }
     let intervals = (completions.len() / COMPLETIONS_MIN).clamp(1, BATCHES);
     let mut counts = vec![0.0; intervals];
+    let total = completions.len() as f64;
     for end in completions {
         counts[((end / until * intervals as f64) as usize).min(intervals - 1)] += 1.0;
     }
-    let rate = mean(&counts);
+    let mut rate = mean(&counts);
+    if rate.value <= 0.0 {
+        // Requests completed in bursts, and most intervals had none. The mean over all is the rate; it has no error.
+        let value = total / intervals as f64;
+        rate = Mean { value, error: value, aside: 0 };
+    }
     let each = until / intervals as f64 / rate.value.max(f64::MIN_POSITIVE);
     (
         Mean { value: each, error: each * rate.error / rate.value.max(f64::MIN_POSITIVE), aside: rate.aside },
@@ -242,10 +317,17 @@ pub struct FittedLine {
 const SLOPE_MIN_NS: f64 = 1e-4;
 
 impl FittedLine {
-    /// Fits a line through points of different lengths, by least squares of relative errors.
-    pub fn through(points: &[&Point]) -> Self {
-        let points: Vec<(f64, f64, f64)> =
-            points.iter().map(|point| (point.bytes as f64, point.ns_each.max(1.0), point.ns_error)).collect();
+    /// Fits a line through points of different lengths, by least squares of relative errors. `None` if fewer than two
+    /// lengths were measured.
+    pub fn through(points: &[&Point]) -> Option<Self> {
+        let points: Vec<(f64, f64, f64)> = points
+            .iter()
+            .filter(|point| point.is_measured())
+            .map(|point| (point.bytes as f64, point.ns_each.max(1.0), point.ns_error))
+            .collect();
+        if points.iter().all(|point| point.0 == points[0].0) {
+            return None;
+        }
         // Weights of 1/y^2 make the errors relative.
         let sum = |of: &dyn Fn(f64) -> f64| points.iter().map(|&(x, y, _)| of(x) / (y * y)).sum::<f64>();
         let (n, x, xx) = (sum(&|_| 1.0), sum(&|x| x), sum(&|x| x * x));
@@ -274,13 +356,14 @@ impl FittedLine {
         let off =
             points.iter().map(|&(at, y, _)| ((startup + slope * at) / y - 1.0).abs()).fold(0.0, f64::max);
         let mb_s = 1e3 / slope;
-        Self {
+        let is_line = startup.is_finite() && mb_s.is_finite() && rounded(mb_s) > 0.0;
+        is_line.then(|| Self {
             startup_us: rounded(startup / 1e3),
             startup_error_us: rounded(error(&of_startup) / 1e3),
             mb_s: rounded(mb_s),
             mb_s_error: rounded((mb_s * error(&of_slope) / slope).min(mb_s)),
             off: rounded(off),
-        }
+        })
     }
 
     /// The line in the planner's form.
@@ -337,7 +420,7 @@ mod tests {
         let runs = 200;
         for seed in 0..runs {
             let points = device(seed, 150.0, 500.0, 0.3, 0.0);
-            let line = FittedLine::through(&points.iter().collect::<Vec<_>>());
+            let line = FittedLine::through(&points.iter().collect::<Vec<_>>()).unwrap();
             assert!((line.startup_us / 150.0 - 1.0).abs() < 0.2, "seed {seed}: {line:?}");
             assert!((line.mb_s / 500.0 - 1.0).abs() < 0.1, "seed {seed}: {line:?}");
             let fits = (line.startup_us - 150.0).abs() <= 2.2 * line.startup_error_us
@@ -350,7 +433,7 @@ mod tests {
         let errors: Vec<f64> = (0..runs)
             .map(|seed| {
                 let points = device(seed, 150.0, 500.0, 0.3, 0.0);
-                let line = FittedLine::through(&points.iter().collect::<Vec<_>>());
+                let line = FittedLine::through(&points.iter().collect::<Vec<_>>()).unwrap();
                 (line.startup_us - 150.0) / line.startup_error_us
             })
             .collect();
@@ -362,7 +445,7 @@ mod tests {
     fn outliers_are_set_aside_and_counted() {
         for seed in 0..20 {
             let points = device(seed, 150.0, 500.0, 0.1, 0.004);
-            let line = FittedLine::through(&points.iter().collect::<Vec<_>>());
+            let line = FittedLine::through(&points.iter().collect::<Vec<_>>()).unwrap();
             // One request in 250 takes 200 ms more. A plain mean would be 950 us instead of 150.
             assert!((line.startup_us / 150.0 - 1.0).abs() < 0.1, "seed {seed}: {line:?}");
         }
@@ -400,16 +483,77 @@ mod tests {
     }
 
     #[test]
+    fn repetitions_of_a_busy_machine_are_noisy_and_their_median_counts() {
+        let repetition = |us: u64| {
+            let stream = Stream { times: vec![us * 1000; 50], elapsed: us * 50_000 };
+            Point::of_streams(String::new(), 4096, &[stream])
+        };
+        let of = |all: &[u64]| {
+            let points: Vec<Point> = all.iter().map(|us| repetition(*us)).collect();
+            let each: Vec<f64> = points.iter().map(|point| point.ns_each).collect();
+            (Point::of_repetitions(&points).expect("some"), is_noisy(&each))
+        };
+        let (quiet, noisy) = of(&[100, 104]);
+        assert!(!noisy && quiet.count == 100 && (quiet.ns_each - 102_000.0).abs() < 1.0, "{quiet:?}");
+        assert!(
+            quiet.deviation.is_some_and(|deviation| (deviation - 1.4826 * 2.0 / 102.0).abs() < 1e-6),
+            "{quiet:?}"
+        );
+        let (busy, noisy) = of(&[100, 180]);
+        assert!(noisy && busy.ns_error > 20_000.0, "{busy:?}");
+        // Two further repetitions agree with the first.
+        let (again, noisy) = of(&[100, 180, 101, 99]);
+        assert!(!noisy && (again.ns_each - 100_500.0).abs() < 1.0, "{again:?}");
+        let (single, noisy) = of(&[100]);
+        assert!(!noisy && single.deviation.is_none());
+        assert_eq!(Point::of_repetitions(&[]), None);
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_line() {
+        let point = |bytes, ns: u64, count| {
+            let stream = Stream { times: vec![ns; count], elapsed: ns * count as u64 };
+            Point::of_streams(String::new(), bytes, &[stream])
+        };
+        let (short, long) = (point(4096, 50_000, 20), point(1 << 20, 900_000, 20));
+        assert!(FittedLine::through(&[&short, &long]).is_some());
+        let none = point(1 << 20, 0, 0);
+        let instant = point(1 << 20, 0, 20);
+        let endless = Point { ns_each: f64::INFINITY, ..long.clone() };
+        let unknown = Point { ns_each: f64::NAN, ..long.clone() };
+        for odd in [&none, &instant, &endless, &unknown] {
+            assert!(!odd.is_measured());
+            assert_eq!(FittedLine::through(&[&short, odd]), None, "{odd:?}");
+        }
+        assert_eq!(FittedLine::through(&[&short, &short]), None, "one length");
+        assert_eq!(FittedLine::through(&[]), None);
+    }
+
+    #[test]
+    fn completions_in_bursts_have_a_rate() {
+        // All sixteen streams stand still for most of the time and then complete everything at once.
+        let stream = |late: u64| {
+            let mut times = vec![900_000_000 + late];
+            times.extend([1000; 30]);
+            Stream { elapsed: times.iter().sum(), times }
+        };
+        let streams: Vec<Stream> = (0..16).map(stream).collect();
+        let point = Point::of_streams(String::new(), 4096, &streams);
+        assert!(point.is_measured(), "{point:?}");
+        assert!((point.ns_each / (900_030_000.0 / (16.0 * 31.0)) - 1.0).abs() < 0.1, "{point:?}");
+    }
+
+    #[test]
     fn a_device_without_startup_or_of_unlimited_speed_has_a_line() {
         let point = |bytes, ns_each| Point {
             ns_each,
             ..Point::of_streams(String::new(), bytes, &[Stream { times: vec![1], elapsed: 1 }])
         };
         let fast = [point(4096, 5000.0), point(1 << 20, 5000.0)];
-        let line = FittedLine::through(&fast.iter().collect::<Vec<_>>());
+        let line = FittedLine::through(&fast.iter().collect::<Vec<_>>()).unwrap();
         assert!((line.startup_us - 5.0).abs() < 0.01 && line.mb_s >= 1e6, "{line:?}");
         let bare = [point(4096, 4096.0), point(65_536, 80_000.0), point(1 << 20, 1_100_000.0)];
-        let line = FittedLine::through(&bare.iter().collect::<Vec<_>>());
+        let line = FittedLine::through(&bare.iter().collect::<Vec<_>>()).unwrap();
         assert!(line.startup_us < 0.2 && (900.0..1010.0).contains(&line.mb_s), "{line:?}");
     }
 }

@@ -52,12 +52,15 @@ impl PageCacheEstimate {
 }
 
 impl<E: Env> TargetBench<'_, E> {
-    /// Measures the page cache after reading for the given time.
-    pub(super) async fn memory(&self, time: Nanos) -> Result<PageCacheEstimate, Error> {
+    /// Measures the page cache after reading for the given time. `None` if the device took no time that can be compared.
+    pub(super) async fn memory(&self, time: Nanos) -> Result<Option<PageCacheEstimate>, Error> {
         self.ask(ProbeWork::Sync).await?;
         self.ask(ProbeWork::Forget).await?;
         let span = self.plan.span / SEQUENTIAL_LEN * SEQUENTIAL_LEN;
         let cold = self.median(0, span, 0).await?;
+        if cold.0 < CACHED_SPEEDUP {
+            return Ok(None);
+        }
         self.ask(ProbeWork::Forget).await?;
         let end = self.client.env().now().saturating_add(time);
         let mut read = 0;
@@ -82,11 +85,11 @@ impl<E: Env> TargetBench<'_, E> {
             is_lower_bound,
         };
         if is_cached(read).await? {
-            return Ok(estimate(read, step, true));
+            return Ok(Some(estimate(read, step, true)));
         }
         let (mut there, mut gone) = (read / MINIMUM_DIVISOR, read);
         if !is_cached(there).await? {
-            return Ok(estimate(0, there, false));
+            return Ok(Some(estimate(0, there, false)));
         }
         while gone - there > step {
             let between = there + (gone - there) / 2;
@@ -96,7 +99,7 @@ impl<E: Env> TargetBench<'_, E> {
             }
         }
         // The reads of a test lie up to one step nearer than requested.
-        Ok(estimate(there + (gone - there) / 2 - step / 2, gone - there, false))
+        Ok(Some(estimate(there + (gone - there) / 2 - step / 2, gone - there, false)))
     }
 
     /// Median time of some small reads in `len` bytes from `from` on, in descending order.

@@ -44,7 +44,7 @@ impl Link {
     }
 }
 
-/// Measures the network to a server within about the given time.
+/// Measures the network to a server within about the given time. `None` if no line fits the times.
 ///
 /// # Errors
 /// `Unreachable` if the server does not answer.
@@ -53,7 +53,7 @@ pub async fn link<E: Env>(
     server: ServerId,
     name: &str,
     time: Nanos,
-) -> Result<Link, Error> {
+) -> Result<Option<Link>, Error> {
     let payload = vec![0; *LENGTHS.last().expect("some") as usize];
     let cases = 1 + 2 * LENGTHS.len() as u64;
     let exchange = |(sent, received): (u32, u32), time: Nanos| {
@@ -80,12 +80,13 @@ pub async fn link<E: Env>(
         receive.push(point(format!("{kib} KiB from the server"), len, exchange((0, len), each).await?));
     }
     let line = |points: &[Point]| FittedLine::through(&points.iter().collect::<Vec<_>>());
-    Ok(Link {
+    let (Some(to), Some(from)) = (line(&send), line(&receive)) else { return Ok(None) };
+    Ok(Some(Link {
         server: name.to_owned(),
         message_us: rounded(empty.ns_each / 2e3),
         message_error_us: rounded(empty.ns_error / 2e3),
-        send: line(&send),
-        receive: line(&receive),
+        send: to,
+        receive: from,
         points: send.into_iter().chain(receive.into_iter().skip(1)).collect(),
-    })
+    }))
 }

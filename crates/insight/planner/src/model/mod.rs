@@ -13,6 +13,7 @@
 //! | resource | queue discipline | service time |
 //! | --- | --- | --- |
 //! | link of a node or target, per direction | FIFO | bytes / `network.mb_s`, plus `connect_us` per message |
+//! | processors of the host, if clients and servers share them | FIFO | 1 / `processor.messages_per_s` for each message |
 //! | connection | at most `network.window` bytes in flight | none; the sender blocks |
 //! | device, request continues the previous one | FIFO | `sequential` |
 //! | device, request within 1 MiB of the previous one | FIFO | `near` |
@@ -23,6 +24,7 @@
 //! | page cache, reads | none | 0 if fewer bytes than `memory` passed the target since |
 //! | page cache, writes (module `write_back`) | ascending offset | 0 until `behind` bytes are dirty |
 //!
+//! * Targets that **share a device** (`devices` of their classes) are one target.
 //! * A **request** is sent as the client sends it: in rounds of messages of at most 4 MiB per target. Bytes go to one
 //!   target after the other, and replies are read from one target after the other. Requests larger than the connection
 //!   window therefore move from target to target, and ranks that begin with the same target collide there.
@@ -66,7 +68,13 @@ pub struct Outcome {
 /// # Panics
 /// When a placement is not a valid layout.
 pub fn run(figures: &Figures, load: &Load, placements: &[&ClassPlacement]) -> Outcome {
-    Run::new(figures, load, placements).simulate()
+    run_layouts(figures, load, placements.iter().map(|placement| placement.on_figures(figures)).collect())
+}
+
+/// Predicts the run of `load`. `layouts` has one layout per file group, or a single one for all groups, over the targets
+/// of [`Figures::targets`].
+pub fn run_layouts(figures: &Figures, load: &Load, layouts: Vec<Layout>) -> Outcome {
+    Run::new(figures, load, layouts).simulate()
 }
 
 /// Rotation times of the heads in the runs that are averaged, relative to the figures.
@@ -74,24 +82,34 @@ const ROTATION_FACTORS: [f64; 5] = [1.0, 0.99, 1.01, 0.98, 1.02];
 /// Number of runs with different random think times that are averaged if no head is involved.
 const THINK_TIME_RUNS: usize = 4;
 
-/// Predicts the run of `load` as the mean of several runs. All fields but `seconds` are those of the first run.
+/// Predicts the run of `load` under one placement as [`run_layout_averaged`] does.
+///
+/// # Panics
+/// When the placement is not a valid layout.
+pub fn run_averaged(figures: &Figures, load: &Load, placement: &ClassPlacement) -> Outcome {
+    run_layout_averaged(figures, load, &placement.on_figures(figures))
+}
+
+/// Predicts the run of `load` under one layout as the mean of several runs. All fields but `seconds` are those of the
+/// first run.
 ///
 /// * Think times vary randomly, because in a single run the ranks may proceed in lockstep.
 /// * If a head serves the reads, all readers may stay in phase with the rotation: each next block arrives under the
 ///   head exactly when it is requested, or has just passed. A rotation that is 0.5 % longer ends this and may change
 ///   the total time by a third. Heads therefore rotate up to 2 % slower and faster in the other runs, so that a layout
 ///   cannot win by resonance alone.
-pub fn run_averaged(figures: &Figures, load: &Load, placement: &ClassPlacement) -> Outcome {
-    let mut outcome = run(figures, load, &[placement]);
+pub fn run_layout_averaged(figures: &Figures, load: &Load, layout: &Layout) -> Outcome {
+    let new = || Run::new(figures, load, vec![layout.clone()]);
+    let mut outcome = new().simulate();
     let heads = load.reads_by_head && figures.classes.iter().any(|class| class.read.head.is_some());
     let rotation_factors = match heads {
         true => &ROTATION_FACTORS[..],
         false if figures.call_us > 0.0 => &[1.0; THINK_TIME_RUNS],
         false => return outcome,
     };
-    let others = (1..).zip(&rotation_factors[1..]).map(|(seed, &rotation_factor)| {
-        Run::new(figures, load, &[placement]).with_variation(seed, rotation_factor).simulate().seconds
-    });
+    let others = (1..)
+        .zip(&rotation_factors[1..])
+        .map(|(seed, &rotation_factor)| new().with_variation(seed, rotation_factor).simulate().seconds);
     outcome.seconds = (outcome.seconds + others.sum::<f64>()) / rotation_factors.len() as f64;
     outcome
 }
@@ -102,7 +120,7 @@ pub fn run_averaged(figures: &Figures, load: &Load, placement: &ClassPlacement) 
 /// # Panics
 /// When a file has no layout, or a layout names an unknown target.
 pub fn run_files(figures: &Figures, load: &Load, layouts: &BTreeMap<u32, Layout>) -> Outcome {
-    Run::new(figures, load, &[]).with_files(layouts).simulate()
+    Run::new(figures, load, Vec::new()).with_files(layouts).simulate()
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use super::target::{DatafileRange, Link, Target, is_parallel};
 use super::write_back::SyncProgress;
 use crate::figures::{Figures, Head};
 use crate::mix::Direction;
-use crate::placement::ClassPlacement;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use weft_core::{Access, Extent, Layout, SplitPolicy, SubRequest};
@@ -74,6 +73,10 @@ pub(super) struct Run<'a> {
     /// Layouts of single files, which replace `layouts`.
     files: Option<&'a BTreeMap<u32, Layout>>,
     targets: Vec<Target>,
+    /// For each target, the one that stands for its device: targets that share a device are one queue.
+    device_of: Vec<u32>,
+    /// The processors of the host, where clients and servers share them.
+    processors: Link,
     nodes: Vec<(Link, Link)>,
     /// By time, then by insertion order.
     events: BinaryHeap<Reverse<(u64, u64, u32, Event)>>,
@@ -96,22 +99,22 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(figures: &'a Figures, load: &'a Load, placements: &[&ClassPlacement]) -> Self {
-        let by_class = figures.targets();
+    /// A run with one layout per file group, or a single one for all groups.
+    pub(super) fn new(figures: &'a Figures, load: &'a Load, layouts: Vec<Layout>) -> Self {
         let mut targets = Vec::new();
-        for (class, of) in by_class.iter().enumerate() {
+        for (class, of) in figures.targets().iter().enumerate() {
             targets.extend(of.iter().map(|_| Target::of(class)));
         }
-        let layout =
-            |placement: &&ClassPlacement| placement.layout(&by_class).expect("a placement is a layout");
         let nodes = load.ranks.len().div_ceil(figures.processes_per_node as usize);
         Self {
             figures,
             seed: 0,
             heads: figures.classes.iter().map(|class| class.read.head.clone()).collect(),
             load,
-            layouts: placements.iter().map(layout).collect(),
+            layouts,
             files: None,
+            device_of: device_of(figures),
+            processors: Link::default(),
             targets,
             nodes: vec![Default::default(); nodes],
             events: BinaryHeap::new(),
@@ -220,8 +223,9 @@ impl<'a> Run<'a> {
         layout.split_into(extent, Access::Sequential, SplitPolicy::Off, &mut self.subs);
         self.subrequests += self.subs.len() as u64;
         let in_flight = &mut self.in_flight[rank as usize];
+        let devices = &self.device_of;
         let part = |sub: &SubRequest| TargetRequest {
-            target: sub.target.0,
+            target: devices[sub.target.0 as usize],
             local: DatafileRange {
                 object: (u64::from(request.file) << 32)
                     | (u64::from(sub.object.component) << 16)
@@ -283,6 +287,14 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Handles a message, and returns when the processors have: they are a queue if the figures name them.
+    fn handled(&mut self, now: f64) -> f64 {
+        match self.figures.processor {
+            Some(processor) => self.processors.carry(now, now, 1e9 / processor.messages_per_s),
+            None => now,
+        }
+    }
+
     /// Creates the next round: one message for each target with bytes left.
     fn round(&mut self, rank: u32, now: f64) {
         let in_flight = &mut self.in_flight[rank as usize];
@@ -299,8 +311,11 @@ impl<'a> Run<'a> {
         }
         match in_flight.load_request.expect("a request is in flight").request.direction {
             Direction::Read => {
-                let there = now + self.figures.network.connect_us * 1e3;
-                (0..in_flight.unanswered).for_each(|part| self.schedule(there, rank, Event::Arrived(part)));
+                let connect = self.figures.network.connect_us * 1e3;
+                for part in 0..in_flight.unanswered {
+                    let there = self.handled(now) + connect;
+                    self.schedule(there, rank, Event::Arrived(part));
+                }
             }
             Direction::Write => self.send(rank, now),
         }
@@ -332,6 +347,7 @@ impl<'a> Run<'a> {
             if unsent > 0 {
                 return self.schedule(there, rank, Event::Send);
             }
+            let there = there + (self.handled(now) - now);
             let in_flight = &mut self.in_flight[rank as usize];
             in_flight.at += 1;
             let same = in_flight.parts.get(in_flight.at).is_some_and(|next| next.target as usize == target);
@@ -453,6 +469,20 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+/// For each target, the first one that shares its device.
+fn device_of(figures: &Figures) -> Vec<u32> {
+    let mut first: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut device_of: Vec<u32> = Vec::new();
+    for class in &figures.classes {
+        for target in 0..class.targets as usize {
+            let number = device_of.len() as u32;
+            let device = class.devices.as_ref().and_then(|devices| devices.get(target));
+            device_of.push(device.map_or(number, |device| *first.entry(*device).or_insert(number)));
+        }
+    }
+    device_of
 }
 
 /// Carries bytes from one link to another, and returns the arrival of the last byte.

@@ -655,3 +655,43 @@ fn all_ranks_synchronize_even_if_the_last_writer_reads_first() {
         .collect();
     assert_eq!(epochs(&busy), [6]);
 }
+
+#[test]
+fn targets_that_share_a_device_are_one_queue() {
+    let mut figures = hybrid((4, 10_000.0, 100.0), (1, 1.0, 1e6), None);
+    // No request is near another one.
+    const BLOCK: u64 = 4096 * KIB;
+    let requests: Vec<_> = (0..64u64).map(|n| ((n % 8) as u32, (n * 37 % 64) * BLOCK, 64 * KIB)).collect();
+    let placement = ClassPlacement::whole(vec![BLOCK, 0]);
+    let apart = run(&figures, &load(&requests), &[&placement]);
+    figures.classes[0].devices = Some(vec![7, 8, 9, 10]);
+    assert_eq!(run(&figures, &load(&requests), &[&placement]), apart);
+    figures.classes[0].devices = Some(vec![7; 4]);
+    let shared = run(&figures, &load(&requests), &[&placement]);
+    // 64 random requests on one disk instead of 16 on each of four.
+    assert!((2.5..4.5).contains(&(shared.seconds / apart.seconds)), "{} {}", shared.seconds, apart.seconds);
+    assert!(shared.target_busy_s[0] <= shared.seconds);
+    // Classes share it as well.
+    figures.classes[1].devices = Some(vec![7]);
+    let other = ClassPlacement::whole(vec![0, BLOCK]);
+    assert_eq!(run(&figures, &load(&requests), &[&other]).target_busy_s[1], 0.0);
+}
+
+/// A serial program on fast devices: with stripes of 4 KiB each request is 16 messages, which the processors handle one
+/// after the other.
+#[test]
+fn messages_queue_for_the_processors() {
+    let mut figures = hybrid((4, 1.0, 2000.0), (1, 1.0, 1e6), None);
+    figures.network = Network::new(1.0, 10_000.0);
+    let requests: Vec<_> = (0..256u64).map(|n| (0, n * 64 * KIB, 64 * KIB)).collect();
+    let seconds = |figures: &crate::figures::Figures, stripe: u64| {
+        run(figures, &load(&requests), &[&ClassPlacement::whole(vec![stripe, 0])]).seconds
+    };
+    assert!(
+        seconds(&figures, 16 * KIB) < seconds(&figures, 64 * KIB),
+        "parallel devices without a processor"
+    );
+    figures.processor = Some(crate::figures::Processor { messages_per_s: 20_000.0, cores: 2 });
+    let (one, four) = (seconds(&figures, 64 * KIB), seconds(&figures, 16 * KIB));
+    assert!(four >= 1024.0 / 20_000.0 && four > 2.0 * one, "{four} {one}");
+}

@@ -1,6 +1,6 @@
 //! Human-readable explanations of a rule: pattern, reason, confidence.
 
-use super::{Alternative, Options, Planner, PlannerLayout, Rule};
+use super::{Advice, Alternative, Decided, Planner, PlannerLayout, Rule};
 use crate::bytes::Bytes;
 use crate::figures::Figures;
 use crate::mix::Direction;
@@ -13,12 +13,12 @@ pub(super) fn rule(
     traced: &TraceSummary,
     figures: &Figures,
     number: usize,
-    settings: &Options,
     layouts: &[PlannerLayout],
+    decided: &Decided,
+    guessed: bool,
 ) -> Rule {
     let group = &traced.groups[number];
-    let chosen =
-        layouts.iter().find(|layout| layout.planner == settings.planner).expect("every planner has one");
+    let chosen = &layouts[decided.chosen];
     let alternative = |layout: &PlannerLayout| Alternative {
         planner: layout.planner,
         seconds: layout.outcome.seconds,
@@ -30,7 +30,11 @@ pub(super) fn rule(
             .map(|(class, busy)| (class.name.clone(), rounded(busy / layout.outcome.seconds.max(1e-12))))
             .collect(),
         spread: rounded(layout.outcome.targets_per_request),
-        layout: layout.placement.to_plan(figures),
+        layout: layout.parts.clone(),
+    };
+    let why = match decided.advice.filter(|_| chosen.planner == Planner::Present) {
+        Some(advice) => kept(&advice),
+        None => why(figures, group, chosen, layouts, decided.advice.as_ref()),
     };
     Rule {
         path: group.rule.clone(),
@@ -38,10 +42,40 @@ pub(super) fn rule(
         extent: Bytes(group.extent),
         moved: Bytes(group.bytes()),
         pattern: pattern(traced, group),
-        why: why(figures, group, chosen, layouts),
-        confidence: rounded(confidence(chosen, layouts, group, settings.guessed)),
-        layout: chosen.placement.to_plan(figures),
+        why,
+        confidence: rounded(confidence(chosen, layouts, group, decided.error, guessed)),
+        advice: decided.advice,
+        layout: chosen.parts.clone(),
         alternatives: layouts.iter().map(alternative).collect(),
+    }
+}
+
+/// Why a layout is kept, with the three numbers behind it.
+fn kept(advice: &Advice) -> String {
+    if advice.gain_s() <= 0.0 {
+        return format!(
+            "the present layout is the fastest: {:.3} s, the next one takes {:.3} s",
+            advice.present_s, advice.planned_s
+        );
+    }
+    format!(
+        "the fastest other layout would gain {:.3} of {:.3} s, which is less than the model's error of {:.3} s plus the \
+         cost of the change of {:.3} s",
+        advice.gain_s(),
+        advice.present_s,
+        advice.error_s,
+        advice.cost_s
+    )
+}
+
+impl Rule {
+    /// Returns the group with its present layout, if it is known, and the reason.
+    pub(super) fn into_kept(mut self, why: &str) -> Self {
+        if let Some(present) = self.alternatives.iter().find(|other| other.planner == Planner::Present) {
+            self.layout.clone_from(&present.layout);
+        }
+        self.why = why.to_owned();
+        self
     }
 }
 
@@ -49,13 +83,19 @@ fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// Confidence of the choice: 0.5 if another layout takes equally long, 1 if every other layout takes at least a quarter
-/// longer. Lower for few requests and for estimated traces.
-fn confidence(chosen: &PlannerLayout, layouts: &[PlannerLayout], group: &FileGroup, guessed: bool) -> f64 {
-    let others = layouts.iter().filter(|layout| layout.placement != chosen.placement);
+/// Confidence of the choice: 0.5 if another layout takes equally long, 1 if every other layout takes longer by five times
+/// the model's relative `error`. Lower for few requests and for estimated traces.
+fn confidence(
+    chosen: &PlannerLayout,
+    layouts: &[PlannerLayout],
+    group: &FileGroup,
+    error: f64,
+    guessed: bool,
+) -> f64 {
+    let others = layouts.iter().filter(|layout| layout.layout != chosen.layout);
     let next = others.map(|layout| layout.outcome.seconds).fold(f64::INFINITY, f64::min);
-    let lead = if next.is_finite() { next / chosen.outcome.seconds.max(1e-12) - 1.0 } else { 0.25 };
-    let sure = (0.5 + 2.0 * lead).clamp(0.0, 1.0);
+    let lead = if next.is_finite() { next / chosen.outcome.seconds.max(1e-12) - 1.0 } else { 5.0 * error };
+    let sure = (0.5 + 0.1 * lead / error.max(1e-3)).clamp(0.0, 1.0);
     let few = if group.reads + group.writes < 100 { 0.7 } else { 1.0 };
     sure * few * if guessed { 0.6 } else { 1.0 }
 }
@@ -106,11 +146,27 @@ pub fn shape(shape: &Shape) -> String {
     }
 }
 
-fn why(figures: &Figures, group: &FileGroup, chosen: &PlannerLayout, layouts: &[PlannerLayout]) -> String {
-    let def = layouts.iter().find(|layout| layout.planner == Planner::Def).expect("every planner has one");
+fn why(
+    figures: &Figures,
+    group: &FileGroup,
+    chosen: &PlannerLayout,
+    layouts: &[PlannerLayout],
+    advice: Option<&Advice>,
+) -> String {
+    let of = |planner| layouts.iter().find(|layout| layout.planner == planner);
+    let before = of(Planner::Present).or_else(|| of(Planner::Def)).expect("every planner has a layout");
     let mut reasons = Vec::new();
+    reasons.extend(advice.map(|advice| {
+        format!(
+            "it gains {:.3} of {:.3} s; the model's error is {:.3} s, the change costs {:.3} s",
+            advice.gain_s(),
+            advice.present_s,
+            advice.error_s,
+            advice.cost_s
+        )
+    }));
     for (class, of) in figures.classes.iter().enumerate() {
-        let alone = chosen.placement.parts.iter().filter(|part| {
+        let alone = chosen.placement().parts.iter().filter(|part| {
             part.stripes.iter().enumerate().all(|(other, size)| (other == class) == (*size > 0))
         });
         let bytes: u64 = alone
@@ -145,13 +201,14 @@ fn why(figures: &Figures, group: &FileGroup, chosen: &PlannerLayout, layouts: &[
         100.0 * time / chosen.outcome.seconds.max(1e-12),
         chosen.outcome.seconds
     ));
-    if chosen.planner != Planner::Def {
-        let (time, what) = bottleneck(&def.outcome);
+    if chosen.planner != before.planner {
+        let (time, what) = bottleneck(&before.outcome);
         reasons.push(format!(
-            "under def {:.1} targets and {what} for {:.0} % of {:.3} s",
-            def.outcome.targets_per_request,
-            100.0 * time / def.outcome.seconds.max(1e-12),
-            def.outcome.seconds
+            "under {} {:.1} targets and {what} for {:.0} % of {:.3} s",
+            before.planner,
+            before.outcome.targets_per_request,
+            100.0 * time / before.outcome.seconds.max(1e-12),
+            before.outcome.seconds
         ));
     }
     let faster = layouts.iter().min_by(|a, b| a.outcome.seconds.total_cmp(&b.outcome.seconds)).expect("some");

@@ -1,5 +1,7 @@
 //! The plan file.
 
+use super::advice::Advice;
+use super::trial::Trial;
 use crate::bytes::Bytes;
 use crate::figures::Figures;
 use crate::placement::{ClassPlacement, PlanPart};
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Version of the file format.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// A layout planner.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -22,10 +24,12 @@ pub enum Planner {
     Pa,
     /// The default: 64 KiB stripes over all targets.
     Def,
+    /// The layouts in force: those of the files, or those that new files would get.
+    Present,
 }
 
 impl Planner {
-    /// All planners, best first.
+    /// All planners that make layouts, best first.
     pub const ALL: [Self; 4] = [Self::Best, Self::Psa, Self::Pa, Self::Def];
 
     /// Name in files and on the command line.
@@ -35,6 +39,7 @@ impl Planner {
             Self::Psa => "psa",
             Self::Pa => "pa",
             Self::Def => "def",
+            Self::Present => "present",
         }
     }
 }
@@ -67,13 +72,22 @@ pub struct Plan {
     /// Notes for the reader.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Advice for the whole run; absent if no present layouts were known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
     /// Predicted time of the whole run under each planner, by the queueing model.
     pub predicted: Vec<Predicted>,
-    /// Planned file groups.
+    /// File groups that get another layout.
     #[serde(default)]
     pub rules: Vec<Rule>,
+    /// File groups that keep their layout. Their rules are for the reader.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Rule>,
     /// The cluster that the plan is for.
     pub cluster: Figures,
+    /// How the plan was tried on the running cluster, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
 }
 
 /// Predicted time of the whole run.
@@ -104,6 +118,9 @@ pub struct Rule {
     pub why: String,
     /// Confidence that no alternative is faster, 0 to 1.
     pub confidence: f64,
+    /// Advice for these files; absent if no present layout was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
     /// The parts of the layout.
     pub layout: Vec<PlanPart>,
     /// Layouts of all planners, including this one, with predicted times.
@@ -134,6 +151,12 @@ pub struct Alternative {
 #[error("plan: {0}")]
 pub struct PlanError(pub(crate) String);
 
+/// Checks that a rule's layout is one of the cluster's classes.
+fn checked(layout: &[PlanPart], rule: &Rule, cluster: &Figures) -> Result<(), PlanError> {
+    let read = ClassPlacement::from_plan(layout, cluster);
+    read.map(drop).map_err(|why| PlanError(format!("layout of {}: {why}", rule.path)))
+}
+
 impl Plan {
     /// Formats the plan as TOML with a leading comment.
     ///
@@ -153,13 +176,20 @@ impl Plan {
         if plan.version != VERSION {
             return Err(PlanError(format!("version {} is not {VERSION}: plan again", plan.version)));
         }
+        plan.trial.iter().try_for_each(Trial::check)?;
         plan.cluster.check().map_err(|error| PlanError(error.to_string()))?;
         let amount = |what: &dyn fmt::Display, value: f64| match value.is_finite() && value >= 0.0 {
             true => Ok(()),
             false => Err(PlanError(format!("{what}: {value} is not a valid amount: plan again"))),
         };
+        let seconds = |what: &dyn fmt::Display, advice: Option<Advice>| {
+            let values =
+                advice.into_iter().flat_map(|of| [of.present_s, of.planned_s, of.error_s, of.cost_s]);
+            values.into_iter().try_for_each(|value| amount(what, value))
+        };
+        seconds(&"advice", plan.advice)?;
         plan.predicted.iter().try_for_each(|of| amount(&of.planner, of.seconds))?;
-        for rule in &plan.rules {
+        for rule in plan.rules.iter().chain(&plan.kept) {
             if rule.path.0.contains("**") {
                 return Err(PlanError(format!(
                     "{}: `**` is not allowed in a plan, where `*` stands for a number; use `weft setstripe --rule` for \
@@ -173,6 +203,7 @@ impl Plan {
                     rule.path, rule.confidence
                 )));
             }
+            seconds(&rule.path, rule.advice)?;
             for other in &rule.alternatives {
                 let values = [other.seconds, other.spread]
                     .into_iter()
@@ -182,20 +213,27 @@ impl Plan {
                     .into_iter()
                     .try_for_each(|value| amount(&format!("{} for {}", other.planner, rule.path), value))?;
             }
-            let layouts = rule.alternatives.iter().map(|other| &other.layout).chain([&rule.layout]);
-            for layout in layouts {
-                ClassPlacement::from_plan(layout, &plan.cluster)
-                    .map_err(|why| PlanError(format!("layout of {}: {why}", rule.path)))?;
-            }
+            let planned = rule.alternatives.iter().filter(|other| other.planner != Planner::Present);
+            planned.map(|other| &other.layout).try_for_each(|layout| checked(layout, rule, &plan.cluster))?;
         }
+        plan.rules.iter().try_for_each(|rule| checked(&rule.layout, rule, &plan.cluster))?;
         Ok(plan)
     }
 
     /// The rule that applies to a path.
     pub fn rule(&self, path: &str) -> Option<&Rule> {
-        // An exact name takes precedence over a pattern.
-        let own = PathRule::of(path);
-        let exact = self.rules.iter().find(|rule| rule.path == own);
-        exact.or_else(|| self.rules.iter().find(|rule| rule.path.matches(path)))
+        matching(self.rules.iter(), path)
     }
+
+    /// The group of a path, whether its layout changes or not.
+    pub fn group(&self, path: &str) -> Option<&Rule> {
+        matching(self.rules.iter().chain(&self.kept), path)
+    }
+}
+
+fn matching<'a>(mut rules: impl Iterator<Item = &'a Rule> + Clone, path: &str) -> Option<&'a Rule> {
+    // An exact name takes precedence over a pattern.
+    let own = PathRule::of(path);
+    let exact = rules.clone().find(|rule| rule.path == own);
+    exact.or_else(|| rules.find(|rule| rule.path.matches(path)))
 }

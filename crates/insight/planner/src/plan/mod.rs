@@ -1,20 +1,28 @@
 //! Plans: a layout for each file group, with predicted times, alternatives and reasons.
 
+mod advice;
 mod explanation;
 mod file;
+mod present;
+mod trial;
 
 use crate::best::Search;
 use crate::bytes::Bytes;
 use crate::figures::{Class, Figures};
-use crate::model::{Load, Outcome, run, run_averaged};
+use crate::model::{Load, Outcome, run_averaged, run_layout_averaged, run_layouts};
 use crate::paper::{CostParameters, DEF_STRIPE, Problem};
-use crate::placement::ClassPlacement;
+use crate::placement::{ClassPlacement, PlanPart};
 use crate::rule::OTHERS;
 use crate::survey::{FileGroup, TraceSummary};
+pub use advice::{Action, Advice};
+use advice::{cost_s, error_of, error_s};
 use explanation::rule;
 pub use explanation::shape;
 use file::VERSION;
 pub use file::{Alternative, Plan, PlanError, Planner, Predicted, Rule};
+pub use present::PresentLayout;
+pub use trial::{DECIDING_PAIRS_MIN, Trial, Verdict};
+use weft_core::Layout;
 use weft_core::layout::COLUMNS_MAX;
 
 /// Maximum number of planned groups. Further ones move few bytes.
@@ -24,12 +32,41 @@ const SHARE_MIN: f64 = 1e-3;
 /// Fraction of all bytes from which on a note mentions files without a layout.
 const OMITTED_SHARE_MIN: f64 = 0.01;
 
-/// A planner's layout for a file group.
+/// A layout for a file group: a planner's, or the present one.
 struct PlannerLayout {
     planner: Planner,
-    placement: ClassPlacement,
+    /// The layout over whole classes; `None` only for a present layout over some targets of a class.
+    placement: Option<ClassPlacement>,
+    layout: Layout,
+    parts: Vec<PlanPart>,
     cost: Option<f64>,
     outcome: Outcome,
+}
+
+impl PlannerLayout {
+    fn new(
+        figures: &Figures,
+        planner: Planner,
+        placement: ClassPlacement,
+        cost: Option<f64>,
+        outcome: Outcome,
+    ) -> Self {
+        let (layout, parts) = (placement.on_figures(figures), placement.to_plan(figures));
+        Self { planner, placement: Some(placement), layout, parts, cost, outcome }
+    }
+
+    fn placement(&self) -> &ClassPlacement {
+        self.placement.as_ref().expect("planners place files over whole classes")
+    }
+}
+
+/// The decision for a file group.
+struct Decided {
+    /// Index of the chosen layout.
+    chosen: usize,
+    advice: Option<Advice>,
+    /// Relative error of the model.
+    error: f64,
 }
 
 /// Result of planning.
@@ -57,6 +94,11 @@ pub struct Options {
     pub parts_max: usize,
     /// Whether all planners run, or only the selected one and DEF.
     pub alternatives: bool,
+    /// The present layout of each group of the trace. If given, [`Planner::Best`] changes a layout only if the predicted
+    /// gain exceeds the model's error and the cost of the change; the other planners always do.
+    pub present: Option<Vec<PresentLayout>>,
+    /// Whether [`Planner::Best`] also changes layouts whose gain is uncertain, because the plan will be tried.
+    pub uncertain: bool,
 }
 
 impl Default for Options {
@@ -68,6 +110,8 @@ impl Default for Options {
             guessed: false,
             parts_max: 64,
             alternatives: true,
+            present: None,
+            uncertain: false,
         }
     }
 }
@@ -105,6 +149,7 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
     } else {
         fallback
     };
+    let given = options.present.as_ref().filter(|present| present.len() == traced.groups.len());
     let is_requested =
         |planner: &Planner| options.alternatives || [options.planner, Planner::Def].contains(planner);
     let targets: usize = figures.classes.iter().map(|class| class.targets as usize).sum();
@@ -113,22 +158,64 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
     let planners: Vec<Planner> = Planner::ALL.into_iter().filter(is_requested).collect();
     let mut placements: Vec<(Planner, Vec<ClassPlacement>)> =
         planners.iter().map(|planner| (*planner, vec![fallback.clone(); traced.groups.len()])).collect();
-    let mut left = vec![capacities; planners.len()];
+    // The present layouts come last.
+    let mut left = vec![capacities; planners.len() + 1];
+    let mut present: Vec<Layout> = given.into_iter().flatten().map(|of| of.layout().clone()).collect();
+    let mut recommended = present.clone();
     let mut rules = Vec::new();
+    let (mut error, mut cost) = (0.0f64, 0.0);
     for &group in &order {
-        let layouts = layouts_of(traced, figures, group, &planners, &left, parts_max);
-        for (layout, (left, placements)) in layouts.iter().zip(left.iter_mut().zip(&mut placements)) {
-            reserve(figures, left, &layout.placement, &traced.groups[group]);
-            placements.1[group] = layout.placement.clone();
+        let mut layouts = layouts_of(traced, figures, group, (&planners, &left), parts_max, given);
+        if let Some(given) = given {
+            let of = &traced.groups[group];
+            let cut = given[group].clone().within(figures, &left[planners.len()], of.extent, of.files);
+            present[group] = cut.layout().clone();
+            let load = Load::of(traced, Some(group as u32));
+            layouts.push(PlannerLayout {
+                planner: Planner::Present,
+                outcome: run_layout_averaged(figures, &load, cut.layout()),
+                placement: cut.placement().cloned(),
+                layout: cut.layout().clone(),
+                parts: cut.parts().to_vec(),
+                cost: None,
+            });
         }
-        rules.push((group, rule(traced, figures, group, options, &layouts)));
+        for (layout, left) in layouts.iter().zip(&mut left) {
+            layout
+                .placement
+                .iter()
+                .for_each(|placement| reserve(figures, left, placement, &traced.groups[group]));
+        }
+        for (layout, (_, placements)) in layouts.iter().zip(&mut placements) {
+            placements[group] = layout.placement().clone();
+        }
+        let decided = decide(figures, &traced.groups[group], options, &layouts);
+        if let Some(advice) = decided.advice {
+            recommended[group] = layouts[decided.chosen].layout.clone();
+            error = error.max(decided.error);
+            cost += if layouts[decided.chosen].planner == Planner::Present { 0.0 } else { advice.cost_s };
+        }
+        rules.push((group, rule(traced, figures, group, &layouts, &decided, options.guessed)));
     }
     rules.sort_by_key(|(group, _)| *group);
     let whole = Load::of(traced, None);
-    let predicted = placements.iter().map(|(planner, placements)| {
-        let placements: Vec<&ClassPlacement> = placements.iter().collect();
-        Predicted { planner: *planner, seconds: run(figures, &whole, &placements).seconds }
-    });
+    let seconds = |layouts: Vec<Layout>| run_layouts(figures, &whole, layouts).seconds;
+    let of_planner = |(planner, placements): &(Planner, Vec<ClassPlacement>)| {
+        let of_group = |(group, placement): (usize, &ClassPlacement)| match present.get(group) {
+            Some(present) if !order.contains(&group) => present.clone(),
+            _ => placement.on_figures(figures),
+        };
+        let layouts = placements.iter().enumerate().map(of_group).collect();
+        Predicted { planner: *planner, seconds: seconds(layouts) }
+    };
+    let mut predicted: Vec<Predicted> = placements.iter().map(of_planner).collect();
+    let mut advice = None;
+    if given.is_some() {
+        let (present_s, planned_s) = (seconds(present.clone()), seconds(recommended.clone()));
+        predicted.push(Predicted { planner: Planner::Present, seconds: present_s });
+        advice = Some(Advice::decide(present_s, planned_s, error_s(error, present_s, planned_s), cost));
+    }
+    let (rules, kept) = whole_run(rules.into_iter().map(|(_, rule)| rule), options, advice);
     let plan = Plan {
         version: VERSION,
         planner: options.planner,
@@ -137,11 +224,65 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
             .into_iter()
             .chain(capacity_notes(cluster, traced, &order, &placements, options.planner))
             .collect(),
-        predicted: predicted.collect(),
-        rules: rules.into_iter().map(|(_, rule)| rule).collect(),
+        advice,
+        predicted,
+        rules,
+        kept,
         cluster: cluster.clone(),
+        trial: None,
     };
     Ok(Planned { plan, placements })
+}
+
+/// Chooses the layout of a group. Without a present layout, or if the user asks for the layouts of a certain planner, it
+/// is that planner's.
+fn decide(figures: &Figures, group: &FileGroup, options: &Options, layouts: &[PlannerLayout]) -> Decided {
+    let position = |planner| layouts.iter().position(|layout| layout.planner == planner);
+    let of_planner = position(options.planner).expect("every planner has a layout");
+    let Some(present) = position(Planner::Present) else {
+        let layout = [&layouts[of_planner].layout];
+        let error = error_of(figures, group, &layout, options.guessed);
+        return Decided { chosen: of_planner, advice: None, error };
+    };
+    let mut chosen = of_planner;
+    if options.planner == Planner::Best {
+        for other in 0..present {
+            if layouts[other].outcome.seconds < layouts[chosen].outcome.seconds {
+                chosen = other;
+            }
+        }
+    }
+    let (now, new) = (&layouts[present], &layouts[chosen]);
+    let error = error_of(figures, group, &[&now.layout, &new.layout], options.guessed);
+    let (present_s, planned_s) = (now.outcome.seconds, new.outcome.seconds);
+    let cost_s = cost_s(figures, group, (&now.layout, &now.outcome), (&new.layout, &new.outcome));
+    let advice = Advice::decide(present_s, planned_s, error_s(error, present_s, planned_s), cost_s);
+    let is_worth = if options.uncertain { advice.gain_s() > 0.0 } else { advice.action == Action::Change };
+    let keeps = options.planner == Planner::Best && !is_worth;
+    Decided { chosen: if keeps { present } else { chosen }, advice: Some(advice), error }
+}
+
+/// Separates the rules that change a layout from those that keep it. If the changes together gain too little for the
+/// whole run, all layouts are kept.
+fn whole_run(
+    rules: impl Iterator<Item = Rule>,
+    options: &Options,
+    advice: Option<Advice>,
+) -> (Vec<Rule>, Vec<Rule>) {
+    let (Planner::Best, Some(whole)) = (options.planner, advice) else {
+        return (rules.collect(), Vec::new());
+    };
+    let keep_all = if options.uncertain { whole.gain_s() <= 0.0 } else { whole.action == Action::Keep };
+    let present = |rule: &Rule| {
+        rule.alternatives.iter().any(|other| other.planner == Planner::Present && other.layout == rule.layout)
+    };
+    let is_change = |rule: &Rule| !present(rule);
+    let (mut changed, mut kept): (Vec<Rule>, Vec<Rule>) = rules.partition(is_change);
+    if keep_all {
+        let why = "all changes together gain less than the model's error for the whole run";
+        kept.extend(changed.drain(..).map(|rule| rule.into_kept(why)));
+    }
+    (changed, kept)
 }
 
 /// Returns the indices of the groups that are planned, and the bytes of all groups.
@@ -214,9 +355,9 @@ fn layouts_of(
     traced: &TraceSummary,
     figures: &Figures,
     number: usize,
-    planners: &[Planner],
-    left: &[Vec<u64>],
+    (planners, left): (&[Planner], &[Vec<u64>]),
     parts_max: usize,
+    present: Option<&Vec<PresentLayout>>,
 ) -> Vec<PlannerLayout> {
     let group = &traced.groups[number];
     let load = Load::of(traced, Some(number as u32));
@@ -231,28 +372,38 @@ fn layouts_of(
         connect_ns: figures.network.connect_us * 1e3,
         byte_ns: 1e3 / figures.network.mb_s,
     };
+    // The paper's planners bound each part of a file alone.
+    let cut = |placement: ClassPlacement, capacities: &[u64]| {
+        placement.within(figures, capacities, group.extent, group.files)
+    };
     let paper = |planner, capacities: &[u64]| {
         let problem = Problem::new(figures, group, capacities, parameters);
-        match planner {
+        let mut layout = match planner {
             Planner::Psa => problem.psa(),
             Planner::Pa => problem.pa(),
-            Planner::Best | Planner::Def => problem.def(DEF_STRIPE),
-        }
+            Planner::Best | Planner::Def | Planner::Present => problem.def(DEF_STRIPE),
+        };
+        layout.placement = cut(layout.placement, capacities);
+        layout
     };
     let option = |(planner, capacities): (Planner, &Vec<u64>)| {
         if planner == Planner::Best {
-            // DEF comes first, so that it wins ties.
-            let given: Vec<ClassPlacement> =
-                Planner::ALL[1..].iter().rev().map(|planner| paper(*planner, capacities).placement).collect();
+            // DEF comes first, so that it wins ties; the present layout wins against it.
+            let present = present.and_then(|present| present[number].placement().cloned());
+            let given: Vec<ClassPlacement> = present
+                .into_iter()
+                .map(|placement| cut(placement, capacities))
+                .chain(Planner::ALL[1..].iter().rev().map(|planner| paper(*planner, capacities).placement))
+                .collect();
             let given: Vec<&ClassPlacement> = given.iter().collect();
             let found = Search { figures, group, capacities, load: &load, parts_max }.best(&given);
             // Data beyond the traced length needs a place as well.
-            let placement = found.placement.bounded(figures, group.extent);
-            return PlannerLayout { planner, placement, cost: None, outcome: found.outcome };
+            let placement = cut(found.placement.bounded(figures, group.extent), capacities);
+            return PlannerLayout::new(figures, planner, placement, None, found.outcome);
         }
         let chosen = paper(planner, capacities);
         let outcome = run_averaged(figures, &load, &chosen.placement);
-        PlannerLayout { planner, placement: chosen.placement, cost: Some(chosen.cost_ns / 1e9), outcome }
+        PlannerLayout::new(figures, planner, chosen.placement, Some(chosen.cost_ns / 1e9), outcome)
     };
     planners.iter().copied().zip(left).map(option).collect()
 }
@@ -270,7 +421,7 @@ mod tests {
     use super::*;
     use crate::survey::{Limits, Survey};
     use crate::testing::{class, hybrid};
-    use weft_core::{ByteLen, FileOffset, Nanos};
+    use weft_core::{ByteLen, FileOffset, Nanos, TargetId};
     use weft_trace::{HostId, Level, Names, Operation, Rank, Record};
 
     fn traced(files: u32) -> TraceSummary {
@@ -460,7 +611,7 @@ mod tests {
             plan(&traced(1), &figures, &options).unwrap().plan.to_toml()
         };
         for (from, to, notes) in [
-            ("version = 1", "version = 9", "plan again"),
+            ("version = 2", "version = 9", "plan again"),
             ("from = \"0 B\"", "from = \"5 B\"", "does not follow"),
             ("name = \"ssd\"", "name = \"sdd\"", "no class is called \"ssd\""),
             ("confidence = ", "confidence = 2", "from 0 to 1"),
@@ -479,5 +630,116 @@ mod tests {
             assert_eq!(planner.name().to_uppercase().parse(), Ok(planner));
         }
         assert!("worst".parse::<Planner>().is_err());
+    }
+
+    /// Random 64 KiB requests: a layout on the SSDs is several times as fast as one on the disks.
+    fn advised(figures: &Figures, present: PresentLayout, options: Options) -> Planned {
+        let traced = traced(1);
+        let present = Some(vec![present; traced.groups.len()]);
+        plan(&traced, figures, &Options { present, ..options }).unwrap()
+    }
+
+    fn seconds(plan: &Plan, planner: Planner) -> f64 {
+        plan.predicted.iter().find(|of| of.planner == planner).expect("predicted").seconds
+    }
+
+    #[test]
+    fn a_layout_changes_only_if_the_gain_exceeds_error_and_cost() {
+        let mut figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), None);
+        let on_disks = PresentLayout::new_files(ClassPlacement::whole(vec![1 << 20, 0]), &figures);
+        let planned = advised(&figures, on_disks.clone(), Options::default());
+        let plan = &planned.plan;
+        let advice = plan.advice.expect("advice");
+        assert_eq!(advice.action, Action::Change);
+        assert!(advice.gain_s() > advice.error_s + advice.cost_s && advice.error_s > 0.0, "{advice:?}");
+        assert!(!plan.rules.is_empty() && plan.kept.is_empty());
+        let rule = &plan.rules[0];
+        assert_eq!((rule.alternatives.len(), rule.alternatives[4].planner), (5, Planner::Present));
+        assert!(rule.why.contains("it gains") && rule.why.contains("error"), "{}", rule.why);
+        // Never slower than another candidate, by the plan's own table.
+        let chosen = rule.alternatives.iter().find(|other| other.layout == rule.layout).expect("listed");
+        assert!(rule.alternatives.iter().all(|other| other.seconds >= chosen.seconds));
+        assert_eq!(Plan::from_toml(&plan.to_toml()).as_ref(), Ok(plan));
+
+        // What the plan chose is kept when it is the present layout.
+        let placement = ClassPlacement::from_plan(&rule.layout, &plan.cluster).expect("a placement");
+        let again = advised(&figures, PresentLayout::new_files(placement, &figures), Options::default()).plan;
+        assert!(again.rules.is_empty(), "{:?}", again.rules);
+        assert_eq!(again.advice.expect("advice").action, Action::Keep);
+        assert!(again.rule("/out/part.000").is_none() && !again.kept.is_empty());
+        assert_eq!(Plan::from_toml(&again.to_toml()).as_ref(), Ok(&again));
+
+        // Figures that may be wrong by three times the gain: the present layout is kept, unless a planner is named.
+        figures.classes.iter_mut().for_each(|class| class.error = Some(3.0));
+        let unsure = advised(&figures, on_disks.clone(), Options::default()).plan;
+        assert!(unsure.rules.is_empty() && unsure.kept[0].why.contains("less than the model's error"));
+        assert!(unsure.kept[0].confidence < 0.7, "{}", unsure.kept[0].confidence);
+        assert_eq!(unsure.kept[0].layout, on_disks.parts());
+        let options = Options { planner: Planner::Psa, ..Options::default() };
+        let forced = advised(&figures, on_disks, options).plan;
+        assert!(!forced.rules.is_empty() && !forced.advice.expect("advice").is_certain());
+    }
+
+    #[test]
+    fn a_present_layout_on_some_targets_is_costed_as_it_is() {
+        let figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), Some(10 << 20));
+        let numbers = figures.targets();
+        let one = Layout::striped(&[TargetId(17)], ByteLen(65_536)).expect("a layout");
+        let of = |layout: &Layout| {
+            PresentLayout::of_file(layout, &figures, |target| (target.0 >= 10).then_some(0))
+                .expect("a layout")
+        };
+        let one = of(&one);
+        assert_eq!(one.layout().objects().map(|(_, target)| target).collect::<Vec<_>>(), [numbers[0][0]]);
+        assert_eq!(one.parts()[0].to_string(), "all: hdd 64 KiB on 1 target");
+        assert_eq!(one.placement(), None);
+        let all = of(&Layout::striped(&[10, 11, 12, 13].map(TargetId), ByteLen(65_536)).expect("a layout"));
+        assert_eq!(all.placement(), Some(&ClassPlacement::whole(vec![65_536, 0])));
+        let (one, all) =
+            (advised(&figures, one, Options::default()), advised(&figures, all, Options::default()));
+        let slower = seconds(&one.plan, Planner::Present) / seconds(&all.plan, Planner::Present);
+        assert!((2.0..6.0).contains(&slower), "{slower}");
+        assert_eq!(Plan::from_toml(&one.plan.to_toml()).as_ref(), Ok(&one.plan));
+        // Targets that the figures do not know.
+        let unknown = Layout::striped(&[TargetId(3)], ByteLen(4096)).expect("a layout");
+        assert!(PresentLayout::of_file(&unknown, &figures, |_| None).is_err());
+    }
+
+    /// Files of E3SM with 490 GiB on SSDs with 52 GiB: no candidate may use more than there is, and the plan is the
+    /// fastest of its own table.
+    #[test]
+    fn every_candidate_fits_the_capacity() {
+        let capacity = 40u64 << 20;
+        let figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), Some(capacity));
+        let traced = requests(4, 2000);
+        let everywhere = PresentLayout::default_of(&figures, 1 << 20);
+        let present = Some(vec![everywhere; traced.groups.len()]);
+        let planned = plan(&traced, &figures, &Options { present, ..Options::default() }).unwrap();
+        for planner in [Planner::Best, Planner::Psa, Planner::Pa, Planner::Def, Planner::Present] {
+            let rules = planned.plan.rules.iter().chain(&planned.plan.kept);
+            let used: u64 = rules
+                .map(|rule| {
+                    let of = rule.alternatives.iter().find(|other| other.planner == planner).expect("listed");
+                    let placement = ClassPlacement::from_plan(&of.layout, &figures).expect("a placement");
+                    placement.bytes_per_target(&figures, 1, rule.extent.0) * rule.files
+                })
+                .sum();
+            assert!(used <= capacity, "{planner}: {used}");
+        }
+        for rule in planned.plan.rules.iter().chain(&planned.plan.kept) {
+            let of = rule.alternatives.iter().find(|other| other.layout == rule.layout).expect("listed");
+            let least = rule.alternatives.iter().map(|other| other.seconds).fold(f64::INFINITY, f64::min);
+            let margin = rule.advice.expect("advice");
+            assert!(of.seconds <= least + margin.error_s + margin.cost_s, "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn small_files_keep_their_layout() {
+        let figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), None);
+        let traced = requests(1, 2);
+        let present = Some(vec![PresentLayout::default_of(&figures, 1 << 20); traced.groups.len()]);
+        let planned = plan(&traced, &figures, &Options { present, ..Options::default() }).unwrap().plan;
+        assert!(planned.rules.is_empty(), "{:?}", planned.rules);
     }
 }

@@ -1,7 +1,9 @@
 //! The file with the replicas of a plan, for `weft replicate apply`.
 
-use super::alternatives::runs_to_pay;
+use super::alternatives::{Kind, runs_to_pay};
 use super::arrangement::Arrangement;
+use super::decision::Decision;
+use crate::figures::Figures;
 use crate::placement::PlanPart;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -32,7 +34,7 @@ pub struct ReplicaFile {
 pub struct PlannedReplica {
     /// Path of the file.
     pub path: String,
-    /// Number of processes of the traced program. Programs with another number do not use the replica.
+    /// Number of processes of the traced program. Programs with another number do not use the replica. 0 if all do.
     pub ranks: u32,
     /// Why it is made.
     pub reason: String,
@@ -202,6 +204,46 @@ impl Arrangement {
     }
 }
 
+impl Decision {
+    /// Returns the replica of the file `path`, which has number `file` in the trace, for programs with `ranks` processes;
+    /// `None` if no replica was chosen. For a file of Weft, `figures` are those of its cluster. A mounted file system gives
+    /// replicas its own layout, so that gaps between the objects gain nothing.
+    ///
+    /// # Errors
+    /// The mapping has too many pieces.
+    pub fn planned_replica(
+        &self,
+        file: u32,
+        path: &str,
+        ranks: u32,
+        figures: Option<&Figures>,
+    ) -> Result<Option<PlannedReplica>, MappingError> {
+        let Some(chosen) = self.alternative(self.chosen).filter(|chosen| chosen.kind.is_replica()) else {
+            return Ok(None);
+        };
+        let starts = match (chosen.kind, figures) {
+            (Kind::ByServer, Some(_)) => self.arrangement.starts_by_server().0,
+            _ => self.arrangement.starts_in_sequence(),
+        };
+        let layout = match (chosen.kind, figures) {
+            (Kind::ByServer | Kind::OwnLayout, Some(figures)) => chosen.placement.to_plan(figures),
+            _ => Vec::new(),
+        };
+        let mut replica = PlannedReplica {
+            path: path.to_owned(),
+            ranks,
+            reason: self.reason.clone(),
+            now_s: self.now_s(),
+            run_s: chosen.run_s(),
+            copy_s: chosen.copy_s,
+            layout,
+            mapping: Vec::new(),
+        };
+        replica.set_mapping(&self.arrangement.mapping(file, &starts)?);
+        Ok(Some(replica))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,6 +273,7 @@ mod tests {
                 from: Bytes(0),
                 to: None,
                 stripes: [("hdd".to_owned(), Bytes(65_536))].into(),
+                targets: [].into(),
             }],
             mapping: Vec::new(),
         };

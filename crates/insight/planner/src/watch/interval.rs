@@ -11,6 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 use weft_core::{Candidate, ClassLayout, Layout, Nanos};
 use weft_trace::{FileId, HostId, Level, Names, Operation, Rank, Record};
 
+mod replica_proposal;
+
+pub use replica_proposal::ReplicaProposal;
+
 /// Maximum requests of an interval that are used.
 const REQUESTS_MAX: usize = 1 << 18;
 /// Silence after which a client counts as a new rank. Samples leave out longer stretches of a client's time, so
@@ -45,8 +49,10 @@ pub struct Group {
     pub signature: Option<Signature>,
     /// The consequence.
     pub step: Step,
-    /// The decision, if a plan was due.
+    /// The decision about its layout, if a plan was due.
     pub decided: Option<GroupDecision>,
+    /// The decision about a replica, if one was due.
+    pub replica: Option<ReplicaProposal>,
 }
 
 /// A decision with the predicted times behind it.
@@ -116,9 +122,9 @@ impl Watcher {
         }
     }
 
-    /// Evaluates an interval that ended at `now`. Times in `files` are relative to an origin common to all intervals.
-    /// If a plan is due, `figures` is called with the total length of the files and returns figures of the targets in
-    /// `available`.
+    /// Evaluates an interval that ended at `now`, and plans layouts. Times in `files` are relative to an origin common to
+    /// all intervals. If a plan is due, `figures` is called with the total length of the files and returns figures of the
+    /// targets in `available`.
     pub fn interval(
         &mut self,
         now: Nanos,
@@ -127,6 +133,17 @@ impl Watcher {
         available: &[Candidate<'_>],
         options: &Options,
     ) -> Interval {
+        let mut interval = self.observe(now, files);
+        if interval.is_due()
+            && let Err(error) = self.plan(now, &mut interval, figures, available, options)
+        {
+            interval.failed = Some(error.to_string());
+        }
+        interval
+    }
+
+    /// Reassembles the requests of an interval and finds the step of each group.
+    fn observe(&mut self, now: Nanos, files: Vec<FileSamples>) -> Interval {
         let (mut count, mut lost) = (0, 0);
         let mut interval_requests = IntervalRequests { files: Vec::new() };
         for mut file in files {
@@ -149,7 +166,8 @@ impl Watcher {
         if count == 0 {
             return interval;
         }
-        let (traced, _) = trace([&interval_requests].into_iter(), &mut RankAssignment::per_stretch());
+        let mut ranks = RankAssignment::per_stretch();
+        let (traced, _) = trace([&interval_requests].into_iter(), &mut ranks, &Limits::default());
         self.intervals.push_back(interval_requests);
         while self.intervals.len() > self.tracker.hysteresis().intervals.max(1) as usize {
             self.intervals.pop_front();
@@ -158,12 +176,7 @@ impl Watcher {
             let name = self.group_name(&group.rule);
             let signature = Signature::of(group, self.tracker.hysteresis());
             let step = self.tracker.observe(now, &name, signature);
-            interval.groups.push(Group { name, signature, step, decided: None });
-        }
-        if interval.groups.iter().any(|group| group.step == Step::Plan)
-            && let Err(error) = self.plan(now, &mut interval, figures, available, options)
-        {
-            interval.failed = Some(error.to_string());
+            interval.groups.push(Group { name, signature, step, decided: None, replica: None });
         }
         interval
     }
@@ -185,6 +198,24 @@ impl Watcher {
         rule.generalize_after(&self.directory).0
     }
 
+    /// The trace of the intervals that a pattern has to last, with the id and layout of each file.
+    fn window(&mut self, limits: &Limits) -> (TraceSummary, BTreeMap<u32, FileLayout>) {
+        if self.clients.len() > CLIENTS_MAX {
+            self.clients.clear();
+        }
+        let mut per_client = RankAssignment::PerClient(&mut self.clients);
+        let (mut traced, layouts) = trace(self.intervals.iter(), &mut per_client, limits);
+        // A client counted as one rank shows jumps between sampled stretches that are not its own.
+        let (stretches, _) = trace(self.intervals.iter(), &mut RankAssignment::per_stretch(), limits);
+        for group in &mut traced.groups {
+            if let Some(same) = stretches.groups.iter().find(|same| same.rule == group.rule) {
+                group.pattern.shape.clone_from(&same.pattern.shape);
+                group.pattern.share = same.pattern.share;
+            }
+        }
+        (traced, layouts)
+    }
+
     fn plan(
         &mut self,
         now: Nanos,
@@ -193,21 +224,8 @@ impl Watcher {
         available: &[Candidate<'_>],
         options: &Options,
     ) -> Result<(), PlanError> {
-        if self.clients.len() > CLIENTS_MAX {
-            self.clients.clear();
-        }
-        let mut per_client = RankAssignment::PerClient(&mut self.clients);
-        let (mut traced, layouts) = trace(self.intervals.iter(), &mut per_client);
-        // A client counted as one rank shows jumps between sampled stretches that are not its own.
-        let (stretches, _) = trace(self.intervals.iter(), &mut RankAssignment::per_stretch());
-        for group in &mut traced.groups {
-            if let Some(same) = stretches.groups.iter().find(|same| same.rule == group.rule) {
-                group.pattern.shape.clone_from(&same.pattern.shape);
-                group.pattern.share = same.pattern.share;
-            }
-        }
-        let bytes = traced.groups.iter().map(|group| group.extent_sum).fold(0, u64::saturating_add);
-        let figures = figures(bytes).map_err(PlanError)?;
+        let (traced, layouts) = self.window(&Limits::default());
+        let figures = figures(bytes_of(&traced)).map_err(PlanError)?;
         let due = |name: &str| interval.groups.iter().any(|g| g.step == Step::Plan && g.name == name);
         let groups: Vec<usize> = (0..traced.groups.len())
             .filter(|group| due(&self.group_name(&traced.groups[*group].rule)))
@@ -230,6 +248,18 @@ impl Watcher {
         interval.plan = (!plan.rules.is_empty()).then_some(plan);
         Ok(())
     }
+}
+
+impl Interval {
+    /// Whether a plan is due for a group.
+    fn is_due(&self) -> bool {
+        self.groups.iter().any(|group| group.step == Step::Plan)
+    }
+}
+
+/// Total length of the files of a trace.
+fn bytes_of(traced: &TraceSummary) -> u64 {
+    traced.groups.iter().map(|group| group.extent_sum).fold(0, u64::saturating_add)
 }
 
 /// How clients are mapped to ranks.
@@ -269,6 +299,7 @@ impl RankAssignment<'_> {
 fn trace<'a>(
     intervals: impl Iterator<Item = &'a IntervalRequests>,
     ranks: &mut RankAssignment<'_>,
+    limits: &Limits,
 ) -> (TraceSummary, BTreeMap<u32, FileLayout>) {
     let mut names = Names::default();
     let mut layouts = BTreeMap::new();
@@ -284,7 +315,7 @@ fn trace<'a>(
     }
     all.sort_by_key(|(file, request)| (request.start, request.client, *file));
     let origin = all.first().map_or(Nanos(0), |(_, request)| request.start);
-    let mut survey = Survey::new(&Limits::default());
+    let mut survey = Survey::new(limits);
     for (file, request) in all {
         let record = Record {
             rank: ranks.of(&request),

@@ -11,6 +11,8 @@
 //!       └── gain at least `gain`: apply, else keep the current layout
 //! ```
 //!
+//! For replicas, a reorganized copy of the group's file takes the place of the new layout.
+//!
 //! A group's layout is due for planning when the same new pattern was seen in `intervals` consecutive intervals, and
 //! the last change is at least `pause` ago ([`Hysteresis`]).
 
@@ -20,6 +22,6 @@ mod pattern_tracker;
 pub mod request_reassembly;
 
 pub use comparison::{Comparison, FileLayout, compare};
-pub use interval::{FileSamples, Group, GroupDecision, Interval, Watcher};
+pub use interval::{FileSamples, Group, GroupDecision, Interval, ReplicaProposal, Watcher};
 pub use pattern_tracker::{Decision, DirectionMix, Hysteresis, Order, PatternTracker, Signature, Step};
 pub use request_reassembly::{ReassembledRequest, SampledMessage};

@@ -88,6 +88,8 @@ fn replay(trace: &Path, parent_dir: &Path) -> ExitCode {
         space_limit: Some(u64::MAX),
         unlink_early: true,
         keep: false,
+        sync: false,
+        is_ended: || false,
         worker: vec![std::env::current_exe().expect("this program").into(), "replay-worker".into()],
         environment: Vec::new(),
     };

@@ -1,8 +1,10 @@
 //! Prepares the files before a replay and verifies them afterwards.
 
 use super::payload::{self, Accepted};
-use super::ranks::{PIECE_BYTES_MAX, Shared, next_step, read_exact};
+use super::ranks::{PIECE_BYTES_MAX, Shared, monotonic_ns, next_step, read_exact};
+use super::tally::{Done, Tally};
 use crate::prepared::{FilePlan, Timing};
+use crate::record::Operation;
 use std::io;
 use std::sync::atomic::Ordering;
 use weft_client::{FileHandle, HostFile, OpenFlags, write_all};
@@ -68,6 +70,19 @@ pub fn fill_parts(shared: &Shared, rank: u32) -> Result<(), String> {
         open = Some((file.0, opened));
     }
     Ok(())
+}
+
+/// Syncs a file and adds the sync to `tally`. A file that does not exist is skipped.
+pub fn sync(shared: &Shared, number: u32, tally: &mut Tally) -> io::Result<()> {
+    let begin_ns = monotonic_ns();
+    let file = match shared.open(number, WRITE) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    block_on(file.sync())?;
+    let done = Done { bytes: 0, short: false, refused: false, begin_ns, end_ns: monotonic_ns() };
+    tally.add(Operation::Sync, number, &done);
+    Ok(block_on(file.close())?)
 }
 
 /// Compares the data that `rank` wrote and returns the number of bytes compared.

@@ -17,7 +17,9 @@
 //! | `Hello` | report that they run and have opened the prepared trace |
 //! | `Begin` | worker 0 creates the directory and checks the free space |
 //! | `Prepare`, `PrepareParts` | create the files that existed before the traced program, and fill what will be read |
+//! | `SyncInput` | sync these files, if requested |
 //! | `Run` | execute the steps of their ranks, each rank in order |
+//! | `SyncWritten` | sync the files that were written, if requested, as the last operations of the replay |
 //! | `Pass` | release the threads that wait at a barrier, sent when every worker has reported it |
 //! | `Verify` | compare the data that another worker wrote (`payload.rs`) |
 //! | `Clean`, `End` | remove the files and the directory |

@@ -29,6 +29,11 @@ pub struct Options {
     pub unlink_early: bool,
     /// Whether to keep the files.
     pub keep: bool,
+    /// Whether to sync the files: prepared ones before the operations, and written ones after them. Only the latter
+    /// syncs are among the results.
+    pub sync: bool,
+    /// Whether the replay must end now; asked several times a second.
+    pub is_ended: fn() -> bool,
     /// Command that starts a worker. It gets the JSON description as a further argument and calls [`super::serve`].
     pub worker: Vec<OsString>,
     /// Variables added to the workers' environment.
@@ -109,7 +114,13 @@ fn run_phases(
 ) -> Result<(), String> {
     workers.execute(Order::Prepare, "preparing files", progress, outcome)?;
     workers.execute(Order::PrepareParts, "preparing files", progress, outcome)?;
+    if options.sync {
+        workers.execute(Order::SyncInput, "syncing", progress, &mut Outcome::default())?;
+    }
     workers.execute(Order::Run, "replaying", progress, outcome)?;
+    if options.sync {
+        workers.execute(Order::SyncWritten, "syncing", progress, outcome)?;
+    }
     if options.verify {
         outcome.compared = Some(0);
         workers.execute(Order::Verify, "comparing", progress, outcome)?;
@@ -122,6 +133,9 @@ fn run_phases(
     Ok(())
 }
 
+/// Interval at which the parent checks whether the replay must end.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
 /// Maximum time in which workers exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -131,6 +145,7 @@ struct Workers {
     done: Vec<(u64, u64)>,
     /// Time that workers have to exit before they are killed.
     exit_timeout: Duration,
+    is_ended: fn() -> bool,
 }
 
 struct Worker {
@@ -146,6 +161,7 @@ impl Workers {
             reports,
             done: vec![(0, 0); count as usize],
             exit_timeout: EXIT_TIMEOUT,
+            is_ended: options.is_ended,
         };
         let (program, args) = options.worker.split_first().ok_or("no program for workers")?;
         for worker in 0..count {
@@ -203,7 +219,10 @@ impl Workers {
         let (mut left, mut at_barrier, mut next) = (self.workers.len(), 0, 0);
         self.done.fill((0, 0));
         while left > 0 {
-            let (worker, report) = match self.reports.recv_timeout(Duration::from_secs(1)) {
+            if (self.is_ended)() {
+                return Err("ended by a signal".into());
+            }
+            let (worker, report) = match self.reports.recv_timeout(END_CHECK_INTERVAL) {
                 Ok(report) => report,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => {

@@ -38,8 +38,12 @@ pub enum Order {
     Prepare,
     /// Fill the parts of sparsely read files that this worker's ranks read.
     PrepareParts,
+    /// Sync this worker's share of the prepared files.
+    SyncInput,
     /// Execute the steps.
     Run,
+    /// Sync this worker's share of the written files.
+    SyncWritten,
     /// Release the threads that wait at the barrier with this number.
     Pass(u64),
     /// Compare the data that another worker wrote.

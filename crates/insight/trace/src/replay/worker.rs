@@ -4,7 +4,7 @@ use super::files;
 use super::protocol::{Order, Report, WorkerSpec};
 use super::ranks::{self, Shared};
 use super::tally::Tally;
-use crate::prepared::{Prepared, Timing};
+use crate::prepared::{FilePlan, Prepared, Timing};
 use std::ffi::CString;
 use std::io::{self, BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -134,6 +134,8 @@ impl Worker {
                 Order::End => vec![Box::new(remove_dir)],
                 Order::Prepare => vec![Box::new(prepare)],
                 Order::PrepareParts => vec![Box::new(prepare_parts)],
+                Order::SyncInput => vec![Box::new(sync_input)],
+                Order::SyncWritten => vec![Box::new(sync_written)],
                 Order::Run => self.rank_work(),
                 Order::Verify => vec![Box::new(verify)],
                 Order::Clean => vec![Box::new(clean)],
@@ -315,6 +317,31 @@ fn prepare_parts(spec: &WorkerSpec, shared: &Shared) -> Result<WorkResult, Strin
     }
     shared.bytes.store(0, Ordering::Relaxed);
     Ok(WorkResult::Nothing)
+}
+
+fn sync_input(spec: &WorkerSpec, shared: &Shared) -> Result<WorkResult, String> {
+    sync(spec, shared, |plan| plan.input.is_some())
+}
+
+fn sync_written(spec: &WorkerSpec, shared: &Shared) -> Result<WorkResult, String> {
+    sync(spec, shared, |plan| plan.written)
+}
+
+fn sync(
+    spec: &WorkerSpec,
+    shared: &Shared,
+    wanted: impl Fn(&FilePlan) -> bool,
+) -> Result<WorkResult, String> {
+    let mut tally = Tally::default();
+    for number in files_of(spec, shared) {
+        let plan = &shared.prepared.facts.files[number as usize];
+        if plan.directory || !wanted(plan) {
+            continue;
+        }
+        files::sync(shared, number, &mut tally)
+            .map_err(|error| format!("syncing {}: {error}", shared.path(number).display()))?;
+    }
+    Ok(WorkResult::Tally(Box::new(tally)))
 }
 
 fn verify(spec: &WorkerSpec, shared: &Shared) -> Result<WorkResult, String> {

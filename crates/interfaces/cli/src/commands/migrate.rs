@@ -216,6 +216,12 @@ impl Migrate {
         stop_on_signals();
         let weft = Weft::open(file)?;
         let layouts = LayoutSource::read(&weft, &self)?;
+        if let LayoutSource::Plan(plan, ..) = &layouts
+            && plan.rules.is_empty()
+        {
+            outln!("the plan changes no layout: files keep their layouts");
+            return Ok(0);
+        }
         let mut run = MoveRun {
             options: &self,
             weft: &weft,

@@ -293,7 +293,7 @@ impl Apply {
         self.check_budget(path, bytes, *taken)?;
         place.check_space(bytes)?;
         if self.dry_run {
-            outln!("{path}: a replica of {} for {} processes", human_bytes(mapping.bytes()), planned.ranks);
+            outln!("{path}: {}", would_be(planned, &mapping));
             return Ok(None);
         }
         if known {
@@ -362,12 +362,7 @@ impl Apply {
             self.check_budget(file.shown(), bytes, *taken)?;
         }
         if self.dry_run {
-            outln!(
-                "{}: a replica of {} for {} processes",
-                file.shown(),
-                human_bytes(mapping.bytes()),
-                planned.ranks
-            );
+            outln!("{}: {}", file.shown(), would_be(planned, mapping));
             return Ok(None);
         }
         *taken += bytes;
@@ -390,6 +385,15 @@ impl Apply {
         say_when_it_pays(planned);
         Ok(None)
     }
+}
+
+/// Describes a replica that would be made.
+fn would_be(planned: &PlannedReplica, mapping: &Mapping) -> String {
+    let processes = match planned.ranks {
+        0 => "any number of".to_owned(),
+        ranks => ranks.to_string(),
+    };
+    format!("a replica of {} for {processes} processes", human_bytes(mapping.bytes()))
 }
 
 fn say_when_it_pays(planned: &PlannedReplica) {

@@ -90,19 +90,24 @@ impl Rm {
             let failure = Failure::new(weft.shown(inside), "this is a directory");
             return Err(failure.remedy("-r removes it with its contents"));
         }
-        weft.walk(inside, true, &mut |path, known| {
-            let result = match known.attr.kind {
-                FileType::Directory => block_on(weft.client.rmdir(&plain(path))),
-                _ => block_on(weft.client.unlink(&plain(path))),
-            };
-            match result {
-                // Another process was faster.
-                Err(error) if error.errno() == libc::ENOENT => Ok(()),
-                Err(error) => Err(Failure::new(weft.shown(path), why(&error))),
-                Ok(()) => Ok(()),
-            }
-        })
+        remove(weft, inside)
     }
+}
+
+/// Removes a path with all that it contains.
+pub fn remove(weft: &Weft, inside: &str) -> Result<(), Failure> {
+    weft.walk(inside, true, &mut |path, known| {
+        let result = match known.attr.kind {
+            FileType::Directory => block_on(weft.client.rmdir(&plain(path))),
+            _ => block_on(weft.client.unlink(&plain(path))),
+        };
+        match result {
+            // Another process was faster.
+            Err(error) if error.errno() == libc::ENOENT => Ok(()),
+            Err(error) => Err(Failure::new(weft.shown(path), why(&error))),
+            Ok(()) => Ok(()),
+        }
+    })
 }
 
 /// Makes directories.

@@ -270,3 +270,69 @@ fn many_small_files_read_once_are_planned() {
     assert!(of.rule.layout[0].stripes.contains_key("ssd"), "{of:?}");
     assert_eq!(interval(&mut run, 4).groups[0].step, Step::Known);
 }
+
+/// An interval with `files` files on disks. In each, 8 processes read all blocks of 16 KiB in random order.
+fn shuffled(watcher: &mut Watcher, number: u64, files: u64) -> Option<ReplicaProposal> {
+    let disks: Vec<TargetId> = AVAILABLE[..4].iter().map(|candidate| candidate.target).collect();
+    let layout = Layout::striped(&disks, ByteLen(64 * KIB)).expect("a layout");
+    let sent = |file: u64, n: u64| {
+        let (client, turn) = (n % 8, n / 8);
+        let extent = Extent::new((turn * 7919 % 61 * 8 + client) * 16 * KIB, 16 * KIB);
+        let start = Nanos(number * 60_000_000_000 + turn * 10_000_000 + client * 1000);
+        let sub = &layout.split(extent, Access::Sequential, SplitPolicy::Off)[0];
+        SampledMessage {
+            client: 900 + client + 8 * file,
+            object: sub.object,
+            local: sub.local,
+            write: false,
+            siblings: sub.siblings as u16,
+            call: turn as u32,
+            start,
+            end: Nanos(start.0 + 9_000_000),
+        }
+    };
+    let file = |file: u64| FileSamples {
+        file: Id(file),
+        path: format!("/out2/run{file}/data"),
+        layout: layout.clone(),
+        ruled: None,
+        size: SIZE,
+        messages: (0..8 * 61).map(|n| sent(file, n)).collect(),
+    };
+    let mut figures = hybrid((4, 9_000.0, 80.0), (2, 80.0, 500.0), None);
+    figures.classes.truncate(1);
+    let (now, files) = (Nanos::from_s(60 * number), (0..files).map(file).collect());
+    let options = crate::replicas::Options::default();
+    let found = watcher.interval_for_replicas(now, files, |_| Ok(figures), &AVAILABLE, &options);
+    assert_eq!((found.failed.as_deref(), found.lost), (None, 0));
+    assert!(found.plan.is_none() && found.groups[0].decided.is_none());
+    found.groups[0].replica.clone()
+}
+
+#[test]
+fn a_replica_is_proposed_once_for_the_single_file_of_a_group() {
+    let mut watcher = Watcher::new("/out2", Hysteresis { gain: 0.1, ..hysteresis() });
+    let found: Vec<_> = (0..6).map(|number| shuffled(&mut watcher, number, 1)).collect();
+    assert!(found.iter().enumerate().all(|(at, one)| one.is_some() == (at == 2)), "{found:?}");
+    let proposal = found[2].as_ref().expect("one");
+    assert!(matches!(proposal.decision, Decision::Apply { gain } if gain > 0.1), "{proposal:?}");
+    let replica = proposal.replica.as_ref().expect("one");
+    assert_eq!((replica.path.as_str(), replica.ranks), ("/out2/run0/data", 0));
+    let mapping = replica.mapping().expect("a mapping");
+    assert_eq!((mapping.bytes(), proposal.bytes), (8 * 61 * 16 * KIB, 8 * 61 * 16 * KIB));
+
+    let mut watcher = Watcher::new("/out2", Hysteresis { gain: 0.1, ..hysteresis() });
+    let found: Vec<_> = (0..3).map(|number| shuffled(&mut watcher, number, 2)).collect();
+    let proposal = found[2].as_ref().expect("a decision");
+    assert!(proposal.reason.contains("2 files") && proposal.replica.is_none(), "{proposal:?}");
+    assert_eq!(proposal.decision, Decision::Keep { gain: 0.0 });
+}
+
+#[test]
+fn a_replica_that_gains_too_little_is_not_proposed() {
+    let mut watcher = Watcher::new("/out2", Hysteresis { gain: 0.999, ..hysteresis() });
+    let found: Vec<_> = (0..3).map(|number| shuffled(&mut watcher, number, 1)).collect();
+    let proposal = found[2].as_ref().expect("a decision");
+    assert!(matches!(proposal.decision, Decision::Keep { gain } if gain > 0.0), "{proposal:?}");
+    assert!(proposal.replica.is_none() && proposal.run_s < proposal.now_s, "{proposal:?}");
+}

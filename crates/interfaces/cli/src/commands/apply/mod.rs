@@ -31,6 +31,10 @@ Paths in the trace that are not below Weft's mount need --map or --under. --unde
 parent directory of all files of the plan. With --anywhere, rules only match the names of files, at any depth below
 DIR.
 
+If `weft plan --try` tried the plan, the result is shown. A plan whose layouts were not faster beyond chance has no
+rules and sets nothing. A plan that was not tried is applied with a warning, unless its predicted gain exceeds the
+model's error plus the cost of the change.
+
 Examples:
   weft apply plan.toml --dry-run                   show what would be set
   weft apply plan.toml --map /scratch/me=/weft/me
@@ -74,6 +78,11 @@ pub fn read(path: &Path) -> Result<Plan, Failure> {
     };
     let text = String::from_utf8(bytes).map_err(|_| wrong(&"it is not UTF-8 text"))?;
     Plan::from_toml(&text).map_err(|why| wrong(&why))
+}
+
+/// Whether nothing shows that the plan's layouts are faster than the present ones.
+fn is_unproven(plan: &Plan) -> bool {
+    plan.trial.is_none() && !plan.advice.is_some_and(|advice| advice.is_certain())
 }
 
 fn mapping(text: &str) -> Result<(String, String), String> {
@@ -121,6 +130,23 @@ impl Apply {
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let plan = read(&self.plan)?;
         let weft = Weft::open(file)?;
+        if !self.remove {
+            if let Some(trial) = &plan.trial {
+                outln!("tried: {trial}");
+            }
+            if plan.rules.is_empty() {
+                classes(&plan, "--class", &self.classes)?;
+                outln!("the plan changes no layout: files keep their layouts");
+                return Ok(0);
+            }
+            if is_unproven(&plan) {
+                errln!(
+                    "weft: {}: the plan was not tried and its predicted gain is not certain, so its layouts may be slower; \
+                     `weft plan TRACE --try` tries them",
+                    self.plan.display()
+                );
+            }
+        }
         let (placed, elsewhere) = self.place_rules(&weft, &plan)?;
         if placed.is_empty() {
             let why = match elsewhere.first() {

@@ -184,13 +184,9 @@ impl<'a> Copy<'a> {
         let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
         let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
         let whole = bytes::bytes(&parts.collect::<Vec<_>>().join("/"));
-        for directory in &*self.rules_of(dir)? {
-            // A path that was reached by a link has other rules. These see the temporary name.
-            let Some(rest) = whole.strip_prefix(&directory.path[..]) else { continue };
-            let rest = rest.strip_prefix(b"/").unwrap_or(rest);
-            if let Some(rule) = directory.rules.iter().find(|rule| rule.pattern.matches(rest)) {
-                return Ok(rule.layout.clone());
-            }
+        // A path that was reached by a link has other rules. These see the temporary name.
+        if let Some(rule) = RuledDirectory::rule_for(&self.rules_of(dir)?, &whole) {
+            return Ok(rule.layout.clone());
         }
         Ok(LayoutSpec::default())
     }

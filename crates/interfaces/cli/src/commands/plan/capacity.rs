@@ -34,6 +34,16 @@ impl TargetSpace {
             .map_or(self.free, |(capacity, reserved)| capacity.saturating_sub(reserved).min(self.free))
     }
 
+    /// Returns the free bytes of the file system, reserved ones included.
+    pub fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Returns the bytes that layouts may still reserve. `None` means that layouts reserve nothing there.
+    pub fn unreserved(&self) -> Option<u64> {
+        self.reservations.map(|(capacity, reserved)| capacity.saturating_sub(reserved))
+    }
+
     /// Returns the bytes that a plan may use if the traced files are moved away. `None` means at least `bytes`.
     fn left(&self, bytes: u64) -> Option<u64> {
         let free = self.free.saturating_add(self.own.1);
@@ -47,12 +57,14 @@ impl TargetSpace {
 }
 
 /// Capacity of each class for a plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 pub struct Available {
     /// The least of any target, by class. Unlimited classes are missing.
     pub capacities: BTreeMap<String, u64>,
     /// Notes by class. An empty class means all.
     pub notes: Vec<(String, String)>,
+    /// A client of the cluster, if its servers run and answer.
+    pub weft: Option<Weft>,
 }
 
 /// Returns the capacity of `cluster` for the files `traced`, which have `bytes` in total. If the cluster does not
@@ -102,6 +114,7 @@ pub fn left(cluster: &Cluster, traced: &[String], bytes: u64) -> Available {
         left.capacities.insert(class.to_owned(), capacity);
         left.notes.extend(describe(class, least, capacity).map(|note| (class.to_owned(), note)));
     }
+    left.weft = Some(weft);
     left
 }
 
@@ -163,16 +176,18 @@ pub fn targets(weft: &Weft) -> Result<BTreeMap<TargetId, TargetSpace>, Failure> 
     Ok(targets)
 }
 
+/// Returns the path from the root of the file system for a traced path, below the cluster's mount or a kernel mount.
+pub fn inside(weft: &Weft, path: &str) -> Option<String> {
+    let mounts = crate::commands::mount::of(&weft.cluster);
+    let rest = |at: &String| path.strip_prefix(at.as_str()).filter(|rest| rest.starts_with('/'));
+    let inside = weft.strip(path).or_else(|| mounts.iter().find_map(rest))?;
+    Some(inside.trim_start_matches('/').to_owned())
+}
+
 /// Adds the space of the traced files that exist and are accessible.
 fn own(weft: &Weft, traced: &[String], targets: &mut BTreeMap<TargetId, TargetSpace>) {
-    let mounts = crate::commands::mount::of(&weft.cluster);
-    let below = |path: &str| {
-        let rest = |at: &String| path.strip_prefix(at.as_str()).filter(|rest| rest.starts_with('/'));
-        let inside = weft.strip(path).or_else(|| mounts.iter().find_map(rest))?;
-        Some(inside.trim_start_matches('/').to_owned())
-    };
     let mut seen = std::collections::BTreeSet::new();
-    for inside in traced.iter().filter_map(|path| below(path)).take(FILES_MAX) {
+    for inside in traced.iter().filter_map(|path| inside(weft, path)).take(FILES_MAX) {
         let place = InodePath::from_root(bytes::bytes(&inside), true);
         let Ok(attr) = block_on(weft.client.stat(&place)) else { continue };
         let Ok((Some(layout), _)) = block_on(weft.client.get_layout(&place)) else { continue };

@@ -1,17 +1,20 @@
 //! The cluster for which a plan is made.
 
 use super::capacity;
-use crate::commands::profile::{cluster as measured, now_s};
+use super::present::InForce;
+use crate::commands::profile::{cluster as measured, devices, now_s};
 use crate::commands::twin;
 use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weft_config::Cluster;
+use weft_core::placement::{ClassFilter, Factor, Placement};
 use weft_estimate::EstimateError;
-use weft_estimate::measure::{ClassReport, Report};
+use weft_estimate::measure::{Missing, Report};
 use weft_models::{NetworkSpec, Profile};
 use weft_planner::{Bytes, Figures, Plan};
-use weft_twin::{ClusterSpec, ServerSpec, TargetSpec};
+use weft_twin::{ClusterSpec, LayoutSpec, ServerSpec, TargetSpec};
+use weft_workload::Size;
 
 /// A cluster in the form that the planner and the twin use.
 pub struct Target {
@@ -21,6 +24,8 @@ pub struct Target {
     pub twin: Option<ClusterSpec>,
     /// Assumptions.
     pub notes: Vec<String>,
+    /// Where the present layouts are known; `None` for a description of a cluster.
+    pub in_force: Option<InForce>,
 }
 
 impl From<EstimateError> for Failure {
@@ -75,7 +80,7 @@ impl Target {
         let spec = twin::cluster::read(&file)?;
         spec.check().map_err(|error| Failure::misuse(file.display(), error))?;
         let figures = weft_estimate::of_twin(&spec, capacities, bytes)?;
-        Ok(Self { figures, twin: Some(spec), notes: Vec::new() })
+        Ok(Self { figures, twin: Some(spec), notes: Vec::new(), in_force: None })
     }
 
     /// The cluster on which alternatives are tried.
@@ -87,6 +92,42 @@ impl Target {
             Failure::misuse("--verify", "a file of figures is not a cluster")
                 .remedy("plan for a cluster of the twin or a cluster file")
         })
+    }
+
+    /// The cluster on which SSDs are tried, and further assumptions. A file of figures is taken as a cluster with the
+    /// usual device of each class.
+    ///
+    /// # Errors
+    /// The figures do not show the kind of device of a class.
+    pub fn twin_or_usual(&self) -> Result<(ClusterSpec, Vec<String>), Failure> {
+        if let Some(twin) = &self.twin {
+            return Ok((twin.clone(), Vec::new()));
+        }
+        let mut spec = ClusterSpec {
+            network_figures: Some(network_of(&self.figures.network)?),
+            processes_per_node: self.figures.processes_per_node,
+            layout: layout(&Placement::default()),
+            servers: Vec::new(),
+            ..ClusterSpec::default()
+        };
+        let mut notes = Vec::new();
+        for class in &self.figures.classes {
+            let random_read_us = class.read.random.first().map(|depth| depth.startup_us);
+            let profile = usual(&class.name, random_read_us)?;
+            notes.push(format!("targets of class {} are assumed to be like {profile}", class.name));
+            let target = TargetSpec {
+                class: class.name.clone(),
+                profile: profile.to_owned(),
+                ..TargetSpec::default()
+            };
+            spec.servers.push(ServerSpec {
+                count: class.targets,
+                targets: vec![target],
+                ..ServerSpec::default()
+            });
+        }
+        spec.check().map_err(|error| Failure::misuse("--cluster", error))?;
+        Ok((spec, notes))
     }
 
     /// A file system on one disk, for replicas of files outside of Weft. `profile` is the disk's profile.
@@ -103,7 +144,7 @@ impl Target {
             "no cluster is configured: the file system is assumed to be one {profile}; --profile hdd=NAME names another \
              disk, --cluster FILE describes servers"
         );
-        Ok(Self { figures, twin: Some(spec), notes: vec![note] })
+        Ok(Self { figures, twin: Some(spec), notes: vec![note], in_force: None })
     }
 
     fn figures(mut figures: Figures, capacities: &BTreeMap<String, u64>) -> Result<Self, Failure> {
@@ -113,7 +154,7 @@ impl Target {
                 found.ok_or_else(|| Failure::misuse("--capacity", format!("there is no class {class:?}")))?;
             found.capacity = Some(Bytes(*capacity));
         }
-        Ok(Self { figures, twin: None, notes: Vec::new() })
+        Ok(Self { figures, twin: None, notes: Vec::new(), in_force: None })
     }
 
     /// Converts a cluster file to a cluster of the twin, with emulated devices or the usual device of each class.
@@ -143,9 +184,12 @@ impl Target {
         let mut spec = ClusterSpec {
             network: network.unwrap_or(NETWORK).to_owned(),
             servers: Vec::new(),
+            layout: layout(&cluster.placement),
             ..ClusterSpec::default()
         };
-        match measured.as_ref().filter(|_| network.is_none()) {
+        // Without a link there is no measured network.
+        let has_network = |report: &&Report| network.is_none() && !report.network.is_empty();
+        match measured.as_ref().filter(has_network) {
             Some(report) => spec.network_figures = Some(network_of(&report.figures.network)?),
             None => notes.push(format!("the network is assumed to be {}", spec.network)),
         }
@@ -159,13 +203,16 @@ impl Target {
                     Some(profile) => profile,
                     None => {
                         let found = measured.as_ref().and_then(|report| report.class(&target.class));
-                        let usual = usual(&target.class, found)?;
+                        let random_read_us = found.map(|found| {
+                            found.read.random.first().map_or(0.0, |depth| depth.line.startup_us)
+                        });
+                        let usual = usual(&target.class, random_read_us)?;
                         let note =
                             format!("targets of class {} are assumed to be like {usual}", target.class);
                         // The planner uses measured values. The twin needs a device.
                         let note = match found {
                             Some(_) => format!("on the twin {note}"),
-                            None => note,
+                            None => format!("{note}; `weft profile --quick` measures them in about 8 s"),
                         };
                         if !notes.contains(&note) {
                             notes.push(note);
@@ -173,12 +220,7 @@ impl Target {
                         usual.to_owned()
                     }
                 };
-                if profile.contains('/') && !spec.profiles.iter().any(|own| own.name == profile) {
-                    let text =
-                        std::fs::read_to_string(&profile).map_err(|error| Failure::new(&profile, error))?;
-                    let own = Profile::from_toml(&text).map_err(|error| Failure::misuse(&profile, error))?;
-                    spec.profiles.push(Profile { name: profile.clone(), ..own });
-                }
+                add_profile(&mut spec, &profile)?;
                 targets.push(TargetSpec { class: target.class.clone(), profile, ..TargetSpec::default() });
             }
             if !targets.is_empty() {
@@ -187,10 +229,12 @@ impl Target {
         }
         spec.check().map_err(|error| Failure::misuse(file.display(), error))?;
         let mut limits = limited(&cluster);
+        let mut weft = None;
         if let Some(traced) = traced {
             let left = capacity::left(&cluster, traced, bytes);
             limits.extend(left.capacities);
             let is_open = |class: &String| !capacities.contains_key(class);
+            weft = left.weft;
             notes.extend(left.notes.into_iter().filter(|(class, _)| is_open(class)).map(|(_, note)| note));
         }
         limits.extend(capacities.iter().map(|(class, capacity)| (class.clone(), *capacity)));
@@ -199,8 +243,14 @@ impl Target {
         if let Some(report) = &measured {
             let is_configured = |class: &str| profiles.iter().any(|(named, _)| named == class);
             take(&mut figures, report, &cluster, &is_configured, &mut notes);
+            figures.processor = report.figures.processor.filter(|_| network.is_none());
         }
-        Ok(Self { figures, twin: Some(spec), notes })
+        if profiles.is_empty() {
+            let known = measured.as_ref().map(|report| report.figures.classes.as_slice()).unwrap_or_default();
+            devices::take(&mut figures.classes, &cluster, known);
+        }
+        state_errors(&mut figures, &cluster, profiles);
+        Ok(Self { figures, twin: Some(spec), notes, in_force: Some(InForce { cluster, weft }) })
     }
 }
 
@@ -232,6 +282,7 @@ fn take(
         1 => "a day ago".to_owned(),
         days => format!("{days} days ago"),
     };
+    let mut count = 0;
     for class in figures.classes.iter_mut().filter(|class| !is_configured(&class.name)) {
         let Some(found) = report.class(&class.name) else {
             notes.push(format!("class {} was not measured: run `weft profile`", class.name));
@@ -248,10 +299,41 @@ fn take(
         }
         let known = report.figures.classes.iter().find(|known| known.name == class.name);
         if let Some(known) = known {
+            let sync_us = class.write.sync_us;
             (class.read, class.write) = (known.read.clone(), known.write.clone());
-            let count = found.samples;
-            notes.push(format!("class {} was measured {}, by {count} requests", class.name, when(found)));
+            class.error = Some(known.error.unwrap_or(ERROR_MEASURED));
+            // Figures that are missing keep the values of the model.
+            if report.lacks(&class.name, Missing::SYNC) {
+                class.write.sync_us = sync_us;
+            }
+            if !report.lacks(&class.name, Missing::MEMORY) {
+                class.memory = known.memory;
+            }
+            count += 1;
+            let samples = found.samples;
+            notes.push(format!("class {} was measured {}, by {samples} requests", class.name, when(found)));
         }
+    }
+    figures.measured = count == figures.classes.len();
+}
+
+/// Relative error of the model for a measured class, unless the measurement says another one.
+const ERROR_MEASURED: f64 = 0.10;
+/// Relative error for a device that is emulated, or named by an option: the planner's model of another model.
+const ERROR_MODELED: f64 = 0.15;
+/// Relative error for a device that is only assumed by the name of its class.
+const ERROR_ASSUMED: f64 = 0.5;
+/// Relative error if assumed targets share a device, too: how they slow each other down is not known.
+const ERROR_SHARED: f64 = 1.0;
+
+/// States the model's error for classes that were not measured.
+fn state_errors(figures: &mut Figures, cluster: &Cluster, profiles: &[(String, String)]) {
+    let assumed = if figures.shares_devices() { ERROR_SHARED } else { ERROR_ASSUMED };
+    for class in figures.classes.iter_mut().filter(|class| class.error.is_none()) {
+        let mut targets = cluster.servers.iter().flat_map(|server| &server.targets);
+        let is_emulated = targets.any(|target| target.class == class.name && target.emulate.is_some());
+        let is_named = profiles.iter().any(|(named, _)| *named == class.name);
+        class.error = Some(if is_emulated || is_named { ERROR_MODELED } else { assumed });
     }
 }
 
@@ -266,19 +348,45 @@ fn network_of(measured: &weft_planner::figures::Network) -> Result<NetworkSpec, 
 /// Microseconds of a small random read from which on the device must be a disk that seeks.
 const SEEKS_US: f64 = 2_000.0;
 
-/// Returns the usual device of a class with this name, or the measured one.
-fn usual(class: &str, measured: Option<&ClassReport>) -> Result<&'static str, Failure> {
+/// Returns the usual device of a class with this name, or else of a class with this time of a small random read.
+fn usual(class: &str, random_read_us: Option<f64>) -> Result<&'static str, Failure> {
     match class {
         "hdd" => Ok("hdd-7200"),
         "ssd" | "sata-ssd" => Ok("sata-ssd"),
         "nvme" => Ok("nvme"),
-        other => match measured {
-            Some(found) => {
-                let seeks = found.read.random.first().is_some_and(|depth| depth.line.startup_us > SEEKS_US);
-                Ok(if seeks { "hdd-7200" } else { "sata-ssd" })
-            }
+        other => match random_read_us {
+            Some(us) => Ok(if us > SEEKS_US { "hdd-7200" } else { "sata-ssd" }),
             None => Err(Failure::misuse(format!("class {other:?}"), "its targets are unknown")
                 .remedy(format!("measure it with `weft profile`, or give --profile {other}=PROFILE"))),
         },
     }
+}
+
+/// Adds the profile to the cluster if `profile` is the path of a file.
+pub(super) fn add_profile(spec: &mut ClusterSpec, profile: &str) -> Result<(), Failure> {
+    if profile.contains('/') && !spec.profiles.iter().any(|own| own.name == profile) {
+        let text = std::fs::read_to_string(profile).map_err(|error| Failure::new(profile, error))?;
+        let own = Profile::from_toml(&text).map_err(|error| Failure::misuse(profile, error))?;
+        spec.profiles.push(Profile { name: profile.to_owned(), ..own });
+    }
+    Ok(())
+}
+
+/// Returns the layout of new files in the twin's description.
+fn layout(placement: &Placement) -> LayoutSpec {
+    let stripe_size = Size(placement.stripe_size.0);
+    let stripe_count = match placement.factor {
+        Factor::All => None,
+        Factor::AtMost(count) => Some(count.get().into()),
+    };
+    let mut layout = LayoutSpec { stripe_size, stripe_count, ..LayoutSpec::default() };
+    match &placement.class {
+        ClassFilter::Any => {}
+        ClassFilter::Only(classes) if classes.len() == 1 => layout.class = classes.first().cloned(),
+        // The twin takes several classes with all of their targets.
+        ClassFilter::Only(classes) => {
+            layout.stripe_sizes = classes.iter().map(|class| (class.clone(), stripe_size)).collect();
+        }
+    }
+    layout
 }

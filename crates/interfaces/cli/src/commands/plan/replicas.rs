@@ -12,16 +12,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use weft_core::units::human_bytes;
 use weft_planner::plan::{Options, Planner, shape};
-use weft_planner::replicas::{
-    self, Alternative, Decision, Kind, PlannedReplica, Policy, ReplicaFile, ReplicaPlan,
-};
+use weft_planner::replicas::{self, Alternative, Decision, Kind, Policy, ReplicaFile, ReplicaPlan};
 use weft_planner::{ClassPlacement, Figures, TraceSummary};
 
 /// Options of `--replicas`.
 #[derive(Args)]
 pub struct Replicas {
     /// Show which access patterns a replica would serve faster, instead of layouts
-    #[arg(long, conflicts_with_all = ["directory", "planner"])]
+    #[arg(long, conflicts_with = "planner")]
     replicas: bool,
     /// Space that all replicas may take
     #[arg(long, value_name = "SIZE", requires = "replicas", value_parser = budget)]
@@ -44,6 +42,12 @@ impl Replicas {
     pub const fn is_wanted(&self) -> bool {
         self.replicas
     }
+
+    /// Returns the options of the planner, with at most `parts_max` parts of a layout.
+    pub fn options(&self, parts_max: usize) -> replicas::Options {
+        let budget = self.budget.unwrap_or(u64::MAX);
+        replicas::Options { policy: self.policy, budget, parts_max }
+    }
 }
 
 impl PlanArgs {
@@ -62,13 +66,12 @@ impl PlanArgs {
         let planned =
             weft_planner::plan(traced, figures, &options).map_err(|error| failed(error.to_string()))?;
         let originals = planned.placements.into_iter().next().map(|(_, placements)| placements);
-        let originals = originals.unwrap_or_default();
-        let options = replicas::Options {
-            policy: self.replicas.policy,
-            budget: self.replicas.budget.unwrap_or(u64::MAX),
-            parts_max: self.parts,
-        };
-        let plan = replicas::decide(traced, figures, &originals, &options)
+        let mut originals = originals.unwrap_or_default();
+        let present = target.in_force.as_ref().map(|in_force| in_force.layouts(surveyed, figures));
+        for (original, present) in originals.iter_mut().zip(present.iter().flatten()) {
+            *original = present.over_classes(figures);
+        }
+        let plan = replicas::decide(traced, figures, &originals, &self.replicas.options(self.parts))
             .map_err(|error| failed(error.to_string()))?;
         if let Some(output) = output {
             let file = replica_file(trace, &plan, surveyed, figures, mount).map_err(failed)?;
@@ -82,11 +85,15 @@ impl PlanArgs {
             return self.verify_plan(input, &plan, surveyed, target);
         }
         outln!(
-            "{} requests of {} ranks at {}; policy {}; files in stripes of 64 KiB over all classes",
+            "{} requests of {} ranks at {}; policy {}; files in {}",
             traced.requests,
             traced.ranks,
             traced.level,
-            plan.policy
+            plan.policy,
+            match present {
+                Some(_) => "their present layouts",
+                None => "stripes of 64 KiB over all classes",
+            }
         );
         surveyed.notes.iter().chain(&target.notes).for_each(|note| outln!("note: {note}"));
         let is_shown = |decision: &&Decision| self.explain || decision.chosen != Kind::Leave;
@@ -195,34 +202,13 @@ fn replica_file(
 ) -> Result<ReplicaFile, String> {
     let mut out = ReplicaFile::new(trace, plan.policy.name());
     for decision in plan.decisions.iter().filter(|decision| decision.chosen.is_replica()) {
-        let Some(chosen) = decision.alternative(decision.chosen) else { continue };
         let files: BTreeSet<u32> = decision.arrangement.objects().iter().map(|object| object.file).collect();
         for file in files {
             let Some(path) = surveyed.names.get(&file) else { continue };
-            // A mounted file system gives the replica its own layout, so that gaps between the objects gain nothing.
             let is_of_weft = mount.is_some_and(|mount| Path::new(path).starts_with(mount));
-            let starts = match chosen.kind {
-                Kind::ByServer if is_of_weft => decision.arrangement.starts_by_server().0,
-                _ => decision.arrangement.starts_in_sequence(),
-            };
-            let layout = match chosen.kind {
-                Kind::ByServer | Kind::OwnLayout if is_of_weft => chosen.placement.to_plan(figures),
-                _ => Vec::new(),
-            };
-            let mapping =
-                decision.arrangement.mapping(file, &starts).map_err(|error| format!("{path}: {error}"))?;
-            let mut replica = PlannedReplica {
-                path: path.clone(),
-                ranks: surveyed.traced.ranks,
-                reason: decision.reason.clone(),
-                now_s: decision.now_s(),
-                run_s: chosen.run_s(),
-                copy_s: chosen.copy_s,
-                layout,
-                mapping: Vec::new(),
-            };
-            replica.set_mapping(&mapping);
-            out.replicas.push(replica);
+            let figures = is_of_weft.then_some(figures);
+            let replica = decision.planned_replica(file, path, surveyed.traced.ranks, figures);
+            out.replicas.extend(replica.map_err(|error| format!("{path}: {error}"))?);
         }
     }
     Ok(out)

@@ -34,6 +34,8 @@ struct Trial<'a> {
 /// The operations under one rule.
 struct RuleTrials<'a> {
     rule: &'a Rule,
+    /// Alternatives that can be tried.
+    alternatives: Vec<&'a Alternative>,
     files: BTreeSet<u32>,
     /// Operations tried, and all operations.
     moved: (IoTotals, IoTotals),
@@ -55,7 +57,6 @@ impl PlanArgs {
         let (mut wrong, mut checked, mut failed) = (0, 0, 0);
         for (ruled, outcomes) in rules.iter().zip(&outcomes) {
             let tried: Vec<Trial<'_>> = ruled
-                .rule
                 .alternatives
                 .iter()
                 .zip(&ruled.which)
@@ -112,18 +113,21 @@ impl PlanArgs {
     ) -> Result<Vec<RuleTrials<'a>>, Failure> {
         let plan = &planned.plan;
         let mut rules = Vec::new();
-        for rule in &plan.rules {
+        for rule in plan.rules.iter().chain(&plan.kept) {
             let files: BTreeSet<u32> = prepared
                 .facts
                 .files
                 .iter()
                 .enumerate()
-                .filter(|(_, file)| plan.rule(&file.name).is_some_and(|of| of.path == rule.path))
+                .filter(|(_, file)| plan.group(&file.name).is_some_and(|of| of.path == rule.path))
                 .map(|(number, _)| number as u32)
                 .collect();
             let (mut placements, mut which): (Vec<ClassPlacement>, Vec<usize>) = (Vec::new(), Vec::new());
-            for (number, of) in rule.alternatives.iter().enumerate() {
-                let same = rule.alternatives[..number].iter().position(|before| before.layout == of.layout);
+            // Trials place files over whole classes.
+            let is_whole = |of: &&Alternative| of.layout.iter().all(|part| part.targets.is_empty());
+            let alternatives: Vec<&Alternative> = rule.alternatives.iter().filter(is_whole).collect();
+            for (number, of) in alternatives.iter().enumerate() {
+                let same = alternatives[..number].iter().position(|before| before.layout == of.layout);
                 if let Some(same) = same {
                     which.push(which[same]);
                     continue;
@@ -136,7 +140,7 @@ impl PlanArgs {
             let part = WorkloadSlice::new(&workload, Some(files.clone()), self.requests_max());
             let moved = (part.kept(), part.all());
             workload.finish()?;
-            rules.push(RuleTrials { rule, files, moved, placements, which });
+            rules.push(RuleTrials { rule, alternatives, files, moved, placements, which });
         }
         Ok(rules)
     }
@@ -157,46 +161,50 @@ impl PlanArgs {
         let total = jobs.iter().map(|(rule, _)| rules[*rule].moved.0.requests).sum();
         let bar = bar(total, jobs.len());
         let tell = |count| bar.inc(count);
-        let next = AtomicUsize::new(0);
-        let done: Mutex<Vec<(Job, Result<f64, String>)>> = Mutex::default();
-        let failed: Mutex<Option<Failure>> = Mutex::default();
-        let worker = || {
-            while let Some(&(rule, placement)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let ruled = &rules[rule];
-                let workload = TraceWorkload::new(prepared, Timing::Fast);
-                let part = WorkloadSlice::new(&workload, Some(ruled.files.clone()), self.requests_max())
-                    .with_progress(&tell);
-                let outcome = trial(cluster, &target.figures, &ruled.placements[placement], &part, None);
-                let seconds =
-                    outcome.map(|trial| trial.seconds * part.weight()).map_err(|error| error.to_string());
-                if let Err(error) = workload.finish() {
-                    locked(&failed).get_or_insert(error.into());
-                }
-                locked(&done).push(((rule, placement), seconds));
-            }
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(TWINS_MAX);
-        std::thread::scope(|scope| {
-            for _ in 0..threads.min(jobs.len()) {
-                scope.spawn(worker);
-            }
+        let tried = concurrently(jobs.len(), |number| {
+            let (rule, placement) = jobs[number];
+            let ruled = &rules[rule];
+            let workload = TraceWorkload::new(prepared, Timing::Fast);
+            let part = WorkloadSlice::new(&workload, Some(ruled.files.clone()), self.requests_max())
+                .with_progress(&tell);
+            let outcome = trial(cluster, &target.figures, &ruled.placements[placement], &part, None);
+            let seconds = outcome.map(|trial| trial.seconds * part.weight());
+            workload.finish()?;
+            Ok::<_, Failure>(seconds.map_err(|error| error.to_string()))
         });
         bar.finish_and_clear();
-        if let Some(failure) = locked(&failed).take() {
-            return Err(failure);
-        }
-        let mut done = std::mem::take(&mut *locked(&done));
-        done.sort_by_key(|(job, _)| *job);
         let mut outcomes: Vec<Vec<_>> = rules.iter().map(|_| Vec::new()).collect();
-        for ((rule, _), seconds) in done {
-            outcomes[rule].push(seconds);
+        for ((rule, _), seconds) in jobs.into_iter().zip(tried) {
+            outcomes[rule].push(seconds?);
         }
         Ok(outcomes)
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Calls `work` with the numbers below `count` on as many threads as there are processors, at most [`TWINS_MAX`].
+/// Returns the results by number.
+pub(super) fn concurrently<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, T)>> = Mutex::new(Vec::new());
+    let worker = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                break;
+            }
+            let result = work(number);
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(TWINS_MAX);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(count) {
+            scope.spawn(worker);
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Returns a bar over the requests of all trials, hidden without a terminal.
@@ -313,6 +321,15 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use weft_planner::Planner;
+
+    #[test]
+    fn concurrent_results_are_in_order() {
+        assert_eq!(
+            concurrently(100, |number| number * 3),
+            (0..100).map(|number| number * 3).collect::<Vec<_>>()
+        );
+        assert!(concurrently(0, |number| number).is_empty());
+    }
 
     #[test]
     fn only_clear_differences_the_other_way_round_are_wrong() {

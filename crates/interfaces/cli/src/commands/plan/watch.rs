@@ -1,6 +1,7 @@
 //! `weft plan --watch`: plans for a directory of the running cluster from samples.
 
 mod mover;
+mod proposals;
 mod sample_reader;
 
 use super::PlanArgs;
@@ -13,17 +14,21 @@ use crate::failure::Failure;
 use crate::logging::utc;
 use clap::Args;
 use mover::Mover;
+use proposals::{Proposals, queue_copy};
 use sample_reader::SampleReader;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use weft_core::units::human_bytes;
 use weft_core::{ByteLen, Candidate, Nanos, Pattern};
 use weft_env::Env;
 use weft_env::real::block_on;
 use weft_planner::live::ClassRenames;
 use weft_planner::plan::Options;
-use weft_planner::watch::{Decision, Group, GroupDecision, Hysteresis, Interval, Step, Watcher};
+use weft_planner::watch::{
+    Decision, Group, GroupDecision, Hysteresis, Interval, ReplicaProposal, Step, Watcher,
+};
 use weft_planner::{PathRule, Plan};
 use weft_wire::meta::{self, FileType, InodePath, LayoutSpec, RuleRemoval};
 
@@ -37,14 +42,14 @@ pub struct Watch {
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "directory",
         value_parser = crate::commands::seconds)]
     every: Nanos,
-    /// With --watch: minimum gain of a new layout over that of the files, as a part of the time
+    /// With --watch: minimum gain of a new layout or a replica over the files as they are, as a part of the time
     #[arg(long, value_name = "PERCENT", default_value = "20%", requires = "directory", value_parser = percent)]
     gain: f64,
     /// With --watch: consecutive intervals in which a pattern must be seen
     #[arg(long, value_name = "COUNT", default_value_t = 3, requires = "directory",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     lasts: u32,
-    /// With --watch: minimum time between two changes of a layout
+    /// With --watch: minimum time between two changes of a group
     #[arg(long, value_name = "TIME", default_value = "1h", requires = "directory",
         value_parser = crate::commands::duration)]
     pause: Nanos,
@@ -60,8 +65,11 @@ pub struct Watch {
     dry_run: bool,
     /// With --watch and --output: also move existing files with `weft migrate`, at most this many bytes per second
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, requires_all = ["directory", "output"],
-        conflicts_with = "dry_run", value_parser = crate::commands::rate)]
+        conflicts_with_all = ["dry_run", "replicas"], value_parser = crate::commands::rate)]
     migrate: Option<Option<ByteLen>>,
+    /// With --watch, --replicas and --output: leave the copies to the agent, as `weft replicate apply --background` does
+    #[arg(long, requires_all = ["directory", "replicas", "output"], conflicts_with = "dry_run")]
+    replicate: bool,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -103,7 +111,7 @@ impl PlanArgs {
             // Samples older than the start do not belong to the first interval.
             samples.skip()?;
         }
-        samples.check_sampling()?;
+        samples.check_sampling(self.replicas.is_wanted())?;
         let below = samples.below.clone();
         let mut watcher = Watcher::new(&weft.shown(&below), args.hysteresis());
         let options = Options {
@@ -122,6 +130,11 @@ impl PlanArgs {
         if mover.is_some() && self.to_stdout() {
             return Err(Failure::misuse("--migrate", "the plan must be a file: give --output FILE"));
         }
+        if args.replicate && self.to_stdout() {
+            return Err(Failure::misuse("--replicate", "the plan must be a file: give --output FILE"));
+        }
+        let proposals = || Proposals::new(options.trace.clone(), self.replicas.options(self.parts));
+        let mut proposals = self.replicas.is_wanted().then(proposals);
         if !args.once {
             self.print(&format!("watching {}", weft.shown(inside)));
         }
@@ -149,14 +162,25 @@ impl PlanArgs {
             }
             let figures = |bytes| self.figures(&weft, bytes).map_err(|failure| failure.to_string());
             let now = weft.client.env().now();
-            let interval = watcher.interval(now, gathered.files, figures, &available, &options);
+            let files = gathered.files;
+            let interval = match &proposals {
+                None => watcher.interval(now, files, figures, &available, &options),
+                Some(proposals) => {
+                    watcher.interval_for_replicas(now, files, figures, &available, &proposals.options())
+                }
+            };
             self.print_interval(&interval)?;
-            if let Some(plan) = &interval.plan
-                && let Err(failure) =
+            let applied = match (&mut proposals, &interval.plan) {
+                (Some(proposals), _) => self.apply_proposals(&weft, proposals, &interval, output.as_ref()),
+                (None, Some(plan)) => {
                     self.apply_plan(&weft, &below, plan, output.as_ref(), &available, mover.as_mut())
-            {
+                }
+                (None, None) => Ok(()),
+            };
+            if let Err(failure) = applied {
                 errln!("{failure}");
-                let decided = interval.groups.iter().filter(|group| group.decided.is_some());
+                let is_decided = |group: &&Group| group.decided.is_some() || group.replica.is_some();
+                let decided = interval.groups.iter().filter(is_decided);
                 decided.for_each(|group| watcher.failed(&group.name));
             }
             if args.once {
@@ -231,6 +255,36 @@ impl PlanArgs {
         Ok(())
     }
 
+    /// Writes the plan of replicas to its file, and queues the copies of the new ones.
+    fn apply_proposals(
+        &self,
+        weft: &Weft,
+        proposals: &mut Proposals,
+        interval: &Interval,
+        output: Option<&AtomicFile>,
+    ) -> Result<(), Failure> {
+        let new = proposals.add(interval);
+        let Some(output) = output.filter(|_| !new.is_empty()) else { return Ok(()) };
+        proposals.write(output)?;
+        if output.is_stdout() {
+            return Ok(());
+        }
+        let path = output.path().display();
+        if !self.watch.replicate {
+            self.print(&format!("the plan is in {path}; `weft replicate apply {path}` makes the replicas"));
+            return Ok(());
+        }
+        self.print(&format!("the plan is in {path}"));
+        for file in new {
+            // A file that another replica has already would be refused again in the next interval.
+            match queue_copy(weft, output, &file) {
+                Ok(()) => self.print(&format!("{file}: the agent copies it, see `weft agent status`")),
+                Err(failure) => errln!("{failure}"),
+            }
+        }
+        Ok(())
+    }
+
     fn print(&self, line: &str) {
         if self.json || self.to_stdout() {
             errln!("{line}");
@@ -268,6 +322,9 @@ impl PlanArgs {
 /// Formats the state of a group. Unchanged groups are only shown with `all`.
 fn line(group: &Group, all: bool) -> Option<String> {
     let pattern = group.signature.map_or_else(|| "too few requests".to_owned(), |seen| seen.to_string());
+    if let Some(proposal) = &group.replica {
+        return Some(format!("{pattern} lasts; {}", about(proposal)));
+    }
     if let Some(GroupDecision { decision, in_force_s, files_s, planned_s, rule }) = &group.decided {
         let mut times = format!(
             "{in_force_s:.3} s in the layouts in force, {planned_s:.3} s in the new one by the planner's model"
@@ -302,6 +359,25 @@ fn line(group: &Group, all: bool) -> Option<String> {
     }
 }
 
+/// Formats a decision about a replica.
+fn about(proposal: &ReplicaProposal) -> String {
+    let ReplicaProposal { decision, reason, now_s, run_s, bytes, replica } = proposal;
+    let times = format!("{now_s:.3} s in the file, {run_s:.3} s with it by the planner's model");
+    match (decision, replica) {
+        (Decision::Apply { gain }, Some(replica)) => format!(
+            "replica of {} with {}, {:.0} % less time: {reason}; {times}; the copy takes {:.3} s",
+            replica.path,
+            human_bytes(*bytes),
+            100.0 * gain,
+            replica.copy_s
+        ),
+        (Decision::Keep { gain }, _) if *gain > 0.0 => {
+            format!("a replica would gain only {:.0} %; {times}", 100.0 * gain)
+        }
+        _ => format!("no replica: {reason}"),
+    }
+}
+
 fn row(group: &Group) -> serde_json::Value {
     let (step, seen) = match group.step {
         Step::TooFewRequests => ("quiet", None),
@@ -310,7 +386,9 @@ fn row(group: &Group) -> serde_json::Value {
         Step::Paused { .. } => ("paused", None),
         Step::Plan => ("plan", None),
     };
-    let decision = group.decided.as_ref().map(|decided| match decided.decision {
+    let of_replica = group.replica.as_ref().map(|proposal| proposal.decision);
+    let decision = group.decided.as_ref().map(|decided| decided.decision).or(of_replica);
+    let decision = decision.map(|decision| match decision {
         Decision::Apply { gain } => json!({ "apply": true, "gain": gain }),
         Decision::Keep { gain } => json!({ "apply": false, "gain": gain }),
     });
@@ -325,6 +403,13 @@ fn row(group: &Group) -> serde_json::Value {
         "files_s": group.decided.as_ref().map(|decided| decided.files_s),
         "planned_s": group.decided.as_ref().map(|decided| decided.planned_s),
         "rule": group.decided.as_ref().map(|decided| &decided.rule),
+        "replica": group.replica.as_ref().map(|proposal| json!({
+            "file": proposal.replica.as_ref().map(|replica| &replica.path),
+            "reason": proposal.reason,
+            "now_s": proposal.now_s,
+            "run_s": proposal.run_s,
+            "bytes": proposal.bytes,
+        })),
     })
 }
 

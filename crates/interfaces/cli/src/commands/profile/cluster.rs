@@ -1,6 +1,6 @@
 //! `weft profile` without a directory: measures the classes of a running cluster and the network to its servers.
 
-use super::ProfileArgs;
+use super::{ProfileArgs, devices};
 use crate::atomic_file::AtomicFile;
 use crate::commands::serve::runs_here;
 use crate::commands::session::{Weft, of_server, why};
@@ -10,19 +10,23 @@ use indicatif::ProgressBar;
 use std::path::{Path, PathBuf};
 use weft_config::{Cluster, Emulate, Module, Server, Target};
 use weft_core::units::human_bytes;
-use weft_core::{ByteLen, Nanos};
+use weft_core::{ByteLen, Nanos, ServerId};
 use weft_env::real::block_on;
-use weft_estimate::measure::{self, ClassMeasurement, ClassReport, FittedLine, Link, Plan, Report};
+use weft_estimate::measure::{self, ClassMeasurement, ClassReport, FittedLine, Link, Missing, Plan, Report};
 use weft_models::Profile;
+use weft_planner::figures::Processor;
 use weft_wire::status::TargetStatus;
 
 /// Default space used on a target.
 const SIZE: ByteLen = ByteLen::from_mib(1024);
-/// Default time for a class, and with `--quick`.
-const TIME: Nanos = Nanos::from_s(60);
-const TIME_QUICK: Nanos = Nanos::from_s(10);
+/// Default time for all classes, network and processors together, and with `--quick`. It should not take longer than a
+/// user waits without doing something else.
+const TIME: Nanos = Nanos::from_s(18);
+const TIME_QUICK: Nanos = Nanos::from_s(8);
 /// The network gets this fraction of the time: 1/12.
 const NETWORK_TIME_DIVISOR: u64 = 12;
+/// The processors get this fraction of the time: 1/24.
+const PROCESSOR_TIME_DIVISOR: u64 = 24;
 /// Maximum distance in bytes between requests on emulated devices, which store no contents.
 const REACH_MAX: u64 = 64 << 30;
 /// Minimum ratio of free space to used space.
@@ -52,29 +56,44 @@ impl ProfileArgs {
         let elsewhere = "name another file with --output; `weft plan --cluster FILE` takes it";
         let out = AtomicFile::new(&output).map_err(|failure| failure.remedy(elsewhere).code(MISUSED))?;
         let wanted = self.targets_to_measure(&weft)?;
-        let plans: Vec<Plan> = wanted.iter().map(|(_, all)| self.plan(all)).collect::<Result<_, _>>()?;
+        let count = wanted.iter().map(|(_, all)| all.len() as u64).sum();
+        let plans: Vec<Plan> =
+            wanted.iter().map(|(_, all)| self.plan(all, count)).collect::<Result<_, _>>()?;
         let servers: Vec<_> = weft.cluster.numbered().collect();
         let steps: u64 = wanted
             .iter()
             .zip(&plans)
             .map(|((_, all), plan)| all.len() as u64 * measure::steps(plan))
             .sum::<u64>()
-            + servers.len() as u64;
+            + servers.len() as u64
+            + 1;
         let bar = super::bar(steps, "{bar:30} {pos}/{len} {elapsed} {msg}");
         let mut links: Vec<Link> = Vec::new();
-        let network_time = Nanos(self.cluster_time().0 / NETWORK_TIME_DIVISOR / servers.len().max(1) as u64);
+        let mut missing: Vec<Missing> = Vec::new();
+        let network_time = Nanos(self.total_time().0 / NETWORK_TIME_DIVISOR / servers.len().max(1) as u64);
         for (id, server) in &servers {
             bar.set_message(format!("messages to {}", server.name));
             let link = block_on(measure::link(&weft.client, *id, &server.name, network_time));
-            links.push(link.map_err(|error| of_server(&server.name, &error))?);
+            match link.map_err(|error| of_server(&server.name, &error))? {
+                Some(link) => links.push(link),
+                None => missing.push(Missing::of_cluster(
+                    format!("network to {}", server.name),
+                    "no line fits the times",
+                )),
+            }
             bar.inc(1);
         }
+        bar.set_message("messages of all processors");
+        let processor = self.processor(&weft, &mut missing)?;
+        bar.inc(1);
+        let devices = devices::of_running(&weft);
         let mut sites = Vec::new();
         for ((class, all), plan) in wanted.iter().zip(&plans) {
-            sites.push(self.site(&weft, class, all, plan, &bar)?);
+            let site = site(&weft, class, all, plan, &bar)?;
+            sites.push(ClassMeasurement { devices: devices.get(class).cloned(), ..site });
         }
         bar.finish_and_clear();
-        let report = Report::new(&weft.cluster.name, super::now_s(), &sites, links);
+        let report = Report::new(&weft.cluster.name, super::now_s(), &sites, links, processor, missing);
         // Measurements of other classes stay valid. A file that is not a report is overwritten, as it always was.
         let earlier = read(&output).ok().flatten();
         let whole = match earlier.filter(|earlier| earlier.cluster == report.cluster) {
@@ -84,6 +103,11 @@ impl ProfileArgs {
             }),
             None => report.clone(),
         };
+        if let Err(error) = whole.figures.check() {
+            report.missing.iter().for_each(|missing| errln!("not measured: {missing}"));
+            return Err(Failure::new("profile", format!("nothing is written: {error}"))
+                .remedy("run `weft profile` again when the machine is idle, or with more --time"));
+        }
         out.write(whole.to_toml().as_bytes()).map_err(|failure| failure.remedy(elsewhere))?;
         if self.json {
             outln!("{}", serde_json::to_string(&report).map_err(|error| Failure::new("profile", error))?);
@@ -98,8 +122,26 @@ impl ProfileArgs {
         Ok(0)
     }
 
-    fn cluster_time(&self) -> Nanos {
+    fn total_time(&self) -> Nanos {
         self.time.unwrap_or(if self.quick { TIME_QUICK } else { TIME })
+    }
+
+    /// Measures the processors if all servers run on this host.
+    fn processor(&self, weft: &Weft, missing: &mut Vec<Missing>) -> Result<Option<Processor>, Failure> {
+        if !weft.cluster.servers.iter().all(runs_here) {
+            missing.push(Missing::of_cluster("processor", "servers run on other hosts"));
+            return Ok(None);
+        }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32;
+        let servers: Vec<ServerId> = weft.cluster.numbered().map(|(id, _)| id).collect();
+        let time = Nanos(self.total_time().0 / PROCESSOR_TIME_DIVISOR);
+        let found = block_on(measure::processor(&weft.client, &servers, cores, time));
+        let found = found.map_err(|error| Failure::new("profile", why(&error)))?;
+        if found.is_none() {
+            let why = "the rate of messages was not steady; measure again when the machine is idle";
+            missing.push(Missing::of_cluster("processor", why));
+        }
+        Ok(found)
     }
 
     /// Returns the targets to measure, by class in the order of the cluster file.
@@ -159,8 +201,8 @@ impl ProfileArgs {
         Ok(wanted)
     }
 
-    /// Returns the measurement plan for a class.
-    fn plan(&self, all: &[MeasuredTarget<'_>]) -> Result<Plan, Failure> {
+    /// Returns the measurement plan for a class. `count` targets of all classes share the time.
+    fn plan(&self, all: &[MeasuredTarget<'_>], count: u64) -> Result<Plan, Failure> {
         let span = self.size.unwrap_or(if self.quick { ByteLen(SIZE.0 / 4) } else { SIZE });
         if span < super::SIZE_MIN {
             return Err(Failure::misuse("--size", "less than 16 MiB does not characterize a device"));
@@ -182,63 +224,65 @@ impl ProfileArgs {
         let model = emulated(first)?;
         let reach =
             model.as_ref().map_or(span, |model| (capacity(model) / 4).clamp(span, REACH_MAX.max(span)));
+        let time = self.total_time().0;
+        let time = time - time / NETWORK_TIME_DIVISOR - time / PROCESSOR_TIME_DIVISOR;
         Ok(Plan {
             span,
             reach,
-            time: Nanos(self.cluster_time().0 / all.len() as u64),
+            time: Nanos(time / count.max(1)),
             quick: self.quick,
             direct: first.module == Module::Direct,
             sparse: model.is_some(),
         })
     }
+}
 
-    fn site(
-        &self,
-        weft: &Weft,
-        class: &str,
-        all: &[MeasuredTarget<'_>],
-        plan: &Plan,
-        bar: &ProgressBar,
-    ) -> Result<ClassMeasurement, Failure> {
-        let first = &all[0];
-        let model = emulated(first.target)?;
-        let memory = match &model {
-            Some(model) => {
-                let files = &model.files;
-                [files.dirty_limit_mib, files.dirty_background_mib, files.page_cache_mib].map(|mib| mib << 20)
-            }
-            // Targets of a host share its memory.
-            None if runs_here(first.server) => {
-                let here = weft.cluster.servers.iter().filter(|server| runs_here(server));
-                let targets = here.map(|server| server.targets.len() as u64).sum::<u64>().max(1);
-                system_memory().unwrap_or(MEMORY).map(|bytes| bytes / targets)
-            }
-            None => MEMORY,
-        };
-        let mut measured = Vec::new();
-        for MeasuredTarget { target, .. } in all {
-            let tell = |step: &str| {
-                bar.set_message(format!("target {} ({class}): {step}", target.id.0));
-                bar.inc(1);
-            };
-            let found = block_on(measure::target(&weft.client, target.id, plan, &tell));
-            let found =
-                found.map_err(|error| Failure::new(format!("target {}", target.id.0), why(&error)))?;
-            measured.push((target.id.0, found));
+/// Measures the targets of a class.
+fn site(
+    weft: &Weft,
+    class: &str,
+    all: &[MeasuredTarget<'_>],
+    plan: &Plan,
+    bar: &ProgressBar,
+) -> Result<ClassMeasurement, Failure> {
+    let first = &all[0];
+    let model = emulated(first.target)?;
+    let memory = match &model {
+        Some(model) => {
+            let files = &model.files;
+            [files.dirty_limit_mib, files.dirty_background_mib, files.page_cache_mib].map(|mib| mib << 20)
         }
-        let of_class = |target: &&Target| target.class == class;
-        let targets = weft.cluster.servers.iter().flat_map(|server| &server.targets).filter(of_class).count();
-        Ok(ClassMeasurement {
-            class: class.to_owned(),
-            device: device(first.target),
-            targets: targets as u32,
-            write_buffer: memory[0],
-            write_back_threshold: memory[1],
-            page_cache: memory[2],
-            capacity: model.as_ref().map_or(first.status.total.0, capacity),
-            measured,
-        })
+        // Targets of a host share its memory.
+        None if runs_here(first.server) => {
+            let here = weft.cluster.servers.iter().filter(|server| runs_here(server));
+            let targets = here.map(|server| server.targets.len() as u64).sum::<u64>().max(1);
+            system_memory().unwrap_or(MEMORY).map(|bytes| bytes / targets)
+        }
+        None => MEMORY,
+    };
+    let mut measured = Vec::new();
+    for MeasuredTarget { target, .. } in all {
+        let tell = |step: &str| {
+            bar.set_message(format!("target {} ({class}): {step}", target.id.0));
+            bar.inc(1);
+        };
+        let found = block_on(measure::target(&weft.client, target.id, plan, &tell));
+        let found = found.map_err(|error| Failure::new(format!("target {}", target.id.0), why(&error)))?;
+        measured.push((target.id.0, found));
     }
+    let of_class = |target: &&Target| target.class == class;
+    let targets = weft.cluster.servers.iter().flat_map(|server| &server.targets).filter(of_class).count();
+    Ok(ClassMeasurement {
+        class: class.to_owned(),
+        device: device(first.target),
+        devices: None,
+        targets: targets as u32,
+        write_buffer: memory[0],
+        write_back_threshold: memory[1],
+        page_cache: memory[2],
+        capacity: model.as_ref().map_or(first.status.total.0, capacity),
+        measured,
+    })
 }
 
 /// Describes a target's device by the cluster file. Measurements of another device do not apply to it.
@@ -401,6 +445,9 @@ fn as_text(report: &Report, wanted: &[(String, Vec<MeasuredTarget<'_>>)], verbos
         if verbose {
             out += &points(&class.points);
         }
+        if let Some(deviation) = class.deviation() {
+            out += &format!("  repetitions differ by {:.0} % in the mean\n", 100.0 * deviation);
+        }
         if class.targets.len() > 1 {
             out += &format!("  targets differ from their mean by {:.0} % at most\n", 100.0 * class.apart);
         }
@@ -408,6 +455,19 @@ fn as_text(report: &Report, wanted: &[(String, Vec<MeasuredTarget<'_>>)], verbos
         if bridged.into_iter().any(|one| one.target.log().is_some()) {
             out += "  these are figures of the disks, without the SSDs beside them\n";
         }
+    }
+    if let Some(processor) = report.figures.processor {
+        let (rate, cores) = (processor.messages_per_s, processor.cores);
+        out += &format!("\n{cores} processors serve {rate:.0} requests per second, with their clients\n");
+    }
+    if report.figures.shares_devices() {
+        out += "\nsome targets share a device\n";
+    }
+    for missing in &report.missing {
+        out += &format!("\nnot measured: {missing}");
+    }
+    if !report.missing.is_empty() {
+        out += "\nthe planner uses its defaults for these\n";
     }
     out +=
         "\n± is a standard error over batches of requests; batches far from the others count for nothing\n";

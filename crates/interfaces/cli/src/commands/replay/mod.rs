@@ -4,6 +4,8 @@ mod real;
 mod rows;
 mod twin;
 
+pub use real::{free_space, worker_command, worker_environment};
+
 use super::trace::{Input, bar, tick};
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};

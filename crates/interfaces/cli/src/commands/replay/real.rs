@@ -9,6 +9,7 @@ use crate::embedded;
 use crate::failure::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,17 +24,7 @@ impl Replay {
         let path = self.path.as_deref().expect("asked for by clap");
         let cluster = weft_cluster(path, cluster)?;
         let _held = cluster.as_ref().map(embedded::hold).transpose()?;
-        let mut environment_of_workers = Vec::new();
-        if let Some(cluster) = &cluster {
-            let mut command = Command::new("true");
-            command.env("WEFT_CLUSTER", &cluster.file);
-            environment(&mut command, preload_library()?.as_os_str(), &cluster.mount);
-            for (name, value) in command.get_envs() {
-                environment_of_workers.extend(value.map(|value| (name.to_owned(), value.to_owned())));
-            }
-        }
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::new("finding this program's own file", error))?;
+        let environment = cluster.as_ref().map(worker_environment).transpose()?.unwrap_or_default();
         let space_limit = (!self.no_room_check).then(|| cluster.as_ref().map_or(u64::MAX, free_space));
         let options = Options {
             dir: path.join(format!("weft-replay-{}", std::process::id())),
@@ -44,8 +35,10 @@ impl Replay {
             space_limit,
             unlink_early: true,
             keep: self.keep,
-            worker: vec![program.into(), "replay-worker".into()],
-            environment: environment_of_workers,
+            sync: false,
+            is_ended: || false,
+            worker: worker_command()?,
+            environment,
         };
         let shown = bar();
         let outcome = run(prepared, &options, |progress| show_progress(&shown, &progress));
@@ -66,6 +59,22 @@ impl Replay {
         }
         Ok(0)
     }
+}
+
+/// Returns the command that starts a worker of a replay.
+pub fn worker_command() -> Result<Vec<OsString>, Failure> {
+    let program =
+        std::env::current_exe().map_err(|error| Failure::new("finding this program's own file", error))?;
+    Ok(vec![program.into(), "replay-worker".into()])
+}
+
+/// Returns the variables with which a worker reaches `cluster` through the preload library.
+pub fn worker_environment(cluster: &Cluster) -> Result<Vec<(OsString, OsString)>, Failure> {
+    let mut command = Command::new("true");
+    command.env("WEFT_CLUSTER", &cluster.file);
+    environment(&mut command, preload_library()?.as_os_str(), &cluster.mount);
+    let set = command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+    Ok(set.collect())
 }
 
 /// Returns the cluster that serves `path` to programs under the preload library, if there is one.
@@ -90,7 +99,7 @@ fn weft_cluster(path: &Path, file: Option<PathBuf>) -> Result<Option<Cluster>, F
 
 /// Returns the free space on a cluster's targets. Targets on one file system of this host count once. If a server does
 /// not answer, the space counts as unlimited, and the replay itself shows a lack of it.
-fn free_space(cluster: &Cluster) -> u64 {
+pub fn free_space(cluster: &Cluster) -> u64 {
     let Ok(weft) = Weft::of(cluster.clone(), |_| ()) else { return u64::MAX };
     let mut devices: BTreeMap<u64, u64> = BTreeMap::new();
     let mut elsewhere = 0u64;

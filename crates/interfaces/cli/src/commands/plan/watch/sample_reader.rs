@@ -98,13 +98,24 @@ impl<'a> SampleReader<'a> {
         Ok(())
     }
 
-    /// Fails if no server keeps samples.
-    pub fn check_sampling(&mut self) -> Result<(), Failure> {
+    /// Fails if no server keeps samples, or with `all`, if a server that answers does not keep all requests.
+    pub fn check_sampling(&mut self, all: bool) -> Result<(), Failure> {
         if self.sources.iter().all(|source| source.run == 0 && !source.missing) {
             self.messages()?;
         }
         if self.sources.iter().all(|source| source.missing) {
             return Err(Failure::new("--watch", "no data server answers"));
+        }
+        let is_partial = |source: &&Source| !source.missing && source.one_in != 1;
+        if let Some(source) = self.sources.iter().filter(|_| all).find(is_partial) {
+            let kept = match source.one_in {
+                0 => "no samples".to_owned(),
+                one_in => format!("samples of 1/{one_in} of the time"),
+            };
+            let why = format!("server {} keeps {kept}, and a replica needs all requests", source.name);
+            return Err(Failure::misuse("--replicas", why).remedy(
+                "write sample = \"all\" in each [[server]] of the cluster file and start them again",
+            ));
         }
         if self.sources.iter().all(|source| source.one_in == 0) {
             return Err(Failure::misuse("--watch", "no data server keeps samples of requests").remedy(
@@ -229,12 +240,8 @@ impl Rules<'_> {
             let found = block_on(self.weft.client.rules(&place))?;
             self.known.insert(directory.to_vec(), found);
         }
-        let fits = self.known[directory].iter().find_map(|ruled| {
-            let below = path.strip_prefix(ruled.path.as_slice())?;
-            let below = below.strip_prefix(b"/").unwrap_or(below);
-            ruled.rules.iter().find(|rule| rule.pattern.matches(below))
-        });
-        Ok(fits.and_then(|rule| rule.layout.by_class.clone()))
+        let rule = RuledDirectory::rule_for(&self.known[directory], path);
+        Ok(rule.and_then(|rule| rule.layout.by_class.clone()))
     }
 }
 
