@@ -61,7 +61,7 @@ plan: ## Trace, plan, apply and run again in real time on emulated disks and SSD
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/plan.sh
 
-advice: ## Sign of the planner's advice: plans tried in real time, 72 cases on plain and emulated devices (about 20 minutes)
+advice: ## Sign of the planner's advice: plans tried in real time, 72 cases on plain and emulated devices (about 5 minutes)
 	@scripts/deps.sh bench
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/advice.py $(ADVICE)

@@ -348,11 +348,16 @@ class Summary:
         keeps = [result for result in self.results if result.answer == "keep"]
         slower, missed = sum(map(Result.is_slower, changes)), sum(map(Result.is_missed, keeps))
         faster = sum(result.verdict == "faster" for result in changes)
+        spared = sum(result.verdict == "slower" for result in keeps)
+        gains = sorted(result.present_s - result.planned_s for result in keeps if result.is_missed())
+        sizes = f"; they are {gains[0]:.3f} to {gains[-1]:.3f} s" if gains else ""
         return [
             f"{len(self.results)} cases, {len(self.failures)} failed, {self.left_out} left out for lack of time",
             f"{len(changes)} changes recommended: {faster} faster beyond chance, {slower} slower "
             f"(limit 1 in {SLOWER_ONE_IN})",
-            f"{len(keeps)} keep answers: {missed} missed gains above {GAIN_MIN - 1:.0%} (limit 1 in {MISSED_ONE_IN})",
+            f"{len(keeps)} keep answers: {missed} missed gains above {GAIN_MIN - 1:.0%} "
+            f"(limit 1 in {MISSED_ONE_IN}){sizes}",
+            f"{spared} keep answers: the layout that was tried instead is slower beyond chance",
         ]
 
     def is_good(self):
@@ -386,9 +391,10 @@ def page(summary, times, took_s):
         "```",
         "",
         f"{datetime.date.today()}. {machine}; load {load} at the end; {times} pairs of replays for each case; "
-        f"{took_s / 60:.0f} minutes. `emulated`: three `hdd-7200` and two `sata-ssd`; `little-ssd`: the same with 4 MiB of",
-        "capacity on each SSD; `plain`: directories, after `weft profile --quick`. Present layout: stripes of 64 KiB over all",
-        "targets.",
+        f"{took_s / 60:.0f} minutes.",
+        "",
+        "`emulated`: three `hdd-7200` and two `sata-ssd`. `little-ssd`: the same with 4 MiB of capacity on each SSD. `plain`:",
+        "directories, after `weft profile --quick`. The present layout has stripes of 64 KiB over all targets.",
         "",
         *[f"* {text}" for text in summary.lines()],
         *failures,
