@@ -7,7 +7,6 @@ mod present;
 mod trial;
 
 use crate::best::Search;
-use crate::bytes::Bytes;
 use crate::figures::{Class, Figures};
 use crate::model::{Load, Outcome, run_averaged, run_layout_averaged, run_layouts};
 use crate::paper::{CostParameters, DEF_STRIPE, Problem};
@@ -24,6 +23,7 @@ pub use present::PresentLayout;
 pub use trial::{DECIDING_PAIRS_MIN, Trial, Verdict};
 use weft_core::Layout;
 use weft_core::layout::COLUMNS_MAX;
+use weft_core::units::human_bytes;
 
 /// Maximum number of planned groups. Further ones move few bytes.
 const GROUPS_MAX: usize = 64;
@@ -327,7 +327,7 @@ fn capacity_notes(
         class.capacity.is_some_and(|capacity| bytes_per_target(*number) > capacity.0)
     });
     let note = |(number, class): (usize, &Class)| {
-        let (needed, capacity) = (Bytes(bytes_per_target(number)), Bytes(class.capacity()));
+        let (needed, capacity) = (human_bytes(bytes_per_target(number)), human_bytes(class.capacity()));
         let name = &class.name;
         format!("the files take {needed} on each target of class {name}, which has a capacity of {capacity}")
     };
@@ -419,6 +419,7 @@ fn reserve(figures: &Figures, left: &mut [u64], placement: &ClassPlacement, grou
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bytes::Bytes;
     use crate::survey::{Limits, Survey};
     use crate::testing::{class, hybrid};
     use weft_core::{ByteLen, FileOffset, Nanos, TargetId};
