@@ -264,13 +264,13 @@ impl<E: Env> OpenFile<E> {
     /// Puts a fence, or a seal, and returns it with a capability that passes.
     async fn reject_earlier(&self, kind: FenceKind) -> Result<(Capability, u64)> {
         let state = &self.state;
-        let mut backoff = Backoff::for_fence();
+        let mut backoff = Backoff::default();
         loop {
             let request = MetaRequest::FenceFile { handle: self.handle(), kind };
             let (cap, fence_s) = match state.session.call(Effect::Repeatable, request).await {
                 Ok(MetaReply::LockedFenced { cap, fence_s }) => (cap, fence_s),
                 Ok(_) => return Err(Error::unexpected_reply()),
-                // A move is about to switch the datafiles, or the file had too many fences within the last seconds.
+                // A move is about to switch the datafiles.
                 Err(error)
                     if error.errno() == Errno::EAGAIN.0 && backoff.wait(&state.session.core.env).await =>
                 {

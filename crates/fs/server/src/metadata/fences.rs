@@ -44,9 +44,14 @@ impl Fences {
         self.below.1 > 0 || !self.files.is_empty()
     }
 
+    /// Fence that a file has without one of its own; 0 if there is none.
+    pub(super) fn general(&self, file: FileId) -> u64 {
+        if file < self.below.0 { self.below.1 } else { 0 }
+    }
+
     /// Fence of a file at `now_s`; 0 if there is none.
     pub(super) fn of(&self, file: FileId, now_s: u64) -> u64 {
-        let general = if file < self.below.0 { self.below.1 } else { 0 };
+        let general = self.general(file);
         let own = self.files.get(&file).copied().unwrap_or(0);
         Some(general.max(own)).filter(|before_s| *before_s > now_s).unwrap_or(0)
     }
@@ -66,6 +71,11 @@ mod tests {
         fences.put(FileId(12), 150, 50);
         fences.put(FileId(12), 120, 50);
         fences.put(FileId(9), 120, 50);
+        assert_eq!(
+            (fences.general(FileId(9)), fences.general(FileId(12))),
+            (100, 0),
+            "not those of their own"
+        );
         assert_eq!(
             (fences.of(FileId(12), 149), fences.of(FileId(12), 150), fences.of(FileId(9), 0)),
             (150, 0, 120)

@@ -51,8 +51,8 @@ use weft_wire::{BoundSession, Errno, Rights};
 
 /// Approximate maximum size of a reply with replicas.
 const REPLY_LEN_MAX: usize = 512 << 10;
-/// Longest time in seconds that fences and seals of a file may be ahead of ordinary capabilities. Each one postpones the capabilities
-/// after it by a second. After a restart of the service, capabilities must pass them again; see `FENCES_APART_S`.
+/// Longest time in seconds that fences and seals of a file may be ahead of its capabilities without them. Each one
+/// postpones the capabilities after it by a second. The fences of the next start must be later; see `FENCES_APART_S`.
 const FENCES_AHEAD_MAX_S: u64 = 6;
 /// Longest encoded mapping.
 const MAPPING_LEN_MAX: u32 = 1 << 30;
@@ -525,7 +525,9 @@ impl Op<'_> {
             return Err(Fault::new(Errno::EBUSY, "the file gets another layout"));
         }
         let data = inode.data(open.file);
-        let usual_s = seconds(self.now) + self.core.capability_life_s;
+        // Since a restart, a fence postpones the capabilities of all earlier files.
+        let usual_s =
+            (seconds(self.now) + self.core.capability_life_s).max(self.core.fences.lock().general(open.file));
         if self.core.data_fence_of(data, self.now) > usual_s + FENCES_AHEAD_MAX_S {
             return Err(Fault::new(Errno::EAGAIN, "the file had too many fences within the last seconds"));
         }

@@ -182,7 +182,7 @@ const REPLICATED: Options = Options {
 };
 
 /// Seeds with their options and the bugs found.
-const FOUND_SINCE: [(u64, Options, &str); 21] = [
+const FOUND_SINCE: [(u64, Options, &str); 23] = [
     (
         519_343,
         REPLICATED,
@@ -198,6 +198,12 @@ const FOUND_SINCE: [(u64, Options, &str); 21] = [
         REPLICATED,
         "a connection that was lost while a client asked not to use an unreadable replica lost the open file",
     ),
+    (
+        707_895,
+        REPLICATED,
+        "after several starts, the metadata server refused the second fence of a file for half a minute: a truncation failed",
+    ),
+    (746_531, REPLICATED, "the same: a copy to a replica hung"),
     (
         6_002_134,
         AS_DECIDED,
