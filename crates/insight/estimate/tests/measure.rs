@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weft_core::{Nanos, ServerId, TargetId};
 use weft_env::Env;
 use weft_env::sim::{self, Sim, SimConfig};
-use weft_estimate::measure::{self, ClassMeasurement, Plan, Report};
+use weft_estimate::measure::{self, ClassMeasurement, Measured, Plan, Report};
 use weft_estimate::{StreamSchedule, of_twin_by};
 use weft_planner::Figures;
 use weft_planner::figures::{Class, Depth, Line};
@@ -29,6 +29,21 @@ fn cluster(module: &str) -> ClusterSpec {
     toml::from_str(&text).unwrap()
 }
 
+/// A class of which one target was measured. The system reports a page cache of `holds` bytes.
+fn site(class: &str, targets: u32, holds: u64, measured: (u32, Measured)) -> ClassMeasurement {
+    ClassMeasurement {
+        class: class.into(),
+        device: "a model".into(),
+        targets,
+        write_buffer: 512 << 20,
+        write_back_threshold: 128 << 20,
+        page_cache: holds,
+        capacity: 1 << 40,
+        devices: None,
+        measured: vec![measured],
+    }
+}
+
 /// Measures one target of each class and the network to two servers. The system reports a page cache of `holds` bytes.
 fn measured(spec: &ClusterSpec, plan: Plan, holds: u64) -> Report {
     let payload = sim::Payload::Lengths;
@@ -41,17 +56,7 @@ fn measured(spec: &ClusterSpec, plan: Plan, holds: u64) -> Report {
         let mut sites = Vec::new();
         for (class, id, targets) in [("hdd", 0, 6), ("ssd", 6, 2)] {
             let found = measure::target(&client, TargetId(id), &plan, &|_| ()).await.unwrap();
-            sites.push(ClassMeasurement {
-                class: class.into(),
-                device: "a model".into(),
-                targets,
-                write_buffer: 512 << 20,
-                write_back_threshold: 128 << 20,
-                page_cache: holds,
-                capacity: 1 << 40,
-                devices: None,
-                measured: vec![(id, found)],
-            });
+            sites.push(site(class, targets, holds, (id, found)));
         }
         let mut links = Vec::new();
         for server in [0, 6] {
@@ -226,17 +231,7 @@ fn a_short_measurement_keeps_its_time_and_misses_no_needed_figure() {
                 let begun = client.env().now();
                 let found = measure::target(&client, TargetId(id), &plan, &|_| ()).await.unwrap();
                 took.push(client.env().now().saturating_sub(begun).0 as f64 / time.0 as f64);
-                sites.push(ClassMeasurement {
-                    class: class.into(),
-                    device: "a model".into(),
-                    targets,
-                    write_buffer: 512 << 20,
-                    write_back_threshold: 128 << 20,
-                    page_cache: 0,
-                    capacity: 1 << 40,
-                    devices: None,
-                    measured: vec![(id, found)],
-                });
+                sites.push(site(class, targets, 0, (id, found)));
             }
             (Report::new("twin", 0, &sites, Vec::new(), None, Vec::new()), took)
         });

@@ -242,6 +242,8 @@ const _: () = assert!(TARGETS_MAX as usize * (CLASSES_MAX + 1) <= COLUMNS_MAX);
 const ERROR_MAX: f64 = 10.0;
 /// Maximum number of processors of a host.
 const CORES_MAX: u32 = 1 << 16;
+/// Microseconds of a small random request from which on a device must be a disk that seeks.
+const SEEK_US: f64 = 2_000.0;
 /// Number of buffered writes beyond which merging gains nothing more.
 const MERGED_MAX: u32 = 1024;
 
@@ -445,6 +447,11 @@ impl Line {
 }
 
 impl Service {
+    /// Whether the device must be a disk that seeks.
+    pub fn seeks(&self) -> bool {
+        self.random.first().is_some_and(|depth| depth.startup_us > SEEK_US)
+    }
+
     /// The line of random requests at queue depth 1.
     pub fn alone(&self) -> Line {
         let Depth { startup_us, mb_s, .. } = self.random[0];

@@ -147,44 +147,41 @@ impl ClassPlacement {
         let mut left: Vec<u64> = capacities.iter().map(per_file).collect();
         let unlimited: Vec<u64> =
             left.iter().map(|left| if *left == u64::MAX { BEYOND_STRIPE } else { 0 }).collect();
-        let mut parts: Vec<PlacementPart> = Vec::new();
-        for part in self.parts {
-            let PlacementPart { mut start, end, mut stripes } = part;
-            let is_within = |start: u64| start < end.unwrap_or(u64::MAX) && start < extent;
+        let mut parts = Vec::new();
+        for mut rest in self.parts {
             loop {
-                let all = PlacementPart { start, end, stripes: stripes.clone() };
-                let is_full = |class: usize| all.bytes_per_target(figures, class, extent) > left[class];
-                let full: Vec<usize> = (0..left.len()).filter(|class| is_full(*class)).collect();
-                if full.is_empty() || !is_within(start) {
-                    for (class, left) in left.iter_mut().enumerate().filter(|(_, left)| **left != u64::MAX) {
-                        *left = left.saturating_sub(all.bytes_per_target(figures, class, extent));
-                    }
-                    parts.push(all);
+                let full: Vec<usize> = (0..left.len())
+                    .filter(|&class| rest.bytes_per_target(figures, class, extent) > left[class])
+                    .collect();
+                // Up to here all classes have space: to the end of the part, or until the first class is full.
+                let rounds = full.iter().map(|&class| left[class] / rest.stripes[class]).min();
+                let end = rounds.map_or(rest.end, |rounds| {
+                    Some(rest.start.saturating_add(rounds.saturating_mul(rest.round(figures))))
+                });
+                let fitting = PlacementPart { end, ..rest.clone() };
+                for (class, left) in left.iter_mut().enumerate().filter(|(_, left)| **left != u64::MAX) {
+                    *left = left.saturating_sub(fitting.bytes_per_target(figures, class, extent));
+                }
+                if rounds != Some(0) {
+                    parts.push(fitting);
+                }
+                if full.is_empty() {
                     break;
                 }
-                // The part ends where the first class is full.
-                let rounds = full.iter().map(|class| left[*class] / stripes[*class]).min().unwrap_or(0);
-                if rounds > 0 {
-                    let until = start.saturating_add(rounds.saturating_mul(all.round(figures)));
-                    for (class, left) in left.iter_mut().enumerate().filter(|(_, left)| **left != u64::MAX) {
-                        *left -= rounds * stripes[class];
-                    }
-                    parts.push(PlacementPart { start, end: Some(until), stripes: stripes.clone() });
-                    start = until;
-                }
+                rest.start = end.unwrap_or(rest.start);
+                let stripes = rest.stripes.clone();
                 for class in full {
                     if left[class] < stripes[class] {
-                        stripes[class] = 0;
+                        rest.stripes[class] = 0;
                     }
                 }
-                if stripes.iter().all(|size| *size == 0) {
+                if rest.stripes.iter().all(|size| *size == 0) {
                     if unlimited.iter().all(|size| *size == 0) {
                         // No class has space for the rest.
-                        stripes.clone_from(&all.stripes);
-                        parts.push(PlacementPart { start, end, stripes });
+                        parts.push(PlacementPart { stripes, ..rest });
                         break;
                     }
-                    stripes.clone_from(&unlimited);
+                    rest.stripes.clone_from(&unlimited);
                 }
             }
         }

@@ -88,6 +88,15 @@ impl Watching {
     }
 }
 
+/// Stops a program however the test ends.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Watching {
     fn drop(&mut self) {
         let _ = self.child.kill(); // it may have ended
@@ -152,14 +161,7 @@ fn a_program_with_a_new_access_pattern_gets_one_new_layout() {
     let plan = servers.path("plan.toml");
     let output = plan.display().to_string();
     std::thread::scope(|scope| {
-        // The program stops however the test ends.
-        struct Ended<'a>(&'a AtomicBool);
-        impl Drop for Ended<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
-        let _ended = Ended(&stop);
+        let _stop = StopAtEnd(&stop);
         {
             let (random, stop) = (&random, &stop);
             for number in 0..PROCESSES {
@@ -308,14 +310,7 @@ fn replicas_are_proposed_for_a_pattern_that_lasts() {
     let plan = servers.path("replicas.toml");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // The program stops however the test ends.
-        struct Ended<'a>(&'a AtomicBool);
-        impl Drop for Ended<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
-        let _ended = Ended(&stop);
+        let _stop = StopAtEnd(&stop);
         let (read, stop) = (&read, &stop);
         scope.spawn(move || read(stop));
         let output = plan.display().to_string();
@@ -388,13 +383,7 @@ fn a_directory_that_is_renamed_and_recreated_is_planned_again() {
     };
     begin();
     std::thread::scope(|scope| {
-        struct Ended<'a>(&'a AtomicBool);
-        impl Drop for Ended<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
-        let _ended = Ended(&stop);
+        let _stop = StopAtEnd(&stop);
         let (cluster, stop) = (servers.file(), &stop);
         scope.spawn(move || {
             let client = client(&cluster);

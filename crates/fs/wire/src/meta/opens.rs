@@ -5,8 +5,8 @@ use crate::capability::Capability;
 use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::{
-    ByteLen, ClassLayout, Component, CompressionSetting, FileId, FileOffset, Layout, RecordedLens, TargetId,
-    Timestamp,
+    ByteLen, ClassLayout, Component, CompressionSetting, FileId, FileOffset, Layout, RecordedLens, Strip,
+    TargetId, Timestamp,
 };
 
 /// Open flags.
@@ -68,6 +68,19 @@ impl LayoutSpec {
             tails: components.map(|component| (component.start, strips(component))).collect(),
             ..Self::default()
         }
+    }
+
+    /// The layout over targets that the request names one by one; `None` if it names none, or the layout is invalid.
+    pub fn exact(&self) -> Option<Layout> {
+        let tails = self.tails.iter().map(|(start, strips)| (*start, strips));
+        let parts: Vec<_> = std::iter::once((FileOffset::ZERO, self.strips.as_ref()?)).chain(tails).collect();
+        let ends = parts.iter().skip(1).map(|(start, _)| Some(*start)).chain([None]);
+        let component = |(&(start, strips), end): (&(FileOffset, &Vec<_>), _)| Component {
+            start,
+            end,
+            strips: strips.iter().map(|&(target, stripe_size)| Strip { target, stripe_size }).collect(),
+        };
+        Layout::from_components(parts.iter().zip(ends).map(component).collect()).ok()
     }
 }
 
@@ -162,4 +175,18 @@ pub enum Redirected {
     Yes(FileId),
     /// There were no requests yet: the client still opens the replica, or asks not to use it (`BypassReplica`).
     Undecided,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exact_request_gives_its_layout() {
+        let head = [(TargetId(2), ByteLen(64)), (TargetId(3), ByteLen(64))];
+        let layout = Layout::two_part(&head, FileOffset(4096), &[TargetId(0)]);
+        let layout = layout.expect("a layout");
+        assert_eq!(LayoutSpec::exactly(&layout).exact(), Some(layout));
+        assert_eq!(LayoutSpec::default().exact(), None);
+    }
 }

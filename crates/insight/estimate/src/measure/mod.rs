@@ -46,5 +46,5 @@ pub use memory::PageCacheEstimate;
 pub use missing::Missing;
 pub use network::{Link, link};
 pub use processor::processor;
-pub use report::{ClassMeasurement, ClassReport, DepthLine, Lines, Report};
+pub use report::{ClassMeasurement, ClassReport, DepthLine, ERROR_OF_MODEL, Lines, Report};
 pub use target::{Measured, Plan, steps, target};

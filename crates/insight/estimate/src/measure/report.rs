@@ -16,8 +16,8 @@ use weft_planner::{Bytes, Figures};
 /// Suffix of the file, which lies next to the cluster file.
 const FILE_SUFFIX: &str = "figures.toml";
 
-/// Relative error of the speeds of a class whose repetitions agree: that of the model of its device, fraction.
-const ERROR_OF_MODEL: f64 = 0.10;
+/// Relative error of the planner's model for a measured class whose repetitions agree, fraction.
+pub const ERROR_OF_MODEL: f64 = 0.10;
 
 /// Measurements of a cluster.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

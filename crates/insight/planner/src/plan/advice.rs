@@ -14,8 +14,6 @@ const ERROR_STATED: f64 = 0.05;
 const ERROR_RECONSTRUCTED: f64 = 0.25;
 /// Relative error for writes that wait for a measured disk: whether the drive's own cache is on is not measured.
 const ERROR_DIRECT_DISK_WRITES: f64 = 0.5;
-/// Microseconds of a small random write from which on a device must be a disk that seeks.
-const SEEK_US: f64 = 2_000.0;
 /// Absolute error, seconds: the times of one program differ by about this much from start to start.
 const ERROR_S: f64 = 0.020;
 /// Processor time of a further message, seconds, where it was not measured (2 processors, loopback: 5 to 20 us).
@@ -52,8 +50,7 @@ pub struct Advice {
 impl Advice {
     /// Decides: a change if the gain exceeds error and cost.
     pub fn decide(present_s: f64, planned_s: f64, error_s: f64, cost_s: f64) -> Self {
-        let gain_s = present_s - planned_s;
-        let action = if gain_s > error_s + cost_s { Action::Change } else { Action::Keep };
+        let action = if present_s - planned_s > error_s + cost_s { Action::Change } else { Action::Keep };
         Self { action, present_s, planned_s, error_s, cost_s }
     }
 
@@ -64,7 +61,7 @@ impl Advice {
 
     /// Whether the gain exceeds error and cost.
     pub fn is_certain(&self) -> bool {
-        self.gain_s() > self.error_s + self.cost_s
+        self.action == Action::Change
     }
 }
 
@@ -82,10 +79,8 @@ pub(super) fn error_of(
     };
     let of_class = |(_, class): (usize, &crate::figures::Class)| {
         let writes = &class.write;
-        let is_direct_disk = figures.measured
-            && group.writes > 0
-            && writes.write_buffer.0 == 0
-            && writes.random.first().is_some_and(|depth| depth.startup_us > SEEK_US);
+        let is_direct_disk =
+            figures.measured && group.writes > 0 && writes.write_buffer.0 == 0 && writes.seeks();
         let direct = if is_direct_disk { ERROR_DIRECT_DISK_WRITES } else { 0.0 };
         class.error.unwrap_or(ERROR_STATED) + direct
     };

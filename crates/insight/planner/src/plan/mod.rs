@@ -116,10 +116,20 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Whether layouts change. Only the planner `best` keeps present ones.
+    fn changes(&self, advice: &Advice) -> bool {
+        self.planner != Planner::Best || advice.is_certain() || (self.uncertain && advice.gain_s() > 0.0)
+    }
+}
+
 /// Plans the layouts for a trace.
 ///
 /// # Errors
 /// Invalid figures, or a trace that moves no bytes.
+///
+/// # Panics
+/// If there are present layouts, but not one for each group of the trace.
 pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Result<Planned, PlanError> {
     figures.check().map_err(|error| PlanError(error.to_string()))?;
     let cluster = figures;
@@ -149,7 +159,8 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
     } else {
         fallback
     };
-    let given = options.present.as_ref().filter(|present| present.len() == traced.groups.len());
+    let given = options.present.as_deref();
+    assert!(given.is_none_or(|given| given.len() == traced.groups.len()), "a present layout for each group");
     let is_requested =
         |planner: &Planner| options.alternatives || [options.planner, Planner::Def].contains(planner);
     let targets: usize = figures.classes.iter().map(|class| class.targets as usize).sum();
@@ -162,23 +173,13 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
     let mut left = vec![capacities; planners.len() + 1];
     let mut present: Vec<Layout> = given.into_iter().flatten().map(|of| of.layout().clone()).collect();
     let mut recommended = present.clone();
-    let mut rules = Vec::new();
+    let (mut rules, mut kept) = (Vec::new(), Vec::new());
     let (mut error, mut cost) = (0.0f64, 0.0);
     for &group in &order {
-        let mut layouts = layouts_of(traced, figures, group, (&planners, &left), parts_max, given);
-        if let Some(given) = given {
-            let of = &traced.groups[group];
-            let cut = given[group].clone().within(figures, &left[planners.len()], of.extent, of.files);
-            present[group] = cut.layout().clone();
-            let load = Load::of(traced, Some(group as u32));
-            layouts.push(PlannerLayout {
-                planner: Planner::Present,
-                outcome: run_layout_averaged(figures, &load, cut.layout()),
-                placement: cut.placement().cloned(),
-                layout: cut.layout().clone(),
-                parts: cut.parts().to_vec(),
-                cost: None,
-            });
+        let given = given.map(|given| &given[group]);
+        let layouts = layouts_of(traced, figures, group, (&planners, &left), parts_max, given);
+        if given.is_some() {
+            present[group] = layouts.last().expect("the present one").layout.clone();
         }
         for (layout, left) in layouts.iter().zip(&mut left) {
             layout
@@ -190,14 +191,15 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
             placements[group] = layout.placement().clone();
         }
         let decided = decide(figures, &traced.groups[group], options, &layouts);
+        let keeps = layouts[decided.chosen].planner == Planner::Present;
         if let Some(advice) = decided.advice {
             recommended[group] = layouts[decided.chosen].layout.clone();
             error = error.max(decided.error);
-            cost += if layouts[decided.chosen].planner == Planner::Present { 0.0 } else { advice.cost_s };
+            cost += if keeps { 0.0 } else { advice.cost_s };
         }
-        rules.push((group, rule(traced, figures, group, &layouts, &decided, options.guessed)));
+        let rule = rule(traced, figures, group, &layouts, &decided, options.guessed);
+        if keeps { &mut kept } else { &mut rules }.push((group, rule));
     }
-    rules.sort_by_key(|(group, _)| *group);
     let whole = Load::of(traced, None);
     let seconds = |layouts: Vec<Layout>| run_layouts(figures, &whole, layouts).seconds;
     let of_planner = |(planner, placements): &(Planner, Vec<ClassPlacement>)| {
@@ -213,9 +215,17 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
     if given.is_some() {
         let (present_s, planned_s) = (seconds(present.clone()), seconds(recommended.clone()));
         predicted.push(Predicted { planner: Planner::Present, seconds: present_s });
-        advice = Some(Advice::decide(present_s, planned_s, error_s(error, present_s, planned_s), cost));
+        let whole = Advice::decide(present_s, planned_s, error_s(error, present_s, planned_s), cost);
+        if !options.changes(&whole) {
+            let why = "all changes together gain less than the model's error for the whole run";
+            kept.extend(rules.drain(..).map(|(group, rule)| (group, rule.into_kept(why))));
+        }
+        advice = Some(whole);
     }
-    let (rules, kept) = whole_run(rules.into_iter().map(|(_, rule)| rule), options, advice);
+    let in_order = |mut rules: Vec<(usize, Rule)>| {
+        rules.sort_by_key(|(group, _)| *group);
+        rules.into_iter().map(|(_, rule)| rule).collect()
+    };
     let plan = Plan {
         version: VERSION,
         planner: options.planner,
@@ -226,8 +236,8 @@ pub fn plan(traced: &TraceSummary, figures: &Figures, options: &Options) -> Resu
             .collect(),
         advice,
         predicted,
-        rules,
-        kept,
+        rules: in_order(rules),
+        kept: in_order(kept),
         cluster: cluster.clone(),
         trial: None,
     };
@@ -257,32 +267,7 @@ fn decide(figures: &Figures, group: &FileGroup, options: &Options, layouts: &[Pl
     let (present_s, planned_s) = (now.outcome.seconds, new.outcome.seconds);
     let cost_s = cost_s(figures, group, (&now.layout, &now.outcome), (&new.layout, &new.outcome));
     let advice = Advice::decide(present_s, planned_s, error_s(error, present_s, planned_s), cost_s);
-    let is_worth = if options.uncertain { advice.gain_s() > 0.0 } else { advice.action == Action::Change };
-    let keeps = options.planner == Planner::Best && !is_worth;
-    Decided { chosen: if keeps { present } else { chosen }, advice: Some(advice), error }
-}
-
-/// Separates the rules that change a layout from those that keep it. If the changes together gain too little for the
-/// whole run, all layouts are kept.
-fn whole_run(
-    rules: impl Iterator<Item = Rule>,
-    options: &Options,
-    advice: Option<Advice>,
-) -> (Vec<Rule>, Vec<Rule>) {
-    let (Planner::Best, Some(whole)) = (options.planner, advice) else {
-        return (rules.collect(), Vec::new());
-    };
-    let keep_all = if options.uncertain { whole.gain_s() <= 0.0 } else { whole.action == Action::Keep };
-    let present = |rule: &Rule| {
-        rule.alternatives.iter().any(|other| other.planner == Planner::Present && other.layout == rule.layout)
-    };
-    let is_change = |rule: &Rule| !present(rule);
-    let (mut changed, mut kept): (Vec<Rule>, Vec<Rule>) = rules.partition(is_change);
-    if keep_all {
-        let why = "all changes together gain less than the model's error for the whole run";
-        kept.extend(changed.drain(..).map(|rule| rule.into_kept(why)));
-    }
-    (changed, kept)
+    Decided { chosen: if options.changes(&advice) { chosen } else { present }, advice: Some(advice), error }
 }
 
 /// Returns the indices of the groups that are planned, and the bytes of all groups.
@@ -350,14 +335,15 @@ fn omission_note(groups: &[FileGroup], order: &[usize], all: u64) -> Option<Stri
     })
 }
 
-/// Every planner's layout for a group, each within the capacity its previous layouts have left.
+/// Every planner's layout for a group, each within the capacity its previous layouts have left, and last the `present` one
+/// if it is known.
 fn layouts_of(
     traced: &TraceSummary,
     figures: &Figures,
     number: usize,
     (planners, left): (&[Planner], &[Vec<u64>]),
     parts_max: usize,
-    present: Option<&Vec<PresentLayout>>,
+    present: Option<&PresentLayout>,
 ) -> Vec<PlannerLayout> {
     let group = &traced.groups[number];
     let load = Load::of(traced, Some(number as u32));
@@ -389,7 +375,7 @@ fn layouts_of(
     let option = |(planner, capacities): (Planner, &Vec<u64>)| {
         if planner == Planner::Best {
             // DEF comes first, so that it wins ties; the present layout wins against it.
-            let present = present.and_then(|present| present[number].placement().cloned());
+            let present = present.and_then(PresentLayout::placement).cloned();
             let given: Vec<ClassPlacement> = present
                 .into_iter()
                 .map(|placement| cut(placement, capacities))
@@ -405,7 +391,19 @@ fn layouts_of(
         let outcome = run_averaged(figures, &load, &chosen.placement);
         PlannerLayout::new(figures, planner, chosen.placement, Some(chosen.cost_ns / 1e9), outcome)
     };
-    planners.iter().copied().zip(left).map(option).collect()
+    let mut layouts: Vec<PlannerLayout> = planners.iter().copied().zip(left).map(option).collect();
+    layouts.extend(present.map(|present| {
+        let cut = present.clone().within(figures, &left[planners.len()], group.extent, group.files);
+        PlannerLayout {
+            planner: Planner::Present,
+            outcome: run_layout_averaged(figures, &load, cut.layout()),
+            placement: cut.placement().cloned(),
+            layout: cut.layout().clone(),
+            parts: cut.parts().to_vec(),
+            cost: None,
+        }
+    }));
+    layouts
 }
 
 /// Reserves the capacity of a group.
@@ -662,7 +660,7 @@ mod tests {
         assert!(rule.alternatives.iter().all(|other| other.seconds >= chosen.seconds));
         assert_eq!(Plan::from_toml(&plan.to_toml()).as_ref(), Ok(plan));
 
-        // What the plan chose is kept when it is the present layout.
+        // The layout that the plan chose is kept when it is the present one.
         let placement = ClassPlacement::from_plan(&rule.layout, &plan.cluster).expect("a placement");
         let again = advised(&figures, PresentLayout::new_files(placement, &figures), Options::default()).plan;
         assert!(again.rules.is_empty(), "{:?}", again.rules);

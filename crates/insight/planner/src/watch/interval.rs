@@ -133,9 +133,21 @@ impl Watcher {
         available: &[Candidate<'_>],
         options: &Options,
     ) -> Interval {
+        self.evaluate(now, files, |watcher, interval| {
+            watcher.plan(now, interval, figures, available, options)
+        })
+    }
+
+    /// Finds the step of each group, and calls `decide` if a plan is due.
+    fn evaluate(
+        &mut self,
+        now: Nanos,
+        files: Vec<FileSamples>,
+        decide: impl FnOnce(&mut Self, &mut Interval) -> Result<(), PlanError>,
+    ) -> Interval {
         let mut interval = self.observe(now, files);
-        if interval.is_due()
-            && let Err(error) = self.plan(now, &mut interval, figures, available, options)
+        if interval.groups.iter().any(|group| group.step == Step::Plan)
+            && let Err(error) = decide(self, &mut interval)
         {
             interval.failed = Some(error.to_string());
         }
@@ -247,13 +259,6 @@ impl Watcher {
         }
         interval.plan = (!plan.rules.is_empty()).then_some(plan);
         Ok(())
-    }
-}
-
-impl Interval {
-    /// Whether a plan is due for a group.
-    fn is_due(&self) -> bool {
-        self.groups.iter().any(|group| group.step == Step::Plan)
     }
 }
 

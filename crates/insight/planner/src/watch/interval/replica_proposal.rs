@@ -49,13 +49,9 @@ impl Watcher {
         available: &[Candidate<'_>],
         options: &replicas::Options,
     ) -> Interval {
-        let mut interval = self.observe(now, files);
-        if interval.is_due()
-            && let Err(error) = self.propose(now, &mut interval, figures, available, options)
-        {
-            interval.failed = Some(error.to_string());
-        }
-        interval
+        self.evaluate(now, files, |watcher, interval| {
+            watcher.propose(now, interval, figures, available, options)
+        })
     }
 
     fn propose(

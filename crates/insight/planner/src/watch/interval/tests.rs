@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::hybrid;
 use crate::watch::pattern_tracker::{DirectionMix, Order};
-use weft_core::{Access, ByteLen, Extent, FileId as Id, ServerId, SplitPolicy, TargetId};
+use weft_core::{Access, ByteLen, Extent, FileId as Id, ServerId, SplitPolicy, SubRequest, TargetId};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -22,6 +22,20 @@ enum Use {
     Random,
 }
 
+/// A read of 9 ms in the given call of a client.
+fn read(client: u64, call: u64, sub: &SubRequest, start: Nanos) -> SampledMessage {
+    SampledMessage {
+        client,
+        object: sub.object,
+        local: sub.local,
+        write: false,
+        siblings: sub.siblings as u16,
+        call: call as u32,
+        start,
+        end: Nanos(start.0 + 9_000_000),
+    }
+}
+
 /// The messages of 8 processes that access a file during an interval.
 fn seen(layout: &Layout, number: u64, how: Use, requests: u64) -> Vec<SampledMessage> {
     let mut out = Vec::new();
@@ -35,16 +49,7 @@ fn seen(layout: &Layout, number: u64, how: Use, requests: u64) -> Vec<SampledMes
         };
         let start = Nanos(number * 60_000_000_000 + turn * 100_000_000 + client * 1000);
         for sub in layout.split(extent, Access::Sequential, SplitPolicy::Off) {
-            out.push(SampledMessage {
-                client: 900 + client,
-                object: sub.object,
-                local: sub.local,
-                write: false,
-                siblings: sub.siblings as u16,
-                call: turn as u32,
-                start,
-                end: Nanos(start.0 + 9_000_000),
-            });
+            out.push(read(900 + client, turn, &sub, start));
         }
     }
     out
@@ -280,16 +285,7 @@ fn shuffled(watcher: &mut Watcher, number: u64, files: u64) -> Option<ReplicaPro
         let extent = Extent::new((turn * 7919 % 61 * 8 + client) * 16 * KIB, 16 * KIB);
         let start = Nanos(number * 60_000_000_000 + turn * 10_000_000 + client * 1000);
         let sub = &layout.split(extent, Access::Sequential, SplitPolicy::Off)[0];
-        SampledMessage {
-            client: 900 + client + 8 * file,
-            object: sub.object,
-            local: sub.local,
-            write: false,
-            siblings: sub.siblings as u16,
-            call: turn as u32,
-            start,
-            end: Nanos(start.0 + 9_000_000),
-        }
+        read(900 + client + 8 * file, turn, sub, start)
     };
     let file = |file: u64| FileSamples {
         file: Id(file),

@@ -176,9 +176,9 @@ pub fn targets(weft: &Weft) -> Result<BTreeMap<TargetId, TargetSpace>, Failure> 
     Ok(targets)
 }
 
-/// Returns the path from the root of the file system for a traced path, below the cluster's mount or a kernel mount.
-pub fn inside(weft: &Weft, path: &str) -> Option<String> {
-    let mounts = crate::commands::mount::of(&weft.cluster);
+/// Returns the path from the root of the file system for a traced path, below the cluster's mount or one of its kernel
+/// `mounts`.
+pub fn inside(weft: &Weft, mounts: &[String], path: &str) -> Option<String> {
     let rest = |at: &String| path.strip_prefix(at.as_str()).filter(|rest| rest.starts_with('/'));
     let inside = weft.strip(path).or_else(|| mounts.iter().find_map(rest))?;
     Some(inside.trim_start_matches('/').to_owned())
@@ -186,8 +186,9 @@ pub fn inside(weft: &Weft, path: &str) -> Option<String> {
 
 /// Adds the space of the traced files that exist and are accessible.
 fn own(weft: &Weft, traced: &[String], targets: &mut BTreeMap<TargetId, TargetSpace>) {
+    let mounts = crate::commands::mount::of(&weft.cluster);
     let mut seen = std::collections::BTreeSet::new();
-    for inside in traced.iter().filter_map(|path| inside(weft, path)).take(FILES_MAX) {
+    for inside in traced.iter().filter_map(|path| inside(weft, &mounts, path)).take(FILES_MAX) {
         let place = InodePath::from_root(bytes::bytes(&inside), true);
         let Ok(attr) = block_on(weft.client.stat(&place)) else { continue };
         let Ok((Some(layout), _)) = block_on(weft.client.get_layout(&place)) else { continue };

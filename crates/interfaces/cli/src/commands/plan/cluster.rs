@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use weft_config::Cluster;
 use weft_core::placement::{ClassFilter, Factor, Placement};
 use weft_estimate::EstimateError;
-use weft_estimate::measure::{Missing, Report};
+use weft_estimate::measure::{ERROR_OF_MODEL, Missing, Report};
 use weft_models::{NetworkSpec, Profile};
+use weft_planner::figures::Class;
 use weft_planner::{Bytes, Figures, Plan};
 use weft_twin::{ClusterSpec, LayoutSpec, ServerSpec, TargetSpec};
 use weft_workload::Size;
@@ -112,8 +113,7 @@ impl Target {
         };
         let mut notes = Vec::new();
         for class in &self.figures.classes {
-            let random_read_us = class.read.random.first().map(|depth| depth.startup_us);
-            let profile = usual(&class.name, random_read_us)?;
+            let profile = usual(&class.name, Some(class))?;
             notes.push(format!("targets of class {} are assumed to be like {profile}", class.name));
             let target = TargetSpec {
                 class: class.name.clone(),
@@ -202,11 +202,9 @@ impl Target {
                 let profile = match named {
                     Some(profile) => profile,
                     None => {
-                        let found = measured.as_ref().and_then(|report| report.class(&target.class));
-                        let random_read_us = found.map(|found| {
-                            found.read.random.first().map_or(0.0, |depth| depth.line.startup_us)
-                        });
-                        let usual = usual(&target.class, random_read_us)?;
+                        let classes = measured.iter().flat_map(|report| &report.figures.classes);
+                        let found = classes.into_iter().find(|class| class.name == target.class);
+                        let usual = usual(&target.class, found)?;
                         let note =
                             format!("targets of class {} are assumed to be like {usual}", target.class);
                         // The planner uses measured values. The twin needs a device.
@@ -301,7 +299,7 @@ fn take(
         if let Some(known) = known {
             let sync_us = class.write.sync_us;
             (class.read, class.write) = (known.read.clone(), known.write.clone());
-            class.error = Some(known.error.unwrap_or(ERROR_MEASURED));
+            class.error = Some(known.error.unwrap_or(ERROR_OF_MODEL));
             // Figures that are missing keep the values of the model.
             if report.lacks(&class.name, Missing::SYNC) {
                 class.write.sync_us = sync_us;
@@ -317,8 +315,6 @@ fn take(
     figures.measured = count == figures.classes.len();
 }
 
-/// Relative error of the model for a measured class, unless the measurement says another one.
-const ERROR_MEASURED: f64 = 0.10;
 /// Relative error for a device that is emulated, or named by an option: the planner's model of another model.
 const ERROR_MODELED: f64 = 0.15;
 /// Relative error for a device that is only assumed by the name of its class.
@@ -345,17 +341,14 @@ fn network_of(measured: &weft_planner::figures::Network) -> Result<NetworkSpec, 
     Ok(NetworkSpec { name: "measured".into(), latency_us, link_mb_s: measured.mb_s, ..spec })
 }
 
-/// Microseconds of a small random read from which on the device must be a disk that seeks.
-const SEEKS_US: f64 = 2_000.0;
-
-/// Returns the usual device of a class with this name, or else of a class with this time of a small random read.
-fn usual(class: &str, random_read_us: Option<f64>) -> Result<&'static str, Failure> {
-    match class {
+/// Returns the usual device of a class with this name, or else of one with these figures.
+fn usual(name: &str, figures: Option<&Class>) -> Result<&'static str, Failure> {
+    match name {
         "hdd" => Ok("hdd-7200"),
         "ssd" | "sata-ssd" => Ok("sata-ssd"),
         "nvme" => Ok("nvme"),
-        other => match random_read_us {
-            Some(us) => Ok(if us > SEEKS_US { "hdd-7200" } else { "sata-ssd" }),
+        other => match figures {
+            Some(figures) => Ok(if figures.read.seeks() { "hdd-7200" } else { "sata-ssd" }),
             None => Err(Failure::misuse(format!("class {other:?}"), "its targets are unknown")
                 .remedy(format!("measure it with `weft profile`, or give --profile {other}=PROFILE"))),
         },

@@ -2,17 +2,18 @@
 
 use super::Surveyed;
 use super::capacity;
-use crate::commands::bytes;
-use crate::commands::session::Weft;
+use crate::commands::session::{Weft, join};
+use crate::commands::{bytes, layout_arguments, mount};
+use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use weft_config::Cluster;
 use weft_core::parts::SpaceLeft;
 use weft_core::{ClassFilter, Factor, FileId, Layout, Placement, Start, TargetId};
 use weft_env::real::block_on;
-use weft_planner::Figures;
 use weft_planner::plan::PresentLayout;
-use weft_wire::meta::{InodePath, LayoutSpec, RuledDirectory};
+use weft_planner::{Figures, FileGroup};
+use weft_wire::meta::{FileType, InodePath, LayoutSpec, RuledDirectory};
 
 /// Maximum number of files of a group whose layouts are looked up. The group counts as having that of the largest.
 const FILES_MAX: usize = 16;
@@ -30,38 +31,31 @@ pub struct InForce {
 impl InForce {
     /// Returns the present layout of each group of a trace.
     pub fn layouts(&self, surveyed: &Surveyed, figures: &Figures) -> Vec<PresentLayout> {
-        let groups = surveyed.traced.groups.iter().enumerate();
-        let layout = |(number, group): (usize, &weft_planner::FileGroup)| {
+        let map = self.cluster.map();
+        let class_of = |class: &str| figures.classes.iter().position(|known| known.name == class);
+        let classes: BTreeMap<TargetId, usize> =
+            map.targets.iter().filter_map(|target| Some((target.id, class_of(&target.class)?))).collect();
+        let of_file = |layout: &Layout| {
+            PresentLayout::of_file(layout, figures, |target| classes.get(&target).copied()).ok()
+        };
+        let of_spec = |spec: &LayoutSpec| {
+            let layout = of_spec(&self.cluster, spec)?;
+            of_file(&layout).map(PresentLayout::for_new_files)
+        };
+        let mounts = mount::of(&self.cluster);
+        let found = |weft: &Weft, group: &FileGroup| {
             let names = surveyed.names.values().filter(|name| group.rule.matches(name)).take(FILES_MAX);
-            let found = self.weft.as_ref().filter(|_| number < GROUPS_MAX).and_then(|weft| {
-                let names: Vec<String> = names.filter_map(|name| capacity::inside(weft, name)).collect();
-                let existing = largest(weft, &names).and_then(|layout| self.of_file(&layout, figures));
-                existing.or_else(|| {
-                    let ruled = new_file(weft, names.first()?)?;
-                    self.of_file(&ruled, figures).map(PresentLayout::for_new_files)
-                })
-            });
-            found
-                .or_else(|| {
-                    let default = of_spec(&self.cluster, &LayoutSpec::default())?;
-                    self.of_file(&default, figures).map(PresentLayout::for_new_files)
-                })
-                .unwrap_or_else(|| default(figures))
+            let names: Vec<String> = names.filter_map(|name| capacity::inside(weft, &mounts, name)).collect();
+            let existing = largest(weft, &names).and_then(|layout| of_file(&layout));
+            existing.or_else(|| of_spec(&new_file(weft, names.first()?).ok()?))
+        };
+        let of_cluster = of_spec(&LayoutSpec::default()).unwrap_or_else(|| default(figures));
+        let groups = surveyed.traced.groups.iter().enumerate();
+        let layout = |(number, group): (usize, &FileGroup)| {
+            let weft = self.weft.as_ref().filter(|_| number < GROUPS_MAX);
+            weft.and_then(|weft| found(weft, group)).unwrap_or_else(|| of_cluster.clone())
         };
         groups.map(layout).collect()
-    }
-
-    fn of_file(&self, layout: &Layout, figures: &Figures) -> Option<PresentLayout> {
-        let map = self.cluster.map();
-        let classes: BTreeMap<TargetId, usize> = map
-            .targets
-            .iter()
-            .filter_map(|target| {
-                let class = figures.classes.iter().position(|class| class.name == target.class)?;
-                Some((target.id, class))
-            })
-            .collect();
-        PresentLayout::of_file(layout, figures, |target| classes.get(&target).copied()).ok()
     }
 }
 
@@ -81,31 +75,44 @@ fn largest(weft: &Weft, names: &[String]) -> Option<Layout> {
     names.iter().filter_map(layout).max_by_key(|(size, _)| *size).map(|(_, layout)| layout)
 }
 
-/// Returns the layout that a new file would get at this path: by a rule, else by its directory, else by the cluster.
-fn new_file(weft: &Weft, name: &str) -> Option<Layout> {
-    let mut directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
-    // Missing directories get the defaults of those that exist.
-    let (place, default) = loop {
-        let place = InodePath::from_root(bytes::bytes(directory), true);
-        match block_on(weft.client.get_layout(&place)) {
-            Ok((_, default)) => break (place, default),
-            Err(_) if directory.is_empty() => return None,
-            Err(_) => directory = directory.rsplit_once('/').map_or("", |(above, _)| above),
+/// Returns the request for the layout that a new file gets at this path: that of the first rule that matches, completed
+/// by the directory's default.
+pub fn new_file(weft: &Weft, inside: &str) -> Result<LayoutSpec, Failure> {
+    let mut dir = String::new();
+    if let Some((above, _)) = inside.rsplit_once('/') {
+        for name in above.split('/') {
+            let below = join(&dir, name);
+            if weft.kind(&below, true)? != Some(FileType::Directory) {
+                break;
+            }
+            dir = below;
         }
-    };
-    let rules = block_on(weft.client.rules(&place)).unwrap_or_default();
-    let rule = RuledDirectory::rule_for(&rules, &bytes::bytes(name)).map(|rule| rule.layout.clone());
-    let spec = match (rule, default) {
-        (Some(rule), Some(default)) if rule.by_class.is_none() && rule.strips.is_none() => LayoutSpec {
-            stripe_size: rule.stripe_size.or(default.stripe_size),
-            stripe_count: rule.stripe_count.or(default.stripe_count),
-            first: rule.first.or(default.first),
-            class: rule.class.or(default.class),
-            ..LayoutSpec::default()
-        },
-        (rule, default) => rule.or(default).unwrap_or_default(),
-    };
-    of_spec(&weft.cluster, &spec)
+    }
+    let ruled = weft.at(&dir, true, |place| block_on(weft.client.rules(place)))?;
+    let path = bytes::bytes(inside);
+    let rule = RuledDirectory::rule_for(&ruled, &path);
+    let (_, default) = weft.at(&dir, true, |place| block_on(weft.client.get_layout(place)))?;
+    let default = default.unwrap_or_default();
+    Ok(rule.map_or_else(|| default.clone(), |rule| over(&rule.layout, &default)))
+}
+
+/// Fills open parts of a rule's layout from the default of the directory, as the metadata server does.
+fn over(rule: &LayoutSpec, default: &LayoutSpec) -> LayoutSpec {
+    let compression = rule.compression.or(default.compression);
+    if layout_arguments::leaves_striping_open(rule) {
+        return LayoutSpec { compression, ..default.clone() };
+    }
+    if rule.strips.is_some() || rule.by_class.is_some() {
+        return LayoutSpec { compression, ..rule.clone() };
+    }
+    LayoutSpec {
+        stripe_size: rule.stripe_size.or(default.stripe_size),
+        stripe_count: rule.stripe_count.or(default.stripe_count),
+        first: rule.first.or(default.first),
+        class: rule.class.clone().or_else(|| default.class.clone()),
+        compression,
+        ..LayoutSpec::default()
+    }
 }
 
 /// Returns the layout of a new file for which `spec` says what the cluster file leaves open. The first target is always
@@ -113,8 +120,8 @@ fn new_file(weft: &Weft, name: &str) -> Option<Layout> {
 fn of_spec(cluster: &Cluster, spec: &LayoutSpec) -> Option<Layout> {
     let map = cluster.map();
     let candidates = map.candidates();
-    if let Some(strips) = &spec.strips {
-        return Layout::variable(strips).ok();
+    if spec.strips.is_some() {
+        return spec.exact();
     }
     if let Some(by_class) = &spec.by_class {
         return by_class.place(&candidates, &SpaceLeft::new(), FileId(0)).ok();
@@ -130,4 +137,24 @@ fn of_spec(cluster: &Cluster, spec: &LayoutSpec) -> Option<Layout> {
     let class = spec.class.clone().map_or(default.class.clone(), |class| ClassFilter::Only(vec![class]));
     let stripe_size = spec.stripe_size.unwrap_or(default.stripe_size);
     Placement { stripe_size, factor, class, start: Start::First }.choose(&candidates, FileId(0)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::ByteLen;
+
+    #[test]
+    fn a_rule_takes_what_it_leaves_open_from_the_directory() {
+        let spec = |size: Option<u64>, class: Option<&str>| LayoutSpec {
+            stripe_size: size.map(ByteLen),
+            class: class.map(str::to_owned),
+            ..LayoutSpec::default()
+        };
+        let default = spec(Some(4096), Some("ssd"));
+        assert_eq!(over(&spec(None, None), &default), default);
+        assert_eq!(over(&spec(Some(64), None), &default), spec(Some(64), Some("ssd")));
+        let exact = LayoutSpec::exactly(&Layout::single(TargetId(1)));
+        assert_eq!(over(&exact, &default), exact);
+    }
 }

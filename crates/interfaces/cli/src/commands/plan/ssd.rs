@@ -6,6 +6,7 @@ use super::{PlanArgs, Surveyed};
 use crate::commands::trace::Input;
 use crate::failure::{FAILED, Failure};
 use crate::table::Table;
+use indicatif::ProgressBar;
 use serde_json::json;
 use weft_core::Module;
 use weft_core::ibridge::Policy;
@@ -54,7 +55,7 @@ impl PlanArgs {
             return Err(Failure::misuse("--ssd", "no class of the cluster is a disk")
                 .remedy("`weft plan --profile CLASS=hdd-7200` names the disk of a class of a cluster file"));
         }
-        let prepared = self.prepare(input)?;
+        let prepared = self.prepare(input, None)?;
         let workload = TraceWorkload::new(&prepared, Timing::Fast);
         let part = WorkloadSlice::new(&workload, None, self.requests_max());
         let reads_inputs = surveyed.traced.groups.iter().any(|group| group.read_bytes > 0)
@@ -79,7 +80,10 @@ impl PlanArgs {
             .flat_map(|class| SSD_MODULES.map(|module| (class, module)))
             .flat_map(|(class, module)| policies().map(move |policy| Job { class, module, policy }))
             .collect();
-        let outcomes = self.runs(&jobs, &cluster, &prepared, (ssd, passes))?;
+        let progress = bar(kept.requests * u64::from(passes) * jobs.len() as u64, jobs.len());
+        let outcomes = self.runs(&jobs, &cluster, &prepared, (ssd, passes), &progress);
+        progress.finish_and_clear();
+        let outcomes = outcomes?;
         if !self.json {
             let traced = &surveyed.traced;
             outln!(
@@ -118,10 +122,8 @@ impl PlanArgs {
         cluster: &ClusterSpec,
         prepared: &Prepared,
         (ssd, passes): (&str, u32),
+        progress: &ProgressBar,
     ) -> Result<Vec<Outcome>, Failure> {
-        let workload = TraceWorkload::new(prepared, Timing::Fast);
-        let requests = WorkloadSlice::new(&workload, None, self.requests_max()).kept().requests;
-        let progress = bar(requests * u64::from(passes) * jobs.len() as u64, jobs.len());
         let tell = |count| progress.inc(count);
         let outcomes = concurrently(jobs.len(), |number| {
             let Job { class, module, policy } = jobs[number];
@@ -132,7 +134,6 @@ impl PlanArgs {
             workload.finish()?;
             Ok(outcome.map_err(|error| error.to_string()))
         });
-        progress.finish_and_clear();
         outcomes.into_iter().collect()
     }
 }

@@ -6,7 +6,7 @@ mod scratch;
 use super::PlanArgs;
 use crate::commands::replay::{worker_command, worker_environment};
 use crate::commands::session::Weft;
-use crate::commands::trace::{Input, bar, tick};
+use crate::commands::trace::Input;
 use crate::embedded;
 use crate::failure::Failure;
 use crate::signals::{self, Blocked};
@@ -18,7 +18,7 @@ use std::io::IsTerminal;
 use weft_core::Nanos;
 use weft_planner::Plan;
 use weft_planner::plan::{DECIDING_PAIRS_MIN, Trial};
-use weft_trace::prepared::{self, Prepared, Timing};
+use weft_trace::prepared::{Prepared, Timing};
 use weft_trace::replay::{self, run};
 use weft_workload::Op;
 
@@ -142,27 +142,12 @@ impl PlanArgs {
 
     /// Prepares the share of the trace that is replayed. Returns the fraction of its reads and writes, too.
     fn prepare_share(&self, input: &Input) -> Result<(Prepared, f64), Failure> {
-        let whole = self.prepare_until(input, None)?;
+        let whole = self.prepare(input, None)?;
         if self.trial.try_until >= 1.0 {
             return Ok((whole, 1.0));
         }
         let (until, share) = end_of_share(&whole, self.trial.try_until)?;
-        Ok((self.prepare_until(input, Some(until))?, share))
-    }
-
-    fn prepare_until(&self, input: &Input, until: Option<Nanos>) -> Result<Prepared, Failure> {
-        let options = prepared::Options {
-            level: self.level(),
-            only: self.only.clone(),
-            without: self.without.clone(),
-            until,
-            ..prepared::Options::default()
-        };
-        let mut stream = input.open()?;
-        let progress = bar();
-        let prepared = Prepared::new(&input.file, &mut *stream, &options, |stream| tick(&progress, stream));
-        progress.finish_and_clear();
-        Ok(prepared?)
+        Ok((self.prepare(input, Some(until))?, share))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::PlanArgs;
 use super::cluster::Target;
-use crate::commands::trace::Input;
+use crate::commands::trace::{self, Input};
 use crate::failure::Failure;
 use crate::table::Table;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,6 +12,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use weft_core::Nanos;
 use weft_core::units::human_bytes;
 use weft_estimate::{IoTotals, WorkloadSlice, trial};
 use weft_planner::ClassPlacement;
@@ -51,7 +52,7 @@ impl PlanArgs {
     /// Tries all alternatives and returns the exit code.
     pub(super) fn verify(&self, input: &Input, planned: &Planned, target: &Target) -> Result<u8, Failure> {
         let cluster = target.twin()?;
-        let prepared = self.prepare(input)?;
+        let prepared = self.prepare(input, None)?;
         let rules = self.ruled(planned, target, &prepared)?;
         let outcomes = self.tries(&rules, cluster, target, &prepared)?;
         let (mut wrong, mut checked, mut failed) = (0, 0, 0);
@@ -83,19 +84,19 @@ impl PlanArgs {
         Ok(u8::from(failed > 0))
     }
 
-    /// Prepares the trace for trials.
-    pub(super) fn prepare(&self, input: &Input) -> Result<Prepared, Failure> {
+    /// Prepares the trace for trials, up to a time of the trace if one is given.
+    pub(super) fn prepare(&self, input: &Input, until: Option<Nanos>) -> Result<Prepared, Failure> {
         let options = prepared::Options {
             level: self.level(),
             only: self.only.clone(),
             without: self.without.clone(),
+            until,
             ..prepared::Options::default()
         };
         let mut stream = input.open()?;
-        let progress = super::super::trace::bar();
-        let prepared = Prepared::new(&input.file, &mut *stream, &options, |stream| {
-            super::super::trace::tick(&progress, stream);
-        });
+        let progress = trace::bar();
+        let prepared =
+            Prepared::new(&input.file, &mut *stream, &options, |stream| trace::tick(&progress, stream));
         progress.finish_and_clear();
         Ok(prepared?)
     }

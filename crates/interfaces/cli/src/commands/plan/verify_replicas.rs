@@ -29,7 +29,7 @@ impl PlanArgs {
         surveyed: &Surveyed,
         target: &Target,
     ) -> Result<u8, Failure> {
-        let prepared = self.prepare(input)?;
+        let prepared = self.prepare(input, None)?;
         let (mut wrong, mut checked, mut failed) = (0, 0, 0);
         for decision in plan.decisions.iter().filter(|decision| !decision.alternatives.is_empty()) {
             let group = &surveyed.traced.groups[decision.group];

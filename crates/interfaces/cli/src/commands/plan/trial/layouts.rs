@@ -2,13 +2,14 @@
 
 use super::scratch::Scratch;
 use crate::commands::plan::capacity;
-use crate::commands::session::{Weft, base_name, join};
-use crate::commands::{bytes, layout_arguments, mount, replay, stripe};
+use crate::commands::plan::present::new_file;
+use crate::commands::session::{Weft, base_name};
+use crate::commands::{mount, replay, stripe};
 use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use weft_core::parts::SpaceLeft;
-use weft_core::{COMPRESSION_ATTRIBUTE, Component, FileId, FileOffset, Layout, Pattern, Strip, TargetId};
+use weft_core::{COMPRESSION_ATTRIBUTE, FileId, FileOffset, Layout, Pattern, TargetId};
 use weft_env::real::block_on;
 use weft_planner::Plan;
 use weft_planner::live::ClassRenames;
@@ -74,7 +75,10 @@ impl ScratchFiles {
             if file.directory || !(file.written || file.input.is_some()) {
                 continue;
             }
-            let present = present(weft, &inside(weft, &mounts, &file.name))?;
+            // A file that was elsewhere counts as one in the root.
+            let inside = capacity::inside(weft, &mounts, &file.name)
+                .unwrap_or_else(|| base_name(&file.name).to_owned());
+            let present = present(weft, inside.trim_end_matches('/'))?;
             let planned = match plan.rule(&file.name) {
                 None => present.clone(),
                 Some(rule) => {
@@ -142,7 +146,8 @@ impl ScratchFiles {
                 None => {
                     let known =
                         || probed.iter().find(|(known, _)| *known == spec).map(|(_, layout)| layout.clone());
-                    match explicit(spec).or_else(known) {
+                    // A probe of exact targets would fail if their capacity is not free.
+                    match spec.exact().or_else(known) {
                         Some(layout) => layout,
                         None => {
                             let layout = scratch.layout_of(spec)?;
@@ -167,19 +172,6 @@ impl ScratchFiles {
     }
 }
 
-/// Returns the layout of a request that names targets. A probe of it would fail if its capacity is not free.
-fn explicit(spec: &LayoutSpec) -> Option<Layout> {
-    let starts = spec.tails.iter().map(|(start, strips)| (*start, strips));
-    let parts: Vec<_> = std::iter::once((FileOffset::ZERO, spec.strips.as_ref()?)).chain(starts).collect();
-    let ends = parts.iter().skip(1).map(|(start, _)| Some(*start)).chain([None]);
-    let component = |((start, strips), end): (&(FileOffset, &Vec<_>), _)| Component {
-        start: *start,
-        end,
-        strips: strips.iter().map(|&(target, stripe_size)| Strip { target, stripe_size }).collect(),
-    };
-    Layout::from_components(parts.iter().zip(ends).map(component).collect()).ok()
-}
-
 /// Returns the bytes of a file that each target stores.
 fn bytes_on_targets(layout: &Layout, file: &ScratchFile) -> BTreeMap<TargetId, u64> {
     let mut bytes = BTreeMap::new();
@@ -189,13 +181,6 @@ fn bytes_on_targets(layout: &Layout, file: &ScratchFile) -> BTreeMap<TargetId, u
         *bytes.entry(target).or_default() += stored as u64;
     }
     bytes
-}
-
-/// Returns the path below the mount of a file of the trace. A file that was elsewhere is taken to be in the root.
-fn inside(weft: &Weft, mounts: &[String], path: &str) -> String {
-    let rest = |at: &String| path.strip_prefix(at.as_str()).filter(|rest| rest.starts_with('/'));
-    let below = weft.strip(path).or_else(|| mounts.iter().find_map(rest));
-    below.unwrap_or_else(|| base_name(path)).trim_matches('/').to_owned()
 }
 
 /// Returns the layout in force for a path: that of the existing file, else that of a new one.
@@ -221,49 +206,6 @@ fn present(weft: &Weft, inside: &str) -> Result<LayoutSpec, Failure> {
         true => LayoutSpec { compression, ..new },
         false => LayoutSpec { compression, ..LayoutSpec::exactly(&layout) },
     })
-}
-
-/// Returns the layout of a new file: that of the first rule that matches, completed by the directory's default.
-fn new_file(weft: &Weft, inside: &str) -> Result<LayoutSpec, Failure> {
-    let mut dir = String::new();
-    if let Some((above, _)) = inside.rsplit_once('/') {
-        for name in above.split('/') {
-            let below = join(&dir, name);
-            if weft.kind(&below, true)? != Some(FileType::Directory) {
-                break;
-            }
-            dir = below;
-        }
-    }
-    let ruled = weft.at(&dir, true, |place| block_on(weft.client.rules(place)))?;
-    let path = bytes::bytes(inside);
-    let rule = ruled.iter().find_map(|ruled| {
-        let below = path.strip_prefix(ruled.path.as_slice())?;
-        let below = below.strip_prefix(b"/").unwrap_or(below);
-        ruled.rules.iter().find(|rule| rule.pattern.matches(below))
-    });
-    let (_, default) = weft.at(&dir, true, |place| block_on(weft.client.get_layout(place)))?;
-    let default = default.unwrap_or_default();
-    Ok(rule.map_or_else(|| default.clone(), |rule| over(&rule.layout, &default)))
-}
-
-/// Fills open parts of a rule's layout from the default of the directory, as the metadata server does.
-fn over(rule: &LayoutSpec, default: &LayoutSpec) -> LayoutSpec {
-    let compression = rule.compression.or(default.compression);
-    if layout_arguments::leaves_striping_open(rule) {
-        return LayoutSpec { compression, ..default.clone() };
-    }
-    if rule.strips.is_some() || rule.by_class.is_some() {
-        return LayoutSpec { compression, ..rule.clone() };
-    }
-    LayoutSpec {
-        stripe_size: rule.stripe_size.or(default.stripe_size),
-        stripe_count: rule.stripe_count.or(default.stripe_count),
-        first: rule.first.or(default.first),
-        class: rule.class.clone().or_else(|| default.class.clone()),
-        compression,
-        ..LayoutSpec::default()
-    }
 }
 
 /// Bytes that scratch files need on a class.
@@ -366,29 +308,6 @@ mod tests {
         assert_eq!(files.rules(Side::Planned).expect("one").len(), 1);
         let many = (0..300).map(|n| file(&format!("{n:06}-a"), 1 + n)).collect();
         assert!(ScratchFiles(many).rules(Side::Present).is_err());
-    }
-
-    #[test]
-    fn a_rule_takes_what_it_leaves_open_from_the_directory() {
-        let spec = |size: Option<u64>, class: Option<&str>| LayoutSpec {
-            stripe_size: size.map(ByteLen),
-            class: class.map(str::to_owned),
-            ..LayoutSpec::default()
-        };
-        let default = spec(Some(4096), Some("ssd"));
-        assert_eq!(over(&spec(None, None), &default), default);
-        assert_eq!(over(&spec(Some(64), None), &default), spec(Some(64), Some("ssd")));
-        let exact = LayoutSpec::exactly(&Layout::single(TargetId(1)));
-        assert_eq!(over(&exact, &default), exact);
-    }
-
-    #[test]
-    fn an_exact_request_gives_its_layout() {
-        let head = [(TargetId(2), ByteLen(64)), (TargetId(3), ByteLen(64))];
-        let layout = Layout::two_part(&head, FileOffset(4096), &[TargetId(0)]);
-        let layout = layout.expect("a layout");
-        assert_eq!(explicit(&LayoutSpec::exactly(&layout)), Some(layout));
-        assert_eq!(explicit(&LayoutSpec::default()), None);
     }
 
     #[test]
