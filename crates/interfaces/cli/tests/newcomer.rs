@@ -25,6 +25,19 @@ fn a_run_reads_files_of_the_previous_run() {
     assert_eq!(cluster.weft(["ls", "/weft"]), "a\n");
 }
 
+/// An embedded cluster is used whichever way it is named, also by runs within runs.
+#[test]
+fn a_named_embedded_cluster_is_used() {
+    let cluster = Embedded::started();
+    cluster.weft(["run", "--", "sh", "-c", "echo option > /weft/option"]);
+    let mut by_variable = common::undisturbed();
+    by_variable.env("WEFT_CLUSTER", cluster.file()).args(["run", "--", "cp", "/weft/option", "/weft/variable"]);
+    succeeded(&mut by_variable);
+    cluster.run([WEFT, "run", "--", "cp", "/weft/variable", "/weft/nested"]);
+    assert_eq!(cluster.weft(["ls", "/weft"]), "nested\noption\nvariable\n");
+    assert_eq!(cluster.weft(["cat", "/weft/nested"]), "option\n");
+}
+
 #[test]
 fn two_first_runs_at_once_share_one_cluster() {
     let cluster = Embedded::new();

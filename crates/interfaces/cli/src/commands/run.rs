@@ -238,17 +238,24 @@ impl Run {
             (None, Some(file)) => Some(file),
             (None, None) => Cluster::configured(),
         };
-        if let Some(file) = configured {
-            let cluster = Cluster::load(&file)?;
-            if cluster.embedded.is_none() {
-                if self.fresh {
-                    return Err(Failure::misuse("--fresh", "only an embedded cluster is ever emptied")
-                        .remedy(format!("{} is used; name a state directory with --state", file.display())));
-                }
-                return Ok(cluster);
+        let named = match configured {
+            Some(file) => {
+                let cluster = Cluster::load(&file)?;
+                let Some(state) = cluster.embedded else {
+                    if self.fresh {
+                        return Err(Failure::misuse("--fresh", "only an embedded cluster is ever emptied")
+                            .remedy(format!(
+                                "{} is used; name a state directory with --state",
+                                file.display()
+                            )));
+                    }
+                    return Ok(cluster);
+                };
+                Some(state)
             }
-        }
-        let state = embedded::state_dir(self.state.clone())?;
+            None => self.state.clone(),
+        };
+        let state = embedded::state_dir(named)?;
         embedded::ensure(&state, self.fresh, self.idle_exit)
     }
 }
