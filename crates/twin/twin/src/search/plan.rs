@@ -149,6 +149,8 @@ pub struct Plan {
     pub holes: bool,
     /// Whether programs create, synchronize and drop replicas of files.
     pub replicas: bool,
+    /// Whether a program that has created a replica uses the file alone for a while.
+    pub replica_use: bool,
     /// Whether targets keep checksums of all bytes.
     pub integrity: bool,
     /// Compression of some files; `None` for plain files only.
@@ -304,6 +306,8 @@ impl Plan {
         let holes = holes.unwrap_or(with_holes);
         let with_replicas = rng.clone().next_u64() >> 57 & 3 == 1;
         let replicas = replicas.unwrap_or(with_replicas);
+        let with_replica_use = rng.clone().next_u64() >> 61 & 1 == 1;
+        let replica_use = replicas && options.replica_use.unwrap_or(with_replica_use);
         let with_integrity = rng.clone().next_u64() >> 45 & 3 == 2;
         let integrity = integrity.unwrap_or(with_integrity);
         let mut compressing = rng.clone();
@@ -343,6 +347,7 @@ impl Plan {
             churn,
             holes,
             replicas,
+            replica_use,
             integrity,
             compression,
             damage,

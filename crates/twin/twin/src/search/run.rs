@@ -50,6 +50,8 @@ pub struct Options {
     pub holes: Option<bool>,
     /// Whether programs create, synchronize and drop replicas of files. `None`: the seed decides.
     pub replicas: Option<bool>,
+    /// Whether a program that has created a replica uses the file alone for a while. `None`: the seed decides.
+    pub replica_use: Option<bool>,
     /// Whether targets keep checksums of all bytes. `None`: the seed decides.
     pub integrity: Option<bool>,
     /// Whether some files are compressed. `None`: the seed decides.

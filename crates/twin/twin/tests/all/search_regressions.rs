@@ -169,6 +169,7 @@ const COMPRESSED: Options = Options {
 /// Replicas, other features as the seed decides.
 const REPLICATED: Options = Options {
     replicas: ON,
+    replica_use: Some(false),
     cache: None,
     parts: None,
     stops: None,

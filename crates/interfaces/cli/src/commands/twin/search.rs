@@ -98,6 +98,9 @@ pub struct Search {
     /// Whether programs create, synchronize and drop replicas of files [default: each seed decides]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     replicas: Option<bool>,
+    /// Whether a program that has created a replica uses the file alone for a while [default: each seed decides]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    replica_use: Option<bool>,
     /// Whether targets keep checksums of all bytes [default: each seed decides]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     integrity: Option<bool>,
@@ -168,6 +171,7 @@ impl Search {
             pairs: self.pairs,
             holes: self.holes,
             replicas: self.replicas,
+            replica_use: self.replica_use,
             integrity: self.integrity,
             compression: self.compress,
             damage: self.damage,

@@ -57,7 +57,7 @@ impl Actor {
         }
     }
 
-    fn opened(&mut self, file: OpenFile<SimEnv>, write: bool, began: u64) {
+    pub(super) fn opened(&mut self, file: OpenFile<SimEnv>, write: bool, began: u64) {
         let (known_at, is_its_own) = self.judge.file(file.file(), |model, _| {
             if model.layout.is_none() {
                 model.layout = file.layout().cloned();

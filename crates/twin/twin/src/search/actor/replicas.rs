@@ -6,7 +6,7 @@ use weft_client::Error;
 use weft_client::replicas::Unpaced;
 use weft_core::replicas::{MappedExtent, Mapping};
 use weft_core::{ByteLen, FileId, TargetId};
-use weft_wire::meta::LayoutSpec;
+use weft_wire::meta::{LayoutSpec, OpenFlags};
 
 impl Actor {
     pub(super) async fn replicate(&mut self) {
@@ -69,8 +69,68 @@ impl Actor {
             self.client.create_replica(&self.by_number(file), &mapping, ranks, &layout, &mut Unpaced).await;
         self.ends(id, &made);
         match made {
-            Ok(_) => self.judge.hit("replica: created"),
+            Ok(_) => {
+                self.judge.hit("replica: created");
+                if self.cluster.plan.replica_use {
+                    self.use_replica(file).await;
+                }
+            }
             Err(error) => self.check_replica_error(file, &error),
+        }
+    }
+
+    /// Changes and reads a file that has a replica, while this program has no other file open. Then copies the changes
+    /// back, or drops the replica, or both, and reads the file again.
+    async fn use_replica(&mut self, file: FileId) {
+        for _ in 0..1 + self.replicas_rng.below(2) {
+            while let Some(last) = self.handles.len().checked_sub(1) {
+                self.close(last).await;
+            }
+            self.open_by_number(file, true).await;
+            for _ in 0..2 + self.replicas_rng.below(6) {
+                if self.handles.is_empty() {
+                    return;
+                }
+                match self.replicas_rng.below(9) {
+                    0..4 => self.write().await,
+                    4..6 => self.read().await,
+                    6 => self.truncate().await,
+                    7 => self.append().await,
+                    _ => self.sync(false).await,
+                }
+            }
+            self.finish().await;
+            if self.replicas_rng.below(4) > 0 {
+                self.synchronize_replica(file).await;
+            }
+            if self.replicas_rng.below(4) == 0 {
+                self.drop_replica(file).await;
+            }
+            self.open_by_number(file, false).await;
+            self.finish().await;
+        }
+    }
+
+    /// Opens a file that may have been removed.
+    async fn open_by_number(&mut self, file: FileId, write: bool) {
+        let flags = OpenFlags {
+            read: true,
+            write,
+            create: false,
+            exclusive: false,
+            truncate: false,
+            directory: false,
+        };
+        let id = self.begins(|| format!("open file {file} {flags:?}"));
+        self.judge.hit("op: open by number");
+        let began = self.judge.moment();
+        let result = self.client.open(&self.by_number(file), flags, 0, &LayoutSpec::default()).await;
+        self.ends(id, &result);
+        match result {
+            Ok(opened) => self.opened(opened, write, began),
+            Err(error) => {
+                self.judge.check_excuse(&error, &[libc::ESTALE, libc::ENOENT]);
+            }
         }
     }
 
