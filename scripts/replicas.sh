@@ -4,7 +4,12 @@
 # program has two files with equal bytes, one of them with a replica. Runs on both alternate.
 #
 # usage: scripts/replicas.sh [ROUNDS [PROGRAM...]]     ROUNDS with and without the replica (default 3);
-#                                                     programs: strided, btio
+#                                                     programs: strided, btio, none
+#
+# The program `none` measures what replicas cost files that have none. Two processes alternate every few milliseconds, each
+# with its own cluster and its own file without a replica. `beside` is the median ratio of their times if the second one's
+# file lies beside a file that has a replica, `control` if neither does. Nine pairs of processes each. Neither disks nor file
+# systems are emulated.
 #
 # Every program checks all bytes that it reads. Afterwards both files are compared, with the replica and after its
 # removal, and the script fails if a byte differs. It does not fail if a replica gains nothing. On Weft, `weft replicate
@@ -22,12 +27,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
 shift || true
-[ $# -gt 0 ] || set -- strided btio
+[ $# -gt 0 ] || set -- strided btio none
 for program in "$@"; do
     case $program in
-    strided | btio) ;;
+    strided | btio | none) ;;
     *)
-        echo "programs: strided, btio; there is no $program" >&2
+        echo "programs: strided, btio, none; there is no $program" >&2
         exit 2
         ;;
     esac
@@ -44,6 +49,9 @@ unset WEFT_CLUSTER WEFT_STATE
 gluster=
 finish() {
     stop_clusters
+    for which in one other none; do
+        [ ! -e "$dir/$which" ] || "$weft" stop --cluster "$dir/$which/cluster.toml" >"$dir/noise" 2>&1 || true
+    done
     [ -z "$gluster" ] || scripts/distributed.sh stop "$gluster"
     rm -rf --one-file-system "$dir"
 }
@@ -182,6 +190,62 @@ report() {
         }'
 }
 
+# replicate UNDER [OPTION...]: makes a replica of a strided program's file, whatever it gains.
+replicate() {
+    local file=$1/replicated program
+    shift
+    "$weft" run "$@" -- "${mpiexec[@]}" "$dir/strided" "$file" fill 4096 16 >"$dir/said"
+    "$weft" run "$@" --trace "$dir/none.wtrace" --trace-paths "${file%/*}" -- "${mpiexec[@]}" "$dir/strided" "$file" read 4096 16 \
+        >"$dir/said" 2>&1
+    "$weft" plan "$dir/none.wtrace" --replicas --policy cida --output "$dir/none.toml" >"$dir/said"
+    grep -q "^1 replica" "$dir/said" || { cat "$dir/said" >&2; return 1; }
+    "$weft" replicate apply "$dir/none.toml" >"$dir/said"
+}
+
+# cost_without: what replicas of other files cost a file that has none.
+cost_without() {
+    local where call count round first second third
+    local without="$weft run --state $dir/one --" with="$weft run --state $dir/other --" with_none="$weft run --state $dir/none --"
+    cc -O2 -w -o "$dir/load" scripts/tracing.c
+    mkdir "$dir/plain"
+    for which in one other none; do
+        "$weft" run --state "$dir/$which" -- true
+    done
+    WEFT_CLUSTER=$dir/other/cluster.toml replicate /weft
+    XDG_STATE_HOME=$dir/listed replicate "$dir/plain" --no-cluster
+    echo "# files without a replica; $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg); $(stat -f -c %T "$dir")"
+    printf '%-16s %8s %8s %11s\n' call beside control without_us
+    for where in /weft "$dir/plain"; do
+        for call in pread pwrite open; do
+            count=1000
+            [ "$call-$where" != open-/weft ] || count=100
+            first="$without '$dir/load' work '$where/a' $call 4096 $count"
+            second="XDG_STATE_HOME='$dir/listed' $with '$dir/load' work '$where/b' $call 4096 $count"
+            third="$with_none '$dir/load' work '$where/b' $call 4096 $count"
+            : >"$dir/beside"
+            : >"$dir/control"
+            for ((round = 0; round < 9; round++)); do
+                "$dir/load" turns 60 $count "$first" "$second" >>"$dir/beside"
+                "$dir/load" turns 60 $count "$first" "$third" >>"$dir/control"
+            done
+            printf '%-16s %8s %8s %11s\n' "$(basename "$where")-$call-4k" "$(cut -d' ' -f1 "$dir/beside" | median)" \
+                "$(cut -d' ' -f1 "$dir/control" | median)" "$(cut -d' ' -f3 "$dir/beside" "$dir/control" | median)"
+        done
+    done
+    for which in one other none; do
+        "$weft" stop --cluster "$dir/$which/cluster.toml" >"$dir/said"
+    done
+}
+
+programs=()
+for program in "$@"; do
+    case $program in
+    none) cost_without ;;
+    *) programs+=("$program") ;;
+    esac
+done
+[ ${#programs[@]} -gt 0 ] || exit 0
+
 for place in ${PLACES:-weft distributed}; do
     echo
     case $place in
@@ -218,7 +282,7 @@ emulate = \"$hdd\""
         ;;
     esac
     echo "# $(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg) at the start; seconds of the slowest rank, from open to close"
-    for program in "$@"; do
+    for program in "${programs[@]}"; do
         echo
         compare "$program" "$under"
     done

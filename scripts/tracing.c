@@ -1,4 +1,4 @@
-/* Load generator of tracing.sh.
+/* Load generator of tracing.sh and replicas.sh.
  *
  * calls FILE                        processor time of each kind of call on a file in the page cache, in ns
  * work FILE KIND LEN CALLS          a worker: CALLS calls for each byte from descriptor 3; their time to descriptor 4
@@ -17,6 +17,7 @@
 
 #define SPAN (16 << 20)
 static char buffer[1 << 20];
+static const char *path;
 
 static void check(int good, const char *what) {
     if (!good) {
@@ -37,7 +38,8 @@ static double now(void) {
     return at.tv_sec * 1e9 + at.tv_nsec;
 }
 
-static int filled(const char *path) {
+static int filled(const char *name) {
+    path = name;
     int fd = open(path, O_RDWR | O_CREAT, 0644);
     check(fd >= 0, path);
     for (long at = 0; at < SPAN; at += sizeof buffer) check(pwrite(fd, buffer, sizeof buffer, at) > 0, "pwrite");
@@ -50,6 +52,7 @@ static long call(const char *kind, int fd, long len, long n) {
     if (!strcmp(kind, "pread")) return pread(fd, buffer, len, at);
     if (!strcmp(kind, "pwrite")) return pwrite(fd, buffer, len, at);
     if (!strcmp(kind, "sync")) return pwrite(fd, buffer, len, at) == len && fdatasync(fd) == 0 ? len : -1;
+    if (!strcmp(kind, "open")) return close(open(path, O_RDONLY)) == 0 ? len : -1;
     if (n % places == 0) lseek(fd, 0, SEEK_SET);
     return !strcmp(kind, "read") ? read(fd, buffer, len) : write(fd, buffer, len);
 }
