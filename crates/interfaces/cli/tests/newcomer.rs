@@ -31,7 +31,13 @@ fn a_named_embedded_cluster_is_used() {
     let cluster = Embedded::started();
     cluster.weft(["run", "--", "sh", "-c", "echo option > /weft/option"]);
     let mut by_variable = common::undisturbed();
-    by_variable.env("WEFT_CLUSTER", cluster.file()).args(["run", "--", "cp", "/weft/option", "/weft/variable"]);
+    by_variable.env("WEFT_CLUSTER", cluster.file()).args([
+        "run",
+        "--",
+        "cp",
+        "/weft/option",
+        "/weft/variable",
+    ]);
     succeeded(&mut by_variable);
     cluster.run([WEFT, "run", "--", "cp", "/weft/variable", "/weft/nested"]);
     assert_eq!(cluster.weft(["ls", "/weft"]), "nested\noption\nvariable\n");

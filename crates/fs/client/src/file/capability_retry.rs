@@ -2,9 +2,9 @@
 //!
 //! | retry | repeats | after |
 //! | --- | --- | --- |
-//! | [`LayoutRetry`] | an operation, on the newest layout version | a stale layout; once, an expired capability |
-//! | [`CapabilityRetry`] | an exchange of a read or write, for the bytes that remain | once, an expired capability |
-//! | [`State::with_capability`] | a single request | once, an expired capability |
+//! | [`LayoutRetry`] | an operation, on the newest layout version | a stale layout; an expired or fenced capability |
+//! | [`CapabilityRetry`] | an exchange of a read or write, for the bytes that remain | an expired or fenced capability |
+//! | [`State::with_capability`] | a single request | an expired or fenced capability |
 //!
 //! A lost connection is repeated below, by [`Attempts`](crate::attempts::Attempts), and never reaches these.
 
@@ -16,17 +16,21 @@ use crate::exchange::{Item, first_error};
 use weft_env::Env;
 use weft_wire::{Capability, Errno};
 
+/// Fresh capabilities that one operation may need. Other clients may fence a file several times in a row: the metadata server
+/// admits seven fences at once.
+const RENEWALS_MAX: u32 = 8;
+
 /// Repeats an operation on an open file while the file moves to another layout.
 pub(crate) struct LayoutRetry<'a, E: Env> {
     state: &'a State<E>,
     backoff: Backoff,
-    /// Whether a fresh capability was requested.
-    is_renewed: bool,
+    /// Further fresh capabilities that may be requested.
+    renewals: u32,
 }
 
 impl<'a, E: Env> LayoutRetry<'a, E> {
     pub(crate) fn new(state: &'a State<E>) -> Self {
-        Self { state, backoff: Backoff::default(), is_renewed: false }
+        Self { state, backoff: Backoff::default(), renewals: RENEWALS_MAX }
     }
 
     /// Runs `operation` on the newest layout version, and again whenever [`check`](Self::check) wants it repeated.
@@ -58,7 +62,7 @@ impl<'a, E: Env> LayoutRetry<'a, E> {
 
     /// Returns the result of an operation on `version`, or `None` if it must be repeated.
     ///
-    /// It is repeated when the file has moved. It is also repeated once with a fresh capability when the old one has
+    /// It is repeated when the file has moved. It is also repeated, a few times, with a fresh capability when the old one has
     /// expired: the local clock alone cannot tell when that happens.
     ///
     /// # Errors
@@ -71,8 +75,8 @@ impl<'a, E: Env> LayoutRetry<'a, E> {
         match result {
             Ok(done) => Ok(Some(done)),
             Err(error) if error.is_stale_layout() => self.follow(version, error).await.map(|()| None),
-            Err(error) if error.is_expired() && !self.is_renewed => {
-                self.is_renewed = true;
+            Err(error) if error.is_expired() && self.renewals > 0 => {
+                self.renewals -= 1;
                 self.state.renew().await.map(|_| None)
             }
             Err(error) => Err(error),
@@ -105,17 +109,17 @@ impl<'a, E: Env> LayoutRetry<'a, E> {
 /// The capability that all exchanges of one read or write use.
 pub(crate) struct CapabilityRetry {
     cap: Option<Capability>,
-    /// Whether the capability must not be renewed any more.
-    is_last: bool,
+    /// Further fresh capabilities that may be requested.
+    renewals: u32,
 }
 
 impl CapabilityRetry {
-    /// Starts with the file's capability, which is renewed once if it has expired.
+    /// Starts with the file's capability, which is renewed if it has expired.
     ///
     /// In an append, only the capability of its `grant` is used: a fresh one would pass the fence that must stop this
     /// write.
     pub(crate) fn new(grant: Option<Capability>) -> Self {
-        Self { cap: grant, is_last: grant.is_some() }
+        Self { cap: grant, renewals: if grant.is_some() { 0 } else { RENEWALS_MAX } }
     }
 
     /// Returns the capability for the next exchange on `version`.
@@ -139,8 +143,8 @@ impl CapabilityRetry {
     /// Returns the result of an exchange; `Ok` also when the caller must repeat it under a fresh capability.
     pub(crate) async fn after<E: Env>(&mut self, state: &State<E>, items: Vec<Item>) -> Result<()> {
         match first_error(items) {
-            Err(error) if error.is_expired() && !self.is_last => {
-                (self.cap, self.is_last) = (None, true);
+            Err(error) if error.is_expired() && self.renewals > 0 => {
+                (self.cap, self.renewals) = (None, self.renewals - 1);
                 state.renew().await.map(drop)
             }
             result => result,
@@ -149,18 +153,21 @@ impl CapabilityRetry {
 }
 
 impl<E: Env> State<E> {
-    /// Sends a request under a capability for `version`, and once more under a fresh one if that has expired.
+    /// Sends a request under a capability for `version`, and again under a fresh one if that has expired.
     pub(crate) async fn with_capability<T>(
         &self,
         version: &LayoutVersion<E>,
         request: impl AsyncFn(Capability) -> Result<T>,
     ) -> Result<T> {
-        match request(self.cap_in(version).await?).await {
-            Err(error) if error.is_expired() => {
-                self.renew().await?;
-                request(self.cap_in(version).await?).await
+        let mut renewals = RENEWALS_MAX;
+        loop {
+            match request(self.cap_in(version).await?).await {
+                Err(error) if error.is_expired() && renewals > 0 => {
+                    renewals -= 1;
+                    self.renew().await?;
+                }
+                result => return result,
             }
-            result => result,
         }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) use written::Written;
 
 use crate::async_mutex::AsyncMutex;
 use crate::call::Effect;
+use crate::control::Boots;
 use crate::error::{Error, Result};
 use crate::options::Transport;
 use crate::registry::OpenRecord;
@@ -500,6 +501,14 @@ impl<E: Env> OpenFile<E> {
             state.record_ends(version, self.handle(), written).await;
             return Ok(());
         }
+    }
+
+    /// Syncs the file's own datafiles without reporting lost changes of this open file; see [`Boots`].
+    pub(crate) async fn sync_datafiles(&self) -> Result<Boots> {
+        let state = &self.state;
+        let version = state.layout_version()?;
+        let cap = state.cap_in(version).await?;
+        state.session.core.sync_datafiles(version.data, cap, &version.layout).await
     }
 
     /// Sets mode, owner or times.

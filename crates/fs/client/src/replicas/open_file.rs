@@ -32,8 +32,8 @@ pub(crate) struct Redirection<E: Env> {
     mapping: Mapping,
     /// Regions that this open file has marked.
     marked: Mutex<Marked>,
-    /// Size that the file has at least.
-    known_end: Mutex<KnownEnd>,
+    /// Size that the file has at least, whatever happens to its servers.
+    durable_end: Mutex<DurableEnd>,
 }
 
 /// Regions that are marked, since the session was last reclaimed: while it was lost, others may have synchronized them.
@@ -53,20 +53,36 @@ impl Marked {
     }
 }
 
+/// Number of requests that need a larger size than the durable one, after which a client makes the file's size durable. It
+/// doubles each time while fewer requests than that have gained by it, as in a file that grows with each write.
+const REQUESTS_UNTIL_DURABLE: u32 = 8;
+
 /// Size that a file has at least, as long as the capability for the data of its replica stays the same. A truncation seals
-/// the data, so that nothing succeeds under older capabilities after it.
+/// the data, so that nothing succeeds under older capabilities after it. The size is durable: else a power failure could take
+/// it, and with it bytes that are written to the replica afterwards.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct KnownEnd {
+struct DurableEnd {
     size: FileOffset,
     /// End of the capability, in seconds since 1970.
     expires_s: u64,
+    /// Requests before and behind `size` since it was found.
+    hits: u32,
+    misses: u32,
+    /// Number of misses after which the size is made durable.
+    misses_max: u32,
 }
 
 impl<E: Env> Redirection<E> {
     fn new(data: OpenFile<E>, mapping: Mapping, len: ByteLen) -> Self {
-        let known_end = KnownEnd { size: FileOffset::ZERO, expires_s: 0 };
+        let durable_end = DurableEnd {
+            size: FileOffset::ZERO,
+            expires_s: 0,
+            hits: 0,
+            misses: 0,
+            misses_max: REQUESTS_UNTIL_DURABLE,
+        };
         let marked = Mutex::new(Marked { regions: DirtyRegions::new(len.0), reclaims: 0 });
-        Self { data, mapping, marked, known_end: Mutex::new(known_end) }
+        Self { data, mapping, marked, durable_end: Mutex::new(durable_end) }
     }
 
     /// End of the present capability for the data.
@@ -76,15 +92,31 @@ impl<E: Env> Redirection<E> {
 
     /// Whether the file certainly has `enough` bytes under the capability that ends at `expires_s`.
     fn has(&self, enough: FileOffset, expires_s: u64) -> bool {
-        let known = *self.known_end.lock();
-        known.expires_s == expires_s && known.size >= enough
+        let mut durable = self.durable_end.lock();
+        let has = durable.expires_s == expires_s && durable.size >= enough;
+        durable.hits = durable.hits.saturating_add(u32::from(has));
+        has
     }
 
-    /// Records a size that was found after the capability that ends at `expires_s` was obtained.
+    /// Counts a request that needed a larger size. Returns whether the size should be made durable, to one of the threads.
+    fn is_due(&self) -> bool {
+        let mut durable = self.durable_end.lock();
+        durable.misses += 1;
+        if durable.misses < durable.misses_max {
+            return false;
+        }
+        let has_paid = durable.hits >= durable.misses_max;
+        durable.misses_max =
+            if has_paid { REQUESTS_UNTIL_DURABLE } else { durable.misses_max.saturating_mul(2) };
+        (durable.hits, durable.misses) = (0, 0);
+        true
+    }
+
+    /// Records a durable size that was found after the capability that ends at `expires_s` was obtained.
     fn learn(&self, size: FileOffset, expires_s: u64) {
-        let mut known = self.known_end.lock();
-        if known.expires_s != expires_s || known.size < size {
-            *known = KnownEnd { size, expires_s };
+        let mut durable = self.durable_end.lock();
+        if durable.expires_s != expires_s || durable.size < size {
+            (durable.size, durable.expires_s) = (size, expires_s);
         }
     }
 
@@ -220,7 +252,9 @@ impl<E: Env> OpenFile<E> {
         }
         let expires_s = replica.expires_s().await?;
         let size = self.size_or_enough(end).await?;
-        replica.learn(size, expires_s);
+        if size >= end {
+            self.make_size_durable_if_due(replica, expires_s).await;
+        }
         self.read_parts(replica, parts, bufs, offset, size).await
     }
 
@@ -390,8 +424,9 @@ impl<E: Env> OpenFile<E> {
         Ok(count)
     }
 
-    /// Extends the file so that it ends at or after `end`. A byte is written rather than the length set, because another
-    /// client may extend the file further at the same time.
+    /// Makes sure that the file ends at or after `end`, the end of bytes that were written to the replica. A byte of the file
+    /// that does not count is written, also if the file may be longer. A power failure may have taken its end. If one takes it
+    /// later, the next sync reports that. Setting the size instead could cut what another client adds.
     async fn extend(
         &self,
         replica: &Redirection<E>,
@@ -403,16 +438,31 @@ impl<E: Env> OpenFile<E> {
         if replica.has(end, expires_s) {
             return Ok(());
         }
-        let size = self.size_or_enough(end).await?;
-        if size < end {
-            let version = self.state.layout_version()?;
-            let at = FileOffset(end.0 - 1);
-            if self.write_original(version, &[IoSlice::new(&[0])], at, grant).await? == 0 {
-                return Err(Error::misuse(Errno::ENOSPC, "the file cannot be extended"));
-            }
+        let version = self.state.layout_version()?;
+        let at = FileOffset(end.0 - 1);
+        if self.write_original(version, &[IoSlice::new(&[0])], at, grant).await? == 0 {
+            return Err(Error::misuse(Errno::ENOSPC, "the file cannot be extended"));
         }
-        replica.learn(size.max(end), expires_s);
+        // Not during an append: its end is behind the durable one in any case.
+        if grant.is_none() {
+            self.make_size_durable_if_due(replica, expires_s).await;
+        }
         Ok(())
+    }
+
+    /// Makes the file's size durable and records it, after some requests that would have needed that.
+    async fn make_size_durable_if_due(&self, replica: &Redirection<E>, expires_s: u64) {
+        if !replica.is_due() {
+            return;
+        }
+        // Errors concern no bytes of this request. A later sync reports them.
+        let Ok(before) = self.sync_datafiles().await else { return };
+        let Ok(size) = self.size().await else { return };
+        let Ok(after) = self.sync_datafiles().await else { return };
+        // Otherwise a machine may have lost the end between the two.
+        if before == after {
+            replica.learn(FileOffset(size.0), expires_s);
+        }
     }
 
     /// Writes zeros where mapped bytes lie at or after `size`, through this open of the data.

@@ -16,12 +16,23 @@ pub(super) struct Fences {
     /// Fence of files below an id: the previous start's holders of their append locks are unknown.
     below: (FileId, u64),
     files: BTreeMap<FileId, u64>,
+    start: Start,
+}
+
+/// The fence that a start of the service puts on all earlier files.
+#[derive(Clone, Copy, Debug, Default)]
+struct Start {
+    first_new: FileId,
+    before_s: u64,
+    at_s: u64,
 }
 
 impl Fences {
-    /// Creates the fences for files of earlier starts: the first new id, and the end of the older capabilities.
-    pub(super) fn new(first_new: FileId, before_s: u64) -> Self {
-        Self { below: (first_new, before_s), files: BTreeMap::new() }
+    /// Creates the fences of a start at `at_s`, for files of earlier starts: the first new id, and the end of the older
+    /// capabilities.
+    pub(super) fn new(first_new: FileId, before_s: u64, at_s: u64) -> Self {
+        let start = Start { first_new, before_s, at_s };
+        Self { below: (first_new, before_s), files: BTreeMap::new(), start }
     }
 
     /// Adds a fence.
@@ -44,14 +55,16 @@ impl Fences {
         self.below.1 > 0 || !self.files.is_empty()
     }
 
-    /// Fence that a file has without one of its own; 0 if there is none.
-    pub(super) fn general(&self, file: FileId) -> u64 {
-        if file < self.below.0 { self.below.1 } else { 0 }
+    /// Fence that a file of earlier starts would have if this start had been at `now_s`; 0 for other files. That of the next
+    /// start is later.
+    pub(super) fn of_start(&self, file: FileId, now_s: u64) -> u64 {
+        let Start { first_new, before_s, at_s } = self.start;
+        if file < first_new { before_s + now_s.saturating_sub(at_s) } else { 0 }
     }
 
     /// Fence of a file at `now_s`; 0 if there is none.
     pub(super) fn of(&self, file: FileId, now_s: u64) -> u64 {
-        let general = self.general(file);
+        let general = if file < self.below.0 { self.below.1 } else { 0 };
         let own = self.files.get(&file).copied().unwrap_or(0);
         Some(general.max(own)).filter(|before_s| *before_s > now_s).unwrap_or(0)
     }
@@ -63,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_fence_is_in_force_until_its_time_and_is_never_lowered() {
-        let mut fences = Fences::new(FileId(10), 100);
+        let mut fences = Fences::new(FileId(10), 100, 30);
         assert_eq!(
             (fences.of(FileId(9), 99), fences.of(FileId(9), 100), fences.of(FileId(10), 0)),
             (100, 0, 0)
@@ -72,8 +85,8 @@ mod tests {
         fences.put(FileId(12), 120, 50);
         fences.put(FileId(9), 120, 50);
         assert_eq!(
-            (fences.general(FileId(9)), fences.general(FileId(12))),
-            (100, 0),
+            (fences.of_start(FileId(9), 30), fences.of_start(FileId(9), 70), fences.of_start(FileId(12), 70)),
+            (100, 140, 0),
             "not those of their own"
         );
         assert_eq!(

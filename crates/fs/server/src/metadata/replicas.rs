@@ -525,9 +525,11 @@ impl Op<'_> {
             return Err(Fault::new(Errno::EBUSY, "the file gets another layout"));
         }
         let data = inode.data(open.file);
-        // Since a restart, a fence postpones the capabilities of all earlier files.
+        // A restart postpones the capabilities of all earlier files. The fences of the next one are as far ahead of its time, and
+        // further.
+        let now_s = seconds(self.now);
         let usual_s =
-            (seconds(self.now) + self.core.capability_life_s).max(self.core.fences.lock().general(open.file));
+            (now_s + self.core.capability_life_s).max(self.core.fences.lock().of_start(open.file, now_s));
         if self.core.data_fence_of(data, self.now) > usual_s + FENCES_AHEAD_MAX_S {
             return Err(Fault::new(Errno::EAGAIN, "the file had too many fences within the last seconds"));
         }

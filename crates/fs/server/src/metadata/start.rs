@@ -6,7 +6,7 @@ use super::layouts::Layouts;
 use super::lineage;
 use super::locking::Locks;
 use super::moves::Moves;
-use super::op::Core;
+use super::op::{Core, seconds};
 use super::opens::Opens;
 use super::reaper::{LinkRemoval, Removal};
 use super::replicas::replicated_files;
@@ -165,9 +165,8 @@ impl<E: Env> Service<E> {
                 unknown_holders: Mutex::new(unknown()),
                 // Holders of append locks do not reclaim them after a restart.
                 fences: Mutex::new(if restarted {
-                    let until_s = u64::try_from(writers_until.parts().0).unwrap_or(0);
                     let apart_s = FENCES_APART_S * u64::from(before.incarnation.min(FENCES_APART_MAX));
-                    Fences::new(before.first_new, until_s + apart_s)
+                    Fences::new(before.first_new, seconds(writers_until) + apart_s, seconds(wall))
                 } else {
                     Fences::default()
                 }),

@@ -139,6 +139,7 @@ const AS_DECIDED: Options = Options {
     pairs: Some(false),
     holes: Some(false),
     replicas: Some(false),
+    replica_use: Some(false),
     integrity: Some(false),
     compression: Some(false),
     damage: Some(false),
@@ -182,8 +183,11 @@ const REPLICATED: Options = Options {
     ..AS_DECIDED
 };
 
+/// Replicas, which programs may use alone.
+const USED_ALONE: Options = Options { replica_use: None, ..REPLICATED };
+
 /// Seeds with their options and the bugs found.
-const FOUND_SINCE: [(u64, Options, &str); 23] = [
+const FOUND_SINCE: [(u64, Options, &str); 27] = [
     (
         519_343,
         REPLICATED,
@@ -205,6 +209,18 @@ const FOUND_SINCE: [(u64, Options, &str); 23] = [
         "after several starts, the metadata server refused the second fence of a file for half a minute: a truncation failed",
     ),
     (746_531, REPLICATED, "the same: a copy to a replica hung"),
+    (
+        762_800,
+        USED_ALONE,
+        "the same: the fences that were admitted after a start did not become more with time, so that a copy hung",
+    ),
+    (
+        767_665,
+        USED_ALONE,
+        "a machine lost the end of a file with a replica; a writer relied on it, and its bytes were behind the end",
+    ),
+    (766_205, USED_ALONE, "the same"),
+    (764_076, USED_ALONE, "a write failed because two truncations fenced it one after another"),
     (
         6_002_134,
         AS_DECIDED,
