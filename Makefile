@@ -28,6 +28,7 @@ test: ## All tests, including those with MPI, FUSE and network namespaces, with 
 	scripts/isolated.py $(CARGO) test -p weft-twin -p weft-store -p weft-client \
 		--features weft-twin/mutants,weft-store/mutants,weft-client/mutants \
 		--test search_mutants --test sealed_reads --test compressed --test replicas
+	scripts/isolated.py $(CARGO) test -p weft-client --features weft-client/mutants --test all seeded_bugs
 
 fuzz: export WEFT_FUZZ_SEED ?= fresh
 fuzz: export WEFT_FUZZ_SECONDS ?= 20

@@ -42,7 +42,12 @@ fn scattered(random: &mut Random, span: u64) -> Mapping {
 }
 
 fn client_of(world: &World, name: &str, ranks: Option<u32>) -> Client<SimEnv> {
-    let env = world.control.process(&world.machines[0], name, 1000, 1000);
+    client_on(world, 0, name, ranks)
+}
+
+/// Client of a program on a machine, by its number.
+fn client_on(world: &World, machine: usize, name: &str, ranks: Option<u32>) -> Client<SimEnv> {
+    let env = world.control.process(&world.machines[machine], name, 1000, 1000);
     let key = Key::Cluster(Box::new(crate::support::secret()));
     let credentials = Credentials::user(1000, 1000, vec![]).with_key(key);
     let options = ClientOptions { ranks, ..crate::support::options(Transport::Auto) };
@@ -211,6 +216,38 @@ fn without_its_server_a_replica_is_skipped_unless_it_has_newer_bytes() {
         assert_eq!(refused.errno(), libc::EIO);
         assert!(refused.to_string().contains("replica of f"), "{refused}");
     });
+}
+
+/// A region is marked before its first byte is written: a write that cannot reach the metadata server changes nothing. Else
+/// its bytes would vanish with the replica, which has no marks, after others have read them.
+fn write_without_a_mark() {
+    on_cluster(6, async |world, four, _| {
+        let bytes = pattern(300_000, 3);
+        let file = open(&four, "f", 10_000).await;
+        write(&file, 0, &bytes).await;
+        file.close().await.expect("closed");
+        let mapping = strided(4, 4096, 10);
+        four.create_replica(&at("f"), &mapping, 0, &on_targets(&[1, 3]), &mut Unpaced)
+            .await
+            .expect("created");
+        let far = client_on(&world, 2, "far", None);
+        let (reader, writer) = (
+            four.open(&at("f"), OpenFlags::READ, 0, &LayoutSpec::default()).await.expect("opens"),
+            open(&far, "f", 1).await,
+        );
+        assert!(reader.uses_replica() && writer.uses_replica());
+        assert!(read(&writer, 0, 300_001).await == bytes);
+        world.control.partition(&world.machines[0], &world.machines[2]);
+        let refused = writer.write_at(&[IoSlice::new(b"newer")], FileOffset(4096)).await;
+        assert_eq!(refused.expect_err("no mark").errno(), libc::EIO);
+        world.control.heal(&world.machines[0], &world.machines[2]);
+        assert!(read(&reader, 0, 300_001).await == bytes, "written without a mark");
+    });
+}
+
+#[test]
+fn a_write_that_cannot_be_marked_changes_nothing() {
+    write_without_a_mark();
 }
 
 /// The metadata server restarts while programs use replicas. Nobody changes sides.
@@ -495,4 +532,8 @@ fn seeded_bugs_are_found() {
         mutants::seed(None);
         assert!(found, "{mutant:?} is not found");
     }
+    mutants::seed(Some(Mutant::LateReplicaMark));
+    let found = std::panic::catch_unwind(write_without_a_mark).is_err();
+    mutants::seed(None);
+    assert!(found, "a late mark is not found");
 }
