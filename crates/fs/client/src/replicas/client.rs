@@ -134,8 +134,9 @@ impl<E: Env> Client<E> {
         let copied = self.fill_replica(&file, &data, mapping, &encoded, pace).await;
         let closed = data.close().await;
         if copied.is_err() {
-            // It is not valid, so that nobody uses what is left if this fails.
-            let _ = self.drop_replica(&file.place(), true).await;
+            // It is not valid, so that nobody uses what is left if this fails. Without force: another client may have created a
+            // replica since, which has newer bytes.
+            let _ = self.drop_replica(&file.place(), false).await;
         }
         let copied = copied?;
         closed?;

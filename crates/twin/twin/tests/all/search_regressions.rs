@@ -187,7 +187,7 @@ const REPLICATED: Options = Options {
 const USED_ALONE: Options = Options { replica_use: None, ..REPLICATED };
 
 /// Seeds with their options and the bugs found.
-const FOUND_SINCE: [(u64, Options, &str); 27] = [
+const FOUND_SINCE: [(u64, Options, &str); 28] = [
     (
         519_343,
         REPLICATED,
@@ -221,6 +221,11 @@ const FOUND_SINCE: [(u64, Options, &str); 27] = [
     ),
     (766_205, USED_ALONE, "the same"),
     (764_076, USED_ALONE, "a write failed because two truncations fenced it one after another"),
+    (
+        844_287,
+        USED_ALONE,
+        "a client whose copy to a replica had failed removed the replica that another one had created since, with its newer bytes",
+    ),
     (
         6_002_134,
         AS_DECIDED,
