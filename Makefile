@@ -67,7 +67,7 @@ advice: ## Sign of the planner's advice: plans tried in real time, 72 cases on p
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/advice.py $(ADVICE)
 
-replicas: ## Programs with and without a replica: emulated disks of Weft, then GlusterFS; alternating runs, bytes compared
+replicas: ## Programs with and without a replica (emulated disks of Weft, GlusterFS); cost for files without one
 	@scripts/deps.sh demo
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/replicas.sh

@@ -192,7 +192,7 @@ report() {
 
 # replicate UNDER [OPTION...]: makes a replica of a strided program's file, whatever it gains.
 replicate() {
-    local file=$1/replicated program
+    local file=$1/replicated
     shift
     "$weft" run "$@" -- "${mpiexec[@]}" "$dir/strided" "$file" fill 4096 16 >"$dir/said"
     "$weft" run "$@" --trace "$dir/none.wtrace" --trace-paths "${file%/*}" -- "${mpiexec[@]}" "$dir/strided" "$file" read 4096 16 \
@@ -204,7 +204,7 @@ replicate() {
 
 # cost_without: what replicas of other files cost a file that has none.
 cost_without() {
-    local where call count round first second third
+    local which where call count round first second third
     local without="$weft run --state $dir/one --" with="$weft run --state $dir/other --" with_none="$weft run --state $dir/none --"
     cc -O2 -w -o "$dir/load" scripts/tracing.c
     mkdir "$dir/plain"

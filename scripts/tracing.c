@@ -1,7 +1,8 @@
 /* Load generator of tracing.sh and replicas.sh.
  *
  * calls FILE                        processor time of each kind of call on a file in the page cache, in ns
- * work FILE KIND LEN CALLS          a worker: CALLS calls for each byte from descriptor 3; their time to descriptor 4
+ * work FILE KIND LEN CALLS          a worker: CALLS calls for each byte from descriptor 3; their time to descriptor 4. KIND
+ *                                   is pread, pwrite, read, write, sync or open (without a transfer)
  * turns COUNT CALLS WORKER WORKER   two alternating workers (commands for sh), COUNT turns each: the median ratio of the
  *                                   second worker's time to the first one's, the ratio of the sums, and the time of a call
  */

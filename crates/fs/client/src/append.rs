@@ -270,7 +270,7 @@ impl<E: Env> OpenFile<E> {
             let (cap, fence_s) = match state.session.call(Effect::Repeatable, request).await {
                 Ok(MetaReply::LockedFenced { cap, fence_s }) => (cap, fence_s),
                 Ok(_) => return Err(Error::unexpected_reply()),
-                // A move is about to switch the datafiles.
+                // A move is about to switch the datafiles, or the file had too many fences within the last seconds.
                 Err(error)
                     if error.errno() == Errno::EAGAIN.0 && backoff.wait(&state.session.core.env).await =>
                 {

@@ -1,4 +1,4 @@
-//! Backoff of an operation that another client's move or truncation delays.
+//! Backoff of an operation that another client's move, truncation or fences delay.
 
 use weft_core::Nanos;
 use weft_env::Env;

@@ -20,17 +20,28 @@ use weft_wire::{Capability, Errno};
 /// admits seven fences at once.
 const RENEWALS_MAX: u32 = 8;
 
+/// Further fresh capabilities that an operation may request.
+struct Renewals(u32);
+
+impl Renewals {
+    /// Whether to repeat after this error, under a fresh capability. Counts it.
+    fn allow(&mut self, error: &Error) -> bool {
+        let allowed = error.is_expired() && self.0 > 0;
+        self.0 -= u32::from(allowed);
+        allowed
+    }
+}
+
 /// Repeats an operation on an open file while the file moves to another layout.
 pub(crate) struct LayoutRetry<'a, E: Env> {
     state: &'a State<E>,
     backoff: Backoff,
-    /// Further fresh capabilities that may be requested.
-    renewals: u32,
+    renewals: Renewals,
 }
 
 impl<'a, E: Env> LayoutRetry<'a, E> {
     pub(crate) fn new(state: &'a State<E>) -> Self {
-        Self { state, backoff: Backoff::default(), renewals: RENEWALS_MAX }
+        Self { state, backoff: Backoff::default(), renewals: Renewals(RENEWALS_MAX) }
     }
 
     /// Runs `operation` on the newest layout version, and again whenever [`check`](Self::check) wants it repeated.
@@ -75,10 +86,7 @@ impl<'a, E: Env> LayoutRetry<'a, E> {
         match result {
             Ok(done) => Ok(Some(done)),
             Err(error) if error.is_stale_layout() => self.follow(version, error).await.map(|()| None),
-            Err(error) if error.is_expired() && self.renewals > 0 => {
-                self.renewals -= 1;
-                self.state.renew().await.map(|_| None)
-            }
+            Err(error) if self.renewals.allow(&error) => self.state.renew().await.map(|_| None),
             Err(error) => Err(error),
         }
     }
@@ -109,8 +117,7 @@ impl<'a, E: Env> LayoutRetry<'a, E> {
 /// The capability that all exchanges of one read or write use.
 pub(crate) struct CapabilityRetry {
     cap: Option<Capability>,
-    /// Further fresh capabilities that may be requested.
-    renewals: u32,
+    renewals: Renewals,
 }
 
 impl CapabilityRetry {
@@ -119,7 +126,7 @@ impl CapabilityRetry {
     /// In an append, only the capability of its `grant` is used: a fresh one would pass the fence that must stop this
     /// write.
     pub(crate) fn new(grant: Option<Capability>) -> Self {
-        Self { cap: grant, renewals: if grant.is_some() { 0 } else { RENEWALS_MAX } }
+        Self { cap: grant, renewals: Renewals(if grant.is_some() { 0 } else { RENEWALS_MAX }) }
     }
 
     /// Returns the capability for the next exchange on `version`.
@@ -143,8 +150,8 @@ impl CapabilityRetry {
     /// Returns the result of an exchange; `Ok` also when the caller must repeat it under a fresh capability.
     pub(crate) async fn after<E: Env>(&mut self, state: &State<E>, items: Vec<Item>) -> Result<()> {
         match first_error(items) {
-            Err(error) if error.is_expired() && self.renewals > 0 => {
-                (self.cap, self.renewals) = (None, self.renewals - 1);
+            Err(error) if self.renewals.allow(&error) => {
+                self.cap = None;
                 state.renew().await.map(drop)
             }
             result => result,
@@ -159,13 +166,10 @@ impl<E: Env> State<E> {
         version: &LayoutVersion<E>,
         request: impl AsyncFn(Capability) -> Result<T>,
     ) -> Result<T> {
-        let mut renewals = RENEWALS_MAX;
+        let mut renewals = Renewals(RENEWALS_MAX);
         loop {
             match request(self.cap_in(version).await?).await {
-                Err(error) if error.is_expired() && renewals > 0 => {
-                    renewals -= 1;
-                    self.renew().await?;
-                }
+                Err(error) if renewals.allow(&error) => drop(self.renew().await?),
                 result => return result,
             }
         }

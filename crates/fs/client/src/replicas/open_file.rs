@@ -53,22 +53,21 @@ impl Marked {
     }
 }
 
-/// Number of requests that need a larger size than the durable one, after which a client makes the file's size durable. It
-/// doubles each time while fewer requests than that have gained by it, as in a file that grows with each write.
-const REQUESTS_UNTIL_DURABLE: u32 = 8;
+/// Number of requests behind the durable size after which a client makes the file's size durable. It doubles each time while
+/// fewer requests than that have gained by it, as in a file that grows with each write.
+const MISSES_UNTIL_DURABLE: u32 = 8;
 
 /// Size that a file has at least, as long as the capability for the data of its replica stays the same. A truncation seals
 /// the data, so that nothing succeeds under older capabilities after it. The size is durable: else a power failure could take
 /// it, and with it bytes that are written to the replica afterwards.
-#[derive(Clone, Copy, PartialEq, Eq)]
 struct DurableEnd {
     size: FileOffset,
     /// End of the capability, in seconds since 1970.
     expires_s: u64,
-    /// Requests before and behind `size` since it was found.
+    /// Requests that ended at or before `size`, and behind it, since the size was last due to be made durable.
     hits: u32,
     misses: u32,
-    /// Number of misses after which the size is made durable.
+    /// Number of misses after which it is due again.
     misses_max: u32,
 }
 
@@ -79,7 +78,7 @@ impl<E: Env> Redirection<E> {
             expires_s: 0,
             hits: 0,
             misses: 0,
-            misses_max: REQUESTS_UNTIL_DURABLE,
+            misses_max: MISSES_UNTIL_DURABLE,
         };
         let marked = Mutex::new(Marked { regions: DirtyRegions::new(len.0), reclaims: 0 });
         Self { data, mapping, marked, durable_end: Mutex::new(durable_end) }
@@ -98,7 +97,7 @@ impl<E: Env> Redirection<E> {
         has
     }
 
-    /// Counts a request that needed a larger size. Returns whether the size should be made durable, to one of the threads.
+    /// Counts a request behind the durable size. Returns whether its thread should make the size durable.
     fn is_due(&self) -> bool {
         let mut durable = self.durable_end.lock();
         durable.misses += 1;
@@ -107,7 +106,7 @@ impl<E: Env> Redirection<E> {
         }
         let has_paid = durable.hits >= durable.misses_max;
         durable.misses_max =
-            if has_paid { REQUESTS_UNTIL_DURABLE } else { durable.misses_max.saturating_mul(2) };
+            if has_paid { MISSES_UNTIL_DURABLE } else { durable.misses_max.saturating_mul(2) };
         (durable.hits, durable.misses) = (0, 0);
         true
     }

@@ -524,16 +524,16 @@ fn programs_read_what_they_wrote_while_replicas_come_and_go() {
 #[test]
 fn seeded_bugs_are_found() {
     use weft_env::mutants::{self, Mutant};
+    let finds = |mutant, run: &dyn Fn() -> bool| {
+        mutants::seed(Some(mutant));
+        let found = run();
+        mutants::seed(None);
+        assert!(found, "{mutant:?} is not found");
+    };
     for mutant in
         [Mutant::ForgottenRegion, Mutant::ReplicaAfterCut, Mutant::LooseReplica, Mutant::KeptReplica]
     {
-        mutants::seed(Some(mutant));
-        let found = (0..40).any(|seed| std::panic::catch_unwind(|| use_and_replicate(seed)).is_err());
-        mutants::seed(None);
-        assert!(found, "{mutant:?} is not found");
+        finds(mutant, &|| (0..40).any(|seed| std::panic::catch_unwind(|| use_and_replicate(seed)).is_err()));
     }
-    mutants::seed(Some(Mutant::LateReplicaMark));
-    let found = std::panic::catch_unwind(write_without_a_mark).is_err();
-    mutants::seed(None);
-    assert!(found, "a late mark is not found");
+    finds(Mutant::LateReplicaMark, &|| std::panic::catch_unwind(write_without_a_mark).is_err());
 }

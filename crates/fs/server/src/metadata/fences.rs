@@ -13,13 +13,14 @@ const FILES_MAX: usize = 65_536;
 /// Fences that are in force.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
-    /// Fence of files below an id: the previous start's holders of their append locks are unknown.
-    below: (FileId, u64),
-    files: BTreeMap<FileId, u64>,
+    /// Fence of files of earlier starts: the holders of their append locks are unknown.
     start: Start,
+    /// Fence of every file, once there were too many to remember each.
+    every: u64,
+    files: BTreeMap<FileId, u64>,
 }
 
-/// The fence that a start of the service puts on all earlier files.
+/// The fence that a start of the service at `at_s` puts on all earlier files.
 #[derive(Clone, Copy, Debug, Default)]
 struct Start {
     first_new: FileId,
@@ -31,8 +32,7 @@ impl Fences {
     /// Creates the fences of a start at `at_s`, for files of earlier starts: the first new id, and the end of the older
     /// capabilities.
     pub(super) fn new(first_new: FileId, before_s: u64, at_s: u64) -> Self {
-        let start = Start { first_new, before_s, at_s };
-        Self { below: (first_new, before_s), files: BTreeMap::new(), start }
+        Self { start: Start { first_new, before_s, at_s }, ..Self::default() }
     }
 
     /// Adds a fence.
@@ -41,10 +41,8 @@ impl Fences {
             self.files.retain(|_, before| *before > now_s);
         }
         if self.files.len() >= FILES_MAX {
-            // There are too many files to remember each: the fence covers every file.
-            let most = self.files.values().fold(self.below.1.max(before_s), |most, &before| most.max(before));
-            self.below = (FileId(u64::MAX), most);
-            self.files.clear();
+            let others = std::mem::take(&mut self.files).into_values();
+            self.every = others.fold(self.every.max(self.start.before_s).max(before_s), u64::max);
         }
         let before = self.files.entry(file).or_insert(before_s);
         *before = (*before).max(before_s);
@@ -52,7 +50,7 @@ impl Fences {
 
     /// Whether any fence may be in force.
     pub(super) fn any(&self) -> bool {
-        self.below.1 > 0 || !self.files.is_empty()
+        self.start.before_s > 0 || self.every > 0 || !self.files.is_empty()
     }
 
     /// Fence that a file of earlier starts would have if this start had been at `now_s`; 0 for other files. That of the next
@@ -64,9 +62,9 @@ impl Fences {
 
     /// Fence of a file at `now_s`; 0 if there is none.
     pub(super) fn of(&self, file: FileId, now_s: u64) -> u64 {
-        let general = if file < self.below.0 { self.below.1 } else { 0 };
         let own = self.files.get(&file).copied().unwrap_or(0);
-        Some(general.max(own)).filter(|before_s| *before_s > now_s).unwrap_or(0)
+        let all = self.of_start(file, self.start.at_s).max(self.every);
+        Some(all.max(own)).filter(|before_s| *before_s > now_s).unwrap_or(0)
     }
 }
 
@@ -87,7 +85,7 @@ mod tests {
         assert_eq!(
             (fences.of_start(FileId(9), 30), fences.of_start(FileId(9), 70), fences.of_start(FileId(12), 70)),
             (100, 140, 0),
-            "not those of their own"
+            "whatever fences the files have of their own"
         );
         assert_eq!(
             (fences.of(FileId(12), 149), fences.of(FileId(12), 150), fences.of(FileId(9), 0)),

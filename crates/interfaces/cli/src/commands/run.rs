@@ -238,24 +238,22 @@ impl Run {
             (None, Some(file)) => Some(file),
             (None, None) => Cluster::configured(),
         };
-        let named = match configured {
+        let state = match configured {
+            None => embedded::state_dir(self.state.clone())?,
             Some(file) => {
                 let cluster = Cluster::load(&file)?;
-                let Some(state) = cluster.embedded else {
-                    if self.fresh {
+                match (cluster.embedded.clone(), self.fresh) {
+                    (Some(state), _) => state,
+                    (None, false) => return Ok(cluster),
+                    (None, true) => {
+                        let remedy =
+                            format!("{} is used; name a state directory with --state", file.display());
                         return Err(Failure::misuse("--fresh", "only an embedded cluster is ever emptied")
-                            .remedy(format!(
-                                "{} is used; name a state directory with --state",
-                                file.display()
-                            )));
+                            .remedy(remedy));
                     }
-                    return Ok(cluster);
-                };
-                Some(state)
+                }
             }
-            None => self.state.clone(),
         };
-        let state = embedded::state_dir(named)?;
         embedded::ensure(&state, self.fresh, self.idle_exit)
     }
 }

@@ -22,8 +22,8 @@ enum Use {
     Random,
 }
 
-/// A read of 9 ms in the given call of a client.
-fn read(client: u64, call: u64, sub: &SubRequest, start: Nanos) -> SampledMessage {
+/// A read in the given call of a client.
+fn read(client: u64, call: u64, sub: &SubRequest, start: Nanos, took: Nanos) -> SampledMessage {
     SampledMessage {
         client,
         object: sub.object,
@@ -32,7 +32,7 @@ fn read(client: u64, call: u64, sub: &SubRequest, start: Nanos) -> SampledMessag
         siblings: sub.siblings as u16,
         call: call as u32,
         start,
-        end: Nanos(start.0 + 9_000_000),
+        end: start.saturating_add(took),
     }
 }
 
@@ -49,7 +49,7 @@ fn seen(layout: &Layout, number: u64, how: Use, requests: u64) -> Vec<SampledMes
         };
         let start = Nanos(number * 60_000_000_000 + turn * 100_000_000 + client * 1000);
         for sub in layout.split(extent, Access::Sequential, SplitPolicy::Off) {
-            out.push(read(900 + client, turn, &sub, start));
+            out.push(read(900 + client, turn, &sub, start, Nanos::from_ms(9)));
         }
     }
     out
@@ -238,16 +238,7 @@ fn many_small_files_read_once_are_planned() {
             let (client, start) = (900 + file % 8, Nanos(number * 60_000_000_000 + file / 8 * 9_000_000));
             let extent = Extent::new(0, 128 * KIB);
             let subs = run.layout.split(extent, Access::Sequential, SplitPolicy::Off);
-            let message = |sub: &weft_core::SubRequest| SampledMessage {
-                client,
-                object: sub.object,
-                local: sub.local,
-                write: false,
-                siblings: sub.siblings as u16,
-                call: file as u32,
-                start,
-                end: Nanos(start.0 + 8_500_000),
-            };
+            let message = |sub: &SubRequest| read(client, file, sub, start, Nanos(8_500_000));
             FileSamples {
                 file: Id(1000 + file),
                 path: format!("/out2/picture.{file}"),
@@ -285,7 +276,7 @@ fn shuffled(watcher: &mut Watcher, number: u64, files: u64) -> Option<ReplicaPro
         let extent = Extent::new((turn * 7919 % 61 * 8 + client) * 16 * KIB, 16 * KIB);
         let start = Nanos(number * 60_000_000_000 + turn * 10_000_000 + client * 1000);
         let sub = &layout.split(extent, Access::Sequential, SplitPolicy::Off)[0];
-        read(900 + client + 8 * file, turn, sub, start)
+        read(900 + client + 8 * file, turn, sub, start, Nanos::from_ms(9))
     };
     let file = |file: u64| FileSamples {
         file: Id(file),

@@ -202,8 +202,8 @@ impl Target {
                 let profile = match named {
                     Some(profile) => profile,
                     None => {
-                        let classes = measured.iter().flat_map(|report| &report.figures.classes);
-                        let found = classes.into_iter().find(|class| class.name == target.class);
+                        let mut classes = measured.iter().flat_map(|report| &report.figures.classes);
+                        let found = classes.find(|class| class.name == target.class);
                         let usual = usual(&target.class, found)?;
                         let note =
                             format!("targets of class {} are assumed to be like {usual}", target.class);

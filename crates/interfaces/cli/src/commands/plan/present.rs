@@ -38,7 +38,7 @@ impl InForce {
         let of_file = |layout: &Layout| {
             PresentLayout::of_file(layout, figures, |target| classes.get(&target).copied()).ok()
         };
-        let of_spec = |spec: &LayoutSpec| {
+        let of_new_file = |spec: &LayoutSpec| {
             let layout = of_spec(&self.cluster, spec)?;
             of_file(&layout).map(PresentLayout::for_new_files)
         };
@@ -47,9 +47,9 @@ impl InForce {
             let names = surveyed.names.values().filter(|name| group.rule.matches(name)).take(FILES_MAX);
             let names: Vec<String> = names.filter_map(|name| capacity::inside(weft, &mounts, name)).collect();
             let existing = largest(weft, &names).and_then(|layout| of_file(&layout));
-            existing.or_else(|| of_spec(&new_file(weft, names.first()?).ok()?))
+            existing.or_else(|| of_new_file(&new_file(weft, names.first()?).ok()?))
         };
-        let of_cluster = of_spec(&LayoutSpec::default()).unwrap_or_else(|| default(figures));
+        let of_cluster = of_new_file(&LayoutSpec::default()).unwrap_or_else(|| default(figures));
         let groups = surveyed.traced.groups.iter().enumerate();
         let layout = |(number, group): (usize, &FileGroup)| {
             let weft = self.weft.as_ref().filter(|_| number < GROUPS_MAX);

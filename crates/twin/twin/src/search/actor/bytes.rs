@@ -57,7 +57,7 @@ impl Actor {
         }
     }
 
-    pub(super) fn opened(&mut self, file: OpenFile<SimEnv>, write: bool, began: u64) {
+    fn opened(&mut self, file: OpenFile<SimEnv>, write: bool, began: u64) {
         let (known_at, is_its_own) = self.judge.file(file.file(), |model, _| {
             if model.layout.is_none() {
                 model.layout = file.layout().cloned();
@@ -83,13 +83,20 @@ impl Actor {
         self.handles.push(Handle { file, key, write });
     }
 
-    /// Opens a file by its number, perhaps with truncation.
+    /// Opens an open file again, perhaps with truncation.
     async fn open_again(&mut self) {
         let at = self.draw_handle();
         let file = self.handles[at].file.file();
         let (write, truncate) = (self.rng.below(2) == 0, self.rng.below(2) == 0);
-        let flags =
-            OpenFlags { read: true, write, create: false, exclusive: false, truncate, directory: false };
+        // The file was removed, and an outage closed the last open file.
+        if let Err(error) = self.reopen(file, write, truncate).await {
+            self.check_error(at, &error, &[libc::ESTALE]).await;
+        }
+    }
+
+    /// Opens a file by its number.
+    pub(super) async fn reopen(&mut self, file: FileId, write: bool, truncate: bool) -> Result<(), Error> {
+        let flags = OpenFlags { write, truncate, ..OpenFlags::READ };
         let id = self.begins(|| format!("open file {file} {flags:?}"));
         self.judge.hit(if truncate { "op: open with O_TRUNC" } else { "op: open by number" });
         let began = self.judge.moment();
@@ -98,16 +105,12 @@ impl Actor {
         }
         let result = self.client.open(&self.by_number(file), flags, 0, &LayoutSpec::default()).await;
         self.ends(id, &result);
-        match result {
-            Ok(again) => {
-                if truncate {
-                    self.judge.file(file, |model, now| model.end_cut(id, began, now));
-                }
-                self.opened(again, write, began);
-            }
-            // The file was removed, and an outage closed the last open file.
-            Err(error) => self.check_error(at, &error, &[libc::ESTALE]).await,
+        let again = result?;
+        if truncate {
+            self.judge.file(file, |model, now| model.end_cut(id, began, now));
         }
+        self.opened(again, write, began);
+        Ok(())
     }
 
     pub(super) async fn close(&mut self, at: usize) {

@@ -6,7 +6,7 @@ use weft_client::Error;
 use weft_client::replicas::Unpaced;
 use weft_core::replicas::{MappedExtent, Mapping};
 use weft_core::{ByteLen, FileId, TargetId};
-use weft_wire::meta::{LayoutSpec, OpenFlags};
+use weft_wire::meta::LayoutSpec;
 
 impl Actor {
     pub(super) async fn replicate(&mut self) {
@@ -113,24 +113,8 @@ impl Actor {
 
     /// Opens a file that may have been removed.
     async fn open_by_number(&mut self, file: FileId, write: bool) {
-        let flags = OpenFlags {
-            read: true,
-            write,
-            create: false,
-            exclusive: false,
-            truncate: false,
-            directory: false,
-        };
-        let id = self.begins(|| format!("open file {file} {flags:?}"));
-        self.judge.hit("op: open by number");
-        let began = self.judge.moment();
-        let result = self.client.open(&self.by_number(file), flags, 0, &LayoutSpec::default()).await;
-        self.ends(id, &result);
-        match result {
-            Ok(opened) => self.opened(opened, write, began),
-            Err(error) => {
-                self.judge.check_excuse(&error, &[libc::ESTALE, libc::ENOENT]);
-            }
+        if let Err(error) = self.reopen(file, write, false).await {
+            self.judge.check_excuse(&error, &[libc::ESTALE, libc::ENOENT]);
         }
     }
 
