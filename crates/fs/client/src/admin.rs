@@ -5,6 +5,7 @@ use crate::call::Effect;
 use crate::client::Client;
 use crate::connect::ensure_data_connection;
 use crate::connection::{Connection, unexpected_reply};
+use crate::core::Core;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::server::Server;
@@ -42,24 +43,13 @@ fn status_of(reply: StatusReply) -> Result<ServerStatus> {
     }
 }
 
-impl<E: Env> Client<E> {
-    /// Returns the state of one server.
-    ///
-    /// # Errors
-    /// `Unreachable`.
-    pub async fn status(&self, server: ServerId) -> Result<ServerStatus> {
-        self.request_status(server, StatusRequest::Status).await.and_then(status_of)
-    }
-
-    /// Shuts a server down. For administrators and the user who runs the server only.
-    ///
-    /// # Errors
-    /// `EPERM`; `Unreachable`.
-    pub async fn shutdown(&self, server: ServerId) -> Result<()> {
-        match self.request_status(server, StatusRequest::Shutdown).await? {
-            StatusReply::ShuttingDown => Ok(()),
-            _ => Err(Error::unexpected_reply()),
-        }
+impl<E: Env> Core<E> {
+    /// Returns the state of a server within the time that is left.
+    pub(crate) async fn status_until(&self, server: ServerId, deadline: Deadline) -> Result<ServerStatus> {
+        let request = async |connection: &mut Connection<E>| {
+            connection.exchange(Family::Status, &StatusRequest::Status).await.map(Ok)
+        };
+        self.with_connection_until(self.server(server), deadline, request).await.and_then(status_of)
     }
 
     async fn request_status(&self, server: ServerId, request: StatusRequest) -> Result<StatusReply> {
@@ -76,10 +66,9 @@ impl<E: Env> Client<E> {
         server: ServerId,
         request: impl AsyncFn(&mut Connection<E>) -> io::Result<std::result::Result<T, WireError>>,
     ) -> Result<T> {
-        let core = &*self.session.core;
-        core.check_not_forked()?;
-        let server = core.server(server);
-        let deadline = Deadline::begin(&core.env, core.options.request_timeout);
+        self.check_not_forked()?;
+        let server = self.server(server);
+        let deadline = Deadline::begin(&self.env, self.options.request_timeout);
         self.with_connection_until(server, deadline, request).await
     }
 
@@ -90,7 +79,7 @@ impl<E: Env> Client<E> {
         deadline: Deadline,
         request: impl AsyncFn(&mut Connection<E>) -> io::Result<std::result::Result<T, WireError>>,
     ) -> Result<T> {
-        let core = &*self.session.core;
+        let core = self;
         let usual = core.options.request_timeout;
         let mut pooled = server.connections.acquire().await;
         let mut attempts = Attempts::until(deadline);
@@ -108,6 +97,27 @@ impl<E: Env> Client<E> {
                     attempts.after(core, server, &error)?;
                 }
             }
+        }
+    }
+}
+
+impl<E: Env> Client<E> {
+    /// Returns the state of one server.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn status(&self, server: ServerId) -> Result<ServerStatus> {
+        self.session.core.request_status(server, StatusRequest::Status).await.and_then(status_of)
+    }
+
+    /// Shuts a server down. For administrators and the user who runs the server only.
+    ///
+    /// # Errors
+    /// `EPERM`; `Unreachable`.
+    pub async fn shutdown(&self, server: ServerId) -> Result<()> {
+        match self.session.core.request_status(server, StatusRequest::Shutdown).await? {
+            StatusReply::ShuttingDown => Ok(()),
+            _ => Err(Error::unexpected_reply()),
         }
     }
 
@@ -128,11 +138,9 @@ impl<E: Env> Client<E> {
         let mut counted = BTreeSet::new();
         // One time-out for all servers together.
         let deadline = Deadline::begin(&self.session.core.env, self.session.core.options.request_timeout);
-        let request = async |connection: &mut Connection<E>| {
-            connection.exchange(Family::Status, &StatusRequest::Status).await.map(Ok)
-        };
-        for server in &self.session.core.servers {
-            match self.with_connection_until(server, deadline, request).await.and_then(status_of) {
+        let core = &self.session.core;
+        for server in (0..core.servers.len()).map(|number| ServerId(number as u32)) {
+            match core.status_until(server, deadline).await {
                 Ok(status) => {
                     for target in &status.targets {
                         // Targets on one file system share its space.
@@ -390,7 +398,7 @@ impl<E: Env> Client<E> {
             let echoed = exchange_echo(connection, payload, reply_len).await?;
             Ok(echoed.map(|()| env.now().saturating_sub(begun)))
         };
-        self.with_connection(server, request).await
+        self.session.core.with_connection(server, request).await
     }
 
     /// Waits until the server has handled all one-way messages of this session, such as closes.

@@ -55,6 +55,7 @@ mod holes;
 mod host_file;
 mod host_fs;
 mod host_or_weft;
+pub mod idle;
 mod last_sizes;
 mod lease;
 mod lease_request;

@@ -494,6 +494,26 @@ pub struct Space {
     pub device: u64,
 }
 
+/// Load of the block device below a directory, or of all its disks together.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct DeviceLoad {
+    /// Requests that the device has not completed.
+    pub in_flight: u64,
+    /// Sum over all requests so far of the time that each was queued or served, in milliseconds.
+    pub queued_ms: u64,
+}
+
+impl DeviceLoad {
+    /// Adds the load of another device.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            in_flight: self.in_flight.saturating_add(other.in_flight),
+            queued_ms: self.queued_ms.saturating_add(other.queued_ms),
+        }
+    }
+}
+
 /// Directory tree. Names are relative paths without `..`.
 pub trait Dir: Clone + Send + Sync + 'static {
     /// File type of this world.
@@ -515,6 +535,10 @@ pub trait Dir: Clone + Send + Sync + 'static {
     async fn meta(&self, name: &str) -> io::Result<FileMeta>;
     /// Returns the space on the underlying file system.
     async fn space(&self) -> io::Result<Space>;
+    /// Returns the load of the block device below the directory; `None` without a local one.
+    fn device_load(&self) -> Option<DeviceLoad> {
+        None
+    }
     /// Acquires the exclusive lock of file `name`, which is created if missing, for the lifetime of the returned guard.
     /// Fails with `WouldBlock` if another process holds it.
     async fn lock(&self, name: &str) -> io::Result<Box<dyn Send + Sync>>;

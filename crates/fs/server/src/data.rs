@@ -51,12 +51,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_core::{ByteLen, TargetId};
 use weft_env::mutants::{Mutant, is_seeded};
-use weft_env::{Env, Notify};
+use weft_env::{DeviceLoad, Env, Notify};
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
 use weft_store::target::{DatafileFormat, TargetSpec};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, PayloadLocation};
-use weft_wire::status::{RefusedTarget, TargetStatus};
+use weft_wire::status::{DiskLoad, RefusedTarget, TargetStatus};
 use weft_wire::{Capability, ClusterSecret, Errno, Incoming, Link, Rights, WireError};
 
 /// The data service of one server.
@@ -414,6 +414,9 @@ impl<E: Env> DataService<E> {
                 ssd: served.tiered.ssd_status(),
                 file_system: file_system(self.env.boot(), space.device),
                 refused: None,
+                disk: target
+                    .device_load()
+                    .map(|DeviceLoad { in_flight, queued_ms }| DiskLoad { in_flight, queued_ms }),
             });
         }
         all.extend(self.refused.iter().map(|(&id, refused)| refused.status(id)));
@@ -570,6 +573,7 @@ impl Refused {
             bytes_compressed: 0,
             bytes_stored: 0,
             refused: Some(RefusedTarget { state: self.state.to_owned(), reason: self.reason.clone() }),
+            disk: None,
         }
     }
 }

@@ -34,7 +34,7 @@ pub use weft_core::Module;
 use weft_core::{ByteLen, ClusterId, FileId, Integrity, LocalOffset, TargetId, Timestamp};
 use weft_env::device::DeviceAction;
 use weft_env::mutants::{self, Mutant, is_seeded};
-use weft_env::{Create, Dir, Env, File, FileMeta, Shared, Space};
+use weft_env::{Create, DeviceLoad, Dir, Env, File, FileMeta, Shared, Space};
 
 /// Maximum length of a datafile in bytes: the maximum of the system's file offsets.
 pub const DATAFILE_LEN_MAX: u64 = i64::MAX as u64;
@@ -276,6 +276,11 @@ impl<E: Env> Target<E> {
     pub async fn space(&self) -> Result<Space, DatafileError> {
         let path = self.path.display().to_string();
         self.dir.space().await.map_err(|error| DatafileError::new(path, "ask for the free space", error))
+    }
+
+    /// Returns the load of the disk; `None` without a local block device.
+    pub fn device_load(&self) -> Option<DeviceLoad> {
+        self.dir.device_load()
     }
 
     /// Reads until `buf` is full or the datafile ends. Returns the number of bytes and the datafile's length.

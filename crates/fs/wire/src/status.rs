@@ -156,6 +156,17 @@ pub struct TargetStatus {
     pub file_system: u64,
     /// Reason for which the server does not use the target; the other figures are then zero.
     pub refused: Option<RefusedTarget>,
+    /// Load of the disk, from all its users. `None` without a local block device.
+    pub disk: Option<DiskLoad>,
+}
+
+/// Load of a disk, as its kernel counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct DiskLoad {
+    /// Requests that the disk has not completed.
+    pub in_flight: u64,
+    /// Sum over all requests so far of the time that each was queued or served, in milliseconds.
+    pub queued_ms: u64,
 }
 
 /// Reason for which a server does not use a target.

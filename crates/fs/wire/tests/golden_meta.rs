@@ -314,6 +314,7 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::DropReplica { at: at("a"), force: true },
         MetaRequest::Replica { at: at("a") },
         MetaRequest::Replicas { after: FileId(300) },
+        MetaRequest::AbandonReplica { handle },
     ];
     support::check("meta_request.txt", &requests);
 }

@@ -6,7 +6,7 @@ use weft_core::{ByteLen, ClusterId, Nanos, ServerId, TargetId, TargetState, Targ
 use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::{SpaceReservation, TargetRecord};
 use weft_wire::status::{
-    AuditStatus, CacheStatus, KeyStatus, MetadataStatus, RefusedTarget, ServerStatus, SsdClass, SsdStatus,
+    AuditStatus, CacheStatus, DiskLoad, KeyStatus, MetadataStatus, RefusedTarget, ServerStatus, SsdClass, SsdStatus,
     StatusReply, StatusRequest, TargetStatus, UserStatus,
 };
 use weft_wire::{Errno, WireError};
@@ -46,9 +46,14 @@ fn encoded_replies_match_the_golden_bytes() {
         ssd: None,
         file_system: 7,
         refused: None,
+        disk: None,
     };
     let refused = RefusedTarget { state: "blank".into(), reason: "mount its disk".into() };
-    let refused = TargetStatus { refused: Some(refused), ..target.clone() };
+    let refused = TargetStatus {
+        refused: Some(refused),
+        disk: Some(DiskLoad { in_flight: 2, queued_ms: 303 }),
+        ..target.clone()
+    };
     let class = SsdClass {
         number: 1,
         name: "random".into(),

@@ -450,7 +450,7 @@ fn idle_servers_start_the_agent_for_queued_jobs() {
     let planned = cluster.local("replicas.toml");
     std::fs::write(&planned, plan("/weft/d/f")).expect("written");
     let mut agent = begin_agent(&cluster, &["--rate", "8M"]);
-    cluster.weft(["replicate", "apply", "--background", &planned.display().to_string()]);
+    cluster.weft(["replicate", "apply", "--background", "--rate", "1G", &planned.display().to_string()]);
     until(LIMIT, "a part is copied", || (status()["current"]["done_bytes"].as_u64()? > 0).then_some(()));
     agent.kill();
     assert_eq!(status()["jobs"][0]["kind"], "replicate-apply");

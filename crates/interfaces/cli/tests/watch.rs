@@ -315,7 +315,7 @@ fn replicas_are_proposed_for_a_pattern_that_lasts() {
         scope.spawn(move || read(stop));
         let output = plan.display().to_string();
         let hysteresis = ["--every", "1s", "--lasts", "2", "--pause", "1h", "--gain", "5%"];
-        let replicas = ["--replicas", "--policy", "cida", "--output", &output, "--replicate"];
+        let replicas = ["--replicas", "--policy", "cida", "--output", &output, "--replicate=1G"];
         let watching = Watching::new(&servers, &[&hysteresis[..], &replicas].concat());
         let row = watching.decision();
         assert_eq!(row["decision"]["apply"], true, "{row}");

@@ -4,6 +4,7 @@ use super::{DatafileSet, MoveProgress, Mover, ProgressCallback};
 use crate::data::{Reads, SharedBounds, SubRequests, Transfer, Writes, unfinished};
 use crate::error::{Error, Result};
 use crate::exchange::{exchange, first_error};
+use crate::idle::{pause, targets_of};
 use std::io::{IoSlice, IoSliceMut};
 use weft_core::{Access, ByteLen, ByteRange, Extent, Nanos, SplitPolicy, SubRequest};
 use weft_env::Env;
@@ -47,7 +48,8 @@ impl<E: Env> Mover<'_, E> {
             let mut start = range.start();
             while start < range.end() {
                 let chunk = ByteRange::new(start, range.end().min(start + piece)).expect("not at the end");
-                let continues = on_progress(MoveProgress { done: ByteLen(done), total, round });
+                let mut state = MoveProgress { done: ByteLen(done), total, is_waiting: false, round };
+                let continues = self.wait_until_idle(&mut state, on_progress).await? && on_progress(state);
                 let copied = if continues { self.copy(chunk).await } else { Ok(()) };
                 if !continues || copied.is_err() {
                     // The rest remains to be copied.
@@ -71,36 +73,66 @@ impl<E: Env> Mover<'_, E> {
                 }
                 if let Some(rate) = self.options.rate_bytes_per_s.filter(|rate| rate.0 > 0) {
                     let due = (u128::from(done) * 1_000_000_000 / u128::from(rate.0)) as u64;
-                    self.wait_until(began.saturating_add(Nanos(due)), on_progress, done, total, round)
-                        .await?;
+                    let state = MoveProgress { done: ByteLen(done), total, is_waiting: false, round };
+                    self.wait_until(began.saturating_add(Nanos(due)), on_progress, state).await?;
                 }
             }
         }
-        on_progress(MoveProgress { done: total, total, round });
+        on_progress(MoveProgress { done: total, total, is_waiting: false, round });
         Ok(true)
     }
 
-    /// Waits until `due`, and fetches changes so that the servers keep noting them.
+    /// Waits until `due`.
     async fn wait_until(
         &mut self,
         due: Nanos,
         on_progress: &mut ProgressCallback<'_>,
-        done: u64,
-        total: ByteLen,
-        round: u32,
+        at: MoveProgress,
     ) -> Result<()> {
         let env = self.session.core.env.clone();
         loop {
             let now = env.now();
-            if now >= due || !on_progress(MoveProgress { done: ByteLen(done), total, round }) {
+            if now >= due || !on_progress(at) {
                 return Ok(());
             }
             env.sleep(due.saturating_sub(now).min(Nanos::from_ms(100))).await;
-            self.report_progress(ByteLen(total.0 - done)).await?;
-            if env.now() >= self.polled_at.saturating_add(POLL_INTERVAL) {
-                self.poll().await?;
-            }
+            self.stay_known(at).await?;
         }
+    }
+
+    /// Waits until the disks of both layouts are idle, if the move shall; false when the callback stopped it.
+    async fn wait_until_idle(
+        &mut self,
+        at: &mut MoveProgress,
+        on_progress: &mut ProgressCallback<'_>,
+    ) -> Result<bool> {
+        if !self.options.only_while_idle {
+            return Ok(true);
+        }
+        let core = std::sync::Arc::clone(&self.session.core);
+        let targets = targets_of([&self.from.layout, &self.to.layout]);
+        let mut paused = None;
+        loop {
+            // The disks would still write the bytes of this move.
+            self.sync(self.to.cap).await?;
+            at.is_waiting = !core.are_idle(&targets).await;
+            if !at.is_waiting || !on_progress(*at) {
+                return Ok(!at.is_waiting);
+            }
+            let next = pause(paused);
+            core.env.sleep(next).await;
+            paused = Some(next);
+            self.stay_known(*at).await?;
+        }
+    }
+
+    /// Shows the servers that the move goes on while it copies nothing, so that they keep noting changes.
+    async fn stay_known(&mut self, at: MoveProgress) -> Result<()> {
+        self.report_progress(ByteLen(at.total.0 - at.done.0)).await?;
+        if self.session.core.env.now() >= self.polled_at.saturating_add(POLL_INTERVAL) {
+            self.poll().await?;
+        }
+        Ok(())
     }
 
     /// Makes the copied bytes before `end` durable, so that another mover can resume there.

@@ -62,6 +62,8 @@ const REPORT_INTERVAL: Nanos = Nanos::from_s(1);
 pub struct MoveOptions {
     /// Most bytes copied in a second, except in the last step.
     pub rate_bytes_per_s: Option<ByteLen>,
+    /// Whether to copy only while the disks of the old and the new targets are idle, except in the last step.
+    pub only_while_idle: bool,
     /// Whether to read the copied bytes back and compare them.
     pub verify: bool,
     /// Most bytes left for the last step, during which the file's users wait; 4 MiB by default.
@@ -79,6 +81,8 @@ pub struct MoveProgress {
     pub done: ByteLen,
     /// Bytes of this round.
     pub total: ByteLen,
+    /// Whether the move waits until the disks are idle.
+    pub is_waiting: bool,
     /// Number of the round, from 1. Later rounds copy bytes that were changed during earlier ones.
     pub round: u32,
 }

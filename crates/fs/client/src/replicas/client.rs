@@ -8,6 +8,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::file::OpenFile;
 use crate::gather::total;
+use crate::idle::{pause, targets_of};
 use crate::session::Session;
 use std::io::{IoSlice, IoSliceMut};
 use weft_core::replicas::{DirtyRegions, Mapping, Phase};
@@ -134,9 +135,9 @@ impl<E: Env> Client<E> {
         let copied = self.fill_replica(&file, &data, mapping, &encoded, pace).await;
         let closed = data.close().await;
         if copied.is_err() {
-            // It is not valid, so that nobody uses what is left if this fails. Without force: another client may have created a
-            // replica since, which has newer bytes.
-            let _ = self.drop_replica(&file.place(), false).await;
+            // It is not valid, so that nobody uses what is left if this fails.
+            let request = MetaRequest::AbandonReplica { handle: file.handle() };
+            let _ = self.session.done_at(&file.place(), Effect::Once, request).await;
         }
         let copied = copied?;
         closed?;
@@ -164,6 +165,7 @@ impl<E: Env> Client<E> {
             let size = file.size().await?;
             let mut copied = 0;
             for window in windows(mapping, size, None) {
+                self.wait_until_idle(file, data, pace).await?;
                 let original = Original { file, grant: None };
                 copied +=
                     copy((&original, Side::Original), (&Data(data), Side::Replica), &window, pace).await?;
@@ -183,6 +185,32 @@ impl<E: Env> Client<E> {
                 Err(error) if error.errno() == Errno::EAGAIN.0 && attempts < COPIES_MAX => {}
                 Err(error) => return Err(about(error)),
             }
+        }
+    }
+
+    /// Waits until the disks of file and replica are idle, if `pace` wants that.
+    async fn wait_until_idle(
+        &self,
+        file: &OpenFile<E>,
+        data: &OpenFile<E>,
+        pace: &mut impl Pace,
+    ) -> Result<()> {
+        if !pace.only_while_idle() {
+            return Ok(());
+        }
+        let core = &self.session.core;
+        let targets = targets_of([file, data].into_iter().filter_map(OpenFile::layout));
+        let mut paused = None;
+        loop {
+            // The disks would still write the bytes of this copy.
+            data.sync().await?;
+            if core.are_idle(&targets).await {
+                return Ok(());
+            }
+            pace.waiting().await?;
+            let next = pause(paused);
+            core.env.sleep(next).await;
+            paused = Some(next);
         }
     }
 
@@ -252,6 +280,8 @@ impl<E: Env> Client<E> {
         pace: &mut impl Pace,
     ) -> Result<Option<u64>> {
         let Some(replica) = file.state.replica() else { return Ok(None) };
+        // Programs that open the file for writing meanwhile make the copy fail, so it does not pause later.
+        self.wait_until_idle(file, replica.data(), pace).await?;
         let sealed_s = match ends_lost_opens {
             true => self.end_lost_opens(file, Some(replica.data())).await?,
             false => 0,

@@ -24,6 +24,19 @@ pub trait Pace {
     /// # Errors
     /// The copy ends with this error.
     async fn copied(&mut self, bytes: u64) -> Result<()>;
+
+    /// Whether the client shall copy only while the disks are idle, for replicas of Weft's files.
+    fn only_while_idle(&self) -> bool {
+        false
+    }
+
+    /// The client waits until the disks are idle. Called again before each pause.
+    ///
+    /// # Errors
+    /// The copy ends with this error.
+    async fn waiting(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// No limit, and no reports.

@@ -312,6 +312,65 @@ fn a_move_without_enough_space_leaves_nothing_behind() {
     });
 }
 
+/// Moves a file from target 0 to target 1 only while they are idle, and another program reads from target `used`.
+/// Returns whether the move waited, and whether it had ended before the other program.
+fn move_beside_reader(used: u32) -> (bool, bool) {
+    let mut sim = Sim::with_seed(7);
+    let world = World::new(&sim, true);
+    let main = sim.control().process(&world.machines[0], "test", 1000, 1000);
+    sim.block_on(&main, async move {
+        let servers = world.start().await;
+        let (mover, other) = (world.client("a", Transport::Socket), world.client("b", Transport::Socket));
+        for (name, target) in [("f", 0), ("used", used)] {
+            let spec = strips(&[target], 65_536);
+            let file = other.open(&at(name), READ_WRITE, 0o644, &spec).await.expect("made");
+            write(&file, 0, &pattern(100_000, 3)).await;
+            file.close().await.expect("closed");
+        }
+        let is_used = Arc::new(AtomicBool::new(true));
+        let until = Arc::clone(&is_used);
+        let env = other.env().clone();
+        let begin = env.now();
+        let read_often = move || async move {
+            let file = open(&other, "used", 1).await;
+            while other.env().now() < begin.saturating_add(Nanos::from_s(5)) {
+                assert_eq!(read(&file, 0, 1000).await.len(), 1000);
+                other.env().sleep(Nanos::from_ms(3)).await;
+            }
+            until.store(false, SeqCst);
+        };
+        env.spawn("reader", read_often).expect("spawns");
+        mover.env().sleep(Nanos::from_ms(100)).await;
+        let options = MoveOptions {
+            piece_len: Some(ByteLen(10_000)),
+            only_while_idle: true,
+            ..MoveOptions::default()
+        };
+        let (mut has_waited, mut last) = (false, ByteLen::ZERO);
+        let mut watch = |progress: weft_client::MoveProgress| {
+            assert!(!progress.is_waiting || progress.done == last, "a waiting move copies nothing");
+            has_waited |= progress.is_waiting;
+            last = progress.done;
+            true
+        };
+        let moved = mover.migrate(&at("f"), &strips(&[1], 4096), options, &mut watch).await;
+        assert!(matches!(moved, Ok(MoveOutcome::Moved(_))), "{moved:?}");
+        let is_first = is_used.load(SeqCst);
+        let file = open(&mover, "f", 1).await;
+        assert!(read(&file, 0, 200_000).await == pattern(100_000, 3));
+        drop(servers);
+        (has_waited, is_first)
+    })
+}
+
+#[test]
+fn a_background_move_waits_for_programs_that_use_its_targets() {
+    for used in [0, 1] {
+        assert_eq!(move_beside_reader(used), (true, false), "target {used} is used");
+    }
+    assert_eq!(move_beside_reader(2), (false, true), "others do not matter");
+}
+
 #[test]
 fn a_stopped_move_resumes_unless_the_file_was_changed() {
     for (change, own) in [(false, true), (false, false), (true, true), (true, false)] {

@@ -1,9 +1,9 @@
 //! Directory trees.
 
-use super::RealFile;
+use super::{BlockDevice, RealFile};
 use super::file::file_meta;
 use super::sys::{self, Fd};
-use crate::{Create, Dir, FileMeta, OpenMode, SharedLock, Space, check_name};
+use crate::{Create, DeviceLoad, Dir, FileMeta, OpenMode, SharedLock, Space, check_name};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -137,6 +137,10 @@ impl Dir for RealDir {
             free: ByteLen(figures.f_bavail.saturating_mul(unit)),
             device: sys::device(&self.root)?,
         })
+    }
+
+    fn device_load(&self) -> Option<DeviceLoad> {
+        BlockDevice::of(sys::device(&self.root).ok()?)?.load().ok()
     }
 
     async fn lock(&self, name: &str) -> io::Result<Box<dyn Send + Sync>> {

@@ -5,6 +5,7 @@
 //!   uses.
 //! * No call goes through a C library symbol that the client's preload library replaces (see `sys`).
 
+mod block_device;
 mod conn;
 mod dir;
 mod file;
@@ -15,6 +16,7 @@ mod processor;
 mod shared;
 mod sys;
 
+pub use block_device::BlockDevice;
 pub use conn::RealConn;
 pub use dir::RealDir;
 pub use file::{RealBlockingFile, RealFile};

@@ -409,6 +409,14 @@ impl Op<'_> {
         Ok(MetaReply::Done)
     }
 
+    /// Gives up a copy. A replica that another client has created since stays.
+    pub(super) fn abandon_replica(&self, t: &mut dyn Transaction, handle: HandleId) -> Outcome<MetaReply> {
+        let (open, _) = self.open_file(t, handle)?;
+        self.own_copy(t, open.file, handle)?;
+        self.core.remove_replica(t, open.file)?;
+        Ok(MetaReply::Done)
+    }
+
     pub(super) fn publish_replica(&self, t: &mut dyn Transaction, handle: HandleId) -> Outcome<MetaReply> {
         let (open, original) = self.open_file(t, handle)?;
         let mut row = self.own_copy(t, open.file, handle)?;

@@ -325,6 +325,7 @@ impl<E: Env> Service<E> {
                 self.commit(call, |t, op| Ok((op.copy_replica(t, handle, sealed_s)?, Urgency::Lazy))).await
             }
             R::PublishReplica { handle } => self.change(call, |t, op| op.publish_replica(t, handle)).await,
+            R::AbandonReplica { handle } => self.change(call, |t, op| op.abandon_replica(t, handle)).await,
             R::OpenReplica { handle, data_handle } => {
                 let reply = self.commit(call, |t, op| op.open_replica(t, handle, data_handle)).await?;
                 if let MetaReply::ReplicaOpened { opened, .. } = &reply {
@@ -415,10 +416,12 @@ impl<E: Env> Service<E> {
                 return Ok(None);
             }
             op.open_unchanged(s, open)
-        })?;
+        });
         let reply = match unchanged {
-            Some(reply) => reply,
-            None => {
+            Ok(Some(reply)) => reply,
+            Err(fault) if open.flags.create => return Err(self.after_durable(fault).await),
+            Err(fault) => return Err(fault),
+            Ok(None) => {
                 let again = |t: &mut dyn Transaction, op: &Op<'_>, reply| op.open_again(t, open, reply);
                 self.change_once(call, |t, op| op.open(t, open), again).await?
             }

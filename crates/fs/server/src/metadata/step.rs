@@ -28,7 +28,8 @@ impl<E: Env> Service<E> {
         self.journal.read(|s| body(s, &op))
     }
 
-    /// Runs a step that may change the database. If it is urgent, returns after the change is durable.
+    /// Runs a step that may change the database. If it is urgent, returns after the change is durable. If it is
+    /// refused, returns after the state that it saw is durable: a program relies on EEXIST, for example.
     pub(super) async fn commit<T>(
         &self,
         call: &Call<'_>,
@@ -36,13 +37,27 @@ impl<E: Env> Service<E> {
     ) -> Outcome<T> {
         self.journal.throttle().await;
         let op = self.op(call);
-        let ((result, urgency), point) = self.journal.write(|t| body(t, &op))?;
+        let ((result, urgency), point) = match self.journal.write(|t| body(t, &op)) {
+            Ok(done) => done,
+            Err(fault) => return Err(self.after_durable(fault).await),
+        };
         match urgency {
             Urgency::Durable if !is_seeded(Mutant::EarlyCommit) => self.journal.durable(point).await?,
             Urgency::Durable => self.journal.durable_soon(point).await?,
             Urgency::Lazy => self.journal.durable_soon(point).await?,
         }
         Ok(result)
+    }
+
+    /// Waits until the state that a refused change saw is durable. If that fails, returns the error of the journal instead.
+    pub(super) async fn after_durable(&self, refused: Fault) -> Fault {
+        if matches!(refused, Fault::Elsewhere { .. }) {
+            return refused;
+        }
+        match self.journal.durable(self.journal.now()).await {
+            Ok(()) => refused,
+            Err(error) => error.into(),
+        }
     }
 
     /// Runs a change at most once for each sequence number of a slot, and stores its reply. A repeated request gets the

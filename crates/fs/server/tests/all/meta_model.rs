@@ -5,14 +5,16 @@ use crate::meta_support::cuts::power_cut_at_every_sync;
 use crate::meta_support::model::{Model, Rng, answer, op, request};
 use crate::meta_support::*;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use weft_core::ByteLen;
+use weft_core::{ByteLen, Nanos};
 use weft_env::Env;
 use weft_env::Notify;
 use weft_env::real::{RealEnv, block_on};
 use weft_env::sim::{Sim, SimEnv};
 use weft_server::metadata::Config;
+use weft_wire::Errno;
 use weft_wire::meta::*;
 
 #[test]
@@ -72,14 +74,38 @@ struct Progress {
     answered: usize,
 }
 
-/// Runs all clients concurrently until all are done.
+/// Runs the program of each client concurrently until all are done.
+async fn run_clients<P, F>(env: &SimEnv, program_of: impl Fn(usize) -> P)
+where
+    P: FnOnce() -> F + Send + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let (done, count) = (env.notify(), Arc::new(Mutex::new(0)));
+    for client in 0..CLIENTS {
+        let (done, count, program) = (done.clone(), count.clone(), program_of(client));
+        let body = move || async move {
+            program().await;
+            *count.lock() += 1;
+            done.notify_all();
+        };
+        env.spawn("client", body).expect("a task");
+    }
+    loop {
+        let epoch = done.epoch();
+        if *count.lock() == CLIENTS {
+            return;
+        }
+        done.wait(epoch, None).await;
+    }
+}
+
+/// Each client changes a directory of its own.
 async fn load(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
     let service = start(&env, sim_config(), &Removed::default()).await;
-    let (done, count) = (env.notify(), Arc::new(Mutex::new(0)));
-    for (client, progress) in progress.into_iter().enumerate() {
-        let (service, done, count) = (service.clone(), done.clone(), count.clone());
-        let body = move || async move {
-            let mut peer = Peer::new(&service, client as u128, user(0));
+    run_clients(&env, |client| {
+        let mut peer = Peer::new(&service, client as u128, user(0));
+        let progress = progress[client].clone();
+        move || async move {
             let top = format!("c{client}");
             let (mut model, mut rng) = (Model::new(), Rng::new(seed * 100 + client as u64));
             peer.mkdir(&top).await.expect("created");
@@ -97,18 +123,10 @@ async fn load(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
                     peer.close(handle, WriteSummary::default()).await.expect("open");
                 }
             }
-            *count.lock() += 1;
-            done.notify_all();
-        };
-        env.spawn("client", body).expect("a task");
-    }
-    loop {
-        let epoch = done.epoch();
-        if *count.lock() == CLIENTS {
-            return service.shutdown().await;
         }
-        done.wait(epoch, None).await;
-    }
+    })
+    .await;
+    service.shutdown().await;
 }
 
 fn fresh() -> Vec<Arc<Mutex<Progress>>> {
@@ -149,6 +167,62 @@ async fn check(env: SimEnv, progress: Vec<Arc<Mutex<Progress>>>, note: String) {
 #[test]
 fn power_cut_at_every_sync_loses_no_acknowledged_operation() {
     let cuts = power_cut_at_every_sync(fresh, load, check);
+    assert!(cuts > 100, "{cuts} cuts are too few to be significant");
+}
+
+const SHARED_NAMES: usize = 12;
+
+/// Names that an answer declared present or absent.
+type Declared = Arc<Mutex<BTreeMap<String, bool>>>;
+
+/// All clients create the same files and remove the same others, so that most changes are refused.
+async fn contend(env: SimEnv, _: u64, declared: Declared) {
+    // Commits wait, so that clients see changes that are not durable yet.
+    let mut config = sim_config();
+    config.options.journal.commit_delay = Nanos::from_ms(1);
+    let service = start(&env, config, &Removed::default()).await;
+    let mut peer = Peer::new(&service, 100, user(0));
+    for name in (0..SHARED_NAMES).map(|step| format!("old{step}")) {
+        peer.mkdir(&name).await.expect("created");
+        declared.lock().insert(name, true);
+    }
+    run_clients(&env, |client| {
+        let mut peer = Peer::new(&service, client as u128, user(0));
+        let declared = declared.clone();
+        move || async move {
+            for step in 0..SHARED_NAMES {
+                let (new, old) = (format!("new{step}"), format!("old{step}"));
+                let exclusive = OpenFlags { exclusive: true, ..CREATE };
+                let created = peer.open(&new, exclusive).await.map(|_| ());
+                assert!(matches!(created, Ok(()) | Err(Errno::EEXIST)), "{created:?}");
+                declared.lock().insert(new, true);
+                // A removal without an answer may have taken effect.
+                if declared.lock().get(&old) == Some(&true) {
+                    declared.lock().remove(&old);
+                }
+                let removed = peer.rmdir(&old).await;
+                assert!(matches!(removed, Ok(()) | Err(Errno::ENOENT)), "{removed:?}");
+                declared.lock().insert(old, false);
+            }
+        }
+    })
+    .await;
+    service.shutdown().await;
+}
+
+async fn check_declared(env: SimEnv, declared: Declared, note: String) {
+    let service = start(&env, sim_config(), &Removed::default()).await;
+    let peer = Peer::new(&service, 99, user(0));
+    let declared = declared.lock().clone();
+    for (name, is_present) in declared {
+        assert_eq!(peer.stat(&name).await.is_ok(), is_present, "{note}: {name}");
+    }
+    service.shutdown().await;
+}
+
+#[test]
+fn power_cut_at_every_sync_contradicts_no_refusal() {
+    let cuts = power_cut_at_every_sync(Declared::default, contend, check_declared);
     assert!(cuts > 100, "{cuts} cuts are too few to be significant");
 }
 

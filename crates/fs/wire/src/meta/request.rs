@@ -567,4 +567,10 @@ pub enum MetaRequest {
         /// Last file of the previous page.
         after: FileId,
     },
+    /// Gives up the replica that the open creates, and removes its data (M). Reply: `Done`; `ESTALE` if it creates none, or
+    /// no longer.
+    AbandonReplica {
+        /// File, open by the session that creates the replica.
+        handle: HandleId,
+    },
 }

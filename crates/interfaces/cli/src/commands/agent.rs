@@ -1,8 +1,6 @@
 //! `weft agent`: copies replicas and moves files in the background.
 
 mod control;
-mod device;
-mod idle;
 mod job;
 mod lock;
 mod pace;
@@ -19,6 +17,7 @@ pub use job::{Job, JobId, WeftCommand, Work};
 pub use queue::Queue;
 pub use start::{start_if_queued, start_unless_stopped};
 pub use status::AgentStatus;
+pub use weft_command::print_progress;
 
 use crate::failure::{FAILED, Failure};
 use crate::logging::Log;
@@ -48,8 +47,9 @@ agent does one job after another. Only one agent runs for each user.
 Each job is a file below ~/.local/state/weft/agent/queue. It is removed when the work is complete, so a crash of the agent
 or of the machine loses no job. An interrupted move is resumed, and an interrupted copy of a replica begins again.
 
-Without --rate, copies of replicas continue only while the disk of the file has no requests of other programs. Where the
-agent cannot see that (network file systems, tmpfs, overlay, btrfs) and on Weft, it copies 32 MiB per second.
+Without --rate, copies continue only while the disks below the files have no requests of other programs. On Weft these are
+the disks of the old and the new targets, as their servers report them. Where the agent cannot see that (other network file
+systems, tmpfs, overlay, btrfs), it copies 32 MiB per second.
 
 A failed job is tried again after 10, 40, 160 and 640 seconds. After five attempts it is kept as failed. A job whose file
 is in use waits for the programs, which does not count as an attempt.

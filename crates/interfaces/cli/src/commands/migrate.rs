@@ -8,6 +8,7 @@ use super::layout_arguments::{self, LayoutArgs};
 use super::session::Weft;
 use super::stripe;
 use crate::args;
+use crate::commands::agent::print_progress;
 use crate::failure::{FAILED, Failure};
 use crate::signals::Blocked;
 use clap::{Args, Parser};
@@ -117,6 +118,9 @@ pub struct Migrate {
     /// Print the progress of each move as two numbers, bytes done and all bytes
     #[arg(long, hide = true, conflicts_with_all = ["background", "status", "forget", "dry_run", "verbose"])]
     report: bool,
+    /// Copy only while the disks of the old and the new targets are idle
+    #[arg(long, hide = true, conflicts_with_all = ["rate", "background", "status", "forget"])]
+    idle: bool,
     /// Print each file that was moved
     #[arg(short = 'v', long, conflicts_with = "quiet", overrides_with = "verbose")]
     verbose: bool,
@@ -315,7 +319,7 @@ pub fn check_queued(options: &[String], path: &str) -> Result<(), String> {
         Ok(args::Weft { cluster: None, command: args::Command::Migrate(ref migrate) })
             if migrate.paths.len() == 1
                 && !(migrate.status || migrate.forget || migrate.dry_run || migrate.background)
-                && !(migrate.report || migrate.verbose || migrate.quiet || migrate.rate.is_some())
+                && !(migrate.report || migrate.verbose || migrate.quiet || migrate.rate.is_some() || migrate.idle)
     );
     if is_move {
         Ok(())
@@ -461,14 +465,18 @@ fn moved(
     bar.set_message(shown.clone());
     bar.set_position(0);
     let report = options.report;
-    let options =
-        MoveOptions { rate_bytes_per_s: options.rate, verify: options.verify, ..MoveOptions::default() };
+    let options = MoveOptions {
+        rate_bytes_per_s: options.rate,
+        only_while_idle: options.idle,
+        verify: options.verify,
+        ..MoveOptions::default()
+    };
     weft.at(inside, true, |place| {
         let mut go_on = |at: MoveProgress| {
             bar.set_length(at.total.0);
             bar.set_position(at.done.0);
             if report {
-                outln!("{} {}", at.done.0, at.total.0);
+                print_progress(at.done.0, at.total.0, at.is_waiting);
             }
             if at.round > 1 {
                 bar.set_message(format!("{shown} (changes since the last pass)"));

@@ -115,6 +115,9 @@ struct Apply {
     /// Print copied and total bytes, for the agent
     #[arg(long, hide = true, conflicts_with = "background")]
     report: bool,
+    /// For files of Weft: copy only while the disks of the targets are idle
+    #[arg(long, hide = true, conflicts_with_all = ["background", "rate"])]
+    idle: bool,
 }
 
 /// Lists replicas.
@@ -157,6 +160,9 @@ struct Sync {
     /// Print copied and total bytes, for the agent
     #[arg(long, hide = true, conflicts_with = "background")]
     report: bool,
+    /// For files of Weft: copy only while the disks of the targets are idle
+    #[arg(long, hide = true, conflicts_with_all = ["background", "rate"])]
+    idle: bool,
 }
 
 /// Removes replicas.
@@ -374,7 +380,7 @@ impl Apply {
             };
             return Ok(Some(Job::new(file.work(command)?, self.rate)));
         }
-        let pacing = Pacing { rate: self.rate, report: self.report };
+        let pacing = Pacing { rate: self.rate, idle: self.idle, report: self.report };
         if file.has_valid_replica() {
             file.synchronize(pacing)?;
             file.remove(false)?;
@@ -407,7 +413,7 @@ fn say_when_it_pays(planned: &PlannedReplica) {
 
 /// Copies a file to its replica, unless the replica is valid.
 fn fill(place: &Place, replica: Replica<RealEnv>, path: &str, rate: Option<ByteLen>) -> Result<(), Failure> {
-    let mut progress = Progress::new(path, replica.mapping().bytes(), Pacing { rate, report: false });
+    let mut progress = Progress::new(path, replica.mapping().bytes(), Pacing { rate, ..Pacing::default() });
     let begin = std::time::Instant::now();
     let filled = block_on(Usage::fill(replica, place.origin()?, &mut progress)).map_err(Failure::said)?;
     progress.end();
@@ -535,7 +541,7 @@ impl Sync {
         if self.background {
             return self.queue(weft);
         }
-        let pacing = Pacing { rate: self.rate, report: self.report };
+        let pacing = Pacing { rate: self.rate, idle: self.idle, report: self.report };
         let on_weft = |file: &WeftFile| file.bring_up_to_date(pacing);
         each(weft, &self.files, on_weft, |entry| {
             let Some(place) = entry.original() else {

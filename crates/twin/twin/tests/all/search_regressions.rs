@@ -187,7 +187,7 @@ const REPLICATED: Options = Options {
 const USED_ALONE: Options = Options { replica_use: None, ..REPLICATED };
 
 /// Seeds with their options and the bugs found.
-const FOUND_SINCE: [(u64, Options, &str); 28] = [
+const FOUND_SINCE: [(u64, Options, &str); 29] = [
     (
         519_343,
         REPLICATED,
@@ -225,6 +225,11 @@ const FOUND_SINCE: [(u64, Options, &str); 28] = [
         844_287,
         USED_ALONE,
         "a client whose copy to a replica had failed removed the replica that another one had created since, with its newer bytes",
+    ),
+    (
+        891_655,
+        USED_ALONE,
+        "an exclusive creation was refused for a file that was never durable, because the metadata log had failed",
     ),
     (
         6_002_134,

@@ -1,20 +1,20 @@
-//! Rate of a job's copies: a number of bytes per second, or as much as an idle device takes.
+//! Rate of a job's copies on mounted file systems: a number of bytes per second, or as much as an idle device takes.
 
 use super::control::JobControl;
-use super::device::Device;
-use super::idle;
 use super::progress::{Activity, Reporter};
 use crate::commands::replicate::RateLimit;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 use weft_client::replicas::Pace;
-use weft_client::{Error, Result};
-use weft_core::ByteLen;
+use weft_client::{Error, Result, idle};
+use weft_core::{ByteLen, Nanos};
+use weft_env::real::BlockDevice;
 
-/// Bytes per second without `--rate` where the agent cannot see whether the device is idle: network file systems, files
-/// of Weft, and file systems without a block device of their own. About a quarter of a disk or of a gigabit network.
-pub const RATE_WITHOUT_DEVICE: ByteLen = ByteLen(32 << 20);
+/// Bytes per second without `--rate` where the agent cannot see whether the device is idle: network file systems, and
+/// file systems without a block device of their own. About a quarter of a disk or of a gigabit network.
+const RATE_WITHOUT_DEVICE: ByteLen = ByteLen(32 << 20);
 
 /// Bound of a copy.
 pub enum Bound {
@@ -49,7 +49,7 @@ impl Bound {
 
 /// A device that is used only while it is idle.
 pub struct IdleDevice {
-    device: Device,
+    device: BlockDevice,
     /// File that the agent writes.
     to: File,
 }
@@ -58,7 +58,7 @@ impl IdleDevice {
     /// Returns the device of the file `to`. `None` if it has no local block device.
     pub fn below(to: &Path) -> Option<Self> {
         let to = File::open(to).ok()?;
-        let device = Device::of(to.metadata().ok()?.dev())?;
+        let device = BlockDevice::of(to.metadata().ok()?.dev())?;
         Some(Self { device, to })
     }
 
@@ -71,7 +71,7 @@ impl IdleDevice {
             }
             reporter.set_activity(Activity::WaitingForDevice);
             let next = idle::pause(pause);
-            if !control.wait(next) {
+            if !control.wait(Duration::from_nanos(next.0)) {
                 break false;
             }
             pause = Some(next);
@@ -84,12 +84,12 @@ impl IdleDevice {
         // Without its own written bytes, all requests that the device still has are those of others. An error is
         // reported by the copy, which syncs the file at its end.
         let _ = self.to.sync_data();
-        let Ok(before) = self.device.sample() else { return true };
+        let Ok(before) = self.device.load() else { return true };
         let begin = std::time::Instant::now();
-        std::thread::sleep(idle::SAMPLE_INTERVAL);
+        std::thread::sleep(Duration::from_nanos(idle::SAMPLE_INTERVAL.0));
         // A device that was removed ends the copy with a better error.
-        let Ok(after) = self.device.sample() else { return true };
-        idle::is_idle(before, after, begin.elapsed())
+        let Ok(after) = self.device.load() else { return true };
+        idle::is_idle(before, after, Nanos(begin.elapsed().as_nanos() as u64))
     }
 }
 

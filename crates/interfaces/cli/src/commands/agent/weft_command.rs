@@ -2,8 +2,7 @@
 
 use super::control::{JobControl, LOOK_INTERVAL};
 use super::job::{WeftCommand, WeftWork};
-use super::pace::RATE_WITHOUT_DEVICE;
-use super::progress::Reporter;
+use super::progress::{Activity, Reporter};
 use super::worker::Outcome;
 use crate::commands::bytes;
 use crate::commands::migrate::INTERRUPTED;
@@ -33,7 +32,7 @@ impl WeftWork {
     fn command(&self, weft: &Path, rate: Option<ByteLen>) -> Command {
         let mut command = Command::new(weft);
         command.arg("--cluster").arg(&self.cluster);
-        let rate = format!("--rate={}", rate.unwrap_or(RATE_WITHOUT_DEVICE).0);
+        let rate = rate.map_or_else(|| "--idle".to_owned(), |rate| format!("--rate={}", rate.0));
         let path = bytes::local(&self.path);
         match &self.command {
             WeftCommand::Migrate(options) => {
@@ -99,18 +98,21 @@ impl WeftWork {
         let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) else {
             unreachable!("both are piped")
         };
-        reporter.begin(0, Some(rate.unwrap_or(RATE_WITHOUT_DEVICE).0));
+        reporter.begin(0, rate.map(|rate| rate.0));
         let (sender, reports) = mpsc::channel();
         std::thread::spawn(move || {
             let lines = BufReader::new(out).lines().map_while(Result::ok);
             // Ends with the process; the agent receives all reports until then.
-            lines.filter_map(|line| report(&line)).try_for_each(|report| sender.send(report))
+            lines.filter_map(|line| Report::parse(&line)).try_for_each(|report| sender.send(report))
         });
         let errors = std::thread::spawn(move || end_of(err));
         let mut is_asked = false;
         loop {
             match reports.recv_timeout(LOOK_INTERVAL) {
-                Ok((done, total)) => reporter.set(done, total),
+                Ok(Report { done, total, activity }) => {
+                    reporter.set_activity(activity);
+                    reporter.set(done, total);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -131,10 +133,30 @@ impl WeftWork {
     }
 }
 
-/// Reads a line that `--report` prints.
-fn report(line: &str) -> Option<(u64, u64)> {
-    let (done, total) = line.split_once(' ')?;
-    Some((done.parse().ok()?, total.parse().ok()?))
+/// Last word of a line of `--report` while the copy waits.
+const WAITING: &str = "waiting";
+
+/// Prints a line of `--report`.
+pub fn print_progress(done: u64, total: u64, is_waiting: bool) {
+    let state = if is_waiting { WAITING } else { "copying" };
+    outln!("{done} {total} {state}");
+}
+
+/// A line of `--report`.
+#[derive(PartialEq, Debug)]
+struct Report {
+    done: u64,
+    total: u64,
+    activity: Activity,
+}
+
+impl Report {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (done, total, state) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?);
+        let activity = if state == WAITING { Activity::WaitingForDevice } else { Activity::Copying };
+        Some(Self { done, total, activity })
+    }
 }
 
 /// Reads everything and returns the end.
@@ -178,6 +200,8 @@ mod tests {
         );
         job.command = WeftCommand::ReplicateSync;
         assert_eq!(arguments(&job), b"replicate sync --report --rate=5 -- /weft/caf\xe9");
+        let unbounded = job.command("weft".as_ref(), None);
+        assert!(unbounded.get_args().any(|word| word == "--idle"), "{unbounded:?}");
     }
 
     #[test]
@@ -195,8 +219,10 @@ mod tests {
 
     #[test]
     fn reports_and_ends_are_read() {
-        assert_eq!(report("5 17"), Some((5, 17)));
-        assert_eq!(report("moved 1 file"), None);
+        let parsed = |activity| Some(Report { done: 5, total: 17, activity });
+        assert_eq!(Report::parse("5 17 copying"), parsed(Activity::Copying));
+        assert_eq!(Report::parse("5 17 waiting"), parsed(Activity::WaitingForDevice));
+        assert_eq!(Report::parse("moved 1 file"), None);
         let long = [vec![b'a'; 3 * ERROR_LEN_MAX], b"end".to_vec()].concat();
         let end = end_of(&long[..]);
         assert!(end.len() == ERROR_LEN_MAX && end.ends_with("aend"), "{}", end.len());

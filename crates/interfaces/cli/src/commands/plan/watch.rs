@@ -67,9 +67,12 @@ pub struct Watch {
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, requires_all = ["directory", "output"],
         conflicts_with_all = ["dry_run", "replicas"], value_parser = crate::commands::rate)]
     migrate: Option<Option<ByteLen>>,
-    /// With --watch, --replicas and --output: leave the copies to the agent, as `weft replicate apply --background` does
-    #[arg(long, requires_all = ["directory", "replicas", "output"], conflicts_with = "dry_run")]
-    replicate: bool,
+    /// With --watch, --replicas and --output: leave the copies to the agent, as `weft replicate apply --background` does,
+    /// with at most this many bytes per second [default: while the disks are idle]
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true,
+        requires_all = ["directory", "replicas", "output"], conflicts_with = "dry_run",
+        value_parser = crate::commands::rate)]
+    replicate: Option<Option<ByteLen>>,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -130,7 +133,7 @@ impl PlanArgs {
         if mover.is_some() && self.to_stdout() {
             return Err(Failure::misuse("--migrate", "the plan must be a file: give --output FILE"));
         }
-        if args.replicate && self.to_stdout() {
+        if args.replicate.is_some() && self.to_stdout() {
             return Err(Failure::misuse("--replicate", "the plan must be a file: give --output FILE"));
         }
         let proposals = || Proposals::new(options.trace.clone(), self.replicas.options(self.parts));
@@ -270,14 +273,14 @@ impl PlanArgs {
             return Ok(());
         }
         let path = output.path().display();
-        if !self.watch.replicate {
+        let Some(rate) = self.watch.replicate else {
             self.print(&format!("the plan is in {path}; `weft replicate apply {path}` makes the replicas"));
             return Ok(());
-        }
+        };
         self.print(&format!("the plan is in {path}"));
         for file in new {
             // A file that another replica has already would be refused again in the next interval.
-            match queue_copy(weft, output, &file) {
+            match queue_copy(weft, output, &file, rate) {
                 Ok(()) => self.print(&format!("{file}: the agent copies it, see `weft agent status`")),
                 Err(failure) => errln!("{failure}"),
             }

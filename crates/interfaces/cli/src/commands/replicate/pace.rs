@@ -1,5 +1,6 @@
 //! Rate and progress of a copy.
 
+use crate::commands::agent::print_progress;
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 use weft_client::Result;
@@ -37,6 +38,8 @@ impl RateLimit {
 pub struct Pacing {
     /// Maximum number of bytes per second.
     pub rate: Option<ByteLen>,
+    /// Whether it copies only while the disks of Weft's targets are idle.
+    pub idle: bool,
     /// Whether it prints copied and total bytes after each window, for the agent, in place of a bar.
     pub report: bool,
 }
@@ -45,6 +48,7 @@ pub struct Pacing {
 pub struct Progress {
     bar: ProgressBar,
     limit: Option<RateLimit>,
+    idle: bool,
     report: bool,
 }
 
@@ -54,7 +58,13 @@ impl Progress {
         let bar = crate::commands::cp::bar(pacing.report);
         bar.set_length(total);
         bar.set_message(path.to_owned());
-        Self { bar, limit: pacing.rate.map(RateLimit::new), report: pacing.report }
+        Self { bar, limit: pacing.rate.map(RateLimit::new), idle: pacing.idle, report: pacing.report }
+    }
+
+    fn report(&self, is_waiting: bool) {
+        if self.report {
+            print_progress(self.bar.position(), self.bar.length().unwrap_or(0), is_waiting);
+        }
     }
 
     /// Removes the bar.
@@ -66,12 +76,19 @@ impl Progress {
 impl Pace for Progress {
     async fn copied(&mut self, bytes: u64) -> Result<()> {
         self.bar.inc(bytes);
-        if self.report {
-            outln!("{} {}", self.bar.position(), self.bar.length().unwrap_or(0));
-        }
+        self.report(false);
         if let Some(limit) = &mut self.limit {
             std::thread::sleep(limit.pause_after(bytes));
         }
+        Ok(())
+    }
+
+    fn only_while_idle(&self) -> bool {
+        self.idle
+    }
+
+    async fn waiting(&mut self) -> Result<()> {
+        self.report(true);
         Ok(())
     }
 }

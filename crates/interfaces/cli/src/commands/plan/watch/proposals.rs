@@ -5,6 +5,7 @@ use crate::commands::session::Weft;
 use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use weft_core::ByteLen;
 use weft_planner::replicas::{Options, PlannedReplica, Policy, ReplicaFile};
 use weft_planner::watch::Interval;
 
@@ -55,14 +56,21 @@ impl Proposals {
     }
 }
 
-/// Queues the copy of the file `path` to its replica in the plan `output`, and starts the agent.
+/// Queues the copy of the file `path` to its replica in the plan `output`, with at most `rate` bytes per second, and starts
+/// the agent.
 ///
 /// # Errors
 /// `weft replicate apply` has printed the reason.
-pub fn queue_copy(weft: &Weft, output: &AtomicFile, path: &str) -> Result<(), Failure> {
+pub fn queue_copy(
+    weft: &Weft,
+    output: &AtomicFile,
+    path: &str,
+    rate: Option<ByteLen>,
+) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new("weft replicate apply", error);
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.arg("--cluster").arg(&weft.cluster.file).args(["replicate", "apply", "--background"]);
+    command.args(rate.map(|rate| format!("--rate={}", rate.0)));
     command.arg("--only").arg(path).arg("--").arg(output.path());
     // Standard output may be for JSON.
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().map_err(failed)?;

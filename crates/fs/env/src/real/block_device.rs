@@ -1,6 +1,6 @@
 //! Block devices below a file, and their counters.
 
-use super::idle::Sample;
+use crate::DeviceLoad;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 const LEVELS_MAX: u32 = 8;
 
 /// The disks below a file.
-pub struct Device {
+#[derive(Clone, Debug)]
+pub struct BlockDevice {
     /// Files with the counters of each disk.
     counters: Vec<PathBuf>,
 }
 
-impl Device {
+impl BlockDevice {
     /// Returns the disks of the device with this number, as `stat` reports it for a file. `None` if the file is not on a
     /// local block device.
     pub fn of(device: u64) -> Option<Self> {
@@ -27,16 +28,27 @@ impl Device {
         add_disks(&own, LEVELS_MAX, &mut disks);
         let counters: Vec<_> = disks.into_iter().map(|disk| disk.join("stat")).collect();
         let this = Self { counters };
-        (!this.counters.is_empty() && this.sample().is_ok()).then_some(this)
+        (!this.counters.is_empty() && this.load().is_ok()).then_some(this)
     }
 
-    /// Reads the counters.
-    pub fn sample(&self) -> io::Result<Sample> {
-        self.counters.iter().try_fold(Sample::default(), |sum, file| {
-            let one = Sample::parse(&std::fs::read_to_string(file)?);
+    /// Reads the counters; those of several disks are added.
+    ///
+    /// # Errors
+    /// Errors of the files; `InvalidData`.
+    pub fn load(&self) -> io::Result<DeviceLoad> {
+        self.counters.iter().try_fold(DeviceLoad::default(), |sum, file| {
+            let one = parse(&std::fs::read_to_string(file)?);
             Ok(sum.plus(one.ok_or(io::ErrorKind::InvalidData)?))
         })
     }
+}
+
+/// Reads a `stat` file of `/sys/dev/block`.
+fn parse(stat: &str) -> Option<DeviceLoad> {
+    let mut fields = stat.split_ascii_whitespace().skip(8).map(str::parse);
+    let mut next = || fields.next()?.ok();
+    let (in_flight, _busy_ms, queued_ms) = (next()?, next()?, next()?);
+    Some(DeviceLoad { in_flight, queued_ms })
 }
 
 /// Adds the whole disks below a device. Requests to other partitions of a disk keep it busy, too.
@@ -64,6 +76,14 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
+    fn counters_are_those_of_the_kernel() {
+        let stat = "  446216   784926  9550688  4382310  1442 0 11 5   3   75612  4386190  0 0 0 0 9 9\n";
+        assert_eq!(parse(stat), Some(DeviceLoad { in_flight: 3, queued_ms: 4_386_190 }));
+        assert_eq!(parse("1 2 3"), None);
+        assert_eq!(parse("1 2 3 4 5 6 7 8 x 10 11"), None);
+    }
+
+    #[test]
     fn a_volume_on_partitions_has_the_counters_of_their_disks() {
         let sys = tempfile::tempdir().expect("a directory");
         let at = |name: &str| sys.path().join(name);
@@ -83,12 +103,12 @@ mod tests {
         make("dev");
         symlink(at("block/dm-0"), at("dev/253:0")).expect("made");
         symlink(at("block/sda/sda1"), at("dev/8:1")).expect("made");
-        let sample = |major, minor| {
-            let device = Device::below(&at("dev"), major, minor)?;
-            Some(device.sample().expect("counters"))
+        let load = |major, minor| {
+            let device = BlockDevice::below(&at("dev"), major, minor)?;
+            Some(device.load().expect("counters"))
         };
-        assert_eq!(sample(253, 0), Some(Sample { in_flight: 3, queue_ms: 14 }), "each disk counts once");
-        assert_eq!(sample(8, 1), Some(Sample { in_flight: 1, queue_ms: 7 }));
-        assert_eq!(sample(0, 41), None, "network file systems have no block device");
+        assert_eq!(load(253, 0), Some(DeviceLoad { in_flight: 3, queued_ms: 14 }), "each disk counts once");
+        assert_eq!(load(8, 1), Some(DeviceLoad { in_flight: 1, queued_ms: 7 }));
+        assert_eq!(load(0, 41), None, "network file systems have no block device");
     }
 }
