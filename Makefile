@@ -10,7 +10,7 @@ ADVICE ?=
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install uninstall deps clean help
+.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install uninstall bare deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -62,7 +62,7 @@ plan: ## Trace, plan, apply and run again in real time on emulated disks and SSD
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/plan.sh
 
-advice: ## Sign of the planner's advice: plans tried in real time, 72 cases on plain and emulated devices (about 5 minutes)
+advice: ## Sign of the planner's advice: plans tried in real time, 72 cases on plain and emulated devices (about 13 minutes)
 	@scripts/deps.sh bench
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/advice.py $(ADVICE)
@@ -81,8 +81,8 @@ lint: ## Formatting; warnings of the compiler, clippy and rustdoc as errors
 install: all ## Install under PREFIX (default /usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
 	install -d $(DESTDIR)$(PREFIX)/share/doc/weft
-	install -m 755 $(TARGET)/release/weft $(DESTDIR)$(PREFIX)/bin/weft
-	install -m 755 $(TARGET)/release/libweft_preload.so $(DESTDIR)$(PREFIX)/lib/
+	install -s -m 755 $(TARGET)/release/weft $(DESTDIR)$(PREFIX)/bin/weft
+	install -s -m 755 $(TARGET)/release/libweft_preload.so $(DESTDIR)$(PREFIX)/lib/
 	crates/interfaces/capi/install.sh --prefix $(PREFIX) --from $(TARGET)/release $(if $(DESTDIR),--destdir $(DESTDIR))
 	$(TARGET)/release/weft man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
@@ -99,6 +99,9 @@ uninstall: ## Remove the installed files
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft
+
+bare: ## Build in a minimal Debian system (root, debootstrap; about 10 minutes)
+	@scripts/bare.sh
 
 deps: ## Install the dependencies of all targets
 	@scripts/deps.sh build demo test

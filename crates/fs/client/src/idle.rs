@@ -50,7 +50,8 @@ struct TargetLoad {
 
 impl TargetLoad {
     fn of(status: &TargetStatus) -> Self {
-        let disk = status.disk.map(|load| DeviceLoad { in_flight: load.in_flight, queued_ms: load.queued_ms });
+        let disk =
+            status.disk.map(|load| DeviceLoad { in_flight: load.in_flight, queued_ms: load.queued_ms });
         Self { disk, queue: status.queue, requests: status.requests }
     }
 
@@ -89,7 +90,8 @@ impl<E: Env> Core<E> {
             targets.iter().filter_map(|target| self.route(*target).ok()).collect();
         let mut loads = BTreeMap::new();
         for server in servers {
-            let Ok(status) = self.status_until(server, Deadline::begin(&self.env, SAMPLE_TIMEOUT)).await else {
+            let Ok(status) = self.status_until(server, Deadline::begin(&self.env, SAMPLE_TIMEOUT)).await
+            else {
                 continue;
             };
             let wanted = status.targets.iter().filter(|status| targets.contains(&status.target));
@@ -118,7 +120,10 @@ mod tests {
     #[test]
     fn queued_requests_and_busy_intervals_are_not_idle() {
         assert!(!is_idle(load(0, 100), load(1, 100), SAMPLE_INTERVAL), "a request has arrived");
-        assert!(!is_idle(load(2, 100), load(0, 200), SAMPLE_INTERVAL), "two requests were queued all the time");
+        assert!(
+            !is_idle(load(2, 100), load(0, 200), SAMPLE_INTERVAL),
+            "two requests were queued all the time"
+        );
         assert!(!is_idle(load(0, 100), load(0, 5), SAMPLE_INTERVAL), "the counter has wrapped");
         assert!(!is_idle(load(0, 0), load(0, u64::MAX), SAMPLE_INTERVAL));
     }

@@ -19,7 +19,6 @@ use weft_env::Address;
 use weft_wire::hello::Security;
 
 const MEMORY: RangeInclusive<ByteLen> = ByteLen::from_mib(1)..=ByteLen(1 << 40);
-const STRIPE: RangeInclusive<ByteLen> = ByteLen(1)..=weft_core::layout::STRIPE_SIZE_MAX;
 const TIMEOUT: RangeInclusive<Nanos> = Nanos::from_ms(10)..=Nanos::from_s(3600);
 
 impl Cluster {
@@ -102,7 +101,7 @@ impl Cluster {
 
 pub(crate) fn required<T>(
     section: &Section<'_>,
-    key: &str,
+    key: &'static str,
     found: Option<T>,
     remedy: &str,
 ) -> Result<T, ConfigError> {
@@ -159,6 +158,9 @@ fn server(source: &Source<'_>, section: Section<'_>) -> Result<ParsedServer, Con
         ],
     )?;
     let audit = section.path("audit", "/var/log/weft/audit.log")?;
+    let metrics = section.parsed("metrics", "tcp:127.0.0.1:9411", |text| {
+        text.parse::<Address>().map_err(|error| error.to_string())
+    })?;
     let connections = section.number("connections_max", 16..=1_000_000)?;
     let greetings = section.number("greetings_max", 4..=65_536)?;
     let memory = section.size("payload_memory", ByteLen::from_mib(8)..=ByteLen(1 << 40))?;
@@ -182,6 +184,7 @@ fn server(source: &Source<'_>, section: Section<'_>) -> Result<ParsedServer, Con
             log: log.map(|item| item.value),
             log_level: level.unwrap_or(LogLevel::Info),
             audit: audit.map(|item| item.value),
+            metrics: metrics.map(|item| item.value),
             connections_max: connections.map_or(8192, |item| item.value as u32),
             greetings_max: greetings.map_or(64, |item| item.value as u32),
             payload_memory: memory.unwrap_or(ByteLen::from_mib(256)),
@@ -332,8 +335,10 @@ type LayoutSection = (Placement, Option<Compression>, Vec<Item<Class>>);
 /// Reads `[layout]`.
 fn layout(section: Section<'_>) -> Result<LayoutSection, ConfigError> {
     let mut placement = Placement::default();
-    if let Some(size) = section.size("stripe_size", STRIPE)? {
-        placement.stripe_size = size;
+    if let Some(size) = section.quantity("stripe_size", "64 KiB", crate::parse_size, ByteLen)? {
+        weft_core::layout::check_stripe_size(size.value)
+            .map_err(|remedy| section.refuse(size.span, "stripe_size cannot be used", &remedy))?;
+        placement.stripe_size = size.value;
     }
     let count = section.number("stripe_count", 0..=u64::from(u16::MAX))?;
     if let Some(count) = count.and_then(|item| NonZeroU16::new(item.value as u16)) {

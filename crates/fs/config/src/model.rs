@@ -59,6 +59,8 @@ pub struct Server {
     pub log_level: LogLevel,
     /// Audit log file; `None` to keep no audit log.
     pub audit: Option<PathBuf>,
+    /// Address at which the server exposes its metrics over HTTP; `None` for nowhere.
+    pub metrics: Option<Address>,
     /// Maximum number of connections.
     pub connections_max: u32,
     /// Maximum number of connections that are being authenticated.

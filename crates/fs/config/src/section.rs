@@ -82,8 +82,13 @@ impl<'a> Section<'a> {
         self.source.refuse(span, problem, remedy)
     }
 
-    /// Creates the error of a missing key.
-    pub fn missing(&self, key: &str, remedy: &str) -> ConfigError {
+    /// Creates the error of a missing key. A key that was not read and is similar is reported instead: it is misspelled.
+    pub fn missing(&self, key: &'static str, remedy: &str) -> ConfigError {
+        let entries = self.entries.borrow();
+        let misspelled = entries.iter().find(|(found, _)| !did_you_mean(found, &[key]).is_empty());
+        if let Some((found, (span, _))) = misspelled {
+            return unknown(self.source, &self.title, found, span.clone(), format!("did you mean {key}?"));
+        }
         self.source.refuse(self.span(), format!("{} has no {key:?}", self.title), remedy)
     }
 
@@ -204,7 +209,8 @@ impl<'a> Section<'a> {
         Ok(Some(item.value))
     }
 
-    fn quantity<T>(
+    /// Reads a string with a unit by `read`, or a number by `plain`.
+    pub fn quantity<T>(
         &self,
         key: &'static str,
         example: &str,
@@ -345,8 +351,12 @@ impl<'a> Section<'a> {
             "" => format!("remove it; {} takes: {}", self.title, known.join(", ")),
             hint => hint.trim_start_matches("; ").to_owned(),
         };
-        Err(self.source.refuse(span, format!("{} does not know {key:?}", self.title), remedy))
+        Err(unknown(self.source, &self.title, &key, span, remedy))
     }
+}
+
+fn unknown(source: Source<'_>, title: &str, key: &str, span: Range<usize>, remedy: String) -> ConfigError {
+    source.refuse(span, format!("{title} does not know {key:?}"), remedy)
 }
 
 /// Returns `; did you mean …?` if one of `words` is similar to `text`, else an empty string.

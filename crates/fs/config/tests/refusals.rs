@@ -293,7 +293,7 @@ fn values_are_read() {
     let text = format!(
         "{GOOD}module = \"direct\"\nqueue_depth = 7\nleases = false\nintegrity = \"crc32c\"\n\
          compress = \"zstd:3\"\n\
-         capacity = \"64 MiB\"\nreserve = \"7 %\"\n[layout]\nstripe_size = 47008\nstripe_count = 2\n\
+         capacity = \"64 MiB\"\nreserve = \"7 %\"\n[layout]\nstripe_size = 45056\nstripe_count = 2\n\
          compress = \"lz4/128KiB\"\nclass = \"ssd\"\n[client]\ntransport = \"socket\"\nchecksums = \"on\"\nrequest_timeout = \"1500 ms\"\n\
          fragment_threshold = \"0\"\n"
     );
@@ -317,7 +317,7 @@ fn values_are_read() {
         let error = parse(&format!("{GOOD}reserve = \"{wrong}\"\n")).expect_err("rejected");
         assert!(error.to_string().contains("reserve"), "{error}");
     }
-    assert_eq!(cluster.placement.stripe_size, ByteLen(47_008));
+    assert_eq!(cluster.placement.stripe_size, ByteLen(45_056));
     let two = std::num::NonZeroU16::new(2).expect("not zero");
     assert_eq!(cluster.placement.factor, Factor::AtMost(two));
     assert_eq!(cluster.placement.class, ClassFilter::Only(vec!["ssd".into()]));

@@ -14,6 +14,9 @@ use std::fmt;
 pub const COMPONENTS_MAX: usize = 1024;
 /// Maximum number of strips in a layout, over all components.
 pub const COLUMNS_MAX: usize = 65_535;
+/// Unit of the stripe sizes that people choose: a page, and a block of checksums. Others would divide the pages of each
+/// program between targets. Plans and programs may use any size.
+pub const STRIPE_SIZE_UNIT: ByteLen = ByteLen(4096);
 /// Maximum stripe size: 64 TiB. Keeps the length of a round far below 2^64.
 pub const STRIPE_SIZE_MAX: ByteLen = ByteLen(1 << 46);
 
@@ -302,6 +305,21 @@ pub(crate) fn object_id(component: usize, column: usize) -> ObjectId {
 
 fn endless(strips: Vec<Strip>) -> Component {
     Component { start: FileOffset::ZERO, end: None, strips }
+}
+
+/// Checks a stripe size that somebody has chosen.
+///
+/// # Errors
+/// What sizes are possible.
+pub fn check_stripe_size(size: ByteLen) -> Result<(), String> {
+    if size.0 == 0 || !size.0.is_multiple_of(STRIPE_SIZE_UNIT.0) || size > STRIPE_SIZE_MAX {
+        let max_tib = STRIPE_SIZE_MAX.0 >> 40;
+        let unit_kib = STRIPE_SIZE_UNIT.0 >> 10;
+        return Err(format!(
+            "stripe sizes are multiples of {unit_kib} KiB up to {max_tib} TiB, such as 64 KiB or 1 MiB"
+        ));
+    }
+    Ok(())
 }
 
 fn even_strips(targets: &[TargetId], stripe_size: ByteLen) -> Vec<Strip> {

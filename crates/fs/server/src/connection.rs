@@ -5,6 +5,7 @@ use crate::audit::{self, Audited, EventKind, Origin};
 use crate::connections::Entry;
 use crate::data::DataConnection;
 use crate::greeting::{Greeted, GreetingError, greet};
+use crate::latency::Operation;
 use crate::metadata::{self, ConnectionContext};
 use crate::pending::GreetingSlot;
 use crate::server::{Shared, start_greetings};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use weft_env::{Conn, Env, Peer};
-use weft_wire::meta::MetaCall;
+use weft_wire::meta::{MetaCall, MetaRequest};
 use weft_wire::status::StatusReply;
 use weft_wire::{Errno, Family, Incoming, Kind, Link, WireError};
 
@@ -189,7 +190,16 @@ async fn serve_metadata<E: Env>(
     let reply = match call {
         Ok(call) => {
             let audited = origin.and_then(|origin| Some((origin, audit::of_metadata(&call.request)?)));
+            // The time of these is that of other clients.
+            let waits = matches!(
+                call.request,
+                MetaRequest::WaitEvents { .. } | MetaRequest::AwaitRecall { .. } | MetaRequest::Lock { .. }
+            );
+            let begin = shared.env.now();
             let reply = service.call(context, call).await;
+            if !waits {
+                shared.latencies.add(Operation::Metadata, shared.env.now().saturating_sub(begin));
+            }
             if let Some((origin, what)) = audited {
                 origin.record(shared.env.wall(), &what, audit::refusal_of(&reply));
             }

@@ -42,6 +42,7 @@ use crate::averages::Averages;
 use crate::config::{Hooks, Limits, ServerConfig};
 use crate::connection::answer;
 use crate::connections::Entry;
+use crate::latency::{Latencies, Operation};
 use crate::lease::Leases;
 use crate::payload::PayloadPool;
 use crate::tiered::{self, SsdTier, TieredTarget};
@@ -89,6 +90,7 @@ pub struct DataService<E: Env> {
     /// Number of running background tasks.
     background_tasks: AtomicUsize,
     background_ended: E::Notify,
+    pub(crate) latencies: Latencies,
 }
 
 /// A target with its admission queue and counters.
@@ -190,6 +192,7 @@ impl<E: Env> DataService<E> {
             shared_memory: AtomicUsize::new(0),
             shared_by_user: Mutex::default(),
             skip_writeback: AtomicBool::new(false),
+            latencies: Latencies::default(),
             sealing: AtomicBool::new(false),
             background_tasks: AtomicUsize::new(0),
             background_ended: env.notify(),
@@ -265,7 +268,13 @@ impl<E: Env> DataService<E> {
                 return answer(link, entry, incoming, &reply).await;
             }
         };
-        match request {
+        let operation = match request {
+            DataRequest::Read { .. } | DataRequest::ReadShared { .. } => Operation::Read,
+            DataRequest::Write { .. } => Operation::Write,
+            _ => Operation::Datafile,
+        };
+        let begin = self.env.now();
+        let served = match request {
             DataRequest::Read { datafile, cap, offset, len, hints } if payload_len == 0 => {
                 let read = io::IoRequest { datafile, cap, offset, len, hints };
                 self.read(link, entry, connection, incoming, read).await
@@ -292,7 +301,9 @@ impl<E: Env> DataService<E> {
                 link.skip_payload(payload_len.into()).await?;
                 self.serve_other(link, entry, connection, incoming, other).await
             }
-        }
+        };
+        self.latencies.add(operation, self.env.now().saturating_sub(begin));
+        served
     }
 
     /// Called once a second: seals idle datafiles that have checksums, in a task of its own.

@@ -17,6 +17,7 @@ mod connection;
 mod connections;
 mod data;
 mod greeting;
+pub mod latency;
 mod lease;
 pub mod metadata;
 mod payload;

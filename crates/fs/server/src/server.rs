@@ -9,8 +9,10 @@ use crate::connection;
 use crate::connections::{Connections, Entry, OverUserLimit};
 use crate::data::{ConnectionRights, DataService};
 use crate::greeting::Greeted;
+use crate::latency::{Distribution, Latencies, Operation};
 use crate::metadata;
 use crate::pending::{GreetingSlot, Pending};
+use crate::status;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,6 +21,7 @@ use weft_core::Nanos;
 use weft_env::{Address, Closer, Env, Listener, Notify};
 use weft_store::error::TargetError;
 use weft_store::target::Target;
+use weft_wire::status::ServerStatus;
 use weft_wire::{Errno, WireError};
 
 /// Interval of the server's periodic work on connections, leases and memory.
@@ -94,6 +97,8 @@ pub struct Shared<E: Env> {
     stopped_notify: E::Notify,
     /// Whether the task that exchanges service times runs.
     exchanging: AtomicBool,
+    /// Latencies of requests to the metadata service.
+    pub(crate) latencies: Latencies,
     /// Current time to the second, for tasks that need no better.
     clock: Arc<AtomicU64>,
 }
@@ -254,6 +259,7 @@ impl Server {
             listening: AtomicUsize::new(listeners.len()),
             stopped_notify: env.notify(),
             exchanging: AtomicBool::new(false),
+            latencies: Latencies::default(),
             clock: Arc::new(AtomicU64::new(now.0)),
             config,
             env,
@@ -398,6 +404,20 @@ impl<E: Env> ServerHandle<E> {
     /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.count()
+    }
+
+    /// State of the server for monitoring, without the use by users.
+    pub async fn status(&self) -> ServerStatus {
+        status::of_server(&self.shared).await
+    }
+
+    /// Latencies of a kind of request since the start.
+    pub fn latencies(&self, operation: Operation) -> Distribution {
+        match (operation, &self.shared.data) {
+            (Operation::Metadata, _) => self.shared.latencies.of(operation),
+            (_, Some(data)) => data.latencies.of(operation),
+            (_, None) => Latencies::default().of(operation),
+        }
     }
 
     /// Number of connections that a bug in the server has ended since its start.

@@ -87,6 +87,11 @@ pub(crate) async fn reply<E: Env>(
 }
 
 async fn status<E: Env>(shared: &Shared<E>, connection: &DataConnection<E>) -> ServerStatus {
+    ServerStatus { users: users(shared, connection), ..of_server(shared).await }
+}
+
+/// State of a server without the use by users.
+pub(crate) async fn of_server<E: Env>(shared: &Shared<E>) -> ServerStatus {
     let config = &shared.config;
     ServerStatus {
         server: config.server,
@@ -97,7 +102,7 @@ async fn status<E: Env>(shared: &Shared<E>, connection: &DataConnection<E>) -> S
         connections: shared.connections.count() as u32,
         memory: (config.hooks.memory)(),
         cluster_id: shared.cluster_id,
-        users: users(shared, connection),
+        users: Vec::new(),
         bounds: bounds(shared),
         keys: KeyStatus {
             generations: config.secret.generations(),

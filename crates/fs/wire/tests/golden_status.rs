@@ -6,8 +6,8 @@ use weft_core::{ByteLen, ClusterId, Nanos, ServerId, TargetId, TargetState, Targ
 use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::{SpaceReservation, TargetRecord};
 use weft_wire::status::{
-    AuditStatus, CacheStatus, DiskLoad, KeyStatus, MetadataStatus, RefusedTarget, ServerStatus, SsdClass, SsdStatus,
-    StatusReply, StatusRequest, TargetStatus, UserStatus,
+    AuditStatus, CacheStatus, DiskLoad, KeyStatus, MetadataStatus, RefusedTarget, ServerStatus, SsdClass,
+    SsdStatus, StatusReply, StatusRequest, TargetStatus, UserStatus,
 };
 use weft_wire::{Errno, WireError};
 

@@ -10,6 +10,7 @@ mod audit;
 mod commands;
 mod embedded;
 mod failure;
+mod help_text;
 mod interface;
 mod job_dir;
 mod launcher;
@@ -18,7 +19,7 @@ mod processor;
 mod signals;
 mod table;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use std::process::ExitCode;
 
 // Mutants enter the command only through its own feature, never because another crate of the build enables them.
@@ -27,7 +28,12 @@ const _: () = assert!(weft_env::mutants::AVAILABLE == cfg!(feature = "mutants"))
 fn main() -> ExitCode {
     // A closed pipe (`weft ls | head`) ends the command silently, as for other tools.
     signals::default_pipe();
-    let args = args::Weft::parse();
+    // Returns unless a shell asks for completions.
+    clap_complete::CompleteEnv::with_factory(commands::docs::completed)
+        .var(commands::docs::VARIABLE)
+        .complete();
+    let matches = help_text::wrapped(args::Weft::command()).get_matches();
+    let args = args::Weft::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match commands::run(args) {
         Ok(code) => {
             output::flush();

@@ -194,8 +194,7 @@ fn programs_go_on_while_movers_and_servers_are_killed() {
             })
             .collect();
         for number in 0..MOVES {
-            let (count, stripe) =
-                (1 + random.below(4), ["4K", "30000", "64K", "1M"][random.below(4) as usize]);
+            let (count, stripe) = (1 + random.below(4), ["4K", "12K", "64K", "1M"][random.below(4) as usize]);
             let mut mover = cluster
                 .command(["migrate", "-r", "-c", &count.to_string(), "-S", stripe, "/weft"])
                 .stdout(Stdio::piped())

@@ -59,3 +59,16 @@ fn the_speed_of_the_simulation_is_measured() {
         assert!(rows[0][figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure}: {}", rows[0]);
     }
 }
+
+#[test]
+fn a_run_says_that_its_bytes_have_not_reached_the_disks() {
+    let said = |options: &[&str]| {
+        let mut command = common::undisturbed();
+        succeeded(command.args(["twin", "run", "ior", "--set", "ranks=2", "--disks"]).args(options))
+    };
+    let note = "reached a disk during the run";
+    assert!(said(&[]).contains(note));
+    for options in [&["--set", "sync=end"][..], &["--drain"]] {
+        assert!(!said(options).contains(note), "{options:?}");
+    }
+}

@@ -341,11 +341,8 @@ fn move_beside_reader(used: u32) -> (bool, bool) {
         };
         env.spawn("reader", read_often).expect("spawns");
         mover.env().sleep(Nanos::from_ms(100)).await;
-        let options = MoveOptions {
-            piece_len: Some(ByteLen(10_000)),
-            only_while_idle: true,
-            ..MoveOptions::default()
-        };
+        let options =
+            MoveOptions { piece_len: Some(ByteLen(10_000)), only_while_idle: true, ..MoveOptions::default() };
         let (mut has_waited, mut last) = (false, ByteLen::ZERO);
         let mut watch = |progress: weft_client::MoveProgress| {
             assert!(!progress.is_waiting || progress.done == last, "a waiting move copies nothing");

@@ -1,8 +1,8 @@
 //! Directory trees.
 
-use super::{BlockDevice, RealFile};
 use super::file::file_meta;
 use super::sys::{self, Fd};
+use super::{BlockDevice, RealFile};
 use crate::{Create, DeviceLoad, Dir, FileMeta, OpenMode, SharedLock, Space, check_name};
 use std::ffi::CString;
 use std::io;

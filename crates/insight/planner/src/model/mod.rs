@@ -30,7 +30,7 @@
 //!   window therefore move from target to target, and ranks that begin with the same target collide there.
 //! * **Ranks synchronize** where the trace shows no request in flight: between conflicting accesses of different ranks
 //!   to a file, and between collective calls (module `load`).
-//! * A **parallel device** (SSD) serves four 4 KiB requests in less than half the time each takes alone.
+//! * A **parallel device** (SSD) has no head and serves four 4 KiB requests in less than half the time each takes alone.
 //! * The run ends when all dirty data is on the devices.
 
 mod head;

@@ -133,7 +133,7 @@ impl<'a> Run<'a> {
             is_parallel: figures
                 .classes
                 .iter()
-                .map(|class| [is_parallel(&class.read), is_parallel(&class.write)])
+                .map(|class| [is_parallel(class, &class.read), is_parallel(class, &class.write)])
                 .collect(),
         }
     }

@@ -12,9 +12,12 @@ const PARALLEL_TEST_LEN: f64 = 4096.0;
 /// Stream ends that a target remembers to recognize interleaved streams.
 const STREAMS_MAX: usize = 64;
 
-/// Whether a class serves requests of a direction in parallel.
-pub(super) fn is_parallel(service: &Service) -> bool {
-    service.random_ns(4, PARALLEL_TEST_LEN) < PARALLEL_TIME_MAX * service.random_ns(1, PARALLEL_TEST_LEN)
+/// Whether a class serves requests of a direction in parallel. A disk with one head never does, even if it reorders many
+/// queued requests so well that each takes a small part of the time.
+pub(super) fn is_parallel(class: &Class, service: &Service) -> bool {
+    class.read.head.is_none()
+        && service.random_ns(4, PARALLEL_TEST_LEN)
+            < PARALLEL_TIME_MAX * service.random_ns(1, PARALLEL_TEST_LEN)
 }
 
 /// A range of a datafile.

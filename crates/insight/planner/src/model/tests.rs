@@ -65,6 +65,20 @@ fn parallel_devices_are_not_slower_for_a_burst() {
 }
 
 #[test]
+fn a_disk_that_reorders_well_still_has_one_head() {
+    let plain = disk_with_head(256 * KIB, 0);
+    let mut reorders = plain.clone();
+    let depth = |depth, startup_us| Depth { depth, startup_us, mb_s: 100.0 };
+    reorders.classes[0].read.random = vec![depth(1, 5000.0), depth(4, 2400.0), depth(32, 1100.0)];
+    let requests: Vec<_> =
+        (0..64u64).map(|n| ((n % 4) as u32, n * 37 % 64 * 100 * 64 * KIB, 64 * KIB)).collect();
+    let seconds =
+        |figures| run(figures, &load(&requests), &[&ClassPlacement::whole(vec![1 << 30, 0])]).seconds;
+    assert!(load(&requests).reads_by_head);
+    assert_eq!(seconds(&reorders), seconds(&plain));
+}
+
+#[test]
 fn buffered_writes_are_flushed_before_the_run_ends() {
     let mut figures = hybrid((1, 1000.0, 100.0), (1, 1.0, 1e6), None);
     figures.classes[0].write.write_buffer = Bytes(1 << 30);

@@ -60,7 +60,7 @@ impl Config {
                 let (file, servers) = (cluster.file.display().to_string(), cluster.servers.len());
                 let name = cluster.name.clone();
                 let unasked = compare(cluster)?;
-                outln!("{file}: valid: cluster {name}, {servers} servers, {targets} targets");
+                outln!("OK: {file}: cluster {name}, {servers} servers, {targets} targets");
                 if let Some(why) = unasked {
                     outln!("not compared with the targets on record: {why}");
                 }

@@ -37,7 +37,7 @@ impl Df {
         let mut reservations = Table::new(["TARGET", "CAPACITY", "RESERVED", "LEFT"]);
         let (mut total, mut free, mut counted) = (0, 0, BTreeSet::new());
         let (mut failed, mut limited, mut full) = (false, false, String::new());
-        for ServerReply { server, status } in query_servers(&weft) {
+        for ServerReply { server, status, is_refused } in query_servers(&weft) {
             match status {
                 Ok(status) => {
                     for target in &status.targets {
@@ -78,8 +78,12 @@ impl Df {
                     }
                 }
                 Err(why) => {
-                    let down = Failure::new(format!("server {} is down", server.name), why);
-                    errln!("{}", down.remedy("start it with `weft serve` on its host"));
+                    let failure = match is_refused {
+                        true => Failure::new(format!("server {} refuses this command", server.name), why),
+                        false => Failure::new(format!("server {} is down", server.name), why)
+                            .remedy("start it with `weft serve` on its host"),
+                    };
+                    errln!("{failure}");
                     failed = true;
                 }
             }

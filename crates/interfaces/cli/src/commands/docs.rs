@@ -1,11 +1,16 @@
 //! `weft completions` and `weft man`: generated from the same definitions as the command line itself.
 
+use super::completion;
 use crate::args::Weft;
 use crate::failure::Failure;
+use crate::help_text;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+/// Variable by which a shell asks for completions.
+pub const VARIABLE: &str = "WEFT_COMPLETE";
 
 /// Prints shell completions.
 #[derive(Args)]
@@ -22,9 +27,20 @@ pub struct Completions {
 impl Completions {
     /// Prints the completions.
     pub fn run(self) -> Result<u8, Failure> {
-        clap_complete::generate(self.shell, &mut public_commands(), "weft", &mut std::io::stdout());
+        let failed = |error: std::io::Error| Failure::new("weft completions", error);
+        let shells = clap_complete::env::Shells::builtins();
+        let shell = self.shell.to_string();
+        let Some(shell) = shells.completer(&shell) else {
+            return Err(Failure::misuse("weft completions", format!("{shell} is not supported")));
+        };
+        shell.write_registration(VARIABLE, "weft", "weft", "weft", &mut std::io::stdout()).map_err(failed)?;
         Ok(0)
     }
+}
+
+/// Returns the command line as a shell completes it.
+pub fn completed() -> clap::Command {
+    completion::added(public_commands())
 }
 
 /// Returns the command line without internal commands, which shells would offer otherwise.
@@ -78,7 +94,12 @@ fn pages(command: &clap::Command, name: &str, dir: &Path) -> std::io::Result<()>
 
 fn render(command: &clap::Command, name: &str) -> std::io::Result<String> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone()).title(name.to_uppercase()).render(&mut page)?;
-    // Manual pages have this section for notes.
-    Ok(String::from_utf8_lossy(&page).replace(".SH EXTRA", ".SH NOTES"))
+    let notes = command.get_after_long_help().map(|text| help_text::manual(&text.to_string()));
+    let command = command.clone().after_long_help(None::<&'static str>);
+    clap_mangen::Man::new(command).title(name.to_uppercase()).render(&mut page)?;
+    let mut page = String::from_utf8_lossy(&page).into_owned();
+    if let Some(notes) = notes {
+        page += &format!(".SH NOTES\n{notes}");
+    }
+    Ok(page)
 }

@@ -11,10 +11,11 @@ use weft_wire::meta::{LayoutSpec, Rule};
 #[derive(Args)]
 pub struct LayoutArgs {
     /// Targets per file; 0 or -1 for all that match
-    #[arg(short = 'c', long = "stripe-count", value_name = "COUNT", allow_negative_numbers = true)]
+    #[arg(short = 'c', long = "stripe-count", value_name = "COUNT", allow_negative_numbers = true,
+        value_parser = count)]
     count: Option<i64>,
     /// Bytes on one target before the next; K, M, G are powers of 1024
-    #[arg(short = 'S', long = "stripe-size", value_name = "SIZE", value_parser = super::size)]
+    #[arg(short = 'S', long = "stripe-size", value_name = "SIZE", value_parser = stripe_size)]
     size: Option<ByteLen>,
     /// First target, by index among those that match; -1 lets Weft choose
     #[arg(short = 'i', long = "stripe-index", value_name = "INDEX", allow_negative_numbers = true)]
@@ -52,6 +53,20 @@ impl LayoutArgs {
         options
     }
 
+    /// Says how many targets a file gets if more are requested than match.
+    pub fn note_fewer_targets(&self, weft: &Weft) {
+        let Some(count) = self.count.and_then(|count| usize::try_from(count).ok()) else { return };
+        let map = weft.cluster.map();
+        let is_of_class = |target: &&weft_wire::cluster::TargetEntry| {
+            self.class.as_ref().is_none_or(|class| target.class == *class)
+        };
+        let matching = map.targets.iter().filter(is_of_class).count();
+        if count > matching {
+            let class = self.class.as_ref().map(|class| format!(" of class {class}")).unwrap_or_default();
+            errln!("note: -c {count}: the cluster has {matching} targets{class}; files use all of them");
+        }
+    }
+
     /// Converts the options to a request for the servers.
     pub fn spec(&self, weft: &Weft) -> Result<LayoutSpec, Failure> {
         let map = weft.cluster.map();
@@ -68,9 +83,6 @@ impl LayoutArgs {
         let small = |what: &str, value: i64| {
             u32::try_from(value).map_err(|_| Failure::misuse(format!("{what} {value}"), "out of range"))
         };
-        if self.size == Some(ByteLen(0)) {
-            return Err(Failure::misuse("stripe size 0", "a stripe needs at least one byte"));
-        }
         let all = u32::from(u16::MAX);
         let by_class = match self.parts.as_slice() {
             [] => None,
@@ -95,6 +107,17 @@ impl LayoutArgs {
             compression: self.compress,
         })
     }
+}
+
+/// Parses a number of targets.
+fn count(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "a number of targets such as 4; 0 or -1 means all that match".to_owned())
+}
+
+fn stripe_size(text: &str) -> Result<ByteLen, String> {
+    let size = super::size(text)?;
+    weft_core::layout::check_stripe_size(size)?;
+    Ok(size)
 }
 
 /// Parses a compression setting. The length of its chunks may have any unit that other sizes may have.

@@ -6,6 +6,7 @@ pub mod bench;
 mod bytes;
 pub mod cache;
 pub mod cat;
+mod completion;
 pub mod config;
 pub mod cp;
 pub mod delegate;

@@ -2,6 +2,7 @@
 
 mod agent_starter;
 mod key_file;
+mod metrics;
 
 use super::key::of_servers;
 use super::profile::cluster as measured;
@@ -12,6 +13,7 @@ use crate::signals::{self, Blocked};
 use agent_starter::AgentStarter;
 use clap::Args;
 use key_file::KeyFile;
+use metrics::MetricsListener;
 use std::io::Write;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -102,9 +104,14 @@ impl Serve {
         let mut logs = Vec::new();
         let mut audits = Vec::new();
         let mut handles = Vec::new();
-        for (id, server) in chosen {
+        let mut exposed = Vec::new();
+        for (number, (id, server)) in chosen.into_iter().enumerate() {
+            exposed.extend(server.metrics.as_ref().map(|address| (number, address)));
             let log = Log::open(&server.name, server.log.as_deref(), server.log_level)
                 .map_err(|error| Failure::new(format!("log of server {}", server.name), error))?;
+            if let Some(path) = &server.log {
+                errln!("server {} logs to {}", server.name, path.display());
+            }
             let audit =
                 server
                     .audit
@@ -125,11 +132,16 @@ impl Serve {
             logs.push(log);
             handles.push(handle);
         }
+        let handles = Arc::new(handles);
+        let mut metrics = Vec::new();
+        for (number, address) in exposed {
+            metrics.push(MetricsListener::start(address, &handles, number)?);
+            logs[number].line(&format!("metrics at {address}"));
+        }
         if self.announce {
             announce();
         }
         let key_file = Arc::new(KeyFile::watch(&cluster, secret, logs.clone(), audits.clone()));
-        let handles = Arc::new(handles);
         let agent_starter = AgentStarter::watch(Arc::clone(&handles));
         if let Err(error) = &agent_starter {
             logs.iter()
@@ -161,6 +173,7 @@ impl Serve {
         if let Ok(starter) = agent_starter {
             starter.end();
         }
+        drop(metrics);
         key_file.end();
         audits.iter().for_each(|audit| audit.finish());
         logs.iter().for_each(|log| log.line("ended in order"));

@@ -101,7 +101,10 @@ impl Weft {
                 Err(Error::ExternalLink { target, rest, .. }) => {
                     let target = bytes::text(&target);
                     let Some(below) = self.strip(&target) else {
-                        let why = format!("it is a symbolic link to {target}, outside of Weft");
+                        let why = match target.as_str() {
+                            ".." => "its .. lead above the root of Weft".to_owned(),
+                            _ => format!("it is a symbolic link to {target}, outside of Weft"),
+                        };
                         return Err(Failure::new(self.shown(inside), why));
                     };
                     path = bytes::bytes(below.trim_end_matches('/'));

@@ -55,6 +55,8 @@ pub struct ServerReply<'a> {
     pub server: &'a Server,
     /// The server's status.
     pub status: Result<ServerStatus, String>,
+    /// Whether the server runs and has refused the request, for example because of a wrong key.
+    pub is_refused: bool,
 }
 
 impl Status {
@@ -155,17 +157,20 @@ pub fn query_servers(weft: &Weft) -> Vec<ServerReply<'_>> {
             .map(|(id, server)| (server, scope.spawn(move || one(weft, id))))
             .collect();
         let answer = |(server, thread): (_, std::thread::ScopedJoinHandle<'_, _>)| {
-            let status = thread.join().unwrap_or_else(|_| Err("asking it failed: see above".to_owned()));
-            ServerReply { server, status }
+            let failed = || Err((false, "asking it failed: see above".to_owned()));
+            let status = thread.join().unwrap_or_else(|_| failed());
+            let is_refused = status.as_ref().is_err_and(|(is_refused, _)| *is_refused);
+            ServerReply { server, status: status.map_err(|(_, why)| why), is_refused }
         };
         asked.into_iter().map(answer).collect()
     })
 }
 
-fn one(weft: &Weft, id: ServerId) -> Result<ServerStatus, String> {
+/// Asks a server. An error says whether the server has refused the request, and why.
+fn one(weft: &Weft, id: ServerId) -> Result<ServerStatus, (bool, String)> {
     block_on(weft.client.status(id)).map_err(|error| match &error {
-        weft_client::Error::Unreachable(unreachable) => without_numbers(&unreachable.cause),
-        _ => why(&error),
+        weft_client::Error::Unreachable(unreachable) => (false, without_numbers(&unreachable.cause)),
+        _ => (matches!(error, weft_client::Error::Refused(_)), why(&error)),
     })
 }
 
@@ -181,7 +186,7 @@ fn as_text(weft: &Weft, answers: &[ServerReply<'_>], verbose: bool) -> String {
     let mut metadata = String::new();
     let mut is_down = false;
     let mut troubles = String::new();
-    for ServerReply { server, status } in answers {
+    for ServerReply { server, status, is_refused } in answers {
         let address = server.addresses.first().map(ToString::to_string).unwrap_or_default();
         match status {
             Ok(status) => {
@@ -260,14 +265,18 @@ fn as_text(weft: &Weft, answers: &[ServerReply<'_>], verbose: bool) -> String {
             }
             Err(reason) => {
                 let dash = || "-".to_owned();
-                servers.row([server.name.clone(), "DOWN".into(), dash(), dash(), dash(), dash(), address]);
+                let (state, trouble) = match is_refused {
+                    true => ("REFUSES", "refuses this command"),
+                    false => ("DOWN", "is down"),
+                };
+                servers.row([server.name.clone(), state.into(), dash(), dash(), dash(), dash(), address]);
                 for target in &server.targets {
                     let [size, free, read, written, requests, load, leases] = std::array::from_fn(|_| dash());
                     targets.row([
                         target.id.0.to_string(),
                         target.class.clone(),
                         server.name.clone(),
-                        "DOWN".into(),
+                        state.into(),
                         "-".into(),
                         size,
                         free,
@@ -278,8 +287,8 @@ fn as_text(weft: &Weft, answers: &[ServerReply<'_>], verbose: bool) -> String {
                         leases,
                     ]);
                 }
-                is_down = true;
-                troubles += &format!("server {} is down: {reason}\n", server.name);
+                is_down |= !is_refused;
+                troubles += &format!("server {} {trouble}: {reason}\n", server.name);
             }
         }
     }
@@ -385,7 +394,7 @@ fn space_reservations(answers: &[ServerReply<'_>]) -> String {
 fn users(answers: &[ServerReply<'_>]) -> String {
     let mut table = Table::new(["USER", "SERVER", "CONNECTIONS", "MEMORY", "OPENS", "LOCKS", "INODES"]);
     let mut is_any = false;
-    for ServerReply { server, status } in answers {
+    for ServerReply { server, status, .. } in answers {
         let Ok(status) = status else { continue };
         let with_metadata = |count: String| if status.metadata.is_some() { count } else { "-".into() };
         let most = (!status.users.is_empty()).then_some(&status.bounds);
@@ -491,7 +500,7 @@ fn uptime(up: Nanos) -> String {
 fn as_json(weft: &Weft, answers: &[ServerReply<'_>]) -> Value {
     let servers: Vec<_> = answers
         .iter()
-        .map(|ServerReply { server, status }| {
+        .map(|ServerReply { server, status, .. }| {
             let addresses: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
             match status {
                 Ok(status) => json!({

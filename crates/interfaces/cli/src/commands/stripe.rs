@@ -86,6 +86,7 @@ impl Setstripe {
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
         let spec = self.layout.spec(&weft)?;
+        self.layout.note_fewer_targets(&weft);
         for path in &self.paths {
             let inside = weft.inside(path);
             if self.rule.is_some() || self.no_rules {

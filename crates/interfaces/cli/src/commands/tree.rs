@@ -155,8 +155,13 @@ impl Mkdir {
                     return Err(Failure::new(weft.shown(inside), super::posix(libc::EEXIST)));
                 }
             } else {
-                block_on(weft.client.mkdir(&plain(inside), mode))
-                    .map_err(|error| Failure::new(weft.shown(inside), why(&error)))?;
+                block_on(weft.client.mkdir(&plain(inside), mode)).map_err(|error| {
+                    let failure = Failure::new(weft.shown(inside), why(&error));
+                    match error.errno() {
+                        libc::ENOENT => failure.remedy("-p makes missing directories above it, too"),
+                        _ => failure,
+                    }
+                })?;
             }
         }
         Ok(0)

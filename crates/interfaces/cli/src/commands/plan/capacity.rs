@@ -160,7 +160,7 @@ fn describe(class: &str, of: &TargetSpace, left: u64) -> Option<String> {
 pub fn targets(weft: &Weft) -> Result<BTreeMap<TargetId, TargetSpace>, Failure> {
     let mut targets: BTreeMap<TargetId, TargetSpace> = BTreeMap::new();
     let mut reservations = Vec::new();
-    for ServerReply { server, status } in query_servers(weft) {
+    for ServerReply { server, status, .. } in query_servers(weft) {
         let status = status.map_err(|why| Failure::new(format!("server {}", server.name), why))?;
         let free = |target: TargetStatus| {
             (target.target, TargetSpace { free: target.free.0, ..TargetSpace::default() })

@@ -103,7 +103,7 @@ pub fn free_space(cluster: &Cluster) -> u64 {
     let Ok(weft) = Weft::of(cluster.clone(), |_| ()) else { return u64::MAX };
     let mut devices: BTreeMap<u64, u64> = BTreeMap::new();
     let mut elsewhere = 0u64;
-    for ServerReply { server, status } in query_servers(&weft) {
+    for ServerReply { server, status, .. } in query_servers(&weft) {
         let Ok(status) = status else { return u64::MAX };
         let mut sockets = server.addresses.iter().filter_map(|address| match address {
             Address::Unix(path) => Some(path),

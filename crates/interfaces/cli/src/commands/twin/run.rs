@@ -125,6 +125,9 @@ impl Run {
                 out!("\n{}", logs(outcome).render());
             }
         }
+        if let Some(note) = cached(outcome).filter(|_| !self.drain) {
+            outln!("\n{note}");
+        }
         outln!(
             "\npredicted: {} for {} requests of the workload in {} messages to data services; event hash {:016x}",
             time(outcome.elapsed),
@@ -176,6 +179,24 @@ impl Run {
         });
         outln!("{row}");
     }
+}
+
+/// Says that most bytes have not reached a disk, so that the rates are those of memory.
+fn cached(outcome: &Outcome) -> Option<String> {
+    let moved: u64 = kinds(outcome).map(|(_, _, measure)| measure.bytes).sum();
+    let reached: u64 = outcome
+        .devices
+        .iter()
+        .map(|device| device.counters.read_bytes.saturating_add(device.counters.write_bytes))
+        .sum();
+    (reached < moved / 2).then(|| {
+        format!(
+            "note: of {} read and written, {} reached a disk during the run; the page caches of the servers took the rest. \
+             --drain waits until all written bytes are on the disks, as does `--set sync=end` of some workloads",
+            human_bytes(moved),
+            human_bytes(reached)
+        )
+    })
 }
 
 /// Returns the table of the SSDs beside the disks.
