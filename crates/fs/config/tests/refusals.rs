@@ -113,8 +113,9 @@ fn the_example_loads_and_shows_every_default_correctly() {
     assert_eq!(enabled.reserves()[&TargetId(0)], Reserve::Bytes(ByteLen(1 << 30)));
     enabled.servers[0].targets[0].reserve = Reserve::Usual;
     enabled.servers[0].metadata.as_mut().expect("metadata").emulate = None;
-    // By default there is no audit log.
+    // By default there is no audit log, and no address of metrics.
     assert_eq!(enabled.servers[0].audit.take(), Some("/var/log/weft/audit.log".into()));
+    assert!(matches!(enabled.servers[0].metrics.take(), Some(Address::Tcp(_, 9411))));
     assert_eq!(enabled, example);
 }
 
@@ -335,7 +336,9 @@ fn malformed_toml() {
 
 #[test]
 fn unknown_keys_with_a_hint() {
-    check_rejected("key_file", "keyfile", "[cluster]", "has no \"key_file\"", "weft key make");
+    // The misspelled key is named before the one that it misses.
+    check_rejected("key_file", "keyfile", "keyfile", "does not know \"keyfile\"", "did you mean key_file?");
+    check_rejected("key_file", "security_file", "[cluster]", "has no \"key_file\"", "weft key make");
     check_rejected(
         "id = 0",
         "id = 0\nmodul = \"direct\"",
