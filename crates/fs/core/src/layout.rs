@@ -310,7 +310,7 @@ fn endless(strips: Vec<Strip>) -> Component {
 /// Checks a stripe size that somebody has chosen.
 ///
 /// # Errors
-/// What sizes are possible.
+/// The possible sizes, as a text for users.
 pub fn check_stripe_size(size: ByteLen) -> Result<(), String> {
     if size.0 == 0 || !size.0.is_multiple_of(STRIPE_SIZE_UNIT.0) || size > STRIPE_SIZE_MAX {
         let max_tib = STRIPE_SIZE_MAX.0 >> 40;

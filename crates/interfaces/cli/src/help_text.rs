@@ -3,8 +3,8 @@
 
 use clap::Command;
 
-/// What clap would replace by a line break, and the same with an escape sequence in it, which terminals ignore and clap
-/// removes elsewhere.
+/// Text that clap would replace by a line break, and the same text with an escape sequence in it. Terminals ignore the
+/// sequence, and clap removes it elsewhere.
 const BREAK: (&str, &str) = ("{n}", "{\u{1b}[0mn}");
 
 /// Part of a text.

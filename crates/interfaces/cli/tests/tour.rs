@@ -26,7 +26,7 @@ fn every_command_of_the_tour_works() {
     let commands = commands(tour);
     assert!(commands.len() > 20 && commands.last() == Some(&"weft stop"), "{commands:?}");
 
-    // What `make install PREFIX=$HOME/.local` makes, and a clone.
+    // The result of `make install PREFIX=$HOME/.local`, and a clone.
     let home = tempfile::tempdir().expect("a directory");
     let at = |name: &str| home.path().join(name);
     for (dir, file) in [("bin", "weft"), ("lib", "libweft_preload.so")] {
@@ -39,7 +39,6 @@ fn every_command_of_the_tour_works() {
     let mut script =
         String::from("set -eu\ntrap 'umount ~/weft 2>/dev/null || true; weft stop || true' EXIT\n");
     for command in &commands {
-        // Numbers of errors are those of the page.
         writeln!(script, "echo '$' {}", shell_quoted(command)).expect("memory");
         writeln!(script, "{command}").expect("memory");
     }
@@ -53,7 +52,6 @@ fn every_command_of_the_tour_works() {
     assert!(output.status.success(), "{text}");
     assert!(text.contains("1000000 /weft/numbers"), "{text}");
     assert!(at("clone/copy-of-numbers").exists() && at("clone/lab.html").exists(), "{text}");
-    // Without --verify's success, the command would have failed; a plan has rules or keeps the layouts.
     assert!(at("clone/plan.toml").exists() && at("clone/heat.svg").exists(), "{text}");
 }
 

@@ -19,7 +19,7 @@ fn layouts_that_cannot_be_are_explained() {
     }
     let said = cluster.fails(2, ["setstripe", "-c", "two", "/weft/x"]);
     assert!(said.contains("'two'") && said.contains("a number of targets such as 4"), "{said}");
-    // More targets than there are: all, and the user is told.
+    // With a larger number than that of the targets, the command uses all and says so.
     let said = |arguments: &[&str]| {
         let output = cluster.command(arguments).output().expect("weft starts");
         assert!(output.status.success(), "{}", common::shown(&output));

@@ -1,4 +1,4 @@
-//! Words that a shell completes, besides commands and options: paths on Weft, targets and experiments.
+//! Shell completion of arguments: paths on Weft, targets and experiments.
 //!
 //! The shell calls `weft` with the variable `WEFT_COMPLETE` for each completion. That starts no servers, waits only shortly, and
 //! prints nothing but candidates.

@@ -1,7 +1,7 @@
 //! Metrics of a server in the OpenMetrics text format, over HTTP on an address of its own.
 //!
-//! Whoever reaches the address reads the metrics: names of classes and directories, numbers and sizes, but no names of
-//! files, users or clients, and no keys.
+//! Every process that reaches the address can read them. They have names of servers and classes, numbers and sizes, but no
+//! names of files, users or clients, and no keys.
 
 use crate::failure::Failure;
 use prometheus_client::collector::Collector;
@@ -124,7 +124,7 @@ fn metrics(handle: &ServerHandle<RealEnv>) -> String {
     state.into_text()
 }
 
-/// What the metrics are made of.
+/// Figures that become metrics.
 #[derive(Debug)]
 struct State {
     status: ServerStatus,
