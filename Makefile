@@ -10,7 +10,7 @@ ADVICE ?=
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install uninstall bare deps clean help
+.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install uninstall monitoring bare deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -99,6 +99,11 @@ uninstall: ## Remove the installed files
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft
+
+monitoring: ## Debian's Prometheus scrapes a server and checks the alert rules
+	@scripts/deps.sh build monitoring
+	$(CARGO) build -p weft-cli
+	@scripts/monitoring.py
 
 bare: ## Build in a minimal Debian system (root, debootstrap; about 10 minutes)
 	@scripts/bare.sh

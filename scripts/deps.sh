@@ -2,7 +2,7 @@
 # Checks the dependencies of a make target. Installs missing Debian packages if it may, and otherwise prints which
 # packages to install.
 #
-# usage: scripts/deps.sh build|demo|test|bench|lint|darshan|mpich|distributed...
+# usage: scripts/deps.sh build|demo|test|bench|lint|darshan|mpich|distributed|monitoring...
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -14,6 +14,8 @@ demo=("${build[@]}" mpicc.mpich:libmpich-dev mpiexec.mpich:mpich h5pcc.mpich:lib
 test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 git:git rsync:rsync flock:util-linux /usr/lib/*/libjemalloc.a:libjemalloc-dev /usr/lib/*/libtcmalloc_minimal.a:libgoogle-perftools-dev)
 # GlusterFS; see scripts/distributed.sh
 distributed=(glusterfsd:glusterfs-server glusterfs:glusterfs-client python3:python3 umount:mount)
+# see scripts/monitoring.py
+monitoring=(prometheus:prometheus promtool:prometheus python3:python3)
 # pip only: no Debian package has Darshan's library
 darshan=(pip3:python3-pip)
 # release of libdarshan-util that the tests use; see docs/design/darshan.md
@@ -121,9 +123,10 @@ for kind in "${@:-build}"; do
         darshan) list=("${darshan[@]}") ;;
         mpich) list=("${mpich[@]}") ;;
         distributed) list=("${distributed[@]}") ;;
-        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed..."; exit 2 ;;
+        monitoring) list=("${monitoring[@]}") ;;
+        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring..."; exit 2 ;;
     esac
-    [[ $kind = darshan || $kind = mpich || $kind = distributed ]] || need_rust
+    [[ $kind = darshan || $kind = mpich || $kind = distributed || $kind = monitoring ]] || need_rust
     packages=$(missing_packages "${list[@]}")
     [ -z "$packages" ] || install "$packages"
     case $kind in

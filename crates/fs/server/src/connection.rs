@@ -193,7 +193,10 @@ async fn serve_metadata<E: Env>(
             // The time of these is that of other clients.
             let waits = matches!(
                 call.request,
-                MetaRequest::WaitEvents { .. } | MetaRequest::AwaitRecall { .. } | MetaRequest::Lock { .. }
+                MetaRequest::WaitEvents { .. }
+                    | MetaRequest::AwaitRecall { .. }
+                    | MetaRequest::Invalidate { .. }
+                    | MetaRequest::Lock { .. }
             );
             let begin = shared.env.now();
             let reply = service.call(context, call).await;
