@@ -90,6 +90,8 @@ install: all ## Install under PREFIX (default /usr/local)
 	$(TARGET)/release/weft completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
 	$(TARGET)/release/weft completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	$(TARGET)/release/weft completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|ExecStart=weft|ExecStart=$(PREFIX)/bin/weft|' contrib/systemd/weft@.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/weft@.service
 	$(TARGET)/release/weft config example > $(DESTDIR)$(PREFIX)/share/doc/weft/cluster.toml.example
 
 uninstall: ## Remove the installed files
@@ -98,6 +100,7 @@ uninstall: ## Remove the installed files
 	rm -f $(DESTDIR)$(PREFIX)/include/weft.h $(DESTDIR)$(PREFIX)/share/man/man1/weft.1 $(DESTDIR)$(PREFIX)/share/man/man1/weft-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/weft@.service
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft
 
 monitoring: ## Debian's Prometheus scrapes a server and checks the alert rules

@@ -60,10 +60,8 @@ Examples:
   weft serve node0 --cluster /etc/weft/cluster.toml
   weft serve --format                             first start of a cluster
 
-As a service of systemd:
-  [Service]
-  ExecStart=/usr/local/bin/weft serve --cluster /etc/weft/cluster.toml
-  LimitNOFILE=1048576";
+As a service of systemd, with the unit that `make install` installs:
+  systemctl enable --now weft@node0";
 
 /// Runs one server of the cluster, or all servers of this host.
 #[derive(Args)]
