@@ -735,7 +735,7 @@ mod tests {
 
     #[test]
     fn small_files_keep_their_layout() {
-        let figures = hybrid((4, 10_000.0, 70.0), (2, 150.0, 400.0), None);
+        let figures = hybrid((4, 1_000.0, 70.0), (2, 150.0, 400.0), None);
         let traced = requests(1, 2);
         let present = Some(vec![PresentLayout::default_of(&figures, 1 << 20); traced.groups.len()]);
         let planned = plan(&traced, &figures, &Options { present, ..Options::default() }).unwrap().plan;
