@@ -125,11 +125,11 @@ def hdf5_diagonal():
     """A Python HDF5 program: 10 ranks, 400 reads of small files, 40 writes of 16,470 bytes in total for each run."""
     sizes = (65273, 19933, 7295, 3346, 1464, 661, 380, 96, 96)
     work = []
-    for run in range(SCALE):
-        work += [(rank, "read", f"module{run}.{n}", 0, size) for n, size in enumerate(sizes) for rank in range(10)]
+    for repeat in range(SCALE):
+        work += [(rank, "read", f"module{repeat}.{n}", 0, size) for n, size in enumerate(sizes) for rank in range(10)]
         work.append(None)
-        writes = range(4 * run, 4 * run + 4)
-        work += [(rank, "write", "field", 1647 * rank + 16470 * (n // 4) + 411 * (n % 4), 411) for n in writes for rank in range(10)]
+        at = 16470 * repeat
+        work += [(rank, "write", "field", at + 1647 * rank + 411 * n, 411) for n in range(4) for rank in range(10)]
         work.append(None)
     return work
 

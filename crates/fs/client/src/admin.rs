@@ -79,13 +79,12 @@ impl<E: Env> Core<E> {
         deadline: Deadline,
         request: impl AsyncFn(&mut Connection<E>) -> io::Result<std::result::Result<T, WireError>>,
     ) -> Result<T> {
-        let core = self;
-        let usual = core.options.request_timeout;
+        let usual = self.options.request_timeout;
         let mut pooled = server.connections.acquire().await;
         let mut attempts = Attempts::until(deadline);
         loop {
-            let connection = ensure_data_connection(core, server, &mut pooled, deadline).await?;
-            deadline.limit(&core.env, &mut connection.link).map_err(|e| server.unreachable(e.to_string()))?;
+            let connection = ensure_data_connection(self, server, &mut pooled, deadline).await?;
+            deadline.limit(&self.env, &mut connection.link).map_err(|e| server.unreachable(e.to_string()))?;
             let result = request(connection).await;
             if connection.link.conn().set_timeout(Some(usual)).is_err() {
                 pooled.connection = None;
@@ -94,7 +93,7 @@ impl<E: Env> Core<E> {
                 Ok(reply) => return reply.map_err(|error| server.refused(error)),
                 Err(error) => {
                     pooled.connection = None;
-                    attempts.after(core, server, &error)?;
+                    attempts.after(self, server, &error)?;
                 }
             }
         }
@@ -139,8 +138,8 @@ impl<E: Env> Client<E> {
         // One time-out for all servers together.
         let deadline = Deadline::begin(&self.session.core.env, self.session.core.options.request_timeout);
         let core = &self.session.core;
-        for server in (0..core.servers.len()).map(|number| ServerId(number as u32)) {
-            match core.status_until(server, deadline).await {
+        for server in &core.servers {
+            match core.status_until(server.id, deadline).await {
                 Ok(status) => {
                     for target in &status.targets {
                         // Targets on one file system share its space.

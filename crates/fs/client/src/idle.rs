@@ -6,8 +6,8 @@
 use crate::core::Core;
 use crate::deadline::Deadline;
 use std::collections::{BTreeMap, BTreeSet};
-use weft_core::{Layout, Nanos, ServerId, TargetId};
-use weft_env::{DeviceLoad, Env};
+use weft_core::{DeviceLoad, Layout, Nanos, ServerId, TargetId};
+use weft_env::Env;
 use weft_wire::status::TargetStatus;
 
 /// Average number of queued requests, times 10, up to which a disk counts as idle. A single request that passed between
@@ -32,9 +32,15 @@ pub fn is_idle(before: DeviceLoad, after: DeviceLoad, between: Nanos) -> bool {
     after.in_flight == 0 && queued_ms.saturating_mul(10) <= between_ms.saturating_mul(QUEUE_DEPTH_X10_MAX)
 }
 
-/// Returns the pause before the next samples, after `last` if the disk was busy before.
-pub fn pause(last: Option<Nanos>) -> Nanos {
-    last.map_or(PAUSE_MIN, |last| Nanos(last.0.saturating_mul(2)).min(PAUSE_MAX))
+/// Pauses between samples while a disk is busy.
+#[derive(Default, Debug)]
+pub struct Pauses(Option<Nanos>);
+
+impl Pauses {
+    /// Returns the next pause: twice as long as the last one, up to a bound.
+    pub fn next_pause(&mut self) -> Nanos {
+        *self.0.insert(self.0.map_or(PAUSE_MIN, |last| Nanos(last.0.saturating_mul(2)).min(PAUSE_MAX)))
+    }
 }
 
 /// Load of a target at one time.
@@ -50,9 +56,7 @@ struct TargetLoad {
 
 impl TargetLoad {
     fn of(status: &TargetStatus) -> Self {
-        let disk =
-            status.disk.map(|load| DeviceLoad { in_flight: load.in_flight, queued_ms: load.queued_ms });
-        Self { disk, queue: status.queue, requests: status.requests }
+        Self { disk: status.disk, queue: status.queue, requests: status.requests }
     }
 
     fn is_idle(before: Self, after: Self, between: Nanos) -> bool {
@@ -144,10 +148,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_bound() {
-        let mut pauses = vec![pause(None)];
-        for _ in 0..6 {
-            pauses.push(pause(pauses.last().copied()));
-        }
+        let mut pauses = Pauses::default();
+        let pauses: Vec<Nanos> = (0..7).map(|_| pauses.next_pause()).collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 2000, 2000].map(Nanos::from_ms));
     }
 }

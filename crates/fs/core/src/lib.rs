@@ -11,6 +11,7 @@ mod cluster;
 mod compression;
 mod data_class;
 pub mod delegates;
+mod device_load;
 pub mod escape;
 mod geometry;
 mod histogram;
@@ -41,6 +42,7 @@ pub use compression::{
     CompressionSetting, parse_compression,
 };
 pub use data_class::DataClass;
+pub use device_load::DeviceLoad;
 pub use escape::{escaped, unescaped};
 pub use histogram::Histogram;
 pub use integrity::Integrity;

@@ -53,7 +53,7 @@ use name::check_name;
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::AtomicU64;
-use weft_core::{ByteLen, LocalOffset, Nanos, Timestamp};
+use weft_core::{ByteLen, DeviceLoad, LocalOffset, Nanos, Timestamp};
 
 /// A world: the operating system, or one node of a simulated cluster.
 pub trait Env: Clone + Send + Sync + 'static {
@@ -492,26 +492,6 @@ pub struct Space {
     pub free: ByteLen,
     /// Identifies the file system on this machine; 0 if unknown.
     pub device: u64,
-}
-
-/// Load of the block device below a directory, or of all its disks together.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct DeviceLoad {
-    /// Requests that the device has not completed.
-    pub in_flight: u64,
-    /// Sum over all requests so far of the time that each was queued or served, in milliseconds.
-    pub queued_ms: u64,
-}
-
-impl DeviceLoad {
-    /// Adds the load of another device.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            in_flight: self.in_flight.saturating_add(other.in_flight),
-            queued_ms: self.queued_ms.saturating_add(other.queued_ms),
-        }
-    }
 }
 
 /// Directory tree. Names are relative paths without `..`.

@@ -190,7 +190,7 @@ async fn serve_metadata<E: Env>(
     let reply = match call {
         Ok(call) => {
             let audited = origin.and_then(|origin| Some((origin, audit::of_metadata(&call.request)?)));
-            // The time of these is that of other clients.
+            // The server replies to these when other clients have acted, so their latency is not its own.
             let waits = matches!(
                 call.request,
                 MetaRequest::WaitEvents { .. }

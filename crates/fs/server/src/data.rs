@@ -52,12 +52,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_core::{ByteLen, TargetId};
 use weft_env::mutants::{Mutant, is_seeded};
-use weft_env::{DeviceLoad, Env, Notify};
+use weft_env::{Env, Notify};
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
 use weft_store::target::{DatafileFormat, TargetSpec};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, PayloadLocation};
-use weft_wire::status::{DiskLoad, RefusedTarget, TargetStatus};
+use weft_wire::status::{RefusedTarget, TargetStatus};
 use weft_wire::{Capability, ClusterSecret, Errno, Incoming, Link, Rights, WireError};
 
 /// The data service of one server.
@@ -425,9 +425,7 @@ impl<E: Env> DataService<E> {
                 ssd: served.tiered.ssd_status(),
                 file_system: file_system(self.env.boot(), space.device),
                 refused: None,
-                disk: target
-                    .device_load()
-                    .map(|DeviceLoad { in_flight, queued_ms }| DiskLoad { in_flight, queued_ms }),
+                disk: target.device_load(),
             });
         }
         all.extend(self.refused.iter().map(|(&id, refused)| refused.status(id)));

@@ -31,10 +31,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tombstones::Tombstones;
 pub use weft_core::Module;
-use weft_core::{ByteLen, ClusterId, FileId, Integrity, LocalOffset, TargetId, Timestamp};
+use weft_core::{ByteLen, ClusterId, DeviceLoad, FileId, Integrity, LocalOffset, TargetId, Timestamp};
 use weft_env::device::DeviceAction;
 use weft_env::mutants::{self, Mutant, is_seeded};
-use weft_env::{Create, DeviceLoad, Dir, Env, File, FileMeta, Shared, Space};
+use weft_env::{Create, Dir, Env, File, FileMeta, Shared, Space};
 
 /// Maximum length of a datafile in bytes: the maximum of the system's file offsets.
 pub const DATAFILE_LEN_MAX: u64 = i64::MAX as u64;

@@ -4,7 +4,7 @@ use crate::bounded;
 use crate::keys::{GENERATIONS_MAX, Revoked};
 use crate::meta::{SpaceReservation, TargetRecord};
 use serde::{Deserialize, Serialize};
-use weft_core::{ByteLen, ClusterId, Nanos, ServerId, TargetId};
+use weft_core::{ByteLen, ClusterId, DeviceLoad, Nanos, ServerId, TargetId};
 
 /// Request that any peer may send to any server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -157,16 +157,7 @@ pub struct TargetStatus {
     /// Reason for which the server does not use the target; the other figures are then zero.
     pub refused: Option<RefusedTarget>,
     /// Load of the disk, from all its users. `None` without a local block device.
-    pub disk: Option<DiskLoad>,
-}
-
-/// Load of a disk, as its kernel counts it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct DiskLoad {
-    /// Requests that the disk has not completed.
-    pub in_flight: u64,
-    /// Sum over all requests so far of the time that each was queued or served, in milliseconds.
-    pub queued_ms: u64,
+    pub disk: Option<DeviceLoad>,
 }
 
 /// Reason for which a server does not use a target.

@@ -2,12 +2,12 @@
 
 mod support;
 
-use weft_core::{ByteLen, ClusterId, Nanos, ServerId, TargetId, TargetState, TargetUuid};
+use weft_core::{ByteLen, ClusterId, DeviceLoad, Nanos, ServerId, TargetId, TargetState, TargetUuid};
 use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::{SpaceReservation, TargetRecord};
 use weft_wire::status::{
-    AuditStatus, CacheStatus, DiskLoad, KeyStatus, MetadataStatus, RefusedTarget, ServerStatus, SsdClass,
-    SsdStatus, StatusReply, StatusRequest, TargetStatus, UserStatus,
+    AuditStatus, CacheStatus, KeyStatus, MetadataStatus, RefusedTarget, ServerStatus, SsdClass, SsdStatus,
+    StatusReply, StatusRequest, TargetStatus, UserStatus,
 };
 use weft_wire::{Errno, WireError};
 
@@ -51,7 +51,7 @@ fn encoded_replies_match_the_golden_bytes() {
     let refused = RefusedTarget { state: "blank".into(), reason: "mount its disk".into() };
     let refused = TargetStatus {
         refused: Some(refused),
-        disk: Some(DiskLoad { in_flight: 2, queued_ms: 303 }),
+        disk: Some(DeviceLoad { in_flight: 2, queued_ms: 303 }),
         ..target.clone()
     };
     let class = SsdClass {

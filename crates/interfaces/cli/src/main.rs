@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     // A closed pipe (`weft ls | head`) ends the command silently, as for other tools.
     signals::default_pipe();
     // Returns unless a shell asks for completions.
-    clap_complete::CompleteEnv::with_factory(commands::docs::completed)
+    clap_complete::CompleteEnv::with_factory(commands::docs::command_with_completers)
         .var(commands::docs::VARIABLE)
         .complete();
     let matches = help_text::wrapped(args::Weft::command()).get_matches();

@@ -4,7 +4,7 @@ use super::{DatafileSet, MoveProgress, Mover, ProgressCallback};
 use crate::data::{Reads, SharedBounds, SubRequests, Transfer, Writes, unfinished};
 use crate::error::{Error, Result};
 use crate::exchange::{exchange, first_error};
-use crate::idle::{pause, targets_of};
+use crate::idle::{Pauses, targets_of};
 use std::io::{IoSlice, IoSliceMut};
 use weft_core::{Access, ByteLen, ByteRange, Extent, Nanos, SplitPolicy, SubRequest};
 use weft_env::Env;
@@ -96,7 +96,7 @@ impl<E: Env> Mover<'_, E> {
                 return Ok(());
             }
             env.sleep(due.saturating_sub(now).min(Nanos::from_ms(100))).await;
-            self.stay_known(at).await?;
+            self.keep_alive(at).await?;
         }
     }
 
@@ -111,7 +111,7 @@ impl<E: Env> Mover<'_, E> {
         }
         let core = std::sync::Arc::clone(&self.session.core);
         let targets = targets_of([&self.from.layout, &self.to.layout]);
-        let mut paused = None;
+        let mut pauses = Pauses::default();
         loop {
             // The disks would still write the bytes of this move.
             self.sync(self.to.cap).await?;
@@ -119,15 +119,13 @@ impl<E: Env> Mover<'_, E> {
             if !at.is_waiting || !on_progress(*at) {
                 return Ok(!at.is_waiting);
             }
-            let next = pause(paused);
-            core.env.sleep(next).await;
-            paused = Some(next);
-            self.stay_known(*at).await?;
+            core.env.sleep(pauses.next_pause()).await;
+            self.keep_alive(*at).await?;
         }
     }
 
-    /// Shows the servers that the move goes on while it copies nothing, so that they keep noting changes.
-    async fn stay_known(&mut self, at: MoveProgress) -> Result<()> {
+    /// Tells the servers that the move continues while it copies nothing, so that they keep noting changes.
+    async fn keep_alive(&mut self, at: MoveProgress) -> Result<()> {
         self.report_progress(ByteLen(at.total.0 - at.done.0)).await?;
         if self.session.core.env.now() >= self.polled_at.saturating_add(POLL_INTERVAL) {
             self.poll().await?;

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::file::OpenFile;
 use crate::gather::total;
-use crate::idle::{pause, targets_of};
+use crate::idle::{Pauses, targets_of};
 use crate::session::Session;
 use std::io::{IoSlice, IoSliceMut};
 use weft_core::replicas::{DirtyRegions, Mapping, Phase};
@@ -200,7 +200,7 @@ impl<E: Env> Client<E> {
         }
         let core = &self.session.core;
         let targets = targets_of([file, data].into_iter().filter_map(OpenFile::layout));
-        let mut paused = None;
+        let mut pauses = Pauses::default();
         loop {
             // The disks would still write the bytes of this copy.
             data.sync().await?;
@@ -208,9 +208,7 @@ impl<E: Env> Client<E> {
                 return Ok(());
             }
             pace.waiting().await?;
-            let next = pause(paused);
-            core.env.sleep(next).await;
-            paused = Some(next);
+            core.env.sleep(pauses.next_pause()).await;
         }
     }
 

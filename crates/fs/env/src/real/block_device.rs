@@ -1,9 +1,9 @@
 //! Block devices below a file, and their counters.
 
-use crate::DeviceLoad;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use weft_core::DeviceLoad;
 
 /// Levels of devices on devices, such as encryption on a RAID on partitions. Further ones are not searched.
 const LEVELS_MAX: u32 = 8;

@@ -3,14 +3,14 @@
 use super::file::file_meta;
 use super::sys::{self, Fd};
 use super::{BlockDevice, RealFile};
-use crate::{Create, DeviceLoad, Dir, FileMeta, OpenMode, SharedLock, Space, check_name};
+use crate::{Create, Dir, FileMeta, OpenMode, SharedLock, Space, check_name};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
-use weft_core::ByteLen;
+use std::sync::{Arc, OnceLock};
+use weft_core::{ByteLen, DeviceLoad};
 
 /// Permission bits of files. They belong to the server; the metadata server checks permissions.
 const FILE_MODE: u32 = 0o600;
@@ -20,6 +20,8 @@ const FILE_MODE: u32 = 0o600;
 pub struct RealDir {
     root: Arc<Fd>,
     fd_floor: i32,
+    /// Block device below the root, found at the first use.
+    device: Arc<OnceLock<Option<BlockDevice>>>,
 }
 
 /// Folder of a name, opened only if it is not the root.
@@ -42,7 +44,7 @@ impl RealDir {
     pub(super) fn open(path: &Path, fd_floor: i32) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let root = sys::open(libc::AT_FDCWD, &path, libc::O_RDONLY | libc::O_DIRECTORY)?.lifted(fd_floor);
-        Ok(Self { root: Arc::new(root), fd_floor })
+        Ok(Self { root: Arc::new(root), fd_floor, device: Arc::default() })
     }
 
     fn open_beneath(&self, name: &str, flags: i32) -> io::Result<Fd> {
@@ -140,7 +142,8 @@ impl Dir for RealDir {
     }
 
     fn device_load(&self) -> Option<DeviceLoad> {
-        BlockDevice::of(sys::device(&self.root).ok()?)?.load().ok()
+        let find = || BlockDevice::of(sys::device(&self.root).ok()?);
+        self.device.get_or_init(find).as_ref()?.load().ok()
     }
 
     async fn lock(&self, name: &str) -> io::Result<Box<dyn Send + Sync>> {

@@ -14,8 +14,8 @@ const ERROR_STATED: f64 = 0.05;
 const ERROR_RECONSTRUCTED: f64 = 0.25;
 /// Relative error for writes that wait for a measured disk: whether the drive's own cache is on is not measured.
 const ERROR_DIRECT_DISK_WRITES: f64 = 0.5;
-/// Absolute error, seconds: about half of what the times of one program differ from start to start. With all of it, twice
-/// as many keep answers of `make advice` missed a gain.
+/// Absolute error, seconds. The times of one program differ by up to twice as much from start to start; the smaller value
+/// recommends gains of short programs, too (`docs/measurements/advice.md`).
 const ERROR_S: f64 = 0.010;
 /// Processor time of a further message, seconds, where it was not measured (2 processors, loopback: 5 to 20 us).
 const MESSAGE_S: f64 = 20e-6;

@@ -22,7 +22,7 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 const CANDIDATES_MAX: usize = 10_000;
 
 /// Adds completers to the arguments of all commands.
-pub fn added(command: Command) -> Command {
+pub fn with_completers(command: Command) -> Command {
     let within = command.get_name().to_owned();
     let command = command.mut_args(|arg| match completer(&within, &arg) {
         Some(completer) => arg.add(completer),
@@ -41,7 +41,7 @@ pub fn added(command: Command) -> Command {
                 _ => arg,
             })
         }),
-        _ => added(sub),
+        _ => with_completers(sub),
     })
 }
 

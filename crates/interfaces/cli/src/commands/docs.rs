@@ -38,9 +38,9 @@ impl Completions {
     }
 }
 
-/// Returns the command line as a shell completes it.
-pub fn completed() -> clap::Command {
-    completion::added(public_commands())
+/// Returns the command line with completers of its arguments.
+pub fn command_with_completers() -> clap::Command {
+    completion::with_completers(public_commands())
 }
 
 /// Returns the command line without internal commands, which shells would offer otherwise.

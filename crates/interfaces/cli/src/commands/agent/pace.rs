@@ -64,17 +64,15 @@ impl IdleDevice {
 
     /// Waits until the device is idle. Returns false if the job shall end.
     pub fn wait(&self, control: &JobControl<'_>, reporter: &mut Reporter) -> bool {
-        let mut pause = None;
+        let mut pauses = idle::Pauses::default();
         let go_on = loop {
             if self.is_idle() {
                 break !control.is_ended();
             }
             reporter.set_activity(Activity::WaitingForDevice);
-            let next = idle::pause(pause);
-            if !control.wait(Duration::from_nanos(next.0)) {
+            if !control.wait(Duration::from_nanos(pauses.next_pause().0)) {
                 break false;
             }
-            pause = Some(next);
         };
         reporter.set_activity(Activity::Copying);
         go_on

@@ -5,7 +5,7 @@
 
 use crate::failure::Failure;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
@@ -167,27 +167,37 @@ struct Metrics<'a>(DescriptorEncoder<'a>);
 impl Metrics<'_> {
     fn gauge(
         &mut self,
-        (name, unit): (&str, Option<Unit>),
+        name: (&str, Option<Unit>),
         help: &str,
         samples: impl IntoIterator<Item = (Labels, f64)>,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-        samples.into_iter().try_for_each(|(labels, value)| match labels.is_empty() {
-            true => metric.encode_gauge(&value),
-            false => metric.encode_family(&labels)?.encode_gauge(&value),
-        })
+        self.family(MetricType::Gauge, name, help, samples, |metric, value| metric.encode_gauge(&value))
     }
 
     fn counter(
         &mut self,
-        (name, unit): (&str, Option<Unit>),
+        name: (&str, Option<Unit>),
         help: &str,
         samples: impl IntoIterator<Item = (Labels, f64)>,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+        self.family(MetricType::Counter, name, help, samples, |metric, value| {
+            metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        })
+    }
+
+    /// Writes a metric with its samples by `encode`.
+    fn family(
+        &mut self,
+        kind: MetricType,
+        (name, unit): (&str, Option<Unit>),
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels, f64)>,
+        encode: impl Fn(&mut MetricEncoder<'_>, f64) -> fmt::Result,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
         samples.into_iter().try_for_each(|(labels, value)| match labels.is_empty() {
-            true => metric.encode_counter::<NoLabelSet, _, u64>(&value, None),
-            false => metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None),
+            true => encode(&mut metric, value),
+            false => encode(&mut metric.encode_family(&labels)?, value),
         })
     }
 }
@@ -382,8 +392,6 @@ fn metadata(out: &mut Metrics<'_>, found: &MetadataStatus) -> fmt::Result {
     out.gauge(
         ("weft_target_state", None),
         "State of each target on record",
-        found.targets.iter().map(|record| {
-            (with(&of(record.target), "state", &format!("{:?}", record.state).to_lowercase()), 1.0)
-        }),
+        found.targets.iter().map(|record| (with(&of(record.target), "state", record.state.word()), 1.0)),
     )
 }

@@ -125,7 +125,7 @@ impl Run {
                 out!("\n{}", logs(outcome).render());
             }
         }
-        if let Some(note) = cached(outcome).filter(|_| !self.drain) {
+        if let Some(note) = page_cache_note(outcome).filter(|_| !self.drain) {
             outln!("\n{note}");
         }
         outln!(
@@ -181,8 +181,8 @@ impl Run {
     }
 }
 
-/// Says that most bytes have not reached a disk, so that the rates are those of memory.
-fn cached(outcome: &Outcome) -> Option<String> {
+/// Note that most bytes have not reached a disk, so that the rates are those of memory; `None` otherwise.
+fn page_cache_note(outcome: &Outcome) -> Option<String> {
     let moved: u64 = kinds(outcome).map(|(_, _, measure)| measure.bytes).sum();
     let reached: u64 = outcome
         .devices
