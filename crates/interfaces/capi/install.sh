@@ -29,10 +29,11 @@ if [ -z "$from" ]; then
 fi
 install -d "$destdir$prefix/include" "$destdir$libdir/pkgconfig"
 install -m 644 "$here/include/weft.h" "$destdir$prefix/include/weft.h"
-install -m 755 "$from/libweft.so" "$destdir$libdir/libweft.so.$version"
+install -s -m 755 "$from/libweft.so" "$destdir$libdir/libweft.so.$version"
 ln -sf "libweft.so.$version" "$destdir$libdir/libweft.so.0"
 ln -sf libweft.so.0 "$destdir$libdir/libweft.so"
 install -m 644 "$from/libweft.a" "$destdir$libdir/libweft.a"
+strip --strip-debug "$destdir$libdir/libweft.a"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|$libdir|" -e "s|@VERSION@|$version|" "$here/weft.pc.in" \
     > "$destdir$libdir/pkgconfig/weft.pc"
 echo "installed weft.h, libweft and weft.pc $version under $destdir$prefix"
