@@ -14,7 +14,9 @@ use std::io::{self, IoSlice};
 use weft_core::{ByteLen, ClusterId, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::{Conn, Env};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, SCRUB_LEN_MAX, Samples, Scrubbed};
-use weft_wire::meta::{MetaReply, MetaRequest, NamespaceReport, ScannedInode, TargetChange, TargetRecord};
+use weft_wire::meta::{
+    InodePath, MetaReply, MetaRequest, NamespaceReport, Quota, ScannedInode, TargetChange, TargetRecord,
+};
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
 use weft_wire::{Family, KeyId, WireError};
 
@@ -31,6 +33,22 @@ pub struct StatFs {
     pub inodes_free: u64,
     /// Servers that did not answer; the sums are too small then.
     pub servers_missing: u32,
+}
+
+impl StatFs {
+    /// Reduces the space to what a quota leaves.
+    fn limit(&mut self, quota: &Quota) {
+        let Quota { limits, usage, .. } = quota;
+        if let (Some(max), Some(left)) = (limits.bytes, limits.bytes_left(usage)) {
+            self.free = self.free.min(left);
+            // `df` computes the used space as the difference.
+            self.total = self.total.min(max.max(usage.bytes));
+        }
+        if let Some(left) = limits.inodes_left(usage) {
+            self.inodes = usage.inodes;
+            self.inodes_free = self.inodes_free.min(left);
+        }
+    }
 }
 
 /// Bytes of the metadata device per inode, for the estimate of free inodes.
@@ -120,16 +138,19 @@ impl<E: Env> Client<E> {
         }
     }
 
-    /// Returns the space on all targets and in the metadata database.
+    /// Returns the space on all targets and in the metadata database or, where they are smaller, what the quotas of the
+    /// caller and of the tree of `at` leave.
     ///
     /// Servers that do not answer are counted; that is not an error as long as the metadata server answers.
     ///
     /// # Errors
     /// `Unreachable` for the metadata server.
-    pub async fn statfs(&self) -> Result<StatFs> {
-        let MetaReply::StatFs { inodes, free: metadata_free, .. } =
-            self.session.call(Effect::Repeatable, MetaRequest::StatFs).await?
-        else {
+    pub async fn statfs(&self, at: Option<&InodePath>) -> Result<StatFs> {
+        let request = MetaRequest::StatFs { at: at.cloned() };
+        let MetaReply::StatFs { inodes, free: metadata_free, quotas, .. } = (match at {
+            Some(at) => self.session.call_at(at, Effect::Repeatable, request).await?,
+            None => self.session.call(Effect::Repeatable, request).await?,
+        }) else {
             return Err(Error::unexpected_reply());
         };
         let inodes_free = metadata_free.0 / BYTES_PER_INODE;
@@ -154,6 +175,7 @@ impl<E: Env> Client<E> {
                 Err(error) => return Err(error),
             }
         }
+        quotas.iter().for_each(|quota| sum.limit(quota));
         Ok(sum)
     }
 

@@ -68,6 +68,7 @@ mod options;
 mod pending_unlocks;
 mod pinned_extents;
 mod pool;
+mod quotas;
 mod read;
 mod registry;
 pub mod replicas;

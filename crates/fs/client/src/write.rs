@@ -190,7 +190,8 @@ impl<E: Env> State<E> {
             }
         }
         if result.is_ok() {
-            result = self.write_messages(version, &mut transfers, bufs, grant).await;
+            let end = FileOffset(extent.offset.0 + extent.len.0);
+            result = self.write_messages((version, end), &mut transfers, bufs, grant).await;
         }
         match result {
             Ok(()) => Ok(extent.len.0 as usize),
@@ -208,7 +209,7 @@ impl<E: Env> State<E> {
 
     async fn write_messages(
         &self,
-        version: &LayoutVersion<E>,
+        (version, end): (&LayoutVersion<E>, FileOffset),
         transfers: &mut [Transfer],
         bufs: &[IoSlice<'_>],
         grant: Option<&AppendGrant>,
@@ -222,7 +223,9 @@ impl<E: Env> State<E> {
             if open.is_empty() {
                 return Ok(());
             }
-            let cap = retry.cap(self, version).await?;
+            let local_end = |transfer: &Transfer| transfer.sub.local.offset.0 + transfer.sub.local.len.0;
+            let datafile_len = ByteLen(transfers.iter().map(local_end).max().unwrap_or(0));
+            let cap = retry.cap_for_write(self, version, (end, datafile_len)).await?;
             let mut writes = Writes {
                 shared_bounds: SharedBounds::of(core),
                 file: version.data,

@@ -55,7 +55,7 @@ fn names_links_and_attributes_behave_as_in_posix() {
         assert_eq!(error.errno(), 17);
         assert!(error.to_string().starts_with("d: "), "{error}");
         assert_eq!(client.rmdir(&at("d")).await.expect_err("not empty").errno(), 39);
-        let space = client.statfs().await.expect("statfs");
+        let space = client.statfs(None).await.expect("statfs");
         assert!(space.total.0 > space.free.0 && space.free.0 > 0 && space.servers_missing == 0, "{space:?}");
         cluster.stop().await;
     });

@@ -59,6 +59,10 @@ pub enum Mutant {
     UnloadedRules,
     /// The reserved space of removed or moved files is not released.
     KeptReservation,
+    /// The charge of removed files stays in the accounts of their quotas.
+    KeptCharge,
+    /// The metadata service admits bytes above a quota.
+    UncheckedQuota,
     /// A resumed move trusts the earlier copy although the file has changed since. Found in Weft.
     TrustedCopy,
     /// A repeated move releases space that the first one had reserved. Found in Weft.
@@ -109,7 +113,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 51] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -136,6 +140,8 @@ impl Mutant {
         Self::ForgottenCut,
         Self::UnloadedRules,
         Self::KeptReservation,
+        Self::KeptCharge,
+        Self::UncheckedQuota,
         Self::TrustedCopy,
         Self::ReducedReservation,
         Self::EarlyMark,

@@ -8,7 +8,7 @@
 use crate::keys::{ClusterSecret, MacUse};
 use crate::session::BoundSession;
 use serde::{Deserialize, Serialize};
-use weft_core::{Compression, FileId, Integrity, Timestamp};
+use weft_core::{ByteLen, Compression, FileId, Integrity, Timestamp};
 
 /// Operations that a capability allows, and the settings of the file that data servers must know.
 ///
@@ -102,6 +102,8 @@ pub struct Capability {
     pub rights: Rights,
     /// Expiry by the servers' clocks, in seconds since 1970.
     pub expires_s: u64,
+    /// Length up to which datafiles may be written, if a quota limits the file.
+    pub datafile_len_max: Option<ByteLen>,
     /// First 16 bytes of keyed BLAKE3 over the fields above and the session.
     pub mac: [u8; 16],
 }
@@ -109,8 +111,16 @@ pub struct Capability {
 impl ClusterSecret {
     /// Grants a capability to `session`.
     pub fn grant(&self, session: BoundSession, file: FileId, rights: Rights, expires_s: u64) -> Capability {
-        let mac = self.mac(MacUse::Capability, &covered(session, file, rights, expires_s));
-        Capability { file, rights, expires_s, mac }
+        self.seal(session, Capability { file, rights, expires_s, datafile_len_max: None, mac: [0; 16] })
+    }
+
+    /// Grants a copy of `cap` under which datafiles may be written up to this length.
+    pub fn limit(&self, session: BoundSession, cap: &Capability, datafile_len_max: ByteLen) -> Capability {
+        self.seal(session, Capability { datafile_len_max: Some(datafile_len_max), ..*cap })
+    }
+
+    fn seal(&self, session: BoundSession, cap: Capability) -> Capability {
+        Capability { mac: self.mac(MacUse::Capability, &covered(session, &cap)), ..cap }
     }
 
     /// Whether `cap` is authentic, belongs to `session` and `file`, includes `needed`, and has not expired at `now`.
@@ -122,7 +132,7 @@ impl ClusterSecret {
         needed: Rights,
         now: Timestamp,
     ) -> bool {
-        self.mac_holds(MacUse::Capability, &covered(session, cap.file, cap.rights, cap.expires_s), &cap.mac)
+        self.mac_holds(MacUse::Capability, &covered(session, cap), &cap.mac)
             && cap.file == file
             && cap.rights.allow(needed)
             && i128::from(cap.expires_s) * 1_000_000_000 > now.0
@@ -130,12 +140,16 @@ impl ClusterSecret {
 }
 
 /// Returns the bytes that the MAC covers.
-fn covered(session: BoundSession, file: FileId, rights: Rights, expires_s: u64) -> [u8; 36] {
-    let mut bytes = [0; 36];
-    bytes[0..8].copy_from_slice(&file.0.to_le_bytes());
-    bytes[8..12].copy_from_slice(&rights.0.to_le_bytes());
-    bytes[12..20].copy_from_slice(&expires_s.to_le_bytes());
+fn covered(session: BoundSession, cap: &Capability) -> [u8; 45] {
+    let mut bytes = [0; 45];
+    bytes[0..8].copy_from_slice(&cap.file.0.to_le_bytes());
+    bytes[8..12].copy_from_slice(&cap.rights.0.to_le_bytes());
+    bytes[12..20].copy_from_slice(&cap.expires_s.to_le_bytes());
     bytes[20..36].copy_from_slice(&session.0.to_le_bytes());
+    if let Some(len) = cap.datafile_len_max {
+        bytes[36] = 1;
+        bytes[37..45].copy_from_slice(&len.0.to_le_bytes());
+    }
     bytes
 }
 
@@ -192,6 +206,15 @@ mod tests {
         let compression = Rights::of_compression("lz4".parse().ok());
         let forged = Capability { rights: Rights::READ.and(compression), ..cap };
         assert!(!secret.verify(SESSION, &forged, FileId(5), Rights::READ, at(99)), "another compression");
+        let limited = secret.limit(SESSION, &cap, ByteLen(0));
+        assert!(secret.verify(SESSION, &limited, FileId(5), Rights::READ, at(99)));
+        for len in [None, Some(ByteLen(1))] {
+            let forged = Capability { datafile_len_max: len, ..limited };
+            assert!(
+                !secret.verify(SESSION, &forged, FileId(5), Rights::READ, at(99)),
+                "another limit: {len:?}"
+            );
+        }
         let forged = Capability { expires_s: 1000, ..cap };
         assert!(!secret.verify(SESSION, &forged, FileId(5), Rights::READ, at(99)), "prolonged");
     }

@@ -5,7 +5,8 @@ mod support;
 use weft_core::ibridge::Report;
 use weft_core::{
     AttachToken, ByteLen, ClassLayout, ClassPart, ClusterId, Component, FileId, FileOffset, Integrity,
-    Layout, Nanos, RecordedLens, Strip, TargetId, TargetState, TargetUuid, Timestamp,
+    Layout, Nanos, QuotaId, QuotaLimits, QuotaUsage, RecordedLens, Strip, TargetId, TargetState, TargetUuid,
+    Timestamp,
 };
 use weft_wire::capability::{Capability, Rights};
 use weft_wire::hello::Identity;
@@ -24,7 +25,13 @@ fn cap_rights() -> Rights {
 }
 
 fn cap() -> Capability {
-    Capability { file: FileId(77), rights: cap_rights(), expires_s: 1_800_000_000, mac: [0xcd; 16] }
+    Capability {
+        file: FileId(77),
+        rights: cap_rights(),
+        expires_s: 1_800_000_000,
+        datafile_len_max: None,
+        mac: [0xcd; 16],
+    }
 }
 
 fn layout() -> Layout {
@@ -252,7 +259,8 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::TestLock { handle, space: LockSpace::Append, owner: LockOwner::Process(1), kind, range },
         MetaRequest::Reclaim { opens: vec![reclaim_open()], locks: vec![lost_lock()] },
         MetaRequest::Flush,
-        MetaRequest::StatFs,
+        MetaRequest::StatFs { at: None },
+        MetaRequest::StatFs { at: Some(at("a/b")) },
         MetaRequest::Invalidate { handle, start: 0, end: u64::MAX },
         MetaRequest::AwaitRecall { handle },
         MetaRequest::WaitEvents { done: 8 },
@@ -315,8 +323,28 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::Replica { at: at("a") },
         MetaRequest::Replicas { after: FileId(300) },
         MetaRequest::AbandonReplica { handle },
+        MetaRequest::ReserveSpace { handle, cap: limited(), end: FileOffset(300) },
+        MetaRequest::SetQuota { subject: QuotaSubject::User(1001), limits: quota().limits },
+        MetaRequest::GetQuota { subject: QuotaSubject::TreeOf(at("a/b")) },
+        MetaRequest::ListQuotas { after: Some(QuotaId::Tree(FileId(300))) },
+        MetaRequest::CountTree(TreeStep { tree: FileId(300), dir: FileId(301), after: b"n".to_vec() }),
+        MetaRequest::EndTreeCount { tree: FileId(300) },
     ];
     support::check("meta_request.txt", &requests);
+}
+
+fn quota() -> Quota {
+    Quota {
+        id: QuotaId::Tree(FileId(300)),
+        path: b"a/b".to_vec(),
+        limits: QuotaLimits { bytes: Some(ByteLen(1 << 40)), inodes: None },
+        usage: QuotaUsage { bytes: ByteLen(300), inodes: 5 },
+        is_counted: true,
+    }
+}
+
+fn limited() -> Capability {
+    Capability { datafile_len_max: Some(ByteLen(300)), ..cap() }
 }
 
 #[test]
@@ -405,7 +433,11 @@ fn encoded_replies_match_the_golden_bytes() {
         },
         MetaReply::Recalled(true),
         MetaReply::OpenFirst,
-        MetaReply::StatFs { inodes: 1, total: ByteLen(2), free: ByteLen(3) },
+        MetaReply::StatFs { inodes: 1, total: ByteLen(2), free: ByteLen(3), quotas: vec![quota()] },
+        MetaReply::Quotas { quotas: vec![quota()], more: true },
+        MetaReply::TreeCounted { directories: vec![FileId(300)], after: Some(b"n".to_vec()), entries: 5 },
+        MetaReply::TreeCounted { directories: vec![], after: None, entries: 0 },
+        MetaReply::Capability(limited()),
         MetaReply::Events(vec![Event { number: 1, file: FileId(77), start: 0, end: 4096 }]),
         MetaReply::Inodes(vec![scanned]),
         MetaReply::Checked(NamespaceReport {

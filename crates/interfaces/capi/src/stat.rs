@@ -65,7 +65,7 @@ exported! {
     fn weft_statvfs(weft: *const Weft, place: *mut libc::statvfs) -> c_int | -1; {
         // SAFETY: a pointer of the caller.
         let weft = unsafe { connection(weft)? };
-        let found = block_on(weft.client()?.statfs())?;
+        let found = block_on(weft.client()?.statfs(None))?;
         // SAFETY: a struct of numbers, for which zeros are values.
         let mut out: libc::statvfs = unsafe { std::mem::zeroed() };
         out.f_bsize = BLOCK as _;

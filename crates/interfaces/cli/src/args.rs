@@ -83,6 +83,8 @@ pub enum Command {
     Df(c::df::Df),
     /// Show the space that directories take
     Du(c::du::Du),
+    /// Show and set quotas of users and directory trees
+    Quota(c::quota::QuotaArgs),
     /// Set how a new file, or all new files of a directory, are striped
     Setstripe(c::stripe::Setstripe),
     /// Show how files are striped

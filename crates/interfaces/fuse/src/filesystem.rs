@@ -434,8 +434,9 @@ impl Filesystem for WeftFilesystem {
         reply.ok();
     }
 
-    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        match block_on(self.client.statfs()) {
+    fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        let at = self.inode_proofs.inode(ino);
+        match block_on(self.client(request).statfs(Some(&at))) {
             Ok(space) => attributes::statfs(&space, reply),
             Err(error) => reply.error(Refusal::from(error).0),
         }

@@ -4,7 +4,7 @@ use super::State;
 use crate::call::Effect;
 use crate::error::{Error, Result};
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::Timestamp;
+use weft_core::{FileOffset, Timestamp};
 use weft_env::Env;
 use weft_wire::meta::{MetaReply, MetaRequest};
 use weft_wire::{Capability, Errno};
@@ -55,6 +55,26 @@ impl<E: Env> State<E> {
             }
             _ => Err(Error::unexpected_reply()),
         }
+    }
+
+    /// Asks the metadata server to charge the file's quotas for the bytes up to `end`. Returns a capability for them that
+    /// expires with `cap`.
+    #[cold]
+    pub(crate) async fn reserve_space(&self, cap: Capability, end: FileOffset) -> Result<Capability> {
+        let request = MetaRequest::ReserveSpace { handle: self.record.handle, cap, end };
+        let answer = self.session.call(Effect::Repeatable, request).await;
+        let MetaReply::Capability(reserved) = answer.map_err(|error| self.explained(error))? else {
+            return Err(Error::unexpected_reply());
+        };
+        let mut own = self.record.cap.write();
+        // Another thread may have a higher limit already, or a fresh capability.
+        if let Some(own) = &mut *own
+            && (own.file, own.expires_s) == (reserved.file, reserved.expires_s)
+            && own.datafile_len_max.is_some_and(|max| reserved.datafile_len_max.is_none_or(|more| more > max))
+        {
+            *own = reserved;
+        }
+        Ok(reserved)
     }
 }
 

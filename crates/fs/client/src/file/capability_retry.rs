@@ -13,6 +13,7 @@ use super::layout_version::LayoutVersion;
 use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::exchange::{Item, first_error};
+use weft_core::{ByteLen, FileOffset};
 use weft_env::Env;
 use weft_wire::{Capability, Errno};
 
@@ -145,6 +146,36 @@ impl CapabilityRetry {
         };
         self.cap = Some(cap);
         Ok(cap)
+    }
+
+    /// Returns the capability for the next exchange of a write that ends at `end`, in datafiles whose length is
+    /// `datafile_len` at most then. If a quota limits the file, the metadata server charges it for the bytes first.
+    ///
+    /// # Errors
+    /// `EDQUOT`, and errors of [`cap`](Self::cap).
+    pub(crate) async fn cap_for_write<E: Env>(
+        &mut self,
+        state: &State<E>,
+        version: &LayoutVersion<E>,
+        (end, datafile_len): (FileOffset, ByteLen),
+    ) -> Result<Capability> {
+        loop {
+            let cap = self.cap(state, version).await?;
+            if cap.datafile_len_max.is_none_or(|max| datafile_len <= max) {
+                return Ok(cap);
+            }
+            match state.reserve_space(cap, end).await {
+                Ok(cap) => {
+                    self.cap = Some(cap);
+                    return Ok(cap);
+                }
+                Err(error) if self.renewals.allow(&error) => {
+                    self.cap = None;
+                    state.renew().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Returns the result of an exchange; `Ok` also when the caller must repeat it under a fresh capability.

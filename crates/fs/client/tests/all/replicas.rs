@@ -163,7 +163,7 @@ fn names_links_modes_and_removal_leave_a_replica_with_its_file() {
         let file = open(&one, "f", 10_000).await;
         write(&file, 0, &bytes).await;
         file.close().await.expect("closed");
-        let count = async || one.statfs().await.expect("asked").inodes;
+        let count = async || one.statfs(None).await.expect("asked").inodes;
         let before = count().await;
         four.create_replica(&at("f"), &strided(4, 4096, 10), 0, &LayoutSpec::default(), &mut Unpaced)
             .await

@@ -158,6 +158,7 @@ impl<E: Env> DataService<E> {
             let detail = format!("{len} bytes exceed the maximum length of datafile {}", datafile.object);
             return Err(WireError::new(Errno::EFBIG, detail));
         }
+        datafiles.iter().try_for_each(|(_, len)| super::io::require_below_limit(&cap, len.0))?;
         let _in_flight = connection.in_flight_slot(&self.in_flight).enter(cap.file);
         for &(datafile, len) in datafiles {
             let served = self.served(datafile.target)?;
@@ -457,8 +458,8 @@ impl<E: Env> DataService<E> {
         if !may_lease || !connection.local || !connection.attached || !readable {
             return Ok(None);
         }
-        // A descriptor cannot be revoked from a process that keeps it; see `WritableLeases`.
-        if write && !connection.leases_writable {
+        // A descriptor cannot be revoked from a process that keeps it; see `WritableLeases`. Nor can one end at a limit.
+        if write && (!connection.leases_writable || cap.datafile_len_max.is_some()) {
             return Ok(None);
         }
         let target = served.tiered.target();

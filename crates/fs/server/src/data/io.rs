@@ -78,6 +78,23 @@ fn check_range(offset: LocalOffset, len: u32) -> Result<(), WireError> {
     }
 }
 
+/// Checks that a datafile may be written up to `end`: a quota may limit that.
+///
+/// # Errors
+/// `EDQUOT`. A client asks the metadata server for more before it writes, so only a faulty one gets this error.
+pub(super) fn require_below_limit(cap: &Capability, end: u64) -> Result<(), WireError> {
+    match cap.datafile_len_max {
+        Some(max) if end > max.0 => {
+            let detail = format!(
+                "{end} bytes in a datafile of file {}, for which {max} are charged to the quota",
+                cap.file.inode()
+            );
+            Err(WireError::new(Errno::EDQUOT, detail))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn count(counters: &Counters, hints: &IoHints) {
     Counters::add(&counters.requests, 1);
     if hints.fragment || hints.small_random {
@@ -105,6 +122,9 @@ impl<E: Env> DataService<E> {
             Direction::Write => Rights::WRITE,
         };
         connection.check(&self.secret, &request.cap, request.datafile.file, needed, self.env.wall())?;
+        if direction == Direction::Write {
+            require_below_limit(&request.cap, request.offset.0 + u64::from(request.len))?;
+        }
         let served = self.served(request.datafile.target)?;
         if direction == Direction::Read {
             self.check_seal(served, &request.cap)?;

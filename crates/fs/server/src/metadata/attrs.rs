@@ -2,8 +2,8 @@
 
 use super::fault::Outcome;
 use super::op::Op;
-use super::owners;
 use super::permit::{MODE_MASK, READ, SET_GID, WRITE, allows, owns, require, without_set_ids};
+use super::quotas;
 use super::tables::put_inode;
 use super::walk::walk;
 use weft_core::{FileId, Timestamp};
@@ -50,9 +50,7 @@ impl Op<'_> {
 
         if set.uid.is_some() || set.gid.is_some() {
             if let Some(uid) = set.uid.filter(|uid| *uid != inode.uid) {
-                owners::remove(t, inode.uid)?;
-                // Only root changes owners, and may exceed the limit of the new owner.
-                owners::add(t, uid, None)?;
+                quotas::change_owner(self.core, t, (file, &inode), uid)?;
                 inode.uid = uid;
             }
             inode.gid = set.gid.unwrap_or(inode.gid);

@@ -4,11 +4,12 @@ use super::fault::Outcome;
 use super::moves::move_destinations;
 use super::op::{Op, file_type};
 use super::owners;
+use super::quotas;
 use super::space_reservations::SpaceReservations;
 use super::tables::{add_entry, dentry, file_of_key as id, inode, path_of, put_inode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use weft_core::{ByteLen, FileId, RecordedLens, TargetId};
+use weft_core::{ByteLen, FileId, QuotaId, QuotaUsage, RecordedLens, TargetId};
 use weft_store::metadata::{
     DentryRow, Inode, Node, NodeKind, ReapRow, ReplicaRow, Scan, Snapshot, Table, Transaction, Untrusted,
     dentry_key, file_key,
@@ -185,6 +186,12 @@ impl Op<'_> {
         for (uid, _, counted) in &plan.owners {
             owners::put(t, *uid, *counted);
         }
+        for (id, _, usage) in &plan.quotas {
+            quotas::correct(t, *id, *usage)?;
+        }
+        for file in &plan.uncharged {
+            t.delete(Table::FileCharges, &file_key(*file));
+        }
         for file in &plan.replicas {
             t.delete(Table::Replicas, &file_key(*file));
             self.core.opens.lock().set_replicated(*file, false);
@@ -228,7 +235,7 @@ impl Op<'_> {
         Ok(MetaReply::Checked(plan.report(&found, mended)))
     }
 
-    /// Checks space reservations, inode counts by owner, and rules of missing directories.
+    /// Checks space reservations, inode counts by owner, quotas, and rules of missing directories.
     fn check_layouts(&self, s: &dyn Snapshot, found: &NamespaceContents, plan: &mut Plan) -> Outcome<()> {
         plan.reservations = self.core.reservations.wrong(s)?;
         for (target, has, right) in plan.reservations.clone() {
@@ -239,6 +246,20 @@ impl Op<'_> {
         plan.owners = owners::wrong(s, &counted)?;
         for (uid, has, counted) in plan.owners.clone() {
             plan.problem(format!("{has} inodes are recorded for user {uid}, who owns {counted}"));
+        }
+        (plan.quotas, plan.uncharged) = quotas::wrong(s)?;
+        for (id, has, right) in plan.quotas.clone() {
+            plan.problem(format!(
+                "quota of {}: {} bytes and {} inodes are recorded, the files have {} and {}",
+                described(id),
+                has.bytes,
+                has.inodes,
+                right.bytes,
+                right.inodes
+            ));
+        }
+        for file in plan.uncharged.clone() {
+            plan.problem(format!("charge of missing inode {file}"));
         }
         s.scan(Table::Rules, Bound::Unbounded, &mut |key, _| {
             if !found.inodes.get(&id(key)).is_some_and(|seen| seen.kind == NodeKind::Directory) {
@@ -365,12 +386,24 @@ impl NamespaceContents {
                 let name = String::from_utf8_lossy(key.get(8..).unwrap_or_default());
                 format!("entry {name:?} of directory {}", id(key))
             }
-            Table::Replies | Table::Sessions | Table::SpaceReservations | Table::Counters | Table::Owners => {
+            Table::Replies
+            | Table::Sessions
+            | Table::SpaceReservations
+            | Table::Counters
+            | Table::Owners
+            | Table::Quotas => {
                 let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
                 format!("row {key} of table {}", table.name())
             }
             _ => format!("row of file {} in table {}", id(key), table.name()),
         }
+    }
+}
+
+fn described(id: QuotaId) -> String {
+    match id {
+        QuotaId::User(uid) => format!("user {uid}"),
+        QuotaId::Tree(dir) => format!("directory {dir}"),
     }
 }
 
@@ -450,6 +483,10 @@ struct Plan {
     reservations: Vec<(TargetId, ByteLen, ByteLen)>,
     /// Wrong inode counts: user, recorded count, correct count.
     owners: Vec<(u32, u64, u64)>,
+    /// Wrong accounts: account, recorded usage, correct usage.
+    quotas: Vec<(QuotaId, QuotaUsage, QuotaUsage)>,
+    /// Missing files that have a charge.
+    uncharged: Vec<FileId>,
     /// Missing directories that have rules.
     ruled: Vec<FileId>,
     /// Files whose replicas are incomplete.

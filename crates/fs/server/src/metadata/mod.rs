@@ -20,6 +20,7 @@
 //! | `server_health`, `closed_targets`, `targets`, `lineage` | state of servers and targets; file ids in use |
 //! | `pages` | pages in the caches of mounts |
 //! | `tasks`, `reaper` | removal of the datafiles of removed files |
+//! | `quotas` | limits of users and trees, and what their files are charged |
 //! | `owners`, `keys`, `check`, `dump` | inodes by user, revoked keys, `weft fsck`, dumps |
 
 mod attrs;
@@ -43,6 +44,7 @@ mod opens;
 mod owners;
 mod pages;
 mod permit;
+mod quotas;
 mod reaper;
 mod reclaim;
 mod rename;

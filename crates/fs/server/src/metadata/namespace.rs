@@ -6,6 +6,7 @@ use super::op::Op;
 use super::permit::{
     EXECUTE, MODE_MASK, SET_GID, WRITE, owns, require, require_linkable, require_sticky_permission,
 };
+use super::quotas::inodes_max;
 use super::rules;
 use super::tables::{add_entry, allocate, change_inode, path_of, put_inode, put_row, remove_entry};
 use super::walk::{LastComponent, Walked, walk, walk_to_name};
@@ -110,6 +111,7 @@ impl Op<'_> {
         if inode.nlink >= LINKS_MAX {
             return Err(Errno::EMLINK.into());
         }
+        self.core.change_tree(t, (file, &inode), spot.dir, (!is_first_name, self.is_exempt()))?;
         let entry = DentryRow { file, kind: inode.kind() };
         add_entry(t, spot.dir, &spot.name, entry, self.now)?;
         let inode = change_inode(t, file, |inode| {
@@ -188,7 +190,7 @@ impl Op<'_> {
         node: Node,
     ) -> Outcome<(FileId, Inode)> {
         self.require_change(&spot.dir_inode)?;
-        let file = allocate(t, self.caller.uid, self.bounds().map(|bounds| bounds.inodes))?;
+        let file = allocate(t, self.caller.uid, inodes_max(self))?;
         self.make_as(t, spot, file, mode, node, spot.dir_inode.compression_setting())
     }
 
@@ -202,7 +204,7 @@ impl Op<'_> {
         is_size_valid: bool,
     ) -> Outcome<(FileId, Inode)> {
         self.require_change(&spot.dir_inode)?;
-        let file = allocate(t, self.caller.uid, self.bounds().map(|bounds| bounds.inodes))?;
+        let file = allocate(t, self.caller.uid, inodes_max(self))?;
         let directory = inherited(&spot.dir_inode);
         let (layout, of_rule) =
             self.layout_of_new(t, spot, &LayoutRequest::from(request), directory.as_ref(), file)?;
@@ -310,6 +312,7 @@ impl Op<'_> {
             add_entry(t, spot.dir, &spot.name, DentryRow { file, kind: inode.kind() }, self.now)?;
         }
         put_inode(t, file, &inode);
+        self.core.charge_new_inode(t, (file, &inode), spot.dir, self.is_exempt())?;
         Ok((file, inode))
     }
 

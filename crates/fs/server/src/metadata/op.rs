@@ -10,6 +10,7 @@ use super::moves::Moves;
 use super::open::Urgency;
 use super::opens::Opens;
 use super::permit::{WRITE, allows, owns};
+use super::quotas::Quotas;
 use super::rules::Rules;
 use super::server_health::ServerHealth;
 use super::space_reservations::SpaceReservations;
@@ -42,6 +43,8 @@ pub(super) struct Core {
     pub reservations: SpaceReservations,
     /// Locked after the database if both are locked.
     pub rules: Mutex<Rules>,
+    /// Limits of users and trees. Locked after the database if both are locked.
+    pub quotas: Mutex<Quotas>,
     pub secret: ClusterSecret,
     /// Limits of one user. They do not apply to root and `owner_uid`.
     pub bounds: UserBounds,
@@ -247,6 +250,7 @@ impl Core {
                 rules.forget(file);
             }
         }
+        self.uncharge(t, file, inode)?;
         let reaped = super::tables::destroy(t, file, inode)?;
         if super::moves::remove_move(t, file)? {
             self.count_reap_row();

@@ -6,7 +6,7 @@ use super::fault::{Fault, Outcome};
 use super::op::Op;
 use super::opens::{ClosedOpen, LastWriterClose, OpenEntry, Opens, TruncationState};
 use super::permit::{READ, WRITE, allows, owns, require, without_set_ids};
-use super::tables::{change_inode, inode, named_inode, put_inode, row};
+use super::tables::{inode, named_inode, put_inode, row};
 use super::walk::{LastComponent, Walked, walk, walk_to_name};
 use weft_core::{ByteLen, FileId, RecordedLens};
 use weft_env::mutants::{Mutant, is_seeded};
@@ -102,9 +102,10 @@ impl Op<'_> {
         }
         let walked = self.find(t, request)?;
         let open = |file| self.entry(file, request);
-        let opened = |file, inode: &Inode, created, truncates, known, is_replica_used| {
+        let opened = |file, inode: &Inode, created, truncates, known, (is_replica_used, limit)| {
             let opened = self.opened(file, inode, request.handle, open(file), created, truncates, known);
-            MetaReply::Opened(Box::new(Opened { is_replica_used, ..opened }))
+            let cap = opened.cap.map(|cap| self.limited(cap, limit));
+            MetaReply::Opened(Box::new(Opened { is_replica_used, cap, ..opened }))
         };
         let Some((file, mut inode)) = walked.found.clone() else {
             if walked.slash {
@@ -114,7 +115,8 @@ impl Op<'_> {
             self.require_open_share(Some(request.handle))?;
             let is_size_valid = !request.flags.write;
             let (file, inode) = self.make_regular(t, &walked, request.mode, request.layout, is_size_valid)?;
-            return Ok((opened(file, &inode, true, false, true, false), Urgency::Durable));
+            let limit = self.limit_of_new(t, file, &inode, request)?;
+            return Ok((opened(file, &inode, true, false, true, (false, limit)), Urgency::Durable));
         };
         self.require_openable(&inode, request)?;
         self.require_handle(request.handle, Some(file))?;
@@ -122,9 +124,10 @@ impl Op<'_> {
         let privileged = self.caller.is_root();
         let changes = request.flags.write || request.flags.truncate;
         let replica = self.begin_use(t, file, (request.handle, changes), request.ranks)?;
+        let charged = if changes { self.core.charged(t, file, &inode)? } else { None };
         let Inode { mode, size, blocks_512, mtime, ctime, mtime_set_at, node, .. } = &mut inode;
         let Node::Regular { is_size_valid, touched, epoch, recorded, .. } = node else {
-            return Ok((opened(file, &inode, false, false, true, false), Urgency::Lazy));
+            return Ok((opened(file, &inode, false, false, true, (false, None)), Urgency::Lazy));
         };
         let known = *is_size_valid;
         let (mut truncates, mut lowered) = (false, false);
@@ -147,7 +150,9 @@ impl Op<'_> {
         }
         if changes {
             put_inode(t, file, &inode);
+            self.core.recharge(t, file, charged, &inode)?;
         }
+        let limit = if changes { self.datafile_len_max(t, file, &inode)? } else { None };
         let marks = request.flags.write || truncates;
         let urgency = match (marks, changes) {
             (true, _) => self.core.mark_size_invalid(file, known),
@@ -157,7 +162,7 @@ impl Op<'_> {
         // Durable before a datafile is truncated: if the old record came back after a crash, it would report the
         // truncation as lost bytes.
         let urgency = if lowered { Urgency::Durable } else { urgency.max(replica.urgency) };
-        Ok((opened(file, &inode, false, truncates, known, replica.is_used), urgency))
+        Ok((opened(file, &inode, false, truncates, known, (replica.is_used, limit)), urgency))
     }
 
     /// Creates a file without a name in a directory, and opens it.
@@ -174,9 +179,27 @@ impl Op<'_> {
         self.require_handle(request.handle, None)?;
         self.require_open_share(Some(request.handle))?;
         let (file, inode) = self.make_unnamed(t, (dir, dir_inode), request.mode, request.layout)?;
+        let limit = self.limit_of_new(t, file, &inode, request)?;
         let open = self.entry(file, request);
         let opened = self.opened(file, &inode, request.handle, open, true, false, true);
-        Ok((MetaReply::Opened(Box::new(opened)), Urgency::Durable))
+        let cap = opened.cap.map(|cap| self.limited(cap, limit));
+        Ok((MetaReply::Opened(Box::new(Opened { cap, ..opened })), Urgency::Durable))
+    }
+
+    /// Charges a new file in advance if it is open for writing. Returns the length up to which its datafiles may be
+    /// written.
+    fn limit_of_new(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        inode: &Inode,
+        request: &OpenRequest<'_>,
+    ) -> Outcome<Option<ByteLen>> {
+        if !request.flags.write {
+            return Ok(None);
+        }
+        self.reserve_for_new(t, file, inode)?;
+        self.datafile_len_max(t, file, inode)
     }
 
     /// Repeats the stored reply of an open, and registers the open again.
@@ -208,6 +231,7 @@ impl Op<'_> {
         }
         let open = OpenEntry { caching: false, truncate: opened.must_truncate, ..self.entry(file, request) };
         let replica = self.begin_use(t, file, (request.handle, open.changes()), request.ranks)?;
+        let limit = self.datafile_len_max(t, file, &inode)?;
         let lost = self.core.unknown_writers.lock().may_truncate(file, self.now);
         let truncations = TruncationState { begins: open.truncate, lost };
         let mut opens = self.core.opens.lock();
@@ -216,7 +240,7 @@ impl Op<'_> {
         opened.cached_elsewhere =
             self.core.is_cautious(self.now) || !opens.caching_elsewhere(file, self.session).is_empty();
         opened.must_recall = self.must_recall(&opens, file, !opened.created);
-        opened.cap = opened.cap.map(|cap| self.grant(inode.data(file), cap.rights));
+        opened.cap = opened.cap.map(|cap| self.limited(self.grant(inode.data(file), cap.rights), limit));
         if let Node::Regular { layout, recorded, .. } = &inode.node {
             opened.layout = Some(layout.clone());
             opened.recorded = recorded.clone();
@@ -398,7 +422,8 @@ impl Op<'_> {
         // The data of a replica may be dropped while it is open.
         let inode = named_inode(s, open.file)?;
         let data = inode.data(open.file);
-        let cap = self.capability(&inode, data, &open);
+        let limit = self.datafile_len_max(s, open.file, &inode)?;
+        let cap = self.limited(self.capability(&inode, data, &open), limit);
         match inode.node {
             Node::Regular { layout, .. } if data.generation() > 0 => Ok(MetaReply::Relocated { cap, layout }),
             _ => Ok(MetaReply::Capability(cap)),
@@ -457,8 +482,10 @@ impl Op<'_> {
             job: self.job,
             truncations_before: None,
         };
+        let limit = self.datafile_len_max(t, *file, &inode)?;
         let opened = self.opened_as(origin, *file, &inode, *handle, entry, false, false, known);
-        Ok((MetaReply::Opened(Box::new(Opened { is_replica_used, ..opened })), urgency))
+        let cap = opened.cap.map(|cap| self.limited(cap, limit));
+        Ok((MetaReply::Opened(Box::new(Opened { is_replica_used, cap, ..opened })), urgency))
     }
 
     /// Checks that the caller may have `open` again. Returns whether its `O_TRUNC` may still be in progress.
@@ -536,14 +563,12 @@ impl Op<'_> {
         close: &LastWriterClose,
         written: &WrittenLens,
     ) -> Outcome<()> {
-        if inode(t, file)?.is_none() {
-            return Ok(());
-        }
-        change_inode(t, file, |inode| {
-            record(inode, file, written);
-            apply_last_writer_close(inode, close);
-        })?;
-        Ok(())
+        let Some(mut inode) = inode(t, file)? else { return Ok(()) };
+        let charged = self.core.charged(t, file, &inode)?;
+        record(&mut inode, file, written);
+        apply_last_writer_close(&mut inode, close);
+        put_inode(t, file, &inode);
+        self.core.recharge(t, file, charged, &inode)
     }
 
     /// Records where synced writes of an open file end, unless a truncation has begun since it was opened.

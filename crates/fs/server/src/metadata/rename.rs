@@ -113,6 +113,8 @@ impl Op<'_> {
     }
 
     fn put(&self, t: &mut dyn Transaction, to: &Walked, file: FileId, inode: &Inode) -> Outcome<()> {
+        let must_stay = inode.is_dir() || inode.nlink > 1;
+        self.core.change_tree(t, (file, inode), to.dir, (must_stay, self.is_exempt()))?;
         add_entry(t, to.dir, &to.name, DentryRow { file, kind: inode.kind() }, self.now)?;
         change_inode(t, file, |inode| {
             inode.ctime = self.now;
@@ -123,7 +125,7 @@ impl Op<'_> {
 }
 
 /// Whether `dir` is `ancestor` or below it.
-fn is_within(s: &dyn Snapshot, dir: FileId, ancestor: FileId) -> Outcome<bool> {
+pub(super) fn is_within(s: &dyn Snapshot, dir: FileId, ancestor: FileId) -> Outcome<bool> {
     let mut at = dir;
     loop {
         if at == ancestor {

@@ -166,7 +166,7 @@ impl Core {
             return Ok(());
         }
         let Some(row) = replica_row(t, file)? else { return Ok(()) };
-        adopt_owner(t, row.data, original)
+        adopt_owner(self, t, row.data, original)
     }
 }
 
@@ -184,12 +184,11 @@ fn copier_entry(open: &OpenEntry, data: FileId) -> OpenEntry {
 }
 
 /// Gives inode `data` the owner and permissions of `original`.
-fn adopt_owner(t: &mut dyn Transaction, data: FileId, original: &Inode) -> Outcome<()> {
+fn adopt_owner(core: &Core, t: &mut dyn Transaction, data: FileId, original: &Inode) -> Outcome<()> {
     let Some(mut inode) = inode(t, data)? else { return Ok(()) };
     if inode.uid != original.uid {
-        super::owners::remove(t, inode.uid)?;
         // The owner of the file need not have asked for the replica.
-        super::owners::add(t, original.uid, None)?;
+        super::quotas::change_owner(core, t, (data, &inode), original.uid)?;
     }
     (inode.uid, inode.gid) = (original.uid, original.gid);
     inode.mode = (inode.mode & !PERMISSION_BITS) | (original.mode & PERMISSION_BITS & 0o666);
@@ -337,7 +336,7 @@ impl Op<'_> {
         t.delete(Table::Orphans, &file_key(data));
         // The row below is its link.
         change_inode(t, data, |inode| inode.nlink = 1)?;
-        adopt_owner(t, data, &original)?;
+        adopt_owner(self.core, t, data, &original)?;
         let ReplicaSpec { ranks, len, mapping_len, mapping_hash, gain_us } = *spec;
         let row = ReplicaRow {
             data,
@@ -541,11 +540,13 @@ impl Op<'_> {
         if self.core.data_fence_of(data, self.now) > usual_s + FENCES_AHEAD_MAX_S {
             return Err(Fault::new(Errno::EAGAIN, "the file had too many fences within the last seconds"));
         }
+        let limit = self.datafile_len_max(s, open.file, &inode)?;
         if kind == FenceKind::AllUntilReleased {
             let fence = |data| self.core.data_fence(data, self.now);
             let fence_s = self.core.moves.hold(data, self.session, self.now, fence);
             let rights = self.capability(&inode, data, &open).rights.and(Rights::MOVE);
-            return Ok(MetaReply::LockedFenced { cap: self.grant_until(data, rights, fence_s), fence_s });
+            let cap = self.limited(self.grant_until(data, rights, fence_s), limit);
+            return Ok(MetaReply::LockedFenced { cap, fence_s });
         }
         let fence_s = {
             // No session is lost between the two.
@@ -562,6 +563,7 @@ impl Op<'_> {
         if kind == FenceKind::All {
             cap = self.grant(data, cap.rights.and(Rights::MOVE));
         }
+        let cap = self.limited(cap, limit);
         if cap.expires_s < fence_s {
             return Err(Fault::new(Errno::EAGAIN, "the file is about to get its new layout"));
         }

@@ -172,10 +172,11 @@ impl<E: Env> Service<E> {
                 self.journal.durable(self.journal.now()).await?;
                 Ok(MetaReply::Done)
             }
-            R::StatFs => {
-                let inodes = self.journal.read(|s| allocator(s))?.inodes;
+            R::StatFs { at } => {
+                let (inodes, quotas) = self
+                    .read(call, |s, op| Ok((allocator(s)?.inodes, op.quotas_that_apply(s, at.as_ref())?)))?;
                 let space = self.dir.space().await.unwrap_or_default();
-                Ok(MetaReply::StatFs { inodes, total: space.total, free: space.free })
+                Ok(MetaReply::StatFs { inodes, total: space.total, free: space.free, quotas })
             }
 
             R::Lock { handle, space, owner, kind, range, wait, ticket, pid } => {
@@ -345,6 +346,30 @@ impl<E: Env> Service<E> {
             R::DropReplica { at, force } => self.change(call, |t, op| op.drop_replica(t, &at, force)).await,
             R::Replica { at } => self.read(call, |s, op| op.replica(s, &at)),
             R::Replicas { after } => self.read(call, |s, op| op.replicas(s, after)),
+            R::ReserveSpace { handle, cap, end } => {
+                self.commit(call, |t, op| op.reserve_space(t, handle, &cap, end)).await
+            }
+            R::SetQuota { subject, limits } => {
+                self.require_administrator(call)?;
+                self.change_with_space(call, |t, op| op.set_quota(t, &subject, limits)).await
+            }
+            R::GetQuota { subject } => {
+                let is_administrator = call.ctx.is_administrator;
+                self.read(call, |s, op| op.get_quota(s, &subject, is_administrator))
+            }
+            R::ListQuotas { after } => {
+                self.require_administrator(call)?;
+                self.read(call, |s, op| op.list_quotas(s, after))
+            }
+            R::CountTree(step) => {
+                self.require_administrator(call)?;
+                self.require_space()?;
+                self.commit(call, |t, op| op.count_tree(t, &step)).await
+            }
+            R::EndTreeCount { tree } => {
+                self.require_administrator(call)?;
+                self.change(call, |t, op| op.end_tree_count(t, tree)).await
+            }
             R::WaitEvents { done } => Ok(self.wait_events(call.ctx.session, done).await),
         }
     }
@@ -502,7 +527,7 @@ fn is_administration(request: &MetaRequest) -> bool {
             | R::ScanInodes { .. }
             | R::CheckNamespace { .. }
             | R::Averages { .. }
-            | R::StatFs
+            | R::StatFs { .. }
             | R::Flush
     )
 }

@@ -49,6 +49,8 @@ impl Op<'_> {
             }
         };
         let (data, settings) = (inode.data(file), datafile_settings(&inode));
+        self.reserve_for_len(t, file, &inode, size)?;
+        let limit = self.datafile_len_max(t, file, &inode)?;
         let Node::Regular { layout, is_size_valid, touched, epoch, recorded, .. } = &mut inode.node else {
             return Err(Errno::EINVAL.into());
         };
@@ -79,7 +81,7 @@ impl Op<'_> {
             }
         }
         let rights = Rights::WRITE.and(Rights::LENGTH).and(Rights::VALIDATE_SIZE).and(settings);
-        let cap = self.grant(data, rights);
+        let cap = self.limited(self.grant(data, rights), limit);
         Ok((MetaReply::Truncate { file, layout, cap, epoch, recorded }, urgency))
     }
 
@@ -106,6 +108,7 @@ impl Op<'_> {
             return if ended { Ok(true) } else { Err(Fault::new(Errno::EACCES, detail)) };
         }
         let Some(mut inode) = inode(t, file)? else { return Ok(ended) };
+        let charged = self.core.charged(t, file, &inode)?;
         // Lengths of datafiles that are no longer the file's do not count.
         let busy = busy || cap.file != inode.data(file);
         let is_settled = is_settled(&inode, found.mtime, self.now);
@@ -128,6 +131,7 @@ impl Op<'_> {
         }
         inode.ctime = later(inode.ctime, found.mtime.filter(|mtime| *mtime <= self.now));
         put_inode(t, file, &inode);
+        self.core.recharge(t, file, charged, &inode)?;
         Ok(ended)
     }
 }

@@ -8,6 +8,7 @@ use super::locking::Locks;
 use super::moves::Moves;
 use super::op::{Core, seconds};
 use super::opens::Opens;
+use super::quotas::Quotas;
 use super::reaper::{LinkRemoval, Removal};
 use super::replicas::replicated_files;
 use super::rules::Rules;
@@ -58,6 +59,7 @@ struct PreviousState {
     first_new: FileId,
     reservations: SpaceReservations,
     rules: Rules,
+    quotas: Quotas,
     registry: Registry,
     /// Whether no client could use a file that it had opened.
     unused: bool,
@@ -149,6 +151,7 @@ impl<E: Env> Service<E> {
                 reservations: before.reservations,
                 server_health: ServerHealth::new(options.reserves, &cluster),
                 rules: Mutex::new(before.rules),
+                quotas: Mutex::new(before.quotas),
                 registry: before.registry,
                 secret,
                 bounds: options.user,
@@ -279,6 +282,7 @@ fn begin(
         first_new: allocator(t)?.next,
         reservations,
         rules: Rules::load(t)?,
+        quotas: Quotas::load(t)?,
         registry,
         unused,
         replicated: replicated_files(t)?,

@@ -88,7 +88,11 @@ impl<E: Env> Service<E> {
                     if of_file_s == 0 && !self.core.any_data_fence() {
                         return Ok(MetaReply::Locked);
                     }
-                    let inode = self.read(call, |s, _| known_inode(s, request.file))?;
+                    let (inode, limit) = self.read(call, |s, op| {
+                        let inode = known_inode(s, request.file)?;
+                        let limit = op.datafile_len_max(s, request.file, &inode)?;
+                        Ok((inode, limit))
+                    })?;
                     let data = inode.data(request.file);
                     // An abandoned move leaves some datafiles sealed, while an older capability is good for the others.
                     // An append under it would be written in part.
@@ -96,7 +100,7 @@ impl<E: Env> Service<E> {
                     if fence_s == 0 {
                         return Ok(MetaReply::Locked);
                     }
-                    let cap = op.capability(&inode, data, &open);
+                    let cap = op.limited(op.capability(&inode, data, &open), limit);
                     return Ok(MetaReply::LockedFenced { cap, fence_s });
                 }
                 LockAnswer::Granted => return Ok(MetaReply::Locked),

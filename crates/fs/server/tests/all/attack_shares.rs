@@ -145,7 +145,10 @@ fn a_user_has_half_of_the_connections_and_another_user_connects() {
                 "{refused}"
             );
             // Accepted connections stay usable, and so do those of other users, including root.
-            assert!(matches!(meta(&mut held[0], MetaRequest::StatFs).await, MetaReply::StatFs { .. }));
+            assert!(matches!(
+                meta(&mut held[0], MetaRequest::StatFs { at: None }).await,
+                MetaReply::StatFs { .. }
+            ));
             let mut other = stage.connect(OTHER, 100).await.expect("welcome");
             assert_eq!(other.write(datafile(0, 5, 0), 0, b"mine").await, DataReply::Written);
             let status = stage.status().await;

@@ -14,6 +14,7 @@ mod meta_dump;
 mod meta_model;
 mod meta_namespace;
 mod meta_opens;
+mod meta_quotas;
 mod meta_rules;
 mod meta_support;
 mod meta_unnamed;

@@ -42,10 +42,14 @@ pub enum Table {
     Revoked = 14,
     /// File id -> its replica.
     Replicas = 15,
+    /// Account, a user or directory tree -> its limits and usage.
+    Quotas = 16,
+    /// File id -> tree and charge of a file that counts in an account.
+    FileCharges = 17,
 }
 
 /// Number of tables.
-pub const TABLES: usize = 16;
+pub const TABLES: usize = 18;
 
 impl Table {
     /// All tables, by number.
@@ -66,6 +70,8 @@ impl Table {
         Self::Owners,
         Self::Revoked,
         Self::Replicas,
+        Self::Quotas,
+        Self::FileCharges,
     ];
 
     /// Returns the table's name in the base and in messages.
@@ -87,6 +93,8 @@ impl Table {
             Self::Owners => "owners",
             Self::Revoked => "revoked",
             Self::Replicas => "replicas",
+            Self::Quotas => "quotas",
+            Self::FileCharges => "charges",
         }
     }
 

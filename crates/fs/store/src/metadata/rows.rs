@@ -22,8 +22,10 @@
 //! | owners | user id, 4 bytes big-endian | [`OwnerRow`] |
 //! | revoked | id of a key, 8 bytes big-endian | [`RevokedRow`] |
 //! | replicas | file id | [`ReplicaRow`] |
+//! | quotas | `u` and the user id (8 bytes big-endian), or `t` and the directory's file id | [`QuotaRow`] |
+//! | charges | file id | [`FileChargeRow`] |
 //!
-//! The last eight tables are absent in databases of earlier versions, which is equivalent to empty tables. The row
+//! The last ten tables are absent in databases of earlier versions, which is equivalent to empty tables. The row
 //! `registry` of the counters exists once the table of targets is in use.
 
 mod node;
@@ -33,7 +35,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use weft_core::replicas::Phase;
 use weft_core::{
     AttachToken, ByteLen, ClassLayout, Compression, CompressionSetting, FileId, FileOffset, Integrity,
-    Layout, Pattern, RecordedLens, TargetId, TargetState, TargetUuid, Timestamp,
+    Layout, Pattern, QuotaId, QuotaLimits, QuotaUsage, RecordedLens, TargetId, TargetState, TargetUuid,
+    Timestamp,
 };
 
 /// Kind of an inode.
@@ -306,6 +309,26 @@ pub struct OwnerRow {
     pub inodes: u64,
 }
 
+/// Limits and usage of an account. Only users and trees that have had a limit have a row.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct QuotaRow {
+    /// Limits.
+    pub limits: QuotaLimits,
+    /// Usage.
+    pub usage: QuotaUsage,
+    /// For a tree: true once all files that existed before are counted.
+    pub is_counted: bool,
+}
+
+/// Part of a file in the accounts; absent for a file in no tree that is charged no more than its size.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct FileChargeRow {
+    /// Root directory of the tree in which the file counts.
+    pub tree: Option<FileId>,
+    /// Length that the file is charged while its size is not valid. The size counts if it is greater.
+    pub reserved: ByteLen,
+}
+
 /// An unfinished move of a file to another layout.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MoveRow {
@@ -490,6 +513,28 @@ pub fn owner_key(uid: u32) -> [u8; 4] {
     uid.to_be_bytes()
 }
 
+/// Returns the key of an account.
+pub fn quota_key(id: QuotaId) -> [u8; 9] {
+    let (kind, number) = match id {
+        QuotaId::User(uid) => (b'u', u64::from(uid)),
+        QuotaId::Tree(dir) => (b't', dir.0),
+    };
+    let mut key = [kind; 9];
+    key[1..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Returns the account of a [`quota_key`]; `None` for any other bytes.
+pub fn quota_of_key(key: &[u8]) -> Option<QuotaId> {
+    let (kind, number) = key.split_first()?;
+    let number = u64::from_be_bytes(number.try_into().ok()?);
+    match kind {
+        b'u' => u32::try_from(number).ok().map(QuotaId::User),
+        b't' => Some(QuotaId::Tree(FileId(number))),
+        _ => None,
+    }
+}
+
 /// Returns the key of a revoked key.
 pub fn revoked_key(key: u64) -> [u8; 8] {
     key.to_be_bytes()
@@ -643,6 +688,29 @@ mod tests {
         assert_eq!(bytes, [0xac, 0x02]);
         assert_eq!(postcard::from_bytes::<OwnerRow>(&bytes), Ok(row));
         assert_eq!(owner_key(1000), [0, 0, 3, 0xe8]);
+    }
+
+    #[test]
+    fn golden_bytes_of_quotas() {
+        let limits = QuotaLimits { bytes: Some(ByteLen(300)), inodes: None };
+        let row = QuotaRow { limits, usage: QuotaUsage { bytes: ByteLen(5), inodes: 6 }, is_counted: true };
+        let bytes = postcard::to_allocvec(&row).expect("encodes");
+        assert_eq!(bytes, [1, 0xac, 0x02, 0, 5, 6, 1]);
+        assert_eq!(postcard::from_bytes::<QuotaRow>(&bytes), Ok(row));
+        let row = FileChargeRow { tree: Some(FileId(300)), reserved: ByteLen(7) };
+        let bytes = postcard::to_allocvec(&row).expect("encodes");
+        assert_eq!(bytes, [1, 0xac, 0x02, 7]);
+        assert_eq!(postcard::from_bytes::<FileChargeRow>(&bytes), Ok(row));
+        for (id, key) in [
+            (QuotaId::User(258), [b'u', 0, 0, 0, 0, 0, 0, 1, 2]),
+            (QuotaId::Tree(FileId(1 << 56)), [b't', 1, 0, 0, 0, 0, 0, 0, 0]),
+        ] {
+            assert_eq!(quota_key(id), key);
+            assert_eq!(quota_of_key(&key), Some(id));
+        }
+        for bad in [&b""[..], b"u", b"x\0\0\0\0\0\0\0\0", b"u\x01\0\0\0\0\0\0\0", b"t\0\0\0\0\0\0\0\0\0"] {
+            assert_eq!(quota_of_key(bad), None, "{bad:?}");
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::{
     AVERAGES_MAX, Attr, DUMP_ROWS_MAX, DumpBegun, DumpedRow, FileType, HandleId, HeldLock, LINEAGE_MAX,
-    LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, REPLICAS_MAX, RULED_MAX, ReclaimLock,
-    ReplicaInfo, RuledDirectory, TargetRecord, TargetVerdict,
+    LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, QUOTAS_MAX, Quota, REPLICAS_MAX,
+    RULED_MAX, ReclaimLock, ReplicaInfo, RuledDirectory, TargetRecord, TargetVerdict,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -160,6 +160,9 @@ pub enum MetaReply {
         total: ByteLen,
         /// Free space on it.
         free: ByteLen,
+        /// Accounts with limits in which new files of the caller would count, at most two.
+        #[serde(deserialize_with = "bounded::vec::<_, _, 2>")]
+        quotas: Vec<Quota>,
     },
     /// Events that a mount or an I/O delegate must handle; empty if none occurred within [`EVENT_WAIT`](super::EVENT_WAIT).
     Events(Vec<Event>),
@@ -254,5 +257,24 @@ pub enum MetaReply {
         replicas: Vec<ReplicaInfo>,
         /// Last file of this page, if another page may follow.
         more: Option<FileId>,
+    },
+    /// Accounts in ascending order, at most [`QUOTAS_MAX`].
+    Quotas {
+        /// Accounts.
+        #[serde(deserialize_with = "bounded::vec::<_, _, QUOTAS_MAX>")]
+        quotas: Vec<Quota>,
+        /// Whether another page may follow.
+        more: bool,
+    },
+    /// Progress of counting a tree.
+    TreeCounted {
+        /// Subdirectories among the counted entries, at most [`QUOTAS_MAX`].
+        #[serde(deserialize_with = "bounded::vec::<_, _, QUOTAS_MAX>")]
+        directories: Vec<FileId>,
+        /// Last name that is counted, if the directory has more.
+        #[serde(with = "serde_bytes")]
+        after: Option<Vec<u8>>,
+        /// Number of entries counted.
+        entries: u32,
     },
 }

@@ -2,8 +2,8 @@
 
 use super::{
     AVERAGES_MAX, CollectedSize, FenceKind, FileType, HandleId, InodePath, LINEAGE_MAX, LayoutSpec, LockKind,
-    LockOwner, LockRange, LockSpace, OpenFlags, RULES_MAX, ReclaimLock, ReclaimOpen, ReplicaSpec, Rule,
-    RuleRemoval, SetAttr, TargetChange, TargetClaim, WriteSummary, WrittenLens,
+    LockOwner, LockRange, LockSpace, OpenFlags, QuotaSubject, RULES_MAX, ReclaimLock, ReclaimOpen,
+    ReplicaSpec, Rule, RuleRemoval, SetAttr, TargetChange, TargetClaim, TreeStep, WriteSummary, WrittenLens,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -11,7 +11,9 @@ use crate::keys::{KeyId, REVOKED_MAX};
 use crate::session::SessionName;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
-use weft_core::{AttachToken, ByteLen, FileId, RecordedLens, TargetId, TargetUuid};
+use weft_core::{
+    AttachToken, ByteLen, FileId, FileOffset, QuotaId, QuotaLimits, RecordedLens, TargetId, TargetUuid,
+};
 
 /// Request of a client to the metadata service. Requests marked M change metadata and carry a sequence number.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -272,8 +274,11 @@ pub enum MetaRequest {
     /// Waits for the one-way requests sent earlier on the same connection and makes their changes durable. Changes with
     /// a reply are durable when the reply arrives. Reply: `Done`.
     Flush,
-    /// Returns the number of inodes and the space of the metadata device. Reply: `StatFs`.
-    StatFs,
+    /// Returns the number of inodes, the space of the metadata device, and what quotas leave. Reply: `StatFs`.
+    StatFs {
+        /// File or directory whose tree counts; `None` for the caller's quota alone.
+        at: Option<InodePath>,
+    },
     /// Invalidates pages of a file in the kernel caches of other mounts, and waits until these mounts have dropped
     /// them. Reply: `Done`.
     Invalidate {
@@ -572,5 +577,42 @@ pub enum MetaRequest {
     AbandonReplica {
         /// File, open by the session that creates the replica.
         handle: HandleId,
+    },
+    /// Charges an open file for bytes behind its present end, so that data servers accept them. The new capability ends with
+    /// the given one. Reply: `Capability`; `EDQUOT` if a quota does not allow it; `ESTALE` if the capability does not hold any
+    /// more.
+    ReserveSpace {
+        /// File, open for writing.
+        handle: HandleId,
+        /// Capability of the session for the file.
+        cap: Capability,
+        /// End of the write.
+        end: FileOffset,
+    },
+    /// Sets the limits of an account (M). A first limit begins the account; a tree's files are then counted by
+    /// [`Self::CountTree`]. Reserved for administrators. Reply: `Quotas` with the account.
+    SetQuota {
+        /// User, or the directory that is the root of a tree.
+        subject: QuotaSubject,
+        /// New limits.
+        limits: QuotaLimits,
+    },
+    /// Returns one account, even without limits. Users see their own and those of trees that they can reach. Reply: `Quotas`,
+    /// empty for a path in no tree.
+    GetQuota {
+        /// Account.
+        subject: QuotaSubject,
+    },
+    /// Lists accounts. Reserved for administrators. Reply: `Quotas`.
+    ListQuotas {
+        /// Last account of the previous page.
+        after: Option<QuotaId>,
+    },
+    /// Counts entries of a directory in a new tree, or counts them again. Reserved for administrators. Reply: `TreeCounted`.
+    CountTree(TreeStep),
+    /// Records that all files of a tree are counted (M). Reserved for administrators. Reply: `Done`.
+    EndTreeCount {
+        /// Root of the tree.
+        tree: FileId,
     },
 }

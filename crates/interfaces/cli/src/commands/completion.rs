@@ -63,6 +63,8 @@ fn completer(command: &str, arg: &Arg) -> Option<ArgValueCompleter> {
                 | "migrate",
             "paths",
         ) | ("ln", "target" | "name")
+            | ("quota", "paths")
+            | ("set", "tree")
             | ("plan", "directory")
             | ("apply", "under")
     );

@@ -446,6 +446,13 @@ fn identity(user: &str, groups: Option<Vec<u32>>) -> Result<Identity, Failure> {
     Ok(Identity { uid, gid: *gid, groups: rest })
 }
 
+/// Returns the number of a user of this host, or the given number.
+pub fn user_id(user: &str) -> Result<u32, Failure> {
+    user.parse().ok().or_else(|| lookup(user).map(|(uid, _)| uid)).ok_or_else(|| {
+        Failure::misuse(format!("user {user:?}"), "it is unknown on this host").remedy("give the number")
+    })
+}
+
 /// Looks up a user's number and groups, the primary one first.
 fn lookup(user: &str) -> Option<(u32, Vec<u32>)> {
     let name = CString::new(OsStr::new(user).as_bytes()).ok()?;

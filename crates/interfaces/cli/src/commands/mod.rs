@@ -25,6 +25,7 @@ pub mod mount;
 pub mod names;
 pub mod plan;
 pub mod profile;
+pub mod quota;
 pub mod rebalance;
 mod relayout;
 pub mod replay;
@@ -71,6 +72,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Stat(command) => command.run(file),
         Command::Df(command) => command.run(file),
         Command::Du(command) => command.run(file),
+        Command::Quota(command) => command.run(file),
         Command::Setstripe(command) => command.run(file),
         Command::Getstripe(command) => command.run(file),
         Command::Migrate(command) => command.run(file),

@@ -148,8 +148,9 @@ impl Backend {
         Ok(block_on(self.client.remove_xattr(&place(at, follow), name))?)
     }
 
-    pub fn statfs(&self) -> Res<libc::statfs> {
-        let space = block_on(self.client.statfs())?;
+    /// Returns the space at a path or, with `None`, that of the whole file system.
+    pub fn statfs(&self, at: Option<&WeftPath>) -> Res<libc::statfs> {
+        let space = block_on(self.client.statfs(at.map(|at| place(at, true)).as_ref()))?;
         // SAFETY: all zeros is a valid `statfs`.
         let mut out: libc::statfs = unsafe { std::mem::zeroed() };
         out.f_type = MAGIC;

@@ -2,6 +2,7 @@
 
 use crate::backend::{backend, has_delegates};
 use crate::errno::{Fail, Res};
+use crate::open::Open;
 use crate::route::{WeftPath, full};
 use crate::serve::{on_fd, on_weft_fd};
 use crate::trace::{Operation, posix};
@@ -256,14 +257,17 @@ fn settle_times(fd: c_int) {
     }
 }
 
-fn space() -> Res<StatFs> {
-    backend()?.statfs()
-}
-
 /// Returns the space of the file system at a path that must exist.
 fn space_at(weft_path: &WeftPath) -> Res<StatFs> {
-    backend()?.stat(weft_path, true)?;
-    space()
+    backend()?.statfs(Some(weft_path))
+}
+
+/// Returns the space of the file system at an open file, whose path may be gone.
+fn space_of(open: &Open) -> Res<StatFs> {
+    match space_at(&open.weft_path()?) {
+        Err(error) if error.errno() == libc::ENOENT => backend()?.statfs(None),
+        found => found,
+    }
 }
 
 fn as_statvfs(from: &StatFs) -> StatVfs {
@@ -288,10 +292,10 @@ path_hook! { [statvfs, statvfs64] (path: *const c_char, out: *mut StatVfs) -> c_
     (AT_FDCWD, path) |weft_path| { *out = as_statvfs(&space_at(weft_path)?); Ok(0) }
 }
 hook! { [fstatfs, fstatfs64] (fd: c_int, out: *mut StatFs) -> c_int {
-    on_weft_fd(fd, |_| { *out = space()?; Ok(0) })
+    on_weft_fd(fd, |open| { *out = space_of(open)?; Ok(0) })
 } }
 hook! { [fstatvfs, fstatvfs64] (fd: c_int, out: *mut StatVfs) -> c_int {
-    on_weft_fd(fd, |_| { *out = as_statvfs(&space()?); Ok(0) })
+    on_weft_fd(fd, |open| { *out = as_statvfs(&space_of(open)?); Ok(0) })
 } }
 
 fn limit(name: c_int) -> Res<c_long> {

@@ -1,0 +1,749 @@
+//! Accounts of users and directory trees, and their limits.
+//!
+//! An account begins with its first limit: all files that count in it are counted then. Afterwards it changes in the
+//! transaction of each creation, removal, change of owner, rename and change of size, so it is exact after any crash.
+//! Files of users without an account, outside of all trees, cost one look at an empty map.
+//!
+//! | subject | file counts by | a file changes the account |
+//! |---|---|---|
+//! | user | owner of the inode | `chown` |
+//! | tree | [`FileChargeRow::tree`], inherited from the directory at creation | rename of a file with one name; other inodes cannot leave their tree (`EXDEV`) |
+//!
+//! A file is charged its size or, while that is not valid, the length up to which its writers may extend it
+//! ([`Core::reserve`]). Capabilities carry that length, so data servers refuse bytes behind it. The charge falls to the
+//! size when that becomes valid: no writer is left then.
+
+use super::fault::{Fault, Outcome};
+use super::op::{Core, Op};
+use super::open::Urgency;
+use super::owners;
+use super::tables::{known_inode, named_inode, path_of, put_row, row};
+use super::walk::walk;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use weft_core::quota::charge_ahead;
+use weft_core::units::human_bytes;
+use weft_core::{ByteLen, FileId, FileOffset, QuotaId, QuotaLimits, QuotaUsage};
+use weft_env::mutants::{Mutant, is_seeded};
+use weft_store::metadata::{
+    FileChargeRow, Inode, Node, QuotaRow, Scan, Snapshot, Table, Transaction, file_key, quota_key,
+    quota_of_key,
+};
+use weft_wire::meta::{HandleId, InodePath, MetaReply, QUOTAS_MAX, Quota, QuotaSubject, ROOT, TreeStep};
+use weft_wire::{Capability, Errno, Rights};
+
+/// Bytes that a new file is charged in advance at most, so that small files need no further message.
+const CHARGE_OF_NEW_MAX: u64 = 1 << 20;
+/// Number of directory entries counted in one step.
+const COUNTED_MAX: usize = 1024;
+
+/// Limits of all accounts, as in the database. Changed under its lock only.
+#[derive(Default, Debug)]
+pub(super) struct Quotas {
+    accounts: BTreeMap<QuotaId, QuotaLimits>,
+    /// Number of trees among them.
+    trees: usize,
+}
+
+impl Quotas {
+    /// Reads the limits of all accounts.
+    pub(super) fn load(s: &dyn Snapshot) -> Outcome<Self> {
+        let mut quotas = Self::default();
+        s.scan(Table::Quotas, Bound::Unbounded, &mut |key, value| {
+            let account: QuotaRow = value.open(Table::Quotas, key)?;
+            if let Some(id) = quota_of_key(key) {
+                quotas.put(id, account.limits);
+            }
+            Ok(Scan::Next)
+        })?;
+        Ok(quotas)
+    }
+
+    fn put(&mut self, id: QuotaId, limits: QuotaLimits) {
+        let is_new = self.accounts.insert(id, limits).is_none();
+        self.trees += usize::from(is_new && matches!(id, QuotaId::Tree(_)));
+    }
+
+    fn forget(&mut self, id: QuotaId) {
+        let is_old = self.accounts.remove(&id).is_some();
+        self.trees -= usize::from(is_old && matches!(id, QuotaId::Tree(_)));
+    }
+}
+
+/// Accounts in which a file counts, and its charge.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Charged {
+    accounts: Vec<(QuotaId, QuotaLimits)>,
+    row: FileChargeRow,
+    bytes: ByteLen,
+}
+
+impl Charged {
+    fn is_limited(&self) -> bool {
+        self.accounts.iter().any(|(_, limits)| limits.bytes.is_some())
+    }
+}
+
+fn account(s: &dyn Snapshot, id: QuotaId) -> Outcome<QuotaRow> {
+    Ok(row(s, Table::Quotas, &quota_key(id))?.unwrap_or_default())
+}
+
+fn put_account(t: &mut dyn Transaction, id: QuotaId, account: &QuotaRow) {
+    put_row(t, Table::Quotas, &quota_key(id), account);
+}
+
+fn charge_row(s: &dyn Snapshot, file: FileId) -> Outcome<FileChargeRow> {
+    Ok(row(s, Table::FileCharges, &file_key(file))?.unwrap_or_default())
+}
+
+fn put_charge_row(t: &mut dyn Transaction, file: FileId, before: &FileChargeRow, now: &FileChargeRow) {
+    if before == now {
+        return;
+    }
+    match *now == FileChargeRow::default() {
+        true => t.delete(Table::FileCharges, &file_key(file)),
+        false => put_row(t, Table::FileCharges, &file_key(file), now),
+    }
+}
+
+/// Bytes that a file is charged.
+fn charge_of(inode: &Inode, row: &FileChargeRow) -> ByteLen {
+    match inode.node {
+        Node::Regular { .. } => inode.size.max(row.reserved),
+        _ => ByteLen(0),
+    }
+}
+
+/// Name of an account in messages.
+fn name_of(s: &dyn Snapshot, id: QuotaId) -> String {
+    match id {
+        QuotaId::User(uid) => format!("user {uid}"),
+        QuotaId::Tree(dir) => {
+            format!("directory /{}", String::from_utf8_lossy(&path_of(s, dir).unwrap_or_default()))
+        }
+    }
+}
+
+const REMEDY: &str = "remove files, or ask an administrator to raise the quota (`weft quota set`)";
+
+impl Core {
+    /// Accounts in which a file counts, and its charge; `None` if it counts in none.
+    pub(super) fn charged(&self, s: &dyn Snapshot, file: FileId, inode: &Inode) -> Outcome<Option<Charged>> {
+        let quotas = self.quotas.lock();
+        if quotas.accounts.is_empty() {
+            return Ok(None);
+        }
+        let of = |id| quotas.accounts.get(&id).map(|limits| (id, *limits));
+        let user = of(QuotaId::User(inode.uid));
+        if user.is_none() && quotas.trees == 0 {
+            return Ok(None);
+        }
+        let row = charge_row(s, file)?;
+        let tree = row.tree.and_then(|tree| of(QuotaId::Tree(tree)));
+        let accounts: Vec<_> = user.into_iter().chain(tree).collect();
+        let bytes = charge_of(inode, &row);
+        Ok((!accounts.is_empty()).then_some(Charged { accounts, row, bytes }))
+    }
+
+    /// Tree of the files in a directory.
+    pub(super) fn tree_of(&self, s: &dyn Snapshot, dir: FileId) -> Outcome<Option<FileId>> {
+        if self.quotas.lock().trees == 0 {
+            return Ok(None);
+        }
+        let tree = charge_row(s, dir)?.tree;
+        Ok(tree.filter(|tree| self.quotas.lock().accounts.contains_key(&QuotaId::Tree(*tree))))
+    }
+
+    /// Whether the user's quota replaces the limit of inodes in the cluster file.
+    pub(super) fn has_inode_quota(&self, uid: u32) -> bool {
+        self.quotas.lock().accounts.get(&QuotaId::User(uid)).is_some_and(|limits| limits.inodes.is_some())
+    }
+
+    /// Checks that `more` fits below the limits of an account.
+    fn require_quota(
+        &self,
+        s: &dyn Snapshot,
+        (id, limits): (QuotaId, QuotaLimits),
+        more: QuotaUsage,
+    ) -> Outcome<()> {
+        let usage = account(s, id)?.usage;
+        if limits.admit(&usage, more) {
+            return Ok(());
+        }
+        let name = name_of(s, id);
+        let detail = match (limits.bytes, limits.inodes) {
+            (Some(max), _) if !QuotaLimits { inodes: None, ..limits }.admit(&usage, more) => format!(
+                "{name} uses {} of its quota of {} and needs {} more: {REMEDY}",
+                human_bytes(usage.bytes.0),
+                human_bytes(max.0),
+                human_bytes(more.bytes.0)
+            ),
+            (_, max) => format!(
+                "{name} uses {} of its quota of {} files and directories: {REMEDY}",
+                usage.inodes,
+                max.unwrap_or_default()
+            ),
+        };
+        Err(Fault::new(Errno::EDQUOT, detail))
+    }
+
+    fn change_usage(
+        &self,
+        t: &mut dyn Transaction,
+        id: QuotaId,
+        change: impl FnOnce(&mut QuotaUsage),
+    ) -> Outcome<()> {
+        let mut row = account(t, id)?;
+        change(&mut row.usage);
+        put_account(t, id, &row);
+        Ok(())
+    }
+
+    /// Counts a new inode in `dir`.
+    ///
+    /// # Errors
+    /// `EDQUOT`, unless the caller is exempt.
+    pub(super) fn charge_new_inode(
+        &self,
+        t: &mut dyn Transaction,
+        (file, inode): (FileId, &Inode),
+        dir: FileId,
+        is_exempt: bool,
+    ) -> Outcome<()> {
+        if self.quotas.lock().accounts.is_empty() {
+            return Ok(());
+        }
+        let row = FileChargeRow { tree: self.tree_of(t, dir)?, reserved: ByteLen(0) };
+        put_charge_row(t, file, &FileChargeRow::default(), &row);
+        let Some(charged) = self.charged(t, file, inode)? else { return Ok(()) };
+        let one = QuotaUsage { bytes: ByteLen(0), inodes: 1 };
+        for (id, limits) in charged.accounts {
+            if !is_exempt {
+                self.require_quota(t, (id, limits), one)?;
+            }
+            self.change_usage(t, id, |usage| usage.add(one))?;
+        }
+        Ok(())
+    }
+
+    /// Subtracts an inode that is being removed. The account of a tree ends with its root.
+    pub(super) fn uncharge(&self, t: &mut dyn Transaction, file: FileId, inode: &Inode) -> Outcome<()> {
+        let Some(charged) = self.charged(t, file, inode)? else { return Ok(()) };
+        put_charge_row(t, file, &charged.row, &FileChargeRow::default());
+        let gone = QuotaUsage { bytes: charged.bytes, inodes: 1 };
+        for (id, _) in charged.accounts {
+            if id == QuotaId::Tree(file) {
+                self.end_tree_account(t, file)?;
+            } else if !is_seeded(Mutant::KeptCharge) {
+                self.change_usage(t, id, |usage| usage.subtract(gone))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the account of a tree whose root is being removed. Only removed files that are still open are left in it.
+    fn end_tree_account(&self, t: &mut dyn Transaction, tree: FileId) -> Outcome<()> {
+        let mut orphans = Vec::new();
+        t.scan(Table::Orphans, Bound::Unbounded, &mut |key, _| {
+            orphans.push(super::tables::file_of_key(key));
+            Ok(Scan::Next)
+        })?;
+        for file in orphans {
+            let row = charge_row(t, file)?;
+            if row.tree == Some(tree) {
+                put_charge_row(t, file, &row, &FileChargeRow { tree: None, ..row });
+            }
+        }
+        t.delete(Table::Quotas, &quota_key(QuotaId::Tree(tree)));
+        self.quotas.lock().forget(QuotaId::Tree(tree));
+        Ok(())
+    }
+
+    /// Adapts the accounts to the size in the inode, which has changed. `before` is the charge before that.
+    ///
+    /// The charge falls only if the size is valid. Otherwise, bytes that writers may still add, or that an unfinished
+    /// truncation has not removed yet, remain charged.
+    pub(super) fn recharge(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        before: Option<Charged>,
+        inode: &Inode,
+    ) -> Outcome<()> {
+        let Some(Charged { accounts, row, bytes }) = before else { return Ok(()) };
+        let after = match inode.node {
+            Node::Regular { is_size_valid: true, .. } => inode.size,
+            Node::Regular { .. } => inode.size.max(bytes),
+            _ => return Ok(()),
+        };
+        let reserved = if after > inode.size { after } else { ByteLen(0) };
+        put_charge_row(t, file, &row, &FileChargeRow { reserved, ..row });
+        if after != bytes {
+            for (id, _) in accounts {
+                self.change_usage(t, id, |usage| usage.change_bytes(bytes, after))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges an open file for the bytes up to `end`, and `ahead` more at most. Returns the charge, or `None` if no
+    /// quota limits the file.
+    ///
+    /// # Errors
+    /// `EDQUOT`.
+    fn reserve(
+        &self,
+        t: &mut dyn Transaction,
+        (file, inode): (FileId, &Inode),
+        end: ByteLen,
+        ahead_max: u64,
+    ) -> Outcome<Option<ByteLen>> {
+        let Some(charged) = self.charged(t, file, inode)?.filter(Charged::is_limited) else {
+            return Ok(None);
+        };
+        let Charged { accounts, row, bytes } = charged;
+        let needed = ByteLen(end.0.saturating_sub(bytes.0));
+        if needed.0 == 0 && ahead_max == 0 {
+            return Ok(Some(bytes));
+        }
+        let more = QuotaUsage { bytes: needed, inodes: 0 };
+        let mut ahead = ahead_max;
+        for (id, limits) in &accounts {
+            if !is_seeded(Mutant::UncheckedQuota) {
+                self.require_quota(t, (*id, *limits), more)?;
+            }
+            if let Some(left) = limits.bytes_left(&account(t, *id)?.usage) {
+                ahead = ahead.min(charge_ahead(ByteLen(left.0.saturating_sub(needed.0))).0);
+            }
+        }
+        let after = ByteLen(end.0.max(bytes.0).saturating_add(ahead));
+        put_charge_row(t, file, &row, &FileChargeRow { reserved: after, ..row });
+        for (id, _) in accounts {
+            self.change_usage(t, id, |usage| usage.change_bytes(bytes, after))?;
+        }
+        Ok(Some(after))
+    }
+
+    /// Moves the charge of an inode to the account of its new owner, whom it may bring above the limit: only root
+    /// changes owners.
+    pub(super) fn change_charged_owner(
+        &self,
+        t: &mut dyn Transaction,
+        (file, inode): (FileId, &Inode),
+        uid: u32,
+    ) -> Outcome<()> {
+        let before = self.charged(t, file, inode)?;
+        let after = self.charged(t, file, &Inode { uid, ..inode.clone() })?;
+        let row = charge_row_of(&before, &after);
+        let part = QuotaUsage { bytes: charge_of(inode, &row), inodes: 1 };
+        let has = |charged: &Option<Charged>, uid| {
+            let id = QuotaId::User(uid);
+            charged.as_ref().is_some_and(|charged| charged.accounts.iter().any(|(has, _)| *has == id))
+        };
+        if has(&before, inode.uid) {
+            self.change_usage(t, QuotaId::User(inode.uid), |usage| usage.subtract(part))?;
+        }
+        if has(&after, uid) {
+            self.change_usage(t, QuotaId::User(uid), |usage| usage.add(part))?;
+        }
+        if after.is_none() {
+            // Nobody keeps this row up to date any more.
+            put_charge_row(t, file, &row, &FileChargeRow { reserved: ByteLen(0), ..row });
+        }
+        Ok(())
+    }
+
+    /// Adapts the accounts to a new name in the directory `to`. An inode that has or keeps other names must stay in its
+    /// tree, and so must a directory, with all that is below it.
+    ///
+    /// # Errors
+    /// `EXDEV` if it must stay in its tree and would leave it; `EDQUOT`, unless the caller is exempt.
+    pub(super) fn change_tree(
+        &self,
+        t: &mut dyn Transaction,
+        (file, inode): (FileId, &Inode),
+        to: FileId,
+        (must_stay, is_exempt): (bool, bool),
+    ) -> Outcome<()> {
+        if self.quotas.lock().trees == 0 {
+            return Ok(());
+        }
+        let row = charge_row(t, file)?;
+        // The root of a tree is moved with its tree, which no other tree may contain.
+        let from = if row.tree == Some(file) { None } else { row.tree };
+        let known = |tree: &FileId| self.quotas.lock().accounts.contains_key(&QuotaId::Tree(*tree));
+        let (from, to) = (from.filter(known), self.tree_of(t, to)?);
+        if from == to {
+            return Ok(());
+        }
+        if must_stay {
+            let detail =
+                "a directory, or a file with several names, stays in the tree of its quota: copy it instead";
+            return Err(Fault::new(Errno::EXDEV, detail));
+        }
+        let part = QuotaUsage { bytes: charge_of(inode, &row), inodes: 1 };
+        if let Some(to) = to {
+            let id = QuotaId::Tree(to);
+            let limits = self.quotas.lock().accounts.get(&id).copied().unwrap_or_default();
+            if !is_exempt {
+                self.require_quota(t, (id, limits), part)?;
+            }
+            self.change_usage(t, id, |usage| usage.add(part))?;
+        }
+        if let Some(from) = from {
+            self.change_usage(t, QuotaId::Tree(from), |usage| usage.subtract(part))?;
+        }
+        put_charge_row(t, file, &row, &FileChargeRow { tree: to, ..row });
+        Ok(())
+    }
+}
+
+/// Row of a file that has the same one in both states, if it counts at all.
+fn charge_row_of(before: &Option<Charged>, after: &Option<Charged>) -> FileChargeRow {
+    before.as_ref().or(after.as_ref()).map(|charged| charged.row).unwrap_or_default()
+}
+
+impl Op<'_> {
+    /// Whether no limit applies to the caller: root, and the user who runs the server.
+    pub(super) fn is_exempt(&self) -> bool {
+        self.bounds().is_none()
+    }
+
+    /// Length up to which the caller may write the datafiles; `None` if no quota limits that.
+    pub(super) fn datafile_len_max(
+        &self,
+        s: &dyn Snapshot,
+        file: FileId,
+        inode: &Inode,
+    ) -> Outcome<Option<ByteLen>> {
+        let Node::Regular { layout, .. } = &inode.node else { return Ok(None) };
+        if self.is_exempt() {
+            return Ok(None);
+        }
+        let charged = self.core.charged(s, file, inode)?.filter(Charged::is_limited);
+        Ok(charged.map(|charged| layout.datafile_len_max(charged.bytes)))
+    }
+
+    /// The capability with the given limit, if it allows writes.
+    pub(super) fn limited(&self, cap: Capability, datafile_len_max: Option<ByteLen>) -> Capability {
+        match datafile_len_max {
+            Some(len) if cap.rights.allow(Rights::WRITE) => self.core.secret.limit(self.session, &cap, len),
+            _ => cap,
+        }
+    }
+
+    /// Charges a new file in advance, as far as its quotas allow that.
+    pub(super) fn reserve_for_new(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        inode: &Inode,
+    ) -> Outcome<()> {
+        if !self.is_exempt() {
+            self.core.reserve(t, (file, inode), ByteLen(0), CHARGE_OF_NEW_MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Charges a file for a new length, before a truncation extends it.
+    pub(super) fn reserve_for_len(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        inode: &Inode,
+        len: ByteLen,
+    ) -> Outcome<()> {
+        if !self.is_exempt() {
+            self.core.reserve(t, (file, inode), len, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Charges an open file for a write that ends at `end`. The new capability ends with the given one, so that it passes
+    /// no fence which that would not pass.
+    pub(super) fn reserve_space(
+        &self,
+        t: &mut dyn Transaction,
+        handle: HandleId,
+        cap: &Capability,
+        end: FileOffset,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let open = self.core.opens.lock().get(self.session, handle).filter(|open| open.write);
+        let open = open.ok_or(Errno::EBADF)?;
+        let inode = named_inode(t, open.file)?;
+        if cap.file != inode.data(open.file) || !self.holds(cap, open.file, Rights::WRITE) {
+            return Err(Errno::ESTALE.into());
+        }
+        let unlimited = self.grant_until(cap.file, cap.rights, cap.expires_s);
+        if self.is_exempt() {
+            return Ok((MetaReply::Capability(unlimited), Urgency::Lazy));
+        }
+        self.core.reserve(t, (open.file, &inode), ByteLen(end.0), weft_core::quota::CHARGE_AHEAD_MAX)?;
+        let limit = self.datafile_len_max(t, open.file, &inode)?;
+        // Durable before the bytes: a restart must not forget what the file may contain.
+        Ok((MetaReply::Capability(self.limited(unlimited, limit)), Urgency::Durable))
+    }
+
+    /// Sets the limits of an account, and begins it if it is new.
+    pub(super) fn set_quota(
+        &self,
+        t: &mut dyn Transaction,
+        subject: &QuotaSubject,
+        limits: QuotaLimits,
+    ) -> Outcome<MetaReply> {
+        let (id, begun) = match subject {
+            QuotaSubject::User(uid) => (QuotaId::User(*uid), self.begin_user_account(t, *uid)?),
+            QuotaSubject::TreeOf(at) => {
+                let (dir, inode) = walk(t, self, at)?.existing()?;
+                if !inode.is_dir() {
+                    return Err(Errno::ENOTDIR.into());
+                }
+                (QuotaId::Tree(dir), self.begin_tree_account(t, dir, &inode)?)
+            }
+        };
+        let account = QuotaRow { limits, ..begun };
+        put_account(t, id, &account);
+        self.core.quotas.lock().put(id, limits);
+        Ok(MetaReply::Quotas { quotas: vec![described(t, id, &account)?], more: false })
+    }
+
+    fn begin_user_account(&self, t: &mut dyn Transaction, uid: u32) -> Outcome<QuotaRow> {
+        if uid == 0 || uid == self.core.owner_uid {
+            let detail = format!(
+                "user {uid}: quotas do not limit root and the user who runs the metadata server: set the quota of \
+                 another user or of a directory"
+            );
+            return Err(Fault::new(Errno::EINVAL, detail));
+        }
+        if let Some(account) = row(t, Table::Quotas, &quota_key(QuotaId::User(uid)))? {
+            return Ok(account);
+        }
+        let rows = charge_rows(t)?;
+        let mut usage = QuotaUsage::default();
+        t.scan(Table::Inodes, Bound::Unbounded, &mut |key, value| {
+            let inode: Inode = value.open(Table::Inodes, key)?;
+            if inode.uid == uid {
+                let row = rows.get(&super::tables::file_of_key(key)).copied().unwrap_or_default();
+                usage.add(QuotaUsage { bytes: charge_of(&inode, &row), inodes: 1 });
+            }
+            Ok(Scan::Next)
+        })?;
+        Ok(QuotaRow { limits: QuotaLimits::default(), usage, is_counted: true })
+    }
+
+    fn begin_tree_account(&self, t: &mut dyn Transaction, dir: FileId, inode: &Inode) -> Outcome<QuotaRow> {
+        if let Some(account) = row(t, Table::Quotas, &quota_key(QuotaId::Tree(dir)))? {
+            return Ok(account);
+        }
+        let nested = |other: FileId| {
+            let name = name_of(t, QuotaId::Tree(other));
+            let detail = format!("{name} has a quota already, and trees with quotas do not overlap");
+            Fault::new(Errno::EINVAL, detail)
+        };
+        if let Some(above) = self.core.tree_of(t, dir)? {
+            return Err(nested(above));
+        }
+        let trees: Vec<FileId> = self.core.quotas.lock().accounts.keys().filter_map(tree).collect();
+        for other in trees {
+            if super::rename::is_within(t, other, dir)? {
+                return Err(nested(other));
+            }
+        }
+        let row = charge_row(t, dir)?;
+        put_charge_row(t, dir, &row, &FileChargeRow { tree: Some(dir), ..row });
+        let is_empty = matches!(inode.node, Node::Directory { entries: 0, .. });
+        let usage = QuotaUsage { bytes: ByteLen(0), inodes: 1 };
+        Ok(QuotaRow { limits: QuotaLimits::default(), usage, is_counted: is_empty })
+    }
+
+    /// Counts entries of a directory in a new tree. An entry that is counted already, or was created since, is skipped.
+    pub(super) fn count_tree(
+        &self,
+        t: &mut dyn Transaction,
+        step: &TreeStep,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let TreeStep { tree, dir, after } = step;
+        let mut directories = Vec::new();
+        // Removed meanwhile, or moved out of the tree before it was counted.
+        if self.core.tree_of(t, *dir)? != Some(*tree) {
+            return Ok((MetaReply::TreeCounted { directories, after: None, entries: 0 }, Urgency::Lazy));
+        }
+        let (found, more) = super::list::names(t, *dir, after, COUNTED_MAX, false)?;
+        let mut sum = QuotaUsage::default();
+        for (_, entry) in &found {
+            if entry.kind == weft_store::metadata::NodeKind::Directory {
+                directories.push(entry.file);
+            }
+            let row = charge_row(t, entry.file)?;
+            if row
+                .tree
+                .is_some_and(|tree| self.core.quotas.lock().accounts.contains_key(&QuotaId::Tree(tree)))
+            {
+                continue;
+            }
+            let inode = known_inode(t, entry.file)?;
+            sum.add(QuotaUsage { bytes: charge_of(&inode, &row), inodes: 1 });
+            put_charge_row(t, entry.file, &row, &FileChargeRow { tree: Some(*tree), ..row });
+        }
+        self.core.change_usage(t, QuotaId::Tree(*tree), |usage| usage.add(sum))?;
+        let entries = found.len() as u32;
+        let after = found.last().filter(|_| more).map(|(name, _)| name.clone());
+        Ok((MetaReply::TreeCounted { directories, after, entries }, Urgency::Lazy))
+    }
+
+    /// Records that all files of a tree are counted.
+    pub(super) fn end_tree_count(&self, t: &mut dyn Transaction, tree: FileId) -> Outcome<MetaReply> {
+        let id = QuotaId::Tree(tree);
+        let found: Option<QuotaRow> = row(t, Table::Quotas, &quota_key(id))?;
+        let account = found.ok_or_else(|| Fault::new(Errno::ENOENT, "the directory was removed"))?;
+        put_account(t, id, &QuotaRow { is_counted: true, ..account });
+        Ok(MetaReply::Done)
+    }
+
+    pub(super) fn get_quota(
+        &self,
+        s: &dyn Snapshot,
+        subject: &QuotaSubject,
+        is_administrator: bool,
+    ) -> Outcome<MetaReply> {
+        let id = match subject {
+            QuotaSubject::User(uid) if *uid == self.caller.uid || is_administrator => {
+                Some(QuotaId::User(*uid))
+            }
+            QuotaSubject::User(uid) => {
+                let detail = format!("user {uid}: only administrators see quotas of other users");
+                return Err(Fault::new(Errno::EPERM, detail));
+            }
+            QuotaSubject::TreeOf(at) => {
+                let (file, _) = walk(s, self, at)?.existing()?;
+                self.core.tree_of(s, file)?.map(QuotaId::Tree)
+            }
+        };
+        let found = match id {
+            Some(id) => row(s, Table::Quotas, &quota_key(id))?.map(|account| (id, account)),
+            None => None,
+        };
+        let quotas = found.map(|(id, account)| described(s, id, &account)).transpose()?;
+        Ok(MetaReply::Quotas { quotas: quotas.into_iter().collect(), more: false })
+    }
+
+    pub(super) fn list_quotas(&self, s: &dyn Snapshot, after: Option<QuotaId>) -> Outcome<MetaReply> {
+        let after = after.map(quota_key);
+        let from = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+        let (mut found, mut more) = (Vec::new(), false);
+        s.scan(Table::Quotas, from, &mut |key, value| {
+            if found.len() == QUOTAS_MAX / 4 {
+                more = true;
+                return Ok(Scan::Stop);
+            }
+            let account: QuotaRow = value.open(Table::Quotas, key)?;
+            found.extend(quota_of_key(key).map(|id| (id, account)));
+            Ok(Scan::Next)
+        })?;
+        let quotas: Outcome<Vec<Quota>> =
+            found.iter().map(|(id, account)| described(s, *id, account)).collect();
+        Ok(MetaReply::Quotas { quotas: quotas?, more })
+    }
+
+    /// Accounts that limit new files of the caller, in the tree of `at` if given.
+    pub(super) fn quotas_that_apply(&self, s: &dyn Snapshot, at: Option<&InodePath>) -> Outcome<Vec<Quota>> {
+        if self.is_exempt() || self.core.quotas.lock().accounts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let tree = match at {
+            Some(at) => self.core.tree_of(s, walk(s, self, at)?.existing()?.0)?,
+            None => self.core.tree_of(s, ROOT)?,
+        };
+        let ids = [Some(QuotaId::User(self.caller.uid)), tree.map(QuotaId::Tree)];
+        let mut quotas = Vec::new();
+        for id in ids.into_iter().flatten() {
+            let found: Option<QuotaRow> = row(s, Table::Quotas, &quota_key(id))?;
+            if let Some(account) = found.filter(|account| account.limits != QuotaLimits::default()) {
+                quotas.push(described(s, id, &account)?);
+            }
+        }
+        Ok(quotas)
+    }
+}
+
+fn tree(id: &QuotaId) -> Option<FileId> {
+    match id {
+        QuotaId::Tree(dir) => Some(*dir),
+        QuotaId::User(_) => None,
+    }
+}
+
+fn described(s: &dyn Snapshot, id: QuotaId, account: &QuotaRow) -> Outcome<Quota> {
+    let path = match id {
+        QuotaId::Tree(dir) => path_of(s, dir)?,
+        QuotaId::User(_) => Vec::new(),
+    };
+    let QuotaRow { limits, usage, is_counted } = *account;
+    Ok(Quota { id, path, limits, usage, is_counted })
+}
+
+fn charge_rows(s: &dyn Snapshot) -> Outcome<BTreeMap<FileId, FileChargeRow>> {
+    let mut rows = BTreeMap::new();
+    s.scan(Table::FileCharges, Bound::Unbounded, &mut |key, value| {
+        rows.insert(super::tables::file_of_key(key), value.open(Table::FileCharges, key)?);
+        Ok(Scan::Next)
+    })?;
+    Ok(rows)
+}
+
+/// Wrong accounts: account, recorded usage, correct usage. Rows of charges whose files are missing are returned, too.
+pub(super) fn wrong(s: &dyn Snapshot) -> Outcome<(Vec<(QuotaId, QuotaUsage, QuotaUsage)>, Vec<FileId>)> {
+    let mut accounts: BTreeMap<QuotaId, (QuotaUsage, QuotaUsage)> = BTreeMap::new();
+    s.scan(Table::Quotas, Bound::Unbounded, &mut |key, value| {
+        let account: QuotaRow = value.open(Table::Quotas, key)?;
+        if let Some(id) = quota_of_key(key) {
+            accounts.insert(id, (account.usage, QuotaUsage::default()));
+        }
+        Ok(Scan::Next)
+    })?;
+    let mut rows = charge_rows(s)?;
+    if accounts.is_empty() && rows.is_empty() {
+        return Ok(Default::default());
+    }
+    s.scan(Table::Inodes, Bound::Unbounded, &mut |key, value| {
+        let inode: Inode = value.open(Table::Inodes, key)?;
+        let row = rows.remove(&super::tables::file_of_key(key)).unwrap_or_default();
+        let part = QuotaUsage { bytes: charge_of(&inode, &row), inodes: 1 };
+        for id in [Some(QuotaId::User(inode.uid)), row.tree.map(QuotaId::Tree)].into_iter().flatten() {
+            if let Some((_, counted)) = accounts.get_mut(&id) {
+                counted.add(part);
+            }
+        }
+        Ok(Scan::Next)
+    })?;
+    let differ = |(id, (has, counted)): (QuotaId, (QuotaUsage, QuotaUsage))| {
+        (has != counted).then_some((id, has, counted))
+    };
+    Ok((accounts.into_iter().filter_map(differ).collect(), rows.into_keys().collect()))
+}
+
+/// Corrects the usage of an account.
+pub(super) fn correct(t: &mut dyn Transaction, id: QuotaId, usage: QuotaUsage) -> Outcome<()> {
+    let account = account(t, id)?;
+    put_account(t, id, &QuotaRow { usage, ..account });
+    Ok(())
+}
+
+/// Maximum number of inodes of the caller by the cluster file; `None` if a quota decides.
+pub(super) fn inodes_max(op: &Op<'_>) -> Option<u64> {
+    let bounds = op.bounds()?;
+    (!op.core.has_inode_quota(op.caller.uid)).then_some(bounds.inodes)
+}
+
+/// Gives an inode another owner: its count and its charge.
+pub(super) fn change_owner(
+    core: &Core,
+    t: &mut dyn Transaction,
+    (file, inode): (FileId, &Inode),
+    uid: u32,
+) -> Outcome<()> {
+    owners::remove(t, inode.uid)?;
+    // Only root changes owners, and may exceed the limits of the new owner.
+    owners::add(t, uid, None)?;
+    core.change_charged_owner(t, (file, inode), uid)
+}

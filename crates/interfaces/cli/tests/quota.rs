@@ -1,0 +1,225 @@
+//! Quotas of users and directory trees, with unmodified programs of several users.
+
+mod common;
+
+use common::{WEFT, mounts, shown, succeeded};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+const ADA: u32 = 4001;
+const BOB: u32 = 4002;
+
+/// A cluster of two servers of root, which other users reach through Unix sockets.
+struct Shared {
+    dir: tempfile::TempDir,
+    serve: Option<Child>,
+}
+
+impl Shared {
+    /// Starts the cluster; `None` without root.
+    fn new() -> Option<Self> {
+        // SAFETY: geteuid cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("SKIPPED: only root can act for several users");
+            return None;
+        }
+        common::built();
+        common::needs("setpriv");
+        let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("mode");
+        let at = dir.path().display();
+        let server = |n: u32, metadata: &str| {
+            format!(
+                "[[server]]\nname = \"s{n}\"\naddress = \"unix:{at}/s{n}.sock\"\n{metadata}[[server.target]]\nid = {n}\n\
+                 class = \"hdd\"\npath = \"{at}/target{n}\"\n"
+            )
+        };
+        let metadata = format!("[server.metadata]\npath = \"{at}/metadata\"\n");
+        let text = format!(
+            "[cluster]\nname = \"shared\"\nkey_file = \"{at}/key\"\n[layout]\nstripe_size = \"64 KiB\"\n{}{}",
+            server(0, &metadata),
+            server(1, "")
+        );
+        std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
+        succeeded(common::undisturbed().args(["key", "make"]).arg(dir.path().join("key")));
+        let mut shared = Self { dir, serve: None };
+        shared.start();
+        succeeded(&mut shared.weft(0, ["mkdir", "-m", "1777", "/weft/all"]));
+        Some(shared)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn as_user(&self, uid: u32) -> Command {
+        let mut command = common::isolated("setpriv");
+        let uid = uid.to_string();
+        command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]);
+        command.env("HOME", "/nonexistent").stdin(Stdio::null());
+        command
+    }
+
+    fn weft<'a>(&self, uid: u32, args: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = self.as_user(uid);
+        command.args([WEFT, "--cluster"]).arg(self.path("cluster.toml")).args(args);
+        command
+    }
+
+    /// Runs a shell script of a user under `weft run`.
+    fn script(&self, uid: u32, script: &str) -> Command {
+        self.weft(uid, ["run", "--", "sh", "-c", script])
+    }
+
+    fn start(&mut self) {
+        let mut serve = self.weft(0, ["serve", "--format", "--announce"]);
+        let mut serve = serve.stdout(Stdio::piped()).spawn().expect("weft starts");
+        let mut ready = [0; 5];
+        serve.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("ready");
+        assert!(ready.starts_with(b"ready"));
+        self.serve = Some(serve);
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut serve) = self.serve.take() {
+            serve.kill().expect("our own child");
+            serve.wait().expect("our own child");
+        }
+    }
+
+    /// Fails with this exit code; returns what the command said.
+    fn fails(&self, mut command: Command, code: i32) -> String {
+        let output = command.output().expect("it starts");
+        assert_eq!(output.status.code(), Some(code), "{}", shown(&output));
+        shown(&output)
+    }
+
+    /// The quota of a user or tree, from JSON.
+    fn quota(&self, args: &[&str]) -> serde_json::Value {
+        let args = ["quota", "--json"].iter().chain(args).copied();
+        let said = succeeded(&mut self.weft(0, args));
+        let value: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        value["quotas"][0].clone()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[test]
+fn a_user_is_limited_and_others_are_not() {
+    let Some(mut shared) = Shared::new() else { return };
+    let said = shared.fails(shared.weft(ADA, ["quota"]), 1);
+    assert!(said.contains("no quota"), "{said}");
+    succeeded(&mut shared.script(ADA, "head -c 300000 /dev/urandom > /weft/all/old"));
+    let said =
+        succeeded(&mut shared.weft(0, ["quota", "set", "--user", "4001", "--bytes", "4M", "--inodes", "4"]));
+    assert!(said.contains("user 4001") && said.contains("4.00 MiB"), "{said}");
+    assert_eq!(shared.quota(&["--user", "4001"])["bytes"], 300_000, "files of before count");
+    // Unaligned writes in small steps up to the limit, and not one byte more.
+    let left = (4 << 20) - 300_000;
+    succeeded(&mut shared.script(
+        ADA,
+        &format!("dd if=/dev/zero of=/weft/all/new bs=7001 count={left} iflag=count_bytes status=none"),
+    ));
+    assert_eq!(shared.quota(&["--user", "4001"])["bytes"], 4 << 20);
+    let said = shared.fails(shared.script(ADA, "echo x >> /weft/all/new"), 1);
+    assert!(said.contains("quota"), "{said}");
+    succeeded(&mut shared.script(ADA, "echo y | dd of=/weft/all/new bs=2 conv=notrunc status=none"));
+    let said = shared.fails(shared.script(ADA, "truncate -s 10M /weft/all/old"), 1);
+    assert!(said.contains("quota"), "{said}");
+    succeeded(&mut shared.script(ADA, "truncate -s 100 /weft/all/old && stat /weft/all/old"));
+    assert_eq!(shared.quota(&["--user", "4001"])["bytes"], left + 100);
+    // Others have space. What is written through an open file counts for its owner.
+    succeeded(&mut shared.script(BOB, "head -c 5000000 /dev/zero > /weft/all/of-bob"));
+    // `df` shows the quota to its user.
+    let df = "df -B1 --output=size,avail,itotal,iavail /weft/all | tail -1";
+    let said = succeeded(&mut shared.script(ADA, df));
+    let numbers: Vec<u64> = said.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    assert!(numbers[0] <= 4 << 20 && numbers[0] > (4 << 20) - 4096, "{said}");
+    assert!(numbers[1] <= 300_000 - 100 && numbers[1] > 290_000, "{said}");
+    assert_eq!(numbers[2..], [4, 2], "{said}");
+    succeeded(&mut shared.script(ADA, "mkdir /weft/all/d && : > /weft/all/d/f"));
+    let said = shared.fails(shared.script(ADA, ": > /weft/all/d/g"), 2);
+    assert!(said.contains("quota"), "{said}");
+    // The account survives a crash, and no check finds a difference.
+    shared.kill();
+    shared.start();
+    assert_eq!(shared.quota(&["--user", "4001"])["inodes"], 4);
+    succeeded(&mut shared.weft(0, ["fsck"]));
+    succeeded(
+        &mut shared.weft(0, ["quota", "set", "-q", "--user", "4001", "--bytes", "none", "--inodes", "none"]),
+    );
+    succeeded(&mut shared.script(ADA, "head -c 5000000 /dev/zero > /weft/all/d/g"));
+    let said = succeeded(&mut shared.weft(ADA, ["quota"]));
+    assert!(said.contains("user 4001") && said.contains('-'), "{said}");
+}
+
+#[test]
+fn a_tree_is_limited_for_all_its_users() {
+    let Some(shared) = Shared::new() else { return };
+    succeeded(
+        &mut shared.script(BOB, "mkdir -m 777 /weft/all/p /weft/all/p/q && echo 12345 > /weft/all/p/q/f"),
+    );
+    let said = succeeded(&mut shared.weft(0, ["quota", "set", "--tree", "/weft/all/p", "--bytes", "1M"]));
+    assert!(said.contains("/weft/all/p") && !said.contains("not all counted"), "{said}");
+    let quota = shared.quota(&["/weft/all/p/q"]);
+    assert_eq!(
+        (&quota["bytes"], &quota["inodes"], &quota["is_counted"]),
+        (&6.into(), &3.into(), &true.into())
+    );
+    succeeded(&mut shared.script(ADA, "head -c 1000000 /dev/zero > /weft/all/p/of-ada"));
+    let said = shared.fails(shared.script(BOB, "head -c 100000 /dev/zero > /weft/all/p/q/of-bob"), 1);
+    assert!(said.contains("quota"), "{said}");
+    // A large file does not move in, by rename or by copy; a directory does not leave by rename, but by `mv`.
+    succeeded(&mut shared.script(BOB, "head -c 100000 /dev/zero > /weft/all/big"));
+    let said = shared.fails(shared.weft(BOB, ["mv", "/weft/all/big", "/weft/all/p/big"]), 1);
+    assert!(said.contains("/weft/all/p") && said.contains("quota"), "{said}");
+    succeeded(&mut shared.script(BOB, "mv /weft/all/p/q /weft/all/q && cat /weft/all/q/f"));
+    let quota = shared.quota(&["/weft/all/p"]);
+    assert_eq!((&quota["bytes"], &quota["inodes"]), (&1_000_000.into(), &2.into()));
+    let said = shared.fails(shared.weft(ADA, ["quota", "/weft/all"]), 1);
+    assert!(said.contains("/weft/all: no quota"), "{said}");
+    let said = shared.fails(shared.weft(ADA, ["quota", "set", "--tree", "/weft/all", "--bytes", "1M"]), 1);
+    assert!(said.contains("administrators"), "{said}");
+    let said = shared.fails(shared.weft(0, ["quota", "set", "--tree", "/weft/all", "--bytes", "1M"]), 1);
+    assert!(said.contains("/weft/all") && said.contains("overlap"), "{said}");
+    let said = shared.fails(shared.weft(0, ["quota", "set", "--user", "0", "--bytes", "1M"]), 1);
+    assert!(said.contains("root"), "{said}");
+    for args in [&["--user", "4001"][..], &["--bytes", "1M"], &["--user", "4001", "--bytes", "much"]] {
+        let args: Vec<&str> = ["quota", "set"].iter().chain(args).copied().collect();
+        shared.fails(shared.weft(0, args), 2);
+    }
+    succeeded(&mut shared.weft(0, ["fsck"]));
+}
+
+#[test]
+fn a_mount_refuses_bytes_above_the_quota_of_its_user() {
+    if !mounts::possible() {
+        return;
+    }
+    let Some(shared) = Shared::new() else { return };
+    let dir = shared.path("mount");
+    std::fs::create_dir(&dir).expect("made");
+    succeeded(&mut shared.weft(0, ["quota", "set", "-q", "--user", "4001", "--bytes", "1M"]));
+    succeeded(&mut shared.weft(0, ["mount", "--allow-other", dir.to_str().expect("text")]));
+    let mounted = mounts::Mounted(dir.clone());
+    let user = |uid: u32, script: &str| {
+        let mut command = shared.as_user(uid);
+        command.args(["sh", "-c", script]).current_dir(dir.join("all"));
+        command
+    };
+    succeeded(&mut user(ADA, "head -c 1048576 /dev/zero > full"));
+    let said = shared.fails(user(ADA, "head -c 1 /dev/zero > more"), 1);
+    assert!(said.contains("quota"), "{said}");
+    succeeded(&mut user(BOB, "head -c 3000000 /dev/zero > of-bob"));
+    let said = succeeded(&mut user(ADA, "stat -f -c '%b %a' ."));
+    let blocks: Vec<u64> = said.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    assert_eq!(blocks[1], 0, "{said}");
+    mounted.end();
+}
