@@ -223,9 +223,7 @@ impl<E: Env> State<E> {
             if open.is_empty() {
                 return Ok(());
             }
-            let local_end = |transfer: &Transfer| transfer.sub.local.offset.0 + transfer.sub.local.len.0;
-            let datafile_len = ByteLen(transfers.iter().map(local_end).max().unwrap_or(0));
-            let cap = retry.cap_for_write(self, version, (end, datafile_len)).await?;
+            let cap = retry.cap_for_write(self, version, end).await?;
             let mut writes = Writes {
                 shared_bounds: SharedBounds::of(core),
                 file: version.data,

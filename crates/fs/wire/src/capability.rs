@@ -93,6 +93,15 @@ impl Rights {
     }
 }
 
+/// Limit of a quota on the length of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct WriteLimit {
+    /// Length with which the file is charged. A client asks for more before it writes behind that.
+    pub file_len: ByteLen,
+    /// Maximum length of any datafile of a file of that length. Data servers, which know no stripes, refuse bytes behind it.
+    pub datafile_len: ByteLen,
+}
+
 /// Rights of one session on one file until a point in time, authenticated by a MAC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Capability {
@@ -102,8 +111,8 @@ pub struct Capability {
     pub rights: Rights,
     /// Expiry by the servers' clocks, in seconds since 1970.
     pub expires_s: u64,
-    /// Length up to which datafiles may be written, if a quota limits the file.
-    pub datafile_len_max: Option<ByteLen>,
+    /// Length up to which the file may be written, if a quota limits that.
+    pub limit: Option<WriteLimit>,
     /// First 16 bytes of keyed BLAKE3 over the fields above and the session.
     pub mac: [u8; 16],
 }
@@ -111,12 +120,12 @@ pub struct Capability {
 impl ClusterSecret {
     /// Grants a capability to `session`.
     pub fn grant(&self, session: BoundSession, file: FileId, rights: Rights, expires_s: u64) -> Capability {
-        self.seal(session, Capability { file, rights, expires_s, datafile_len_max: None, mac: [0; 16] })
+        self.seal(session, Capability { file, rights, expires_s, limit: None, mac: [0; 16] })
     }
 
-    /// Grants a copy of `cap` under which datafiles may be written up to this length.
-    pub fn limit(&self, session: BoundSession, cap: &Capability, datafile_len_max: ByteLen) -> Capability {
-        self.seal(session, Capability { datafile_len_max: Some(datafile_len_max), ..*cap })
+    /// Grants a copy of `cap` under which the file may be written up to a limit.
+    pub fn limit(&self, session: BoundSession, cap: &Capability, limit: WriteLimit) -> Capability {
+        self.seal(session, Capability { limit: Some(limit), ..*cap })
     }
 
     fn seal(&self, session: BoundSession, cap: Capability) -> Capability {
@@ -140,15 +149,16 @@ impl ClusterSecret {
 }
 
 /// Returns the bytes that the MAC covers.
-fn covered(session: BoundSession, cap: &Capability) -> [u8; 45] {
-    let mut bytes = [0; 45];
+fn covered(session: BoundSession, cap: &Capability) -> [u8; 53] {
+    let mut bytes = [0; 53];
     bytes[0..8].copy_from_slice(&cap.file.0.to_le_bytes());
     bytes[8..12].copy_from_slice(&cap.rights.0.to_le_bytes());
     bytes[12..20].copy_from_slice(&cap.expires_s.to_le_bytes());
     bytes[20..36].copy_from_slice(&session.0.to_le_bytes());
-    if let Some(len) = cap.datafile_len_max {
+    if let Some(limit) = cap.limit {
         bytes[36] = 1;
-        bytes[37..45].copy_from_slice(&len.0.to_le_bytes());
+        bytes[37..45].copy_from_slice(&limit.file_len.0.to_le_bytes());
+        bytes[45..53].copy_from_slice(&limit.datafile_len.0.to_le_bytes());
     }
     bytes
 }
@@ -206,13 +216,14 @@ mod tests {
         let compression = Rights::of_compression("lz4".parse().ok());
         let forged = Capability { rights: Rights::READ.and(compression), ..cap };
         assert!(!secret.verify(SESSION, &forged, FileId(5), Rights::READ, at(99)), "another compression");
-        let limited = secret.limit(SESSION, &cap, ByteLen(0));
+        let limit = |file, datafile| WriteLimit { file_len: ByteLen(file), datafile_len: ByteLen(datafile) };
+        let limited = secret.limit(SESSION, &cap, limit(0, 0));
         assert!(secret.verify(SESSION, &limited, FileId(5), Rights::READ, at(99)));
-        for len in [None, Some(ByteLen(1))] {
-            let forged = Capability { datafile_len_max: len, ..limited };
+        for other in [None, Some(limit(1, 0)), Some(limit(0, 1))] {
+            let forged = Capability { limit: other, ..limited };
             assert!(
                 !secret.verify(SESSION, &forged, FileId(5), Rights::READ, at(99)),
-                "another limit: {len:?}"
+                "another limit: {other:?}"
             );
         }
         let forged = Capability { expires_s: 1000, ..cap };

@@ -31,7 +31,7 @@ pub mod session;
 pub mod status;
 pub mod watch;
 
-pub use capability::{Capability, Rights};
+pub use capability::{Capability, Rights, WriteLimit};
 pub use cluster::ClusterMap;
 pub use error::{Errno, WireError};
 pub use header::{Family, HEADER_LEN, Header, Kind, Malformed};

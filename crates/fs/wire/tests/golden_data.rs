@@ -23,7 +23,7 @@ fn cap() -> Capability {
         file: FileId(0x1234_5678_9abc),
         rights: Rights::READ.and(Rights::WRITE),
         expires_s: 1_800_000_000,
-        datafile_len_max: None,
+        limit: None,
         mac: [0xcd; 16],
     }
 }

@@ -8,7 +8,7 @@ use weft_core::{
     Layout, Nanos, QuotaId, QuotaLimits, QuotaUsage, RecordedLens, Strip, TargetId, TargetState, TargetUuid,
     Timestamp,
 };
-use weft_wire::capability::{Capability, Rights};
+use weft_wire::capability::{Capability, Rights, WriteLimit};
 use weft_wire::hello::Identity;
 use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::*;
@@ -29,7 +29,7 @@ fn cap() -> Capability {
         file: FileId(77),
         rights: cap_rights(),
         expires_s: 1_800_000_000,
-        datafile_len_max: None,
+        limit: None,
         mac: [0xcd; 16],
     }
 }
@@ -344,7 +344,7 @@ fn quota() -> Quota {
 }
 
 fn limited() -> Capability {
-    Capability { datafile_len_max: Some(ByteLen(300)), ..cap() }
+    Capability { limit: Some(WriteLimit { file_len: ByteLen(600), datafile_len: ByteLen(300) }), ..cap() }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 const ADA: u32 = 4001;
 const BOB: u32 = 4002;
@@ -103,6 +104,15 @@ impl Shared {
         let value: serde_json::Value = serde_json::from_str(&said).expect("JSON");
         value["quotas"][0].clone()
     }
+
+    /// Waits for the last closes, which programs send without awaiting a reply, and checks the usage.
+    fn await_usage(&self, args: &[&str], bytes: u64, inodes: u64) {
+        let expected = format!("{args:?}: {bytes} bytes, {inodes} inodes");
+        common::until(Duration::from_secs(10), &expected, || {
+            let quota = self.quota(args);
+            (quota["bytes"] == bytes && quota["inodes"] == inodes).then_some(())
+        });
+    }
 }
 
 impl Drop for Shared {
@@ -120,21 +130,21 @@ fn a_user_is_limited_and_others_are_not() {
     let said =
         succeeded(&mut shared.weft(0, ["quota", "set", "--user", "4001", "--bytes", "4M", "--inodes", "4"]));
     assert!(said.contains("user 4001") && said.contains("4.00 MiB"), "{said}");
-    assert_eq!(shared.quota(&["--user", "4001"])["bytes"], 300_000, "files of before count");
+    shared.await_usage(&["--user", "4001"], 300_000, 1); // files of before count
     // Unaligned writes in small steps up to the limit, and not one byte more.
     let left = (4 << 20) - 300_000;
     succeeded(&mut shared.script(
         ADA,
         &format!("dd if=/dev/zero of=/weft/all/new bs=7001 count={left} iflag=count_bytes status=none"),
     ));
-    assert_eq!(shared.quota(&["--user", "4001"])["bytes"], 4 << 20);
+    shared.await_usage(&["--user", "4001"], 4 << 20, 2);
     let said = shared.fails(shared.script(ADA, "echo x >> /weft/all/new"), 1);
     assert!(said.contains("quota"), "{said}");
     succeeded(&mut shared.script(ADA, "echo y | dd of=/weft/all/new bs=2 conv=notrunc status=none"));
     let said = shared.fails(shared.script(ADA, "truncate -s 10M /weft/all/old"), 1);
     assert!(said.contains("quota"), "{said}");
     succeeded(&mut shared.script(ADA, "truncate -s 100 /weft/all/old && stat /weft/all/old"));
-    assert_eq!(shared.quota(&["--user", "4001"])["bytes"], left + 100);
+    shared.await_usage(&["--user", "4001"], left + 100, 2);
     // Others have space. What is written through an open file counts for its owner.
     succeeded(&mut shared.script(BOB, "head -c 5000000 /dev/zero > /weft/all/of-bob"));
     // `df` shows the quota to its user.
@@ -181,8 +191,7 @@ fn a_tree_is_limited_for_all_its_users() {
     let said = shared.fails(shared.weft(BOB, ["mv", "/weft/all/big", "/weft/all/p/big"]), 1);
     assert!(said.contains("/weft/all/p") && said.contains("quota"), "{said}");
     succeeded(&mut shared.script(BOB, "mv /weft/all/p/q /weft/all/q && cat /weft/all/q/f"));
-    let quota = shared.quota(&["/weft/all/p"]);
-    assert_eq!((&quota["bytes"], &quota["inodes"]), (&1_000_000.into(), &2.into()));
+    shared.await_usage(&["/weft/all/p"], 1_000_000, 2);
     let said = shared.fails(shared.weft(ADA, ["quota", "/weft/all"]), 1);
     assert!(said.contains("/weft/all: no quota"), "{said}");
     let said = shared.fails(shared.weft(ADA, ["quota", "set", "--tree", "/weft/all", "--bytes", "1M"]), 1);

@@ -70,7 +70,7 @@ impl<E: Env> State<E> {
         // Another thread may have a higher limit already, or a fresh capability.
         if let Some(own) = &mut *own
             && (own.file, own.expires_s) == (reserved.file, reserved.expires_s)
-            && own.datafile_len_max.is_some_and(|max| reserved.datafile_len_max.is_none_or(|more| more > max))
+            && own.limit.is_some_and(|limit| reserved.limit.is_none_or(|more| more.file_len > limit.file_len))
         {
             *own = reserved;
         }

@@ -13,7 +13,7 @@ use super::layout_version::LayoutVersion;
 use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::exchange::{Item, first_error};
-use weft_core::{ByteLen, FileOffset};
+use weft_core::FileOffset;
 use weft_env::Env;
 use weft_wire::{Capability, Errno};
 
@@ -148,8 +148,8 @@ impl CapabilityRetry {
         Ok(cap)
     }
 
-    /// Returns the capability for the next exchange of a write that ends at `end`, in datafiles whose length is
-    /// `datafile_len` at most then. If a quota limits the file, the metadata server charges it for the bytes first.
+    /// Returns the capability for the next exchange of a write that ends at `end`. If a quota limits the file, the
+    /// metadata server charges it for the bytes first.
     ///
     /// # Errors
     /// `EDQUOT`, and errors of [`cap`](Self::cap).
@@ -157,11 +157,11 @@ impl CapabilityRetry {
         &mut self,
         state: &State<E>,
         version: &LayoutVersion<E>,
-        (end, datafile_len): (FileOffset, ByteLen),
+        end: FileOffset,
     ) -> Result<Capability> {
         loop {
             let cap = self.cap(state, version).await?;
-            if cap.datafile_len_max.is_none_or(|max| datafile_len <= max) {
+            if cap.limit.is_none_or(|limit| end.0 <= limit.file_len.0) {
                 return Ok(cap);
             }
             match state.reserve_space(cap, end).await {

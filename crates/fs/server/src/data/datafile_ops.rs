@@ -459,7 +459,7 @@ impl<E: Env> DataService<E> {
             return Ok(None);
         }
         // A descriptor cannot be revoked from a process that keeps it; see `WritableLeases`. Nor can one end at a limit.
-        if write && (!connection.leases_writable || cap.datafile_len_max.is_some()) {
+        if write && (!connection.leases_writable || cap.limit.is_some()) {
             return Ok(None);
         }
         let target = served.tiered.target();

@@ -83,7 +83,7 @@ fn check_range(offset: LocalOffset, len: u32) -> Result<(), WireError> {
 /// # Errors
 /// `EDQUOT`. A client asks the metadata server for more before it writes, so only a faulty one gets this error.
 pub(super) fn require_below_limit(cap: &Capability, end: u64) -> Result<(), WireError> {
-    match cap.datafile_len_max {
+    match cap.limit.map(|limit| limit.datafile_len) {
         Some(max) if end > max.0 => {
             let detail = format!(
                 "{end} bytes in a datafile of file {}, for which {max} are charged to the quota",

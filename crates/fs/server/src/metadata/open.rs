@@ -15,7 +15,7 @@ use weft_wire::meta::{
     HandleId, InodePath, LayoutSpec, MetaReply, OpenFlags, Opened, ReclaimOpen, Redirected, WriteSummary,
     WrittenLens,
 };
-use weft_wire::{BoundSession, Capability, Errno, Rights};
+use weft_wire::{BoundSession, Capability, Errno, Rights, WriteLimit};
 
 /// A request to open a file.
 pub(super) struct OpenRequest<'a> {
@@ -152,7 +152,7 @@ impl Op<'_> {
             put_inode(t, file, &inode);
             self.core.recharge(t, file, charged, &inode)?;
         }
-        let limit = if changes { self.datafile_len_max(t, file, &inode)? } else { None };
+        let limit = if changes { self.write_limit(t, file, &inode)? } else { None };
         let marks = request.flags.write || truncates;
         let urgency = match (marks, changes) {
             (true, _) => self.core.mark_size_invalid(file, known),
@@ -186,20 +186,19 @@ impl Op<'_> {
         Ok((MetaReply::Opened(Box::new(Opened { cap, ..opened })), Urgency::Durable))
     }
 
-    /// Charges a new file in advance if it is open for writing. Returns the length up to which its datafiles may be
-    /// written.
+    /// Charges a new file in advance if it is open for writing. Returns the length up to which it may be written.
     fn limit_of_new(
         &self,
         t: &mut dyn Transaction,
         file: FileId,
         inode: &Inode,
         request: &OpenRequest<'_>,
-    ) -> Outcome<Option<ByteLen>> {
+    ) -> Outcome<Option<WriteLimit>> {
         if !request.flags.write {
             return Ok(None);
         }
         self.reserve_for_new(t, file, inode)?;
-        self.datafile_len_max(t, file, inode)
+        self.write_limit(t, file, inode)
     }
 
     /// Repeats the stored reply of an open, and registers the open again.
@@ -231,7 +230,7 @@ impl Op<'_> {
         }
         let open = OpenEntry { caching: false, truncate: opened.must_truncate, ..self.entry(file, request) };
         let replica = self.begin_use(t, file, (request.handle, open.changes()), request.ranks)?;
-        let limit = self.datafile_len_max(t, file, &inode)?;
+        let limit = self.write_limit(t, file, &inode)?;
         let lost = self.core.unknown_writers.lock().may_truncate(file, self.now);
         let truncations = TruncationState { begins: open.truncate, lost };
         let mut opens = self.core.opens.lock();
@@ -422,7 +421,7 @@ impl Op<'_> {
         // The data of a replica may be dropped while it is open.
         let inode = named_inode(s, open.file)?;
         let data = inode.data(open.file);
-        let limit = self.datafile_len_max(s, open.file, &inode)?;
+        let limit = self.write_limit(s, open.file, &inode)?;
         let cap = self.limited(self.capability(&inode, data, &open), limit);
         match inode.node {
             Node::Regular { layout, .. } if data.generation() > 0 => Ok(MetaReply::Relocated { cap, layout }),
@@ -482,7 +481,7 @@ impl Op<'_> {
             job: self.job,
             truncations_before: None,
         };
-        let limit = self.datafile_len_max(t, *file, &inode)?;
+        let limit = self.write_limit(t, *file, &inode)?;
         let opened = self.opened_as(origin, *file, &inode, *handle, entry, false, false, known);
         let cap = opened.cap.map(|cap| self.limited(cap, limit));
         Ok((MetaReply::Opened(Box::new(Opened { is_replica_used, cap, ..opened })), urgency))

@@ -30,7 +30,7 @@ use weft_store::metadata::{
     quota_of_key,
 };
 use weft_wire::meta::{HandleId, InodePath, MetaReply, QUOTAS_MAX, Quota, QuotaSubject, ROOT, TreeStep};
-use weft_wire::{Capability, Errno, Rights};
+use weft_wire::{Capability, Errno, Rights, WriteLimit};
 
 /// Bytes that a new file is charged in advance at most, so that small files need no further message.
 const CHARGE_OF_NEW_MAX: u64 = 1 << 20;
@@ -409,25 +409,31 @@ impl Op<'_> {
         self.bounds().is_none()
     }
 
-    /// Length up to which the caller may write the datafiles; `None` if no quota limits that.
-    pub(super) fn datafile_len_max(
+    /// Length up to which the caller may write the file; `None` if no quota limits that.
+    pub(super) fn write_limit(
         &self,
         s: &dyn Snapshot,
         file: FileId,
         inode: &Inode,
-    ) -> Outcome<Option<ByteLen>> {
+    ) -> Outcome<Option<WriteLimit>> {
         let Node::Regular { layout, .. } = &inode.node else { return Ok(None) };
         if self.is_exempt() {
             return Ok(None);
         }
         let charged = self.core.charged(s, file, inode)?.filter(Charged::is_limited);
-        Ok(charged.map(|charged| layout.datafile_len_max(charged.bytes)))
+        let limit = |Charged { bytes, .. }| WriteLimit {
+            file_len: bytes,
+            datafile_len: layout.datafile_len_max(bytes),
+        };
+        Ok(charged.map(limit))
     }
 
     /// The capability with the given limit, if it allows writes.
-    pub(super) fn limited(&self, cap: Capability, datafile_len_max: Option<ByteLen>) -> Capability {
-        match datafile_len_max {
-            Some(len) if cap.rights.allow(Rights::WRITE) => self.core.secret.limit(self.session, &cap, len),
+    pub(super) fn limited(&self, cap: Capability, limit: Option<WriteLimit>) -> Capability {
+        match limit {
+            Some(limit) if cap.rights.allow(Rights::WRITE) => {
+                self.core.secret.limit(self.session, &cap, limit)
+            }
             _ => cap,
         }
     }
@@ -479,7 +485,7 @@ impl Op<'_> {
             return Ok((MetaReply::Capability(unlimited), Urgency::Lazy));
         }
         self.core.reserve(t, (open.file, &inode), ByteLen(end.0), weft_core::quota::CHARGE_AHEAD_MAX)?;
-        let limit = self.datafile_len_max(t, open.file, &inode)?;
+        let limit = self.write_limit(t, open.file, &inode)?;
         // Durable before the bytes: a restart must not forget what the file may contain.
         Ok((MetaReply::Capability(self.limited(unlimited, limit)), Urgency::Durable))
     }

@@ -540,7 +540,7 @@ impl Op<'_> {
         if self.core.data_fence_of(data, self.now) > usual_s + FENCES_AHEAD_MAX_S {
             return Err(Fault::new(Errno::EAGAIN, "the file had too many fences within the last seconds"));
         }
-        let limit = self.datafile_len_max(s, open.file, &inode)?;
+        let limit = self.write_limit(s, open.file, &inode)?;
         if kind == FenceKind::AllUntilReleased {
             let fence = |data| self.core.data_fence(data, self.now);
             let fence_s = self.core.moves.hold(data, self.session, self.now, fence);

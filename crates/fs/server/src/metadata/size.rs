@@ -50,7 +50,7 @@ impl Op<'_> {
         };
         let (data, settings) = (inode.data(file), datafile_settings(&inode));
         self.reserve_for_len(t, file, &inode, size)?;
-        let limit = self.datafile_len_max(t, file, &inode)?;
+        let limit = self.write_limit(t, file, &inode)?;
         let Node::Regular { layout, is_size_valid, touched, epoch, recorded, .. } = &mut inode.node else {
             return Err(Errno::EINVAL.into());
         };

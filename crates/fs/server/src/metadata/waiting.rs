@@ -90,7 +90,7 @@ impl<E: Env> Service<E> {
                     }
                     let (inode, limit) = self.read(call, |s, op| {
                         let inode = known_inode(s, request.file)?;
-                        let limit = op.datafile_len_max(s, request.file, &inode)?;
+                        let limit = op.write_limit(s, request.file, &inode)?;
                         Ok((inode, limit))
                     })?;
                     let data = inode.data(request.file);

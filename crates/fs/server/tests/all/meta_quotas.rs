@@ -10,7 +10,7 @@ use weft_env::Env;
 use weft_env::sim::SimEnv;
 use weft_server::metadata::Service;
 use weft_wire::meta::*;
-use weft_wire::{Capability, Errno};
+use weft_wire::{Capability, Errno, WriteLimit};
 
 const ALICE: u32 = 1001;
 const BOB: u32 = 1002;
@@ -31,8 +31,7 @@ fn of_tree(path: &str) -> QuotaSubject {
     QuotaSubject::TreeOf(at(path))
 }
 
-/// The layout of these tests stripes over all targets, so one number of the capability does not show the charge. A file on one
-/// target has one datafile, which is as long as the file.
+/// A file on one target has one datafile, which is as long as the file.
 fn on_one_target() -> LayoutSpec {
     LayoutSpec { stripe_count: Some(1), ..LayoutSpec::default() }
 }
@@ -68,7 +67,7 @@ impl<E: Env> Peer<E> {
 
     /// Asks for bytes as a client does before it writes behind the limit of its capability.
     async fn grow(&self, handle: HandleId, cap: &Capability, end: u64) -> Result<Capability, Errno> {
-        if cap.datafile_len_max.is_none_or(|max| end <= max.0) {
+        if cap.limit.is_none_or(|limit| end <= limit.file_len.0) {
             return Ok(*cap);
         }
         match self.ask(MetaRequest::ReserveSpace { handle, cap: *cap, end: FileOffset(end) }).await {
@@ -176,18 +175,18 @@ fn a_capability_ends_at_the_charge_and_never_later_than_the_one_before() {
         root.set_quota(of_user(ALICE), bytes(1 << 20)).await.expect("set");
         let (handle, opened) = alice.begin("f", CREATE).await.expect("created");
         let first = opened.cap.expect("a file");
-        let ahead = first.datafile_len_max.expect("limited").0;
+        let ahead = first.limit.expect("limited").file_len.0;
         assert!((1..=1 << 20).contains(&ahead), "{ahead}");
         assert_eq!(root.usage(of_user(ALICE)).await, (ahead, 1));
         let more = alice.grow(handle, &first, 500_000).await.expect("fits");
-        assert!(more.datafile_len_max.is_some_and(|max| max.0 >= 500_000));
+        assert!(more.limit.is_some_and(|limit| limit.file_len.0 >= 500_000));
         assert_eq!((more.file, more.rights, more.expires_s), (first.file, first.rights, first.expires_s));
         // Neither a forged capability nor one of another file or for reading gets more.
-        let forged = Capability { datafile_len_max: None, ..more };
+        let forged = Capability { limit: None, ..more };
         let request = |cap| MetaRequest::ReserveSpace { handle, cap, end: FileOffset(600_000) };
         assert_eq!(errno(alice.ask(request(forged)).await), Errno::ESTALE);
         let (reading, read) = alice.begin("f", READ).await.expect("open");
-        assert_eq!(read.cap.and_then(|cap| cap.datafile_len_max), None);
+        assert_eq!(read.cap.and_then(|cap| cap.limit), None);
         let request = |cap| MetaRequest::ReserveSpace { handle: reading, cap, end: FileOffset(1) };
         assert_eq!(errno(alice.ask(request(more)).await), Errno::EBADF);
         assert_eq!(alice.grow(handle, &more, (1 << 20) + 1).await, Err(Errno::EDQUOT));
@@ -196,7 +195,7 @@ fn a_capability_ends_at_the_charge_and_never_later_than_the_one_before() {
         assert_eq!(root.usage(of_user(ALICE)).await, (7, 1));
         // Root's capability has no end.
         let (_, opened) = root.begin("f", WRITE).await.expect("open");
-        assert_eq!(opened.cap.and_then(|cap| cap.datafile_len_max), None);
+        assert_eq!(opened.cap.and_then(|cap| cap.limit), None);
     });
 }
 
@@ -213,7 +212,7 @@ fn a_truncation_by_path_is_charged_before_it_extends() {
         let MetaReply::Truncate { file, cap, epoch, .. } = alice.change(truncate(1000)).await else {
             panic!("not truncated")
         };
-        assert_eq!(cap.datafile_len_max, Some(ByteLen(1000)));
+        assert_eq!(cap.limit, Some(WriteLimit { file_len: ByteLen(1000), datafile_len: ByteLen(1000) }));
         assert_eq!(root.usage(of_user(ALICE)).await, (1000, 1));
         let lens = RecordedLens::new(vec![ByteLen(1000)]);
         let found = CollectedSize { size: ByteLen(1000), blocks_512: 8, mtime: None, lens };
