@@ -249,6 +249,7 @@ impl Core {
         }
         let reaped = super::tables::destroy(t, file, inode)?;
         if super::moves::remove_move(t, file)? {
+            self.moves.removed(file);
             self.count_reap_row();
         }
         if self.opens.lock().is_replicated(file) {

@@ -1,9 +1,9 @@
 //! Replies of the metadata service.
 
 use super::{
-    AVERAGES_MAX, Attr, DUMP_ROWS_MAX, DumpBegun, DumpedRow, FileType, HandleId, HeldLock, LINEAGE_MAX,
-    LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, REPLICAS_MAX, RULED_MAX, ReclaimLock,
-    ReplicaInfo, RuledDirectory, TargetRecord, TargetVerdict,
+    AVERAGES_MAX, Attr, DUMP_ROWS_MAX, DumpBegun, DumpedRow, FileType, HandleId, HeldLock, KnownPath,
+    LINEAGE_MAX, LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, PATHS_MAX, REPLICAS_MAX,
+    RULED_MAX, ReclaimLock, ReplicaInfo, RuledDirectory, TargetRecord, TargetVerdict,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -255,4 +255,6 @@ pub enum MetaReply {
         /// Last file of this page, if another page may follow.
         more: Option<FileId>,
     },
+    /// Reply to `Paths`, in the order of the request.
+    Paths(#[serde(deserialize_with = "bounded::vec::<_, _, PATHS_MAX>")] Vec<KnownPath>),
 }

@@ -2,8 +2,8 @@
 
 use super::{
     AVERAGES_MAX, CollectedSize, FenceKind, FileType, HandleId, InodePath, LINEAGE_MAX, LayoutSpec, LockKind,
-    LockOwner, LockRange, LockSpace, OpenFlags, RULES_MAX, ReclaimLock, ReclaimOpen, ReplicaSpec, Rule,
-    RuleRemoval, SetAttr, TargetChange, TargetClaim, WriteSummary, WrittenLens,
+    LockOwner, LockRange, LockSpace, OpenFlags, PATHS_MAX, RULES_MAX, ReclaimLock, ReclaimOpen, ReplicaSpec,
+    Rule, RuleRemoval, SetAttr, TargetChange, TargetClaim, WriteSummary, WrittenLens,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -389,6 +389,8 @@ pub enum MetaRequest {
         size: ByteLen,
         /// Lengths of the new datafiles.
         lens: RecordedLens,
+        /// Bytes that this mover has copied, as in `RenewMove`.
+        copied: ByteLen,
     },
     /// Aborts a move of any session and removes the copied bytes. Reserved for the owner and root. Reply: `Done`.
     AbortMove {
@@ -572,5 +574,12 @@ pub enum MetaRequest {
     AbandonReplica {
         /// File, open by the session that creates the replica.
         handle: HandleId,
+    },
+    /// Returns the paths of inodes, each as far as the caller could find it by listing directories. Administrators see
+    /// all. Reply: `Paths`.
+    Paths {
+        /// Inodes.
+        #[serde(deserialize_with = "bounded::vec::<_, _, PATHS_MAX>")]
+        files: Vec<FileId>,
     },
 }
